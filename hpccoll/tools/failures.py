@@ -28,54 +28,52 @@ class Sign(NamedTuple):
 
 KNOWN = (
     Sign("GPU_SUPPORT_ENABLED is requested, but GTL library is not linked", "devices",
-         "Cray MPICH was asked to take device buffers, and mpi4py is not linked to its GPU "
-         "transfer library",
-         "build mpi4py again with the module craype-accel-... loaded: MPICC=\"cc -shared\" pip "
-         "install --force-reinstall --no-cache-dir --no-binary mpi4py mpi4py; or export "
+         "Cray MPICH expects device buffers, but mpi4py is not linked to its GPU transfer library",
+         "rebuild mpi4py with the module craype-accel-... loaded: MPICC=\"cc -shared\" pip install "
+         "--force-reinstall --no-cache-dir --no-binary mpi4py mpi4py; or export "
          "MPICH_GPU_SUPPORT_ENABLED=0"),
     Sign("unsupported PMI version PMIx", "launcher",
          "MPICH's Python under Open MPI's mpiexec, or under srun --mpi=pmix",
-         "the mpiexec that belongs to mpi4py's MPI library (. .venv/bin/activate), or srun "
-         "--mpi=pmi2"),
-    Sign("each of them is alone", "launcher",
-         "the launcher and mpi4py's MPI library do not talk to each other: jobs of one rank in "
-         "place of one job",
-         "the mpiexec that belongs to mpi4py's MPI library, or srun --mpi=pmi2 with MPICH, srun "
-         "--mpi=pmix with Open MPI"),
+         "use the mpiexec of mpi4py's MPI library (. .venv/bin/activate), or srun --mpi=pmi2"),
+    Sign("runs each as a job of 1 rank", "launcher",
+         "the launcher does not match mpi4py's MPI library: every process runs as a job of one "
+         "rank",
+         "use the mpiexec of mpi4py's MPI library, or srun --mpi=pmi2 with MPICH, srun --mpi=pmix "
+         "with Open MPI"),
     Sign("help-mpi-runtime.txt: No such file or directory", "launcher",
          "Open MPI's Python under MPICH's mpiexec, or another launcher without PMIx",
-         "the mpiexec that belongs to mpi4py's MPI library (. .venv/bin/activate), or srun "
-         "--mpi=pmix"),
+         "use the mpiexec of mpi4py's MPI library (. .venv/bin/activate), or srun --mpi=pmix"),
     Sign("can not load PMIx library", "launcher", "srun's pmix plug-in does not find PMIx",
-         "a plug-in that srun --mpi=list shows to work, or mpirun: hpccoll job --launcher mpirun; "
-         "on Debian install libpmix-dev"),
+         "use a plug-in that srun --mpi=list prints, or mpirun: hpccoll job --launcher mpirun; on "
+         "Debian install libpmix-dev"),
     Sign("launch failed: Unspecified error", "launcher",
-         "srun's plug-in for MPI could not start ranks on a node; slurmd's log there says why",
-         "another plug-in that srun --mpi=list shows (MPICH: srun --mpi=pmi2), or mpirun: hpccoll "
-         "job --launcher mpirun"),
+         "srun's MPI plug-in could not start ranks on a node; slurmd's log there has the reason",
+         "use another plug-in that srun --mpi=list prints (MPICH: srun --mpi=pmi2), or mpirun: "
+         "hpccoll job --launcher mpirun"),
     Sign("find mpi plugin for mpi/", "launcher",
          "this Slurm was built without the plug-in that --mpi names",
-         "srun --mpi=list shows what there is; or mpirun: hpccoll job --launcher mpirun"),
+         "use a plug-in that srun --mpi=list prints, or mpirun: hpccoll job --launcher mpirun"),
     Sign("OMPI was not built with SLURM's PMI support", "launcher",
-         "srun started Open MPI's ranks with a plug-in that this Open MPI does not know",
-         "srun --mpi=pmix; or mpirun: hpccoll job --launcher mpirun"),
+         "srun started Open MPI's ranks with a plug-in that this Open MPI does not support",
+         "use srun --mpi=pmix, or mpirun: hpccoll job --launcher mpirun"),
     Sign("Please set I_MPI_PMI_LIBRARY", "launcher", "Intel MPI under srun does not find PMI-2",
-         "export I_MPI_PMI_LIBRARY=/usr/lib64/libpmi2.so, or where your site has it: hpccoll job "
-         "--mpi intel; or mpirun"),
+         "export I_MPI_PMI_LIBRARY=/usr/lib64/libpmi2.so, or your site's path: hpccoll job --mpi "
+         "intel; or use mpirun"),
     Sign("value not properly terminated in client request", "launcher",
-         "MPICH over UCX: the address of a rank names every network interface of its node, and is "
-         "longer than a value of PMI-2 may be",
-         "export UCX_NET_DEVICES=... with the interfaces that are meant, or another network: "
-         "export MPIR_CVAR_CH4_NETMOD=ofi"),
+         "MPICH over UCX: the address of a rank lists all network interfaces of its node and "
+         "exceeds the PMI-2 limit",
+         "export UCX_NET_DEVICES=... with the interfaces to use, or use another network: export "
+         "MPIR_CVAR_CH4_NETMOD=ofi"),
     Sign("MPIDI_POSIX_comm_bootstrap", "memory",
-         "a killed job of the same number has left shared memory of another size",
+         "a killed job with the same id has left shared memory of another size",
          "remove /dev/shm/mpich_shm_* on the node"),
-    Sign("not enough slots available", "launcher", "Open MPI was asked for more ranks than cores",
-         "fewer ranks, or mpiexec --oversubscribe"),
+    Sign("not enough slots available", "launcher", "more ranks than cores were requested from Open "
+                                                   "MPI",
+         "start fewer ranks, or use mpiexec --oversubscribe"),
     Sign("attempt to run as root", "launcher", "Open MPI's mpiexec does not start ranks for root",
-         "another user, or mpiexec --allow-run-as-root"),
+         "use another user, or mpiexec --allow-run-as-root"),
     Sign("cannot load MPI library", "MPI", "mpi4py finds no MPI library",
-         "load the site's MPI module, in the job script, too; or pip install 'hpccoll[mpich]'"),
+         "load the site's MPI module, also in the job script, or pip install 'hpccoll[mpich]'"),
 )
 
 

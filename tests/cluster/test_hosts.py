@@ -77,7 +77,7 @@ def test_a_rank_of_another_host_that_is_late_is_named_with_its_host(four, launch
     """Nobody can look at it; its own host's ranks can, and say what it does when they are asked."""
     apart = "unshare", "--pid", "--fork", "--mount-proc"  # or all hosts would see all processes
     done = run(four, launcher, [1, 1, 1], *apart, sys.executable, HERE / "late.py", served)
-    words = f"rank 2 is not heard of, on {four.names[2]}"
+    words = f"rank 2 has not reported, on {four.names[2]}"
     assert words in done.stderr, done.stdout + done.stderr
     if served == "native":  # the others leave theirs without an end of MPI
         assert done.returncode == 0 and done.stdout.count("over") == 3, done.stdout + done.stderr
@@ -100,7 +100,7 @@ def test_a_rank_of_another_host_that_was_killed_is_named_with_its_host(four, lau
     told = [line for line in done.stdout.splitlines() if line.startswith("rank ")]
     assert {line[:6] for line in told} == {"rank 0", "rank 1"}, done.stdout + done.stderr
     for line in told:
-        assert f"rank 2 is not heard of, on {four.names[2]}" in line, told
+        assert f"rank 2 has not reported, on {four.names[2]}" in line, told
         assert float(line.split(" after ")[1].split()[0]) < 2 * 2, told
 
 

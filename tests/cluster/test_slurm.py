@@ -169,10 +169,10 @@ def test_a_wrong_plugin_is_found_before_the_program_runs(batch, tmp_path):
         status, _, printed = batch(script)
         said = " ".join(printed.split())
         assert status != 0 and "bench" not in said.split("stops, ")[1]
-        if "each of them is alone" in said:
+        if "runs each as a job" in said:
             break
-    assert said.count("4 processes were started, and each of them is alone") == 1
-    assert f"start with srun --mpi={'pmi2' if MPICH else 'pmix'}" in said
+    assert said.count("started 4 processes, ") == 1
+    assert f"use srun --mpi={'pmi2' if MPICH else 'pmix'}" in said
     assert "stops, see above" in said
 
 

@@ -68,15 +68,15 @@ def world(facts: Sequence[RankFacts], expected: int) -> Iterator[Finding]:
     if size == 1 and started > 1:
         yield Finding(ERROR, "world", *alone(started, first.launcher, first.mpi))
     elif expected and size != expected:
-        yield Finding(ERROR, "world", f"MPI.COMM_WORLD has {size} ranks, {expected} were expected",
+        yield Finding(ERROR, "world", f"MPI.COMM_WORLD has {size} ranks, expected {expected}",
                       alone(expected, first.launcher, first.mpi)[1] if size == 1 else
-                      "start as many ranks as --ranks says: srun --ntasks, mpiexec -n")
+                      "start the number of ranks of --ranks: srun --ntasks, mpiexec -n")
     elif (first.slurm.get("SLURM_NTASKS", str(size)) != str(size)
           # An mpiexec starts helpers by srun, and what it sets is of their job step.
           and not first.launcher.startswith("mpiexec")):
-        yield Finding(WARNING, "world", f"MPI.COMM_WORLD has {size} ranks, the Slurm job "
-                      f"{first.slurm['SLURM_NTASKS']} tasks",
-                      "give the launcher no number of its own, or mean it")
+        yield Finding(WARNING, "world", f"MPI.COMM_WORLD has {size} ranks, the Slurm job has "
+                                        f"{first.slurm['SLURM_NTASKS']} tasks",
+                      "start the launcher without a number of ranks, unless this is intended")
     else:
         yield Finding(OK, "world", f"{count_text(size, 'rank')}, started by {first.launcher}")
 
@@ -90,8 +90,9 @@ def library(facts: Sequence[RankFacts]) -> Iterator[Finding]:
     hidden = _parts(facts, lambda each: (each.package, each.hides))
     for (package, there), ranks in hidden.items():
         if there:
-            yield Finding(WARNING, "hpccoll", f"{told(package, there)}: the Python executor runs, "
-                          "and small collectives are several times slower", REMEDY, ranks)
+            yield Finding(WARNING, "hpccoll", f"{told(package, there)}: small collectives are "
+                                              "several times slower in the Python "
+                                              "executor", REMEDY, ranks)
 
 
 def versions(facts: Sequence[RankFacts]) -> Iterator[Finding]:
@@ -102,9 +103,10 @@ def versions(facts: Sequence[RankFacts]) -> Iterator[Finding]:
             path = name in ("interpreter", "executor")
             yield Finding(
                 WARNING if path else ERROR, "versions", f"{name} differs: {_who_has_what(parts)}",
-                "use one environment on all nodes: the same path on a shared file system, or a "
-                "copy made anew on each" + ("" if path else "; ranks of different builds may "
-                                            "disagree on schedules"), _fewest(parts))
+                "use one environment on all nodes: the same path on a shared file system, or the "
+                "same version on each node" + (
+                    "" if path else "; different builds may use different schedules"),
+                _fewest(parts))
 
 
 def settings(facts: Sequence[RankFacts]) -> Iterator[Finding]:
@@ -115,8 +117,9 @@ def settings(facts: Sequence[RankFacts]) -> Iterator[Finding]:
         if len(parts) > 1 and (own or name.startswith(LIBRARIES)):
             yield Finding(
                 ERROR if own else WARNING, "settings", f"{name} differs: {_who_has_what(parts)}",
-                ("" if own else "unless it is meant, ") + "set it in the job script, not in a "
-                "shell's start file: srun --export=ALL, mpiexec -genv or -x pass it on",
+                ("" if own else "unless this is intended, ") + "set it in the job script, not in a "
+                                                          "shell's startup file: pass it on with "
+                                                          "srun --export=ALL, mpiexec -genv or -x",
                 _fewest(parts))
     for problem, ranks in _parts(facts, lambda each: each.problem).items():
         if problem:
@@ -137,28 +140,28 @@ def layout(facts: Sequence[RankFacts]) -> Iterator[Finding]:
                     for group in nodes.values())
         if finer and not same:
             yield Finding(
-                WARNING, "layout", f"{differ}: ranks of a node talk through the network",
-                "start the ranks of a node by one launcher, not by a host file; an Open MPI that "
-                "was built with the PMIx that Slurm uses")
+                WARNING, "layout", f"{differ}: ranks of a node use the network",
+                "start all ranks of a node with one launcher, without a host file; use an Open MPI "
+                "built with Slurm's PMIx")
         elif not same:
             yield Finding(
                 ERROR, "layout",
-                f"{differ}: memory may be shared across nodes that do not share it",
-                f"HPCCOLL_TOPOLOGY={shape} and HPCCOLL_SHARED_MEMORY=no")
+                f"{differ}: hpccoll may assume shared memory across nodes",
+                f"set HPCCOLL_TOPOLOGY={shape} and HPCCOLL_SHARED_MEMORY=no")
     sizes = {len(ranks) for ranks in nodes.values()}
     found = facts[0].layout
     yield Finding(OK, "layout", f"{count_text(len(nodes), 'node')}, "
                   f"{_range(sizes)} rank{'s' * (sizes != {1})} on " + (
                       "it" if len(nodes) == 1 else "each") + (
-                      f"; hpccoll works with the levels {found}" if "x" in found or "," in found
+                      f"; hpccoll uses the levels {found}" if "x" in found or "," in found
                       else ""))
     if any(ranks[-1] - ranks[0] >= len(ranks) for ranks in nodes.values()):
         yield Finding(WARNING, "layout", "ranks are not numbered node by node",
-                      "srun --distribution=block, mpiexec --map-by slot: for all algorithms that "
-                      "do not look at nodes, neighbours in rank should be neighbours there")
+                      "use srun --distribution=block or mpiexec --map-by slot: flat algorithms are "
+                      "faster if consecutive ranks share a node")
     elif len(sizes) > 1:
         yield Finding(NOTE, "layout", "nodes have different numbers of ranks",
-                      "an even number is faster where there is a choice")
+                      "start the same number of ranks per node")
 
 
 def binding(facts: Sequence[RankFacts]) -> Iterator[Finding]:
@@ -180,34 +183,34 @@ def binding(facts: Sequence[RankFacts]) -> Iterator[Finding]:
         if wanted.isdigit() and int(wanted) > len(each.processors):
             narrow.append(each.rank)
     if crowded:
-        yield Finding(WARNING, "binding", "more ranks than processors on their nodes: they take "
-                      "turns, and every message may wait for one", "; ".join((
-                          f"start fewer ranks on a node: {_range(rooms)} "
-                          f"processor{'s' * (rooms != {1})} there",
-                          *["or --cpus-per-task=1, and nodes enough"] * bool(first.slurm),
-                          *["or mpiexec --mca mpi_yield_when_idle 1, which lets them take turns "
-                            "sooner"] * first.mpi.startswith("Open MPI"))), tuple(crowded))
+        yield Finding(WARNING, "binding", "more ranks than processors: ranks share processors, and "
+                                          "messages wait", "; ".join((
+                          f"start at most one rank per processor: {_range(rooms)} "
+                          f"processor{'s' * (rooms != {1})} per node",
+                          *["or use --cpus-per-task=1 and more nodes"] * bool(first.slurm),
+                          *["or mpiexec --mca mpi_yield_when_idle "
+                            "1"] * first.mpi.startswith("Open MPI"))), tuple(crowded))
     if shared:
-        yield Finding(WARNING, "binding", "ranks are bound to processors that others are bound to",
+        yield Finding(WARNING, "binding", "ranks are bound to the same processors as other ranks",
                       _bound(first),
                       tuple(shared))
     if loose:
-        yield Finding(NOTE, "binding", "ranks are not bound: each may run on all processors of "
-                      "its node", _bound(first), tuple(loose))
+        yield Finding(NOTE, "binding", "ranks are not bound to processors of their "
+                                       "node", _bound(first), tuple(loose))
     if narrow:
-        yield Finding(WARNING, "binding", "ranks have fewer processors than --cpus-per-task says",
-                      "since Slurm 22.05 srun does not take it from the job: "
-                      "export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK", tuple(narrow))
+        yield Finding(WARNING, "binding", "ranks have fewer processors than --cpus-per-task",
+                      "export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK: srun ignores the job's "
+                      "value since Slurm 22.05", tuple(narrow))
     if not (crowded or shared or loose or narrow):
-        yield Finding(OK, "binding", f"processors of each rank, its own: "
-                      f"{_range(len(each.processors) for each in facts)}")
+        yield Finding(OK, "binding", "processors per rank: "
+                                     f"{_range(len(each.processors) for each in facts)}")
     yield from _threads(facts)
 
 
 def _bound(first: RankFacts) -> str:
     """How whoever started the ranks gives each a processor of its own."""
     return next((remedy for name, remedy in BINDS if first.launcher.startswith(name)),
-                "the launcher's option for it: srun --cpu-bind=cores, mpiexec --bind-to core")
+                "use the launcher's option: srun --cpu-bind=cores, mpiexec --bind-to core")
 
 
 def _threads(facts: Sequence[RankFacts]) -> Iterator[Finding]:
@@ -222,8 +225,8 @@ def _threads(facts: Sequence[RankFacts]) -> Iterator[Finding]:
                  if each.variables.get("OMP_NUM_THREADS", "").isdigit()
                  and int(each.variables["OMP_NUM_THREADS"]) > len(each.processors))
     if many:
-        yield Finding(WARNING, "threads", "OMP_NUM_THREADS is more than the processors of a rank",
-                      "lower it, or raise --cpus-per-task", many)
+        yield Finding(WARNING, "threads", "OMP_NUM_THREADS exceeds the processors of a rank",
+                      "decrease it, or increase --cpus-per-task", many)
 
 
 def memory(facts: Sequence[RankFacts]) -> Iterator[Finding]:
@@ -232,12 +235,13 @@ def memory(facts: Sequence[RankFacts]) -> Iterator[Finding]:
     single = tuple(each.rank for each in facts if each.single_copy is False and each.shared)
     little = tuple(each.rank for each in facts if 0 <= each.shared_bytes < LITTLE_SHARED)
     if without:
-        yield Finding(WARNING, "memory", "ranks of a node share no memory: messages inside nodes "
-                      "go through the MPI library", "make room in /dev/shm (containers: "
-                      "--shm-size, or --ipc=host)", without)
+        yield Finding(WARNING, "memory", "ranks of a node have no shared memory: messages inside "
+                                         "nodes use the MPI "
+                                         "library", "free space in /dev/shm (containers: "
+                                                    "--shm-size, or --ipc=host)", without)
     elif little:
         yield Finding(WARNING, "memory", f"less than {LITTLE_SHARED >> 20} MiB are free in "
-                      "/dev/shm", "remove what dead jobs left there, or --shm-size", little)
+                      "/dev/shm", "remove files of dead jobs, or increase --shm-size", little)
     if single:
         scope = max(facts[rank].ptrace_scope for rank in single)
         yield Finding(
@@ -254,8 +258,8 @@ def load(facts: Sequence[RankFacts]) -> Iterator[Finding]:
     shares = {each.rank: each.others for each in facts if load_text(each.others)}
     if shares:
         yield Finding(WARNING, "load", f"{load_text(max(shares.values()))} while doctor ran",
-                      "wait until the node is idle before you measure (bench, tune, simulate "
-                      "--calibrate); top names the processes", tuple(shares))
+                      "measure (bench, tune, simulate --calibrate) on an idle node; top lists the "
+                      "processes", tuple(shares))
 
 
 def leftover(facts: Sequence[RankFacts]) -> Iterator[Finding]:
@@ -263,19 +267,19 @@ def leftover(facts: Sequence[RankFacts]) -> Iterator[Finding]:
     with_some = tuple(each.rank for each in facts if each.left[1])
     nbytes, files, sure = (sum(each.left[part] for each in facts) for part in range(3))
     if files:
-        remedy = "remove them where all processes of the node can be seen, outside of containers"
+        remedy = "remove them outside of containers, where all processes of the node are visible"
         if sure:
             remedy = f"hpccoll doctor --clean removes {'them' if sure == files else sure}"
         yield Finding(
             WARNING if nbytes >= LITTLE_SHARED else NOTE, "leftovers",
-            f"dead jobs of yours have left {count_text(files, 'file')} of {size_text(nbytes)} in "
+            f"your dead jobs have left {count_text(files, 'file')} of {size_text(nbytes)} in "
             "/dev/shm", remedy, with_some)
 
 
 def recovery(facts: Sequence[RankFacts]) -> Iterator[Finding]:
     """Can a job go on without a rank?"""
     if not facts[0].no_recovery:
-        yield Finding(OK, "recovery", "a job can go on without ranks that die: comm.shrink()")
+        yield Finding(OK, "recovery", "a job can continue after a rank dies: comm.shrink()")
 
 
 def devices(facts: Sequence[RankFacts]) -> Iterator[Finding]:
@@ -286,38 +290,41 @@ def devices(facts: Sequence[RankFacts]) -> Iterator[Finding]:
                    or "gpu" in each.slurm.get("SLURM_TRES_PER_TASK", ""))
     if hidden:
         yield Finding(WARNING, "devices", "--gpus-per-task hides a rank's device from the other "
-                      "ranks: no CUDA IPC inside nodes", "--gpus-per-node with --gpu-bind=none, "
-                      "and pick the device by local rank - unless your site's guide asks for it",
+                      "ranks: no CUDA IPC inside nodes", "use --gpus-per-node with "
+                                                         "--gpu-bind=none, and select the device "
+                                                         "by local rank, unless your site requires "
+                                                         "--gpus-per-task",
                       hidden)
     if not any(each.devices for each in facts):
         return
     none = tuple(each.rank for each in facts if not each.devices)
     if none:
-        yield Finding(WARNING, "devices", "ranks see no device, others do",
-                      "--gpus-per-node on every node; look at CUDA_VISIBLE_DEVICES", none)
+        yield Finding(WARNING, "devices", "some ranks have no device",
+                      "use --gpus-per-node on every node; check CUDA_VISIBLE_DEVICES", none)
     double = []
     for ranks in _parts(facts, lambda each: each.node).values():
         firsts = _parts([facts[rank] for rank in ranks], lambda each: each.devices[:1])
         double += [rank for first, those in firsts.items() if first and len(those) > 1
                    for rank in those]
     if double:
-        yield Finding(NOTE, "devices", "ranks of a node begin on the same device; "
-                      f"{SHARED_GPU_NEEDS}", "pick it by "
-                      "local rank before the first CUDA call, in the program or by "
+        yield Finding(NOTE, "devices", "ranks of a node use the same first device; "
+                                       f"{SHARED_GPU_NEEDS}",
+                      "select it by local rank before the first CUDA call, in the program or with "
                       "CUDA_VISIBLE_DEVICES (hpccoll job --site gpu)", tuple(sorted(double)))
     told = [each.told for each in facts if each.told is not None]
     if told:
-        yield Finding(OK, "devices", "ways of device data: " + "; ".join(
+        yield Finding(OK, "devices", "device data paths: " + "; ".join(
             " ".join(line.split()) for line in describe_ways(told)))
     aware = {each.found[AWARE.name].can for each in told if each.device}
-    yield (Finding(OK, "devices", "the MPI library moves device memory") if aware == {True} else
-           Finding(NOTE, "devices", "the MPI library does not move device memory: hpccoll copies "
-                   "it through host memory", "a CUDA-aware MPI library; Cray: "
-                   "export MPICH_GPU_SUPPORT_ENABLED=1"))
+    yield (Finding(OK, "devices", "the MPI library supports device memory") if aware == {True} else
+           Finding(NOTE, "devices", "the MPI library does not support device memory: hpccoll "
+                                    "copies it through host "
+                                    "memory", "use a CUDA-aware MPI library; Cray: export "
+                                             "MPICH_GPU_SUPPORT_ENABLED=1"))
     without = tuple(each.rank for each in facts if each.no_nccl)
     if without:
-        yield Finding(NOTE, "devices", f"no NCCL: {facts[without[0]].no_nccl}",
-                      "nothing needs it, unless comm.using(allreduce='nccl') asks for it", without)
+        yield Finding(NOTE, "devices", f"NCCL is not available: {facts[without[0]].no_nccl}",
+                      "only comm.using(allreduce='nccl') requires it", without)
     elif not double and (numbers := sorted({each.nccl for each in facts if each.nccl})):
         yield Finding(OK, "devices",
                       f"NCCL {' and '.join(numbers)}, for comm.using(allreduce='nccl')")
@@ -334,28 +341,31 @@ def surroundings(facts: Sequence[RankFacts]) -> Iterator[Finding]:
             f" (NUMA {each.gpu_numa})" if each.gpu_numa >= 0 else ""))
     alike = _parts(with_one, lambda each: tuple(used[each.node]))
     for addresses, ranks in alike.items():
-        yield Finding(OK, "devices", "the ranks of a node begin on " + ", ".join(addresses), "",
+        yield Finding(OK, "devices", "first device of the ranks of a "
+                                     "node: " + ", ".join(addresses), "",
                       ranks)
     far = tuple(each.rank for each in with_one if each.gpu_distance > NEAR)
     if far:
-        yield Finding(NOTE, "devices", "ranks run on processors that are not next to their device: "
-                      f"NUMA distance {_range(facts[rank].gpu_distance for rank in far)}, next to "
-                      f"it is {NEAR}", "bind them to the processors in the column 'CPU Affinity' "
-                      "of nvidia-smi topo -m, or let them pick devices in another order", far)
+        yield Finding(NOTE, "devices", "ranks run on processors of another NUMA node than their "
+                                       "device: distance "
+                      f"{_range(facts[rank].gpu_distance for rank in far)}, nearest {NEAR}",
+                      "bind them to the processors in the column 'CPU Affinity' of nvidia-smi topo "
+                      "-m, or select devices in another order", far)
     elif all(each.gpu_distance == NEAR for each in with_one):
-        yield Finding(OK, "devices", "each rank runs next to its device")
+        yield Finding(OK, "devices", "each rank runs on the NUMA node of its device")
     yield from _links(facts)
     nodes = _parts(facts, lambda each: each.node)
     network = [each for each in with_one if each.fabric]
     modules = sorted({name for each in network for name in each.gpu_direct})
     without = tuple(each.rank for each in network if not each.gpu_direct)
     if without and len(nodes) > 1:
-        yield Finding(NOTE, "devices", "no module of the kernel lets the network read memory of "
-                      "devices (GPUDirect RDMA)", "modprobe nvidia_peermem, by who runs the "
-                      "cluster - unless its drivers do it by dma-buf, which shows nowhere", without)
+        yield Finding(NOTE, "devices", "no kernel module for GPUDirect RDMA (the network cannot "
+                                       "read device "
+                                       "memory)", "ask the administrator for modprobe "
+                                                  "nvidia_peermem, unless the drivers use dma-buf, "
+                                                  "which doctor cannot detect", without)
     elif modules and len(nodes) > 1:
-        yield Finding(OK, "devices", f"the network can read memory of devices: "
-                                     f"{', '.join(modules)}")
+        yield Finding(OK, "devices", f"the network can read device memory: {', '.join(modules)}")
 
 
 def _links(facts: Sequence[RankFacts]) -> Iterator[Finding]:
@@ -369,7 +379,7 @@ def _links(facts: Sequence[RankFacts]) -> Iterator[Finding]:
             if pair <= mine:
                 kinds[link] = kinds.get(link, 0) + 1
     if kinds:
-        yield Finding(OK, "devices", "links of a node's devices, as nvidia-smi topo -m has them: "
+        yield Finding(OK, "devices", "links of a node's devices, from nvidia-smi topo -m: "
                       + ", ".join(f"{link} between {count_text(number, 'pair')}"
                                   for link, number in sorted(kinds.items())))
 
@@ -378,10 +388,10 @@ def result(facts: Sequence[RankFacts]) -> Iterator[Finding]:
     """Did hpccoll work?"""
     wrong = tuple(each.rank for each in facts if each.right is False)
     if wrong:
-        yield Finding(ERROR, "result", "an allreduce of hpccoll gave a wrong result",
-                      "please report it, with the output of hpccoll doctor --json", wrong)
+        yield Finding(ERROR, "result", "the result of an hpccoll allreduce is wrong",
+                      "report it with the output of hpccoll doctor --json", wrong)
     elif all(each.right for each in facts):
-        yield Finding(OK, "result", "an allreduce of hpccoll over all ranks was right")
+        yield Finding(OK, "result", "the result of an hpccoll allreduce over all ranks is correct")
 
 
 CHECKS: tuple[Callable[[Sequence[RankFacts]], Iterable[Finding]], ...] = (

@@ -29,53 +29,53 @@ class BatchSystem(NamedTuple):
 
 
 def _slurm(site: Site, job: Job) -> list[Line]:
-    output = [Line(f"--job-name={job.name}", "what squeue shows"),
-              Line("--output=%x-%j.out", "what the job prints, by name and number of the job")]
+    output = [Line(f"--job-name={job.name}", "name in squeue"),
+              Line("--output=%x-%j.out", "output file, with the name and id of the job")]
     devices = f"--gres=gpu:{job.gpus}" if site.gres else f"--gpus-per-node={job.gpus}"
     return [
         *output * (not job.interactive),
-        Line(f"--time={job.time}", "hours:minutes:seconds until Slurm ends the job"),
-        Line(f"--nodes={job.nodes}", "how many nodes"),
-        Line(f"--ntasks-per-node={job.ppn}", "how many ranks on each"),
+        Line(f"--time={job.time}", "time limit, hours:minutes:seconds"),
+        Line(f"--nodes={job.nodes}", "number of nodes"),
+        Line(f"--ntasks-per-node={job.ppn}", "ranks per node"),
         Line(f"--cpus-per-task={job.threads * site.smt}",
-             "processors of each rank" + (f": {site.smt} to a core" if site.smt > 1 else "")),
-        *[Line(devices, "devices of each node, for all its ranks")]
+             "processors per rank" + (f": {site.smt} to a core" if site.smt > 1 else "")),
+        *[Line(devices, "devices per node, for all its ranks")]
         * (job.gpus > 0 and not site.device_per_rank),
-        *[Line("--export=NONE", "the job has none of the variables of the shell that submits it")]
+        *[Line("--export=NONE", "the job does not inherit the environment of the submitting shell")]
         * job.clean,
-        *[Line(f"--{name}={getattr(job, name) or YOURS}", f"the {name} is yours to know")
+        *[Line(f"--{name}={getattr(job, name) or YOURS}", f"set your {name}")
           for name in ("account", "partition", "qos") if getattr(job, name) or name in site.yours]]
 
 
 def _pbs(site: Site, job: Job) -> list[Line]:
     chunk = site.chunk or f"ncpus={job.ppn * job.threads}:mpiprocs={job.ppn}" + (
         f":ngpus={job.gpus}" if job.gpus else "")
-    output = [Line(f"-N {job.name}", "what qstat shows; the output goes to a file of this name"),
-              Line("-j oe", "one file for what the job prints")]
+    output = [Line(f"-N {job.name}", "name in qstat, and of the output file"),
+              Line("-j oe", "standard output and error in one file")]
     return [
         *output * (not job.interactive),
-        Line(f"-l walltime={job.time}", "hours:minutes:seconds until PBS ends the job"),
-        Line(f"-l select={job.nodes}:{chunk}", "how many nodes, and what each has to have"),
-        *[Line("-V", "the job has the environment of the shell that submits it")] * (not job.clean),
+        Line(f"-l walltime={job.time}", "time limit, hours:minutes:seconds"),
+        Line(f"-l select={job.nodes}:{chunk}", "number of nodes, and their resources"),
+        *[Line("-V", "the job inherits the environment of the submitting shell")] * (not job.clean),
         *_theirs(site, job, {"account": "-A", "queue": "-q"})]
 
 
 def _flux(site: Site, job: Job) -> list[Line]:
-    output = [Line(f"--job-name={job.name}", "what flux jobs shows"),
-              Line(f"--output={job.name}-{{{{id}}}}.out", "what the job prints, by its number")]
+    output = [Line(f"--job-name={job.name}", "name in flux jobs"),
+              Line(f"--output={job.name}-{{{{id}}}}.out", "output file, with the id of the job")]
     hours, minutes, seconds = map(int, job.time.split(":"))
     return [
         *output * (not job.interactive),
         Line(f"--time-limit={(hours * 60 + minutes) * 60 + seconds}s",
-             "seconds until Flux ends the job"),
-        Line(f"-N {job.nodes} --exclusive", "how many nodes; no other job on them"),
+             "time limit in seconds"),
+        Line(f"-N {job.nodes} --exclusive", "number of nodes, exclusive"),
         *_theirs(site, job, {"account": "--bank", "queue": "--queue"})]
 
 
 def _theirs(site: Site, job: Job, options: dict[str, str]) -> list[Line]:
     """Who pays, and the queue, which is called a partition with Slurm."""
     given = {"account": job.account, "queue": job.partition}
-    return [Line(f"{option} {given[name] or YOURS}", f"the {name} is yours to know")
+    return [Line(f"{option} {given[name] or YOURS}", f"set your {name}")
             for name, option in options.items() if given[name] or name in site.yours]
 
 
@@ -83,17 +83,17 @@ def _theirs(site: Site, job: Job, options: dict[str, str]) -> list[Line]:
 BATCH = {
     "slurm": BatchSystem("#SBATCH", "sbatch", "salloc", _slurm, (
         Line(': "${SLURM_JOB_ID:?this is a job script: start it with sbatch}"',
-             "outside Slurm there are no nodes"),
-        Line("job=$SLURM_JOB_ID", "the number of the job, for names of files"))),
+             "requires a Slurm job"),
+        Line("job=$SLURM_JOB_ID", "the job id, for file names"))),
     "pbs": BatchSystem("#PBS", "qsub", "qsub -I", _pbs, (
         Line('cd "${PBS_O_WORKDIR:?this is a job script: start it with qsub}"',
              "PBS starts jobs in the home directory"),
-        Line("job=${PBS_JOBID%%.*}", "the number of the job, for names of files"))),
+        Line("job=${PBS_JOBID%%.*}", "the job id, for file names"))),
     "flux": BatchSystem("# flux:", "flux batch", "flux alloc", _flux, (
         Line(': "${FLUX_URI:?this is a job script: start it with flux batch}"',
-             "outside Flux there are no nodes"),
+             "requires a Flux job"),
         Line('job=$(flux getattr jobid 2>/dev/null || echo "$$")',
-             "the number of the job, for names of files"))),
+             "the job id, for file names"))),
 }
 
 

@@ -69,7 +69,7 @@ def completed(job: Job) -> tuple[Site, Job]:
     if job.mpi and job.mpi not in LAUNCH:
         raise ArgumentError.unknown("--mpi", job.mpi, LAUNCH)
     if job.qos and site.scheduler != "slurm":
-        raise ArgumentError("--qos", f"{site.scheduler}, which {job.site} runs, has none",
+        raise ArgumentError("--qos", f"{site.scheduler} on {job.site} has no QOS",
                             "name a queue with --partition")
     _check_launch(site, job)
     gpus = site.gpus if job.gpus < 0 else job.gpus
@@ -90,38 +90,37 @@ def _check_launch(site: Site, job: Job) -> None:
                                           f"{site.scheduler}", f"choose {' or '.join(known)}")
     if job.launcher == "mpirun" and any(line.text.startswith("--gpus-per-task")
                                         for line in site.devices):
-        raise ArgumentError("--launcher", f"devices of {job.site} are given to ranks by srun",
+        raise ArgumentError("--launcher", f"srun assigns the devices of {job.site}",
                             "leave it out")
     if job.clean and (job.interactive or site.scheduler == "flux"):
-        raise ArgumentError("--clean", "only scripts for Slurm and PBS can do without the shell's "
-                                       "environment", "leave it out")
+        raise ArgumentError("--clean", "only Slurm and PBS scripts support it", "leave it out")
 
 
 def _check_cores(site: Site, job: Job, share: int) -> None:
     threads = max(job.threads, 1)
     if site.cpus and job.ppn > len(site.cpus):
-        raise ArgumentError("--ppn", f"{job.ppn} ranks are more than the {len(site.cpus)} parts of "
-                                     f"a node of {job.site}")
+        raise ArgumentError("--ppn", f"{job.ppn} ranks exceed the {len(site.cpus)} GPU parts of a "
+                                     f"node of {job.site}")
     if site.cpus and threads > share:
-        raise ArgumentError("--threads", f"{threads} are more than the {share} cores next to a "
-                                         f"device of {job.site}", f"choose {share} at most")
+        raise ArgumentError("--threads", f"{threads} threads exceed the {share} cores per device "
+                                         f"of {job.site}", f"choose {share} at most")
     if site.cores and job.ppn * threads > site.cores:
-        raise ArgumentError("--ppn", f"{job.ppn} ranks of {threads} threads are more than the "
+        raise ArgumentError("--ppn", f"{job.ppn} ranks of {threads} threads exceed the "
                                      f"{site.cores} cores of a node of {job.site}")
 
 
 def _check_gpus(site: Site, job: Job) -> None:
     if job.gpus and not site.gpus:
-        raise ArgumentError("--gpus", f"{job.site} has none", "use --site gpu")
+        raise ArgumentError("--gpus", f"{job.site} has no devices", "use --site gpu")
     if not job.gpus or not site.device_per_rank:
         return
     if job.gpus not in (site.gpus, job.ppn):
-        raise ArgumentError("--gpus", f"{job.site} gives each rank one device, so {job.ppn} ranks "
-                                      f"cannot have {job.gpus}", "leave it out, and choose --ppn")
+        raise ArgumentError("--gpus", f"{job.site} gives each rank one device: {job.ppn} ranks, "
+                                      f"{job.gpus} devices", "omit it, and choose --ppn")
     if job.ppn > site.gpus:
-        raise ArgumentError("--ppn", f"{job.ppn} ranks are more than the {site.gpus} devices of a "
-                                     f"node of {job.site}, and each is given one",
-                            "choose fewer ranks, or --gpus 0 for none of the devices")
+        raise ArgumentError("--ppn", f"{job.ppn} ranks exceed the {site.gpus} devices of a node of "
+                                     f"{job.site}",
+                            "choose fewer ranks, or --gpus 0")
 
 
 def _clock(time: str) -> str:
@@ -131,5 +130,5 @@ def _clock(time: str) -> str:
         raise ArgumentError("--time", f"cannot read {time!r}", "write it like 01:30:00")
     seconds = sum(int(number) * unit for number, unit in zip(numbers, FORMS[marks]))
     if not seconds:  # no limit to Slurm, no time to PBS
-        raise ArgumentError("--time", f"{time!r} is no limit", "write it like 01:30:00")
+        raise ArgumentError("--time", f"{time!r} is not a time limit", "write it like 01:30:00")
     return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"

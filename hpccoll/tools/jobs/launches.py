@@ -12,7 +12,7 @@ from typing import NamedTuple
 from hpccoll.tools.jobs.job import Job
 from hpccoll.tools.jobs.site import LAUNCH, Line, Site
 
-BOUND = "every rank stays on its cores"
+BOUND = "bind every rank to its cores"
 
 
 class Launcher(NamedTuple):
@@ -38,14 +38,14 @@ def _srun(site: Site, job: Job) -> list[Line]:
     if site.cpus:
         masks = [f"{(1 << job.threads) - 1 << first:x}" for first in site.cpus[:job.ppn]]
         options += [Line(f"--cpu-bind=mask_cpu:{','.join(masks)}",
-                         "the cores next to each rank's device, by the rank's number on its node")]
+                         "the cores next to each rank's device, by local rank")]
     else:
         options += [Line(f"--cpu-bind={site.cpu_bind.text}", site.cpu_bind.why)]
     options += site.devices if job.gpus else ()
     if not any("--distribution" in line.text for line in site.directives):
         options += [Line("--distribution=block", "number ranks node by node")]
     return [*options,
-            Line("--kill-on-bad-exit=1", "when a rank fails, the others do not wait for it")]
+            Line("--kill-on-bad-exit=1", "end the job when a rank fails")]
 
 
 def _mpirun(site: Site, job: Job) -> list[Line]:
@@ -81,7 +81,7 @@ def _flux(site: Site, job: Job) -> list[Line]:
             Line(f"-c {job.threads}", "cores of each rank"),
             Line("-o cpu-affinity=per-task", BOUND),
             *(site.devices if job.gpus else ()),
-            Line("-o exit-on-error", "when a rank fails, the others do not wait for it")]
+            Line("-o exit-on-error", "end the job when a rank fails")]
 
 
 #: Name -> launcher.
@@ -101,7 +101,7 @@ LAUNCHES = {
 def launch(site: Site, job: Job) -> list[Line]:
     """The array ``launch``: what stands before a command that every rank is to run."""
     launcher = LAUNCHES[job.launcher]
-    lines = [Line(f"launch=({launcher.program}", "what starts every rank"),
+    lines = [Line(f"launch=({launcher.program}", "command that starts every rank"),
              *(Line(f"    {line.text}".rstrip(), line.why)
                for line in launcher.options(site, job))]
     variable, value, why = site.device

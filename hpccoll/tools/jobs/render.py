@@ -47,11 +47,11 @@ def script(job: Job) -> str:
     sections = [_beginning(site, job) + _environment(site, job) + _whose(job), launch(site, job),
                 _run(job, ranks(job))]
     text = ["#!/bin/bash", f"# {job.nodes} nodes x {job.ppn} ranks on {site.title}.",
-            f"# Made with: {_made_with(given)}", *_comment(_facts(site))]
+            f"# Created with: {_made_with(given)}", *_comment(_facts(site))]
     if job.interactive:
         return "\n".join([*text, *_opening(site, head), *_joined(sections), ""])
     if any(YOURS in line.text and not line.text.startswith("# ") for line in (*head, *sections[0])):
-        text += [f"# Fill in what says {YOURS}."]
+        text += [f"# Replace {YOURS} before use."]
     return "\n".join([*text, *_joined([head, *sections]), ""])
 
 
@@ -62,15 +62,15 @@ def _joined(sections: list[list[Line]]) -> list[str]:
 def _facts(site: Site) -> str:
     """Where a script's lines come from."""
     if not site.checked:
-        return f"Facts from: {site.source}."
-    return f"Facts from: {site.source}; as of {site.checked}. Not run there."
+        return f"Source: {site.source}."
+    return f"Source: {site.source}; as of {site.checked}. Not tested there."
 
 
 def _opening(site: Site, head: list[Line]) -> list[str]:
     """How to come to the shell that such a script is for."""
     command = " ".join([BATCH[site.scheduler].interactive, *(line.text for line in head)])
-    return [*_comment("Open a shell in a job with the next line, without its #, and source this "
-                      "file there:"), f"#   {command}"]
+    return [*_comment("Open a shell in a job with the next command, and source this file "
+                      "there:"), f"#   {command}"]
 
 
 def _made_with(job: Job) -> str:
@@ -109,18 +109,18 @@ def _beginning(site: Site, job: Job) -> list[Line]:
     lines = list(batch.before)
     if job.interactive:
         wrong = f"this is a job script: start it with {batch.submit}"
-        lines = [Line(line.text.replace(wrong, "open a shell in a job first, as said above"),
+        lines = [Line(line.text.replace(wrong, "open a shell in a job first, see above"),
                       line.why) for line in lines]
     # Told the number, srun takes the first processors and no masks of others.
     if job.launcher == "srun" and not site.cpus:
         lines.append(Line(f"export SRUN_CPUS_PER_TASK={_cpus(site, job)}",
-                          "since Slurm 22.05 srun does not take this from the job by itself"))
+                          "required since Slurm 22.05: srun ignores the job's value"))
     return lines
 
 
 def _environment(site: Site, job: Job) -> list[Line]:
     """Shell before the launch: modules, Python, threads, the site's variables."""
-    lines = [] if job.interactive else [Line("set -e", "a command that fails ends the job")]
+    lines = [] if job.interactive else [Line("set -e", "end the job when a command fails")]
     library = LAUNCH[job.mpi].settings if job.launcher == "srun" else ()
     lines += [
         *_modules(site, job), *_python(job),
@@ -129,12 +129,12 @@ def _environment(site: Site, job: Job) -> list[Line]:
         *library, *site.settings,
         *(_training(job) if job.train else ())]
     if job.gpus and job.ppn > job.gpus:
-        lines.append(Line("", "several ranks share a device: they take turns unless MPS runs on "
-                              "every node; your site's guide says how to start it"))
+        lines.append(Line("", "several ranks share a device: start MPS on every node, see your "
+                              "site's guide"))
     if job.nodes >= MANY_NODES:
-        lines.append(Line("", "at this many nodes copy the Python environment to each of them "
-                              "first (sbcast, or a container): thousands of ranks that import "
-                              "from one file system take minutes"))
+        lines.append(Line("", "copy the Python environment to each node first (sbcast, or a "
+                              "container): thousands of ranks that import from one file system "
+                              "take minutes"))
     return lines
 
 
@@ -142,13 +142,15 @@ def _modules(site: Site, job: Job) -> list[Line]:
     """The site's modules: loaded where the job begins with nothing, or else named."""
     if any("uenv" in line.text for line in site.directives):
         return []  # which has it all
-    modules = site.modules or (Line(f"module load {YOURS}", "the MPI that mpi4py was built with"),)
+    modules = site.modules or (Line(f"module load {YOURS}", "the MPI library that mpi4py was built "
+                                                            "with"),)
     if job.clean and site.scheduler == "slurm":
-        modules = (Line("unset SLURM_EXPORT_ENV", "or srun would start ranks without what is set "
-                                                  "from here on, too"), *modules)
+        modules = (Line("unset SLURM_EXPORT_ENV", "so that srun exports the variables set "
+                                                  "below"), *modules)
     if job.clean:
         return list(modules)
-    return _asleep("modules are those of the shell that submits, or these without the #",
+    return _asleep("the job inherits the modules of the submitting shell; uncomment to load them "
+                   "here",
                    *(line.text for line in modules))
 
 
@@ -162,18 +164,18 @@ def _python(job: Job) -> list[Line]:
         return [Line(f"source {shlex.quote(job.activate)}", "the Python environment")]
     if job.clean:
         return [Line(f"source {YOURS}/bin/activate", "the Python environment")]
-    return _asleep("the Python environment is that of the shell that submits, or this without the "
-                   "#", "source .venv/bin/activate")
+    return _asleep("the job inherits the Python environment of the submitting shell; uncomment to "
+                   "load it here", "source .venv/bin/activate")
 
 
 def _training(job: Job) -> list[Line]:
     """What a program that trains wants to know; ranks meet through MPI, so no address is set."""
     return [
-        Line("export PYTHONUNBUFFERED=1", "losses show when they are printed"),
-        Line("", "ranks meet through MPI: neither torchrun nor MASTER_ADDR is needed; hpccoll run "
-                 "sets RANK, LOCAL_RANK and WORLD_SIZE"),
-        *_asleep("where does the time of a step go? Take the # away, and afterwards: hpccoll trace "
-                 "report trace-$job", "export HPCCOLL_TRACE=trace-$job")]
+        Line("export PYTHONUNBUFFERED=1", "print losses immediately"),
+        Line("", "ranks connect through MPI, without torchrun and MASTER_ADDR; hpccoll run sets "
+                 "RANK, LOCAL_RANK and WORLD_SIZE"),
+        *_asleep("uncomment to trace the time of a step, then run hpccoll trace report "
+                 "trace-$job", "export HPCCOLL_TRACE=trace-$job")]
 
 
 def _threads(site: Site, job: Job) -> str:
@@ -198,7 +200,7 @@ def _whose(job: Job) -> list[Line]:
         return []
     says, whose = MPIRUN[job.mpi]
     return [Line(f'if ! mpirun --version 2>&1 | grep -q "{says}"; then',
-                 "is the mpirun on the path that of the MPI library?"),
+                 "check that mpirun belongs to the MPI library"),
             Line(f'    echo "job $job: not {whose} mpirun: \'$(command -v mpirun)\'; load its '
                  'module first" >&2', ""),
             Line("fi", "")]
@@ -208,17 +210,16 @@ def _run(job: Job, number: str) -> list[Line]:
     """The check before the program, and the program."""
     doctor = f'"${{launch[@]}}" python -m hpccoll doctor --ranks {number}'
     if job.interactive:
-        return [Line(doctor, "one job of all ranks, or as many jobs of one rank each?"),
-                *_asleep("then, as often as you like:", f'"${{launch[@]}}" {job.command}')]
+        return [Line(doctor, "check the job"),
+                *_asleep("then run the program:", f'"${{launch[@]}}" {job.command}')]
     return [
         Line(f"if ! {doctor}; then",
-             "one job of all ranks, or as many jobs of one rank each? Stop unless all is well"),
+             "check the job; stop on a problem"),
         # srun fails by itself, too, and an MPI library before any Python runs.
-        Line('    echo "job $job stops, see above; if doctor could not begin: '
-             'hpccoll doctor --log FILE" >&2', ""),
+        Line('    echo "job $job stops, see above; if doctor could not start: hpccoll doctor --log '
+             'FILE" >&2', ""),
         Line("    exit 1", ""),
         Line("fi", ""),
-        Line("", "the program, with what stands behind the script's name when it is submitted; "
-                 "under hpccoll run or python -m mpi4py an uncaught exception ends the whole job "
-                 "instead of leaving the other ranks waiting"),
+        Line("", "the program, with the script's arguments; hpccoll run and python -m mpi4py end "
+                 "the whole job on an uncaught exception"),
         Line(f'"${{launch[@]}}" {job.command} "$@"', "")]

@@ -32,14 +32,14 @@ class Library(NamedTuple):
 
 #: MPI library -> how it is started.
 LAUNCH = {
-    "mpich": Library("pmi2", "MPICH and MVAPICH ask for PMI-2"),
-    "openmpi": Library("pmix", "Open MPI asks for PMIx"),
-    "cray": Library("cray_shasta", "HPE Cray MPICH has a plug-in of its own"),
-    "intel": Library("pmi2", "Intel MPI asks for PMI-2", (Line(
+    "mpich": Library("pmi2", "MPICH and MVAPICH use PMI-2"),
+    "openmpi": Library("pmix", "Open MPI uses PMIx"),
+    "cray": Library("cray_shasta", "HPE Cray MPICH has its own plug-in"),
+    "intel": Library("pmi2", "Intel MPI uses PMI-2", (Line(
         'export I_MPI_PMI_LIBRARY="${I_MPI_PMI_LIBRARY:-/usr/lib64/libpmi2.so}"',
-        "Intel MPI has to be told where Slurm's library for PMI-2 is: ask your site, or find / "
-        "-name 'libpmi2.so*'"),)),
-    "site": Library("", "the site's MPI module says which plug-in srun takes"),
+        "path of Slurm's PMI-2 library for Intel MPI: ask your site, or find / -name "
+        "'libpmi2.so*'"),)),
+    "site": Library("", "the site's MPI module selects srun's plug-in"),
 }
 #: Batch system -> what may start ranks in its jobs; the first does unless another is asked for.
 LAUNCHERS = {"slurm": ("srun", "mpirun"), "pbs": ("mpiexec",), "flux": ("flux",)}
@@ -88,7 +88,7 @@ class Site:
     directives: tuple[Line, ...] = ()
     yours: tuple[str, ...] = ()
     modules: tuple[Line, ...] = ()
-    cpu_bind: Line = Line("cores", "every rank stays on its cores")
+    cpu_bind: Line = Line("cores", "bind every rank to its cores")
     cpus: tuple[int, ...] = ()
     bind: Line | None = None
     devices: tuple[Line, ...] = ()

@@ -14,34 +14,32 @@ from hpccoll.errors import ArgumentError
 from hpccoll.tools.jobs.site import YOURS, Line, Site
 
 _NO_GPU_BIND = Line("--gpu-bind=none",
-                    "a rank sees all devices of its node: bound ones could not read each "
-                    "other's memory (CUDA IPC)")
-_RANKS_DEVICE = "each rank has a device of its own, picked before anything starts CUDA"
+                    "all devices are visible to all ranks of a node, as CUDA IPC requires")
+_RANKS_DEVICE = "select a device per rank before CUDA starts"
 _REVERSED = "$(({gpus} - 1 - {local} % {gpus}))"
 _IN_TURN = "$(({local} % {gpus}))"
 _NIC = Line("export MPICH_OFI_NIC_POLICY=GPU",
-            "a rank uses the network card next to its device")
-_VERSION = Line("export MPICH_VERSION_DISPLAY=1", "the log names the MPI library")
-_OWN_MODULES = Line(f"module load {YOURS}", "the site's MPI, and the Python that mpi4py is for")
+            "use the network card next to the rank's device")
+_VERSION = Line("export MPICH_VERSION_DISPLAY=1", "print the MPI library")
+_OWN_MODULES = Line(f"module load {YOURS}", "the site's MPI, and the Python of mpi4py")
 
 
 def _gpu_support(remedy: str) -> Line:
     """The line that needs an mpi4py with the GPU transfer library (GTL)."""
     return Line("export MPICH_GPU_SUPPORT_ENABLED=1",
-                "Cray MPICH takes device buffers only when told so. An mpi4py that is not linked "
-                f"to the GPU transfer library (GTL) then ends in MPI_Init: {remedy}, or leave "
-                "this line out (docs/slurm.md)")
+                "enables device buffers in Cray MPICH. MPI_Init fails if mpi4py is not linked to "
+                f"the GPU transfer library (GTL): {remedy}, or omit this line (docs/slurm.md)")
 
 
 _LLNL = Site(
     "Tuolumne (LLNL)",
-    "WarpX's machine files for Tuolumne, and job scripts of others; LLNL's own pages were not seen",
+    "WarpX's machine files for Tuolumne, and job scripts of others; LLNL's own pages were not read",
     checked="2026-11-23", scheduler="flux", mpi="cray", ppn=4, cores=64, gpus=4,
     yours=("account", "queue"),
     modules=(Line(f"module load craype-accel-amd-gfx942 rocm cray-python/{YOURS}",
-                  "devices, and the Python that mpi4py is for"),),
-    devices=(Line("--gpus-per-task=1", "each rank has an MI300A"),
-             Line("-o gpu-affinity=per-task", "and sees no other")),
+                  "devices, and the Python of mpi4py"),),
+    devices=(Line("--gpus-per-task=1", "one MI300A per rank"),
+             Line("-o gpu-affinity=per-task", "and no other is visible")),
     settings=(_gpu_support("build it with craype-accel-amd-gfx942 loaded"),))
 
 SITES: dict[str, Site] = {
@@ -54,20 +52,20 @@ SITES: dict[str, Site] = {
         "an HPE Cray EX with devices, under Slurm", "HPE Cray MPICH manual page intro_mpi(3)",
         mpi="cray", ppn=4, gpus=4, yours=("account", "partition"), devices=(_NO_GPU_BIND,),
         modules=(Line(f"module load craype-accel-{YOURS} cray-python",
-                      "devices, and the Python that mpi4py is for"),),
+                      "devices, and the Python of mpi4py"),),
         device=("CUDA_VISIBLE_DEVICES", _IN_TURN,
                 _RANKS_DEVICE + "; for AMD devices write ROCR_VISIBLE_DEVICES"),
         settings=(_gpu_support("build it with the module craype-accel-... loaded"), _NIC,
                   _VERSION)),
     "perlmutter": Site(
         "Perlmutter's GPU nodes (NERSC)",
-        "WarpX's machine files for Perlmutter; NERSC's own pages were not seen",
+        "WarpX's machine files for Perlmutter; NERSC's own pages were not read",
         checked="2026-11-23",
         mpi="cray", ppn=4, cores=64, smt=2, gpus=4, yours=("account", "qos"),
         directives=(Line("--constraint=gpu", "nodes with devices"),
-                    Line("--exclusive", "no other job on our nodes")),
+                    Line("--exclusive", "exclusive nodes")),
         modules=(Line(f"module load PrgEnv-gnu craype-accel-nvidia80 cray-python/{YOURS}",
-                      "devices, and the Python that mpi4py is for"),),
+                      "devices, and the Python of mpi4py"),),
         devices=(_NO_GPU_BIND,),
         device=("CUDA_VISIBLE_DEVICES", _REVERSED,
                 _RANKS_DEVICE + "; in reverse, because core 0 is next to the last device"),
@@ -76,14 +74,14 @@ SITES: dict[str, Site] = {
         "Frontier (OLCF)", "https://docs.olcf.ornl.gov/systems/frontier_user_guide.html",
         checked="2026-07-22",
         mpi="cray", ppn=8, cores=56, gpus=8, yours=("account",),
-        directives=(Line("--partition=batch", "the usual one; extended runs longer"),),
+        directives=(Line("--partition=batch", "the default; extended has a longer limit"),),
         modules=(Line("module load PrgEnv-gnu craype-accel-amd-gfx90a rocm miniforge3",
-                      "devices, and the Python that mpi4py is for"),),
-        devices=(Line("--gpus-per-task=1", "each rank has one half of an MI250X"),
+                      "devices, and the Python of mpi4py"),),
+        devices=(Line("--gpus-per-task=1", "one half of an MI250X per rank"),
                  Line("--gpu-bind=closest", "the one next to its cores")),
         settings=(_gpu_support("build it with craype-accel-amd-gfx90a loaded"),
-                  Line("export FI_MR_CACHE_MONITOR=kdreg2", "how the network library notices "
-                                                            "freed memory"), _VERSION)),
+                  Line("export FI_MR_CACHE_MONITOR=kdreg2", "how the network library detects freed "
+                                                            "memory"), _VERSION)),
     "lumi": Site(
         "LUMI-G (CSC)",
         "https://docs.lumi-supercomputer.eu/runjobs/scheduled-jobs/lumig-job/",
@@ -91,7 +89,7 @@ SITES: dict[str, Site] = {
         mpi="cray", ppn=8, cores=56, gpus=8, yours=("account",),
         directives=(Line("--partition=standard-g", "nodes with devices"),),
         modules=(Line(f"module load LUMI/{YOURS} partition/G cray-python",
-                      "devices, and the Python that mpi4py is for"),),
+                      "devices, and the Python of mpi4py"),),
         cpus=(49, 57, 17, 25, 1, 9, 33, 41),
         device=("ROCR_VISIBLE_DEVICES", _IN_TURN, _RANKS_DEVICE.replace("CUDA", "HIP")),
         settings=(_gpu_support("build it with craype-accel-amd-gfx90a loaded"),)),
@@ -102,19 +100,19 @@ SITES: dict[str, Site] = {
         directives=(Line(f"--uenv=prgenv-gnu/{YOURS}", "MPI, Python and compilers come in a uenv; "
                                                        "uenv image find shows the versions"),
                     Line("--view=default", "all of them at once")),
-        devices=(Line("--gpus-per-task=1", "each rank has the device next to its cores"),),
-        settings=(_gpu_support("take the uenv's"),)),
+        devices=(Line("--gpus-per-task=1", "the device next to the rank's cores"),),
+        settings=(_gpu_support("use the uenv's version"),)),
     "leonardo": Site(
         "Leonardo's Booster (CINECA)", "https://docs.hpc.cineca.it/hpc/leonardo.html",
         checked="2026-11-23",
         mpi="openmpi", ppn=4, cores=32, gpus=4, gres=True, yours=("account",),
         directives=(Line("--partition=boost_usr_prod", "nodes with devices"),),
         modules=(Line(f"module load python/{YOURS} openmpi/{YOURS}",
-                      "the Python and the MPI that mpi4py is for"),),
+                      "the Python and the MPI library of mpi4py"),),
         devices=(_NO_GPU_BIND,), device=("CUDA_VISIBLE_DEVICES", _IN_TURN, _RANKS_DEVICE)),
     "marenostrum5": Site(
         "MareNostrum 5's accelerated nodes (BSC)",
-        "job scripts of users (b-fg/SmartSOD2D, horses3d-gpu); BSC's own pages were not seen",
+        "job scripts of users (b-fg/SmartSOD2D, horses3d-gpu); BSC's own pages were not read",
         checked="2026-11-23",
         mpi="site", ppn=4, cores=80, gpus=4, gres=True, yours=("account", "qos"),
         modules=(_OWN_MODULES,), devices=(_NO_GPU_BIND,),
@@ -133,8 +131,8 @@ SITES: dict[str, Site] = {
         checked="2026-08-19",
         scheduler="pbs", mpi="cray", ppn=4, cores=32, gpus=4, yours=("account", "queue"),
         chunk="system=polaris",
-        directives=(Line("-l place=scatter", "each part on a node of its own"),
-                    Line("-l filesystems=home:eagle", "file systems that the job needs")),
+        directives=(Line("-l place=scatter", "each part on a separate node"),
+                    Line("-l filesystems=home:eagle", "file systems of the job")),
         modules=(Line("module use /soft/modulefiles; module load conda; conda activate base",
                       "the site's Python; import mpi4py.MPI before everything else there"),),
         device=("CUDA_VISIBLE_DEVICES", _REVERSED,
@@ -145,15 +143,15 @@ SITES: dict[str, Site] = {
         checked="2026-08-19",
         scheduler="pbs", mpi="cray", ppn=12, cores=96, gpus=12, yours=("account", "queue"),
         chunk="system=aurora",
-        directives=(Line("-l place=scatter", "each part on a node of its own"),
-                    Line("-l filesystems=home:flare", "file systems that the job needs")),
-        modules=(Line("module load frameworks", "the site's Python with mpi4py; it makes each "
-                      "tile a device: leave gpu_tile_compact.sh out then"),),
+        directives=(Line("-l place=scatter", "each part on a separate node"),
+                    Line("-l filesystems=home:flare", "file systems of the job")),
+        modules=(Line("module load frameworks", "the site's Python with mpi4py; it makes each tile "
+                                                "a device: omit gpu_tile_compact.sh then"),),
         bind=Line("--cpu-bind=list:1-8:9-16:17-24:25-32:33-40:41-48:53-60:61-68:69-76:77-84"
-                  ":85-92:93-100", "six ranks to each socket, as the guide has it"),
-        wrapper=Line("gpu_tile_compact.sh", "the site's: each rank has one tile of a device"),
+                  ":85-92:93-100", "six ranks per socket, as in the guide"),
+        wrapper=Line("gpu_tile_compact.sh", "the site's script: one tile of a device per rank"),
         settings=(Line("export MPIR_CVAR_ENABLE_GPU=1",
-                       "the MPI library takes device buffers; 0 is faster for host memory alone"),
+                       "enables device buffers in the MPI library; 0 is faster for host memory"),
                   )),
 }
 

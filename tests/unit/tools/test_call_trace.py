@@ -37,10 +37,10 @@ def test_a_summary_says_who_was_waited_for():
     assert found.rows[0].skew == pytest.approx((0.25 + 0.02) / 2)
     assert found.slowest[0] == 1 and found.slowest[1] == pytest.approx(2 * (0.25 + 0.23))
     assert found.sentences() == [
-        "3 ranks; 1 rank left no trace.",
-        "Rank 1 is the slowest: others waited 960 ms for it in all.",
-        "On WORLD, rank 1 came last to 67% of 3 calls, on average 170 ms after the first, at most "
-        "250 ms; others waited 960 ms for it in all.", "All ranks read one clock."]
+        "3 ranks; no trace of 1 rank.",
+        "Rank 1 is the slowest: others waited 960 ms for it in total.",
+        "On WORLD, rank 1 was last in 67% of 3 calls, on average 170 ms after the first rank, at "
+        "most 250 ms; others waited 960 ms for it in total.", "All ranks use the same clock."]
     assert json.loads(json.dumps(found.as_json()))["rows"][0]["title"] == "allreduce"
 
 
@@ -49,7 +49,7 @@ def test_clocks_of_several_nodes_are_set_right_and_that_is_said():
         ranks(1), ranks(1, clock="two", ahead=100.0)))
     assert [row.skew for row in one.rows] == pytest.approx([row.skew for row in several.rows])
     assert several.sentences()[-1] == (
-        "Clocks of several nodes, set right by messages to and fro, 2 times, by up to 100 s.")
+        "Clocks of several nodes, synchronised by round-trip messages, 2 times, by up to 100 s.")
     assert said(join(ranks(1, clock="two", ahead=100.0)), several)["seconds ahead"] == {"2": -100.0}
 
 

@@ -18,16 +18,16 @@ from hpccoll.tools.diagnose import diagnose, heading, read, table
 RECORDS = Path(__file__).parent / "records"
 #: What happened, and words that the verdict begins with, or must have.
 VERDICTS = {
-    "away": ("Rank 1 has not come to call 11 of MPI_COMM_WORLD, allreduce", "in which ranks 0,2 "
+    "away": ("Rank 1 has not started call 11 of MPI_COMM_WORLD, allreduce", "in which ranks 0,2 "
              "wait; it is in the program at hang.py:20, and its last call was 10."),
-    "slow": ("Rank 1 has not come to call 11", "Before that, rank 1 came last to 9 of 10 calls, on "
-             "average 36 ms after the first."),
+    "slow": ("Rank 1 has not started call 11", "Before that, rank 1 was last in 9 of 10 calls, on "
+                                               "average 36 ms after the first rank."),
     "killed": ("Rank 2 was killed before call 12 of MPI_COMM_WORLD, allreduce", "ranks 0-1 wait "
                "for it."),
     "stopped": ("Rank 2 is stopped, by a signal or a debugger; its last call was 10;",
                 "ranks 0-1 wait in call 11"),
     "left": ("Rank 1 has ended its program before call 11", "in which ranks 0,2 wait"),
-    "native": ("Rank 0 has not come to call 11 of MPI_COMM_WORLD, bcast", "in which ranks 1-2 "
+    "native": ("Rank 0 has not started call 11 of MPI_COMM_WORLD, bcast", "in which ranks 1-2 "
                "wait; it is in the program at hang.py:30"),
     "differs": ("Ranks disagree on the collective in call 11: rank 2 made bcast", "at hang.py:26; "
                 "ranks 0-1 made allreduce"),
@@ -64,7 +64,7 @@ def test_ranks_that_wrote_nothing_are_seen_by_the_others(tmp_path, silent):
         next((tmp_path / "records").glob(f"*rank{rank:05}.json")).unlink()
     found = diagnose(read(tmp_path / "records"))
     assert found.silent == list(silent)
-    assert found.verdict.startswith("Rank 1 has not come to call 11")
+    assert found.verdict.startswith("Rank 1 has not started call 11")
 
 
 def doing(rank, state, begun, completed, peers=()):
@@ -88,13 +88,13 @@ def call(number, **fields):
 def test_nobody_waits():
     everybody = [doing(rank, "in no wait", 7, 7) for rank in range(3)]
     found = diagnose([file_of(rank, everybody) for rank in range(3)])
-    assert found.verdict == "No rank waits in a collective of hpccoll's, and none has failed."
+    assert found.verdict == "No rank waits in a collective of hpccoll, and no rank has failed."
 
 
 def test_all_wait_for_each_other():
     everybody = [doing(rank, "waiting", 7, 6, [(rank + 1) % 3]) for rank in range(3)]
     found = diagnose([file_of(rank, everybody) for rank in range(3)])
-    assert found.verdict == ("Of those that wait, rank 0 for rank 1 in round 0; rank 1 for rank 2 "
+    assert found.verdict == ("Waiting ranks: rank 0 for rank 1 in round 0; rank 1 for rank 2 "
                              "in round 0; rank 2 for rank 0 in round 0.")
 
 
@@ -119,8 +119,9 @@ def test_without_a_cause_the_first_sentence_stands_for_itself():
     story = {"when": "12:00:00", "reason": "CollectiveTimeout: no progress", "heard": ""}
     found = diagnose([file_of(rank, everybody, calls[rank], story if rank == 0 else None)
                       for rank in range(2)])
-    assert found.verdict == ("Rank 1 came last to 3 of 3 calls, on average 500 ms after the first. "
-                             "First to give up was rank 0, at 12:00:00: CollectiveTimeout: no "
+    assert found.verdict == ("Rank 1 was last in 3 of 3 calls, on average 500 ms after the first "
+                             "rank. "
+                             "The first failure was on rank 0, at 12:00:00: CollectiveTimeout: no "
                              "progress")
 
 
@@ -134,7 +135,7 @@ def test_half_against_half_blames_nobody():
 
 def test_a_rank_on_another_machine_that_wrote_nothing():
     everybody = [doing(0, "waiting", 3, 2, [1]), doing(1, "not heard of", -1, -1)]
-    assert "Nothing is known of rank 1" in diagnose([file_of(0, everybody)]).verdict
+    assert "Rank 1 has not reported" in diagnose([file_of(0, everybody)]).verdict
 
 
 def test_types_that_a_rank_does_not_know_are_no_difference():

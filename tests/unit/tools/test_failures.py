@@ -15,9 +15,9 @@ PRINTED = {
         "craype-accel",
     "check_MPIR_CVAR_PMI_VERSION(167):  Runtime environment uses unsupported PMI version PMIx. "
     "Aborting.": "srun --mpi=pmi2",
-    "hpccoll: bench: 4 processes were started, and each of them is alone: the launcher (mpiexec) "
-    "and the MPI library (Open MPI 5.0.8) do not talk to each other; use the mpiexec that "
-    "belongs to the MPI library of mpi4py": "srun --mpi=pmi2",
+    "hpccoll: bench: launcher does not match the MPI library: mpiexec started 4 processes, Open "
+    "MPI 5.0.8 runs each as a job of 1 rank; use the mpiexec of mpi4py's MPI library":
+        "srun --mpi=pmi2",
     "    /opt/openmpi/share/openmpi/help-mpi-runtime.txt: No such file or directory":
         "srun --mpi=pmix",
     "srun: error:  mpi/pmix_v5: init: (null) [0]: mpi_pmix.c:193: pmi/pmix: can not load PMIx "
@@ -52,7 +52,7 @@ def test_our_own_message_of_lone_ranks_is_known(library):
     """Fails where the message is written anew and the table is not."""
     problem, _ = alone(4, "srun --mpi=none", library)
     found, = explained([f"hpccoll: {problem}\n"])
-    assert "jobs of one rank" in found.what
+    assert "a job of one rank" in found.what
 
 
 def test_output_of_a_job_that_is_well_says_nothing():

@@ -41,11 +41,11 @@ def test_the_verdict_and_what_was_spoilt():
     assert "fastest at 4 of 8 points, 2.0x as fast as MPICH there; MPICH at the others" in text
     assert "not saved: 8 points" in text and "bcast 1 MiB (93x as fast)" in text
     assert "and 2 more" in text
-    assert "Run it again when the machine is idle" in text
+    assert "repeat it when the machine is idle" in text
     text = "\n".join(shown(200, doubtful=[Doubt("alltoall", 64, late=4.05), Doubt(
         "scan", 8, late=9.6, label="ring")]))
-    assert "1 point that" in text and "alltoall 64 B (4x as long as more bytes)" in text
-    assert "1 time of one candidate, scan 8 B ring (10x as long as more bytes)" in text
+    assert "1 point disturbed" in text and "alltoall 64 B (4x as long as a larger size)" in text
+    assert "1 time of one candidate, scan 8 B ring (10x as long as a larger size)" in text
     only = {("barrier", True): CURVES["barrier", True]}
     assert "MPICH is fastest at all 1 points" in "\n".join(shown(curves=only))
     ours = {("allreduce", False): CURVES["allreduce", False]}

@@ -86,8 +86,8 @@ def test_points_that_were_missed_are_named():
     assert found["missed"][0]["nbytes"] == 8 and found["missed"][0]["ratio"] == pytest.approx(2)
     assert (found["same"], found["same_within"]) == (3, 3)
     said = ["auto within 10 % of the best candidate at 2 of 3 points",
-            "noise: the same algorithm, as auto and by name, was that near itself at 3 of 3 points",
-            "not at allreduce, 8 bytes: auto (ring) takes 2.00 times as long as native"]
+            "noise: the same algorithm, as auto and by name, agreed within that at 3 of 3 points",
+            "exception: allreduce, 8 bytes: auto (ring) takes 2.00 times as long as native"]
     assert regret.lines(groups, 0.1) == said
     output, record = io.StringIO(), io.StringIO()
     written(report.TableReport(Console(file=output, width=200)), groups)

@@ -143,7 +143,7 @@ def test_candidates_that_cannot_serve_are_named_once_and_wrong_results_in_full()
               [result("native", [4], nbytes=1 << 30), result("ring", [5], nbytes=1 << 30)]]
     written(report.SizeTable(Console(file=output, width=100)), groups, interrupted=True)
     text = output.getvalue()
-    assert text.count("census is left out: a reason") == 1
+    assert text.count("census is omitted: a reason") == 1
     assert "WRONG: allreduce ring (ring), 1 KiB: 3 wrong" in text and "interrupted" in text
     assert "UCX_TLS=sm" in text and "MPICH 5.0.2" in text and "\x1b" not in text
 
@@ -162,7 +162,7 @@ def test_the_full_table_is_aligned():
     assert "1 GiB" in rows[2]
     text = output.getvalue()
     assert "\x1b" not in text
-    assert text.count("census is left out: a reason") == 1
+    assert text.count("census is omitted: a reason") == 1
     assert "WRONG: allreduce ring" in text and "interrupted" in text
     assert "UCX_TLS=sm" in text and "MPICH 5.0.2" in text
     # Time and ratio are of medians.

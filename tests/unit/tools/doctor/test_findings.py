@@ -80,17 +80,17 @@ def test_findings_come_in_the_order_of_their_levels():
     ("MPICH 5.0.2", "srun --mpi=none", "--mpi=pmi2"),
     ("Open MPI 5.0.11", "srun --mpi=pmi2", "--mpi=pmix"),
     ("CRAY MPICH 9.0", "srun --mpi=pmi2", "--mpi=cray_shasta"),
-    ("MPICH 5.0.2", "srun --mpi=pmi2", "another MPI library than the launcher serves"),
-    ("Open MPI 5.0.11", "mpiexec (MPICH's Hydra)", "use the mpiexec that belongs to")])
+    ("MPICH 5.0.2", "srun --mpi=pmi2", "for the launcher's MPI library"),
+    ("Open MPI 5.0.11", "mpiexec (MPICH's Hydra)", "use the mpiexec of mpi4py's")])
 def test_processes_that_are_alone(mpi, started, remedy):
     alone = replace(rank(0, 1), launched=(2, 64), launcher=started, mpi=mpi)
     found = one([alone])
-    assert found.level == ERROR and "64 processes were started" in found.what
+    assert found.level == ERROR and "started 64 processes" in found.what
     assert remedy in found.remedy
 
 
 def test_number_of_ranks():
-    assert one(job(), 8).what == "MPI.COMM_WORLD has 4 ranks, 8 were expected"
+    assert one(job(), 8).what == "MPI.COMM_WORLD has 4 ranks, expected 8"
     other = {"SLURM_NTASKS": "8"}
     found = one(job(slurm=other))
     assert found.level == WARNING and "8 tasks" in found.what
@@ -121,7 +121,7 @@ def test_unequal_settings_of_the_mpi_library_are_a_warning():
                                2: {**common, "CUDA_VISIBLE_DEVICES": "1"}}))
     assert found.level == WARNING and found.ranks == (3,)
     assert found.what == "MPICH_GPU_SUPPORT_ENABLED differs: (not set) on ranks 0-2; 1 on rank 3"
-    assert found.remedy.startswith("unless it is meant")
+    assert found.remedy.startswith("unless this is intended")
 
 
 def test_settings_without_sense_are_an_error():
@@ -155,7 +155,7 @@ def test_uneven_nodes():
 
 @pytest.mark.parametrize("processors, level, what, ranks", [
     ((0,), WARNING, "more ranks than processors", (0, 1, 2, 3)),
-    ({0: (0, 1), 1: (1, 2)}, WARNING, "processors that others are bound to", (0, 1)),
+    ({0: (0, 1), 1: (1, 2)}, WARNING, "the same processors", (0, 1)),
     ((0, 1, 2, 3), NOTE, "not bound", (0, 1, 2, 3))])
 def test_binding(processors, level, what, ranks):
     found = one(job(processors=processors))
@@ -170,13 +170,13 @@ def test_remedies_are_for_this_launcher_and_library(launcher, mpi, wanted, unwan
     facts = job(processors=(0, 1, 2, 3), launcher=launcher, mpi=mpi)
     assert wanted in one(facts).remedy and unwanted not in one(facts).remedy
     crowded = one(job(processors=(0,), launcher=launcher, mpi=mpi)).remedy
-    assert "1 processor there" in crowded
+    assert "1 processor per node" in crowded
     assert ("mpi_yield_when_idle" in crowded) is mpi.startswith("Open")
 
 
 def test_a_layout_is_said_in_words():
     said = {each.topic: each.what for each in examine(job())}
-    assert said["layout"] == "2 nodes, 2 ranks on each; hpccoll works with the levels 2x2"
+    assert said["layout"] == "2 nodes, 2 ranks on each; hpccoll uses the levels 2x2"
     alone = replace(rank(0, 1), layout="1", slurm={})
     assert "1 node, 1 rank on it" in [each.what for each in examine([alone])]
 
@@ -196,7 +196,7 @@ def test_threads():
 
 
 def test_memory():
-    assert one(job(shared=False, single_copy=False)).what.startswith("ranks of a node share no")
+    assert one(job(shared=False, single_copy=False)).what.startswith("ranks of a node have no")
     assert "less than 64 MiB" in one(job(shared_bytes={1: 1 << 20})).what
     found = one(job(single_copy=False, ptrace_scope=2))
     assert found.level == NOTE and "ptrace_scope is 2" in found.remedy
@@ -211,12 +211,13 @@ def test_devices():
 
     aware = {"told": told(True)}
     assert not bad(job(devices=both, **aware))
-    ways, = (each.what for each in examine(job(devices=both, **aware)) if "ways" in each.what)
+    ways, = (each.what for each in examine(job(devices=both, **aware))
+             if "device data paths" in each.what)
     assert "ipc no: tried; mpi yes: tried; staged yes: tried" in ways
-    assert "does not move" in one(job(devices=both, told=told(False))).what
-    assert "same device" in one(job(devices=("0:1", "0:2"), **aware)).what
+    assert "does not support device memory" in one(job(devices=both, told=told(False))).what
+    assert "same first device" in one(job(devices=("0:1", "0:2"), **aware)).what
     found = one(job(devices={n: both[n] for n in range(3)}, **aware))
-    assert "see no device" in found.what and found.ranks == (3,)
+    assert "have no device" in found.what and found.ranks == (3,)
 
 
 def test_nccl():
@@ -226,7 +227,8 @@ def test_nccl():
     told = [each.what for each in examine(job(nccl="2.27.3", **own)) if each.topic == "devices"]
     assert "NCCL 2.27.3, for comm.using(allreduce='nccl')" in told
     found = one(job(nccl={n: "2.27.3" for n in range(3)}, no_nccl={3: "CuPy finds no NCCL"}, **own))
-    assert (found.level, found.ranks) == (NOTE, (3,)) and "no NCCL: CuPy finds" in found.what
+    assert (found.level, found.ranks) == (NOTE, (3,))
+    assert "NCCL is not available: CuPy finds" in found.what
     assert not any("NCCL" in each.what for each in examine(job()))
 
 
@@ -241,18 +243,19 @@ def test_what_a_device_is_next_to():
         return [each.what for each in examine(job(**own, **other)) if each.topic == "devices"]
 
     near = told(gpu_distance=10)
-    assert "the ranks of a node begin on 0000:00:00.0 (NUMA 1), 0000:01:00.0 (NUMA 1)" in near
-    assert "each rank runs next to its device" in near
+    assert ("first device of the ranks of a node: 0000:00:00.0 (NUMA 1), "
+            "0000:01:00.0 (NUMA 1)") in near
+    assert "each rank runs on the NUMA node of its device" in near
     # Two nodes; the third device is nobody's.
     assert [what for what in near if "links" in what] == [
-        "links of a node's devices, as nvidia-smi topo -m has them: NV4 between 2 pairs"]
+        "links of a node's devices, from nvidia-smi topo -m: NV4 between 2 pairs"]
     assert not any("GPUDirect" in what or "network" in what for what in near)
     far = one(job(**own, gpu_distance={n: 10 + 11 * (n == 3) for n in range(4)}))
-    assert (far.level, far.ranks) == (NOTE, (3,)) and "NUMA distance 21" in far.what
+    assert (far.level, far.ranks) == (NOTE, (3,)) and "distance 21" in far.what
     unable = one(job(**own, fabric=True))
     assert unable.level == NOTE and "nvidia_peermem" in unable.remedy
     able = told(fabric=True, gpu_direct=("nvidia_peermem",))
-    assert "the network can read memory of devices: nvidia_peermem" in able
+    assert "the network can read device memory: nvidia_peermem" in able
     one_node = examine(job(**own, fabric=True, node=0, layout="4", host="n0"))
     assert not any("GPUDirect" in each.what for each in one_node)
 

@@ -40,7 +40,7 @@ def test_there_is_no_other_file():
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_a_script_says_which_command_makes_it(name):
-    line = re.search("^# Made with: hpccoll (job .*)", script(TEMPLATES[name]), re.MULTILINE)[1]
+    line = re.search("^# Created with: hpccoll (job .*)", script(TEMPLATES[name]), re.MULTILINE)[1]
     made = CliRunner().invoke(main, shlex.split(line))
     assert made.exit_code == 0, made.output
     assert made.output == script(TEMPLATES[name])
@@ -58,7 +58,7 @@ def test_every_script_is_bash_and_checks_its_ranks(site, more):
     assert "source '/some where/activate'" in text
     assert ("sbcast" in text) == ("nodes" in more)
     assert all(len(line) <= 100 for line in text.splitlines()
-               if "# Made with" not in line and "mask_cpu" not in line)
+               if "# Created with" not in line and "mask_cpu" not in line)
     assert "doctor says above why" not in text  # where srun fails, doctor has said nothing
 
 
@@ -161,7 +161,7 @@ def test_where_each_rank_is_given_a_device_ranks_count_devices(site):
         with pytest.raises(ArgumentError, match="^--gpus: .*--ppn"):
             script(Job(site, **given))
     assert "--gpus-per-task=1" in script(Job(site, ppn=2, gpus=2))
-    assert "--gpus" not in re.sub("# Made.*", "", script(Job(site, ppn=2 * devices, gpus=0)))
+    assert "--gpus" not in re.sub("# Created.*", "", script(Job(site, ppn=2 * devices, gpus=0)))
 
 
 @pytest.mark.parametrize("field, given", [

@@ -20,9 +20,9 @@ NAMED = [name for name in SITES if name not in KINDS]
 def test_a_named_site_says_where_its_facts_are_from_and_how_old_they_are(name):
     site, text = SITES[name], script(Job(name))
     assert re.fullmatch(r"202\d-\d\d-\d\d", site.checked)
-    assert site.source.startswith("https://") or "not seen" in site.source
+    assert site.source.startswith("https://") or "not read" in site.source
     head = " ".join(line[2:] for line in text.splitlines()[1:8])
-    assert f"Facts from: {site.source}; as of {site.checked}. Not run there." in head
+    assert f"Source: {site.source}; as of {site.checked}. Not tested there." in head
 
 
 def test_sites_that_closed_are_gone_and_those_of_today_are_there():
@@ -60,7 +60,7 @@ def test_what_guides_ask_for(name, lines):
 
 
 def test_a_site_whose_module_chooses_the_plugin_gets_none():
-    assert "--mpi=" not in script(Job("jupiter")) and "module says which" in script(Job("jupiter"))
+    assert "--mpi=" not in script(Job("jupiter")) and "module selects" in script(Job("jupiter"))
 
 
 def test_intel_mpi_is_told_of_slurms_library():

@@ -132,4 +132,4 @@ def test_a_network_without_this_node(tmp_path):
     path = tmp_path / "topology.conf"
     path.write_text("SwitchName=s0 Nodes=somewhere[0-3]\n")
     ran = topo("--network", str(path))
-    assert ran.exit_code == 2 and "has no node" in ran.stderr
+    assert ran.exit_code == 2 and "is missing" in ran.stderr
