@@ -130,8 +130,9 @@ def mpiexec(bin: Path) -> str | None:
 
 def settings(bin: Path) -> dict[str, str]:
     """Make the environment variables of a job that uses the programs in ``bin``."""
+    # Thousands of ranks are started: each would compile the package, and pytest the tests, anew.
     inherited = {name: value for name, value in os.environ.items()
-                 if not name.startswith("HPCCOLL_")}
+                 if not name.startswith("HPCCOLL_") and name != "PYTHONDONTWRITEBYTECODE"}
     # More ranks than cores: one thread each, and Open MPI wants to be asked for it.
     made = {**inherited, "PATH": f"{bin}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),

@@ -177,16 +177,17 @@ def listen(recorder: FlightRecorder) -> None:
 
 def _work(recorder: FlightRecorder, reading: socket.socket, writing: socket.socket,
           ours: list[signal.Signals]) -> None:
-    while numbers := reading.recv(64):
-        for number in numbers:
-            if number == signal.SIGUSR1 and number in ours:
-                recorder.dump("SIGUSR1")
-            elif number in ours:
-                recorder.noticed("SIGTERM")
-            if number in ours and number == signal.SIGTERM:
-                # Only the main thread may ask Python for it, and it may never come to that.
-                ctypes.CDLL(None).signal(int(number), None)
-                os.kill(os.getpid(), number)
+    with reading, writing:
+        while numbers := reading.recv(64):
+            for number in numbers:
+                if number == signal.SIGUSR1 and number in ours:
+                    recorder.dump("SIGUSR1")
+                elif number in ours:
+                    recorder.noticed("SIGTERM")
+                if number in ours and number == signal.SIGTERM:
+                    # Only the main thread may ask Python for it, and it may never come to that.
+                    ctypes.CDLL(None).signal(int(number), None)
+                    os.kill(os.getpid(), number)
 
 
 RECORDER = FlightRecorder()
