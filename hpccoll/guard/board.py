@@ -78,7 +78,7 @@ class Doing(NamedTuple):
             self.state == AWAY and not self.site and self.silent >= SILENT)
         return f"{self._condition}{silent}; " + (
             f"its last call was {call}" if self.begun > 0 else
-            "it has made no call" if not self.begun else "its calls are not known")
+            "it has made no call" if not self.begun else "its calls are unknown")
 
     @property
     def _at(self) -> str:
@@ -91,12 +91,12 @@ class Doing(NamedTuple):
         where = self._at or (" in code that holds the interpreter lock" if self.silent >= SILENT
                              else " in the program")
         died = (f"has ended after its {self.failure}" if self.failure else
-                "was killed, or ended without a word" if self.state == KILLED else
+                "was killed or exited unexpectedly" if self.state == KILLED else
                 "has ended its program")
         return f"rank {self.rank} " + {
             AWAY: f"is{where}" if self.begun >= 0 or self.site else "is alive",
             HALTED: "is stopped", DEBUGGED: "is held by a debugger", KILLED: died, GONE: died,
-            FREE: "has freed the communicator", UNKNOWN: f"is not heard of{far}"}[self.state]
+            FREE: "has freed the communicator", UNKNOWN: f"has not reported{far}"}[self.state]
 
     def brief(self, number: int) -> str:
         """Why the others wait for it in a call of that number, in a few words."""

@@ -34,7 +34,7 @@ class Losses:
         if self.known:
             ranks = failed_ranks(self.comm)
             if ranks:
-                states = RankStates(f"{rank_list(ranks)} died, as {library_name()} reports")
+                states = RankStates(f"{rank_list(ranks)} died; reported by {library_name()}")
                 raise PeerLost(ranks, states, title)
 
     def explain(self, error: BaseException, title: str) -> BaseException:
@@ -47,6 +47,6 @@ class Losses:
         except PeerLost as lost:
             return lost
         if not heard and self.comm.Is_revoked():
-            return RevokedError("a rank has revoked the communicator; go on with comm.shrink(), as "
-                                "all its ranks must")
+            return RevokedError("a rank has revoked the communicator; call comm.shrink() on all "
+                                "remaining ranks")
         return error

@@ -91,8 +91,8 @@ class Watcher:
                 except Exception as error:  # one that cannot be looked at must not end the thread
                     with self.lock:
                         self.watched.discard(one)
-                    print_report("hpccoll: a communicator is not looked after any more: "
-                                 f"{type(error).__name__}: {error}")
+                    print_report("hpccoll: watchdog stopped for one communicator: "
+                                 f"{type(error).__name__}: {error}; set a time limit for the job")
                     continue
                 if text:
                     end(one, text)
