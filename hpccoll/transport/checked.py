@@ -101,10 +101,10 @@ class CheckedBatch:
         if (found, expected) == (number, actual):
             return
         if expected == actual:
-            problem = (f"was lost: number {found} came in its place" if found > number else
-                       f"did not come: number {found} came once more")
+            problem = (f"was lost: received message {found} instead" if found > number else
+                       f"did not arrive: received message {found} again")
         else:
-            problem = f"was damaged: its {posting.array.nbytes} bytes do not have their checksum"
+            problem = f"was corrupt: wrong checksum of its {posting.array.nbytes} bytes"
         raise CorruptMessage(problem, posting.peer, self.endpoint.rank, number, self.round)
 
     def free(self) -> None:

@@ -46,8 +46,8 @@ class Loopback:
         sizes = sorted({each.array.nbytes for each in (*given, *taken)})
         if len(sizes) > 1:
             error = MessageSizeError(
-                f"messages of {', '.join(map(str, sizes))} bytes met in one operation of the "
-                f"network, of ranks {sources} for ranks {sinks}")
+                f"messages of one network operation differ in size: {', '.join(map(str, sizes))} "
+                f"bytes, of ranks {sources} for ranks {sinks}")
         else:
             error, result = None, given[0].array.copy()
             if result.size and combine is not None:
@@ -109,8 +109,8 @@ class LoopbackBatch:
                 source, sink = (posted, partner) if sends else (partner, posted)
                 if source.array.nbytes != sink.array.nbytes:
                     source.error = sink.error = MessageSizeError(
-                        f"a message of {source.array.nbytes} bytes from rank {pair[0]} met a "
-                        f"receive of {sink.array.nbytes} bytes on rank {pair[1]}")
+                        f"message from rank {pair[0]} has {source.array.nbytes} bytes, the receive "
+                        f"{sink.array.nbytes} bytes on rank {pair[1]}")
                 else:
                     sink.array[...] = source.array
                 source.done = sink.done = True

@@ -125,8 +125,8 @@ class SingleBatch:
             kind = error.Get_error_class()
             # Libraries that return ERR_IN_STATUS may leave the statuses empty.
             if kind == MPI.ERR_TRUNCATE or kind == MPI.ERR_IN_STATUS and not _has_lost(self.comm):
-                raise MessageSizeError(f"a message was longer than expected ({error}); "
-                                       "ranks disagree on counts") from error
+                raise MessageSizeError(f"a message is longer than its receive ({error}); pass the "
+                                       "same counts on all ranks") from error
             raise
         if self.large and self.requests and self.endpoint.heard is not None:
             self.endpoint.heard()
@@ -135,8 +135,9 @@ class SingleBatch:
         for (sends, peer, (_, nbytes, _)), status in zip(self.postings, statuses):
             if not sends and status.Get_count(MPI.BYTE) != nbytes:
                 raise MessageSizeError(
-                    f"rank {peer} sent {status.Get_count(MPI.BYTE)} bytes where rank "
-                    f"{self.comm.Get_rank()} expected {nbytes}; ranks disagree on counts")
+                    f"message size differs: rank {peer} sent {status.Get_count(MPI.BYTE)} bytes, "
+                    f"rank {self.comm.Get_rank()} expected {nbytes}; pass the same counts on all "
+                    "ranks")
         return True
 
     def missing(self) -> list[int]:

@@ -225,8 +225,8 @@ class Receive:
         peer, rank = self.posting.peer, self.endpoint.rank
         if self.stamp:
             raise ForeignMessage(peer, rank)
-        raise MessageSizeError(f"rank {peer} sent {nbytes} bytes where rank {rank} expected "
-                               f"{self.nbytes}; ranks disagree on counts")
+        raise MessageSizeError(f"message size differs: rank {peer} sent {nbytes} bytes, rank "
+                               f"{rank} expected {self.nbytes}; pass the same counts on all ranks")
 
     def use(self) -> None:
         """Reduce or copy the message from its location."""
