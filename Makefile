@@ -4,7 +4,7 @@
 # make walk    the README's commands, as pasted, and the wheel of make dist, in environments of their own
 # make dist    an sdist and a manylinux wheel of this Python, with the compiled parts, in dist/
 # make figures the figures of docs/performance.md, on MPICH, Open MPI and Intel MPI: a quiet half hour
-# make lint    types, style and size: mypy, ruff, and the code lines of each room
+# make lint    types, style, size and words: mypy, ruff, code lines of each room, words of messages
 # make sanitize the compiled executor, and stress of its channels, under AddressSanitizer and
 #              ThreadSanitizer: a minute
 # make cuda    every kernel compiled for three GPUs, every use of CuPy compared with it; needs no GPU.
@@ -64,6 +64,7 @@ lint: .venv-mpich/installed
 	.venv-mpich/bin/ruff check hpccoll tests examples docs benchmarks
 	.venv-mpich/bin/mypy
 	@.venv-mpich/bin/python tests/budget.py
+	@.venv-mpich/bin/python tests/words.py
 
 sanitize: .venv-mpich/installed
 	.venv-mpich/bin/python tests/sanitize/run.py

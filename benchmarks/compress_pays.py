@@ -117,10 +117,10 @@ def check(path: str) -> None:
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
-        raise HpccollError("drawing needs matplotlib; install it with: pip install "
+        raise HpccollError("matplotlib is not installed; run pip install "
                            "'hpccoll[plot]'") from error
     if path.rpartition(".")[2].lower() not in Figure().canvas.get_supported_filetypes():
-        raise ArgumentError("--plot", f"{path!r} ends in no known format", "choose png, svg or pdf")
+        raise ArgumentError("--plot", f"{path!r} has an unknown suffix", "choose png, svg or pdf")
     if not writable(path):
         raise ArgumentError("--plot", f"cannot write {path!r}")
 

@@ -63,7 +63,7 @@ class Transformer:
     def __post_init__(self) -> None:
         for name, value in dataclasses.asdict(self).items():
             if value < 0:
-                raise ArgumentError(name, f"is {value}", "give a number that is not negative")
+                raise ArgumentError(name, f"is {value}", "pass 0 or more")
 
 
 class GroupTraffic(NamedTuple):

@@ -20,7 +20,7 @@ class OneProcess(Sectioned):
         except click.UsageError as error:
             message = error.format_message().removesuffix(".")
             raise click.exceptions.Exit(said(HpccollError(
-                f"{self.name}: {message}; --help shows what there is"))) from error
+                f"{self.name}: {message}; run it with --help"))) from error
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -50,13 +50,13 @@ COLUMNS = (
 
 @click.command(NAME, cls=OneProcess, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--model", metavar="NAME|FILE",
-              help="A model that comes along (see --models), or a file with what "
+              help="A built-in model (see --models), or a file with what "
                    "exchange.profile() returned.")
 @click.option("--nodes", default="2", show_default=True, metavar="LIST",
-              help="Numbers of nodes: 64, or 2,4,12, or 1:4096 for doubling ones.")
+              help="Numbers of nodes: 64, or 2,4,12, or 1:4096 for powers of two.")
 @click.option("--ppn", default="1", show_default=True, metavar="LAYOUT",
               help="Ranks per node; 2x4 for two groups of four.")
-@click.option("--topology", metavar="LAYOUT", help="Any layout instead, outermost level first.")
+@click.option("--topology", metavar="LAYOUT", help="Another layout, outermost level first.")
 @click.option("--machine", default="hdr", show_default=True, metavar="NAME|FILE",
               help="As for hpccoll simulate; hpccoll simulate --machines lists them.")
 @click.option("--bucket-bytes", "bucket_sizes", metavar="LIST",
@@ -74,7 +74,7 @@ COLUMNS = (
               help="As HPCCOLL_ALGORITHM, such as allreduce=rails. Default: the fastest in "
                    "simulation.")
 @click.option("--segment-bytes", metavar="BYTES",
-              help="Cut blocks into segments of so many bytes. Default: as a call does.")
+              help="Bytes of a segment. Default: as in a call.")
 @click.option("--lanes", type=click.IntRange(min=1), metavar="N",
               help="Buckets under way at once. Default: 2 across nodes, 1 on one.")
 @click.option("--no-overlap", is_flag=True, help="Begin all buckets after the backward pass.")
@@ -87,7 +87,7 @@ COLUMNS = (
 @click.option("--json", "json_path", metavar="FILE",
               help="Write JSON instead of text; - is standard output.")
 @click.option("--plot", "plot_path", metavar="FILE",
-              help="Draw; the suffix names the format: png, svg, pdf.")
+              help="Draw; the suffix selects the format: png, svg, pdf.")
 @click.option("--trace", "trace_path", metavar="FILE",
               help="Write the last step as a timeline for Perfetto.")
 @click.option("--models", "listed", is_flag=True, help="List the models that come along.")
@@ -107,13 +107,13 @@ def command(context, model, nodes, ppn, topology, machine, bucket_sizes, first_b
             raise ArgumentError("--topology", f"does not go with {option}")
     for option, given in (("--break-even", break_even), ("--compress-rate", compress_rate)):
         if given and not schemes:
-            raise ArgumentError(option, "means nothing without --compress")
+            raise ArgumentError(option, "requires --compress")
     check_outputs(json_path, plot_path)
     if trace_path is not None and not writable(trace_path):
         raise ArgumentError("--trace", f"cannot write {trace_path!r}")
     if model is None:
-        raise ArgumentError("--model", "which one to simulate is missing",
-                            f"choose from {', '.join(MODELS)}, or give a file")
+        raise ArgumentError("--model", "a model is required",
+                            f"choose from {', '.join(MODELS)}, or pass a file")
     trained = find(model, samples or 0, 1e12 * (tflops or 0))
     first = size("--first-bucket-bytes", first_bucket_bytes)
     rate = 0 if compress_rate is None else size("--compress-rate", compress_rate, 1)

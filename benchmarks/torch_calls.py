@@ -220,7 +220,7 @@ def command(only: str | None, json_path: str | None) -> None:
         except Exception as error:
             abort(comm, error)
     if interrupted:
-        complain(NAME, "interrupted: not everything was measured")
+        complain(NAME, "interrupted: some cases were not measured")
     sys.exit(INTERRUPTED if interrupted else 0)
 
 

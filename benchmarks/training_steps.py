@@ -166,7 +166,7 @@ def summary(model: EmulatedModel, times: Sequence[tuple[str, float]]) -> list[St
 @click.option("--steps", type=click.IntRange(min=1), default=20, show_default=True, metavar="N",
               help="Steps of each candidate, beside three of warm-up.")
 @click.option("--json", "json_path", metavar="FILE",
-              help="Write a record with every single time; - is standard output.")
+              help="Write a record with all times; - is standard output.")
 def command(gradients: str, layers: int, backward: float, wanted: tuple[str, ...], steps: int,
             json_path: str | None) -> None:
     """Time training steps whose backward pass is emulated, and see what of them is communication.
@@ -209,7 +209,7 @@ def command(gradients: str, layers: int, backward: float, wanted: tuple[str, ...
         except Exception as error:
             abort(comm, error)
     if interrupted:
-        complain(NAME, "interrupted: not everything was measured")
+        complain(NAME, "interrupted: some cases were not measured")
     sys.exit(INTERRUPTED if interrupted else 0)
 
 

@@ -14,8 +14,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name not in ("click", "rich"):
             raise
-        sys.exit(f"hpccoll: the command line needs {error.name}; "
-                 "install it with: pip install 'hpccoll[cli]'")
+        sys.exit(f"hpccoll: the command line requires {error.name}; run pip install 'hpccoll[cli]'")
     command(prog_name="hpccoll")
 
 

@@ -139,7 +139,7 @@ def check_choice(collective: str, name: str) -> str:
     if name in QUEUED:
         if collective not in QUEUED[name]:
             raise ArgumentError("algorithm", f"{name} has no {collective}",
-                                f"it serves {', '.join(QUEUED[name])}")
+                                f"it supports {', '.join(QUEUED[name])}")
     elif name not in (NATIVE, AUTO):
         find(collective, name)
     return name
@@ -183,8 +183,8 @@ def _yes_or_no(text: str) -> bool:
 
 def _tuning(text: str) -> str:
     if text not in (OFF, ONLINE, PROBE) and os.sep not in text and not text.endswith(".json"):
-        raise ValueError(f"neither '{ONLINE}', '{PROBE}' nor '{OFF}', and a path holds a {os.sep} "
-                         "or ends with .json")
+        raise ValueError(f"must be '{ONLINE}', '{PROBE}', '{OFF}', or a path, which contains a "
+                         f"{os.sep} or ends with .json")
     return text
 
 
@@ -204,7 +204,7 @@ def check_progress(text: str) -> str:
 
 def _executor(text: str) -> str:
     if text not in EXECUTORS:
-        raise ValueError(f"neither '{COMPILED}' nor '{INTERPRETED}'")
+        raise ValueError(f"must be '{COMPILED}' or '{INTERPRETED}'")
     return text
 
 
@@ -225,7 +225,7 @@ def _checks(text: str) -> tuple[str, ...]:
 
 def _log(text: str) -> str:
     if text.lower() not in LOG:
-        raise ValueError(f"neither '{INFO}' nor '{DEBUG}'")
+        raise ValueError(f"must be '{INFO}' or '{DEBUG}'")
     return text.lower()
 
 
@@ -254,89 +254,88 @@ def _file(text: str) -> str:
 SETTINGS: dict[str, Setting] = {
     "HPCCOLL_ALGORITHM": Setting(
         "algorithm", parse_algorithms,
-        "choice per collective, e.g. 'allreduce=ring;bcast=knomial:k=4;reduce=native'", _text),
+        "algorithm per collective, e.g. 'allreduce=ring;bcast=knomial:k=4;reduce=native'", _text),
     "HPCCOLL_SEGMENT_BYTES": Setting(
         "segment_bytes", _nbytes,
-        "bytes of one block that travel as one message, e.g. '256K'; default 256K, 1M for blocks "
-        "above 2M; where a node has more ranks than processors 512K, 4M for blocks above 1M",
+        "bytes of a block per message, e.g. '256K'; default 256K, 1M for blocks above 2M; with "
+        "more ranks than processors on a node 512K, 4M for blocks above 1M",
         _text),
     "HPCCOLL_TOPOLOGY": Setting(
         "topology", Topology.parse,
-        "layout to assume for hierarchical algorithms, e.g. '2x4' or '2x2@0,2,1,3', of as many "
-        "ranks as the communicator has", _text),
+        "layout for hierarchical algorithms, e.g. '2x4' or '2x2@0,2,1,3'; its ranks must match the "
+        "communicator", _text),
     "HPCCOLL_TIMEOUT": Setting(
         "timeout", check_timeout,
-        "seconds without progress until a collective fails, or 'off': a wait for a rank that lives "
-        "is reported and goes on; default 'off'"),
+        "seconds without progress until a collective fails; 'off' reports a missing rank and "
+        "continues to wait while it lives; default 'off'"),
     "HPCCOLL_REPORT": Setting(
         "report", _seconds,
         "seconds without progress between two reports of the missing ranks; default 30"),
     "HPCCOLL_SHARED_MEMORY": Setting(
         "shared_memory", _yes_or_no,
-        "'no' sends messages between ranks of one node through MPI as well; default 'yes'", _text),
+        "'no' sends messages between ranks of a node through MPI; default 'yes'", _text),
     # The first collective compares it, when rank 0 reads the table.
     "HPCCOLL_TUNING": Setting(
         "tuning", _tuning,
-        "table of measured times, e.g. './tuning.json'; 'online' tries candidates in the job "
-        "itself, 'probe' measures a few of them for some seconds unless the default table knows "
-        "the place, 'off' does nothing; default $XDG_CACHE_HOME/hpccoll/tuning.json if there is "
-        "one"),
+        "table of measured times, e.g. './tuning.json'; 'online' measures candidates during the "
+        "job, 'probe' measures a few for some seconds if the default table has no entry for the "
+        "machine, 'off' disables tuning; default $XDG_CACHE_HOME/hpccoll/tuning.json if it exists"),
     "HPCCOLL_DETERMINISM": Setting(
         "determinism", check_determinism,
-        "bits of rounded results do not depend on the run ('run'), the message size either "
-        "('size'), nor the nodes ('layout'), nor the number of ranks ('any-p'); default 'none'",
+        "bits of rounded results are independent of the run ('run'), also of the message size "
+        "('size'), of the nodes ('layout'), of the number of ranks ('any-p'); default 'none'",
         _text),
     "HPCCOLL_PROGRESS": Setting(
         "progress", check_progress,
-        "what makes progress on nonblocking and persistent collectives: 'thread', a thread beside "
-        "the calls of Test and Wait, or 'calls' alone; default 'thread'", _text),
+        "progress of nonblocking and persistent collectives: 'thread' uses a background thread, "
+        "'calls' only Test and Wait; default 'thread'", _text),
     "HPCCOLL_LEVELS": Setting(
         "levels", _levels,
-        f"levels of the machine in the discovered layout, out of {','.join(LEVELS)}; "
-        f"default '{SWITCH},{NODE}'", _text),
+        f"machine levels in the discovered layout, from {','.join(LEVELS)}; default "
+        f"'{SWITCH},{NODE}'", _text),
     "HPCCOLL_NETWORK": Setting(
         "network", _file,
-        "file with the switches above every node, like Slurm's topology.conf; default what Slurm's "
-        "variables say", _text),
+        "file with the switches above every node, like Slurm's topology.conf; default: Slurm's "
+        "variables", _text),
     "HPCCOLL_TRACE": Setting(
         "trace", _folder,
-        "folder for timelines of every collective and every exchange of gradients, which 'hpccoll "
-        "trace' reads, and for what every rank was doing when a call failed; default none",
+        "folder for timelines of collectives and gradient exchanges, and for flight records of "
+        "failed calls; 'hpccoll trace' reads it; default none",
         _whether_set),
     "HPCCOLL_TRACE_PHASES": Setting(
         "trace_phases", _yes_or_no,
-        "'yes' adds to the timelines of HPCCOLL_TRACE what is inside of blocking calls of ours, "
-        "phase by phase: what was sent, waited for and reduced; default 'no'"),
+        "'yes' adds the phases of blocking hpccoll calls to the timelines of HPCCOLL_TRACE: send, "
+        "wait and reduce; default 'no'"),
     "HPCCOLL_EXECUTOR": Setting(
         "executor", _executor,
-        "what runs small collectives inside a node: 'compiled', or 'python', its reference; "
-        "default 'compiled' where it was built"),
+        "executor of small collectives inside a node: 'compiled', or 'python', its reference; "
+        "default 'compiled' if it was built"),
     "HPCCOLL_HUGE_PAGES": Setting(
         "huge_pages", _yes_or_no,
-        "'no' leaves large PyTorch tensors that are sent again and again where they are, instead "
-        "of moving them to huge pages, from which other ranks read faster; default 'yes'"),
+        "'yes' moves large PyTorch tensors that are sent repeatedly to huge pages, which other "
+        "ranks read faster; default 'yes'"),
     "HPCCOLL_CONTRACT": Setting(
         "contract", check_contract,
-        "how calls are compared between ranks: 'tags' by marks on the messages that they send "
-        "anyway, 'always' by an exchange before each call, 'off' not at all; default 'tags'",
+        "comparison of calls between ranks: 'tags' by the tags of their messages, 'always' by an "
+        "exchange before each call, 'off' disables it; default 'tags'",
         _text),
     "HPCCOLL_CHECKSUMS": Setting(
         "checksums", _yes_or_no,
-        "'yes' sends a checksum and a number along with every message of ours, and names sender, "
-        "receiver and round of one that was damaged, lost or doubled; default 'no'", _text),
+        "'yes' sends a checksum and a sequence number with every hpccoll message, and reports "
+        "sender, receiver and round of a corrupt, lost or duplicate message; default 'no'", _text),
     "HPCCOLL_CHECK": Setting(
         "check", _checks,
-        "what blocking calls are searched for, e.g. 'nan,results': inputs of reductions for NaN "
-        "and infinity ('nan'), results for bits that differ between ranks ('results'); default "
-        "nothing", _text),
+        "data checks of blocking calls, e.g. 'nan,results': NaN and infinity in inputs of "
+        "reductions ('nan'), bits of results that differ between ranks ('results'); default "
+        "none", _text),
     "HPCCOLL_LOG": Setting(
         "log", _log,
-        "what is written to standard error: 'info', which algorithm serves each kind of call, and "
-        "why, or 'debug', every plan and every rank's, too; default nothing"),
+        "log on standard error: 'info' prints the algorithm of each kind of call and the reason, "
+        "'debug' also all plans and all ranks; default none"),
     "HPCCOLL_PROFILE": Setting(
         "profile", _yes_or_no,
-        "'yes' counts and times every collective for comm.stats(), as 'hpccoll run --profile' "
-        "does; default 'no'", _whether_set),
+        "'yes' counts and times every collective for comm.stats(), like 'hpccoll run --profile'; "
+        "default 'no'", _whether_set),
 }
 
 

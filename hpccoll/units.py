@@ -83,7 +83,7 @@ def seconds(option: str, text: str) -> float:
                             "write seconds, or a unit: 20us, 1.5ms, 3ns, 2s")
     value = float(match[1]) / _TIMES[match[2].lower()]
     if not value < float("inf"):
-        raise ArgumentError(option, f"{text.strip()!r} is for ever")
+        raise ArgumentError(option, f"{text.strip()!r} has no end")
     return value
 
 
@@ -154,15 +154,15 @@ def _listed(option: str, text: str, step: int, read: Callable[[str, str], int]) 
         low = read(option, first)
         high = read(option, last) if colon else low
         if colon and not low:
-            raise ArgumentError(option, f"{part.strip()!r} is no range",
-                                "begin it with a number above 0")
+            raise ArgumentError(option, f"{part.strip()!r} is not a range",
+                                "start it with a number above 0")
         listed |= dict.fromkeys(_growing(option, part, low, high, step))
     return list(listed)
 
 
 def _growing(option: str, text: str, low: int, high: int, step: int) -> list[int]:
     if high < low:
-        raise ArgumentError(option, f"{text.strip()!r} is no range",
+        raise ArgumentError(option, f"{text.strip()!r} is not a range",
                             "write the smaller end first, like 8:16M")
     values = []
     while low < high:

@@ -68,8 +68,8 @@ BREAKS = (
     Break("a rank that was killed before the others end is not looked for",
           CEdit("check_at_exit", "Py_AtExit(start_check)", "(void)start_check"),
           f"{FAULTS} -k end_their_program"),
-    Break("the host of a rank that is not heard of is not named",
-          Edit("Doing._condition", "UNKNOWN:", '"is not heard of"'),
+    Break("the host of a rank that has not reported is not named",
+          Edit("Doing._condition", "UNKNOWN:", '"has not reported"'),
           "tests/cluster/test_hosts.py -k that_was_killed"),
     # Ranks that disagree.
     no_field("dtype", "dtype-allreduce-allreduce-compiled"),

@@ -52,7 +52,7 @@ def find(model: str | os.PathLike[str] | Mapping[str, Any] | StepModel, samples:
         return from_layers(model, layers(), samples or usual, flops or FLOPS)
     if samples or flops:
         raise ArgumentError("samples" if samples else "flops", "is for models that come along",
-                            f"choose from {', '.join(MODELS)}; a recorded one has times of its own")
+                            f"choose from {', '.join(MODELS)}; others have recorded times")
     if isinstance(model, StepModel):
         return model
     if isinstance(model, Mapping):

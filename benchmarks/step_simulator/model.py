@@ -108,7 +108,7 @@ def from_profile(data: Any, name: str = "recorded", where: str = "profile") -> S
     unknown = [field for field in data if field not in REQUIRED + OPTIONAL]
     if missing or unknown:
         raise refuse(f"lacks the field {missing[0]}" if missing else
-                     f"has an unknown field {unknown[0]}; known are "
+                     f"has an unknown field {unknown[0]}; use one of "
                      f"{', '.join(REQUIRED + OPTIONAL)}")
     arrays = data["arrays"]
     if not isinstance(arrays, list) or not arrays:
@@ -140,7 +140,7 @@ def _spec(data: Any, where: str) -> ArraySpec:
         raise ArgumentError("model", f"{where}: expected name, shape, dtype and itemsize, got "
                                      f"{data!r:.60}") from error
     if not whole or not spec.itemsize:
-        raise ArgumentError("model", f"{where}: shape and itemsize must be whole numbers, got "
+        raise ArgumentError("model", f"{where}: shape and itemsize must be integers, got "
                                      f"{data!r:.60}")
     return spec
 

@@ -45,8 +45,8 @@ def schedule(collective: str, algorithm: str | Callable[..., Program] | Algorith
     name = str(algorithm) if ours else entry.label
     params = _parameters(collective, entry, name, params, ours)
     if nblocks is not None and ours:
-        raise ArgumentError("nblocks", f"{algorithm} cuts vectors its own way",
-                            "give nblocks only with a builder of your own")
+        raise ArgumentError("nblocks", f"{algorithm} defines its own number of blocks",
+                            "pass nblocks only with your own builder")
     if topology is not None:
         topology = Topology.parse(topology, size)
         size = topology.size
@@ -64,8 +64,8 @@ def schedule(collective: str, algorithm: str | Callable[..., Program] | Algorith
     rooted = (root,) if kind.rooted else ()
     if entry.fits is not None and not _asked(name, "fits", entry.fits, where, params):
         given = "".join(f", {key}={value!r}" for key, value in params.items())
-        raise ArgumentError("size", f"{name} does not serve {where} ranks{given}",
-                            "other parameters may fit, or another number of ranks")
+        raise ArgumentError("size", f"{name} does not support {where} ranks{given}",
+                            "use other parameters, or another number of ranks")
     cut = _asked(name, "blocks", entry.blocks, where, params) if nblocks is None else nblocks
 
     def build(rank: int) -> Program:
@@ -88,8 +88,8 @@ def _asked(name: str, what: str, function: Any, where: int | Topology,
         return function(where, **params)
     except TypeError as error:
         words = ", ".join(["topology" if isinstance(where, Topology) else "size", *params])
-        raise ArgumentError("algorithm", f"{what} of {name} cannot be asked: {error}",
-                            f"it is called as {what}({words})") from error
+        raise ArgumentError("algorithm", f"{what} of {name} failed: {error}",
+                            f"hpccoll calls it as {what}({words})") from error
 
 
 def _closed_form(name: str, what: str, form: ClosedForm | None, where: int | Topology,
@@ -165,7 +165,7 @@ def _parameters(collective: str, entry: Algorithm, name: str, given: Mapping[str
     for key, value in given.items():
         if key not in known and not free:
             raise ArgumentError(key, f"{collective} {name} has no such parameter",
-                                f"it takes: {', '.join(known) or 'none'}"
+                                f"its parameters are: {', '.join(known) or 'none'}"
                                 + did_you_mean(key, known))
         if ours and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
             raise ArgumentError(key, f"expected a positive integer, got {value!r}")
@@ -174,7 +174,7 @@ def _parameters(collective: str, entry: Algorithm, name: str, given: Mapping[str
     if missing:
         example = ", ".join(f"{key!r}: 2" for key in missing)
         words = " ".join(f"-p {key}=2" for key in missing)
-        raise ArgumentError(missing[0], f"{collective} {name} needs {', '.join(missing)}",
-                            f"give {'it' if len(missing) == 1 else 'them'} like {words} on the "
+        raise ArgumentError(missing[0], f"{collective} {name} requires {', '.join(missing)}",
+                            f"pass {'it' if len(missing) == 1 else 'them'} like {words} on the "
                             f"command line, or as (algorithm, {{{example}}}) to comm.using")
     return params

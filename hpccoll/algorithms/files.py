@@ -46,7 +46,7 @@ def read_json(text: str, name: str) -> Schedule:
     try:
         data = json.loads(text)
         if data["format"] != 1:
-            raise ValueError(f"format {data['format']!r} is not known")
+            raise ValueError(f"unknown format {data['format']!r}")
         programs = [_program(each) for each in data["programs"]]
         if len(programs) != data["size"]:
             raise ValueError(f"{len(programs)} programs for {data['size']} ranks")
@@ -54,7 +54,7 @@ def read_json(text: str, name: str) -> Schedule:
                         programs.__getitem__, data["root"] or 0, data["nblocks"],
                         uniform=bool(data.get("uniform", False)))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ScheduleError(f"{name}: not what hpccoll explain --json writes: "
+        raise ScheduleError(f"{name}: not a schedule of hpccoll explain --json: "
                             f"{type(error).__name__}: {error}") from error
 
 

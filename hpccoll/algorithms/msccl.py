@@ -86,7 +86,7 @@ def read_msccl(text: str, name: str) -> Schedule:
     try:
         root = ElementTree.fromstring(text)
     except ElementTree.ParseError as error:
-        raise ScheduleError(f"{name}: no XML: {error}") from error
+        raise ScheduleError(f"{name}: not XML: {error}") from error
     collective = NAMES.get(root.get("coll", ""))
     if root.tag != "algo" or collective is None:
         raise ScheduleError(f"{name}: expected <algo coll=...> with one of {', '.join(NAMES)}, "
@@ -120,8 +120,8 @@ def _number(element: Any, field: str, name: str, default: int | None = None) -> 
     try:
         return default if value is None and default is not None else int(value)
     except (TypeError, ValueError):
-        raise ScheduleError(f"{name}: <{element.tag}> has {field}={value!r}, expected a whole "
-                            "number") from None
+        raise ScheduleError(f"{name}: <{element.tag}> has {field}={value!r}, expected an "
+                            "integer") from None
 
 
 def _chunks(collective: str, gpu: Any, size: int, name: str) -> int:
@@ -131,9 +131,8 @@ def _chunks(collective: str, gpu: Any, size: int, name: str) -> int:
         return max(given, wanted)
     blocks = {"allgather": (1, size), "reduce_scatter": (size, 1), "alltoall": (size, size)}
     if given > blocks[collective][0] or wanted > blocks[collective][1]:
-        raise ScheduleError(f"{name}: cuts a block of {collective} into several chunks "
-                            f"(i_chunks={given}, o_chunks={wanted}), which a schedule cannot; "
-                            "only vectors are cut")
+        raise ScheduleError(f"{name}: splits a block of {collective} into chunks "
+                            f"(i_chunks={given}, o_chunks={wanted}); schedules split vectors only")
     return size
 
 
@@ -142,7 +141,7 @@ def _threadblock(tb: Any, name: str) -> Threadblock:
     for number, step in enumerate(sorted(tb.iter("step"), key=lambda s: _number(s, "s", name))):
         kind, count = step.get("type", ""), _number(step, "cnt", name, 1)
         if kind not in KINDS and kind not in LOCAL:
-            raise ScheduleError(f"{name}: unknown type of step {kind!r}; known are "
+            raise ScheduleError(f"{name}: unknown type of step {kind!r}; use one of "
                                 f"{', '.join([*KINDS, *LOCAL])}")
         if _number(step, "s", name) != number:
             raise ScheduleError(f"{name}: the steps of a threadblock are not numbered 0, 1, 2, ...")
@@ -150,8 +149,8 @@ def _threadblock(tb: Any, name: str) -> Threadblock:
         for side in ("src", "dst"):
             start = _number(step, f"{side}off", name, 0)
             if count < 0 or count and not 0 <= start <= MOST_SLOTS - count:
-                raise ScheduleError(f"{name}: a step names {count} chunks from {start} on; at most "
-                                    f"{MOST_SLOTS:,} are served")
+                raise ScheduleError(f"{name}: a step has {count} chunks from {start}; at most "
+                                    f"{MOST_SLOTS:,} are supported")
             spans.append(Span(step.get(f"{side}buf", "i"), start, start + count))
         waits = _number(step, "depid", name, -1), _number(step, "deps", name, -1)
         steps.append(FileStep(kind, spans[0], spans[1], waits))
@@ -165,7 +164,7 @@ def _places(collective: str, in_place: bool) -> Callable[[int, Span], Span]:
         if span.buffer == "s":
             return span._replace(buffer=TMP)
         if span.buffer not in ("i", "o"):
-            raise ScheduleError(f"unknown buffer {span.buffer!r}; known are i, o, s")
+            raise ScheduleError(f"unknown buffer {span.buffer!r}; use i, o or s")
         if not in_place:
             return span._replace(buffer=IN if span.buffer == "i" else OUT)
         shift = rank if collective == "allgather" and span.buffer == "i" else 0
@@ -181,7 +180,7 @@ def _start(collective: str, chunks: int, in_place: bool) -> Callable[[int], Roun
         return lambda rank: (copy(Span(OUT, 0, chunks), Span(IN, 0, chunks)),)
     if collective == "allgather":
         return lambda rank: (copy(Span(OUT, rank, rank + 1), Span(IN, 0, 1)),)
-    raise ScheduleError(f"{collective} in place is not read; write it with inplace=0")
+    raise ScheduleError(f"{collective} in place is not supported; write it with inplace=0")
 
 
 class LevelledHalf(NamedTuple):
@@ -283,7 +282,7 @@ def _last(blocks: list[list[Threadblock]], rank: int, waits: tuple[int, int], na
     t, n = waits
     if t >= len(blocks[rank]) or not 0 <= n < len(blocks[rank][t].steps):
         raise ScheduleError(f"{name}: rank {rank} waits for step {n} of threadblock {t}, which "
-                            "is not there")
+                            "does not exist")
     sends = KINDS.get(blocks[rank][t].steps[n].kind, (False,) * 4)[3]
     return rank, t, n, sends
 
@@ -309,8 +308,8 @@ def _levels(waits: dict[Half, set[Half]], pairs: dict[Half, tuple[Half, Any]],
                 level[other] = level[half] + apart
                 if level[other] > len(after):
                     rank, t, n, _ = other
-                    raise ScheduleError(f"{name}: no rounds can order steps that wait for each "
-                                        f"other; one is rank {rank} threadblock {t} step {n}")
+                    raise ScheduleError(f"{name}: steps wait for each other: rank {rank} "
+                                        f"threadblock {t} step {n}")
                 late.append(other)
     return {half: level[one(half)] for half in waits}
 

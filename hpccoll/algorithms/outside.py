@@ -92,7 +92,7 @@ def parameters(texts: Iterable[str], option: str = "--param") -> dict[str, int]:
             raise ArgumentError(option, f"cannot read {text!r}",
                                 "write it like k=4, behind a name like my.py:torus:x=2:y=4")
         if name in NOT_PARAMETERS:
-            raise ArgumentError(option, f"{name} is not a parameter of the algorithm",
+            raise ArgumentError(option, f"{name} is not an algorithm parameter",
                                 "it is an argument or an option of the command")
         if name in values:
             raise ArgumentError(option, f"{name} is given twice")
@@ -126,7 +126,7 @@ def column_names(labels: Sequence[str]) -> list[str]:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A hint at the name that is nearest, or nothing."""
     near = get_close_matches(name, list(known), 1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    return f"; did you mean {near[0]!r}" if near else ""
 
 
 @cache
@@ -161,7 +161,7 @@ def load(reference: str) -> Algorithm:
             replace(value, name=_title(value, name)), reference)
     if not callable(value):
         raise ArgumentError("algorithm", f"{reference} is {value!r}",
-                            "name an hpccoll.Algorithm, or a function that makes a rank's program")
+                            "name an hpccoll.Algorithm, or a function that builds a rank's program")
     return Algorithm(value, name=name)
 
 
@@ -189,12 +189,12 @@ def _file(text: str) -> ModuleType:
     if not path.is_file():
         beside = [each.name for each in path.parent.glob("*.py")] if path.parent.is_dir() else []
         raise ArgumentError("algorithm", f"there is no file {text!r}",
-                            "a path counts from the folder the command runs in"
+                            "a relative path starts at the current folder"
                             + did_you_mean(path.name, beside))
     name = f"hpccoll_file_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise ArgumentError("algorithm", f"{text!r} is no Python file")
+        raise ArgumentError("algorithm", f"{text!r} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     with _runs(text), _importing(path.resolve().parent):
         # Dataclasses and pickles look their module up.
@@ -269,12 +269,12 @@ def _offered(point: EntryPoint) -> tuple[Algorithm, ...]:
         entries = (value,) if isinstance(value, Algorithm) else tuple(value)
         for entry in entries:
             if not isinstance(entry, Algorithm) or not entry.collective:
-                raise TypeError(f"{entry!r} is no hpccoll.Algorithm that names its collective")
+                raise TypeError(f"{entry!r} is not an hpccoll.Algorithm with a collective")
             _checked(entry, point.value)
     except (Exception, SystemExit) as error:
         package = point.dist.name if point.dist is not None else point.value
-        warnings.warn(f"hpccoll: the algorithm {point.name!r} of the installed package {package} "
-                      f"cannot be used: {type(error).__name__}: {error}", RuntimeWarning,
+        warnings.warn(f"hpccoll: cannot load algorithm {point.name!r} of package {package}: "
+                      f"{type(error).__name__}: {error}", RuntimeWarning,
                       stacklevel=2)
         return ()
     return tuple(replace(entry, name=entry.name or point.name) for entry in entries)

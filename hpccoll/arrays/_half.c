@@ -223,7 +223,7 @@ static PyObject *kernel_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 static int read_operand(PyObject *object, npy_intp count, int writable)
 {
     if (!PyArray_Check(object)) {
-        PyErr_SetString(PyExc_TypeError, "a kernel works on NumPy arrays");
+        PyErr_SetString(PyExc_TypeError, "expected NumPy arrays");
         return -1;
     }
     PyArrayObject *array = (PyArrayObject *)object;
@@ -231,7 +231,7 @@ static int read_operand(PyObject *object, npy_intp count, int writable)
     if ((size != 2 && size != 4) || PyArray_SIZE(array) != count || !PyArray_IS_C_CONTIGUOUS(array)
         || (size == 4 && !PyArray_ISALIGNED(array))
         || (writable && !PyArray_ISWRITEABLE(array))) {
-        PyErr_SetString(PyExc_ValueError, "operands of a kernel are contiguous arrays of one "
+        PyErr_SetString(PyExc_ValueError, "expected contiguous arrays of the same "
                                           "length, of 16-bit or float32 numbers");
         return -1;
     }

@@ -96,7 +96,7 @@ def wide(values: numpy.ndarray) -> numpy.ndarray:
     """
     name = values.dtype.name
     if name not in FORMATS or not values.dtype.isnative:
-        raise TypeError(f"no sum of {values.dtype} is defined")
+        raise TypeError(f"sum of {values.dtype} is not defined")
     if name == "bfloat16":
         bits = numpy.ascontiguousarray(values).view("u2").astype("u4") << 16
         return bits.view("f4").reshape(values.shape)

@@ -50,8 +50,8 @@ def not_an_operator(op: Any, collective: str) -> ArgumentTypeError:
     word = (op if isinstance(op, str) else getattr(op, "__name__", "")).lower()
     name = OTHER_NAMES.get(word, word.removeprefix("mpi.").upper())
     known = isinstance(getattr(MPI, name, None), MPI.Op) if name.isidentifier() else False
-    remedy = f"say MPI.{name}" if known else "say MPI.SUM, MPI.MAX, ... or MPI.Op.Create(function)"
-    return ArgumentTypeError("op", f"{collective} needs an MPI.Op, got {op!r}", remedy)
+    remedy = f"pass MPI.{name}" if known else "pass MPI.SUM, MPI.MAX or MPI.Op.Create(function)"
+    return ArgumentTypeError("op", f"{collective} requires an MPI.Op, got {op!r}", remedy)
 
 
 def check_op(op: Any, dtype: numpy.dtype, collective: str) -> None:
@@ -74,8 +74,8 @@ def check_op(op: Any, dtype: numpy.dtype, collective: str) -> None:
         names = {"b": "bool", "i": "signed", "u": "unsigned", "f": "floating", "c": "complex"}
         valid = "(value, index) pairs" if operator.pairs else ", ".join(
             names[kind] for kind in operator.kinds)
-        raise OperatorError("op", f"MPI.{operator.name.upper()} is not defined on {dtype}",
-                            f"it works on: {valid}")
+        raise OperatorError("op", f"MPI.{operator.name.upper()} is not defined for {dtype}",
+                            f"it supports: {valid}")
 
 
 def is_exact(op: MPI.Op, dtype: numpy.dtype) -> bool:

@@ -37,12 +37,12 @@ class ReproducibleSum:
         parts = {"complex64": "float32", "complex128": "float64"}
         name = parts.get(self.dtype.name, self.dtype.name)
         if name not in binned.FORMATS or not self.dtype.isnative:
-            raise ArgumentTypeError("dtype", f"there is no reproducible sum of {self.dtype}",
+            raise ArgumentTypeError("dtype", f"reproducible sums do not support {self.dtype}",
                                     f"use one of {', '.join((*binned.FORMATS, *parts))}")
         try:
             self.shape = numpy.broadcast_shapes(shape)
         except (TypeError, ValueError) as error:
-            raise ArgumentError("shape", f"cannot make sums of shape {shape!r}", str(error)
+            raise ArgumentError("shape", f"cannot create sums of shape {shape!r}", str(error)
                                 ) from error
         self._part = self.dtype if name == self.dtype.name else numpy.dtype(name)
         self._wide = binned.WIDE[name]
@@ -63,13 +63,13 @@ class ReproducibleSum:
         array = numpy.asarray(values)
         if array.dtype != self.dtype:
             if array.dtype.kind not in "fiub" or not numpy.can_cast(array.dtype, self.dtype):
-                raise ArgumentTypeError("values", f"are {array.dtype}, the sums {self.dtype}",
-                                        "convert them, as they are to be rounded")
+                raise ArgumentTypeError("values", f"have type {array.dtype}, the sums {self.dtype}",
+                                        "convert them explicitly")
             array = array.astype(self.dtype)
         leading = array.ndim - len(self.shape)
         if leading < 0 or array.shape[leading:] != self.shape:
             raise ArgumentError("values", f"have shape {array.shape}, the sums {self.shape}",
-                                "the last axes must be those of the sums, others are added up")
+                                "the last axes must match the sums")
         rows = math.prod(array.shape[:leading])
         self._count(rows)
         array = numpy.ascontiguousarray(array).view(self._part).reshape(rows, len(self.tops))
@@ -84,8 +84,8 @@ class ReproducibleSum:
             ArgumentError: they are of another shape or type, or there would be too many summands.
         """
         if (other.shape, other.dtype) != (self.shape, self.dtype):
-            raise ArgumentError("other", f"are sums of {other.dtype} of shape {other.shape}, these "
-                                         f"of {self.dtype} of shape {self.shape}")
+            raise ArgumentError("other", f"got sums of {other.dtype} of shape {other.shape}, "
+                                         f"expected {self.dtype} of shape {self.shape}")
         self._count(other.summands)
         tops = numpy.maximum(self.tops, other.tops)
         self.raise_tops(tops)
@@ -102,7 +102,7 @@ class ReproducibleSum:
 
     def _count(self, more: int) -> None:
         if self.summands + more > binned.MOST_SUMMANDS:
-            raise ArgumentError("values", f"would make more than {binned.MOST_SUMMANDS} summands")
+            raise ArgumentError("values", f"exceed {binned.MOST_SUMMANDS} summands")
         self.summands += more
 
 
@@ -132,7 +132,7 @@ def gathered(values: Any, axis: int | None = None) -> ReproducibleSum:
     try:
         array = array.reshape(-1) if axis is None else numpy.moveaxis(array, axis, 0)
     except ValueError as error:
-        raise ArgumentError("axis", f"{axis} is none of an array of shape {array.shape}") from error
+        raise ArgumentError("axis", f"{axis} does not exist, got shape {array.shape}") from error
     sums = ReproducibleSum(array.shape[1:], array.dtype)
     sums.add(array)
     return sums

@@ -18,7 +18,7 @@ from hpccoll.errors import ArgumentTypeError
 
 #: What combines two arrays of a device: an expression, or a function that returns the result.
 OnDevice = str | Callable[[Any, Any], Any]
-REMEDY = "give an expression of CUDA C in a and b, or a function of two arrays of CuPy"
+REMEDY = "pass a CUDA C expression of a and b, or a function of two CuPy arrays"
 
 
 class Op(MPI.Op):
@@ -55,7 +55,7 @@ class Op(MPI.Op):
         """
         if device is not None and not (device.strip() if isinstance(device, str)
                                        else callable(device)):
-            raise ArgumentTypeError("device", f"expected how to combine a and b, got {device!r}",
+            raise ArgumentTypeError("device", f"expected an expression of a and b, got {device!r}",
                                     REMEDY)
         made: Op = super().Create(function, commute)
         made.device, made.elementwise = device, elementwise or device is not None

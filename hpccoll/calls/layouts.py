@@ -60,8 +60,8 @@ def pair_layout(schedule: Schedule, rank: int, sendcounts: Sequence[int],
         if schedule.uniform:
             return sendcounts[0]
         if rank not in (source, sink):
-            raise ScheduleError(f"scratch is sized like the block from rank {source} to rank "
-                                f"{sink}, whose size this rank does not know",
+            raise ScheduleError(f"scratch has the size of the block from rank {source} to rank "
+                                f"{sink}, which this rank does not have",
                                 schedule=schedule.title, rank=rank)
         return sendcounts[sink] if source == rank else recvcounts[source]
 

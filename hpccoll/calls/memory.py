@@ -54,7 +54,7 @@ def memory_of(obj: Any, argument: str, writable: bool, typed: bool = False
             not dtype.isnative or dtype.kind not in "biufcV"):
         raise NativeOnly("objects, byte order, texts, times")
     if writable and not array.flags.writeable:
-        raise BufferArgumentError(argument, "is read-only, but the collective writes it")
+        raise BufferArgumentError(argument, "is read-only, but the collective writes to it")
     if array.flags.c_contiguous:
         return array.reshape(-1), numpy, None
     if array.flags.f_contiguous:

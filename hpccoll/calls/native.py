@@ -28,8 +28,8 @@ ARGUMENT_ERRORS = frozenset((MPI.ERR_ARG, MPI.ERR_BUFFER, MPI.ERR_COUNT, MPI.ERR
 _REMEDIES = {
     "O": "use the lower-case method for Python objects",
     "M": "pass integers, array.view('i8')", "m": "pass integers, array.view('i8')",
-    "S": "give a type, [array, MPI.CHAR]", "U": "give a type, [array, MPI.BYTE]",
-    "V": "give a type, [array, MPI.BYTE] where no operator is applied"}
+    "S": "pass a type, [array, MPI.CHAR]", "U": "pass a type, [array, MPI.BYTE]",
+    "V": "pass a type, [array, MPI.BYTE] where no operator is applied"}
 
 
 class NativeOnly(Exception):
@@ -76,7 +76,7 @@ def check_address(obj: Any, displ: int, datatype: Any, argument: str) -> None:
         raise MpiArgumentError(argument, "has elements of MPI.DATATYPE_NULL", MPI.ERR_TYPE)
     if type(obj) is type(MPI.BOTTOM) and not displ and (
             not isinstance(datatype, MPI.Datatype) or datatype.is_predefined):
-        raise MpiArgumentError(argument, "has elements at MPI.BOTTOM itself, which is no memory",
+        raise MpiArgumentError(argument, "has elements at address MPI.BOTTOM",
                                MPI.ERR_BUFFER)
 
 
@@ -138,18 +138,18 @@ def _reject(spec: Any, argument: str, error: Exception) -> NoReturn:
     array = obj if isinstance(obj, numpy.ndarray) else None
     remedy, kind = "pass a NumPy array, or [buffer, count, type]", _class_for(error)
     if obj is None and spec is None:
-        problem = "is None, which has no elements"
+        problem = "is None, but the call requires elements"
     elif array is not None and not array.dtype.isnative and array.dtype.kind in "iufc":
-        problem = f"has elements of type {array.dtype}, in the byte order of other machines"
-        remedy = "pass a copy in this machine's: array.astype(array.dtype.newbyteorder('='))"
+        problem = f"has elements of type {array.dtype} in foreign byte order"
+        remedy = "pass a copy in native byte order: array.astype(array.dtype.newbyteorder('='))"
     elif array is not None and (array.dtype.kind not in "biufc" or array.dtype.isbuiltin != 1):
-        problem = f"has elements of type {array.dtype}, for which MPI has no datatype"
+        problem = f"has elements of type {array.dtype}, which has no MPI datatype"
         kind, remedy = ArgumentTypeError, _REMEDIES.get(array.dtype.kind, _REMEDIES["V"])
     elif not _has_buffer(obj):
-        problem = (f"is a {type(spec).__name__}, which is no buffer" if obj is spec else
-                   f"is a {type(spec).__name__} that does not begin with a buffer but with a "
-                   f"{type(obj).__name__}")
-        remedy += "; the lower-case method takes Python objects"
+        problem = (f"is a {type(spec).__name__}, not a buffer" if obj is spec else
+                   f"is a {type(spec).__name__} that starts with a {type(obj).__name__}, not a "
+                   "buffer")
+        remedy += "; use the lower-case method for Python objects"
     elif array is None and hasattr(obj, "__dlpack__") and hasattr(obj, "dtype"):
         problem = (f"is a {_type_of(obj)} of {obj.dtype}, which mpi4py cannot read: {_text(error)}")
         remedy = "pass numpy.asarray of it, or convert it, to float32 for example"

@@ -124,7 +124,7 @@ def reduce_scatter(size: int, rank: int, sendbuf: Any, recvbuf: Any, recvcounts:
     source = sink if in_place else buffer_of(sendbuf, "sendbuf")
     expected = sum(counts) if in_place else counts[rank]
     if sink.count != expected:
-        raise ArgumentError("recvbuf", f"has {sink.count} elements, recvcounts says {expected}")
+        raise ArgumentError("recvbuf", f"has {sink.count} elements, recvcounts has {expected}")
     _same(source, sink, sum(counts), op, "reduce_scatter")
     return _blocks("reduce_scatter", "reduce_scatter", source, sink, counts, op=op,
                    in_place=in_place)
@@ -133,7 +133,7 @@ def reduce_scatter(size: int, rank: int, sendbuf: Any, recvbuf: Any, recvcounts:
 def _check_uncounted(sendbuf: Any, recvbuf: Any, op: Any) -> None:
     """Raise for what is wrong in a reduce-scatter without counts, whatever the counts are."""
     if is_in_place(sendbuf):
-        raise ArgumentTypeError("recvcounts", "is None, and in place no buffer tells the counts",
+        raise ArgumentTypeError("recvcounts", "is None, and in-place calls cannot infer the counts",
                                 "pass one count per rank")
     sink, source = buffer_of(recvbuf, "recvbuf", writable=True), buffer_of(sendbuf, "sendbuf")
     _same(source, sink, None, op, "reduce_scatter")
@@ -217,9 +217,8 @@ def alltoallv(size: int, rank: int, sendbuf: Any, recvbuf: Any) -> Call:
     if not in_place:
         _same(source, sink, None)
     if source.counts[rank] != sink.counts[rank]:
-        raise ArgumentError("recvbuf", f"expects {_amount(sink, sink.counts[rank])} from this rank "
-                                       f"itself, sendbuf holds "
-                                       f"{_amount(source, source.counts[rank])}")
+        raise ArgumentError("recvbuf", f"expects {_amount(sink, sink.counts[rank])} from this "
+                                       f"rank, sendbuf has {_amount(source, source.counts[rank])}")
     return _pairs("alltoallv", source, sink, source.counts, sink.counts, source.displs,
                   sink.displs)
 
@@ -232,8 +231,8 @@ def alltoallw(size: int, rank: int, sendbuf: Any, recvbuf: Any) -> Call:
     if not in_place:
         _same(source, sink, None)
     if source.counts[rank] != sink.counts[rank]:
-        raise ArgumentError("recvbuf", f"expects {sink.counts[rank]} bytes from this rank itself, "
-                                       f"sendbuf holds {source.counts[rank]}")
+        raise ArgumentError("recvbuf", f"expects {sink.counts[rank]} bytes from this rank, sendbuf "
+                                       f"has {source.counts[rank]}")
     return _pairs("alltoallw", source, sink, source.counts, sink.counts, source.displs,
                   sink.displs)
 
@@ -318,7 +317,7 @@ def _scattering(name: str, rank: int, source: Buffer, recvbuf: Any, counts: Sequ
     in_place = is_in_place(recvbuf)
     sink = source if in_place else buffer_of(recvbuf, "recvbuf", writable=True, raw=True)
     if not in_place and sink.count != counts[rank]:
-        raise ArgumentError("recvbuf", f"has {_amount(sink, sink.count)}, sendbuf holds "
+        raise ArgumentError("recvbuf", f"has {_amount(sink, sink.count)}, sendbuf has "
                                        f"{_amount(source, counts[rank])} for this rank")
     _same(source, sink, None)
     known = name == "scatter"
@@ -339,7 +338,7 @@ def _same(source: Buffer, sink: Buffer, count: int | None, op: Any = None,
     if source.namespace is not sink.namespace:
         raise NativeOnly("host and device buffers in one call")
     if count is not None and source is not sink and source.count != count:
-        raise ArgumentError("sendbuf", f"has {_amount(source, source.count)}, recvbuf asks for "
+        raise ArgumentError("sendbuf", f"has {_amount(source, source.count)}, recvbuf expects "
                                        f"{_amount(sink, count)}")
     if collective:
         _check_op(op, source, collective)

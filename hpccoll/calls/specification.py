@@ -203,7 +203,7 @@ def typed_blocks(spec: Any, argument: str, size: int, writable: bool) -> Buffer:
         try:
             lists.append(list(parts))
         except TypeError:
-            raise ArgumentTypeError(argument, f"has {parts!r} in the place of {name}", remedy
+            raise ArgumentTypeError(argument, f"has {parts!r}, expected {name}", remedy
                                     ) from None
         if len(lists[-1]) != size:
             raise ArgumentError(argument, f"has {len(lists[-1])} {name} for {size} ranks", remedy)
@@ -289,13 +289,13 @@ def split(spec: Any, argument: str, vector: bool) -> tuple[Any, Any, Any, Any]:
     elif len(spec) == 4:
         obj, counts, displs, datatype = spec
     else:
-        raise ArgumentError(argument, f"is a {type(spec).__name__} of {len(spec)}, but a buffer is "
-                                      "given by 2 to 4 things",
-                            "pass [buffer, count, type], or a NumPy array of the numbers")
+        raise ArgumentError(argument, f"is a {type(spec).__name__} of {len(spec)}, expected 2 to 4 "
+                                      "items",
+                            "pass [buffer, count, type], or a NumPy array")
     # Of the v-forms, a list in this place holds the counts of all ranks.
     if len(spec) < 4 and isinstance(counts, tuple if vector else (tuple, list)):
         if len(counts) != 2:
-            raise ArgumentError(argument, f"has {len(counts)} things in the place of counts and "
+            raise ArgumentError(argument, f"has {len(counts)} entries, expected counts and "
                                           "displacements", "pass (counts, displacements)")
         counts, displs = counts
     return obj, counts, displs, datatype
@@ -320,7 +320,7 @@ def _elements(memory: Any, dtype: numpy.dtype, argument: str, whole: bool) -> An
     raw = memory.view(numpy.uint8) if memory.dtype.itemsize > 1 else memory.view("u1")
     extra = raw.size % dtype.itemsize
     if extra and whole:
-        raise ArgumentError(argument, f"{raw.size} bytes are no whole number of elements of "
+        raise ArgumentError(argument, f"{raw.size} bytes are not a multiple of the element size, "
                                       f"{dtype.itemsize} bytes")
     return raw[:raw.size - extra].view(dtype)
 
@@ -332,9 +332,9 @@ def check_count(count: Any, argument: str) -> int:
     except TypeError:
         number = None
     if number is None:
-        raise ArgumentTypeError(argument, f"counts are integers, got {count!r}")
+        raise ArgumentTypeError(argument, f"expected integer counts, got {count!r}")
     if number < 0:
-        raise ArgumentError(argument, f"counts are not negative, got {number}")
+        raise ArgumentError(argument, f"expected counts of 0 or more, got {number}")
     return number
 
 
@@ -342,10 +342,10 @@ def _integer(value: Any, argument: str) -> int:
     try:
         number = index(value)
     except TypeError:
-        raise ArgumentTypeError(argument, f"counts and displacements are integers, got {value!r}"
+        raise ArgumentTypeError(argument, f"expected integer displacements, got {value!r}"
                                 ) from None
     if number < 0:
-        raise ArgumentError(argument, f"counts and displacements are not negative, got {number}")
+        raise ArgumentError(argument, f"expected displacements of 0 or more, got {number}")
     return number
 
 

@@ -23,18 +23,18 @@ from hpccoll.errors import ArgumentError, HpccollError, MpiLibraryError, did_you
 #: Sub-command -> the module whose ``command`` it is, and its line in ``hpccoll --help``. One of two
 #: words goes before the one of its first word.
 COMMANDS = {
-    "bench": ("hpccoll.cli.bench", "Measure collectives, side by side with the host MPI's."),
+    "bench": ("hpccoll.cli.bench", "Measure collectives and compare them with the host MPI."),
     "bench compare": ("hpccoll.cli.bench_compare", "Compare two records of bench --json."),
-    "bench overlap": ("hpccoll.cli.bench_overlap", "Measure what work hides of collectives."),
-    "doctor": ("hpccoll.cli.doctor", "Examine a job: what is wrong, and what to do about it."),
-    "explain": ("hpccoll.cli.explain", "Show an algorithm in words, as JSON or as a picture."),
-    "job": ("hpccoll.cli.job", "Write a job script for Slurm or PBS, every line explained."),
-    "run": ("hpccoll.cli.run", "Run an unchanged mpi4py script on hpccoll's collectives."),
-    "simulate": ("hpccoll.cli.simulate", "Time algorithms on a machine that is not there."),
-    "topo": ("hpccoll.cli.topo", "Show the machine: levels, ranks, what links cost."),
-    "trace": ("hpccoll.cli.trace", "Show what all ranks did, and find out why a job hangs."),
-    "tune": ("hpccoll.cli.tune", "Measure what is fastest here, and write it down for auto."),
-    "verify": ("hpccoll.cli.verify", "Prove algorithms correct, rank count by rank count."),
+    "bench overlap": ("hpccoll.cli.bench_overlap", "Measure the overlap of work and collectives."),
+    "doctor": ("hpccoll.cli.doctor", "Check a job: problems and remedies."),
+    "explain": ("hpccoll.cli.explain", "Print an algorithm as text, JSON or a picture."),
+    "job": ("hpccoll.cli.job", "Write a commented job script for Slurm, PBS or Flux."),
+    "run": ("hpccoll.cli.run", "Run an unchanged mpi4py script with hpccoll's collectives."),
+    "simulate": ("hpccoll.cli.simulate", "Simulate the time of algorithms on a machine."),
+    "topo": ("hpccoll.cli.topo", "Show the machine: levels, ranks, link times."),
+    "trace": ("hpccoll.cli.trace", "Show what all ranks did, and diagnose a hang."),
+    "tune": ("hpccoll.cli.tune", "Measure the fastest algorithms and store them for auto."),
+    "verify": ("hpccoll.cli.verify", "Prove algorithms correct for each number of ranks."),
 }
 
 
@@ -65,8 +65,8 @@ class Commands(click.Group):
         except ModuleNotFoundError as error:
             if (error.name or "").startswith("hpccoll"):
                 raise
-            raise HpccollError(f"{name} needs {error.name}, which is not installed; "
-                               "get it with: pip install 'hpccoll[cli]'") from error
+            raise HpccollError(f"{name} requires {error.name}, which is not installed; run pip "
+                               "install 'hpccoll[cli]'") from error
 
     def format_commands(self, context: click.Context,
                         formatter: click.HelpFormatter) -> None:
@@ -95,7 +95,7 @@ def misused(error: click.UsageError, context: click.Context) -> int:
         names, at = [str(at.info_name), *names], at.parent
     words = " ".join(names)
     message = " ".join(error.format_message().split()).removesuffix(".")
-    return said(HpccollError(f"{words}: {message}; hpccoll {words} --help shows what there is"))
+    return said(HpccollError(f"{words}: {message}; run hpccoll {words} --help"))
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -47,12 +47,12 @@ from hpccoll.units import size
 
 #: Groups of options in the help pages.
 SECTIONS = {
-    "What is called": ("sizes", "step", "dtype", "op", "root", "in_place", "uneven", "calls",
-                       "registered", "device", "topology", "works", "tests"),
-    "What is compared": ("algorithm", "params", "segment_bytes", "peers"),
-    "How long": ("seconds", "iterations", "warmup", "sweeps", "rotate"),
-    "What is shown and written": ("full", "form", "json_path", "keep", "plot_path", "tolerance",
-                                  "validate", "tail"),
+    "Calls": ("sizes", "step", "dtype", "op", "root", "in_place", "uneven", "calls",
+              "registered", "device", "topology", "works", "tests"),
+    "Candidates": ("algorithm", "params", "segment_bytes", "peers"),
+    "Duration": ("seconds", "iterations", "warmup", "sweeps", "rotate"),
+    "Output": ("full", "form", "json_path", "keep", "plot_path", "tolerance", "validate",
+               "tail"),
 }
 
 
@@ -66,10 +66,9 @@ def _named(context: click.Context, argument: click.Parameter, words: tuple[str, 
 MEASUREMENT = (
     click.argument("collectives", nargs=-1, metavar="COLLECTIVE...", callback=_named),
     click.option("--algorithm", default="", metavar="NAMES",
-                 help="Candidates: native, auto, algorithms such as ring or knomial:k=8, "
-                      "plausible (what tune would measure), all, or forwarded (native as "
-                      "hpccoll.Comm calls it). Default: native, auto and one or two of hpccoll's "
-                      "for the size."),
+                 help="Candidates: native, auto, algorithms such as ring or knomial:k=8, plausible "
+                      "(the candidates of tune), all, or forwarded (native through hpccoll.Comm). "
+                      "Default: native, auto and one or two algorithms of hpccoll for the size."),
     click.option("-p", "--param", "params", multiple=True, metavar="NAME=VALUE",
                  help="A parameter of FILE.py:NAME, such as k=4; repeatable."),
     click.option("-m", "--sizes", default="8:16M", show_default=True, metavar="[MIN:]MAX",
@@ -80,45 +79,46 @@ MEASUREMENT = (
     click.option("--op", default="sum", show_default=True, help="Reduction operator."),
     click.option("--root", default=0, show_default=True, help="Root of rooted collectives."),
     click.option("-l", "--in-place", is_flag=True, help="Pass MPI.IN_PLACE."),
-    click.option("--uneven", is_flag=True, help="Blocks of 1:2:3, if the collective takes them."),
+    click.option("--uneven", is_flag=True, help="Blocks of 1:2:3, if supported."),
     click.option("--registered", is_flag=True,
                  help="Buffers in registered memory (hpccoll.Comm.empty), for all candidates."),
     click.option("-x", "--warmup", type=click.IntRange(min=0), metavar="N",
-                 help="Iterations not measured. Default: 5 for each set of buffers."),
+                 help="Warm-up iterations. Default: 5 per set of buffers."),
     click.option("-i", "--iterations", type=click.IntRange(min=1), metavar="N",
-                 help="Iterations measured. Default: as many as --seconds allows."),
+                 help="Measured iterations. Default: limited by --seconds."),
     click.option("--seconds", type=SECONDS, default=0.25, show_default=True,
-                 help="Time for each candidate and size."),
+                 help="Time per candidate and size."),
     click.option("--segment-bytes", metavar="BYTES",
-                 help="Bytes of a block that travel as one message, for named algorithms."),
-    click.option("--topology", metavar="LAYOUT", help="Layout to pretend, such as 2x4."),
+                 help="Bytes of a block per message, for named algorithms."),
+    click.option("--topology", metavar="LAYOUT", help="Layout to assume, such as 2x4."),
 )
 #: Options of a measurement of candidates beside each other, under one MPI library or several.
 COMPARISON = (
     click.option("--calls", type=OneOf(["blocking", "nonblocking", "persistent", "lower-case"]),
                  default="blocking", show_default=True,
-                 help="Form of the calls: blocking, nonblocking (Iallreduce; the call and its wait "
-                      "are timed), persistent (Allreduce_init; start and wait are), or mpi4py's "
-                      "lower-case methods (allreduce), on arrays and, where there is one float, a "
-                      "number."),
+                 help="Form of the calls: blocking, nonblocking (Iallreduce; times the call and "
+                      "its wait), persistent (Allreduce_init; times start and wait), or mpi4py's "
+                      "lower-case methods (allreduce) on arrays, and on a number for a single "
+                      "float."),
     click.option("--device", type=OneOf(["cuda"]), metavar="KIND",
-                 help="Buffers on GPUs, for all candidates: cuda; with --registered, registered "
-                      "ones. Then nccl, nccl+rails and nccl+leader may be candidates."),
+                 help="Buffers on GPUs, for all candidates: cuda; registered with --registered. "
+                      "Enables the candidates nccl, nccl+rails and nccl+leader."),
     click.option("--peers", is_flag=True,
-                 help="PyTorch's process groups in the same processes as candidates: its own "
-                      "(gloo), and hpccoll's (torch)."),
+                 help="Candidates of PyTorch process groups in the same processes: gloo, and "
+                      "hpccoll's backend (torch)."),
     click.option("--sweeps", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",
-                 help="Measure all sizes so often, and spread times and iterations over that: a "
-                      "machine that is slow for some seconds is so for a part of them only."),
+                 help="Number of passes over all sizes. Times and iterations are divided between "
+                      "them, so that a slow phase of the machine affects only some passes."),
     click.option("--rotate", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",
-                 help="Sets of buffers that iterations use in turn."),
-    click.option("-f", "--full", is_flag=True, help="A line a candidate, and all columns."),
+                 help="Sets of buffers that iterations cycle through."),
+    click.option("-f", "--full", is_flag=True, help="Print a line per candidate, with all "
+                                                    "columns."),
     click.option("--keep", type=click.IntRange(min=1), metavar="N",
-                 help="Times of each candidate that a record keeps, evenly taken; what is computed "
-                      "from them still is of all."),
+                 help="Number of times per candidate that a record stores, evenly sampled; "
+                      "statistics use all times."),
 )
 JSON = click.option("--json", "json_path", metavar="FILE",
-                    help="Write a record with every single time; - is standard output.")
+                    help="Write a record with all times; - is standard output.")
 
 
 def with_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -132,11 +132,12 @@ def with_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
               default="table", show_default=True,
               help="Form of the output. With osu, sizes are those of a block, and --step is 2.")
 @click.option("-c", "--validate", is_flag=True,
-              help="With --format osu, show the verdict; all results are checked anyway.")
+              help="With --format osu, show the result of the check; all results are checked in "
+                   "any case.")
 @click.option("-z", "--tail", is_flag=True, help="With --format osu, show percentiles.")
 @click.option("--plot", "plot_path", metavar="FILE", help="Draw ratio and bandwidth over size.")
 @click.option("--tolerance", type=PERCENT, default=10.0, show_default=True, metavar="PERCENT",
-              help="How much slower than the best candidate auto may be.")
+              help="Percentage by which auto may be slower than the best candidate.")
 def command(form: str, json_path: str | None, keep: int | None, plot_path: str | None, full: bool,
             validate: bool, tail: bool, tolerance: float, **given: Any) -> None:
     """Measure COLLECTIVE (allreduce, alltoallv, ..., or all) and check every result.
@@ -203,7 +204,7 @@ def measure(command: str, given: dict[str, Any], run: Callable[..., Any],
         except Exception as error:
             abort(comm, error)
     if outcome.interrupted and form != "table":  # which says so itself
-        complain(command, "interrupted: not everything was measured")
+        complain(command, "interrupted: some cases were not measured")
     sys.exit(WRONG if outcome.failures else INTERRUPTED if outcome.interrupted else 0)
 
 
@@ -228,8 +229,8 @@ def _read(collectives: tuple[str, ...], osu: bool, algorithm: str, sizes: str,
     collectives = tuple(stated(split(word)[0]) if is_reference(word) else word
                         for word in map(method_named, collectives))
     if params and not own:
-        raise ArgumentError("--param", "means nothing without FILE.py:NAME",
-                            "write parameters of others behind their names: knomial:k=8")
+        raise ArgumentError("--param", "requires FILE.py:NAME",
+                            "write parameters of other algorithms after their names: knomial:k=8")
     for name in collectives:
         if name not in (*METHODS, "all"):
             raise ArgumentError.unknown("collective", name, (*METHODS, "all"))

@@ -24,7 +24,7 @@ NOT_COMPARABLE = 3
 @click.argument("new")
 @click.argument("collectives", nargs=-1, metavar="[COLLECTIVE]...")
 @click.option("--tolerance", type=PERCENT, default=10.0, show_default=True, metavar="PERCENT",
-              help="How much slower is no regression.")
+              help="Percentage of slowdown that does not count as a regression.")
 @click.option("-f", "--full", is_flag=True, help="All columns.")
 def command(old: str, new: str, collectives: tuple[str, ...], tolerance: float, full: bool) -> None:
     """Compare two records of hpccoll bench --json; exit 1 on a regression.

@@ -19,8 +19,8 @@ from hpccoll.cli.ranks import Ranked
 @with_options(*MEASUREMENT, JSON)
 @click.option("--work", "works", multiple=True, type=OneOf(["numpy", "python", "asleep"]),
               default=("numpy", "python"), show_default=True, metavar="KIND",
-              help="What hides them: numpy, which lets other threads of Python run; python, which "
-                   "does not; or asleep, which leaves a processor free. Repeatable.")
+              help="Overlapped work: numpy, which releases the interpreter lock; python, which "
+                   "does not; or asleep, which leaves a processor idle. Repeatable.")
 @click.option("--tests", type=click.IntRange(min=0), default=0, show_default=True, metavar="N",
               help="Calls of Test during the computation.")
 def command(works: tuple[str, ...], tests: int, json_path: str | None, **given: Any) -> None:

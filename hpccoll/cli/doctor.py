@@ -26,12 +26,12 @@ GAP = 2
 
 @click.command("doctor", cls=Ranked, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--ranks", type=click.IntRange(min=1), metavar="N",
-              help="Number of ranks the job should have: another one is an error.")
+              help="Expected number of ranks; any other number is an error.")
 @click.option("--strict", is_flag=True, help="Warnings count as errors.")
-@click.option("--clean", is_flag=True, help="Remove what dead jobs of yours have left in "
-              "the shared memory of the job's nodes, then examine.")
+@click.option("--clean", is_flag=True, help="Remove shared memory files of your dead jobs on the "
+                                            "job's nodes, then check.")
 @click.option("--log", metavar="FILE",
-              help="Explain what a job printed that ended before doctor could begin.")
+              help="Explain the output of a job that failed before doctor could start.")
 @click.option("--json", "as_json", is_flag=True, help="Write JSON: findings and facts.")
 def command(ranks: int | None, strict: bool, clean: bool, log: str | None,
             as_json: bool) -> None:
@@ -88,7 +88,7 @@ def _explain(log: str, as_json: bool) -> int:
         if findings or as_json:
             (_json if as_json else _text)(findings, [])
         else:
-            click.echo("no failure that hpccoll knows of; docs/api/launch-errors.md lists them")
+            click.echo("no known failure found; docs/api/launch-errors.md lists the known ones")
     return WRONG if findings else 0
 
 
@@ -118,7 +118,7 @@ def _text(findings: list[Any], facts: list[Any]) -> None:
     counts = {level: sum(each.level == level for each in findings) for level in STYLES}
     said = [f"{number} {level}{'s' * (number != 1)}" for level, number in counts.items()
             if number and level != "ok"]
-    console.print(", ".join(said) or "nothing to complain about")
+    console.print(", ".join(said) or "no problems found")
 
 
 def _json(findings: list[Any], facts: list[Any]) -> None:

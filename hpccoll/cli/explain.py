@@ -29,8 +29,8 @@ from hpccoll.units import byte_count
 @click.argument("collective", required=False)
 @click.argument("algorithm", required=False, type=ALGORITHM)
 @click.option("--list", "listed", is_flag=True,
-              help="List the algorithms, of COLLECTIVE or of all, with what each does.")
-@click.option("--size", type=RankCount(1), help="Ranks. Default: 8, or what --topology says.")
+              help="List the algorithms of COLLECTIVE, or all, with a description.")
+@click.option("--size", type=RankCount(1), help="Ranks. Default: 8, or the size of --topology.")
 @click.option("--topology", help="Layout for hierarchical algorithms, such as 2x4 or 3,5,4.")
 @click.option("--root", type=int, default=0, show_default=True, help="Root of a rooted collective.")
 @click.option("-p", "--param", "params", multiple=True, metavar="NAME=VALUE",
@@ -38,8 +38,9 @@ from hpccoll.units import byte_count
 @click.option("--nbytes", "wanted_bytes", metavar="BYTES",
               help="Bytes of a rank's vector, or of all its blocks together, such as 1M: costs in "
                    "bytes.")
-@click.option("--brief", is_flag=True, help="Costs, what is proved, and the pattern of each round.")
-@click.option("--rank", type=int, metavar="RANK", help="What this rank does, not all of them.")
+@click.option("--brief", is_flag=True, help="Costs, proved properties, and the pattern of each "
+                                            "round.")
+@click.option("--rank", type=int, metavar="RANK", help="Show this rank only.")
 @click.option("--json", "json_path", metavar="FILE",
               help="Write JSON instead of text; - is standard output.")
 @click.option("--msccl", "msccl_path", metavar="FILE",
@@ -47,7 +48,7 @@ from hpccoll.units import byte_count
 @click.option("--beside", "others", multiple=True, type=ALGORITHM, metavar="NAME",
               help="With --draw, another algorithm to the right, such as ring; repeatable.")
 @click.option("--draw", "picture_path", metavar="FILE",
-              help="Draw instead of text; the suffix names the format: png, svg, pdf.")
+              help="Draw instead of text; the suffix selects the format: png, svg, pdf.")
 @click.pass_context
 def command(context, collective, algorithm, listed, size, topology, root, params,
             wanted_bytes, brief, rank, json_path, msccl_path, others, picture_path):
@@ -66,7 +67,7 @@ def command(context, collective, algorithm, listed, size, topology, root, params
     """
     if listed:
         if algorithm is not None:
-            raise ArgumentError("--list", "lists all algorithms, or those of one collective",
+            raise ArgumentError("--list", "accepts at most one collective",
                                 "write --list or --list COLLECTIVE")
         click.echo(as_list(collective, _width()), nl=False)
         return
@@ -74,7 +75,7 @@ def command(context, collective, algorithm, listed, size, topology, root, params
     if algorithm is None:
         click.echo(as_list(collective, _width()) if collective else collectives(_width()))
         click.echo(f"hpccoll explain {collective or 'COLLECTIVE'} "
-                   + ("ALGORITHM explains one of them" if collective else "lists its algorithms"))
+                   + ("ALGORITHM explains an algorithm" if collective else "lists its algorithms"))
         return
     nbytes = None if wanted_bytes is None else byte_count("--nbytes", wanted_bytes)
     if (context.get_parameter_source("root") == ParameterSource.COMMANDLINE
@@ -87,7 +88,7 @@ def command(context, collective, algorithm, listed, size, topology, root, params
     if picture_path is not None:
         plotting.check(picture_path, "--draw")
     elif others:
-        raise ArgumentError("--beside", "means nothing without --draw")
+        raise ArgumentError("--beside", "requires --draw")
     if json_path is not None:
         write_text(json_path, json.dumps(as_json(built), indent=1) + "\n")
     if msccl_path is not None:

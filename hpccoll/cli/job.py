@@ -25,28 +25,30 @@ from hpccoll.tools.jobs.site import LAUNCH, LAUNCHERS
               help="Number of nodes.")
 @click.option("--ppn", type=click.IntRange(min=1), default=None, help="Ranks of each node.")
 @click.option("--threads", type=click.IntRange(min=1), default=None,
-              help="Threads of each rank, each on a core. Default: the node's cores shared out.")
+              help="Threads per rank, one per core. Default: the node's cores divided by its "
+                   "ranks.")
 @click.option("--gpus", type=click.IntRange(min=0), default=None, help="Devices of each node.")
 @click.option("--mpi", default="", metavar="NAME", help=f"MPI library: {', '.join(LAUNCH)}.")
 @click.option("--launcher", default="", metavar="NAME",
-              help="What starts the ranks: " + ", ".join(
+              help="Launcher of the ranks: " + ", ".join(
                   f"{' or '.join(each)} with {name}" for name, each in LAUNCHERS.items()) + ".")
 @click.option("--time", default="00:10:00", show_default=True,
               help="Limit as Slurm reads it: hours:minutes:seconds, minutes, days-hours, ...")
 @click.option("--name", default="hpccoll", show_default=True, help="Name of the job.")
-@click.option("--account", default="", help="Who pays for the job.")
+@click.option("--account", default="", help="Account of the job.")
 @click.option("--partition", default="", help="Partition, or queue with PBS.")
 @click.option("--qos", default="", help="Quality of service, with Slurm.")
 @click.option("--activate", default="", metavar="FILE",
               help="File to source for the Python environment, such as .venv/bin/activate.")
 @click.option("--clean", is_flag=True,
-              help="The job has none of your shell's variables (sbatch --export=NONE): modules "
-                   "and the Python environment are loaded in the script.")
+              help="Do not inherit the shell's environment (sbatch --export=NONE): the script "
+                   "loads modules and the Python environment.")
 @click.option("--interactive", is_flag=True,
               help="For a shell in a job (salloc, qsub -I, flux alloc), not for a script.")
 @click.option("--train", is_flag=True,
-              help="The program trains a model: a rank for each device, and what it needs.")
-@click.option("-o", "--output", default="-", metavar="FILE", help="Where to. Default: the screen.")
+              help="The program trains a model: one rank per device, with its settings.")
+@click.option("-o", "--output", default="-", metavar="FILE",
+              help="Output file; - is standard output.")
 def command(command_line, listed, output, ppn, threads, gpus, **given):
     """Write a job script that runs COMMAND on every rank; one COMMAND word is read by the shell.
 
@@ -72,7 +74,7 @@ def command(command_line, listed, output, ppn, threads, gpus, **given):
     for name in ("name", "account", "partition", "qos"):
         if not re.fullmatch(r"[\w.@%+:-]*", given[name]):
             raise ArgumentError(f"--{name}", f"cannot use {given[name]!r}",
-                                "letters, digits and . _ - only")
+                                "use letters, digits and . _ - only")
     text = script(Job(ppn=ppn or 0, threads=threads or 0, gpus=-1 if gpus is None else gpus,
                       command=_shell(command_line, TRAIN if given["train"] else BENCH), **given))
     with written("--output", output):
@@ -89,7 +91,7 @@ def _write(output: str, text: str) -> None:
         with open(output, encoding="utf-8", errors="replace") as file:
             if file.read() != text:
                 os.replace(output, f"{output}~")
-                click.echo(f"what was {output} is {output}~ now", err=True)
+                click.echo(f"renamed the old {output} to {output}~", err=True)
     with open(output, "w", encoding="utf-8") as file:
         file.write(text)
 

@@ -26,7 +26,7 @@ class Finite(click.FloatRange):
 
     def convert(self, value: Any, param: Any, ctx: Any) -> float:
         number = super().convert(value, param, ctx)
-        return number if isfinite(number) else self.fail(f"{value!r} is no finite number", param,
+        return number if isfinite(number) else self.fail(f"{value!r} is not a finite number", param,
                                                          ctx)
 
 
@@ -45,7 +45,7 @@ class RankCount(click.IntRange):
 
     def convert(self, value: Any, param: Any, ctx: Any) -> int:
         if isinstance(value, str) and not value.strip().lstrip("+-").isdecimal():
-            named = f"{value!r} is no number of ranks"
+            named = f"{value!r} is not a number of ranks"
             try:
                 Topology.parse(value)
             except ArgumentError:
@@ -162,8 +162,7 @@ def stated(reference: str) -> str:
     """
     collective = load(reference).collective
     if not collective:
-        raise ArgumentError("collective", f"{reference} is a bare builder, which implements no "
-                                          "collective in particular",
+        raise ArgumentError("collective", f"{reference} is a builder without a collective",
                             "name one, or wrap it: hpccoll.Algorithm(build, 'allreduce')")
     return collective
 

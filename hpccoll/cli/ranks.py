@@ -35,7 +35,7 @@ class Ranked(Sectioned):
             return super().make_context(*args, **kwargs)
         except click.UsageError as error:
             message = error.format_message().removesuffix(".")
-            complain(str(self.name), f"{message}; hpccoll {self.name} --help shows what there is")
+            complain(str(self.name), f"{message}; run hpccoll {self.name} --help")
             raise click.exceptions.Exit(BAD_OPTIONS) from error
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -204,17 +204,18 @@ class Started(click.Command):
                                         "allow_interspersed_args": False},
                options_metavar="[OPTIONS]", short_help="Run an unchanged mpi4py program.")
 @click.option("--algorithm", "algorithms", multiple=True, callback=_algorithms,
-              metavar="COLLECTIVE=NAME", help="Use this algorithm wherever it can serve; "
-              "repeatable. Parameters follow the name: bcast=knomial:k=4.")
+              metavar="COLLECTIVE=NAME", help="Use this algorithm for all calls that it supports; "
+                                              "repeatable. Parameters follow the name: "
+                                              "bcast=knomial:k=4.")
 @click.option("--topology", callback=_topology, metavar="TEXT",
               help="Layout to assume for COMM_WORLD, such as 2x4 or 3,5,4.")
 @click.option("--profile", "profiled", is_flag=True,
-              help="Say at the end how often and how long each collective was called.")
+              help="Print the number and time of calls of each collective at the end.")
 @click.option("--compare", is_flag=True,
-              help="Profile, and measure a sample of the calls by the MPI library, too.")
+              help="Profile, and measure a sample of the calls also with the MPI library.")
 @click.option("--json", "json_path", metavar="FILE", help="Profile, and write it as JSON.")
 @click.option("--plot", "plot_path", metavar="FILE",
-              help="Profile, and draw it; the suffix names the format: png, svg, pdf.")
+              help="Profile, and draw it; the suffix selects the format: png, svg, pdf.")
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED, callback=_program,
                 metavar="SCRIPT|-m MODULE|-c CODE [ARGUMENTS]...")
 def command(algorithms: str, topology: str | None, profiled: bool, compare: bool,
@@ -270,7 +271,7 @@ def _tell_profile(compare: bool, json_path: str | None, plot_path: str | None) -
     """Say what the collectives of a program did that has come to its end; collective."""
     MPI = sys.modules.get("mpi4py.MPI")
     if MPI is None or not MPI.Is_initialized() or MPI.Is_finalized():
-        click.echo("hpccoll: the program has no MPI at its end, so there is no profile", err=True)
+        click.echo("hpccoll: no profile: MPI is not active at the end of the program", err=True)
         return
     from hpccoll.cli.terminal import columns
     from hpccoll.tools.profile import ProfileWishes, finish, lines

@@ -97,29 +97,29 @@ class SimulationCase(NamedTuple):
 
 #: Groups of options in the help.
 SECTIONS = {
-    "What is simulated": ("nodes", "ppn", "topology", "ranks", "sizes", "step", "wanted",
-                          "params", "root", "segment_bytes", "itemsize", "no_fold"),
-    "What it meets": ("late", "noise", "compute_noise", "compute", "seed", "repeat"),
-    "On which machine": ("machine", "shape", "listed", "calibrate", "force"),
-    "What is shown and written": ("full", "json_path", "plot_path", "against"),
+    "Collective": ("nodes", "ppn", "topology", "ranks", "sizes", "step", "wanted", "params",
+                   "root", "segment_bytes", "itemsize", "no_fold"),
+    "Delays": ("late", "noise", "compute_noise", "compute", "seed", "repeat"),
+    "Machine": ("machine", "shape", "listed", "calibrate", "force"),
+    "Output": ("full", "json_path", "plot_path", "against"),
 }
 
 
 @click.command("simulate", cls=Sectioned, sections=SECTIONS)
 @click.argument("collective", required=False)
 @click.option("--nodes", default="2", show_default=True, metavar="LIST",
-              help="Numbers of nodes: 64, or 2,4,12, or 2:4096 for doubling ones.")
+              help="Numbers of nodes: 64, or 2,4,12, or 2:4096 for powers of two.")
 @click.option("--ppn", default="1", show_default=True, metavar="LAYOUT",
               help="Ranks per node; 2x4 for two groups of four.")
 @click.option("--topology", metavar="LAYOUT",
-              help="Any layout instead, such as 3,5,4, outermost level first.")
+              help="Another layout, such as 3,5,4, outermost level first.")
 @click.option("--nbytes", "sizes", default="1M", show_default=True, metavar="LIST",
               help="Bytes of a rank's vector, or of all its blocks together: 1G, or 8,64K, or "
                    "1K:1G for sizes that grow by --step.")
 @click.option("--step", type=click.IntRange(min=2), default=4, show_default=True,
               help="Factor between sizes of a range.")
 @click.option("--machine", default="hdr", show_default=True, metavar="NAME|FILE",
-              help="A machine that comes along (see --machines), or a file.")
+              help="A built-in machine (see --machines), or a file.")
 @click.option("--shape", metavar="KIND:EXTENTS",
               help="Shape of the network between nodes instead of the machine's: torus:4x4x4, "
                    "mesh:8x8, fat_tree:8x4:up=1x4:routing=spread, dragonfly:9x4x2.")
@@ -128,40 +128,40 @@ SECTIONS = {
 @click.option("-p", "--param", "params", multiple=True, metavar="NAME=VALUE",
               help="A parameter of FILE.py:NAME, such as k=4; repeatable.")
 @click.option("--size", "ranks", type=RankCount(1), metavar="RANKS",
-              help="So many nodes of one rank, instead of --nodes and --ppn.")
+              help="Number of nodes with one rank each, instead of --nodes and --ppn.")
 @click.option("--root", type=int, default=0, show_default=True, help="Root of a rooted collective.")
 @click.option("--segment-bytes", metavar="BYTES",
-              help="Cut blocks into segments of so many bytes, and pipeline them.")
+              help="Bytes of a segment: split blocks into segments and pipeline them.")
 @click.option("--itemsize", type=click.IntRange(min=1),
-              help="Bytes of an element: cut blocks at whole elements. Default: equal parts.")
+              help="Bytes of an element: split blocks between elements. Default: equal parts.")
 @click.option("--late", metavar="DELAYS",
-              help="How late ranks come: uniform:20us, normal:10us:2us, exponential:10us, "
+              help="Delays of ranks at the start: uniform:20us, normal:10us:2us, exponential:10us, "
                    "one:RANK:50us, list:0,5us,20us.")
 @click.option("--noise", metavar="DELAYS",
-              help="What is added to the latency of every message: exponential:2us.")
+              help="Delay added to the latency of every message: exponential:2us.")
 @click.option("--compute-noise", metavar="DELAYS",
-              help="What is added to every round of every rank: exponential:2us.")
+              help="Delay added to every round of every rank: exponential:2us.")
 @click.option("--compute", metavar="TIME",
               help="Work of a rank after every round: 5us, or 0.1ns/B of what it received, or "
                    "5us,0.1ns/B.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of all delays.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of all random delays.")
 @click.option("--repeat", type=click.IntRange(min=1), default=1, show_default=True,
-              help="Simulate so often, with other delays each time, and show the median.")
+              help="Number of simulations with different delays; shows the median.")
 @click.option("--no-fold", is_flag=True, help="Time every rank on its own.")
 @click.option("--json", "json_path", metavar="FILE",
               help="Write JSON instead of text; - is standard output.")
 @click.option("--plot", "plot_path", metavar="FILE",
-              help="Draw; the suffix names the format: png, svg, pdf.")
+              help="Draw; the suffix selects the format: png, svg, pdf.")
 @click.option("--full", is_flag=True,
-              help="All columns, however wide, and all algorithms of every point.")
-@click.option("--machines", "listed", is_flag=True, help="List the machines that come along.")
+              help="Show all columns and all algorithms of every point.")
+@click.option("--machines", "listed", is_flag=True, help="List the built-in machines.")
 @click.option("--against", metavar="FILE",
-              help="Compare with what hpccoll bench --json measured, of COLLECTIVE or of all, on "
+              help="Compare with a record of hpccoll bench --json, of COLLECTIVE or all, on "
                    "--machine.")
 @click.option("--calibrate", metavar="FILE",
-              help="Measure this job's machine into a machine file; under mpiexec.")
+              help="Measure this job's machine and write a machine file; requires mpiexec.")
 @click.option("--force", is_flag=True,
-              help="Write the file of --calibrate although the machine was busy.")
+              help="Write the file of --calibrate even if the machine is busy.")
 @click.pass_context
 def command(context, collective, nodes, ppn, topology, sizes, step, machine, shape, wanted, params,
             ranks, root, segment_bytes, itemsize, late, noise, compute_noise, compute, seed,
@@ -194,18 +194,19 @@ def command(context, collective, nodes, ppn, topology, sizes, step, machine, sha
         _against(against, collective, machine, topology, segment, json_path, plot_path, full)
         return
     if collective is None:
-        raise ArgumentError("collective", "which one to simulate is missing",
+        raise ArgumentError("collective", "a collective is required",
                             f"choose from {', '.join(ALGORITHMS)}")
     collective, own = addressed(collective, None, params)
     if params and own is None:
-        raise ArgumentError("--param", "means nothing without FILE.py:NAME",
-                            "write parameters of others behind their names: knomial:k=8")
+        raise ArgumentError("--param", "requires FILE.py:NAME",
+                            "write parameters of other algorithms after their names: knomial:k=8")
     known = catalog.shaped(catalog.find(machine), shape)
     work = work_after_rounds("--compute", compute) if compute else (0.0, 0.0)
     conditions = SimulatedConditions(late, noise, compute_noise, *work, seed, repeat)
     if ranks is not None:
         if topology is not None:
-            raise ArgumentError("--size", "does not go with --topology", "which has a size")
+            raise ArgumentError("--size", "does not go with --topology",
+                                "--topology defines the size")
         nodes, ppn = str(ranks), "1"
     layouts, chosen = layouts_of(nodes, ppn, topology), _algorithms(collective, wanted, own)
     moved = read_sizes("--nbytes", sizes, step)
@@ -256,7 +257,7 @@ def _record_says(context: click.Context) -> None:
         if (context.get_parameter_source(option.name) == ParameterSource.COMMANDLINE
                 and option.name not in WITH_RECORD):
             raise ArgumentError("--against", f"does not go with {option.opts[-1]}",
-                                "the record says what is simulated")
+                                "the record defines the simulation")
 
 
 def _against(path: str, collective: str | None, machine: str, topology: str | None, segment: int,
@@ -292,7 +293,7 @@ def _calibrate(path: str, force: bool) -> None:
         world = MPI.COMM_WORLD
         try:
             if world.Get_size() < 2:
-                raise ArgumentError("--calibrate", "one rank alone has no links to measure",
+                raise ArgumentError("--calibrate", "one rank has no links to measure",
                                     "start it with mpiexec -n 2 or more")
             if world.bcast(world.Get_rank() == 0 and not writable(path)):
                 raise ArgumentError("--calibrate", f"cannot write {path!r}")
@@ -303,7 +304,7 @@ def _calibrate(path: str, force: bool) -> None:
         try:
             measured = calibrate(comm, PurePath(path).stem, stopped, force)
         except KeyboardInterrupt:  # on all ranks
-            complain("simulate", "interrupted: nothing is written")
+            complain("simulate", "interrupted; no file is written")
             sys.exit(INTERRUPTED)
         except NoisyMachineError as error:
             complain("simulate", str(error))
@@ -361,8 +362,8 @@ def _shown(simulations: Iterator[tuple[SimulationCase, Callable[[Told], Report]]
             return reports, True
     if left_out:
         told = ", ".join(f"{label} (about {seconds})" for label, seconds in left_out.items())
-        click.echo(f"hpccoll: simulate: left out, for all would take more than {PATIENCE:g} s: "
-                   f"{told}; name them to simulate them: --algorithm {','.join(left_out)}",
+        click.echo(f"hpccoll: simulate: omitted, because all would take more than {PATIENCE:g} s: "
+                   f"{told}; select them with --algorithm {','.join(left_out)}",
                    err=True)
     return reports, False
 
@@ -399,5 +400,5 @@ class _Teller:
         elif part > LONG and not self.patient and monotonic() - self.started + part > PATIENCE:
             raise TooLong(part)
         elif part > LONG:
-            self.progress.print(f"{self.name}: {text}; Ctrl-C ends it with what is known",
+            self.progress.print(f"{self.name}: {text}; Ctrl-C ends it with partial results",
                                 highlight=False, soft_wrap=True)

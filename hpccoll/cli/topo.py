@@ -30,12 +30,12 @@ SCHEMA = "hpccoll-topo-1"
 
 @click.command("topo", cls=Ranked, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--network", default="", metavar="FILE",
-              help="Switches, as in Slurm's topology.conf. Default: HPCCOLL_NETWORK, or what "
-                   "Slurm's variables say.")
+              help="Switches, as in Slurm's topology.conf. Default: HPCCOLL_NETWORK, or Slurm's "
+                   "variables.")
 @click.option("--measure/--no-measure", "measured", default=True, show_default=True,
               help="Measure latency and bandwidth between ranks, pair by pair.")
 @click.option("--most", type=click.IntRange(min=2), default=32, show_default=True, metavar="N",
-              help="Ranks to measure; with more there are, some near and some far.")
+              help="Ranks to measure; of more ranks, a sample of near and far ones.")
 @click.option("--json", "json_path", metavar="FILE", help="Write JSON; - is standard output.")
 def command(network: str, measured: bool, most: int, json_path: str | None) -> None:
     """Show the machine under this job: switches, nodes, sockets, NUMA groups, caches, ranks.

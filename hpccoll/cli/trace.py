@@ -33,7 +33,7 @@ def folder_of(context: click.Context, param: click.Parameter, folder: str) -> st
     if not os.path.isdir(folder):
         raise ArgumentError("trace", f"{folder!r} is no folder" if os.path.exists(folder) else
                             f"there is no folder {folder!r}",
-                            "HPCCOLL_TRACE=FOLDER in a run writes one: see hpccoll trace --help")
+                            "run the program with HPCCOLL_TRACE=FOLDER: see hpccoll trace --help")
     return folder
 
 
@@ -44,7 +44,7 @@ class Traces(click.Group):
                         ) -> tuple[str | None, click.Command | None, list[str]]:
         meant = did_you_mean(args[0], self.commands) if args else ""
         if meant and args[0] not in self.commands and not os.path.exists(args[0]):
-            raise ArgumentError("command", f"{args[0]!r} is neither one nor a folder", meant)
+            raise ArgumentError("command", f"{args[0]!r} is not a command or a folder", meant)
         return super().resolve_command(context, args if args[0] in self.commands
                                        else ["calls", *args])
 
@@ -64,7 +64,7 @@ def command() -> None:
 @click.option("--output", "-o", metavar="FILE",
               help="The timeline for https://ui.perfetto.dev; default FOLDER/timeline.json.")
 @click.option("--plot", "plot_path", metavar="FILE",
-              help="Draw all ranks; the suffix names the format: png, svg, pdf.")
+              help="Draw all ranks; the suffix selects the format: png, svg, pdf.")
 @click.option("--json", "json_path", metavar="FILE",
               help="Write the summary as JSON instead of text; - is standard output.")
 def trace_calls(folder, output, plot_path, json_path):
@@ -121,13 +121,13 @@ def trace_diagnose(folder, json_path):
 @command.command("report")
 @click.argument("path", metavar="FILE|FOLDER")
 @click.option("--skip", type=click.IntRange(min=0), default=1, show_default=True,
-              help="First steps to leave out, where there are more.")
+              help="Number of first steps to skip.")
 @click.option("--plot", "plot_path", metavar="FILE",
-              help="Draw one step; the suffix names the format: png, svg, pdf.")
+              help="Draw one step; the suffix selects the format: png, svg, pdf.")
 @click.option("--rank", type=click.IntRange(min=0), default=0, show_default=True,
-              help="Rank whose step is drawn.")
+              help="Rank of the step to draw.")
 @click.option("--step", type=int, default=-1, show_default=True,
-              help="Step that is drawn; -1 is the last.")
+              help="Step to draw; -1 is the last.")
 @click.option("--json", "json_path", metavar="FILE",
               help="Write JSON instead of text; - is standard output.")
 def trace_report(path, skip, plot_path, rank, step, json_path):
@@ -155,9 +155,10 @@ def _newest(folder: Path) -> Path:
     files = sorted((file for file in folder.glob("*.json") if not file.name.startswith(OTHERS)),
                    key=lambda file: (file.stat().st_mtime, file.name))
     if not files and any(folder.glob("calls-*.json")):
-        raise ArgumentError("trace", f"{str(folder)!r} holds records of calls, and no timeline of "
-                            "an exchange of gradients", f"hpccoll trace {folder} shows the calls")
+        raise ArgumentError("trace", f"{str(folder)!r} has records of calls, but no timeline of a "
+                                     "gradient exchange",
+                            f"use hpccoll trace {folder}")
     if not files:
-        raise ArgumentError("trace", f"{str(folder)!r} holds no timeline",
-                            "HPCCOLL_TRACE names the folder that they are written to")
+        raise ArgumentError("trace", f"{str(folder)!r} has no timeline",
+                            "pass the folder that HPCCOLL_TRACE names")
     return files[-1]

@@ -55,16 +55,15 @@ QUICK, FULL = 50.0, 600.0
 @click.argument("brought", nargs=-1, type=ALGORITHM, metavar="[FILE.py:NAME]...")
 @click.option("--quick", is_flag=True, help="Under a minute: fewer sizes, no variants.")
 @click.option("--probe", is_flag=True,
-              help="A few seconds: three sizes, a handful of candidates; what to expect of the "
-                   "others follows from a model. Jobs prefer what was measured without it.")
+              help="A few seconds: three sizes and a few candidates; a model predicts the others. "
+                   "Jobs prefer times measured without it.")
 @click.option("-o", "--output", metavar="FILE",
-              help="The table; what it holds already stays, and where it has times of the same "
-                   "calls, the old and the new ones count half each. Default: the file that "
-                   "HPCCOLL_TUNING names, or where hpccoll looks by itself.")
+              help="The table; it keeps its entries, and averages old and new times of the same "
+                   "calls. Default: the file of HPCCOLL_TUNING, or the default path.")
 @click.option("--replace", "replaced", is_flag=True,
-              help="Forget what the table says of these calls here.")
+              help="Replace the table's entries of these calls on this machine.")
 @click.option("--force", is_flag=True,
-              help="Write the times although other processes used the cores.")
+              help="Write the times even if other processes used the cores.")
 @click.option("--collective", "collectives", multiple=True, metavar="NAMES",
               help="Collectives to measure. Default: all.")
 @click.option("-p", "--param", "params", multiple=True, metavar="NAME=VALUE",
@@ -73,8 +72,8 @@ QUICK, FULL = 50.0, 600.0
               help="Bytes of a rank's larger buffer. Default: 64:1M probe, 8:4M quick, 8:32M "
                    "else.")
 @click.option("--seconds", type=SECONDS,
-              help=f"Time for everything, about. Default: 4 probe, {QUICK:g} quick, {FULL:g} else.")
-@click.option("-f", "--full", is_flag=True, help="A line for each size.")
+              help=f"Approximate total time. Default: 4 probe, {QUICK:g} quick, {FULL:g} else.")
+@click.option("-f", "--full", is_flag=True, help="Print a line per size.")
 def command(brought: tuple[Asked, ...], params: tuple[str, ...], quick: bool, probe: bool,
             output: str | None, replaced: bool, force: bool, collectives: tuple[str, ...],
             sizes: str | None, seconds: float | None, full: bool) -> None:
@@ -101,7 +100,7 @@ def command(brought: tuple[Asked, ...], params: tuple[str, ...], quick: bool, pr
             comm.Get_size(), bool(collectives)))
         path = agree(comm, lambda: _path(output))
         if comm.Get_size() == 1:
-            raise ArgumentError("world", "there is nothing to choose on one rank",
+            raise ArgumentError("world", "one rank has no choice of algorithms",
                                 "start it with mpiexec")
         agree_on_rank_0(comm, lambda: _check(path))
         try:
@@ -118,7 +117,7 @@ def command(brought: tuple[Asked, ...], params: tuple[str, ...], quick: bool, pr
             abort(comm, error)
         if outcome.interrupted:
             stack.close()
-            complain("tune", "interrupted: nothing is written")
+            complain("tune", "interrupted; no file is written")
             sys.exit(INTERRUPTED)
         noted = agree(comm, lambda: comm.Get_rank() or _add(
             "" if busy and not force else path, machine, outcome, replaced))
@@ -129,7 +128,7 @@ def command(brought: tuple[Asked, ...], params: tuple[str, ...], quick: bool, pr
             for line in _ends(path, busy, force, console.width):
                 console.print(line, highlight=False, soft_wrap=True)
             for (name, candidate), count in outcome.failures.items():
-                complain("tune", f"{name} {candidate.label} is left out: {count} wrong elements")
+                complain("tune", f"{name} {candidate.label} is omitted: {count} wrong elements")
     sys.exit(WRONG if outcome.failures or busy and not force else 0)
 
 
@@ -169,13 +168,13 @@ def _with(plan: Any, brought: tuple[Asked, ...], params: dict[str, int], size: i
     from hpccoll.tune.table import Candidate
 
     if params and not brought:
-        raise ArgumentError("--param", "means nothing without FILE.py:NAME",
-                            "values of the table's parameters are tried by themselves")
+        raise ArgumentError("--param", "requires FILE.py:NAME",
+                            "hpccoll tries parameter values of its own algorithms")
     own: dict[str, tuple[Candidate, ...]] = {}
     for each in brought:
         if not is_reference(each.name):
-            raise ArgumentError("algorithm", f"{each.name!r} is no algorithm of your own",
-                                "write FILE.py:NAME; all of the table are measured anyway")
+            raise ArgumentError("algorithm", f"{each.name!r} is not a user-defined algorithm",
+                                "write FILE.py:NAME; the command measures all others anyway")
         collective = stated(each.name)
         given: dict[str, Any] = {**each.params, **params}
         schedule(collective, each.name, size, **given)
@@ -211,8 +210,8 @@ def _check(path: str) -> None:
     while not directory.exists() and directory != directory.parent:
         directory = directory.parent
     if not directory.is_dir() or not os.access(directory, os.W_OK | os.X_OK):
-        raise TuningError(path, f"cannot be written: no permission, or no directory: {directory}",
-                          "name another file: hpccoll tune --output FILE")
+        raise TuningError(path, f"cannot write it: no permission, or no directory: {directory}",
+                          "choose another file: hpccoll tune --output FILE")
 
 
 def _add(path: str, machine: Any, outcome: Any, replaced: bool) -> Any:
@@ -240,11 +239,10 @@ def _add(path: str, machine: Any, outcome: Any, replaced: bool) -> Any:
                           else (noted, []))
         return _beside(curves, kept(outcome.curves, False)), stayed
     if outcome.doubtful:
-        raise ArgumentError("tune", "all points were spoilt by what else "
-                                    "runs on these cores: nothing is written",
-                            "run it again when the machine is idle")
+        raise ArgumentError("tune", "other programs disturbed all measurements; no file is written",
+                            "repeat it when the machine is idle")
     if not outcome.failures:
-        raise ArgumentError("--seconds", "too short to measure anything: nothing is written")
+        raise ArgumentError("--seconds", "too short to measure; no file is written")
     return {}, []
 
 
@@ -255,11 +253,11 @@ def _ends(path: str, busy: str, force: bool, width: int) -> Iterator[str]:
     if busy:
         yield from comment(
             f"{busy} while tune measured: these times may be wrong" if force else
-            f"not saved: {busy} while tune measured; run it again when the machine is idle, or "
-            "save these times with --force", width)
+            f"not saved: {busy} while tune measured; repeat it when the machine is idle, or save "
+            "these times with --force", width)
     if force or not busy:
         yield f"# written to {path}"
-        yield "# your jobs on such machines use it from now on; HPCCOLL_TUNING=off: they do not"
+        yield "# later jobs on such machines use it; HPCCOLL_TUNING=off disables it"
 
 
 def _beside(curves: Any, own: Any) -> Any:

@@ -48,12 +48,12 @@ SHAPES = ("1x4", "4x1", "2x2", "2x3", "3x4", "4x8", "8x4", "2x2x2", "3x2x2", "4x
 #: The columns of the table.
 COLUMNS = (
     Header("algorithm", right=False),
-    Header("proved", meaning="schedules, one a number of ranks or layout, root and parameters"),
+    Header("proved", meaning="schedules: one per number of ranks or layout, root and parameters"),
     Header("rank order", right=False,
-           meaning="kept, or any: then for operators that commute only"),
-    Header("replicas", right=False, meaning="whether all ranks get the same bits of a rounded sum"),
+           meaning="kept, or any: for commutative operators only"),
+    Header("replicas", right=False, meaning="yes: all ranks get the same bits of a rounded sum"),
     Header("rounds", right=False,
-           meaning="longest chain of messages that wait for each other, on most ranks"))
+           meaning="longest chain of dependent messages, on the largest number of ranks"))
 #: Up to this many ranks every combination of roots and parameters is proved.
 COMBINED = 16
 #: Up to this many ranks every schedule is proved for all kinds of block sizes.
@@ -95,9 +95,9 @@ class ProofOutcome(NamedTuple):
 @click.option("--algorithm", "algorithms", multiple=True, metavar="NAMES",
               help="Only these algorithms, separated by commas.")
 @click.option("--topology", "topologies", multiple=True, metavar="LAYOUT",
-              help="Only hierarchical algorithms, on this layout (2x4, 3,5,4); repeatable.")
+              help="Prove only hierarchical algorithms, on this layout (2x4, 3,5,4); repeatable.")
 @click.option("-p", "--param", "params", multiple=True, metavar="NAME=VALUE",
-              help="A parameter of what is named first, such as k=4; repeatable.")
+              help="A parameter of the first named algorithm, such as k=4; repeatable.")
 @click.option("--thorough", is_flag=True,
               help="Every combination of roots, parameters and block sizes for all ranks.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Processes. Default: one per core.")
@@ -119,8 +119,8 @@ def command(context, brought, ranks, collectives, algorithms, topologies, params
         work = select_brought(numbers("--ranks", ranks), wanted, brought, layouts, thorough,
                               parameters(params))
     elif params:
-        raise ArgumentError("--param", "means nothing without NAME or FILE.py:NAME",
-                            "parameters of the table's algorithms are proved for a sample")
+        raise ArgumentError("--param", "requires NAME or FILE.py:NAME",
+                            "hpccoll proves a sample of the parameters of its own algorithms")
     else:
         work = select(numbers("--ranks", ranks), wanted, names(algorithms), layouts, thorough)
     console = line_console()
@@ -182,8 +182,8 @@ def select(ranks: Sequence[int], collectives: Sequence[str], algorithms: Sequenc
             elif not topologies:
                 work += [ProofTask(collective, name, size, None, thorough) for size in ranks]
     if not work:
-        raise ArgumentError("verify", "the options leave nothing to prove",
-                            "only hierarchical algorithms take a --topology, and only they")
+        raise ArgumentError("verify", "the options select no case",
+                            "use --topology with hierarchical algorithms, and only with them")
     return sorted(work, key=lambda job: job.size)
 
 
@@ -217,7 +217,7 @@ def select_brought(ranks: Sequence[int], collectives: Sequence[str], brought: Se
                 tasks.append(ProofTask(collective, each.name, size, layout, thorough,
                                        tuple(given.items())))
             if not tasks:
-                raise ArgumentError("--ranks", f"{each.name} serves none of them: {refused}")
+                raise ArgumentError("--ranks", f"{each.name} supports none of them: {refused}")
             work += tasks
     return sorted(work, key=lambda job: job.size)
 
@@ -268,14 +268,15 @@ def check_claims(built: Schedule, entry: Algorithm, proof: Proof) -> None:
     """
     for holds, problem in (
             (built.rounds in (None, proof.rounds),
-             f"takes {proof.rounds} rounds, the closed form says {built.rounds}"),
+             f"has {proof.rounds} rounds, the closed form gives {built.rounds}"),
             (built.sent in (None, proof.sent),
-             f"sends {proof.sent} blocks from the busiest rank, the closed form says {built.sent}"),
+             f"sends {proof.sent} blocks from the busiest rank, the closed form gives "
+             f"{built.sent}"),
             (proof.rank_order or not entry.rank_order or _permuted(built.topology),
-             "contributions are not combined in rank order, but the table says rank_order"),
+             "contributions are not combined in rank order, but the table has rank_order"),
             (proof.replicas_identical or entry.exact_only,
-             "ranks combine contributions in different ways, so floating-point results may "
-             "differ, but the table does not say exact_only")):
+             "ranks combine contributions in different orders, so floating-point results may "
+             "differ, but the table does not have exact_only")):
         if not holds:
             raise ProofError(problem, schedule=built.title)
 

@@ -58,8 +58,8 @@ from hpccoll.tune.table import Curves, Fingerprint
 #: Sets of wishes whose calls are remembered.
 MOST_WISHES = 128
 #: Why an algorithm of ours serves a call that rules leave to the MPI library.
-CHECKSUMS = "its messages carry checksums, the MPI library's do not"
-STAGING = "the MPI library cannot move device memory, and no copy can be made around the call"
+CHECKSUMS = "hpccoll's messages have checksums, the MPI library's do not"
+STAGING = "the MPI library does not support device memory, and the call cannot be staged"
 
 
 class Base(MPI.Intracomm):
@@ -428,5 +428,6 @@ def refuse_staged(method: Method, args: tuple[Any, ...]) -> None:
         BufferArgumentError: the remedy is to let hpccoll run the collective.
     """
     if any_staged(args):
-        raise BufferArgumentError("buffer", "is device memory, and this MPI library cannot move it",
+        raise BufferArgumentError("buffer", "is device memory, which this MPI library does not "
+                                            "support",
                                   f"choose an algorithm, as in comm.using({method.name}=...)")

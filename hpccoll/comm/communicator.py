@@ -100,8 +100,8 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Creation, Recove
                 checksums: bool | None = None, timeout: float | str | None = None) -> Comm:
         if not MPI.Is_initialized() or MPI.Is_finalized():
             raise CommunicatorError(
-                f"MPI has {'not been initialised' if not MPI.Is_initialized() else 'ended'}; make "
-                "communicators between MPI.Init and MPI.Finalize")
+                f"MPI has {'not been initialised' if not MPI.Is_initialized() else 'ended'}; "
+                "create communicators between MPI.Init and MPI.Finalize")
         null = comm is None or isinstance(comm, MPI.Comm) and comm == MPI.COMM_NULL
         if not null and not isinstance(comm, MPI.Intracomm):
             raise CommunicatorError(f"expected an MPI.Intracomm, got {type(comm).__name__}")
@@ -109,7 +109,7 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Creation, Recove
             cls = next((ours for native, ours in KINDS if isinstance(comm, native)), Comm)
         elif (cls._kind is not None and isinstance(comm, MPI.Intracomm) and not null
               and comm.Get_topology() != cls._kind):
-            raise CommunicatorError(f"the communicator has not the topology of a {cls.__name__}")
+            raise CommunicatorError(f"the communicator does not have a {cls.__name__} topology")
         settings = config.load()
         if settings.profile or settings.trace:
             cls = _watched(cls)
@@ -211,8 +211,8 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Creation, Recove
             context = self._private()
             array = cast("Guarding", context.guard).together(make, Description("empty"))()
         if array is None:
-            warnings.warn(f"hpccoll: no room for {nbytes} bytes in {DIRECTORY}; the array is not "
-                          "registered", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"hpccoll: array is not registered: no space for {nbytes} bytes in "
+                          f"{DIRECTORY}; free space there", RuntimeWarning, stacklevel=2)
             return numpy.zeros(shape, dtype)
         return array
 
@@ -407,12 +407,12 @@ def element_count(shape: Any, dtype: Any) -> tuple[numpy.dtype, int]:
         dtype = numpy.dtype(dtype)
         dims = [operator.index(n) for n in numpy.atleast_1d(numpy.asarray(shape, dtype=object))]
     except (TypeError, ValueError) as error:
-        raise ArgumentError("shape", f"cannot make an array of shape {shape!r} and type {dtype!r}",
+        raise ArgumentError("shape", f"cannot create an array of shape {shape!r}, type {dtype!r}",
                             str(error)) from error
     if any(n < 0 for n in dims):
-        raise ArgumentError("shape", f"dimensions are not negative, got {shape!r}")
+        raise ArgumentError("shape", f"expected dimensions of 0 or more, got {shape!r}")
     if dtype.hasobject:
-        raise ArgumentTypeError("dtype", f"{dtype} elements cannot be shared between processes")
+        raise ArgumentTypeError("dtype", f"processes cannot share {dtype} elements")
     return dtype, math.prod(dims)
 
 

@@ -32,12 +32,12 @@ class ContractRow(NamedTuple):
     fields: tuple[str, ...] = ()
 
 
-_LOGS = "after the call, in the logs; at once where a rank waits in a call of hpccoll"
-STAMPED = ContractCheck("the messages carry a stamp", _LOGS)
-BEGUN = ContractCheck("the messages carry a stamp; a rank that gets no message of the call finds "
+_LOGS = "after the call, in the logs; immediately if a rank waits in a call of hpccoll"
+STAMPED = ContractCheck("the messages have a call hash", _LOGS)
+BEGUN = ContractCheck("the messages have a call hash; a rank without messages in the call detects "
                       "nothing before HPCCOLL_TIMEOUT", _LOGS)
-MADE = ContractCheck("when it is made", "when it is made")
-FIRST = ContractCheck("the first message carries number and stamp", "")
+MADE = ContractCheck("when it is created", "when it is created")
+FIRST = ContractCheck("the first message has the sequence number and call hash", "")
 LOGGED = ContractCheck("", _LOGS)
 
 _SIZE = "count", "dtype"

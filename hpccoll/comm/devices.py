@@ -103,8 +103,8 @@ class DeviceWays(Base):
             kinds = {kind: [rank for rank, one in names.items() if one == kind]
                      for kind in dict.fromkeys(names.values())}
             told = ", ".join(f"{kind} on {ranks_text(ranks)}" for kind, ranks in kinds.items())
-            raise ArgumentError("xp", f"is not the same on all ranks of the node: {told}",
-                                "make the array of one kind of memory on all of them")
+            raise ArgumentError("xp", f"differs between ranks of the node: {told}",
+                                "pass the same xp on all ranks of the node")
         if name not in ("numpy", "cupy"):
             raise ArgumentError("xp", f"is {name}", "pass numpy or cupy")
 
@@ -174,7 +174,7 @@ def run_by_nccl(comm: Base, method: Method, args: tuple[Any, ...], wish: Choice,
     from hpccoll.cuda import AcrossNodes, Nccl  # nobody else needs them
 
     specs, elsewhere = [as_resident(arg) for arg in args], (
-        f"rank {comm.Get_rank()} passes no memory of a GPU that CuPy knows")
+        f"rank {comm.Get_rank()} passes memory that is not on a GPU of CuPy")
     if not _any_resident(specs):
         return elsewhere
     try:
@@ -182,8 +182,8 @@ def run_by_nccl(comm: Base, method: Method, args: tuple[Any, ...], wish: Choice,
     except NativeOnly as error:
         if gives_way:
             return str(error)
-        raise ArgumentError("algorithm", f"{wish.name} cannot serve this {method.title} on rank "
-                                         f"{comm.Get_rank()}: {error}", "choose another one"
+        raise ArgumentError("algorithm", f"{wish.name} cannot run this {method.title} on rank "
+                                         f"{comm.Get_rank()}: {error}", "choose another algorithm"
                             ) from error
     where, facts = queue_of(specs), facts_of(call)
     if where is None:
@@ -197,8 +197,8 @@ def run_by_nccl(comm: Base, method: Method, args: tuple[Any, ...], wish: Choice,
     if isinstance(ranks, str):
         return ranks
     if where.device.id != ranks.group.device.id:
-        raise ArgumentError("sendbuf", f"is on GPU {where.device.id}, and NCCL serves this "
-                                       f"communicator on GPU {ranks.group.device.id}",
+        raise ArgumentError("sendbuf", f"is on GPU {where.device.id}, but NCCL uses GPU "
+                                       f"{ranks.group.device.id} for this communicator",
                             "use one GPU for all calls of a communicator")
     comm._tell(method, call, wish)
     if comm._always:
@@ -228,7 +228,7 @@ def _algorithm_across(call: Call, size: int, nbytes: int) -> str:
 def across(facts: CallFacts, size: int, nbytes: int) -> str:
     """The algorithm for a part of an allreduce, across so many nodes."""
     choice = instead_of_native(facts._replace(nbytes=nbytes), Conditions(size),
-                               "it goes between nodes")
+                               "it uses several nodes")
     return choice.name if choice is not None else AUTO
 
 
@@ -281,9 +281,9 @@ def check_host(name: str, *bufs: Any) -> None:
     for buf in bufs:
         if is_staged(buf):
             raise BufferArgumentError(
-                "buf", f"is device memory, and this MPI library cannot move it in {name}",
-                "use Send, Isend, Recv or Sendrecv, or a NumPy array of your own: "
-                "cupy.asnumpy(...), and array.set(...) after the wait")
+                "buf", f"is device memory, which this MPI library does not support in {name}",
+                "use Send, Isend, Recv or Sendrecv, or a NumPy array: cupy.asnumpy(...), and "
+                "array.set(...) after the wait")
 
 
 def preparing(name: str) -> Callable[..., Any]:

@@ -116,7 +116,7 @@ class Recovery(Base):
     def _check_recovery(self, method: str) -> None:
         missing = ulfm_missing()
         if missing:
-            raise UnavailableError(f"comm.{method}() is not available, because {missing}")
+            raise UnavailableError(f"comm.{method}() is not available: {missing}")
 
     def _let_go(self) -> None:
         """Give up what was made for this communicator, if a rank of it has died or revoked it.

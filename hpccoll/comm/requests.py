@@ -149,7 +149,7 @@ class Request(Driven, MPI.Request):
     def Free(self) -> None:
         """Refuse while the collective is under way: MPI does not allow it."""
         if self._operation is not None and not self._operation.over:
-            raise RequestError("a collective under way cannot be freed; wait for it")
+            raise RequestError("a pending collective cannot be freed; wait for it")
         super().Free()
 
 
@@ -225,7 +225,7 @@ class Prequest(Driven, MPI.Prequest):
         if self._cell.value != NULL:
             raise RequestError("the request is active; wait for it before starting it again")
         if self._operation is not None and self._operation.error is not None:
-            raise RequestError("its last run failed; free it and prepare a new one")
+            raise RequestError("the last run of the request failed; free it and create a new one")
         if self._context.freed:
             raise DeadCommunicatorError("the communicator of this request was freed")
 
@@ -242,7 +242,7 @@ class Prequest(Driven, MPI.Prequest):
             RequestError: it is active, or was freed before.
         """
         if self._make is None:
-            raise RequestError("the request was freed before")
+            raise RequestError("the request is freed")
         if self._active():
             raise RequestError("the request is active; wait for it before freeing it")
         self._free()

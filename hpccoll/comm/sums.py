@@ -46,10 +46,10 @@ def check_kept(facts: CallFacts, form: str) -> None:
     if not facts.reduces or facts.exact or facts.operator in CHOOSING:
         return
     raise ArgumentError(
-        "determinism", f"'any-p' cannot be kept in this {form.format(facts.method)}, which rounds "
-        f"{facts.operator} of {facts.dtype}",
-        f"it is kept for exact operations, MAX and MIN, and for sums of "
-        f"{', '.join((*FORMATS, *PARTS))} in the blocking {', '.join(METHODS)}")
+        "determinism", f"'any-p' is not available for this {form.format(facts.method)}: it rounds "
+                       f"{facts.operator} of {facts.dtype}",
+        f"it supports exact operations, MAX, MIN, and sums of {', '.join((*FORMATS, *PARTS))} in "
+        f"the blocking {', '.join(METHODS)}")
 
 
 def is_served(facts: CallFacts) -> bool:
@@ -66,7 +66,7 @@ def sum_call(comm: Base, call: Call) -> None:
     """
     source = call.source
     if source is None or source.namespace is not numpy:
-        raise ArgumentError("determinism", "'any-p' is not kept for device memory",
+        raise ArgumentError("determinism", "'any-p' does not support device memory",
                             "copy the buffers to the host")
     call = on_host(call)
     source, sink = call.source or source, call.sink
@@ -134,8 +134,8 @@ def sum_all(comm: Base, sums: ReproducibleSum) -> ReproducibleSum:
     comm.Allreduce(MPI.IN_PLACE, tops, MPI.MAX)
     most = comm.Get_size() << int(tops[-1])
     if most > MOST_SUMMANDS:
-        raise ArgumentError("values", f"may be {most} summands, and {MOST_SUMMANDS} is the most",
-                            "spread them evenly over the ranks, or sum parts of them")
+        raise ArgumentError("values", f"got up to {most} summands, the limit is {MOST_SUMMANDS}",
+                            "distribute them evenly over the ranks, or sum parts of them")
     total = ReproducibleSum(sums.shape, sums.dtype)
     total.merge(sums)
     total.raise_tops(tops[:-1].copy())

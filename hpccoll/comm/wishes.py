@@ -50,8 +50,8 @@ class Using(AbstractContextManager[C], ContextDecorator, Generic[C]):
 
     def __del__(self) -> None:
         if not getattr(self, "entered", True):
-            warnings.warn("hpccoll: comm.using(...) changes nothing by itself; write "
-                          "'with comm.using(...):', or comm.choose(...) for good",
+            warnings.warn("hpccoll: comm.using(...) has no effect without 'with'; write 'with "
+                          "comm.using(...):', or call comm.choose(...)",
                           RuntimeWarning, stacklevel=2)
 
 
@@ -63,8 +63,8 @@ def choices_of(algorithms: Mapping[str, Any], segment_bytes: int | str) -> dict[
     """
     if segment_bytes and not algorithms:
         byte_count("segment_bytes", segment_bytes)
-        raise ArgumentError("segment_bytes", "is of the algorithms that are chosen with it",
-                            "name them too: allreduce='ring', for example")
+        raise ArgumentError("segment_bytes", "requires an algorithm",
+                            "pass one too, such as allreduce='ring'")
     return {name: choice_of(name, choice, segment_bytes) for name, choice in algorithms.items()}
 
 

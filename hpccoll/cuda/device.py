@@ -90,9 +90,9 @@ def borrow(obj: Any, array: Any, argument: str) -> tuple[Any, Any, Staged | None
     stream, shared = _stream_of(obj, flat, cupy)
     if stream.is_capturing():
         # To wait for such a stream is an error of CUDA's, which ends the capture as well.
-        raise BufferArgumentError(argument, "is used while its stream is captured into a CUDA "
-                                            "graph: messages of MPI cannot be part of one",
-                                  "end the capture before the call, and begin another one after it")
+        raise BufferArgumentError(argument, "is used during CUDA graph capture of its stream, "
+                                            "which cannot contain MPI messages",
+                                  "end the capture before the call, and start another one after it")
     if mpi_moves_device_memory():
         with flat.device:  # the null stream is that of the current device
             stream.synchronize()  # the producer of the data may still be writing it
@@ -172,11 +172,12 @@ def probe_mpi() -> Answer:
                                 env=environ, timeout=120, capture_output=True, check=False
                                 ).returncode
     except Exception as error:  # whatever the driver says, too
-        return Answer(False, f"a child process could not try it: {error}")
+        return Answer(False, f"the test process failed: {error}")
     if status:
-        return Answer(False, "not CUDA-aware: a child process that sent itself device memory " + (
+        return Answer(False, "not CUDA-aware: the test process, which sent itself device "
+                             "memory, " + (
             f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"))
-    return Answer(True, "a child process sent device memory to itself, and got it")
+    return Answer(True, "the test process sent device memory to itself")
 
 
 def mpi_moves_device_memory() -> bool:

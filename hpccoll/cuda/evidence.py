@@ -30,7 +30,7 @@ def visible_devices() -> tuple[str, ...]:
 
 def _nccl() -> Answer:
     number, problem = nccl_version()
-    return Answer(False, problem or f"NCCL {number} serves who asks for it: algorithm 'nccl'")
+    return Answer(False, problem or f"NCCL {number}, with algorithm 'nccl'")
 
 
 def _ipc() -> Answer:

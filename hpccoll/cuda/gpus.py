@@ -144,10 +144,10 @@ def doubt(links: GpuLinks, environ: Mapping[str, str] = os.environ) -> str:
     if (not first.isdigit() or environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
             or len(set(links.models)) < 2 or len(set(links.islands().values())) < 2):
         return ""
-    return (f"the GPUs of this node are of several kinds ({', '.join(sorted(set(links.models)))}), "
-            f"and CUDA numbers the fastest first: the number {first} in CUDA_VISIBLE_DEVICES may "
-            "mean another GPU than the one that the level 'gpu' takes it for; set "
-            "CUDA_DEVICE_ORDER=PCI_BUS_ID for all ranks, or write names (GPU-...) there")
+    return (f"this node has different GPUs ({', '.join(sorted(set(links.models)))}), and CUDA "
+            f"lists the fastest first: the number {first} in CUDA_VISIBLE_DEVICES may be another "
+            "GPU than that of the level 'gpu'; set CUDA_DEVICE_ORDER=PCI_BUS_ID for all ranks, or "
+            "use names (GPU-...)")
 
 
 def gpu_numa(address: str, system: Path = PCI) -> int:

@@ -187,7 +187,8 @@ class PeerMemory:
                     cupy.cuda.runtime.streamWaitEvent(
                         self.stream.ptr, self.theirs[EventPlace(READY, peer, 0, 0)])
                     if self._bytes(memory, MARK).get(stream=self.stream).tobytes() != wanted:
-                        raise OSError(f"it read of rank {peer} of its node what is not there")
+                        raise OSError(f"memory test failed: wrong data from rank {peer} of the "
+                                      "node")
                     found.append(self._bytes(memory, size))
             return found
 
@@ -330,7 +331,7 @@ def probe_ipc() -> Answer:
     except Exception as error:  # whatever the driver says
         return Answer(False, f"{type(error).__name__}: {error}")
     if status:
-        return Answer(False, "a child process that read device memory of this one " + (
+        return Answer(False, "the test process, which read device memory of this one, " + (
             f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"))
-    return Answer(True, "a child process read device memory of this one; for arrays of "
+    return Answer(True, "the test process read device memory of this one; for arrays of "
                         "comm.empty(xp=cupy)")

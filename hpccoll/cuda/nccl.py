@@ -27,7 +27,7 @@ OPERATORS = {"sum": "NCCL_SUM", "prod": "NCCL_PROD", "max": "NCCL_MAX", "min": "
 METHODS = ("allreduce", "reduce", "bcast", "allgather", "reduce_scatter_block", "alltoall",
            "gather", "scatter")
 #: What ranks that share a GPU need, as messages name it.
-SHARED_GPU_NEEDS = "NCCL allows that from version 2.30 on, with NCCL_MULTI_RANK_GPU_ENABLE=1"
+SHARED_GPU_NEEDS = "NCCL supports that since version 2.30, with NCCL_MULTI_RANK_GPU_ENABLE=1"
 
 
 def type_name(dtype: numpy.dtype) -> str | None:
@@ -50,7 +50,7 @@ def nccl_lacks(method: str, operator: str, dtype: numpy.dtype | None) -> str:
     if operator and operator not in OPERATORS:
         return f"NCCL has no operator '{operator}', only {', '.join(OPERATORS)}"
     if operator and dtype is not None and type_name(dtype) is None:
-        return f"NCCL cannot combine elements of type {dtype}"
+        return f"NCCL cannot reduce elements of type {dtype}"
     return ""
 
 
@@ -135,6 +135,6 @@ def obstacle(members: Sequence[Member]) -> str:
         if len(ranks) > 1 and not all(members[rank].shares for rank in ranks):
             return f"{ranks_text(ranks)} share GPU {device} of {host}: {SHARED_GPU_NEEDS}"
     if len(versions) > 1:
-        return "ranks have unlike versions of NCCL: " + "; ".join(
+        return "ranks have different versions of NCCL: " + "; ".join(
             f"{number} on {ranks_text(ranks)}" for number, ranks in versions.items())
     return ""

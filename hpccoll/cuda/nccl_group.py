@@ -133,7 +133,7 @@ class NcclGroup:
         """NCCL's type and operator of a call that reduces."""
         operator = operator_of(call.op) if call.op is not None else None
         if operator is None:
-            raise TypeError(f"{call.name} with an operator of the program's")
+            raise TypeError(f"{call.name} with a user-defined operator")
         return (getattr(self.nccl, type_name(call.dtype) or ""),
                 getattr(self.nccl, OPERATORS[operator.name]))
 

@@ -168,7 +168,7 @@ class Nccl:
                 context.guard, name, group, None, across.algorithm, ())
         nodes = groups_of(context.topology)
         if name == NCCL_RAILS and len(set(map(len, nodes))) > 1:
-            return (f"the nodes of the layout {context.topology} have unlike numbers of ranks, "
+            return (f"the nodes of the layout {context.topology} have different numbers of ranks, "
                     f"which {NCCL_LEADER} allows")
         number = next(n for n, node in enumerate(nodes) if context.rank in node)
         local = nodes[number].index(context.rank)

@@ -63,7 +63,7 @@ class DeviceMemory:
         if not context.place.one_node or context.node is None:
             return "the ranks do not all share memory"
         return "" if isinstance(context.endpoint, SharedEndpoint) else (
-            "messages carry checksums, which the host computes")
+            "messages have checksums, which the host computes")
 
     def _connect(self) -> str:
         node = self.context.node

@@ -63,9 +63,9 @@ class Resident:
         flat = device.flatten(device.as_cupy(self.obj), argument)
         stream, shared = device._stream_of(self.obj, flat, cupy)
         if stream.is_capturing():
-            raise BufferArgumentError(argument, "is used while its stream is captured into a CUDA "
-                                                "graph, which would repeat the call unseen",
-                                      "end the capture before the call, and begin another one "
+            raise BufferArgumentError(argument, "is used during CUDA graph capture of its stream, "
+                                                "which would replay the call unchecked",
+                                      "end the capture before the call, and start another one "
                                       "after it")
         self.queue = Queue(flat.device, stream, shared)
         return flat, cupy, None
@@ -96,7 +96,6 @@ def queue_of(specs: Sequence[Any]) -> Queue | None:
     queues = [one.queue for one in parts if isinstance(one, Resident) and one.queue is not None]
     for one in queues[1:]:
         if (one.device.id, one.stream.ptr) != (queues[0].device.id, queues[0].stream.ptr):
-            raise BufferArgumentError("sendbuf", "is on another GPU than recvbuf, or ordered on "
-                                                 "another stream",
-                                      "pass arrays of one GPU and one library")
+            raise BufferArgumentError("sendbuf", "is on another GPU or stream than recvbuf",
+                                      "pass arrays of the same GPU and library")
     return queues[0] if queues else None

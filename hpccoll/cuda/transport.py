@@ -138,7 +138,7 @@ class DeviceSend(Send):
         super().__init__(endpoint.inner, posting, channel, stamp)
         where = endpoint.node.locate(posting.array)
         if where is None:
-            raise TypeError("a message in device memory that is not registered")
+            raise TypeError("a message is in unregistered device memory")
         self.where, self.queue = where, endpoint.queue
         self.index = endpoint.node.local[posting.peer]
 

@@ -62,7 +62,7 @@ def _elsewhere(one: Told, other: Told) -> str:
 
 
 NCCL = DeviceWay("nccl", "NCCL")
-IPC = DeviceWay("ipc", "reads of the peer's device memory, by CUDA IPC", _elsewhere)
+IPC = DeviceWay("ipc", "reads of the peer's device memory, with CUDA IPC", _elsewhere)
 AWARE = DeviceWay("mpi", "the MPI library, on device memory")
 STAGED = DeviceWay("staged", "the MPI library and shared memory, on copies in pinned host memory")
 #: Best first: the first that serves a pair is its way.
@@ -80,7 +80,7 @@ def between(one: Told, other: Told) -> dict[str, Answer]:
     served = {}
     for way in WAYS:
         # The same whichever rank comes first: a reason against it, if there is one.
-        found = min(told.found.get(way.name, Answer(False, "not looked for"))
+        found = min(told.found.get(way.name, Answer(False, "not tested"))
                     for told in (one, other))
         obstacle = way.obstacle(one, other) if found.can else ""
         served[way.name] = Answer(False, obstacle) if obstacle else found

@@ -29,16 +29,16 @@ MOST_CHOICES = 12
 
 
 def did_you_mean(word: str, valid: Iterable[str]) -> str:
-    """A question about the names most like a word; empty where none is like it.
+    """Suggest the names most similar to a word; empty if none is similar.
 
     >>> did_you_mean("Alreduce", ["allreduce", "bcast"])
-    "did you mean 'allreduce'?"
+    "did you mean 'allreduce'"
     """
     from difflib import get_close_matches  # only who errs pays for it
 
     by_case = {name.lower(): name for name in valid}
     near = [by_case[match] for match in get_close_matches(word.lower(), by_case, 2)]
-    return f"did you mean {' or '.join(map(repr, near))}?" if near else ""
+    return f"did you mean {' or '.join(map(repr, near))}" if near else ""
 
 
 class HpccollError(Exception):
@@ -85,17 +85,17 @@ class ArgumentError(HpccollError, ValueError):
     @classmethod
     def unknown(cls, argument: str, word: object, valid: Iterable[object], problem: str = ""
                 ) -> ArgumentError:
-        """A word that is none of the valid ones: names the likely one, or else lists them all.
+        """Create the error of an unknown word: suggest a similar valid one, or list all.
 
         >>> str(ArgumentError.unknown("algorithm", "rign", ["ring", "bruck"]))
-        "algorithm: 'rign' is unknown; did you mean 'ring'? choose from ring, bruck"
+        "algorithm: 'rign' is unknown; did you mean 'ring'; choose from ring, bruck"
         """
         names = list(dict.fromkeys(map(str, valid)))
         meant = did_you_mean(str(word), names)
-        listed = f"choose from {', '.join(names)}" if names else "there is none to choose from"
+        listed = f"choose from {', '.join(names)}" if names else "there are no choices"
         if meant and len(names) > MOST_CHOICES:
-            listed = f"there are {len(names)} to choose from"
-        return cls(argument, problem or f"{word!r} is unknown", f"{meant} {listed}".strip())
+            listed = f"there are {len(names)} choices"
+        return cls(argument, problem or f"{word!r} is unknown", f"{meant}; {listed}".strip("; "))
 
 
 class ArgumentTypeError(ArgumentError, TypeError):
@@ -152,7 +152,7 @@ class PeerLost(BrokenCommunicatorError):
         self.ranks, self.states = ranks, states
         super().__init__(format_wait(
             states, f"{call} cannot complete, and the communicator is broken{reporter}",
-            "go on with the remaining ranks, as by comm.shrink(), or end the job"))
+            "call comm.shrink() on the remaining ranks, or end the job"))
 
 
 class UnavailableError(HpccollError, NotImplementedError):
@@ -169,12 +169,12 @@ class ConcurrentCallError(HpccollError, RuntimeError):
     def __init__(self, site: str, other: str, thread: str):
         self.site, self.other = site, other
         if thread:
-            problem = (f"at {site} while thread {thread!r} is in one at {other}; give each thread "
-                       "a communicator of its own: comm.Dup()")
+            problem = (f"at {site}, and by thread {thread!r} at {other}; call comm.Dup() for each "
+                       "thread")
         else:
-            problem = (f"inside another one, at {site}; make none in operators, signal handlers "
-                       "and finalisers, or on a communicator of their own: comm.Dup()")
-        super().__init__(f"a call was made on a communicator {problem}")
+            problem = (f"inside a pending call, at {site}; call comm.Dup() for operators, signal "
+                       "handlers and finalisers")
+        super().__init__(f"concurrent calls on a communicator: {problem}")
 
 
 class ForkedError(CommunicatorError, RuntimeError):
@@ -182,9 +182,8 @@ class ForkedError(CommunicatorError, RuntimeError):
 
     def __init__(self, pid: int):
         super().__init__(
-            f"this process was forked from a rank (process {pid}) and cannot take part in its "
-            "collectives; call them in the rank itself, or start workers by "
-            "multiprocessing.get_context('spawn')")
+            f"collective called in a forked process: its parent is rank process {pid}; call it in "
+            "the parent, or start workers with multiprocessing.get_context('spawn')")
 
 
 class MpiLibraryError(HpccollError, ImportError, RuntimeError):
@@ -227,7 +226,7 @@ class CapabilityError(ScheduleError, NotImplementedError):
     def __init__(self, missing: str, where: str, remedy: str, *, schedule: str = "",
                  rank: int | None = None, round: int | None = None, step: str | None = None):
         self.missing = missing
-        super().__init__(f"takes {missing}, which {where} does not have; {remedy}",
+        super().__init__(f"requires {missing}, which {where} does not have; {remedy}",
                          schedule=schedule, rank=rank, round=round, step=step)
 
 
@@ -269,9 +268,8 @@ class ForeignMessage(MessageSizeError):
     def __init__(self, peer: int, rank: int):
         self.peer, self.rank = peer, rank
         who = f"rank {peer}" if peer >= 0 else "a rank"
-        super().__init__(f"{who} is in another call than rank {rank}, or sent a message of another "
-                         "size; ranks disagree on counts, or on the order of calls, or on an "
-                         "argument; check that every rank makes the same calls")
+        super().__init__(f"{who} makes a different call than rank {rank}, or sends another message "
+                         "size; make the same calls with the same arguments on all ranks")
 
 
 class TuningError(HpccollError, ValueError):
@@ -285,7 +283,7 @@ class TuningError(HpccollError, ValueError):
     def __init__(self, path: object, problem: str, remedy: str = ""):
         self.path, self.problem = str(path), problem
         super().__init__(f"tuning table {self.path}: {problem}; " + (
-            remedy or "make a new one with 'hpccoll tune', or set HPCCOLL_TUNING=off"))
+            remedy or "create a new one with 'hpccoll tune', or set HPCCOLL_TUNING=off"))
 
 
 class NoisyMachineError(HpccollError, RuntimeError):
@@ -343,9 +341,8 @@ class GroupTimeout(HpccollError, TimeoutError, RuntimeError):
 
     def __init__(self, title: str, seconds: float):
         self.title, self.seconds = title, seconds
-        super().__init__(f"{title} did not finish in {seconds:g} s; check that every rank of the "
-                         "group makes this call with the same arguments, or give the group a "
-                         "longer timeout")
+        super().__init__(f"{title} timed out after {seconds:g} s; check that all ranks of the "
+                         "group make this call with the same arguments, or increase the timeout")
 
 
 class ShardError(HpccollError, ValueError):
@@ -372,8 +369,7 @@ class FrameworkError(HpccollError, ImportError):
 
     def __init__(self, framework: str, problem: str, extra: str = ""):
         self.framework = framework
-        super().__init__(f"{framework}: {problem}; install what hpccoll needs of it with "
-                         f"pip install 'hpccoll[{extra or framework}]'")
+        super().__init__(f"{framework}: {problem}; run pip install 'hpccoll[{extra or framework}]'")
 
 
 class NonFiniteArray(ExchangeError, NonFiniteError):

@@ -23,8 +23,8 @@ class CorruptMessage(HpccollError, RuntimeError):
         self.sender, self.receiver, self.number, self.round = sender, receiver, number, round
         where = "" if round is None else f" in round {round}"
         super().__init__(
-            f"message {number} from rank {sender} to rank {receiver}{where} {problem}; memory, a "
-            "network or a driver between the two is not to be trusted")
+            f"message {number} from rank {sender} to rank {receiver}{where} {problem}; "
+            "check the memory, network and drivers between these ranks")
 
 
 class NonFiniteInput(NonFiniteError):
@@ -40,8 +40,9 @@ class NonFiniteInput(NonFiniteError):
         some = "; ".join(f"rank {rank}: {text}" for rank, text in list(told.items())[:MOST_NAMED])
         more = f"; and {len(told) - MOST_NAMED} more ranks" if len(told) > MOST_NAMED else ""
         where = f" at {site}" if site else ""
-        super().__init__(f"inputs of {collective}{where} hold NaN or infinity: {some}{more}; look "
-                         "at what these ranks computed, or unset HPCCOLL_CHECK", tuple(told))
+        super().__init__(f"inputs of {collective}{where} contain NaN or infinity: {some}{more}; "
+                         "check the values that these ranks computed, or unset HPCCOLL_CHECK",
+                         tuple(told))
 
 
 class UnequalError(HpccollError, ValueError):
@@ -61,5 +62,5 @@ class UnequalError(HpccollError, ValueError):
         ordered = [*groups[1:], groups[0]] if clear else groups
         told = "; ".join(f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}: {text}"
                          for ranks, text in ordered[:MOST_NAMED])
-        super().__init__(f"ranks hold different {what}: {told}; what differs was computed or "
-                         "received differently there")
+        super().__init__(f"ranks have different {what}: {told}; check how these ranks computed or "
+                         "received them")

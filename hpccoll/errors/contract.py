@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from hpccoll.errors import HpccollError
+from hpccoll.errors.waits import rank_list
 
 __all__ = ["ContractError", "Party"]
 
@@ -70,6 +71,6 @@ class ContractError(HpccollError, RuntimeError):
         calls = "; ".join(
             f"{group.who}: {group.fields.get(self.field) or 'another'} ({group.call})"
             for group in ordered)
-        missing = f"; nothing is known of rank(s) {', '.join(map(str, absent))}" if absent else ""
+        missing = f"; no report from {rank_list(absent)}" if absent else ""
         super().__init__(f"ranks disagree on {self.field} in {call}: {calls}{missing}; make the "
-                         "same call on every rank")
+                         "same call on all ranks")

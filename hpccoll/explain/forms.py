@@ -83,7 +83,8 @@ def as_msccl(schedule: Schedule) -> str:
     """
     name = schedule.collective.name
     if name not in NAMES:
-        raise ScheduleError(f"{schedule.title}: MSCCL has no {name}, only {', '.join(NAMES)}")
+        raise ScheduleError(f"{schedule.title}: MSCCL does not support {name}, only "
+                            f"{', '.join(NAMES)}")
     root = ElementTree.Element("algo", {
         "name": schedule.algorithm, "proto": "Simple", "nchannels": "1",
         "nchunksperloop": str(schedule.nblocks if schedule.collective.payload == "vector"
@@ -128,7 +129,7 @@ class _Writer:
         for number, steps in enumerate(rounds):
             if any(step.kind in (SEND, RECV) and not step.spans for step in steps):
                 raise ScheduleError(f"{self.schedule.title}, rank {self.rank}, round {number}: "
-                                    "MSCCL has no messages without blocks")
+                                    "MSCCL does not support messages without blocks")
             moved = self.moved(steps)
             after = len(self.main) - 1
             busy: dict[tuple[int, int], None] = {}
@@ -138,7 +139,8 @@ class _Writer:
                 if step.kind in (SEND, RECV):
                     if isinstance(step.peer, InNetwork):
                         raise ScheduleError(f"{self.schedule.title}, rank {self.rank}, round "
-                                            f"{number}: MSCCL has no messages of several ranks")
+                                            f"{number}: MSCCL does not support messages of several "
+                                            "ranks")
                     ends = (step.peer, -1) if step.kind == SEND else (-1, step.peer)
                     busy[ends] = None
                     for span in step.spans:

@@ -39,8 +39,8 @@ def new_figure(width: float, height: float) -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise HpccollError("drawing needs matplotlib; "
-                           "install it with: pip install 'hpccoll[plot]'") from error
+        raise HpccollError("matplotlib is not installed; run pip install "
+                           "'hpccoll[plot]'") from error
     return Figure(figsize=(width, height))
 
 
@@ -53,7 +53,7 @@ def check(path: str, option: str = "--plot") -> None:
     """
     formats = new_figure(1, 1).canvas.get_supported_filetypes()
     if path.rpartition(".")[2].lower() not in formats:
-        raise ArgumentError(option, f"{path!r} ends in no known format",
+        raise ArgumentError(option, f"{path!r} has an unknown suffix",
                             f"choose from {', '.join(sorted(formats))}")
     if not writable(path):
         raise ArgumentError(option, f"cannot write {path!r}")

@@ -58,7 +58,7 @@ def draw(schedule: Schedule, path: str | PathLike, nbytes: int | str | None = No
     formats = figure.canvas.get_supported_filetypes()
     suffix = fspath(path).rpartition(".")[2].lower()
     if suffix not in formats:
-        raise ArgumentError("path", f"{fspath(path)!r} ends in no known format",
+        raise ArgumentError("path", f"{fspath(path)!r} has an unknown suffix",
                             f"choose from {', '.join(sorted(formats))}")
     save(figure, path, 160)
 
@@ -75,13 +75,13 @@ def painted(schedule: Schedule, nbytes: int | None = None,
     """
     drawn = schedule, *beside
     if schedule.size > MOST_SUMMED:
-        raise ArgumentError("size", f"{schedule.size} ranks do not fit in a picture",
-                            f"draw at most {MOST_SUMMED}, or explain the schedule in words")
+        raise ArgumentError("size", f"{schedule.size} ranks do not fit into a picture",
+                            f"draw at most {MOST_SUMMED}, or omit --draw")
     lines = [timeline(each) for each in drawn]
     if schedule.size > MOST_RANKS or max(line.rounds for line in lines) > MOST_ROUNDS:
         if beside:
-            raise ArgumentError("size", "pictures side by side show single messages: at most "
-                                        f"{MOST_RANKS} ranks and {MOST_ROUNDS} rounds",
+            raise ArgumentError("size", f"pictures side by side are limited to {MOST_RANKS} ranks "
+                                        f"and {MOST_ROUNDS} rounds",
                                 "draw each on its own")
         return summed(schedule, lines[0], nbytes)
     sheets = [_Sheet(each, line.rounds) for each, line in zip(drawn, lines)]

@@ -73,7 +73,7 @@ def as_text(schedule: Schedule, nbytes: int | None = None, brief: bool = False,
     else:
         line = timeline(schedule)
         lines += [*_costs(schedule, facts(schedule, line), line, nbytes), "",
-                  "Who talks to whom" + _key(schedule) * (not brief),
+                  "Communication pattern" + _key(schedule) * (not brief),
                   *_traffic(schedule, line, brief, width)]
         lines += [] if brief else ["", *_programs(schedule, line, rank, width)]
     each = "\n".join(lines).split("\n")  # some are several already
@@ -104,7 +104,7 @@ def title_of(schedule: Schedule) -> str:
 def _payload(schedule: Schedule, nbytes: int | None) -> str:
     each = "" if nbytes is None else f" of {size_text(nbytes / per_rank(schedule))}"
     return {"none": "none, messages are empty",
-            "vector": f"a vector cut into {_count(schedule.nblocks, 'block')}{each}",
+            "vector": f"a vector split into {_count(schedule.nblocks, 'block')}{each}",
             "blocks": f"one block{each} per rank, sizes may differ",
             "pairs": f"one block{each} for every (source, destination) pair"
             }[schedule.collective.payload]
@@ -132,17 +132,18 @@ def _costs(schedule: Schedule, costs: ScheduleFacts, line: Timeline, nbytes: int
                                   else "none")
     needs = sorted({need for each in line.operations for need in each.network.needs})
     if needs:
-        yield f"  needs       {' and '.join(needs)}, which few transports have"
+        yield f"  needs       {' and '.join(needs)}, which few transports support"
     yield ""
     if costs.proof is None:
         yield "WRONG"
         yield "  " + costs.problem
         return
     yield "Proved"
-    yield "  result      right, even where MPI buffers nothing, with one element per block"
+    yield "  result      correct, even if MPI buffers nothing, with one element per block"
     if schedule.collective.reduces:
-        yield "  rank order  " + ("kept: the operator need not commute" if costs.proof.rank_order
-                                  else "not kept: for operators that commute")
+        yield "  rank order  " + ("kept: the operator may be "
+                                  "non-commutative" if costs.proof.rank_order
+                                  else "not kept: for commutative operators")
     if schedule.collective.name == "allreduce":
         yield "  replicas    " + ("all ranks get the same bits" if costs.proof.replicas_identical
                                   else "floating-point results may differ between ranks")
@@ -318,7 +319,7 @@ def _network(step: Step, network: InNetwork, here: str, order: str) -> str:
     if step.kind == SEND and not network.reduces:
         return f"multicast {here} to {ranges_text(network.receivers)}"
     if step.kind == SEND:
-        return (f"give {here} to the network, which reduces {ranges_text(network.senders)} for "
+        return (f"pass {here} to the network, which reduces {ranges_text(network.senders)} for "
                 f"{ranges_text(network.receivers)}")
     source = f"the network's result of {ranges_text(network.senders)}" if network.reduces else (
         f"{next(network.senders)}, by multicast")

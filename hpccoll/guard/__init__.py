@@ -1,15 +1,15 @@
 """Guard: calls that ranks disagree about, and communicators on which a call has failed.
 
-    guard.py     what a communicator's context asks: stamps, alarms, and what a failure means
-    board.py     what each rank is doing: waits, computes, is stopped, gone
-    natives.py   blocking calls of the MPI library's
-    setup.py     calls that make a communicator, where no guard watches yet
-    job.py       logs of the job's processes, which need no communicator
+    guard.py     the guard of a communicator: stamps, alarms, and the cause of a failure
+    board.py     status of each rank: waiting, computing, stopped, dead
+    natives.py   blocking calls of the MPI library
+    setup.py     calls that create a communicator, before it has a guard
+    job.py       logs of the processes of the job, which need no communicator
     queued.py    calls that are queued on a device
-    watcher.py   the thread that looks after them
-    exchange.py  what the ranks know of each other: logs in shared memory, or messages
-    verdict.py   which ranks differ, in what, from logs alone
-    sites.py     where in the program a call was made
+    watcher.py   the thread that monitors these calls
+    exchange.py  logs of other ranks, by shared memory or by messages
+    verdict.py   which ranks differ, and in which field, from logs
+    sites.py     file and line of a call
 
 A guard may stop a call; it never changes data. How it works is decision 0042.
 """

@@ -1,12 +1,12 @@
 """Requests of collectives that the MPI library runs: :class:`NativeRequest`.
 
-``Wait`` and ``Test`` of such a request are bounded as those of hpccoll's own are: they say who is
-missing, and end with an error where a rank is gone or has given up. The library's own ``Wait`` can
-be left by nobody, so it is not called: the request is tested until it is complete.
+``Wait`` and ``Test`` of such a request have reports and time-outs: they report missing ranks, and
+raise if a rank is dead or has failed. They do not call the library's ``Wait``, which cannot be
+interrupted, but test the request until it is complete.
 
 The class methods of mpi4py (``MPI.Request.Waitall`` and so on) wait inside the MPI library; so
-do the lower-case ``waitall``, ``waitany`` and ``waitsome``, of either class. ``Waitall``,
-``Waitany`` and ``Waitsome`` of ``hpccoll.Request`` are bounded, too.
+do the lower-case ``waitall``, ``waitany`` and ``waitsome`` of both classes. ``Waitall``,
+``Waitany`` and ``Waitsome`` of ``hpccoll.Request`` have reports and time-outs.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from hpccoll.guard.guard import Guard
     _Methods = MPI.Request
 else:
-    _Methods = object  # whatever it is mixed into has them
+    _Methods = object  # the class that it is mixed into has them
 
-#: Seconds between two times that who tests hears of the others.
+#: Seconds between two checks of other ranks during tests.
 BETWEEN = 0.1
 
 
 class BegunCall(Meeting):
-    """A collective of the MPI library's that this rank has begun.
+    """A pending native collective of this rank.
 
     Attributes:
         number: of the call; 0 for a persistent one, which ranks may start in any order.
@@ -44,16 +44,16 @@ class BegunCall(Meeting):
         self.guard, self.number = guard, number
 
     def pending(self) -> tuple[int, tuple[int, ...]]:
-        """No round, and the ranks that are not known to have begun it."""
+        """Return round 0, and the ranks that are not known to have begun it."""
         return 0, tuple(one.rank for one in self.guard.doing() if one.rank != self.rank
                         and not (self.number and one.begun >= self.number))
 
 
 class Bounded(_Methods):
-    """Completion methods of a request whose waits are bounded.
+    """Completion methods of a request, with reports and time-outs.
 
     Attributes:
-        watched: the guard, and what the call is to be called.
+        watched: the guard, and the name of the call.
         number: of the call; see :class:`BegunCall`.
     """
 
@@ -62,11 +62,11 @@ class Bounded(_Methods):
     _heard, _failed = 0.0, False
 
     def Wait(self, status: MPI.Status | None = None) -> Literal[True]:
-        """Wait for the end.
+        """Wait until the request is complete.
 
         Raises:
-            CollectiveTimeout: a rank has not come for ``HPCCOLL_TIMEOUT`` seconds.
-            PeerLost, BrokenCommunicatorError, ContractError: it cannot end any more.
+            CollectiveTimeout: a rank is missing for ``HPCCOLL_TIMEOUT`` seconds.
+            PeerLost, BrokenCommunicatorError, ContractError: it cannot complete.
         """
         test = super().Test
         for _ in range(TRIES):
@@ -76,10 +76,10 @@ class Bounded(_Methods):
         return self._judged(begun, self._wait, begun, test, status)
 
     def Test(self, status: MPI.Status | None = None) -> bool:
-        """Tell whether the collective is over.
+        """Return True if the collective is complete.
 
         Raises:
-            PeerLost, BrokenCommunicatorError, ContractError: it cannot end any more.
+            PeerLost, BrokenCommunicatorError, ContractError: it cannot complete.
         """
         if super().Test(status):
             return True
@@ -91,11 +91,11 @@ class Bounded(_Methods):
         return False
 
     def wait(self, status: MPI.Status | None = None) -> None:
-        """Wait for the end; there is no object to return."""
+        """Wait until the request is complete; there is no object to return."""
         self.Wait(status)
 
     def test(self, status: MPI.Status | None = None) -> tuple[bool, None]:
-        """Tell whether the collective is over."""
+        """Return True if the collective is complete."""
         return self.Test(status), None
 
     def _begun(self) -> BegunCall:
@@ -103,10 +103,10 @@ class Bounded(_Methods):
 
     def _wait(self, begun: BegunCall, test: Callable[..., bool], status: MPI.Status | None
               ) -> Literal[True]:
-        """Wait until the request is complete; where all ranks have come, for as long as it takes.
+        """Wait until the request is complete, without a time-out once all ranks are in the call.
 
         Raises:
-            CollectiveTimeout: some have not.
+            CollectiveTimeout: some ranks are missing.
         """
         context = begun.guard.context
         watch = Watch(begun, *context.bounds, context.limits.spins)
@@ -120,9 +120,9 @@ class Bounded(_Methods):
         return True
 
     def looking(self) -> Callable[[], bool]:
-        """What is to be called between two tests of several requests, of which this one is one.
+        """Return a callback for waits on several requests, to call between two tests.
 
-        It tells whether it is to be called again: not where this request is complete.
+        It returns True until this request is complete.
 
         Raises:
             CollectiveTimeout, PeerLost, BrokenCommunicatorError, ContractError: as ``Wait``, unless
@@ -147,9 +147,9 @@ class Bounded(_Methods):
         return look
 
     def _judged(self, begun: BegunCall, function: Callable[..., Any], *args: Any) -> Any:
-        """Call a function; tell the others if that fails.
+        """Call a function; publish a failure to the other ranks.
 
-        Ctrl-C leaves a wait, and the request as it is: it may be waited for again.
+        After Ctrl-C the request is unchanged, and the program may wait for it again.
         """
         try:
             return function(*args)
@@ -178,7 +178,7 @@ class NativePrequest(Bounded, MPI.Prequest):
 
 def bounded(begin: Callable[..., MPI.Request], guard: Guard, title: str
             ) -> Callable[..., NativeRequest]:
-    """What begins a nonblocking collective; waits for its request are bounded."""
+    """Wrap a nonblocking collective: waits for its request have reports and time-outs."""
     new, words, watched = MPI.Request.__new__, guard.logs.mine.words, (guard, title)
 
     def begun(*args: Any, **options: Any) -> NativeRequest:
@@ -189,7 +189,7 @@ def bounded(begin: Callable[..., MPI.Request], guard: Guard, title: str
 
 
 def lasting(request: MPI.Prequest, guard: Guard, title: str) -> NativePrequest:
-    """A persistent request whose waits are bounded."""
+    """Wrap a persistent request: its waits have reports and time-outs."""
     found = NativePrequest.__new__(NativePrequest, request)
     found.watched = guard, title
     return found

@@ -1,9 +1,9 @@
-"""What every rank is doing, from its log and its process: :class:`Board`.
+"""Status of every rank, from its log and its process: :class:`Board`.
 
-A rank that waits writes whom for, and when it looked last; the MPI library's calls are noted when
-they begin and end. So a rank that has not looked for a while, and is in no call of the library's,
-is in the program. ``/proc`` says whether its process is there at all. A rank on another machine is
-known by what it has told, and else not heard of.
+A waiting rank records the ranks that it waits for, and the time of its last poll. Native calls are
+recorded when they begin and end. So a rank that has not polled for some time, outside a native
+call, runs the program. ``/proc`` shows whether its process exists. The status of a rank on another
+machine is known only from its messages.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ from hpccoll.machine.processes import ALIVE, STOPPED, TRACED, Process, state_of
 from hpccoll.runtime.events.log import ASKED, ENDED, INSIDE, LEFT, NUMBER, Log
 from hpccoll.runtime.planning.description import Description
 
-#: What a rank may be found to do.
+#: States of a rank.
 WAITING, NATIVE, AWAY, HALTED = "waiting", "in the MPI library", "in no wait", "stopped"
 DEBUGGED = "held by a debugger"
 KILLED, GONE, FREE, UNKNOWN = "killed", "ended", "freed", "not heard of"
-#: Seconds without a look until a rank is taken not to wait any more.
+#: Seconds without a poll after which a rank counts as not waiting.
 QUIET = 0.5
-#: Seconds between two looks at the processes of the others.
+#: Seconds between two checks of the processes of other ranks.
 BETWEEN = 0.25
-#: Seconds in which the messages of a rank that has ended arrive: MPI_Finalize completes them.
+#: Seconds in which messages of an exited rank arrive: MPI_Finalize completes them.
 LAST_MESSAGES = 5.0
-#: Seconds from which on a question that a rank has not answered is reported.
+#: Seconds after which an unanswered status request is reported.
 SILENT = 1.0
 
 
 class Doing(NamedTuple):
-    """What a rank is doing.
+    """Status of a rank.
 
     Attributes:
-        rank: which one.
-        state: ``WAITING`` in a call of ours, ``NATIVE`` in one of the MPI library's, ``AWAY``:
-            alive, and in no such call or in the midst of a long step of one; ``HALTED`` by a
-            signal; ``DEBUGGED``: held by a debugger; ``KILLED``: its process is gone; ``GONE``: it
-            has ended its program; ``FREE``: it has freed the communicator; ``UNKNOWN``.
-        begun: number of the last blocking call that it has begun; -1 where that is not known.
-        completed: of the last that it has completed, as far as can be told.
-        call: what it is in, or was in last, in words.
-        site: file and line, where it has told.
+        rank: the rank.
+        state: ``WAITING`` in an algorithm of hpccoll; ``NATIVE`` in a call of the MPI library;
+            ``AWAY``: alive, in no such call or in a long step of one; ``HALTED`` by a signal;
+            ``DEBUGGED``: stopped by a debugger; ``KILLED``: its process does not exist; ``GONE``:
+            it has ended its program; ``FREE``: it has freed the communicator; ``UNKNOWN``.
+        begun: number of the last blocking call that it has begun; -1 if unknown.
+        completed: number of the last call that it has completed, if known.
+        call: its current or last call, as text.
+        site: file and line, if known.
         round, peers: of its wait.
-        seconds: since it looked last; 0 where it does not wait.
-        node: the machine that it is on, where that is another one, which nobody can look at.
-        silent: seconds for which it has not answered where it is.
-        failure: the type of the error with which it has left a call; else empty.
+        seconds: since its last poll; 0 if it does not wait.
+        node: its machine, if that is another one, whose processes are not visible here.
+        silent: seconds since an unanswered status request.
+        failure: type of the error with which it has left a call; otherwise empty.
     """
 
     rank: int
@@ -78,7 +78,7 @@ class Doing(NamedTuple):
             self.state == AWAY and not self.site and self.silent >= SILENT)
         return f"{self._condition}{silent}; " + (
             f"its last call was {call}" if self.begun > 0 else
-            "it has made no call" if not self.begun else "its calls are not known")
+            "it has made no call" if not self.begun else "its calls are unknown")
 
     @property
     def _at(self) -> str:
@@ -86,20 +86,20 @@ class Doing(NamedTuple):
 
     @property
     def _condition(self) -> str:
-        """What has become of it, outside of calls."""
+        """Return its condition outside of calls, as text."""
         far = f", on {self.node}" if self.node else ""
         where = self._at or (" in code that holds the interpreter lock" if self.silent >= SILENT
                              else " in the program")
         died = (f"has ended after its {self.failure}" if self.failure else
-                "was killed, or ended without a word" if self.state == KILLED else
+                "was killed or exited unexpectedly" if self.state == KILLED else
                 "has ended its program")
         return f"rank {self.rank} " + {
             AWAY: f"is{where}" if self.begun >= 0 or self.site else "is alive",
             HALTED: "is stopped", DEBUGGED: "is held by a debugger", KILLED: died, GONE: died,
-            FREE: "has freed the communicator", UNKNOWN: f"is not heard of{far}"}[self.state]
+            FREE: "has freed the communicator", UNKNOWN: f"has not reported{far}"}[self.state]
 
     def brief(self, number: int) -> str:
-        """Why the others wait for it in a call of that number, in a few words."""
+        """Return a short text why others wait for it in a call of this number."""
         if self.state in (WAITING, NATIVE):
             return f"rank {self.rank} is in call {self.begun}, {self.call}{self._at}"
         behind = self.state == AWAY and 0 <= self.begun < number
@@ -107,13 +107,13 @@ class Doing(NamedTuple):
 
 
 class Board:
-    """What the ranks of a communicator are doing.
+    """Status of the ranks of a communicator.
 
     Args:
-        rank: this one.
+        rank: this rank.
         logs: of the ranks that share memory with this one, itself included.
         processes: of all ranks.
-        counts: calls are counted, and ranks answer where they are.
+        counts: True if calls are counted, and ranks answer status requests.
     """
 
     def __init__(self, rank: int, logs: Mapping[int, Log], processes: Sequence[Process],
@@ -125,11 +125,11 @@ class Board:
         self.far = {other: process.node for other, process in enumerate(processes)
                     if other not in self.near}
         self.size, self.looked = len(processes), 0.0
-        #: When each rank was found to be gone.
+        #: Time at which each rank was found dead.
         self.gone: dict[int, float] = {}
 
     def look(self, at_once: bool = False) -> Mapping[int, float]:
-        """The ranks that are gone, by when that was found; looked for now and then."""
+        """Return the dead ranks with detection time; rescans at most every ``BETWEEN`` seconds."""
         now = time.monotonic()
         if at_once or now - self.looked >= BETWEEN:
             self.looked = now
@@ -141,17 +141,17 @@ class Board:
 
     def lost(self, number: int, patience: float, at_once: bool = False,
              peers: Sequence[int] = ()) -> tuple[int, ...]:
-        """The ranks that will not do their part in a call any more.
+        """Return the ranks that cannot complete a call.
 
-        A rank that is gone may have done it before. One that has left in good order has, in all
-        calls that it has begun. One that was killed may have, which shows after some patience.
+        A dead rank may have completed its part before. A rank that exited normally has completed
+        all calls that it has begun. For a killed rank this is known after some time.
 
         Args:
             number: of the call; 0 for requests, which have none.
-            patience: seconds from when a rank was found to be gone.
-            at_once: look at all processes now.
-            peers: for a request, the ranks whose messages are missing. Those of a rank that has
-                ended come within :data:`LAST_MESSAGES` seconds, or never.
+            patience: seconds since a rank was found dead.
+            at_once: rescan all processes now.
+            peers: for a request, the ranks whose messages are missing. Those of an exited rank
+                arrive within :data:`LAST_MESSAGES` seconds, or never.
         """
         gone, now = self.look(at_once), time.monotonic()
         found = []
@@ -167,7 +167,7 @@ class Board:
         return tuple(sorted(found))
 
     def doing(self, rank: int) -> Doing:
-        """What a rank is doing."""
+        """Return the status of a rank."""
         state, log = self._state(rank), self.logs.get(rank)
         if log is None:
             return Doing(rank, state, node=self.far.get(rank, ""))
@@ -190,17 +190,17 @@ class Board:
                      failure=story["reason"].partition(":")[0] if story else "")
 
     def all(self) -> list[Doing]:
-        """What every rank is doing."""
+        """Return the status of every rank."""
         return [self.doing(rank) for rank in range(self.size)]
 
     def states(self, number: int, peers: Sequence[int] = (), lost: Sequence[int] = ()
                ) -> RankStates:
-        """Where the ranks are, and which of them a wait in a call lacks.
+        """Return the status of the ranks, and the ranks that are missing in a call.
 
         Args:
             number: of the call.
             peers: the ranks that this one waits for.
-            lost: the ranks that it lacks, where that is known.
+            lost: the missing ranks, if known.
         """
         found = self.all()
         others = [one for one in found if one.rank != self.rank]
@@ -222,7 +222,7 @@ class Board:
             tuple(lines), tuple(one.rank for one in missing if one.state == HALTED))
 
     def _state(self, rank: int) -> str:
-        """``KILLED``, ``GONE``, ``FREE``, ``HALTED``, ``UNKNOWN``; ``AWAY`` where none of these."""
+        """Return ``KILLED``, ``GONE``, ``FREE``, ``HALTED``, ``UNKNOWN``, or else ``AWAY``."""
         log, process = self.logs.get(rank), self.near.get(rank)
         left = log.words[LEFT] if log is not None else 0
         if left:
@@ -233,8 +233,8 @@ class Board:
         return {ALIVE: AWAY, STOPPED: HALTED, TRACED: DEBUGGED}.get(state, KILLED)
 
 
-#: Of which ranks a wait in a call lacks something, the surest first: given a rank, the number of
-#: the call, and the ranks that are waited for.
+#: Conditions for a missing rank, the most reliable first, on its status, the number of the call,
+#: and the ranks that are waited for.
 LACKS: tuple[Callable[[Doing, int, Sequence[int]], bool], ...] = (
     lambda one, number, peers: one.state == KILLED or (
         one.state in (GONE, FREE) and (one.begun < number or one.rank in peers)),
@@ -248,12 +248,12 @@ LACKS: tuple[Callable[[Doing, int, Sequence[int]], bool], ...] = (
 
 
 def called(description: Description) -> str:
-    """A call in words."""
+    """Return a call as text."""
     return in_words(description._asdict())
 
 
 def saying(title: str, number: int, round: int, peers: Sequence[int], site: str
            ) -> Mapping[str, Any]:
-    """What a rank that waits says of itself."""
+    """Return the status record of a waiting rank."""
     return {"title": title, "number": number, "round": round, "peers": peers[:MOST_NAMED],
             "site": site[-200:]}

@@ -1,6 +1,6 @@
-"""What the ranks hold, compared: inputs that are not finite, and data that should be the same.
+"""Checks of data over all ranks: non-finite inputs, and data that must be equal.
 
-Each is one exchange of a few bytes a rank, bounded in time as every wait of ours.
+Each check is one exchange of a few bytes per rank, with the usual reports and time-outs.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from hpccoll.guard.sites import call_site
 from hpccoll.runtime.context import Context
 from hpccoll.runtime.progress.waiting import Meeting
 
-#: Bytes of a digest, and of what is told beside it.
+#: Bytes of a digest, and of the description sent with it.
 DIGEST_BYTES, TOLD_BYTES = 16, 112
 
 
 def gathered(context: Context, mine: numpy.ndarray, title: str) -> numpy.ndarray:
-    """What every rank brings, one row a rank; collective.
+    """Gather one row of every rank; collective.
 
     Raises:
-        CollectiveTimeout: some ranks did not come.
+        CollectiveTimeout: some ranks are missing.
     """
     found = numpy.empty((context.size, *mine.shape), mine.dtype)
     request = context.comm.Iallgather(mine, found)
@@ -46,12 +46,12 @@ def check_finite(context: Context, buffer: Buffer | None, method: str) -> None:
     Args:
         context: of the communicator.
         buffer: this rank's input.
-        method: what the input is for.
+        method: the MPI method.
 
     Raises:
-        NonFiniteInput: names the ranks, and what each holds where.
+        NonFiniteInput: names the ranks, their values and positions.
     """
-    mine = numpy.zeros(3, "i8")  # how many, the first of them, whether that is NaN
+    mine = numpy.zeros(3, "i8")  # count, index of the first, 1 if that is NaN
     if buffer is not None:
         buffer = _loaded(buffer)
         array = numpy.concatenate([buffer.array[displ:displ + count]
@@ -93,7 +93,7 @@ def check_equal(context: Context, array: numpy.ndarray, what: str) -> None:
 
 
 def result_of(call: Any) -> numpy.ndarray | None:
-    """What every rank is to have got from a call; ``None`` where each gets something else."""
+    """Return the result that is equal on all ranks; ``None`` if results differ by design."""
     if call is None or call.collective not in ("allreduce", "allgather", "bcast"):
         return None
     sink = call.sink or call.source
@@ -105,7 +105,7 @@ def result_of(call: Any) -> numpy.ndarray | None:
 
 
 def _loaded(buffer: Buffer) -> Buffer:
-    """A buffer whose data is in host memory, where it has to be brought there."""
+    """Return a buffer with its data in host memory."""
     host = hosted(buffer)
     if host is not buffer and host.load is not None:
         host.load()

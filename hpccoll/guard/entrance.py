@@ -1,11 +1,10 @@
 """One call at a time on a communicator, whichever thread makes it.
 
-Messages of two calls at once would be taken for each other's. So a call enters, and leaves at its
-end; a second one is refused before anything is sent, and told where the first one is. The compiled
-executor enters in machine code, by one comparison: nothing else can run there in between, because
-whoever runs Python's code holds the interpreter.
+Messages of two concurrent calls could be mistaken for each other. So a call takes this lock. A
+second one raises an error before it sends a message, with the call site of the first. The compiled
+executor takes the lock in C with one comparison, while it holds the GIL.
 
-Not waited for, because MPI has no order of calls from two threads either: ranks could disagree.
+The second call does not wait: MPI does not order calls of two threads, so ranks could disagree.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ if BUILT:
 
 
 class InterpretedEntrance:
-    """Lets one call on a communicator go at a time, where there is no compiled executor.
+    """Lock of a communicator for one call at a time, without the compiled executor.
 
     Attributes:
-        holder: the thread that is in a call, 0 for none.
+        holder: the thread inside a call; 0 for none.
     """
 
     holder = 0
@@ -53,7 +52,7 @@ def refuse(holder: int) -> NoReturn:
 
 
 def new_entrance() -> Any:
-    """The entrance of a communicator."""
+    """Create the call lock of a communicator."""
     return _tape.Entrance() if BUILT else InterpretedEntrance()
 
 

@@ -102,7 +102,8 @@ class FlightRecorder:
                 with replacing(path) as file:
                     json.dump(self.snapshot(why), file)
             except (OSError, ValueError) as error:  # what went wrong matters more
-                print(f"hpccoll: no flight record of rank {rank}: {error}", file=sys.stderr)
+                print(f"hpccoll: cannot write the flight record of rank {rank}: "
+                      f"{error}", file=sys.stderr)
                 return ""
         return str(path)
 

@@ -1,8 +1,8 @@
-"""Logs of this job's processes on this node, which need no communicator: :class:`JobLogs`.
+"""Logs of the processes of this job on this node, without a communicator: :class:`JobLogs`.
 
 Ranks that wait in the first call of a communicator have no guard yet. So each process adds its log
-to one file of the job when its first ``Comm`` is made. The others read there what it does, and
-``/proc`` whether it lives. Nothing is known of processes that make no ``Comm``, nor of other nodes.
+to a file of the job when it creates its first ``Comm``. Other processes read its status there, and
+in ``/proc`` whether it is alive. Processes without a ``Comm``, and other nodes, are unknown.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class CheckedCall(Protocol):
     """A call that the MPI library runs."""
 
     def check(self) -> str:
-        """Return what to print where the call cannot end any more, else ''."""
+        """Return an error message if the call cannot complete, else ''."""
 
 
 class JobLogs:
@@ -39,7 +39,7 @@ class JobLogs:
 
     Attributes:
         mine: this process's log.
-        logs, processes: those known, this one included; :meth:`look` adds new ones.
+        logs, processes: known processes, this one included; :meth:`look` adds new ones.
         calls: set-up calls that the MPI library runs in this process now.
         met: by rank, the number in its log of the last set-up call that it and this process met in.
     """
@@ -59,18 +59,18 @@ class JobLogs:
         if self.pid == os.getpid() or MPI.COMM_WORLD.Get_size() == 1:
             return
         self.pid, self.rank, key = os.getpid(), MPI.COMM_WORLD.Get_rank(), job_key()
-        # Processes that were spawned have ranks in a world of their own.
+        # Spawned processes have ranks in another COMM_WORLD.
         if key and MPI.Comm.Get_parent() == MPI.COMM_NULL:
             identity = json.dumps([self.rank, *this_process()]).encode()
             try:
                 self.file = JobFile(key, LOG_BYTES, local_size(), identity)
                 self.mine = Log(self.file.mine)
             except OSError:
-                pass  # nobody finds this process, which harms no call
+                pass  # other processes do not see this one
         WATCHER.add(self)
 
     def look(self) -> bool:
-        """Add the logs of processes that have joined since the last look; tell whether any has."""
+        """Add the logs of new processes; return True if there are any."""
         new = self.file.new() if self.file is not None else []
         for identity, memory in new:
             rank, *process = json.loads(identity)
@@ -79,23 +79,23 @@ class JobLogs:
         return bool(new)
 
     def ask(self) -> None:
-        """Ask the processes where they are."""
+        """Request the status of all processes."""
         for log in list(self.logs.values()):
             log.ask()
 
     @property
     def failure(self) -> bool:
-        """Tell whether a set-up call has failed in any process; set by :meth:`fail`."""
+        """Return True if a set-up call has failed in any process; set by :meth:`fail`."""
         return self.file is not None and bool(self.file.words[FAILURE])
 
     def fail(self) -> None:
-        """Write that a set-up call has failed."""
+        """Record that a set-up call has failed."""
         if self.file is not None:
             self.file.words[FAILURE] = 1
 
-    # -- what the watcher asks -----------------------------------------------------------------
+    # -- interface of the watcher -----------------------------------------------------------------
     def watched(self) -> str:
-        """Answer who asks where this process is; check the calls that the MPI library runs."""
+        """Answer status requests; check the pending calls of the MPI library."""
         answer(self.mine)
         for call in list(self.calls):
             text = call.check()
@@ -105,15 +105,15 @@ class JobLogs:
         return ""
 
     def busy(self) -> bool:
-        """Tell whether the MPI library runs a set-up call."""
+        """Return True if the MPI library runs a set-up call."""
         return bool(self.calls)
 
     def escaped(self) -> bool:
-        """Tell whether the call that could not end has ended."""
+        """Return True if the call that could not complete has returned."""
         return self.ending not in self.calls
 
     def leave(self, how: int) -> None:
-        """Write that this process ends its program."""
+        """Record that this process exits."""
         self.mine.words[LEFT] = how
         if self.file is None:
             return
@@ -125,7 +125,7 @@ class JobLogs:
             _tape.check_at_exit(self.rank, STATUS, peers, self.logs)
         over = all(log.words[LEFT] or state_of(self.processes[rank]) == DEAD
                    for rank, log in self.logs.items())
-        # Who is the first to come and to end leaves the file to those that come later.
+        # The first process may exit before the others have come: they still need the file.
         if over and (len(self.logs) > 1 or local_size() < 0):
             self.file.remove()
 

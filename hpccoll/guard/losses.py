@@ -1,7 +1,6 @@
-"""What the MPI library's errors and its list of dead ranks mean for a call of ours.
+"""Failed ranks as reported by the MPI library, for libraries with ULFM.
 
-Only where the library has ULFM (:mod:`hpccoll.machine.failures`); elsewhere nothing is known of
-dead ranks here.
+Without ULFM (:mod:`hpccoll.machine.failures`) no failed ranks are known here.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from hpccoll.machine.identity import library_name
 
 
 class Losses:
-    """Dead ranks of a communicator, and whether it was revoked.
+    """Failed ranks of a communicator, and whether it was revoked.
 
     Args:
         comm: the communicator, or its private duplicate.
@@ -26,19 +25,19 @@ class Losses:
         self.comm, self.known = comm, not ulfm_missing()
 
     def check(self, title: str) -> None:
-        """Raise if a rank has died; ``title`` is what runs here.
+        """Raise if a rank has failed; ``title`` is the running call.
 
         Raises:
-            PeerLost: names the dead.
+            PeerLost: names the failed ranks.
         """
         if self.known:
             ranks = failed_ranks(self.comm)
             if ranks:
-                states = RankStates(f"{rank_list(ranks)} died, as {library_name()} reports")
+                states = RankStates(f"{rank_list(ranks)} died; reported by {library_name()}")
                 raise PeerLost(ranks, states, title)
 
     def explain(self, error: BaseException, title: str) -> BaseException:
-        """An error of the MPI library, or of a rank that has given up, by its cause."""
+        """Return the cause of an error of the MPI library, or of another rank."""
         heard = isinstance(error, BrokenCommunicatorError) and not isinstance(error, PeerLost)
         if not (self.known and (heard or tells_of_failure(error))):
             return error
@@ -47,6 +46,6 @@ class Losses:
         except PeerLost as lost:
             return lost
         if not heard and self.comm.Is_revoked():
-            return RevokedError("a rank has revoked the communicator; go on with comm.shrink(), as "
-                                "all its ranks must")
+            return RevokedError("a rank has revoked the communicator; call comm.shrink() on all "
+                                "remaining ranks")
         return error

@@ -313,8 +313,8 @@ class Natives:
         if error is None:
             return
         self.said = True
-        print(f"hpccoll: rank {self.guard.rank} finds, after the call: {error}; what it gave may "
-              "be wrong", file=sys.stderr, flush=True)
+        print(f"hpccoll: result may be wrong on rank {self.guard.rank}: "
+              f"{error}", file=sys.stderr, flush=True)
 
     def _hopeless(self, number: int, elapsed: float) -> BaseException | None:
         """Why a call cannot end any more; ``None`` where it may."""

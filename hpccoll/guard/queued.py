@@ -94,8 +94,9 @@ class Queued:
         if self.ended and self.guard.failure is not None:
             self.guard.refuse()
         if self.ended:
-            raise BrokenCommunicatorError(f"what was queued on the device was ended: {self.why}; "
-                                          "go on with a Dup of a communicator that is whole")
+            raise BrokenCommunicatorError("communicator is broken: device operations were "
+                                          f"aborted: {self.why}; call Dup on a working "
+                                          "communicator, or end the job")
 
     def tidy(self) -> None:
         """Forget the calls that have happened."""
@@ -165,8 +166,8 @@ class Queued:
                 raise  # it is what a failure before this call has made of it
             told: BaseException = error if not isinstance(error, Exception) or isinstance(
                 error, HpccollError) else BrokenCommunicatorError(
-                    f"{title}: {type(error).__name__}: {error}; NCCL's communicator is of no use "
-                    "any more; go on with a Dup of a communicator that is whole, or end the job")
+                    f"{title}: {type(error).__name__}: {error}; the NCCL communicator is broken; "
+                    "call Dup on a working communicator, or end the job")
             verdict = self.guard.fail(told, *which, 0, number=number, own=told is not error)
             if verdict is error:
                 raise
@@ -247,7 +248,7 @@ class Queued:
             error = self.guard.fail(error, called(first.description), first.description, 0,
                                     main_site(), number=first.number, in_thread=True, own=own)
         self.end()
-        print_report(f"{stated(error)}\n  rank {self.guard.rank} ends what it has queued, from "
+        print_report(f"{stated(error)}\n  rank {self.guard.rank} aborts its queued calls, from "
                      f"call {first.number} on")
 
     def busy(self) -> bool:

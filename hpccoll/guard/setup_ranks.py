@@ -162,7 +162,7 @@ class SetupRanks:
         if story is None:
             return BrokenCommunicatorError(
                 f"hpccoll: communicator is broken: rank {rank} failed in {self.title} before this "
-                "rank came; call Dup on a working communicator, or end the job")
+                "rank joined; call Dup on a working communicator, or end the job")
         return reported_error(rank, {**story, "number": 0}, self.title)
 
     def loss(self, lost: tuple[int, ...]) -> PeerLost:

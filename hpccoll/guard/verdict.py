@@ -111,4 +111,4 @@ def reported_error(rank: int, failure: Mapping[str, Any], title: str) -> BrokenC
     lost = tuple(failure["lost"])
     states = RankStates(failure.get("missing") or f"{rank_list(lost)} left",
                         tuple(failure.get("lines", ())))
-    return PeerLost(lost, states, title, f", as rank {rank} reported")
+    return PeerLost(lost, states, title, f"; reported by rank {rank}")

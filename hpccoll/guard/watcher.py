@@ -1,12 +1,12 @@
-"""The thread that looks after ranks in the MPI library's hands: :class:`Watcher`.
+"""Watchdog thread for native calls, which have no time-out: :class:`Watcher`.
 
-A rank that waits in a blocking call of the MPI library's runs no code of ours. One thread of the
-process, for all its communicators, looks into the logs now and then. It answers when somebody asks
-what this rank is doing; it reports, after ``HPCCOLL_REPORT`` seconds, who is missing from a call of
-the library's; and where such a call cannot end any more it tells all ranks, and ends the process.
+A rank that blocks in a native MPI call runs no hpccoll code. One daemon thread per process polls
+all communicators instead. It answers status requests of other ranks. After ``HPCCOLL_REPORT``
+seconds it reports the ranks that are missing in a native call. If the call can no longer complete,
+it sends the failure to all ranks and exits the process.
 
-Nothing else can be done from outside of such a call: the library has no way to leave it, and the
-thread that is in it runs no Python. Why a thread and not a nonblocking form is decision 0045.
+No MPI function can interrupt the blocked thread. Decision 0045 explains why hpccoll does not poll
+nonblocking forms instead.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from typing import Protocol
 from hpccoll.errors.waits import print_report
 from hpccoll.runtime.events.log import ENDED
 
-#: Seconds between two looks: while this rank has been in the MPI library's hands at the last one,
-#: so that a rank that has died is named within a second; and else.
+#: Poll intervals in seconds: while this rank is in a native call, so that a dead rank is reported
+#: within a second; and otherwise.
 QUICK, PERIOD = 0.1, 0.2
-#: Seconds for other ranks to tell why they end, before this one ends.
+#: Seconds before the exit, in which other ranks print why they exit.
 FAREWELL = 1.0
-#: The status of a process that a watcher ended: EX_PROTOCOL of ``sysexits.h``.
+#: Exit status of a process that the watchdog ends: EX_PROTOCOL of ``sysexits.h``.
 STATUS = 76
 
 
 class LookedAfter(Protocol):
-    """What the thread looks after."""
+    """State of the pending calls of one communicator."""
 
     def watched(self) -> str:
-        """Look; what to say where a call cannot end any more, else nothing."""
+        """Check the pending call; return an error message if it cannot complete, else ``""``."""
 
     def busy(self) -> bool:
-        """Tell whether the last look found this rank in a call."""
+        """Return True if the last poll found a pending call."""
 
     def escaped(self) -> bool:
-        """Tell whether the call has ended all the same."""
+        """Return True if that call has returned since."""
 
     def leave(self, how: int) -> None:
-        """Tell the others that this rank ends its program."""
+        """Publish to the other ranks that this rank exits."""
 
 
 class Watcher:
-    """Looks after the communicators of this process."""
+    """Polls the communicators of this process from one daemon thread."""
 
     def __init__(self) -> None:
         self.watched: weakref.WeakSet[LookedAfter] = weakref.WeakSet()
@@ -56,8 +56,8 @@ class Watcher:
         self.pid, self.lock = 0, threading.Lock()
 
     def add(self, one: LookedAfter) -> None:
-        """Look after a communicator from now on."""
-        begins = self.pid != os.getpid()  # threads do not come along with a fork
+        """Start to poll a communicator; the first one starts the thread."""
+        begins = self.pid != os.getpid()  # a forked child inherits no threads
         if begins:
             self.pid, self.lock, self.stopping = os.getpid(), threading.Lock(), threading.Event()
         with self.lock:
@@ -68,16 +68,16 @@ class Watcher:
             self.thread.start()
 
     def stop(self) -> None:
-        """End the thread, and tell the others that this process ends."""
+        """Stop the thread and record that this process exits."""
         if self.pid == os.getpid():
             self.stopping.set()
             if self.thread is not None:
-                self.thread.join()  # it must not look at memory that goes
+                self.thread.join()  # it reads memory that is unmapped later
             for one in self._all():
                 one.leave(ENDED)
 
     def _all(self) -> list[LookedAfter]:
-        """All of them, as a set that the thread may go through while another one adds to it."""
+        """Copy the set under the lock: other threads may add to it during a poll."""
         with self.lock:
             return list(self.watched)
 
@@ -88,11 +88,11 @@ class Watcher:
             for one in self._all():
                 try:
                     text = one.watched()
-                except Exception as error:  # one that cannot be looked at must not end the thread
+                except Exception as error:  # one broken monitor must not stop the thread
                     with self.lock:
                         self.watched.discard(one)
-                    print_report("hpccoll: a communicator is not looked after any more: "
-                                 f"{type(error).__name__}: {error}")
+                    print_report("hpccoll: watchdog stopped for one communicator: "
+                                 f"{type(error).__name__}: {error}; set a time limit for the job")
                     continue
                 if text:
                     end(one, text)
@@ -100,7 +100,7 @@ class Watcher:
 
 
 def end(one: LookedAfter, text: str) -> None:
-    """Say why, and end this process, unless the call ends in the meantime."""
+    """Print the message; exit the process unless the call returns meanwhile."""
     print_report(text)
     until = time.monotonic() + FAREWELL
     while time.monotonic() < until:

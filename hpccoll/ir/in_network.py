@@ -124,10 +124,10 @@ def fault_of(peer: Any, rank: int, sends: bool, size: int) -> str:
         stop = -1
         for run in runs if isinstance(runs, tuple) and runs else (None,):
             if not isinstance(run, range) or run.step != 1 or not stop < run.start < run.stop:
-                return f"{tuple.__repr__(peer)} names no ranks: make it by in_network(...)"
+                return f"{tuple.__repr__(peer)} has no ranks: create it with in_network(...)"
             stop = run.stop
         if stop > size:
-            return f"{peer} names ranks that are none of 0..{size - 1}"
+            return f"{peer} has ranks outside of 0..{size - 1}"
     if not peer.has(rank, sends):
         return f"{peer} does not have this rank among its {'sources' if sends else 'sinks'}"
     if peer.ends == 2 and peer.sources == peer.sinks:

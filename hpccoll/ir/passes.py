@@ -234,7 +234,7 @@ def reverse(program: Program, side: str = LEFT) -> Program:
         ScheduleError: the program reduces, copies anything but its input, or has lanes.
     """
     if program.after:
-        raise ScheduleError("a program with lanes cannot be reversed: reverse each of them")
+        raise ScheduleError("cannot reverse a program with lanes: reverse each lane")
     return program._replace(rounds=tuple(chain.from_iterable(
         _reversed(steps, side) for steps in reversed(program.rounds))))
 
@@ -252,6 +252,6 @@ def _reversed(steps: Round, side: str) -> list[Round]:
         elif step.kind == COPY and all(span.buffer == IN for span in step.source):
             local.append(step._replace(spans=step.source, source=step.spans))
         else:
-            raise ScheduleError(f"'{step}' cannot be reversed: only messages that move data, and "
-                                "copies of the input, can")
+            raise ScheduleError(f"cannot reverse '{step}': it is not a message of data or a copy "
+                                "of the input")
     return [tuple(part) for part in (local, messages) if part]

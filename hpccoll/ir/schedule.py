@@ -228,8 +228,8 @@ class Schedule:
         """The text form of a small schedule; of a larger one, how it begins."""
         shown = list(islice(self.lines(), SHOWN + 1))
         if len(shown) > SHOWN:
-            shown[FIRST:] = [f"... {self.size} ranks in all; .lines() goes on, hpccoll explain "
-                             "shows it in words and pictures"]
+            shown[FIRST:] = [f"... {self.size} ranks in total; .lines() has all lines, hpccoll "
+                             "explain prints text and pictures"]
         return "\n".join(shown) + "\n"
 
     def __repr__(self) -> str:

@@ -112,9 +112,9 @@ class Topology:
         else:
             raise ArgumentError("topology", f"expected text such as '2x4', got {text!r}")
         if size is not None and topology.size != size:
-            raise ArgumentError("topology", f"'{topology}' describes {topology.size} ranks, "
-                                            f"the communicator has {size}",
-                                "give one that sums to the communicator's size")
+            raise ArgumentError("topology", f"'{topology}' has {topology.size} ranks, the "
+                                            f"communicator has {size}",
+                                "pass a topology with as many ranks as the communicator")
         return topology
 
     def __hash__(self) -> int:
@@ -268,12 +268,12 @@ def _list(tokens: list[str], text: str) -> tuple[Group, list[str]]:
 def _product(tokens: list[str], text: str) -> tuple[Group, list[str]]:
     """product := number ["x" product] | "(" list ")" """
     if not tokens or tokens[0] in "x,)":
-        raise ArgumentError("topology", f"'{text}' lacks a number"
+        raise ArgumentError("topology", f"'{text}' has no number"
                             + (f" before '{tokens[0]}'" if tokens else " at its end"))
     if tokens[0] == "(":
         tree, rest = _list(tokens[1:], text)
         if not rest or rest[0] != ")":
-            raise ArgumentError("topology", f"'{text}' lacks a ')'")
+            raise ArgumentError("topology", f"'{text}' has an unmatched '('")
         return (tree if isinstance(tree, tuple) else (tree,)), rest[1:]
     count = _positive(int(tokens[0]), text)
     if len(tokens) > 1 and tokens[1] == "x":

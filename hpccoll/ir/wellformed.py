@@ -84,7 +84,7 @@ class _Form:
         self.round: int | None = None
         self.step: Any = None
         if schedule.nblocks > MOST_SLOTS:
-            self.fault(f"has {schedule.nblocks} blocks, at most {MOST_SLOTS} are served")
+            self.fault(f"has {schedule.nblocks} blocks, at most {MOST_SLOTS} are supported")
         self.held = dict(_slots(schedule.collective.name, schedule.size, schedule.root,
                                 schedule.nblocks, rank == schedule.root))
 
@@ -103,7 +103,7 @@ class _Form:
             self.round = len(rounds)
             if isinstance(steps, Step):
                 self.step = steps
-                self.fault("a step stands where a round should: rounds are tuples of steps")
+                self.fault("expected a round, got a step: rounds are tuples of steps")
             held = tuple(self.sequence(steps, "a round", left))
             left -= 1 + len(held)
             for self.step in held:
@@ -117,13 +117,13 @@ class _Form:
         self.round = None
         given = self.sequence(after, "after", MOST_STEPS)
         if given and len(given) != rounds:
-            self.fault(f"after says what {len(given)} rounds wait for, but there are {rounds}")
+            self.fault(f"after has entries for {len(given)} rounds, but there are {rounds}")
         checked = []
         for self.round, numbers in enumerate(given):
             held = self.sequence(numbers, "what a round waits for", rounds)
             for number in held:
                 if not _is_index(number) or not 0 <= number < self.round:
-                    self.fault(f"waits for round {number!r}, which is none before it")
+                    self.fault(f"waits for round {number!r}, which is not before it")
             checked.append(tuple(map(index, held)))  # sets of rounds are the bits of Python's int
         self.round = None
         return tuple(checked)
@@ -139,7 +139,7 @@ class _Form:
         if not isinstance(keys, (tuple, list, range)):
             self.fault(f"scratch must be a tuple of block keys, got {_kind(keys)}")
         if len(keys) > MOST_SLOTS:
-            self.fault(f"has {len(keys)} slots of scratch, at most {MOST_SLOTS} are served")
+            self.fault(f"has {len(keys)} slots of scratch, at most {MOST_SLOTS} are supported")
         most = keys_of(self.schedule)
         # A range says all with its ends.
         ends = range(0, len(keys), max(len(keys) - 1, 1)) if isinstance(keys, range) else range(
@@ -148,18 +148,18 @@ class _Form:
             key = keys[slot]
             if not _is_index(key) or not 0 <= key < most:
                 blocks = f"the blocks are 0 to {most - 1}" if most else "there are no blocks"
-                self.fault(f"tmp[{slot}] is sized like block {key!r}, but {blocks}")
+                self.fault(f"tmp[{slot}] has the size of block {key!r}, but {blocks}")
         if self.schedule.collective.payload == "pairs" and not self.schedule.uniform:
             for slot, key in enumerate(keys):
                 if self.rank not in divmod(key, self.size):
                     source, sink = divmod(key, self.size)
-                    self.fault(f"tmp[{slot}] is sized like the block from rank {source} to rank "
-                               f"{sink}, whose size this rank does not know")
+                    self.fault(f"tmp[{slot}] has the size of the block from rank {source} to rank "
+                               f"{sink}, which this rank does not have")
         return len(keys)
 
     def check(self, step: Any) -> None:
         if not isinstance(step, Step):
-            self.fault(f"{_kind(step)} stands where a step should")
+            self.fault(f"expected a step, got {_kind(step)}")
         kind, peer, spans, source, side = step
         sides = SIDES.get(kind) if isinstance(kind, str) else None
         if sides is None:
@@ -171,7 +171,7 @@ class _Form:
             self.peer(peer, kind == SEND)
         else:
             if len(spans) != 1 or not isinstance(source, tuple) or len(source) != 1:
-                self.fault("must go from one span into one span")
+                self.fault("must have one source span and one destination span")
             given = self.spans(source)
             if given != slots:
                 self.fault(f"works on {slots} slots from {given} slots")
@@ -198,10 +198,10 @@ class _Form:
         slots = 0
         for span in spans:
             if not isinstance(span, Span):
-                self.fault(f"{_kind(span)} stands where a span should")
+                self.fault(f"expected a span, got {_kind(span)}")
             buffer, start, stop = span
             if not (type(start) is type(stop) is int or _is_index(start) and _is_index(stop)):
-                self.fault(f"{buffer}[{start!r}:{stop!r}]: slots are counted in integers")
+                self.fault(f"{buffer}[{start!r}:{stop!r}]: slots must be integers")
             held = self.held.get(buffer, -1) if isinstance(buffer, str) else -1
             if not 0 <= start <= stop <= held:
                 self.fault(f"{span} does not exist: this rank has {max(held, 0)} slots there")

@@ -63,6 +63,6 @@ pass the same tree of the same shapes and types on every rank
                      for text, ranks in who.items())
     majority = max(who.values(), key=len)
     return ExchangeMismatch(
-        f"trees differ between ranks in leaf {number}: {told}; pass the same tree of the same "
-        "shapes and types on every rank", tuple(who),
+        f"trees differ between ranks in leaf {number}: {told}; pass the same tree, shapes and "
+        "types on all ranks", tuple(who),
         tuple(rank for rank in range(len(leaves)) if rank not in majority))

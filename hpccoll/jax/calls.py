@@ -68,7 +68,7 @@ class ArrayCall(ABC):
         """
         name = type(self).__name__.removesuffix("Call").lower()
         raise ArgumentTypeError(name, "has no derivative",
-                                "use sendrecv, or jax.lax.stop_gradient on what goes into it")
+                                "use sendrecv, or jax.lax.stop_gradient on the input")
 
     def batched(self, size: int) -> ArrayCall:
         """The same call on arrays with one more axis of ``size`` at the end."""
@@ -80,8 +80,8 @@ class ArrayCall(ABC):
 
     def _per_rank(self, operand: Shape) -> None:
         if not operand or operand[0] != self.comm.size:
-            raise ArgumentError("x", f"the first axis has one entry per rank, {self.comm.size}, "
-                                f"and {type(self).__name__.lower()} got the shape {operand}")
+            raise ArgumentError("x", f"expected a first axis of {self.comm.size} entries, one per "
+                                     f"rank; {type(self).__name__.lower()} got the shape {operand}")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -93,7 +93,7 @@ class CombiningCall(ArrayCall):
     def _check_linear(self) -> None:
         if self.op != MPI.SUM:
             raise ArgumentTypeError("op", f"{type(self).__name__.lower()} has a derivative for "
-                                    "MPI.SUM only", "use jax.lax.stop_gradient on what goes in")
+                                    "MPI.SUM only", "use jax.lax.stop_gradient on the input")
 
 
 class Allreduce(CombiningCall):
@@ -275,7 +275,7 @@ class Sendrecv(ArrayCall):
     def transpose(self, operand: Shape) -> ArrayCall:
         if MPI.ANY_SOURCE == self.source or MPI.ANY_TAG == self.recvtag:
             raise ArgumentTypeError("source", "sendrecv from any source or with any tag has no "
-                                    "derivative", "name the rank and the tag")
+                                    "derivative", "pass the rank and the tag")
         return Sendrecv(comm=self.comm, dest=self.source, source=self.dest, sendtag=self.recvtag,
                         recvtag=self.sendtag, received=operand)
 

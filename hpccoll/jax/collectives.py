@@ -182,15 +182,15 @@ def sendrecv(sendbuf: Any, recvbuf: Any, source: int, dest: int, *, sendtag: int
     _check_rank("source", source, ranks, MPI.PROC_NULL, MPI.ANY_SOURCE)
     sent, received = _lone(sendbuf), _lone(recvbuf)
     if sent.dtype != received.dtype:
-        raise ArgumentTypeError("recvbuf", f"holds {received.dtype}, sendbuf {sent.dtype}",
-                                "send and receive one type")
+        raise ArgumentTypeError("recvbuf", f"has type {received.dtype}, sendbuf {sent.dtype}",
+                                "send and receive the same type")
     return bind(calls.Sendrecv(comm=ranks, dest=dest, source=source, sendtag=sendtag,
                                recvtag=recvtag, received=received.shape), sent)
 
 
 def _lone(x: Any) -> Any:
     if isinstance(x, (list, tuple, dict)):
-        raise ArgumentTypeError("x", "messages carry one array, not a tree",
+        raise ArgumentTypeError("x", "expected one array, got a tree",
                                 "send each leaf, or use a collective")
     return jnp.asarray(x)
 

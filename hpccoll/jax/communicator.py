@@ -37,16 +37,16 @@ def communicator(comm: MPI.Intracomm | None) -> Any:
         return world()
     _check_threads()
     if comm == MPI.COMM_NULL:
-        raise CommunicatorError("the communicator is null; only its members make the call")
+        raise CommunicatorError("the communicator is null; call it only on member ranks")
     return comm if isinstance(comm, Comm) else Comm(comm)
 
 
 def _check_threads() -> None:
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         raise MpiLibraryError(
-            "MPI was initialised without MPI.THREAD_MULTIPLE, and JAX makes calls from threads "
-            "of its own", "leave mpi4py.rc.thread_level at 'multiple', its default, and ask for "
-            "an MPI library that provides it")
+            "MPI was initialised without MPI.THREAD_MULTIPLE, which JAX threads "
+            "require", "keep mpi4py.rc.thread_level at 'multiple', its default, and use an MPI "
+                          "library that provides it")
 
 
 def kept_with(comm: MPI.Intracomm) -> dict[Any, Any]:

@@ -20,7 +20,7 @@ def require_jax() -> None:
     found = _version("jax")
     if tuple(int(number) for number in re.findall(r"\d+", found)[:2]) < OLDEST_JAX:
         oldest = ".".join(map(str, OLDEST_JAX))
-        raise FrameworkError("jax", f"version {found} is here, and hpccoll needs {oldest} or later")
+        raise FrameworkError("jax", f"version {found} is installed, {oldest} or later is required")
 
 
 def require_optax() -> None:

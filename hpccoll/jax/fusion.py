@@ -83,7 +83,7 @@ def _array(path: str, leaf: Any) -> Any:
     try:
         array = jnp.asarray(leaf)
     except TypeError as error:
-        raise ArgumentTypeError("x", f"leaf {path or 'x'} is no array: {leaf!r}", str(error)
+        raise ArgumentTypeError("x", f"leaf {path or 'x'} is not an array: {leaf!r}", str(error)
                                 ) from None
     if jnp.issubdtype(array.dtype, jax.dtypes.extended):
         raise ArgumentTypeError("x", f"leaf {path or 'x'} holds {array.dtype}, not numbers",

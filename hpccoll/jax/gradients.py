@@ -111,8 +111,9 @@ class Averager:
         for path, leaf in jax.tree_util.tree_leaves_with_path(gradients):
             if not jnp.issubdtype(jnp.asarray(leaf).dtype, jnp.floating):
                 raise ArgumentTypeError(
-                    "gradients", f"leaf {jax.tree_util.keystr(path)} holds "
-                    f"{jnp.asarray(leaf).dtype}, which has no mean", "pass floating point numbers")
+                    "gradients", f"leaf {jax.tree_util.keystr(path)} has type "
+                                 f"{jnp.asarray(leaf).dtype}, which has no "
+                                 "mean", "pass floating point numbers")
         if self.scheme is None:
             sums = allreduce(gradients, comm=self.comm)
             return sums if self.op == SUM else jax.tree.map(lambda x: x / self.comm.size, sums)
@@ -192,8 +193,8 @@ class Compressed(ArrayCall):
         return result
 
     def batched(self, size: int) -> ArrayCall:
-        raise ArgumentTypeError("compress", "a scheme keeps state for one tree, and vmap would mix "
-                                "that of many", "average outside of jax.vmap")
+        raise ArgumentTypeError("compress", "vmap does not support the state of a compression "
+                                            "scheme", "average outside of jax.vmap")
 
 
 def _scheme(compress: str | Scheme) -> Scheme | None:

@@ -52,7 +52,7 @@ def distributed(optimizer: Any, *, comm: MPI.Intracomm | None = None,
     require_optax()
     import optax
     if every < 1:
-        raise ArgumentError("every", f"is a number of calls from 1, got {every}")
+        raise ArgumentError("every", f"expected 1 or more calls, got {every}")
     inner = optax.with_extra_args_support(optimizer)
     average = Averager(comm, compress=compress, op=op)
 

@@ -43,8 +43,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         """
         optimizer = self.model.optimizer
         if isinstance(getattr(optimizer, "inner_optimizer", None), Averaging):
-            raise ArgumentError("optimizer", "ranks could leave out different steps: the loss is "
-                                "scaled around the DistributedOptimizer",
+            raise ArgumentError("optimizer", "ranks could skip different steps: a "
+                                             "LossScaleOptimizer contains the DistributedOptimizer",
                                 "wrap the LossScaleOptimizer in the DistributedOptimizer")
         if not optimizer.built:
             optimizer.build(self.model.trainable_variables)
@@ -67,8 +67,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         wrong = tuple(rank for rank, text in enumerate(seen) if text)
         if wrong:
             raise ExchangeMismatch(
-                f"models differ: {seen[wrong[0]]} on rank {wrong[0]} ({len(wrong)} rank(s) differ);"
-                " build the same model on every rank", (), wrong)
+                f"models differ: {seen[wrong[0]]} on rank {wrong[0]} (ranks that differ: "
+                f"{len(wrong)}); build the same model on all ranks", (), wrong)
 
 
 class MetricAverageCallback(keras.callbacks.Callback):
@@ -96,9 +96,9 @@ class MetricAverageCallback(keras.callbacks.Callback):
         seen = self.comm.allgather(names)
         wrong = tuple(rank for rank, other in enumerate(seen) if other != seen[0])
         if wrong:
-            raise ExchangeMismatch(f"metrics differ: {', '.join(seen[0])} on rank 0, and "
+            raise ExchangeMismatch(f"metrics differ: {', '.join(seen[0])} on rank 0, "
                                    f"{', '.join(seen[wrong[0]])} on rank {wrong[0]}; compile the "
-                                   "model alike and validate on every rank", tuple(names), wrong)
+                                   "same metrics and validate on all ranks", tuple(names), wrong)
         values = numpy.array([float(logs[name]) for name in names])
         sums = numpy.empty_like(values)
         self.comm.Allreduce(values, sums)
@@ -142,8 +142,8 @@ class LearningRateWarmupCallback(keras.callbacks.Callback):
         self.over = False
         self.steps_per_epoch = self.steps_per_epoch or self.params.get("steps")
         if not self.steps_per_epoch:
-            raise ArgumentError("steps_per_epoch", "the data does not say how many batches it has",
-                                "pass the number")
+            raise ArgumentError("steps_per_epoch", "the data has no length",
+                                "pass steps_per_epoch")
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Note the epoch."""
@@ -160,4 +160,4 @@ class LearningRateWarmupCallback(keras.callbacks.Callback):
         rate = self.initial_lr / self.comm.size * (1 + min(1.0, done) * (self.comm.size - 1))
         self.model.optimizer.learning_rate = rate
         if self.over and self.verbose and self.comm.rank == 0:
-            print(f"Epoch {self.epoch + 1}: the warm-up is over, the learning rate is {rate:g}")
+            print(f"Epoch {self.epoch + 1}: the warm-up ends, the learning rate is {rate:g}")

@@ -19,7 +19,7 @@ def require_keras() -> None:
         if (error.name or "keras").split(".")[0] == "keras":
             raise FrameworkError("keras", "is not installed") from None
         raise FrameworkError(
-            "keras", f"its backend cannot be imported ({error}): set KERAS_BACKEND to 'jax', "
-            "'torch' or 'tensorflow', whichever is installed", extra="keras,jax") from error
+            "keras", f"cannot import its backend ({error}): set KERAS_BACKEND to 'jax', 'torch' or "
+                     "'tensorflow'", extra="keras,jax") from error
     if int(version.split(".")[0]) < 3:
-        raise FrameworkError("keras", f"version {version} is here, and hpccoll needs 3 or later")
+        raise FrameworkError("keras", f"version {version} is installed, 3 or later is required")

@@ -50,9 +50,9 @@ def DistributedOptimizer(optimizer: Any, *, comm: MPI.Intracomm | None = None,
         FrameworkError: Keras runs on a backend without gradients.
     """
     if not isinstance(optimizer, keras.optimizers.Optimizer):
-        raise ArgumentTypeError("optimizer", f"expected one of Keras, got {optimizer!r}")
+        raise ArgumentTypeError("optimizer", f"expected a Keras optimizer, got {optimizer!r}")
     if isinstance(optimizer, Averaging):
-        raise ArgumentTypeError("optimizer", "is wrapped already", "wrap it once")
+        raise ArgumentTypeError("optimizer", "is already wrapped", "wrap it once")
     if op not in OPS:
         raise ArgumentError.unknown("op", op, OPS)
     scaling = keras.optimizers.LossScaleOptimizer
@@ -122,8 +122,8 @@ def means(comm: Any, op: str, compress: Any) -> Means:
     """
     backend = keras.config.backend()
     if backend not in BACKENDS:
-        raise FrameworkError("keras", f"its backend '{backend}' cannot train: set KERAS_BACKEND to "
-                             f"one of {', '.join(BACKENDS)}", extra="keras,jax")
+        raise FrameworkError("keras", f"backend '{backend}' is not supported: set KERAS_BACKEND to "
+                                      f"one of {', '.join(BACKENDS)}", extra="keras,jax")
     return BACKENDS[backend](comm, op, compress)
 
 

@@ -77,7 +77,7 @@ def position(processors: Iterable[int], environ: Mapping[str, str] = os.environ,
     elif host in network:
         switches = network[host]
     else:
-        raise ArgumentError("HPCCOLL_NETWORK", f"has no node {host!r}",
+        raise ArgumentError("HPCCOLL_NETWORK", f"node {host!r} is missing",
                             "name every node of the job, as in Slurm's topology.conf")
     return Position(host, switches, *inside(tuple(processors)), gpu)
 

@@ -102,15 +102,14 @@ class NonblockingForm(BlockingForm):
                 refused[candidate.label] = "MPI was initialised without MPI.THREAD_MULTIPLE"
             elif (case.collective in ("gatherv", "scatterv")
                   and not find(case.rule.name, candidate.name).own_blocks):
-                refused[candidate.label] = ("only the root knows all counts, and asking it would "
-                                            "wait")
+                refused[candidate.label] = ("only the root has all counts")
         return [c for c in chosen if c.label not in refused], refused
 
 
 class AwaitedForm(NonblockingForm):
     """A nonblocking call that is waited for at once."""
 
-    word, about = "nonblocking", "nonblocking: every time is that of the call and its Wait"
+    word, about = "nonblocking", "nonblocking: times include the call and its Wait"
 
     def __init__(self, memory: CaseBuffers, method: Callable):
         super().__init__(memory, lambda *arguments: method(*arguments).Wait())
@@ -119,7 +118,7 @@ class AwaitedForm(NonblockingForm):
 class PersistentForm(NonblockingForm):
     """A request that is created once, and started and waited for in every iteration."""
 
-    word, about = "persistent", "persistent: prepared once, every time is that of Start and Wait"
+    word, about = "persistent", "persistent: created once; times include Start and Wait"
 
     def __init__(self, memory: CaseBuffers, method: Callable):
         self.request = method(*memory.arguments)
@@ -207,7 +206,7 @@ def check(form: type[BlockingForm], collectives: Sequence[str], in_place: bool,
     """
     for collective in collectives:
         if collective not in form.collectives:
-            raise ArgumentError("--calls", f"there are no {form.word} calls of {collective}",
+            raise ArgumentError("--calls", f"{collective} has no {form.word} calls",
                                 f"choose from {', '.join(form.collectives)}")
     if form is PersistentForm:
         try:
@@ -218,4 +217,4 @@ def check(form: type[BlockingForm], collectives: Sequence[str], in_place: bool,
     if form is LowerCase and in_place:
         raise ArgumentError("--in-place", "objects are not combined in place")
     if form is not BlockingForm and peers:
-        raise ArgumentError("--peers", "peers are called as blocking calls only")
+        raise ArgumentError("--peers", "peers support blocking calls only")

@@ -131,11 +131,11 @@ def _call(case: Case, memory: CaseBuffers) -> Call:
 
 def _objection(candidate: Candidate, call: Call, case: Case, on_device: bool) -> str:
     if candidate.name in (NATIVE, FORWARDED) and lacks_mpi_type(call):
-        return f"mpi4py cannot pass {case.dtype} on"
+        return f"mpi4py cannot pass {case.dtype}"
     if candidate.name in (NATIVE, FORWARDED, AUTO):
         return ""
     if candidate.name in QUEUED:
-        return ("" if on_device else "it serves arrays of GPUs: --device cuda") or objection(
+        return ("" if on_device else "it requires GPU arrays: --device cuda") or objection(
             Choice(candidate.name), facts_of(call), case.size)
     if not _is_known(call.collective, candidate.name):
         return f"{call.collective} has no such algorithm"

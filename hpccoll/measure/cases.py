@@ -137,9 +137,9 @@ def data_type(text: str, op: str | None = None) -> numpy.dtype:
         dtype = numpy.dtype(osu.get(text.lower(), text))
         if not dtype.isnative or mpi_type(dtype) == MPI.DATATYPE_NULL or not (
                 dtype.kind in "biufc" or is_bfloat16(dtype)):
-            raise ValueError("not a type of numbers that this MPI library has")
+            raise ValueError("not a numeric type of this MPI library")
     except ImportError as error:
-        raise ArgumentError("--dtype", f"{text} is a type of the package ml_dtypes",
+        raise ArgumentError("--dtype", f"{text} requires the package ml_dtypes",
                             "pip install 'hpccoll[bf16]'") from error
     except (TypeError, ValueError) as error:
         raise ArgumentError("--dtype", f"cannot use {text!r}",

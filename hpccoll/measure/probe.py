@@ -41,15 +41,15 @@ def probe(context: Context, machine: Fingerprint, path: str,
     curves, source = outcome.curves, path
     problems: list[str] = []
     if context.rank == 0:
-        problems += [f"the probe leaves {name} {candidate.label} out: {count} wrong elements"
+        problems += [f"the probe omits {name} {candidate.label}: {count} wrong elements"
                      for (name, candidate), count in outcome.failures.items()]
         spoilt = sum(not doubt.label for doubt in outcome.doubtful)
         if spoilt:
-            problems.append(f"{count_text(spoilt, 'size')} of the probe left out: something else "
-                            "used these cores while it ran")
+            problems.append(f"the probe omits {count_text(spoilt, 'size')}: other processes used "
+                            "these cores")
         if not curves:
             source = UNKEPT
-            problems.append("the probe could measure nothing; this job asks for no other")
+            problems.append("the probe measured nothing; this job does not repeat it")
         else:
             # As a later job reads them, which chooses alike.
             (curves,) = parse(render({machine: curves}), path).values()
@@ -57,6 +57,6 @@ def probe(context: Context, machine: Fingerprint, path: str,
                 add(path, machine, curves)
             except TuningError as error:
                 source = UNKEPT
-                problems.append(f"what the probe measured serves this job only: {error}")
+                problems.append(f"only this job uses the measurements of the probe: {error}")
     curves, source = MPI.Intracomm.bcast(context.comm, (curves, source))
     return curves, source, problems

@@ -89,7 +89,7 @@ def candidate_of(result: Result) -> Candidate:
     """The candidate that a result is of."""
     candidate = Candidate.read(result.candidate)
     if candidate is None:
-        raise ValueError(f"{result.candidate!r} is no label of a candidate")
+        raise ValueError(f"{result.candidate!r} is not a candidate label")
     return candidate
 
 

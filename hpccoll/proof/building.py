@@ -39,7 +39,7 @@ def programs_of(schedule: Schedule) -> list[Program]:
         raise ProofError(error.problem, schedule=schedule.title, rank=len(programs),
                          round=error.round, step=error.step) from error.__cause__ or error
     except _TooLate:
-        raise ProofError(f"the builder did not return in {MOST_SECONDS:g} s",
+        raise ProofError(f"the builder did not return within {MOST_SECONDS:g} s",
                          schedule=schedule.title, rank=len(programs)) from None
     return programs
 

@@ -185,4 +185,4 @@ class _ElementRun(Rendezvous):
         wanted = self.collective.wanted(rank, self.size, self.schedule.root,
                                         self.schedule.nblocks)
         if not wanted and memory.get(OUT) != fresh.get(OUT):
-            raise self.fault("output was written that nobody asked for", rank)
+            raise self.fault("unexpected output was written", rank)

@@ -118,7 +118,7 @@ def check_lanes(rank: int, rounds: Sequence[Sequence[Step]], waits: Waits, slots
 
 
 #: What is wrong with a round that meets another one.
-_APART = "uses memory that round {} is using, for which it does not wait"
+_APART = "uses memory of round {} without waiting for it"
 
 
 class _Marks:
@@ -157,7 +157,7 @@ class _Marks:
 
 
 #: What is wrong with a message that meets another one.
-_USED = "uses memory that '{}' of the same round is using"
+_USED = "uses memory of '{}' of the same round"
 
 
 def _meet(one: tuple[str, int, int], other: tuple[str, int, int]) -> bool:

@@ -279,7 +279,7 @@ class _SlotRun(Rendezvous):
                 expected = [self.symbols.contribution(key, 0, rank) if fresh else GARBAGE
                             for key in range(len(memory.cells[OUT]))]
                 if memory.cells[OUT] != expected:
-                    raise self.fault("output was written that nobody asked for", rank)
+                    raise self.fault("unexpected output was written", rank)
         if self.collective.payload == "none":
             self.check_knowledge()
         sends = [[message for steps in program.rounds for message in _sorted(steps).messages

@@ -61,11 +61,11 @@ def verify(schedule: Schedule, collective: Collective | None = None, *,
     for what, claimed, proved in (("rounds", schedule.rounds, proof.rounds),
                                   ("blocks sent by the busiest rank", schedule.sent, proof.sent)):
         if claimed is not None and claimed != proved:
-            raise ProofError(f"takes {proved} {what}, the closed form says {claimed}",
+            raise ProofError(f"has {proved} {what}, the closed form gives {claimed}",
                              schedule=schedule.title)
     if not commutative and not proof.rank_order:
-        raise ProofError("contributions are not combined in rank order, so operators that do "
-                         "not commute give wrong results", schedule=schedule.title)
+        raise ProofError("contributions are not combined in rank order, so non-commutative "
+                         "operators give wrong results", schedule=schedule.title)
     return proof
 
 

@@ -325,7 +325,7 @@ class Context:
         self._released.difference_update(self._unused)
         if not self._unused:
             raise RequestError(f"all {self._turns} persistent collectives of "
-                               f"{self.comm.Get_name()} are in use; call Free on those that are "
+                               f"{self.comm.Get_name()} are in use; call Free on requests that are "
                                "not needed, or Dup on the communicator")
 
     def request_segment(self, facts: CallFacts, tag: int) -> int:
@@ -412,9 +412,9 @@ def context_of(user: MPI.Intracomm, config: Config, topology: Topology | None) -
         context = Context(user, config, chosen)
         user.Set_attr(keyval(), context)
     elif topology is not None and Topology.parse(topology, user.Get_size()) != context.topology:
-        raise ArgumentError("layout", f"is {topology}, but this communicator has "
-                                        f"{context.topology} already",
-                            "give it to the first hpccoll.Comm of a communicator, or use a Dup")
+        raise ArgumentError("layout", f"got {topology}, but this communicator already has "
+                                      f"{context.topology}",
+                            "pass it to the first hpccoll.Comm of a communicator, or use a Dup")
     return context
 
 

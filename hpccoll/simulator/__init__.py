@@ -72,7 +72,7 @@ def simulate(schedule: Schedule, nbytes: float | str, machine: str | Machine = "
 
     if not isinstance(schedule, Schedule):
         raise ArgumentError("schedule", f"expected a Schedule, got {schedule!r}",
-                            "make one with hpccoll.schedule(...)")
+                            "create one with hpccoll.schedule(...)")
     if topology is None:
         topology = schedule.topology or Topology(schedule.size)
     layout = NetworkPaths(Topology.parse(topology, schedule.size))
@@ -100,8 +100,8 @@ def simulate(schedule: Schedule, nbytes: float | str, machine: str | Machine = "
                           met) for number in range(met.repeat)]
         timing = median(reports) if met.repeat > 1 else reports[0]
         if not math.isfinite(timing.seconds):
-            raise ArgumentError("machine", f"{nbytes:g} bytes take longer on {known.name} than can "
-                                "be counted", "check its rates and latencies")
+            raise ArgumentError("machine", f"the time of {nbytes:g} bytes on {known.name} "
+                                           "overflows", "check its rates and latencies")
         return timing
 
     try:

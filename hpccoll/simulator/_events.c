@@ -611,7 +611,7 @@ static int fair_rates(loop *me)
             if (me->growing[me->running_parts[i]])
                 me->running_parts[kept++] = me->running_parts[i];
         if (kept == running) {
-            PyErr_SetString(PyExc_ArithmeticError, "rates that are no numbers");
+            PyErr_SetString(PyExc_ArithmeticError, "expected numeric rates");
             return -1;
         }
         running = kept;

@@ -37,10 +37,10 @@ def find(machine: str | os.PathLike | Machine) -> Machine:
         with open(name, encoding="utf-8") as file:
             text = file.read()
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        reason = error.strerror if isinstance(error, OSError) else "the file is not text"
         raise ArgumentError("machine", f"cannot read {name!r}: {reason}",
-                            f"{did_you_mean(name, names())} give a file, or one of "
-                            f"{', '.join(names())}".strip()) from error
+                            f"{did_you_mean(name, names())}; pass a file, or one of "
+                            f"{', '.join(names())}".strip("; ")) from error
     return machine_from_text(text, name)
 
 

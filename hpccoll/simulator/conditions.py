@@ -64,12 +64,12 @@ class Delays:
         """
         if self.kind == "list":
             if len(self.times) != size:
-                raise ArgumentError("late", f"a list of {len(self.times)} delays for {size} ranks",
-                                    "give one for each")
+                raise ArgumentError("late", f"got {len(self.times)} delays for {size} ranks",
+                                    "pass one per rank")
             return list(self.times)
         if self.kind == "one":
             if self.rank >= size:
-                raise ArgumentError("late", f"rank {self.rank} is not among {size} ranks")
+                raise ArgumentError("late", f"rank {self.rank} is out of range for {size} ranks")
             return [self.times[0] if rank == self.rank else 0.0 for rank in range(size)]
         return [self.draw(random) for _ in range(size)]
 
@@ -95,7 +95,7 @@ def delays(argument: str, text: str, ranks: bool = False) -> Delays:
     if kind in DRAWN and len(rest) in DRAWN[kind]:
         made = Delays(kind, tuple(seconds(argument, part) for part in rest))
         if kind == "uniform" and len(rest) > 1 and made.times[0] > made.times[1]:
-            raise ArgumentError(argument, f"{text!r} begins above its end")
+            raise ArgumentError(argument, f"{text!r} starts above its end")
         return made
     if ranks and kind == "list" and len(rest) == 1:
         return Delays(kind, tuple(seconds(argument, part) for part in rest[0].split(",")))
@@ -103,8 +103,8 @@ def delays(argument: str, text: str, ranks: bool = False) -> Delays:
         return Delays(kind, (seconds(argument, rest[1]),), int(rest[0]))
     known = (*DRAWN, *(("one", "list") if ranks else ()))
     meant = "" if kind in known else did_you_mean(kind, known)
-    raise ArgumentError(argument, f"cannot read {text!r} as a distribution of delays",
-                        f"{meant} {HOW_RANKS if ranks else HOW}".strip())
+    raise ArgumentError(argument, f"cannot parse {text!r} as a distribution of delays",
+                        f"{meant}; {HOW_RANKS if ranks else HOW}".strip("; "))
 
 
 def work_after_rounds(argument: str, text: str) -> tuple[float, float]:
@@ -158,14 +158,15 @@ class SimulatedConditions:
                     or not 0 <= value < math.inf):
                 raise ArgumentError(name, f"expected seconds, 0 or more, got {value!r}")
         if isinstance(self.seed, bool) or not isinstance(self.seed, int):
-            raise ArgumentError("seed", f"expected a whole number, got {self.seed!r}")
+            raise ArgumentError("seed", f"expected an integer, got {self.seed!r}")
         if isinstance(self.repeat, bool) or not isinstance(self.repeat, int) or not (
                 1 <= self.repeat <= MOST):
             raise ArgumentError("repeat", f"expected a number from 1 to {MOST:,}, got "
                                           f"{self.repeat!r}")
         if self.repeat > 1 and not self.random:
-            raise ArgumentError("repeat", "nothing is drawn by chance, so all repeats are alike",
-                                "give late, noise or compute_noise a distribution")
+            raise ArgumentError("repeat", "no random distribution is set, so all repeats are "
+                                          "identical",
+                                "set late, noise or compute_noise to a distribution")
 
     @property
     def random(self) -> bool:
@@ -195,7 +196,7 @@ class SimulatedConditions:
         if self.round_seconds:
             told.append(f"{time_text(self.round_seconds)} of work after a round")
         if self.byte_seconds:
-            told.append(f"{time_text(self.byte_seconds)} of work a byte received")
+            told.append(f"{time_text(self.byte_seconds)} of work per received byte")
         if self.random:
             told.append(f"seed {self.seed}" if self.repeat == 1 else
                         f"seeds {self.seed} to {self.seed + self.repeat - 1}")

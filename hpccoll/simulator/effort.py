@@ -91,6 +91,5 @@ def check(expected: Effort, title: str) -> None:
         ArgumentError: it would take days.
     """
     if expected.messages > MOST:
-        raise ArgumentError("schedule", f"{title} takes {expected}, more than is tried",
-                            "fewer ranks, or a layout of equal groups whose ranks do the same, "
-                            "take less")
+        raise ArgumentError("schedule", f"{title} requires {expected}, more than the limit",
+                            "use fewer ranks, or a layout of equal groups")

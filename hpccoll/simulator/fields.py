@@ -30,7 +30,7 @@ def check(data: Any, where: str, required: tuple, optional: tuple, file: str) ->
     for name in data:
         if name not in required + optional:
             raise ArgumentError("machine", f"{file}: {where} has an unknown field {name}",
-                                f"known are {', '.join(required + optional)}")
+                                f"use one of {', '.join(required + optional)}")
 
 
 def text(data: Mapping, name: str, file: str, default: str | None = None,
@@ -38,7 +38,7 @@ def text(data: Mapping, name: str, file: str, default: str | None = None,
     """A text of the file."""
     value = data.get(name, default)
     if not isinstance(value, str) or not value and default is None:
-        raise ArgumentError("machine", f"{file}: {where}{name}: expected a text, got {value!r}")
+        raise ArgumentError("machine", f"{file}: {where}{name}: expected a string, got {value!r}")
     return value
 
 
@@ -81,6 +81,6 @@ def whole(what: str, value: object, least: int = 1) -> int:
     """A whole number, which files of floats may hold as one."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not (
             math.isfinite(value) and value == int(value) and value >= least):
-        raise ArgumentError("machine", f"{what}: expected a whole number of {least} or more, got "
+        raise ArgumentError("machine", f"{what}: expected an integer of {least} or more, got "
                                        f"{value!r}")
     return int(value)

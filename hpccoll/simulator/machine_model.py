@@ -111,7 +111,7 @@ class Level:
         object.__setattr__(self, "rails", rails)
         if rails > 1 and math.isinf(self.link):
             raise ArgumentError("machine", f"level {self.name!r} has {rails} rails and no rate",
-                                "give the link's rate, which each of them has")
+                                "set the rate of one rail")
         fields.choice(f"duplex of level {self.name!r}", self.duplex, DUPLEX)
         fields.cost(f"energy of level {self.name!r}", self.energy, "joules")
 
@@ -152,7 +152,7 @@ class Machine:
             raise ArgumentError("machine", f"{self.name!r} has no levels", "give at least one")
         names = [level.name for level in self.levels]
         if len(set(names)) < len(names):
-            raise ArgumentError("machine", f"{self.name!r} has two levels of one name",
+            raise ArgumentError("machine", f"{self.name!r} has two levels with the same name",
                                 f"its levels are {', '.join(names)}")
         fields.cost(f"gamma of machine {self.name!r}", self.gamma)
         fields.cost(f"copy of machine {self.name!r}", self.copy)
@@ -165,7 +165,7 @@ class Machine:
                                                f"{self.shape!r}")
             if not self.shape.bytes_per_second and not self.levels[0].beta:
                 raise ArgumentError("machine", f"shape of {self.name!r} has no bytes_per_second, "
-                                               f"and level {names[0]!r} no rate to take instead")
+                                               f"and level {names[0]!r} has no rate")
 
     def level(self, depth: int) -> Level:
         """The level of messages whose ends part at a depth of the layout."""
@@ -195,7 +195,7 @@ def machine_from_text(text: str, file: str) -> Machine:
             the file.
     """
     def refuse(word: str):
-        raise ArgumentError("machine", f"{file}: {word} is not a number that can be used")
+        raise ArgumentError("machine", f"{file}: {word} is not a valid number")
 
     try:
         # No number of a machine must be whole, and a float of any length can be read.
@@ -211,7 +211,7 @@ def machine_from_text(text: str, file: str) -> Machine:
                                        f"got {data['levels']!r}")
     sources = data.get("sources", [])
     if not isinstance(sources, list) or not all(isinstance(s, str) for s in sources):
-        raise ArgumentError("machine", f"{file}: sources: expected a list of texts")
+        raise ArgumentError("machine", f"{file}: sources: expected a list of strings")
     return Machine(
         fields.text(data, "name", file),
         tuple(_level(level, number, file) for number, level in enumerate(data["levels"])),

@@ -81,8 +81,8 @@ def draw_against(compared: Sequence[Compared], path: str) -> None:
     panel = figure.subplots()
     right = picks(compared)
     factor = off(compared)
-    dress(panel, f"simulated over measured time: {factor:.3g} in the middle\n"
-                 f"picks {right.right} of {right.of} sizes well")
+    dress(panel, f"simulated over measured time: median {factor:.3g}\nselects well at "
+                 f"{right.right} of {right.of} sizes")
     least, most = (choice(t for c in compared for t in (c.measured, c.simulated))
                    for choice in (min, max))
     ends = [least / 1.5, most * 1.5]

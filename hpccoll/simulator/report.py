@@ -255,7 +255,7 @@ def summary(result: Report) -> Iterator[str]:
     if result.busiest:
         yield (f"  busiest: {result.busiest[0].name}, "
                f"{100 * result.busiest[0].utilisation:.0f} % of the time")
-    yield "  .as_text() says all, .as_json() too"
+    yield "  see .as_text() or .as_json() for all"
 
 
 def lines(result: Report) -> Iterator[str]:
@@ -272,8 +272,8 @@ def lines(result: Report) -> Iterator[str]:
         f": the median of {len(result.repeats):,} repeats, {time_text(result.repeats[0])} to "
         f"{time_text(result.repeats[-1])}" if result.repeats else "")
     if result.last_came:
-        yield (f"  late           the last rank comes after {time_text(result.last_came)}, and all "
-               f"are done {time_text(result.seconds - result.last_came)} later")
+        yield (f"  late           the last rank starts after {time_text(result.last_came)}, and "
+               f"all end {time_text(result.seconds - result.last_came)} later")
     if result.nbytes and result.seconds:
         yield f"  nbytes / time  {rate_text(result.nbytes / result.seconds, 4)}"
     yield f"  critical path  {len(result.hops):,} rounds"

@@ -55,9 +55,10 @@ class Routes:
         self.machine, self.layout = machine, layout
         shape = machine.shape
         if shape is not None and layout.nodes > shape.places:
-            raise ArgumentError("machine", f"{layout.nodes:,} nodes do not fit on the "
-                                f"{shape.places:,} positions of {machine.name}, a "
-                                f"{shape.describe()}", "give it larger extents, or fewer nodes")
+            raise ArgumentError("machine", f"{layout.nodes:,} nodes exceed the {shape.places:,} "
+                                           f"positions of {machine.name}, a "
+                                           f"{shape.describe()}",
+                                "set larger extents, or fewer nodes")
         radices = layout.radices() or ()
         #: By depth, how deep the groups are that have a rail each; ``None`` where none have.
         self.rails = {depth: _groups(level.rails, depth, radices)

@@ -137,8 +137,9 @@ class Shape:
     def _listed(self, start: int, end: int) -> list[tuple[Link, ...]]:
         ways = list(islice(self.ways(start, end), MOST_WAYS + 1))
         if len(ways) > MOST_WAYS:
-            raise ArgumentError("machine", f"shape.routing of {self.kind}: {self.routing} among "
-                                f"more than {MOST_WAYS:,} ways", "static routing takes one")
+            raise ArgumentError("machine", f"shape.routing of {self.kind}: {self.routing} routing "
+                                           f"over more than {MOST_WAYS:,} "
+                                           "paths", "static routing uses one path")
         return list(dict.fromkeys(ways))
 
     def capacity(self, link: Link, usual: float) -> float:

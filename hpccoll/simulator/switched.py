@@ -60,9 +60,9 @@ class FatTree(Shape):
         climb = self._climb(start, end)
         cables = self.up[:len(climb)]
         if math.prod(cables) > MOST_WAYS and self.routing == "adaptive":
-            raise ArgumentError("machine", f"shape.routing of fat_tree: adaptive among "
-                                f"{math.prod(cables):,} ways, more than {MOST_WAYS:,}",
-                                "spread takes all of them")
+            raise ArgumentError("machine", "shape.routing of fat_tree: adaptive routing over "
+                                           f"{math.prod(cables):,} paths, more than {MOST_WAYS:,}",
+                                "spread uses all paths")
         # D-mod-K: the cable upwards is a digit of the destination.
         first = [end // math.prod(cables[:level]) % count for level, count in enumerate(cables)]
         for shift in product(*map(range, cables)):

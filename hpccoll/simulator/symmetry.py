@@ -275,8 +275,9 @@ class ComparedPrograms:
             if self.made == 3:
                 self.seconds = self.shortest * USUAL * WIRED
                 if self.seconds > WORTH:
-                    self.told(ESTIMATE, self.seconds, f"the programs of about {USUAL} ranks are "
-                              f"compared, about {time_text(self.seconds, 2)}")
+                    self.told(ESTIMATE, self.seconds, f"comparing the programs of about {USUAL} "
+                                                      "ranks takes about "
+                                                      f"{time_text(self.seconds, 2)}")
             if self.seconds > WORTH:
                 self.told(PROGRAMS, min(self.made / USUAL, 0.99), "")
             while self.held > KEPT and len(self.kept) > 2:

@@ -24,21 +24,21 @@ LEVEL = 1.0005
 _PLACE = (Header("nodes"), Header("ranks"), Header("size"))
 _COLUMNS = (
     *_PLACE, Header("algorithm", right=False), Header("time"),
-    Header("x best", meaning="time over that of the fastest of its block, which * marks"),
+    Header("x best", meaning="time over that of the fastest of its block, marked *"),
     Header("rate", spare=1, meaning="bytes of a rank's vector over the time"),
     Header("busiest", right=False, spare=2,
-           meaning="what is used most, and which part of the time"),
-    Header("latency", spare=6, meaning="until first bytes arrive, along the critical path; then "
-                                       "bytes alone (transfer), what others on the way add "
-                                       "(sharing), and reducing and copying (local)"),
+           meaning="the busiest resource, and its share of the time"),
+    Header("latency", spare=6, meaning="time until first bytes arrive, along the critical path; "
+                                       "then transfer of bytes, delay by sharing, and local "
+                                       "reducing and copying"),
     Header("transfer", spare=6), Header("sharing", spare=6), Header("local", spare=6),
     Header("idle", spare=6, meaning="mean over the ranks"))
 _SHORT = (
-    *_PLACE, Header("fastest", right=False, meaning="+1 where another one is level with it"),
+    *_PLACE, Header("fastest", right=False, meaning="+1 if another one is equally fast"),
     Header("time"),
     Header("rate", spare=1, meaning="bytes of a rank's vector over the time"),
     Header("busiest", right=False, spare=2,
-           meaning="what is used most, and which part of the time"),
+           meaning="the busiest resource, and its share of the time"),
     Header("next", right=False), Header("x best", meaning="time of the next over the fastest's"))
 
 
@@ -116,7 +116,7 @@ def verdict(grouped: Sequence[SimulatedPoint]) -> str:
     told = []
     for level, leads in sorted(wins.items(), key=lambda item: -len(item[1])):
         who = level[0] if len(level) == 1 else f"{', '.join(level[:-1])} and {level[-1]}"
-        told.append(who + (" is" if len(level) == 1 else " are level and") + " fastest"
+        told.append(who + (" is" if len(level) == 1 else " are equal and") + " fastest"
                     + f" at {len(leads)} of {len(grouped)} points" * several + _ahead(leads))
     return "in simulation, " + "; ".join(told)
 
@@ -140,8 +140,9 @@ def rates_of(machine: Machine) -> str:
     if machine.description.lower().startswith("measured"):
         return f"{machine.name} was {machine.description[0].lower()}{machine.description[1:]}"
     if machine.name in names():
-        return f"{machine.name} has peak rates from vendor data and typical latencies, not measured"
-    return f"{machine.name} is what its file says, nothing was measured"
+        return (f"{machine.name} has peak rates from vendor data and typical latencies, not "
+                "measurements")
+    return f"{machine.name} has the values of its file, not measurements"
 
 
 def level_note(machine: Machine, topology: Topology) -> str:
@@ -149,8 +150,8 @@ def level_note(machine: Machine, topology: Topology) -> str:
     levels = [level.name for level in machine.levels]
     depth, inner = topology.depth, topology.size > len(topology.groups())
     if depth > len(levels):
-        return (f"the layout {topology} is {depth} levels deep and {machine.name} "
-                f"{len(levels)}: what is nested deeper counts as {levels[-1]}")
+        return (f"the layout {topology} has {depth} levels and {machine.name} {len(levels)}: "
+                f"deeper levels count as {levels[-1]}")
     if depth == len(levels) or not inner:
         return ""
     return (f"{machine.name} has the levels {', '.join(levels)}, and the layout {topology} is only "

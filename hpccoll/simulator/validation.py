@@ -65,11 +65,11 @@ def compare(record: Mapping[str, Any], machine: Machine, topology: Topology | No
                     for r in record["results"] if collective in (None, r["collective"])
                     and r["candidate"].split(":")[0] in ALGORITHMS.get(r["collective"], ())]
     except (KeyError, TypeError, AttributeError, ArithmeticError) as error:
-        raise HpccollError(f"no record of hpccoll bench --json: {error!r}") from error
+        raise HpccollError(f"not a record of hpccoll bench --json: {error!r}") from error
     if not compared:
         of = f" of {collective}" if collective else ""
-        raise HpccollError(f"the record names no algorithm{of} that has a schedule; measure some: "
-                           "hpccoll bench --algorithm ring,rabenseifner --json ...")
+        raise HpccollError(f"the record has no algorithm{of} with a schedule; run hpccoll bench "
+                           "--algorithm ring,rabenseifner --json ...")
     return compared
 
 
@@ -114,8 +114,8 @@ def beside(compared: Sequence[Compared], width: int = WIDTH, full: bool = False)
                          Header("algorithm", right=False), Header("measured"), Header("simulated"),
                          Header("ratio", meaning="simulated over measured time")],
                         rows, width, full)
-    said = [*table.legend(), "* the algorithm that simulation picks, where it measured best or "
-            f"within {NEAR - 1:.0%} of it", *conclusion(compared)]
+    said = [*table.legend(), "* the algorithm that simulation selects, if its measured time is "
+                             f"the best or within {NEAR - 1:.0%} of it", *conclusion(compared)]
     return [*table.lines(marked), *(f"# {part}" for line in said for part in wrap(
         line, width - 2, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))]
 
@@ -128,13 +128,12 @@ def conclusion(compared: Sequence[Compared]) -> list[str]:
             f"{min(c.simulated / c.measured for c in compared):.3g} to "
             f"{max(c.simulated / c.measured for c in compared):.3g}"]
     if of:
-        told.append(f"{right} of {of} sizes: the algorithm that is fastest in simulation measured "
-                    f"best, or within {NEAR - 1:.0%} of it")
+        told.append(f"{right} of {of} sizes: the algorithm that is fastest in simulation is the "
+                    f"fastest measured, or within {NEAR - 1:.0%} of it")
     if not 1 / FITS <= factor <= FITS:
-        told.append(f"the machine file is not this machine as it was when the benchmark ran: times "
-                    f"are {max(factor, 1 / factor):.3g}x too {'long' if factor > 1 else 'short'}, "
-                    "so that picks are right by luck; measure both again while nothing else runs, "
-                    "hpccoll simulate --calibrate and then hpccoll bench")
+        told.append("the machine file does not match the machine of the benchmark: times are "
+                    f"{max(factor, 1 / factor):.3g}x too {'long' if factor > 1 else 'short'}; "
+                    "repeat hpccoll simulate --calibrate and hpccoll bench on an idle machine")
     return told
 
 

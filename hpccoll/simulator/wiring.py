@@ -109,9 +109,8 @@ class ChannelWiring:
         """The channel of what the network does, by the peer that stands for it."""
         if self.symmetry:
             raise ScheduleError(
-                f"{self.work.schedule.title}: some ranks use the network for messages of several "
-                "ranks, and some that seemed alike do not; simulate it without folding: fold=False "
-                "or --no-fold")
+                f"{self.work.schedule.title}: equivalent ranks differ in network operations; "
+                "simulate it without folding: fold=False or --no-fold")
         if peer not in self.channels:
             self.channels[peer] = len(self.depths)
             self.wire_operation(self.programs.networks[-1 - peer])
@@ -244,14 +243,14 @@ class ChannelWiring:
     def stuck(self, rank: int, number: int, pending: int) -> ScheduleError:
         """A round that never ends."""
         return ScheduleError(
-            f"{self.work.schedule.title}: rank {self.ranks[rank]} waits for ever in round "
-            f"{number} for {pending} message(s); verify() names the step")
+            f"{self.work.schedule.title}: rank {self.ranks[rank]} deadlocks in round {number} "
+            f"waiting for {pending} message(s); call verify() for the step")
 
     def unequal(self, rank: int, number: int, mine: float, theirs: float) -> ScheduleError:
         """A message whose two ends are of different sizes."""
         return ScheduleError(
             f"{self.work.schedule.title}: rank {self.ranks[rank]} expects {mine:g} bytes in round "
-            f"{number}, but its peer says {theirs:g}")
+            f"{number}, but its peer has {theirs:g}")
 
     def outcome(self, threads: Sequence[LoggedThread], busy: Sequence[float],
                 level_bytes: dict[int, float], carried: Sequence[float],

@@ -112,8 +112,8 @@ class MisfitMessage(HpccollError, RuntimeError):
 
     def __init__(self, edge: Edge, sent: int, wanted: int):
         self.edge = edge
-        super().__init__(f"a message of {sent} bytes from rank {edge[0]} to rank {edge[1]} met a "
-                         f"receive of {wanted} bytes")
+        super().__init__(f"message from rank {edge[0]} to rank {edge[1]} has {sent} bytes, the "
+                         f"receive {wanted} bytes")
 
 
 class _Message:
@@ -289,7 +289,7 @@ def explore(run: Run, most: int = MOST_STATES) -> Explored:
         if state in seen:
             if seen[state] != digest:
                 return Explored(len(seen), deliveries,
-                                [f"the same messages in another order give other bits: {at}"])
+                                [f"another order of the messages changes the bits: {at}"])
             continue
         seen[state] = digest
         if len(seen) > most:

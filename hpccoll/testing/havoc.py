@@ -91,7 +91,7 @@ def verdict(run: Run, harm: Harm) -> str:
     """Run with harm to the end, and say what becomes of it."""
     network = run.network
     if not isinstance(network, Havoc):
-        raise TypeError("the run's network does no harm")
+        raise TypeError("the network of this run injects no faults")
     network.harm = harm
     run.begin()
     source, sink, _ = harm.edge
@@ -113,7 +113,7 @@ def harms_of(run: Run) -> Iterator[Harm]:
     """Everything that can happen to the messages of a run: of every one, each bit flipped, ..."""
     network = run.network
     if not isinstance(network, Havoc):
-        raise TypeError("the run's network does no harm")
+        raise TypeError("the network of this run injects no faults")
     network.harm = None
     run.begin()
     while choices := run.choices():
@@ -151,7 +151,7 @@ def main() -> int:
     for (kind, became), count in sorted(found.items()):
         print(f"{kind:8}{became:10}{count:>10}")
     print(f"{time.monotonic() - began:.0f} s")
-    print("\n".join(bad) or "nothing is wrong")
+    print("\n".join(bad) or "no fault")
     return bool(bad)
 
 

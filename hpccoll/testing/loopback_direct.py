@@ -114,7 +114,6 @@ class _End:
             return self.message
         message = self.partner.message
         if message.nbytes != self.posting.array.nbytes:
-            raise MessageSizeError(f"a message of {message.nbytes} bytes from rank "
-                                   f"{self.posting.peer} met a receive of "
-                                   f"{self.posting.array.nbytes} bytes")
+            raise MessageSizeError(f"message from rank {self.posting.peer} has {message.nbytes} "
+                                   f"bytes, the receive {self.posting.array.nbytes} bytes")
         return message

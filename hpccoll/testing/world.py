@@ -182,7 +182,7 @@ class Seat:
         # MPI does not say what a reduce-scatter in place leaves behind its result.
         front = self.shared and self.problem.collective.in_place == "front"
         if not front and wrong(sink, expected, bitwise=True):
-            yield f"rank {self.rank}: output was written that nobody asked for"
+            yield f"rank {self.rank}: unexpected output was written"
         if self.memory[IN] is not self.memory[OUT] and wrong(
                 self.memory[IN].array, self.before[IN], bitwise=True):
             yield f"rank {self.rank}: the input was overwritten"

@@ -102,8 +102,8 @@ def calibrate(comm: hpccoll.Comm, name: str,
     spread = steadiness(comm)
     problem = load_text(comm.allreduce(others.share(), MPI.MAX)) or disturbed(spread)
     if problem and not force:
-        raise NoisyMachineError(f"{problem}; nothing is written; run it again when the machine is "
-                                "idle, with at most one rank for each core, or with --force")
+        raise NoisyMachineError(f"{problem}; no file is written; repeat it when the machine is "
+                                "idle, with at most one rank per core, or use --force")
     gamma, copy = (comm.bcast(value) for value in _local())
     machine = record(comm, str(topology))
     words = comm.bcast(None if machine is None else (
@@ -182,8 +182,7 @@ def disturbed(spread: float) -> str:
     """What batches that differ by such a factor say of the machine; empty where they are steady."""
     if spread < BUSY:
         return ""
-    return (f"batches of one message differ by {spread:.0f}x: something else uses these cores, "
-            "and what was measured is that, not the machine")
+    return (f"batches of one message differ by {spread:.0f}x: other processes use these cores")
 
 
 def _passing(comm: hpccoll.Comm, pairs: Sequence[tuple[int, int]], nbytes: int,

@@ -29,8 +29,8 @@ from hpccoll.units import count_text, short_size_text, size_text, time_text
 
 #: Heads of the table; where somebody noted what is inside of calls two of them, else two others.
 HEADS = ("call", "bytes", "count", "a call", "waits", "messages", "reduces", "skew",
-         "last to come", "served by")
-INSIDE, OUTSIDE = ("messages", "reduces"), ("skew", "last to come")
+         "arrived last", "algorithm")
+INSIDE, OUTSIDE = ("messages", "reduces"), ("skew", "arrived last")
 #: Rows of the table; ranks and calls of the picture.
 LINES, MOST_RANKS, MOST_CALLS = 20, 32, 40
 #: Lines of phases that a communicator may have.
@@ -99,16 +99,16 @@ class CallSummary:
     def sentences(self) -> list[str]:
         """What else there is to say."""
         text = [f"{count_text(self.ranks, 'rank')}" + (
-            f"; {count_text(self.missing, 'rank')} left no trace" if self.missing else "")]
+            f"; no trace of {count_text(self.missing, 'rank')}" if self.missing else "")]
         if self.slowest is not None and self.slowest[1] > 0:
             text.append(f"rank {self.slowest[0]} is the slowest: others waited "
-                        f"{time_text(self.slowest[1], 3)} for it in all")
+                        f"{time_text(self.slowest[1], 3)} for it in total")
         if self.offsets:
             far = max(map(abs, self.offsets.values()))
-            text.append(f"clocks of several nodes, set right by messages to and fro, "
+            text.append("clocks of several nodes, synchronised by round-trip messages, "
                         f"{self.compared} times, by up to {time_text(far, 3)}")
         else:
-            text.append("all ranks read one clock")
+            text.append("all ranks use the same clock")
         *found, clocks = [f"{one[0].upper()}{one[1:]}." for one in text]
         return [*found, *told(self.stragglers), clocks]
 
@@ -171,8 +171,8 @@ def table(found: CallSummary) -> Table:
     inside = any(row.reduces is not None for row in found.rows)
     wanted = [head not in (OUTSIDE if inside else INSIDE) for head in HEADS]
     for head in compress(HEADS, wanted):
-        shown.add_column(head, overflow="fold", no_wrap=head != "served by", justify=(
-            "left" if head in ("call", "last to come", "served by") else "right"))
+        shown.add_column(head, overflow="fold", no_wrap=head != "algorithm", justify=(
+            "left" if head in ("call", "arrived last", "algorithm") else "right"))
     for row in found.rows[:LINES]:
         shown.add_row(*compress(row.cells(), wanted))
     return shown

@@ -14,8 +14,7 @@ from pathlib import Path
 import hpccoll
 
 #: What to do about it.
-REMEDY = ("in the clone pip install -e '.[...]' with your extras, or start programs in another "
-          "folder")
+REMEDY = ("run pip install -e '.[...]' in the clone, or start programs in another folder")
 
 
 def hidden(package: Path = Path(hpccoll.__file__).parent, path: Iterable[str] | None = None

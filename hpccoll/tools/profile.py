@@ -23,7 +23,7 @@ from hpccoll.units import time_text
 #: Rows of a table, and of a picture.
 LINES, BARS = 20, 16
 #: Columns of text, and columns that a narrow terminal lacks.
-TEXT, SPARE = ("call", "served by"), ("max/mean",)
+TEXT, SPARE = ("call", "algorithm"), ("max/mean",)
 
 
 class ProfileWishes(NamedTuple):
@@ -75,7 +75,7 @@ def lines(found: Profile, width: int) -> list[str]:
     table = FittedTable([Header(head, head not in TEXT, int(head in SPARE)) for head in HEADS],
                         [row.cells() for row in found.rows[:LINES]], width)
     text = [*table.lines(), ""] if found.rows else []
-    more = [f"{len(found.rows) - LINES} rows more"] if len(found.rows) > LINES else []
+    more = [f"{len(found.rows) - LINES} more rows"] if len(found.rows) > LINES else []
     more += [f"column {name}" for name in table.hidden]
     return text + [part for sentence in (
         *([f"--json also has {' and '.join(more)}."] if more else []), *found.sentences())

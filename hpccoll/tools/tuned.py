@@ -93,7 +93,7 @@ def lines(machine: Fingerprint, points: Sequence[FastestPoint],
                            for name in column_names(own))],
                         rows, width, full)
     told += table.lines(marked) if rows else []
-    for line in (*table.legend(), "* an algorithm of hpccoll's", table.left_out(),
+    for line in (*table.legend(), "* an hpccoll algorithm", table.left_out(),
                  *_verdict(points, library), *_spoilt(doubtful), *_stayed(stayed)):
         told += comment(line, width)
     return told
@@ -110,7 +110,7 @@ def _verdict(points: Sequence[FastestPoint], library: str) -> list[str]:
     else:
         where, rest = f"{len(ours)} of {len(points)} points", f"; {library} at the others"
     mean = exp(sum(log(p.ratio) for p in ours) / len(ours))
-    return [f"an algorithm of hpccoll's is fastest at {where}, {mean:.1f}x as fast as {library} "
+    return [f"an hpccoll algorithm is fastest at {where}, {mean:.1f}x as fast as {library} "
             f"there{rest}"]
 
 
@@ -118,12 +118,11 @@ def _spoilt(doubtful: Sequence[Doubt]) -> list[str]:
     """What a busy machine did, and what to do about it."""
     points = [doubt for doubt in doubtful if not doubt.label]
     single = [doubt for doubt in doubtful if doubt.label]
-    told = [f"{count_text(len(points), 'point')} that something else on these cores spoilt, "
+    told = [f"{count_text(len(points), 'point')} disturbed by other processes, "
             f"{_named(points)}"] if points else []
     told += [f"{count_text(len(single), 'time')} of one candidate, {_named(single)}"
              ] if single else []
-    return [f"not saved: {'; and '.join(told)}; such times are no result. Run it again when the "
-            "machine is idle"] if told else []
+    return [f"not saved: {'; and '.join(told)}; repeat it when the machine is idle"] if told else []
 
 
 def _stayed(stayed: Sequence[Disagreement]) -> list[str]:
@@ -132,7 +131,7 @@ def _stayed(stayed: Sequence[Disagreement]) -> list[str]:
                       f"{_time(each.old)} (now {_time(each.new)})" for each in stayed[:NAMED])
     more = f" and {len(stayed) - NAMED} more" if len(stayed) > NAMED else ""
     return [f"not changed: {count_text(len(stayed), 'time')} of the table that differ from the new "
-            f"ones by more than a factor of {DISTURBED:g}, {named}{more}; --replace takes the new "
+            f"ones by more than a factor of {DISTURBED:g}, {named}{more}; --replace uses the new "
             "ones"] if stayed else []
 
 
@@ -141,7 +140,7 @@ def _named(doubtful: Sequence[Doubt]) -> str:
     named = ", ".join(
         f"{doubt.collective} {size_text(doubt.nbytes)}{' ' * bool(doubt.label)}{doubt.label} "
         + (f"({doubt.ratio:.0f}x as fast)" if doubt.ratio else
-           f"({doubt.late:.0f}x as long as more bytes)") for doubt in doubtful[:NAMED])
+           f"({doubt.late:.0f}x as long as a larger size)") for doubt in doubtful[:NAMED])
     return named + (f" and {len(doubtful) - NAMED} more" if len(doubtful) > NAMED else "")
 
 

@@ -30,7 +30,7 @@ def register() -> None:
     """
     version = tuple(int(part) for part in torch.__version__.split(".")[:2])
     if version < OLDEST:
-        raise ProcessGroupError(f"torch {torch.__version__} is too old; hpccoll needs torch "
+        raise ProcessGroupError(f"torch {torch.__version__} is too old; install torch "
                                 f"{'.'.join(map(str, OLDEST))} or newer")
     if not distributed.is_available():
         raise ProcessGroupError("this torch was built without torch.distributed")
@@ -73,13 +73,13 @@ def communicator(store: Any, rank: int, size: int, name: str, timeout: float) ->
 
     from hpccoll import Comm
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
-        raise ProcessGroupError("MPI was started without MPI.THREAD_MULTIPLE, which calls beside "
-                                "autograd need; leave mpi4py.rc.thread_level at 'multiple'")
+        raise ProcessGroupError("MPI was initialised without MPI.THREAD_MULTIPLE, which autograd "
+                                "threads require; keep mpi4py.rc.thread_level at 'multiple'")
     world = MPI.Intracomm(MPI.COMM_WORLD)
     if world.size < size:
         raise ProcessGroupError(
-            f"torch has {size} ranks, MPI has {world.size}: the processes were not started by MPI; "
-            f"use mpiexec -n {size} python ..., or srun, in place of torchrun or of "
+            f"torch has {size} ranks, MPI has {world.size}: mpiexec did not start the processes; "
+            f"use mpiexec -n {size} python ..., or srun, instead of torchrun or "
             "torch.multiprocessing")
     if world.size == size:
         ranks = world.allgather(rank)
@@ -88,8 +88,8 @@ def communicator(store: Any, rank: int, size: int, name: str, timeout: float) ->
         store.set(f"mpi/{rank}", str(world.rank))
         members = [int(store.get(f"mpi/{number}")) for number in range(size)]
     if len(set(members)) < size:
-        raise ProcessGroupError(f"group {name}: its {size} ranks are rank(s) "
-                                f"{sorted(set(members))} of MPI; each must be a process of its own")
+        raise ProcessGroupError(f"group {name}: its {size} ranks are MPI ranks "
+                                f"{sorted(set(members))}; start one process per rank")
     group = world.group.Incl(members)
     try:
         return Comm(world.Create_group(group, zlib.crc32(name.encode()) % 32768),

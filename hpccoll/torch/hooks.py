@@ -58,7 +58,7 @@ class CompressState:
         if ranks != self._comm.Get_size():
             raise ArgumentError("comm", f"has {self._comm.Get_size()} ranks, but torch's process "
                                 f"group {ranks}",
-                                "give CompressState the communicator of the group's ranks")
+                                "pass CompressState the communicator of the same ranks")
 
     def start(self, parameters: list[torch.Tensor], flat: torch.Tensor
               ) -> torch.futures.Future[torch.Tensor]:
@@ -154,6 +154,6 @@ def compress_hook(state, bucket):
         raise ArgumentError("state", f"expected a CompressState, got {type(state).__name__}",
                             "ddp.register_comm_hook(CompressState('bf16'), compress_hook)")
     if not hasattr(bucket, "parameters"):
-        raise ArgumentError("bucket", f"{type(bucket).__name__} does not tell its parameters",
+        raise ArgumentError("bucket", f"{type(bucket).__name__} does not report its parameters",
                             f"torch {torch.__version__} is too old: pip install 'hpccoll[torch]'")
     return state.start(bucket.parameters(), bucket.buffer())

@@ -18,6 +18,7 @@ from mpi4py import MPI
 
 from hpccoll import Comm
 from hpccoll.errors import ArgumentError, ExchangeMismatch
+from hpccoll.errors.waits import rank_list
 from hpccoll.torch.line import Operation
 from hpccoll.torch.tensors import dense, memory, values
 
@@ -48,8 +49,8 @@ def mismatch(said: Sequence[str]) -> ExchangeMismatch:
     others = sorted(rank for each in ranks if each != most for rank in ranks[each])
     return ExchangeMismatch(
         "ranks call different operations: " + "; ".join(
-            f"rank(s) {', '.join(map(str, who))}: {each}" for each, who in ranks.items())
-        + "; every rank makes the same calls in the same order", tuple(ranks), tuple(others))
+            f"{rank_list(who)}: {each}" for each, who in ranks.items())
+        + "; make the same calls in the same order on all ranks", tuple(ranks), tuple(others))
 
 
 def described(tensor: torch.Tensor, name: str, first: int = 0, also: str = "") -> str:
@@ -90,7 +91,7 @@ def alltoall(comm: Comm, tensor: torch.Tensor, splits: Sequence[int], name: str)
     """Send ``splits[r]`` rows to each rank r; the rows that came, and how many from each."""
     fits = (len(splits) == comm.Get_size() and sum(splits) == rows_of(tensor)
             and all(each >= 0 for each in splits))
-    problem = f"{list(splits)} do not spread {rows_of(tensor)} rows over {comm.Get_size()} ranks"
+    problem = f"{list(splits)} do not sum to {rows_of(tensor)} rows on {comm.Get_size()} ranks"
     # Ranks hear of a mistake before data moves; where all make it, each raises its own error.
     yield from agree(comm, described(tensor, name, 1, "" if fits else f", whose splits {problem}"))
     check_rows(tensor, "alltoall")
@@ -142,7 +143,7 @@ def place_of(root: int, ranks: Sequence[int]) -> int:
         ArgumentError: it is none of them.
     """
     if root not in ranks:
-        raise ArgumentError("root_rank", f"{root} is not one of the ranks {list(ranks)}")
+        raise ArgumentError("root_rank", f"{root} is not in the ranks {list(ranks)}")
     return ranks.index(root)
 
 

@@ -47,8 +47,8 @@ def check_capture() -> None:
     """
     if torch.cuda.is_current_stream_capturing():
         raise BufferArgumentError(
-            "tensor", "is used while its stream is captured into a CUDA graph: messages of MPI "
-            "cannot be part of one", "end the capture before the call")
+            "tensor", "is used during CUDA graph capture of its stream, which cannot contain MPI "
+                      "messages", "end the capture before the call")
 
 
 def caller_stream(tensors: Sequence[torch.Tensor]) -> CallerStream | None:

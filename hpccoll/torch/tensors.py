@@ -61,7 +61,7 @@ def values(tensor: torch.Tensor) -> Any:
         return array
     if tensor.dtype is torch.bfloat16:
         return host(tensor.view(torch.int16)).view(_bfloat16())
-    raise ArgumentTypeError("tensor", f"elements of type {tensor.dtype} cannot be combined",
+    raise ArgumentTypeError("tensor", f"cannot reduce elements of type {tensor.dtype}",
                             "convert it, as in tensor.to(torch.float32)")
 
 
@@ -107,13 +107,13 @@ def _bfloat16() -> numpy.dtype:
 def _on_device(tensor: torch.Tensor) -> Any:
     if tensor.device.type != "cuda":
         raise ArgumentTypeError("tensor", f"is on the device {tensor.device}",
-                                "only tensors of the CPU and of CUDA devices can be exchanged")
+                                "use tensors on the CPU or on CUDA devices")
     try:
         cupy = import_module("cupy")
     except ImportError as error:
-        raise ArgumentTypeError("tensor", "is on a GPU, which hpccoll reaches through CuPy",
-                                "install cupy-cuda12x or cupy-cuda13x, or exchange GPU tensors on "
-                                "a group of its own, new_group(backend='nccl')") from error
+        raise ArgumentTypeError("tensor", "is on a GPU, and CuPy is not installed",
+                                "install cupy-cuda12x or cupy-cuda13x, or use "
+                                "new_group(backend='nccl') for GPU tensors") from error
     check_capture()
     torch.cuda.current_stream(tensor.device).synchronize()
     if tensor.dtype is torch.bfloat16:

@@ -36,8 +36,8 @@ def seen(array: Any, name: str = "array") -> Any:
         view = _on_host(array, name)
     usable = view.dtype.kind in "biufc" and view.dtype.isnative
     if not usable and view.dtype.name != BFLOAT16:
-        raise ArgumentTypeError(name, f"elements of type {view.dtype} cannot be exchanged",
-                                "bring numbers in the byte order of this machine")
+        raise ArgumentTypeError(name, f"elements of type {view.dtype} are not supported",
+                                "pass numbers in native byte order")
     return view
 
 
@@ -50,10 +50,11 @@ def _on_host(array: Any, name: str) -> numpy.ndarray:
         # Not ``from_dlpack`` first: it refuses bfloat16, which JAX hands to ``asarray``.
         view = numpy.asarray(array)
         if view.dtype.hasobject or isinstance(array, (list, tuple, int, float, complex)):
-            raise TypeError("it has none that NumPy can share")
+            raise TypeError("it has no buffer that NumPy supports")
     except (TypeError, ValueError, RuntimeError, BufferError) as error:
-        raise ArgumentTypeError(name, f"cannot see the memory of {type(array).__name__}: {error}",
-                                "bring an array of NumPy or CuPy, or a DLPack exporter") from error
+        raise ArgumentTypeError(name, f"cannot access the memory of {type(array).__name__}: "
+                                      f"{error}",
+                                "pass an array of NumPy or CuPy, or a DLPack exporter") from error
     if not _is_shared(array, view):
         view = view.view()
         view.flags.writeable = False  # what is written into a copy would be lost

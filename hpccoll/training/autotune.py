@@ -125,5 +125,5 @@ def replayed(path: str) -> Knobs | None:
         return Knobs(**{name: last[name] for name in asdict(Knobs(0))}) if (
             last.pop("chosen", False)) else None
     except (ValueError, KeyError, AttributeError) as error:
-        raise ArgumentError("autotune", f"{path} is no log of autotuning: {error}",
+        raise ArgumentError("autotune", f"{path} is not an autotuning log: {error}",
                             "give the path of a new file") from error

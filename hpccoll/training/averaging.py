@@ -60,7 +60,7 @@ class ModelAverager:
                                         "pass NumPy arrays")
             if not (array.flags.c_contiguous and array.flags.writeable):
                 raise ArgumentError("arrays", f"array {index} is read-only, or not contiguous",
-                                    "pass arrays that can be averaged where they lie")
+                                    "pass writable contiguous arrays")
         size = comm.Get_size()
         groups = {every: size} if isinstance(every, int) else dict(every)
         specs = specs_of(self.arrays, None)
@@ -162,7 +162,7 @@ class LateExchange:
         arrays = [numpy.asarray(gradient) for gradient in gradients]
         if [(one.shape, one.dtype.name) for one in arrays] != [
                 (spec.shape, spec.dtype) for spec in self._specs]:
-            raise ArgumentError("gradients", "their shapes or types are not those of the start")
+            raise ArgumentError("gradients", "shapes or types have changed since the first step")
         self._take_back()
         vectors = self._free.pop()
         for bucket, vector in zip(self._buckets, vectors):
@@ -220,18 +220,19 @@ def _check(groups: Mapping[int, int | str], nodes: Sequence[Sequence[int]], size
     for period in sorted(groups):
         wanted = groups[period]
         if isinstance(wanted, str) and wanted != NODE:
-            raise ArgumentError("every", f"there is no level {wanted!r}",
-                                f"a group is {NODE!r}, or a number of ranks that divides {size}, "
-                                "as comm.size is")
+            raise ArgumentError("every", f"level {wanted!r} does not exist",
+                                f"valid groups are {NODE!r}, or a divisor of {size}, such as "
+                                "comm.size")
         whole = of_nodes if wanted == NODE else wanted
         # Nodes of different sizes are made of single ranks, and make all of them.
         if whole is None and inner == 1:
             continue
         if not isinstance(whole, int) or whole < inner or whole % inner or size % whole:
-            raise ArgumentError("every", f"groups of {wanted!r} ranks are not made of those of "
-                                         f"{inner}, or do not make all {size}",
-                                "let every size divide the next one, and the last be all ranks")
+            raise ArgumentError("every", f"groups of {wanted!r} ranks do not consist of groups of "
+                                         f"{inner}, or do not divide all {size}",
+                                "every size must divide the next one; the last is the number of "
+                                "ranks")
         inner = whole
     if groups[max(groups)] != size and not (groups[max(groups)] == NODE and len(nodes) == 1):
-        raise ArgumentError("every", "the largest period does not average over all ranks",
-                            f"give it {size} ranks")
+        raise ArgumentError("every", "the longest period does not average over all ranks",
+                            f"set its group to {size} ranks")

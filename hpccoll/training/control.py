@@ -92,7 +92,7 @@ class Diagnosis(NamedTuple):
     def __str__(self) -> str:
         parts = []
         for name, ranks in self.missing.items():
-            parts.append(f"array '{name}' was not brought by {ranks_text(ranks)}")
+            parts.append(f"array '{name}' is missing on {ranks_text(ranks)}")
         by_place = defaultdict(list)
         for rank in self.ranks or self.places:
             if rank in self.places:

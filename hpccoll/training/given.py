@@ -26,11 +26,11 @@ def communicator(argument: str, value: Any) -> Any:
         what = value.__name__ if isinstance(value, type) else repr(value)
         raise ArgumentTypeError(argument, f"expected a communicator, got {what}", COMM)
     if not value:  # as MPI.COMM_NULL
-        raise CommunicatorError(f"{argument}: the communicator is null, or was freed; only its "
-                                "members make the call, before they free it")
+        raise CommunicatorError(f"{argument}: the communicator is null or freed; call it only on "
+                                "member ranks, before they free it")
     if getattr(value, "is_inter", False):
-        raise CommunicatorError(f"{argument}: an intercommunicator has two groups of ranks; pass "
-                                "an intracommunicator, such as comm.Merge()")
+        raise CommunicatorError(f"{argument}: intercommunicators are not supported; pass an "
+                                "intracommunicator, such as comm.Merge()")
     return value
 
 
@@ -41,11 +41,11 @@ def listed(argument: str, values: Any, of: str = "arrays") -> list[Any]:
         ArgumentTypeError: one thing, a text, or a dictionary.
     """
     if isinstance(values, Mapping):
-        raise ArgumentTypeError(argument, f"expected {of} in an order, got "
-                                f"{type(values).__name__}", "pass list(it.values())")
+        raise ArgumentTypeError(argument, f"expected ordered {of}, got "
+                                          f"{type(values).__name__}", "pass list(it.values())")
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise ArgumentTypeError(argument, f"expected a list of {of}, got {values!r}",
-                                f"pass a list, also for one of the {of}")
+                                "pass a list, also for one item")
     return list(values)
 
 
@@ -61,7 +61,7 @@ def named(names: Any, count: int) -> list[str]:
     texts = listed("names", names, "texts")
     for name in texts:
         if not isinstance(name, str):
-            raise ArgumentTypeError("names", f"expected texts, got {name!r}")
+            raise ArgumentTypeError("names", f"expected strings, got {name!r}")
     if len(texts) != count:
         raise ArgumentError("names", f"{len(texts)} names for {count} arrays")
     return texts

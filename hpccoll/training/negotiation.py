@@ -55,7 +55,7 @@ class Offer(NamedTuple):
 
     def difference(self, other: Offer) -> str:
         """What differs from another offer, in words; empty if nothing does."""
-        parts = [f"{what} {mine} against {theirs}" for what, mine, theirs in zip(
+        parts = [f"{what} {mine} and {theirs}" for what, mine, theirs in zip(
             self._fields[1:], self[1:], other[1:]) if mine != theirs]
         return ", ".join(parts)
 
@@ -171,6 +171,6 @@ def _compare(name: str, by_rank: Mapping[int, Offer]) -> None:
     if len(sides) > 1:
         (one, ranks), (other, others) = list(sides.items())[:2]
         raise ExchangeMismatch(
-            f"ranks disagree on array '{name}': {one.difference(other)} ({ranks_text(ranks)} "
-            f"against {ranks_text(others)}); bring the same on every rank", (name,),
+            f"array '{name}' differs between ranks: {one.difference(other)} ({ranks_text(ranks)} "
+            f"and {ranks_text(others)}); pass the same array on all ranks", (name,),
             tuple(sorted(by_rank)))

@@ -49,7 +49,7 @@ def draw_step(timeline: StepTimeline, path: str | os.PathLike[str], rank: int = 
     steps = steps_of(timeline.tracks[rank])
     if not -len(steps) <= step < len(steps):
         raise ArgumentError("step", f"the timeline has no step {step} of rank {rank}",
-                            f"it holds {len(steps)}")
+                            f"it has {len(steps)}")
     spans, chosen = timeline.tracks[rank], steps[step]
     lines = len({span.name for span in _within(spans, chosen) if span.phase == FLIGHT})
     figure = new_figure(WIDTH, 1.4 + LINE * min(lines, LINES))
@@ -102,8 +102,8 @@ def new_figure(width: float, height: float) -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise HpccollError("drawing needs matplotlib; "
-                           "install it with: pip install 'hpccoll[plot]'") from error
+        raise HpccollError("matplotlib is not installed; run pip install "
+                           "'hpccoll[plot]'") from error
     return Figure(figsize=(width, height))
 
 

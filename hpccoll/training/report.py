@@ -114,8 +114,8 @@ def report(timeline: StepTimeline, skip: int = 1) -> TraceReport:
     steps = {rank: steps_of(spans) for rank, spans in timeline.tracks.items()}
     whole = min(map(len, steps.values()), default=0)
     if not whole:
-        raise ArgumentError("trace", "holds no whole step",
-                            "a step ends where all arrays were waited for")
+        raise ArgumentError("trace", "has no complete step",
+                            "a step ends when all arrays were waited for")
     # A rank may have forgotten more of its first steps than another: the last ones are the same.
     counted = whole - skip if whole > skip else whole
     sums: dict[str, list[float]] = defaultdict(lambda: [0.0] * (len(BucketTimes._fields) - 1))

@@ -26,10 +26,10 @@ def check(indices: Any, values: Any) -> Rows:
     """
     indices, values = numpy.asarray(indices), numpy.asarray(values)
     if indices.dtype.kind not in "iu" and indices.size:
-        raise ArgumentTypeError("indices", f"expected whole numbers, got {indices.dtype}")
+        raise ArgumentTypeError("indices", f"expected integers, got {indices.dtype}")
     if indices.ndim != 1 or values.ndim < 1 or len(indices) != len(values):
-        raise ArgumentError("indices", f"{indices.shape} indices do not fit {values.shape} values",
-                            "bring one index for each row of the values")
+        raise ArgumentError("indices", f"got {indices.shape} indices for {values.shape} values",
+                            "pass one index per row of the values")
     return indices.astype(numpy.int64), numpy.ascontiguousarray(values)
 
 
@@ -60,8 +60,8 @@ def exchange_rows(comm: Any, indices: numpy.ndarray, values: numpy.ndarray
     yield comm.Iallgather(mine, everyone)
     counts, widths = everyone[:, 0].tolist(), set(everyone[everyone[:, 0] > 0, 1].tolist())
     if len(widths) > 1:
-        raise ArgumentError("values", f"ranks bring rows of {sorted(widths)} elements",
-                            "bring rows of one length")
+        raise ArgumentError("values", f"ranks pass rows of {sorted(widths)} elements",
+                            "pass rows of the same length")
     width = widths.pop() if widths else 0
     all_indices = numpy.empty(sum(counts), numpy.int64)
     yield comm.Iallgatherv(indices, [all_indices, counts])

@@ -178,8 +178,8 @@ def read(path: str | os.PathLike[str]) -> StepTimeline:
         raise ArgumentError("trace", f"cannot read {os.fspath(path)!r}: "
                                      f"{error.strerror}") from error
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise ArgumentError("trace", f"{os.fspath(path)!r} is no trace of hpccoll's: {error}",
-                            "give a file that HPCCOLL_TRACE or timeline().save wrote") from error
+        raise ArgumentError("trace", f"{os.fspath(path)!r} is not an hpccoll trace: {error}",
+                            "pass a file that HPCCOLL_TRACE or timeline().save wrote") from error
 
 
 def recorder_from_environment(rank: int) -> Recorder | None:

@@ -11,15 +11,14 @@ An endpoint is one rank's side of a transport. Its one verb is ``batch``: the me
 round, prepared; the batch is then started and tested, once or again and again. Messages
 between two ranks with one tag arrive in the order in which they were started.
 
-A message may be for, or from, what the network does with messages of several ranks: its posting has
-a :class:`NetworkOperation` in place of the peer then. Few transports can do that; each says so in
-``offers``.
+The peer of a posting may be a :class:`NetworkOperation`: a multicast or a reduction by the network.
+Each transport lists the operations that it supports in ``offers``:
 
-    mpi.py, shm/, checked.py    nothing: messages of two ranks
+    mpi.py, shm/, checked.py    none: messages between two ranks
     loopback.py                 multicast, reduction in the network
 
-Above a tag's own bits stands the stamp of the call (:mod:`hpccoll.transport.stamps`). A message of
-one stamp must never be taken for one of another: it stalls, or is an error.
+The bits above a tag are the stamp of the call (:mod:`hpccoll.transport.stamps`). A receive must not
+accept a message with another stamp: it waits, or raises an error.
 
 A new transport is a module, or a package, with a class that follows :class:`Endpoint`. Add it to
 ``FLAVOURS`` in ``tests/contract/ranks.py``, whose rules it must keep, and to
@@ -32,25 +31,25 @@ from collections.abc import Callable, Sequence
 from operator import setitem
 from typing import Any, NamedTuple, Protocol
 
-#: What a network can do beyond messages of two ranks; what most transports offer of it.
+#: Operations that a network may support, and those that most transports offer.
 NETWORK, NOTHING = frozenset(("multicast", "in-network reduction")), frozenset[str]()
-#: A call to make later: function and operands.
+#: A deferred call: function and operands.
 Action = tuple[Callable[..., Any], tuple[Any, ...]]
-#: What to do with a received message: function, operands, place, start and stop stand for
-#: ``function(*operands)`` with ``message[start:stop]`` put into ``operands[place]``.
+#: Use of a received message: function, operands, place, start and stop mean
+#: ``function(*operands)`` with ``message[start:stop]`` as ``operands[place]``.
 MessageUse = tuple[Callable[..., Any], tuple[Any, ...], int, int, int]
 
 
 class NetworkOperation(NamedTuple):
-    """What the network makes of messages of several ranks.
+    """An operation of the network on messages of several ranks.
 
-    Its n-th operation takes the n-th message of each source, and gives the result to the n-th
-    receive of each sink, when all of these are posted.
+    The n-th operation reads the n-th message of each source and completes the n-th receive of each
+    sink, when all of them are posted.
 
     Attributes:
         sources, sinks: ranks.
-        combine: ``combine(left, right, into)`` reduces two messages, in any order; ``None`` where
-            there is one source.
+        combine: ``combine(left, right, into)`` reduces two messages, in any order; ``None`` with
+            one source.
     """
 
     sources: tuple[int, ...]
@@ -63,10 +62,10 @@ class Posting(NamedTuple):
 
     Attributes:
         sends: True for a message from this rank, False for a message to it.
-        peer: the other rank, or what the network does.
+        peer: the other rank, or a network operation.
         array: contiguous memory to send from or to receive into.
-        uses: what to do with a received message instead of leaving it in ``array``, in order;
-            only for endpoints that are ``direct``.
+        uses: calls on a received message, in order, instead of storing it in ``array``; only if
+            the endpoint is ``direct``.
     """
 
     sends: bool
@@ -76,12 +75,12 @@ class Posting(NamedTuple):
 
 
 def copying(into: Any, source: Any) -> Action:
-    """A copy between contiguous NumPy arrays as a call that can be made again and again.
+    """Return a repeatable call that copies between contiguous NumPy arrays.
 
-    Between memory views it takes 50 ns; ``numpy.copyto`` takes 300 before it begins.
+    Memory views take 50 ns; ``numpy.copyto`` has 300 ns of overhead.
 
     Raises:
-        TypeError: an array is no host memory.
+        TypeError: an array is not in host memory.
     """
     # Not array.data: CuPy has an attribute of that name, which is no memory view.
     return setitem, (memoryview(into.view("u1")), slice(None), memoryview(source.view("u1")))
@@ -94,22 +93,22 @@ class Batch(Protocol):
         """Post all messages; buffers belong to the transport until ``test`` returns True."""
 
     def test(self, tries: int = 1) -> bool:
-        """Make progress; tell whether all messages have completed. Never blocks.
+        """Make progress; return True if all messages have completed. Never blocks.
 
         A transport may poll for a missing message up to ``tries`` times. Once all messages have
         completed, every further test returns True and does nothing.
         """
 
     def free(self) -> None:
-        """Give the resources of an idle batch back; it cannot be started again."""
+        """Release the resources of an idle batch; it cannot be started again."""
 
 
 class Endpoint(Protocol):
     """One rank's side of a transport.
 
     Attributes:
-        rank, size: of this side, and of all.
-        offers: what the network can do for messages of several ranks: of :data:`NETWORK`.
+        rank, size: this rank, and the number of ranks.
+        offers: supported network operations, from :data:`NETWORK`.
     """
 
     rank: int
@@ -117,10 +116,10 @@ class Endpoint(Protocol):
     offers: frozenset[str]
 
     def direct(self, peers: Sequence[int], tag: int) -> bool:
-        """Tell whether messages from these ranks can be used in place (``Posting.uses``)."""
+        """Return True if messages from these ranks can be used in place (``Posting.uses``)."""
 
     def batch(self, postings: Sequence[Posting], tag: int, repeated: bool) -> Batch:
-        """Prepare messages; ``repeated`` says that the batch will be started many times.
+        """Prepare messages; ``repeated`` if the batch will be started many times.
 
         Raises:
             MessageSizeError: from ``test``, when a message arrives with another size.

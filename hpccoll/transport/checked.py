@@ -1,12 +1,11 @@
 """Messages with checksums, over any other transport.
 
-Behind every message goes another one, its *companion*, to the same rank with the same tag: the
-message's number among those between the two, and its checksum. So a message that was changed is
-found by its checksum, and one that was lost, doubled or overtaken by its number.
+A *companion* follows every message to the same rank with the same tag: the number of the message
+between the two ranks, and its checksum. The checksum detects a changed message; the number detects
+one that was lost, duplicated or reordered.
 
-Messages are checked where they have been received: they are never used in place, as shared memory
-would allow. What the receiver reads of its peer's memory is compared with what the peer had there
-when it sent.
+Messages are received before they are checked, and never used in place. Data that the receiver
+reads from the memory of its peer is compared with the data of the peer at the time of the send.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class CheckedEndpoint:
         inner: the transport that carries messages and companions.
     """
 
-    #: A checksum of several messages together would say nothing.
+    #: A checksum of several reduced messages would have no meaning.
     offers = NOTHING
 
     def __init__(self, inner: Endpoint):
@@ -40,7 +39,7 @@ class CheckedEndpoint:
 
     @property
     def heard(self) -> Callable[[], None] | None:
-        """Raises where a rank has said that it has given up."""
+        """Callback that raises if another rank has failed."""
         heard: Callable[[], None] | None = getattr(self.inner, "heard", None)
         return heard
 
@@ -49,7 +48,7 @@ class CheckedEndpoint:
         self.inner.heard = heard  # type: ignore[attr-defined]
 
     def direct(self, peers: Sequence[int], tag: int) -> bool:
-        """Messages are checked before they are used, so they are received first."""
+        """Return False: messages are received and checked before their use."""
         return False
 
     def batch(self, postings: Sequence[Posting], tag: int, repeated: bool) -> Batch:
@@ -61,7 +60,7 @@ class CheckedBatch:
     """Messages and their companions.
 
     Attributes:
-        round: of the collective that they belong to, if anybody has told.
+        round: of their collective, if known.
     """
 
     def __init__(self, endpoint: CheckedEndpoint, postings: Sequence[Posting], tag: int,
@@ -102,10 +101,10 @@ class CheckedBatch:
         if (found, expected) == (number, actual):
             return
         if expected == actual:
-            problem = (f"was lost: number {found} came in its place" if found > number else
-                       f"did not come: number {found} came once more")
+            problem = (f"was lost: received message {found} instead" if found > number else
+                       f"did not arrive: received message {found} again")
         else:
-            problem = f"was damaged: its {posting.array.nbytes} bytes do not have their checksum"
+            problem = f"was corrupt: wrong checksum of its {posting.array.nbytes} bytes"
         raise CorruptMessage(problem, posting.peer, self.endpoint.rank, number, self.round)
 
     def free(self) -> None:
@@ -113,6 +112,6 @@ class CheckedBatch:
 
 
 def checksum(array: Any) -> int:
-    """The CRC-32 of an array's bytes: every change of up to 32 neighbouring bits changes it."""
+    """Compute the CRC-32 of an array; it detects every change of up to 32 adjacent bits."""
     host = array if isinstance(array, numpy.ndarray) else array.get()
     return zlib.crc32(host.view("u1").data)

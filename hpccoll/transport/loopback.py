@@ -1,13 +1,13 @@
 """Loopback: p ranks in one process, for proofs by running and for tests without MPI.
 
-A send completes only when its receive is posted (zero buffering), so a schedule that relies
-on buffering stalls here. A receiving buffer is spoiled when it is posted and written only
-when the message is matched, as MPI allows, so reading it early shows. With ``eager=False``
-data is read at the time of the match, the latest moment MPI allows; with ``eager=True`` at
-the time of the post, the earliest.
+A send completes only when its receive is posted (zero buffering), so a schedule that needs
+buffering deadlocks here. A receive buffer is overwritten with a pattern when it is posted, and
+gets the message when it is matched, so a test detects an early read. With ``eager=False``
+data is read at the match, the latest time that MPI allows; with ``eager=True`` at the post, the
+earliest.
 
-What the network does with messages of several ranks is done when the last end is posted; it reduces
-from the last source to the first, for no program may count on the order of ranks.
+A network operation runs when its last message is posted. It reduces from the last source to the
+first, because no program may depend on the rank order.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class Loopback:
 
     def __init__(self, size: int, eager: bool = False):
         self.size, self.eager = size, eager
-        #: Unmatched ends of messages by source, destination and tag; all of one kind.
+        #: Unmatched sends or receives by source, destination and tag.
         self.queues: dict[tuple[int, int, int], deque[Any]] = {}
-        #: By operation of the network and tag, the ends that wait, by whether they send and rank.
+        #: Unmatched sends and receives of network operations.
         self.operations: dict[tuple[Any, ...], dict[tuple[bool, int], deque[_Posted]]] = {}
 
     def join(self, operation: NetworkOperation, tag: int, rank: int, posted: _Posted) -> None:
-        """Post one end of an operation of the network; carry it out if all ends are there."""
+        """Post one send or receive of a network operation; run it if it is complete."""
         sources, sinks, combine = operation
         waiting = self.operations.setdefault((sources, sinks, tag), {})
         waiting.setdefault((posted.sends, rank), deque()).append(posted)
@@ -46,8 +46,8 @@ class Loopback:
         sizes = sorted({each.array.nbytes for each in (*given, *taken)})
         if len(sizes) > 1:
             error = MessageSizeError(
-                f"messages of {', '.join(map(str, sizes))} bytes met in one operation of the "
-                f"network, of ranks {sources} for ranks {sinks}")
+                f"messages of one network operation differ in size: {', '.join(map(str, sizes))} "
+                f"bytes, of ranks {sources} for ranks {sinks}")
         else:
             error, result = None, given[0].array.copy()
             if result.size and combine is not None:
@@ -59,7 +59,7 @@ class Loopback:
             each.done, each.error = True, error
 
     def endpoint(self, rank: int) -> LoopbackEndpoint:
-        """One rank's side of this world."""
+        """Return one rank's side of this world."""
         return LoopbackEndpoint(self, rank)
 
 
@@ -72,7 +72,7 @@ class LoopbackEndpoint:
         self.world, self.rank, self.size = world, rank, world.size
 
     def direct(self, peers: Sequence[int], tag: int) -> bool:
-        """Loopback delivers into the receiver's memory, never in place."""
+        """Return False: loopback delivers into the memory of the receiver."""
         return False
 
     def batch(self, postings: Sequence[Posting], tag: int, repeated: bool) -> Batch:
@@ -90,7 +90,7 @@ class LoopbackBatch:
     def start(self) -> None:
         self.pending = [_Posted(sends, array) for sends, _, array, _ in self.postings]
         world, rank = self.endpoint.world, self.endpoint.rank
-        # What the network gives may replace what was given to it, which must stay until it leaves.
+        # The result of a network operation may replace its input, which must stay until then.
         given = [(peer, address(array)) for sends, peer, array, _ in self.postings
                  if sends and isinstance(peer, NetworkOperation)]
         for (sends, peer, array, _), posted in zip(self.postings, self.pending):
@@ -109,8 +109,8 @@ class LoopbackBatch:
                 source, sink = (posted, partner) if sends else (partner, posted)
                 if source.array.nbytes != sink.array.nbytes:
                     source.error = sink.error = MessageSizeError(
-                        f"a message of {source.array.nbytes} bytes from rank {pair[0]} met a "
-                        f"receive of {sink.array.nbytes} bytes on rank {pair[1]}")
+                        f"message from rank {pair[0]} has {source.array.nbytes} bytes, the receive "
+                        f"{sink.array.nbytes} bytes on rank {pair[1]}")
                 else:
                     sink.array[...] = source.array
                 source.done = sink.done = True
@@ -128,7 +128,7 @@ class LoopbackBatch:
 
 
 class _Posted:
-    """A message that waits for its partner."""
+    """A message without its matching send or receive."""
 
     def __init__(self, sends: bool, array: Any):
         self.sends, self.array, self.done = sends, array, False
@@ -136,10 +136,10 @@ class _Posted:
 
 
 def address(array: Any) -> int:
-    """Where an array begins."""
+    """Return the address of an array."""
     return int(array.__array_interface__["data"][0])
 
 
 def spoil(array: Any) -> None:
-    """Overwrite a buffer with a pattern no test expects."""
+    """Overwrite a buffer with a pattern that no test expects."""
     array.view(numpy.uint8)[...] = 0xA5

@@ -1,10 +1,10 @@
 """MPI point-to-point messages, as single requests or as persistent ones.
 
-The stamp of a tag goes into MPI's tag, as far as MPI's largest one leaves room: messages of calls
-that disagree are of different tags, so a receive never gets one (:class:`Tags`).
+MPI's tag contains as many bits of the stamp as the largest tag allows. So messages of different
+calls have different tags, and a receive does not match them (:class:`Tags`).
 
-A batch is polled with ``Testall``, never waited for with a blocking MPI call. Polling is as fast as
-``Waitall`` here, and it survives oversubscription, Ctrl-C and deadlines.
+A batch is polled with ``Testall``; no blocking MPI call waits for it. Polling is as fast as
+``Waitall`` here, and supports oversubscription, Ctrl-C and time-outs.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from hpccoll.errors import MessageSizeError
 from hpccoll.transport import NOTHING, Posting
 from hpccoll.transport.stamps import KIND, split
 
-#: Messages of up to so many bytes leave their sender's memory when they are posted, whatever the
-#: library; larger ones may be read much later, when a sender that gave up has other data there.
+#: Messages of up to this size are copied when they are posted, in every library. Larger ones may be
+#: read much later, when a failed sender has other data there.
 SAFE = 64
 _startall, _testall = MPI.Prequest.Startall, MPI.Request.Testall
 
 
-#: Tags below this are for blocking calls; most messages have one of them, and most of MPI's tags.
+#: Tags below this are for blocking calls, which get most of MPI's tags.
 FIRST_TAG = 16
-#: Most of the other tags.
+#: Maximum number of other tags.
 MOST_TAGS = 1 << 16
 
 
 class Tags:
-    """How tags with their stamps become MPI's, none larger than ``bound``.
+    """Map tags with stamps to MPI tags of at most ``bound``.
 
     Args:
-        bound: the largest that MPI has, 32767 or more.
+        bound: MPI_TAG_UB, at least 32767.
 
     Attributes:
-        turns: tags from ``FIRST_TAG`` on that there are.
+        turns: number of tags from ``FIRST_TAG`` on.
     """
 
     def __init__(self, bound: int):
@@ -47,20 +47,20 @@ class Tags:
         self.other_ways = (bound + 1 - self.half) // self.turns
 
     def of(self, tag: int) -> int:
-        """MPI's tag of a tag with a stamp.
+        """Return the MPI tag of a tag with a stamp.
 
         >>> Tags(32767).of(3), Tags(32767).of(19), Tags(32767).of(1 << 32 | 3)
         (3, 16387, 19)
         """
         tag, stamp = split(tag)
-        # Kinds of elements go with each other sometimes, and tags never do.
+        # Different kinds of elements may match; different tags never do.
         stamp &= ~KIND
         if tag < FIRST_TAG:
             return tag + FIRST_TAG * (stamp % self.ways)
         return self.half + tag - FIRST_TAG + self.turns * (stamp % self.other_ways)
 
     def foreign(self, found: int, tag: int) -> bool:
-        """Tell whether a message that was found is of a tag's, but of another call's stamp."""
+        """Return True if a found MPI tag belongs to ``tag``, but to another stamp."""
         wanted = self.of(tag)
         if found == wanted or (found < self.half) != (wanted < self.half):
             return False
@@ -70,7 +70,7 @@ class Tags:
 
 
 class MpiEndpoint:
-    """This process's side of a private communicator."""
+    """One rank's side of a private communicator."""
 
     #: MPI's messages have one receiver each.
     offers = NOTHING
@@ -78,11 +78,11 @@ class MpiEndpoint:
     def __init__(self, comm: MPI.Intracomm):
         self.comm, self.rank, self.size = comm, comm.Get_rank(), comm.Get_size()
         self.tags = Tags(cast(int, MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)))
-        #: Raises where a rank has said that it has given up.
+        #: Callback that raises if another rank has failed.
         self.heard: Callable[[], None] | None = None
 
     def direct(self, peers: Sequence[int], tag: int) -> bool:
-        """MPI delivers into the receiver's memory, never in place."""
+        """Return False: MPI delivers into the memory of the receiver."""
         return False
 
     def batch(self, postings: Sequence[Posting], tag: int,
@@ -92,7 +92,7 @@ class MpiEndpoint:
 
 
 def _has_lost(comm: MPI.Comm) -> bool:
-    """Tell whether the library knows that ranks of a communicator died, or that it was revoked."""
+    """Return True if the library reports failed ranks, or a revoked communicator."""
     try:
         return bool(comm.Is_revoked() or comm.Get_failed().Get_size())
     except (NotImplementedError, MPI.Exception):
@@ -123,24 +123,25 @@ class SingleBatch:
                 return False
         except MPI.Exception as error:
             kind = error.Get_error_class()
-            # Libraries that say "look into the statuses" need not have filled them.
+            # Libraries that return ERR_IN_STATUS may leave the statuses empty.
             if kind == MPI.ERR_TRUNCATE or kind == MPI.ERR_IN_STATUS and not _has_lost(self.comm):
-                raise MessageSizeError(f"a message was longer than expected ({error}); "
-                                       "ranks disagree on counts") from error
+                raise MessageSizeError(f"a message is longer than its receive ({error}); pass the "
+                                       "same counts on all ranks") from error
             raise
         if self.large and self.requests and self.endpoint.heard is not None:
             self.endpoint.heard()
-        # A test after the last one waits for nothing, and checks no status a second time.
+        # A later test returns immediately and does not check the statuses again.
         statuses, self.statuses, self.requests = self.statuses, [], []
         for (sends, peer, (_, nbytes, _)), status in zip(self.postings, statuses):
             if not sends and status.Get_count(MPI.BYTE) != nbytes:
                 raise MessageSizeError(
-                    f"rank {peer} sent {status.Get_count(MPI.BYTE)} bytes where rank "
-                    f"{self.comm.Get_rank()} expected {nbytes}; ranks disagree on counts")
+                    f"message size differs: rank {peer} sent {status.Get_count(MPI.BYTE)} bytes, "
+                    f"rank {self.comm.Get_rank()} expected {nbytes}; pass the same counts on all "
+                    "ranks")
         return True
 
     def missing(self) -> list[int]:
-        """Ranks whose messages have not come, or have not been taken."""
+        """Return the ranks whose messages are not complete."""
         return missing(self.requests, self.peers)
 
     def free(self) -> None:
@@ -169,7 +170,7 @@ class PersistentBatch:
         return True
 
     def missing(self) -> list[int]:
-        """Ranks whose messages have not come, or have not been taken."""
+        """Return the ranks whose messages are not complete."""
         return missing(self.requests, self.peers)
 
     def free(self) -> None:
@@ -179,25 +180,25 @@ class PersistentBatch:
 
 
 def peers_of(postings: Sequence[Posting]) -> list[int]:
-    """Of each message whom it goes to or comes from."""
+    """Return the peer of each message."""
     return [posting.peer for posting in postings]
 
 
 def missing(requests: Sequence[MPI.Request], peers: Sequence[int]) -> list[int]:
-    """The peers whose requests are not complete; who has to take a message is in no later call."""
+    """Return the peers whose requests are not complete."""
     return [peer for request, peer in zip(requests, peers) if not request.Get_status()]
 
 
 def largest(postings: Sequence[Posting]) -> int:
-    """Bytes of the largest message to receive."""
+    """Return the bytes of the largest message to receive."""
     return max((posting.array.nbytes for posting in postings if not posting.sends), default=0)
 
 
 def wire(array: Any) -> list[Any]:
-    """An array as mpi4py takes it: memory, bytes, MPI.BYTE; device memory is passed as it is.
+    """Return an array as an mpi4py buffer of bytes; device memory is passed unchanged.
 
-    Requests keep the memory object alive, but the memory object does not keep the array alive:
-    whoever made the batch must keep its buffers.
+    Requests keep the memory object alive, but the memory object does not keep the array alive: the
+    caller must keep the buffers of a batch.
     """
     if hasattr(array, "__cuda_array_interface__"):
         return [array, array.nbytes, MPI.BYTE]

@@ -1,29 +1,27 @@
-"""Stamps: what tells a message of one call from that of another, without a byte more to send.
+"""Stamps: hashes of a call that distinguish its messages from those of other calls.
 
-A stamp is a number that every rank makes of what it must agree on with the others. It stands in
-the bits of a tag above the tag itself, and each transport writes it on messages in its own way: in
-the words of shared memory, mixed with the size; in MPI's tags, as far as these reach. A stamp of 0
-says nothing, and is the same as none.
+Each rank computes the stamp from the fields that must be equal on all ranks. It is stored in the
+bits above a tag. Each transport adds it to messages without extra bytes: shared memory mixes it
+with the size in its words, MPI gets as many bits as fit into its tags. Stamp 0 means no stamp.
 
-    stamp = more of the hash | kind of element | the hash's first bits
+    stamp = more bits of the hash | kind of element | first bits of the hash
 
-Where elements only move, some ranks may know them as mere bytes. Their kind is 0, which goes with
-any other one.
+If elements are only moved, some ranks may describe them as bytes: kind 0, equal to every kind.
 """
 
 from __future__ import annotations
 
 #: Bits of a tag below its stamp.
 TAG_BITS = 32
-#: Bits of a stamp, and those that are mixed into words; sizes in words leave one bit free.
+#: Bits of a stamp, and bits that are mixed into words: sizes in words leave one bit free.
 STAMP_BITS, MIX_BITS = 48, 23
 MIX = (1 << MIX_BITS) - 1
-#: The kind of element, among the bits that are mixed, and how far up it stands.
+#: Position and mask of the kind of element among the mixed bits.
 KIND_SHIFT, KIND = 20, 7 << 20
 
 
 def stamped(tag: int, stamp: int) -> int:
-    """A tag with a stamp.
+    """Return a tag with a stamp.
 
     >>> split(stamped(5, 99))
     (5, 99)
@@ -32,12 +30,12 @@ def stamped(tag: int, stamp: int) -> int:
 
 
 def split(tag: int) -> tuple[int, int]:
-    """A tag, and its stamp."""
+    """Split a value into tag and stamp."""
     return tag & ((1 << TAG_BITS) - 1), tag >> TAG_BITS
 
 
 def agree(one: int, other: int) -> bool:
-    """Tell whether messages with these stamps may be of the same call.
+    """Return True if messages with these stamps may belong to the same call.
 
     >>> agree(7, 7 | 3 << KIND_SHIFT), agree(7 | 1 << KIND_SHIFT, 7 | 3 << KIND_SHIFT), agree(7, 8)
     (True, False, False)

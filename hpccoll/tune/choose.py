@@ -110,13 +110,13 @@ def before_setup(facts: CallFacts, conditions: Conditions, staged: bool) -> Choi
     choice = decide(facts, conditions, None)
     if choice.is_native or staged or excludes_native(conditions.determinism, facts):
         return choice
-    return Choice(NATIVE, reason="no blocking collective has set the communicator up yet")
+    return Choice(NATIVE, reason="no blocking collective has initialised the communicator yet")
 
 
 def fallback(facts: CallFacts, conditions: Conditions) -> Choice:
     """The choice where no source has one."""
     if conditions.size == 1 or not excludes_native(conditions.determinism, facts):
-        return Choice(NATIVE, reason="rule: none names an algorithm of hpccoll's")
+        return Choice(NATIVE, reason="rule: no rule selects an algorithm of hpccoll")
     return Choice(reproducible_algorithm(facts), reason=(
         f"determinism '{conditions.determinism}'" if applies(conditions.determinism, facts)
         else "the MPI library has no such type"))
@@ -181,9 +181,9 @@ class _Wish:
         name = asked.name or asked.algorithm
         if self.conditions.from_environment:
             instead = fallback(facts, self.conditions)
-            return instead._replace(reason=f"{name} was asked for, but {problem}")
+            return instead._replace(reason=f"{name} was requested, but {problem}")
         method = self.conditions.form.format(facts.method)
-        raise ArgumentError("algorithm", f"{name} cannot serve this {method}: {problem}",
+        raise ArgumentError("algorithm", f"{name} cannot run this {method}: {problem}",
                             f"choose {_able(facts, self.conditions)}")
 
 
@@ -196,7 +196,7 @@ class _Unasked:
     def choice(self, facts: CallFacts) -> Choice | None:
         if self.conditions.size > 1 and excludes_native(self.conditions.determinism, facts):
             return None
-        return Choice(NATIVE, reason="nobody asked for another algorithm")
+        return Choice(NATIVE, reason="no other algorithm is requested")
 
 
 class _Alone:
@@ -209,7 +209,7 @@ class _Alone:
         if self.conditions.size > 1 and facts.nbytes is not None:
             return None
         return Choice(NATIVE, reason="one rank" if self.conditions.size == 1
-                      else "not all ranks know the size")
+                      else "not all ranks have the size")
 
 
 class _Trials:
@@ -227,9 +227,9 @@ class _Trials:
             return None
         if trial.verdict is None:
             return Choice(trial.candidate.name, trial=signature, reason=(
-                f"online: call {trial.turn + 1} of {trial.times.size} that try candidates"))
+                f"online: call {trial.turn + 1} of {trial.times.size} that measure candidates"))
         return Choice(trial.verdict.name, reason=(
-            f"online: {time_text(trial.seconds[trial.verdict], 3)}, the best of "
+            f"online: {time_text(trial.seconds[trial.verdict], 3)}, the fastest of "
             f"{len(trial.candidates)}"))
 
 
@@ -289,7 +289,7 @@ def trial_of(facts: CallFacts, conditions: Conditions, tuned: Tuned) -> Trial | 
 
 
 #: Why an algorithm does not serve an operator of the program's.
-CUTS = ("it cuts vectors, and the operator may need whole ones; if it does not, make it with "
+CUTS = ("it splits vectors, which the operator may not support; if it does, create it with "
         "hpccoll.Op.Create(function, elementwise=True)")
 
 
@@ -297,7 +297,7 @@ def _able(facts: CallFacts, conditions: Conditions) -> str:
     """Who may serve a call, for an error's remedy."""
     able = [name for name in (NATIVE, *ALGORITHMS[facts.collective])
             if not obstacle(Choice(name), facts, conditions)]
-    return f"'{AUTO}', or one that can: {', '.join(able)}" if able else f"'{AUTO}'"
+    return f"'{AUTO}', or one of: {', '.join(able)}" if able else f"'{AUTO}'"
 
 
 def obstacle(choice: Choice, facts: CallFacts, conditions: Conditions) -> str:
@@ -305,25 +305,25 @@ def obstacle(choice: Choice, facts: CallFacts, conditions: Conditions) -> str:
     problem = objection(choice, facts, conditions.size)
     if choice.is_queued and not problem:
         problem = conditions.barred if conditions.form == BLOCKING else (
-            "its blocking calls only queue their work, and there are no others")
+            "it supports blocking calls only")
     if not problem and conditions.size > 1 and applies(conditions.determinism, facts):
         problem = violation(choice, facts, conditions.determinism)
     if not (problem or choice.is_native) and (
             conditions.form == NONBLOCKING and facts.counts_at_root):
         entry = choice.entry(facts.collective)
         if not (entry and entry.own_blocks):
-            problem = "only the root knows all counts, and asking it would wait"
+            problem = "only the root has all counts"
     return problem
 
 
 def objection(choice: Choice, facts: CallFacts, size: int) -> str:
     """Why a choice can never serve a call on so many ranks; empty when it can."""
     if choice.is_native:
-        return ("the MPI library cannot combine elements of this type"
+        return ("the MPI library cannot reduce elements of this type"
                 if facts.reduces and size > 1 and not facts.has_mpi_type else "")
     if choice.is_queued:
         if choice.params or choice.segment_bytes:
-            return "it takes no parameters, nor segments"
+            return "it has no parameters and no segments"
         if facts.collective not in QUEUED[choice.name]:
             return f"it has no {facts.collective}"
         return nccl_lacks(facts.method, facts.operator, facts.dtype)
@@ -333,13 +333,13 @@ def objection(choice: Choice, facts: CallFacts, size: int) -> str:
     if entry is None:
         return ""
     if not entry.rank_order and not facts.commutes:
-        return "it does not keep rank order, which an operator that does not commute needs"
+        return "it does not keep rank order, which a non-commutative operator requires"
     if facts.whole and facts.collective != "reduce_scatter" and not entry.keeps_vectors_whole:
         return CUTS
     if entry.exact_only and not facts.exact:
         return "its results may differ between ranks unless the operator is exact on the type"
     if entry.uniform and not facts.uniform:
-        return "it needs blocks of one size"
+        return "it requires blocks of the same size"
     return ""
 
 
@@ -354,11 +354,11 @@ def _check_progress(facts: CallFacts, conditions: Conditions) -> None:
     if conditions.size == 1 or not excludes_native(conditions.determinism, facts):
         return
     method, determinism = conditions.form.format(facts.method), conditions.determinism
-    argument, what = (("determinism", f"'{determinism}' cannot be kept in {method}")
+    argument, what = (("determinism", f"'{determinism}' is not available in {method}")
                       if applies(determinism, facts) else
-                      ("op", f"only hpccoll can combine this type in {method}"))
+                      ("op", f"only hpccoll can reduce this type in {method}"))
     raise ArgumentError(argument, f"{what}: MPI was initialised without MPI.THREAD_MULTIPLE",
-                        "ask mpi4py.rc for it, choose progress='calls', or call the blocking "
+                        "set mpi4py.rc.thread_level, choose progress='calls', or call the blocking "
                         "collective")
 
 
@@ -370,7 +370,7 @@ def _mismatch(schedule: Schedule, facts: CallFacts, size: int) -> str:
     if schedule.collective.rooted and schedule.root != facts.root:
         return f"it is for root {schedule.root}, the call has root {facts.root}"
     if schedule.uniform and not facts.uniform:
-        return "it needs blocks of one size"
+        return "it requires blocks of the same size"
     if facts.whole and facts.collective != "reduce_scatter" and schedule.nblocks > 1:
         return CUTS
     return ""

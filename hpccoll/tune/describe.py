@@ -39,7 +39,7 @@ LANES_BYTES = 8 * FORMATS["float32"].fold
 #: Candidates whose times a short explanation has, and a model's miss from which on it is none.
 FEW, POOR = 4, 4.0
 COLUMNS = (Header("candidate", right=False), Header("rounds"), Header("sent"), Header("predicted"),
-           Header("measured"), Header("may it serve", right=False))
+           Header("measured"), Header("supported", right=False))
 
 
 def describe(collective: str, nbytes: int | str, conditions: Conditions,
@@ -71,8 +71,8 @@ def describe(collective: str, nbytes: int | str, conditions: Conditions,
         nbytes *= LANES_BYTES // facts.itemsize
         facts = facts._replace(nbytes=nbytes, exact=True, dtype=numpy.dtype("i8"), kind="i",
                                itemsize=8)
-        note = [f"determinism '{ANY_P}': a sum of float32 travels as {LANES_BYTES} bytes of "
-                "integers, after the maximum of one byte"]
+        note = [f"determinism '{ANY_P}': a float32 sum is sent as {LANES_BYTES} bytes of integers, "
+                "after the maximum of one byte"]
     chosen = decide(facts, conditions, place)
     times = _times(facts, tuned)
     model = tuned.model(collective, size, topology) if tuned else None
@@ -83,14 +83,14 @@ def describe(collective: str, nbytes: int | str, conditions: Conditions,
     lines = [*_wrapped(first), *note,
              *_wrapped(f"measured times: {_source(tuned, collective, bool(times))}")]
     if model and model.miss > POOR:
-        lines.append(f"predicted times: none; the measured ones are too noisy for a model, which "
-                     f"misses by up to {model.miss:.1f}x")
+        lines.append("predicted times: none; the measured times are too noisy for a model, with "
+                     f"errors up to {model.miss:.1f}x")
         model = None
     elif model:
         lines.append(f"predicted times: {model}; up to {model.miss:.1f} times as long")
     if place is None and size > 1 and chosen.reason.startswith("rule"):
-        lines.append("nobody knows where the ranks are before the first collective, or a look at "
-                     "comm.layout:\n  rules may choose otherwise then")
+        lines.append("the layout is unknown before the first collective or access to "
+                     "comm.layout:\n  rules may select another algorithm then")
     rows = [_row(candidate, facts, conditions, topology, times, model)
             for candidate in _candidates(collective, times, conditions.wish)]
     rows.sort(key=lambda row: (not row.serves, row.measured, row.predicted))
@@ -99,7 +99,7 @@ def describe(collective: str, nbytes: int | str, conditions: Conditions,
     table = FittedTable(COLUMNS, [row.cells for row in rows], full=True)
     lines += ["", *table.lines(n for n, row in enumerate(rows) if row.candidate.name == chosen.name
                                and dict(row.candidate.params).items() >= chosen.params.items()),
-              "* what would run"]
+              "* selected"]
     if not (chosen.is_native or chosen.is_queued) and size <= EXPLAINED:
         lines += ["", as_text(_schedule(chosen, collective, size, topology), nbytes).rstrip()]
     return "\n".join(lines) + "\n"
@@ -160,21 +160,21 @@ def _brief(rows: Sequence[DescribedCandidate], chosen: Choice) -> list[str]:
         lines.append("fastest: " + ", ".join(
             f"{row.candidate.label} {_time(row.measured)}" for row in timed))
     else:
-        lines += wrap("could run too: " + ", ".join(others), WIDTH, subsequent_indent="  ",
+        lines += wrap("other candidates: " + ", ".join(others), WIDTH, subsequent_indent="  ",
                       break_on_hyphens=False)
-    return [*lines, "detail=True shows every candidate, and the schedule in words"]
+    return [*lines, "detail=True shows every candidate, and the schedule as text"]
 
 
 def _queued(chosen: Choice, topology: Topology | None) -> str:
     """What NCCL does for a call, in words."""
     where, ours = f"inside each node of {topology or 'one'}", "across nodes by hpccoll's schedules"
-    how = {NCCL: "one call of NCCL's, queued on the caller's stream",
+    how = {NCCL: "one NCCL call, queued on the caller's stream",
            NCCL_RAILS: f"reduce-scatter by NCCL {where}, allreduce of each rank's part {ours}, "
                        "allgather by NCCL",
            NCCL_LEADER: f"reduce by NCCL to the first rank {where}, allreduce of these ranks "
                         f"{ours}, broadcast by NCCL"}
-    return (f"on arrays of GPUs, each rank's own: {how[chosen.name]}; other arrays are refused, or "
-            "served as if nobody had asked where the environment asks")
+    return (f"on GPU arrays, one GPU per rank: {how[chosen.name]}; other arrays raise an error, or "
+            "ignore the request if it comes from the environment")
 
 
 def _time(seconds: float | None) -> str:
@@ -200,16 +200,16 @@ def _wrapped(text: str) -> list[str]:
 def _source(tuned: Tuned | None, collective: str, measured: bool) -> str:
     """Where times come from, or why there are none."""
     if tuned is None:
-        return "looked for at the first collective"
+        return "loaded at the first collective"
     if tuned.note:
         return f"none; {tuned.note}"
     if tuned.online:
-        return "online, in this job" if measured else "online, not decided yet"
+        return "online, in this job" if measured else "online, undecided"
     if not measured:
-        return "none; 'hpccoll tune' makes them"
+        return "none; run 'hpccoll tune'"
     if (collective, True) in tuned.curves:
         return f"from {tuned.source}"
-    return f"of a few candidates, by a probe, from {tuned.source}; 'hpccoll tune' makes them all"
+    return f"of a few candidates, by a probe, from {tuned.source}; run 'hpccoll tune' for all"
 
 
 def _schedule(choice: Choice, collective: str, size: int, topology: Topology | None) -> Schedule:

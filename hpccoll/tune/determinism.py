@@ -56,14 +56,14 @@ def excludes_native(determinism: str, facts: CallFacts) -> bool:
 def violation(choice: Choice, facts: CallFacts, determinism: str) -> str:
     """Why an algorithm would break a promise that applies; empty if it would not."""
     if choice.is_queued:
-        return f"NCCL promises no order of evaluation, determinism '{determinism}' does"
+        return f"NCCL guarantees no order of evaluation, determinism '{determinism}' does"
     if choice.is_native:
-        return f"an MPI library promises no order of evaluation, determinism '{determinism}' does"
+        return f"an MPI library guarantees no order of evaluation, determinism '{determinism}' does"
     names = reproducible_names(facts)
     if determinism == RUN or choice.name in names:
         return ""
-    return (f"its order of evaluation depends on more than determinism '{determinism}' allows; "
-            f"{' and '.join(names)} will do")
+    return (f"its order of evaluation depends on more than determinism '{determinism}' allows; use "
+            f"{' and '.join(names)}")
 
 
 def reproducible_names(facts: CallFacts) -> tuple[str, ...]:
@@ -91,8 +91,8 @@ def check_served(call: Call | None, name: str, args: Sequence[Any], determinism:
         operator = operator_of(op) if isinstance(op, MPI.Op) else None
         if isinstance(op, MPI.Op) and not (operator and operator.kinds
                                            and set(operator.kinds) <= set(operator.exact)):
-            raise ArgumentError("determinism", f"'{determinism}' cannot be kept in this {name}: "
-                                               "only the MPI library can serve its arguments",
+            raise ArgumentError("determinism", f"'{determinism}' is not available for this {name}: "
+                                               "only the MPI library supports its arguments",
                                 "pass contiguous buffers of one predefined type, and all counts")
 
 
@@ -108,5 +108,5 @@ def inaccurate(choice: Choice, facts: CallFacts, size: int) -> str:
     rounds = ALGORITHMS[facts.collective][choice.name].rounds
     if facts.operator != USER and rounds is not None and (rounds(size) or 0) < LONGEST:
         return ""
-    return (f"it adds {size} terms of {facts.dtype} one after the other, and rounds each time, "
-            f"where a tree rounds {ceil(log2(size))} times")
+    return (f"it adds {size} terms of {facts.dtype} in sequence, with a rounding each; a tree "
+            f"rounds {ceil(log2(size))} times")

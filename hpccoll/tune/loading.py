@@ -29,7 +29,7 @@ from hpccoll.tune.table import Curves, Fingerprint, Table, fingerprint, read
 #: Rankings kept; beyond, all are forgotten and made again.
 MOST_RANKINGS = 1024
 #: What is said where a probe could measure nothing.
-NOTHING = "the probe of this job could measure nothing"
+NOTHING = "the probe of this job measured nothing"
 #: Measures in the job itself, for a machine: times, the file that holds them, problems on rank 0.
 Probe = Callable[[Context, Fingerprint, str], tuple[Curves, str, list[str]]]
 #: What this process has probed, and where it is kept; empty curves where there was nothing.
@@ -127,8 +127,8 @@ def load(comm: MPI.Intracomm, setting: str, place: Callable[[], Context],
     if differs >= 0:
         other = MPI.Intracomm.bcast(comm, setting, int(differs))
         raise TuningError(agreed.setting or default_path(), (
-            f"HPCCOLL_TUNING differs between ranks: it is {agreed.setting!r} on rank 0 and "
-            f"{other!r} on rank {differs}"))
+            f"HPCCOLL_TUNING differs between ranks: {agreed.setting!r} on rank 0, {other!r} on "
+            f"rank {differs}"))
     if agreed.problem:
         raise TuningError(agreed.path, agreed.problem)
     if setting == ONLINE:
@@ -182,10 +182,11 @@ def _search(setting: str, size: int) -> tuple[SearchResult, Table]:
 def _difference(path: str, table: Table, machine: Fingerprint) -> str:
     """Why no entry of the table in a file is for this machine: how the nearest one differs."""
     def differences(other: Fingerprint) -> list[str]:
-        return [f"{name} is {theirs!r} there and {ours!r} here" for name, theirs, ours
+        return [f"{name} is {theirs!r} there, {ours!r} here" for name, theirs, ours
                 in zip(Fingerprint._fields, other._replace(probe=False), machine) if theirs != ours]
     nearest = min((differences(other) for other in table), key=lambda words: len(words), default=[])
-    return (f"{path} is not used: it was measured elsewhere: " + ", ".join(nearest) if nearest
+    return (f"{path} is not used: it was measured on another "
+            "machine: " + ", ".join(nearest) if nearest
             else "")
 
 

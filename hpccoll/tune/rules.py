@@ -83,10 +83,10 @@ class Rule(NamedTuple):
                  + (f" to {size_text(end)}" if end else "")]
         words += [f"from {self.least_ranks} ranks"] * (self.least_ranks > 0)
         words += [f"up to {self.most_ranks} ranks"] * (self.most_ranks > 0)
-        words += [f"at least {size_text(self.block)} a rank"] * (self.block > 0)
+        words += [f"at least {size_text(self.block)} per rank"] * (self.block > 0)
         for held, true, false in ((self.one_node, "on one node",
                                    "on several nodes or without shared memory"),
-                                  (self.oversubscribed, "sharing processors", "a processor each"),
+                                  (self.oversubscribed, "sharing processors", "own processors"),
                                   (self.in_order, "numbered node by node", "dealt out"),
                                   (self.fabric, "with a fabric", "without a fabric"),
                                   (self.compiled, "compiled", "not compiled"),

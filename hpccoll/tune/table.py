@@ -129,7 +129,7 @@ def read(path: str | os.PathLike[str]) -> Table:
     except OSError as error:
         raise TuningError(path, error.strerror or str(error)) from error
     except UnicodeDecodeError as error:
-        raise TuningError(path, f"is damaged at byte {error.start}: not UTF-8") from error
+        raise TuningError(path, f"is corrupt at byte {error.start}: not UTF-8") from error
     return parse(text, path)
 
 
@@ -148,9 +148,9 @@ def parse(text: str, path: str | os.PathLike[str]) -> Table:
     except _Unusable as error:
         raise TuningError(path, str(error)) from None
     except ValueError as error:
-        raise TuningError(path, f"is damaged or cut off: {error}") from error
+        raise TuningError(path, f"is corrupt or truncated: {error}") from error
     except RecursionError:
-        raise TuningError(path, "is damaged: nested too deep") from None
+        raise TuningError(path, "is corrupt: nested too deep") from None
 
 
 def render(table: Table) -> str:
@@ -185,8 +185,8 @@ def write(path: str | os.PathLike[str], table: Table) -> None:
         with replacing(path) as file:
             file.write(render(table))
     except OSError as error:
-        raise TuningError(path, f"cannot be written: {error.strerror or error}",
-                          "name another file: hpccoll tune --output FILE") from error
+        raise TuningError(path, f"cannot write it: {error.strerror or error}",
+                          "choose another file: hpccoll tune --output FILE") from error
 
 
 def merged(old: Table, machine: Fingerprint, curves: Curves,

@@ -68,7 +68,7 @@ def test_matrix_says_what_failed(tmp_path):
     ran = matrix("allreduce", "-e", one, "-e", two, "--ranks", "2",
                 "-o", str(tmp_path / "out"))
     assert ran.exit_code == 1
-    assert "two, 2 ranks: exit status 1" in ran.stderr and "is no record" in ran.stderr
+    assert "two, 2 ranks: exit status 1" in ran.stderr and "is not a record" in ran.stderr
     assert "MPICH 5.0.2: ring" in ran.stdout
 
 

@@ -140,16 +140,16 @@ def test_models_are_listed():
 
 
 @pytest.mark.parametrize("words, problem", [
-    ((), "--model: which one to simulate is missing; choose from resnet50"),
+    ((), "--model: a model is required; choose from resnet50"),
     (("--model", "nowhere"), "'nowhere' is neither a file nor known"),
     (("--model", "resnet50", "--shard", "4"), "--shard: '4' is no stage of ZeRO"),
     (("--model", "resnet50", "--bucket-bytes", "25 apples"), "--bucket-bytes: cannot read"),
     (("--model", "resnet50", "--topology", "2x2", "--ppn", "2"), "does not go with --ppn"),
     (("--model", "resnet50", "--topology", "2x2", "--nodes", "3"), "does not go with --nodes"),
     (("--model", "resnet50", "--ppn", "2:8"), "--ppn: cannot read '2:8'"),
-    (("--model", "resnet50", "--topology", "2x"), "--topology: '2x' lacks a number"),
-    (("--model", "resnet50", "--break-even"), "--break-even: means nothing without --compress"),
-    (("--model", "resnet50", "--compress-rate", "1G"), "--compress-rate: means nothing without"),
+    (("--model", "resnet50", "--topology", "2x"), "--topology: '2x' has no number"),
+    (("--model", "resnet50", "--break-even"), "--break-even: requires --compress"),
+    (("--model", "resnet50", "--compress-rate", "1G"), "--compress-rate: requires"),
     (("--model", "resnet50", "--algorithm", "ring"), "'ring' is unknown"),
     (("--model", "resnet50", "--trace", "/nowhere/t.json"), "--trace: cannot write"),
     (("--model", "resnet50", "--machine", "x"), "cannot read 'x'")])

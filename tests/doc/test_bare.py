@@ -71,7 +71,7 @@ def test_without_any_extra_commands_say_what_they_need(shell):
     status, output = shell("python3 -m venv own", ". own/bin/activate", "pip install --quiet .",
                            "hpccoll doctor")
     assert status != 0 and "Traceback" not in output
-    assert re.search(r"needs \w+; install it with: pip install 'hpccoll\[cli\]'", output)
+    assert re.search(r"requires \w+; run pip install 'hpccoll\[cli\]'", output)
     status, output = shell(". own/bin/activate", "pip install --quiet '.[cli]'", "hpccoll doctor")
     assert status == 2 and "Traceback" not in output
     assert "mpi4py cannot load an MPI library" in output and "hpccoll[mpich]" in output

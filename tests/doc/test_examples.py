@@ -54,7 +54,7 @@ def test_a_misspelt_compressor_is_a_usage_error(job, name, words):
     need_frameworks(path.read_text(encoding="utf-8"))
     status, output = job(1, sys.executable, path, *words)
     assert status == 2 and "Traceback" not in output, output
-    assert "did you mean 'bf16'?" in output
+    assert "did you mean 'bf16'" in output
 
 
 @pytest.mark.slow

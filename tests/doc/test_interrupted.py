@@ -111,17 +111,17 @@ def test_a_long_simulation(interrupted):
 #: Command -> what is slow of it, by how many seconds, and what it says at the end.
 COMMANDS = {
     ("bench", "allreduce", "-m", "8:1M"): (
-        "hpccoll.tools.bench.session", "run", 0, "interrupted: not everything was measured"),
+        "hpccoll.tools.bench.session", "run", 0, "interrupted: some cases were not measured"),
     ("bench", "allreduce", "--format", "csv"): (
         "hpccoll.tools.bench.session", "run", 0,
-        "hpccoll: bench: interrupted: not everything was measured"),
+        "hpccoll: bench: interrupted: some cases were not measured"),
     ("tune", "-o", "table.json"): (
-        "hpccoll.measure.survey", "survey", 0, "hpccoll: tune: interrupted: nothing is written"),
+        "hpccoll.measure.survey", "survey", 0, "hpccoll: tune: interrupted; no file is written"),
     ("topo",): ("hpccoll.tools.topo.links", "_pair", 0.5,
                 "pairs of ranks were not measured"),
     ("simulate", "--calibrate", "here.json"): (
         "hpccoll.tools.calibrate", "_passing", 0,
-        "hpccoll: simulate: interrupted: nothing is written"),
+        "hpccoll: simulate: interrupted; no file is written"),
     ("doctor",): ("hpccoll.tools.doctor", "gather", 60, "hpccoll: doctor: interrupted")}
 
 

@@ -106,7 +106,7 @@ def test_an_empty_environment(dist, path, tmp_path, extra, library):
     assert status == 0 and "Traceback" not in output, output[-6000:]
     assert re.search(r"compiled\s+executor", output)
     assert re.search(rf"^ok +MPI +{library} ", output, re.MULTILINE)
-    assert "an allreduce of hpccoll over all ranks was right" in output
+    assert "the result of an hpccoll allreduce over all ranks is correct" in output
     assert (work / "ring.png").stat().st_size > 10_000
     assert re.search(r"^\*? +4 KiB ", output, re.MULTILINE), output[-2000:]
 

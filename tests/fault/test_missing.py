@@ -1,4 +1,4 @@
-"""Ranks that do not come to calls that make a communicator or memory: reported, named, no hang.
+"""Ranks that do not started calls that make a communicator or memory: reported, named, no hang.
 
 ``guarded`` communicators have had a collective before. On the others, the call is the first one.
 """

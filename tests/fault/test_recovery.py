@@ -139,7 +139,7 @@ assert comm.Shrink().size == size  # mpi4py's goes on to do what it does
 """, 2)
     assert ended.status == 0 and "no error" not in ended.output, ended.output
     reason = "mpirun --with-ft ulfm" if is_open_mpi() else "has no ULFM"
-    assert len(re.findall(f"UnavailableError .* not available, because .*{reason}",
+    assert len(re.findall(f"UnavailableError .* not available: .*{reason}",
                           ended.output)) == 4, ended.output
 
 

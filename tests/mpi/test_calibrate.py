@@ -42,7 +42,7 @@ def test_a_busy_machine_is_not_written_down(world, monkeypatch):
     """Made busy: every batch counts as disturbed, or any share of other processes as too large."""
     if world.size < 2:
         return
-    for busy, most, reason in ((0.0, math.inf, "something else uses these cores"),
+    for busy, most, reason in ((0.0, math.inf, "other processes use these cores"),
                                (math.inf, -1.0, "other processes used .* % of the cores")):
         monkeypatch.setattr(calibration, "BUSY", busy)
         monkeypatch.setattr(load, "MOST", most)

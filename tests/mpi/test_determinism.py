@@ -121,7 +121,7 @@ def test_the_environment_asks_too(monkeypatch):
     monkeypatch.setenv("HPCCOLL_ALGORITHM", "allreduce=ring;bcast=native")
     comm = hpccoll.Comm(WORLD.Dup())
     assert all(len(values) == 1 for values in digests(comm, COUNTS[:2]).values())
-    assert "ring was asked for, but" in comm.explain("allreduce", 64)
+    assert "ring was requested, but" in comm.explain("allreduce", 64)
     comm.Free()
 
 

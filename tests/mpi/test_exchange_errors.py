@@ -62,7 +62,7 @@ def test_a_stall(world, last, options):
         exchange.wait()
     exchange.close()
     assert raised.value.arrays == ("bias",) and raised.value.ranks == (last,)
-    assert f"'bias' was not brought by rank {last}" in str(raised.value)
+    assert f"'bias' is missing on rank {last}" in str(raised.value)
     world.Barrier()
 
 

@@ -243,7 +243,7 @@ def test_a_flipped_bit_is_told_on_every_rank(monkeypatch, shared, count):
         with pytest.raises((CorruptMessage, BrokenCommunicatorError)) as caught:
             for _ in range(2):  # who does not need the message hears of it in the next call
                 comm.Allreduce(x, numpy.empty_like(x))
-    text = f"message [0-9]+ from rank {left} to rank {LAST} in round [0-9]+ was damaged"
+    text = f"message [0-9]+ from rank {left} to rank {LAST} in round [0-9]+ was corrupt"
     assert caught.match(text)
     assert isinstance(caught.value, CorruptMessage) == (RANK == LAST)
     comm.Free()

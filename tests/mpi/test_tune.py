@@ -80,7 +80,7 @@ def test_a_table_decides(monkeypatch, path, caplog):
     mine = machine()
     on_rank_0(write, path, {mine: CURVES, mine._replace(ranks=mine.ranks + 1): {}})
     comm = tuned_comm(monkeypatch, path)
-    assert "looked for at the first collective" in comm.explain("allreduce", 4000)
+    assert "loaded at the first collective" in comm.explain("allreduce", 4000)
     for _ in range(4):
         works(comm)
         works(comm, 2)
@@ -101,10 +101,11 @@ def test_a_table_for_others_is_not_used(monkeypatch, path, caplog):
     caplog.set_level("DEBUG", "hpccoll")
     mine = machine()
     for changed, reason in (
-            (mine._replace(mpi="Another 1.0"), "measured elsewhere: mpi is 'Another 1.0' there"),
+            (mine._replace(mpi="Another 1.0"),
+             "measured on another machine: mpi is 'Another 1.0' there"),
             (mine._replace(ranks=mine.ranks + 1), f"no measurements for {mine.ranks} ranks"),
             (mine._replace(oversubscribed=not mine.oversubscribed),
-             "measured elsewhere: oversubscribed is")):
+             "measured on another machine: oversubscribed is")):
         on_rank_0(write, path, {changed: CURVES})
         comm = tuned_comm(monkeypatch, path)
         works(comm)
@@ -166,8 +167,8 @@ def test_settings_that_differ_are_named(monkeypatch, path):
     for first, last in ((path, "off"), ("off", path), (path, f"{path}2"), ("online", "off")):
         comm = tuned_comm(monkeypatch, last if WORLD.rank == WORLD.size - 1 else first)
         told = errors_of(comm, calls=1)
-        assert (f"HPCCOLL_TUNING differs between ranks: it is {first!r} on rank 0 and {last!r} on "
-                f"rank {WORLD.size - 1}") in told
+        assert (f"HPCCOLL_TUNING differs between ranks: {first!r} on rank 0, {last!r} on rank "
+                f"{WORLD.size - 1}") in told
         comm.Free()
 
 
@@ -281,7 +282,7 @@ def test_a_table_of_nothing_is_not_written(path, monkeypatch):
     monkeypatch.setattr(survey, "survey", lambda *_: nothing)
     ran = tune("-o", path)
     assert ran.exit_code == 2 and not os.path.exists(path)
-    assert ("too short to measure anything" in ran.stderr) == (WORLD.rank == 0)
+    assert ("too short to measure" in ran.stderr) == (WORLD.rank == 0)
 
 
 @pytest.mark.parametrize("words", [["--collective", "nonsense"], ["-m", "x"], ["--seconds", "0"],
@@ -331,7 +332,7 @@ def test_online_tuning_is_right_at_every_call_and_agreed(monkeypatch):
 def test_online_tuning_decides_once_for_many_arrays_and_wrappers(monkeypatch):
     comm = tuned_comm(monkeypatch, "online")
     other = hpccoll.Comm(comm)
-    assert "not decided yet" in comm.explain("allreduce", 64) or comm.tuned is None
+    assert "undecided" in comm.explain("allreduce", 64) or comm.tuned is None
     for call in range(70):
         works((comm, other)[call % 2], 16)
     ((name, nbytes, turns, winner),) = verdicts(comm)

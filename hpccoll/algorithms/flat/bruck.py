@@ -50,7 +50,7 @@ def powers(size: int, k: int) -> list[int]:
     [1, 3, 9]
     """
     if k < 2:
-        raise ArgumentError("k", f"digits need a base of at least 2, got {k}")
+        raise ArgumentError("k", f"expected a base of at least 2, got {k}")
     digits = []
     power = 1
     while power < size:

@@ -1,6 +1,6 @@
 """Dissemination: knowledge of arrivals spreads by a factor k a round.
 
-In round i each rank tells the ranks j*k^i above it, j = 1..k-1, and hears from those below.
+In round i each rank sends to the ranks j*k^i above it, j = 1..k-1, and receives from those below.
 Source: Hensgen, Finkel and Manber, 1988; n-way: Hoefler et al., IPDPS 2006.
 Rounds: ceil(log_k p), for any p. Messages per rank: k-1 a round.
 """

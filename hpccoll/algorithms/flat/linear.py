@@ -26,7 +26,7 @@ def star(rank: int, size: int, root: int) -> TreeNode:
 
 
 def barrier(rank: int, size: int) -> Program:
-    """Rank 0 hears from every rank, then answers all."""
+    """Rank 0 receives from every rank, then answers all."""
     node = star(rank, size, 0)
     return Program((*fan_in(rank, node), *fan_out(node)))
 

@@ -24,7 +24,7 @@ def allreduce(rank: int, size: int) -> Program:
 
 
 def barrier(rank: int, size: int) -> Program:
-    """Exchange empty messages: whoever is through has heard of everybody."""
+    """Exchange empty messages: each round doubles the ranks that have arrived."""
     return Program(tuple(_exchange(rank, size)))
 
 

@@ -56,7 +56,7 @@ def radices(size: int, k: int) -> list[int]:
     ([4, 3], [4])
     """
     if k < 2:
-        raise ArgumentError("k", f"ranks multiply by at least 2 a round, got {k}")
+        raise ArgumentError("k", f"expected a factor of at least 2 per round, got {k}")
     most = 0
     while k ** (most + 1) <= size:
         most += 1

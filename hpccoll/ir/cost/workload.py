@@ -82,8 +82,8 @@ class Workload:
         if itemsize:
             count, rest = divmod(nbytes, itemsize)
             if rest:
-                raise ArgumentError("nbytes", f"{nbytes} bytes are no whole number of elements "
-                                              f"of {itemsize} bytes")
+                raise ArgumentError("nbytes", f"{nbytes} bytes are not a multiple of the element "
+                                              f"size, {itemsize} bytes")
             self.counts = block_counts(int(count), self.nblocks)
             self.unit = float(itemsize)
             if self.counts[0] == self.counts[-1]:
@@ -91,8 +91,9 @@ class Workload:
                 self.counts = []
         longest = (self.counts[0] if self.counts else 1) * self.unit
         if segment_bytes and longest > MOST_SEGMENTS * segment_bytes:
-            raise ArgumentError("segment_bytes", f"{segment_bytes:g} cuts blocks of {longest:g} "
-                                f"bytes into more than {MOST_SEGMENTS:,} segments", "take more")
+            raise ArgumentError("segment_bytes", f"{segment_bytes:g} splits blocks of {longest:g} "
+                                                 f"bytes into more than {MOST_SEGMENTS:,} "
+                                                 "segments", "increase it")
         self.segments = max(1, math.ceil(longest / segment_bytes)) if segment_bytes else 1
         if payload == "none":
             self.unit, self.segments, self.counts = 0.0, 1, []

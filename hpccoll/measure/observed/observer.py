@@ -104,8 +104,8 @@ def stats(comm: MPI.Intracomm, record: CallRecord | None, all_ranks: bool) -> Pr
         ArgumentError: nothing is noted.
     """
     if not hasattr(type(comm), "_watched"):
-        raise ArgumentError("stats", "calls are not counted in this job",
-                            "set HPCCOLL_PROFILE=yes before the communicator is made, or start "
+        raise ArgumentError("stats", "this job does not count calls",
+                            "set HPCCOLL_PROFILE=yes before you create the communicator, or start "
                             "the program with hpccoll run --profile")
     mine = OBSERVER.record()._replace(communicators=(record,) if record is not None else ())
     if not all_ranks:
@@ -127,7 +127,8 @@ def write_at_end(folder: str) -> None:
             try:
                 write(folder)
             except OSError as error:
-                warnings.warn(f"hpccoll: no trace of rank {MPI.COMM_WORLD.Get_rank()}: {error}",
+                warnings.warn("hpccoll: cannot write the trace of rank "
+                              f"{MPI.COMM_WORLD.Get_rank()}: {error}",
                               RuntimeWarning, stacklevel=2)
 
     # MPI_Finalize frees COMM_SELF first: the program may call it. Else Python's end comes before.

@@ -20,7 +20,7 @@ from hpccoll.runtime.events.moments import KEPT, PHASE_BITS, PLAN_BITS, ROW, Act
 #: How an activity is called; those that wait for others are told for whom.
 NAMES = {Activity.SENDING: "sending", Activity.WAITING: "waiting for",
          Activity.COPYING: "copying", Activity.REDUCING: "reducing",
-         Activity.DRAINING: "waiting for room at"}
+         Activity.DRAINING: "waiting for space at"}
 
 
 class Activities(NamedTuple):

@@ -14,7 +14,7 @@ from hpccoll.units import count_text, short_size_text, time_text
 
 #: Sizes of a method, served alike, that have a row each; more share one.
 MOST_SIZES = 4
-HEADS = ("call", "bytes", "count", "time", "waits", "served by", "max/mean", "native/ours")
+HEADS = ("call", "bytes", "count", "time", "waits", "algorithm", "max/mean", "vs native")
 
 
 class CallRow(NamedTuple):
@@ -116,12 +116,12 @@ class Profile:
                 f"{time_text(self.collective_seconds, 3)}, {share:.0%} of the time"]
         if seconds:
             text[0] += (f"; {sum(row.waiting or 0.0 for row in known) / seconds:.0%} of that was "
-                        "waiting for other ranks, or for requests")
+                        "waiting for other ranks or requests")
         saved = [row.saved for row in self.details if row.saved is not None]
         if saved:
-            text.append(f"By a sample measured after the run, ours "
+            text.append("In a sample measured after the run, hpccoll "
                         f"{'saved' if sum(saved) >= 0 else 'lost'} {time_text(abs(sum(saved)), 3)} "
-                        "against the MPI library.")
+                        "compared with the MPI library.")
         return [text[0] + ".", *told(self.stragglers), *text[1:], *self.notes]
 
     def __str__(self) -> str:

@@ -248,9 +248,9 @@ def read(folder: Path) -> tuple[list[RankRecord], int]:
     """
     files = sorted(folder.glob("calls-*-rank*.json"), key=lambda file: file.stat().st_mtime)
     if not files:
-        raise ArgumentError("trace", f"{str(folder)!r} holds no collectives",
-                            "HPCCOLL_TRACE names the folder that they are written to, at the end "
-                            "of the program")
+        raise ArgumentError("trace", f"{str(folder)!r} has no collectives",
+                            "pass the folder that HPCCOLL_TRACE names; ranks write it when the "
+                            "program ends")
     job = files[-1].name.rpartition("-rank")[0]
     found = [_read(file) for file in files if file.name.rpartition("-rank")[0] == job]
     return [record for record, _ in found], max(ranks for _, ranks in found)
@@ -265,5 +265,5 @@ def _read(file: Path) -> tuple[RankRecord, int]:
         return RankRecord(data["rank"], data["clock"], tuple(ahead), data["began"], data["ended"],
                           tuple(map(CallRecord.from_json, data["communicators"]))), data["ranks"]
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise ArgumentError("trace", f"{str(file)!r} holds no calls of hpccoll's: {error}"
+        raise ArgumentError("trace", f"{str(file)!r} has no calls of hpccoll: {error}"
                             ) from error

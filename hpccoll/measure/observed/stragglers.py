@@ -39,10 +39,10 @@ class Straggler(NamedTuple):
     first: int = 0
 
     def __str__(self) -> str:
-        return (f"On {self.name}, rank {self.rank} came last to {self.last / self.calls:.0%} of "
+        return (f"On {self.name}, rank {self.rank} was last in {self.last / self.calls:.0%} of "
                 f"{count_text(self.calls, 'call')}, on average {time_text(self.late, 3)} after the "
-                f"first, at most {time_text(self.latest, 3)}; others waited "
-                f"{time_text(self.waits, 3)} for it in all.")
+                f"first rank, at most {time_text(self.latest, 3)}; others waited "
+                f"{time_text(self.waits, 3)} for it in total.")
 
 
 def stragglers(joined: JoinedRecords) -> list[Straggler]:

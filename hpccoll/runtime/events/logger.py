@@ -56,9 +56,9 @@ def tell_communicator(comm: MPI.Intracomm, context: Context) -> None:
 
 def tell_table(comm: MPI.Intracomm, source: str, note: str, online: bool) -> None:
     """Say which measured times choices rest on."""
-    told = "candidates are tried in this job" if online else (
+    told = "candidates are measured in this job" if online else (
         f"measured times of {source}" if source else
-        f"no measured times{f' ({note})' * bool(note)}, built-in rules choose")
+        f"no measured times{f' ({note})' * bool(note)}, built-in rules select")
     LOGGER.log(_level(comm.Get_rank()), "%s: %s", name_of(comm), told)
 
 
@@ -78,7 +78,7 @@ def tell_served(comm: MPI.Intracomm, told: set[Description], title: str, call: C
         known.root and f"root {known.root}"))]
     LOGGER.log(level, "%s: %s: %s (%s)", name_of(comm), ", ".join(words), served_by(choice),
                (choice.reason or "asked for") if choice is not None
-               else "only the MPI library understands this call")
+               else "only the MPI library supports this call")
 
 
 def tell_error(rank: int, error: BaseException) -> None:
@@ -95,7 +95,7 @@ def served_by(choice: Choice | None) -> str:
     """Who serves a call, in words."""
     if choice is None or choice.is_native:
         return "native"
-    words = [choice.name or "an algorithm of the program's",
+    words = [choice.name or "a user-defined algorithm",
              *(f"{key}={value}" for key, value in choice.params.items())]
     return " ".join(words)
 

@@ -9,7 +9,7 @@ int refused(const Entrance *entrance)
     PyObject *raised = refusal == NULL ? NULL : PyObject_CallFunction(refusal, "k", entrance->holder);
     Py_XDECREF(raised);
     if (!PyErr_Occurred())
-        PyErr_SetString(PyExc_RuntimeError, "a call is under way");
+        PyErr_SetString(PyExc_RuntimeError, "a call is pending");
     return -1;
 }
 

@@ -400,7 +400,7 @@ static PyObject *calls_store(Calls *self, PyObject *args)
         return NULL;
     if (PyTuple_GET_SIZE(arguments) != (Py_ssize_t)strlen(roles)
         || side[IN] >= SIDES || side[OUT] >= SIDES) {
-        PyErr_SetString(PyExc_ValueError, "not the arguments of such a call");
+        PyErr_SetString(PyExc_ValueError, "invalid arguments for this call");
         return NULL;
     }
     Key key;
@@ -444,7 +444,7 @@ static Py_ssize_t calls_length(Calls *self)
 static PyObject *calls_guard(Calls *self, PyObject *entrance)
 {
     if (!Py_IS_TYPE(entrance, &EntranceType))
-        return PyErr_Format(PyExc_TypeError, "not an entrance");
+        return PyErr_Format(PyExc_TypeError, "expected a CallGuard");
     Py_XSETREF(self->entrance, (Entrance *)Py_NewRef(entrance));
     Py_RETURN_NONE;
 }
@@ -590,7 +590,7 @@ static PyObject *recognised_new(PyTypeObject *type, PyObject *args, PyObject *kw
     Py_ssize_t count = (Py_ssize_t)strlen(roles);
     if (count > MOST_ARGUMENTS || PyTuple_GET_SIZE(names) != count
         || PyTuple_GET_SIZE(defaults) > count) {
-        PyErr_SetString(PyExc_ValueError, "roles, names and defaults do not agree");
+        PyErr_SetString(PyExc_ValueError, "roles, names and defaults differ in length");
         return NULL;
     }
     Recognised *self = (Recognised *)type->tp_alloc(type, 0);

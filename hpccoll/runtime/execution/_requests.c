@@ -204,7 +204,7 @@ static int begin(Taped *self, PyObject *request)
     if (self->token == NULL && atomic_load_explicit(&self->busy, memory_order_acquire) != FREE)
         given_back(self, STARTED);
     if (self->token != NULL || atomic_load_explicit(&self->busy, memory_order_acquire) != FREE) {
-        PyErr_SetString(PyExc_RuntimeError, "the operation is under way");
+        PyErr_SetString(PyExc_RuntimeError, "the operation is pending");
         return -1;
     }
     Word *alarm = self->run->tape->alarm;
@@ -354,7 +354,7 @@ static PyObject *taped_prepare(Taped *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "O!Op", &RunType, &run, &lane, &threaded))
         return NULL;
     if ((lane != Py_None && !Py_IS_TYPE(lane, &LaneType)) || self->run != NULL) {
-        PyErr_SetString(PyExc_TypeError, "expected a lane or None, once");
+        PyErr_SetString(PyExc_TypeError, "expected one lane or None");
         return NULL;
     }
     self->run = (Run *)Py_NewRef(run);
@@ -368,7 +368,7 @@ static PyObject *taped_prepare(Taped *self, PyObject *args)
 static PyObject *taped_begin(Taped *self, PyObject *request)
 {
     if (self->run == NULL || begin(self, request) < 0)
-        return self->run == NULL ? PyErr_Format(PyExc_ValueError, "nothing was prepared") : NULL;
+        return self->run == NULL ? PyErr_Format(PyExc_ValueError, "no call was prepared") : NULL;
     Py_RETURN_NONE;
 }
 

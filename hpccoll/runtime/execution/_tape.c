@@ -495,7 +495,7 @@ static PyObject *run_skip(Run *self, PyObject *none)
         Py_RETURN_NONE;
     }
     if (operation != TAKE) {
-        PyErr_SetString(PyExc_ValueError, "no message is awaited");
+        PyErr_SetString(PyExc_ValueError, "no message is pending");
         return NULL;
     }
     while (code[self->state.at * WIDTH] != TAKEN)
@@ -570,7 +570,7 @@ PyMODINIT_FUNC PyInit__tape(void)
     import_array();
     import_umath();
     if (!atomic_is_lock_free((Word *)&counters_members)) {
-        PyErr_SetString(PyExc_ImportError, "no lock-free words of 64 bits");
+        PyErr_SetString(PyExc_ImportError, "64-bit atomics are not lock-free");
         return NULL;
     }
     PyObject *self = PyModule_Create(&module);

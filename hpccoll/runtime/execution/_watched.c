@@ -297,7 +297,7 @@ static PyObject *watched_call(WatchedMethod *self, PyObject *const *args, size_t
     }
     if (!Py_IS_TYPE(found, &SeenType)) {
         Py_DECREF(found);
-        return PyErr_Format(PyExc_TypeError, "calls are not noted there");
+        return PyErr_Format(PyExc_TypeError, "calls are not recorded there");
     }
     Seen *seen = (Seen *)found;
     double start = seconds();

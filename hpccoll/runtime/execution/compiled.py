@@ -74,7 +74,7 @@ def executor(config: Config) -> str:
     """
     if config.executor == COMPILED and not BUILT:
         raise ArgumentError("HPCCOLL_EXECUTOR", "the compiled executor was not built",
-                            "install hpccoll where there is a C compiler, or leave it to 'python'")
+                            "install hpccoll with a C compiler, or use 'python'")
     return config.executor or (COMPILED if BUILT else "python")
 
 

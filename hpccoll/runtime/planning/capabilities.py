@@ -31,6 +31,6 @@ def check(schedule: Schedule, needs: Sequence[str], offers: Collection[str]) -> 
                 if lacks:
                     raise CapabilityError(
                         " and ".join(lacks), "the transport of this communicator",
-                        "choose an algorithm of messages between two ranks here; "
-                        "hpccoll.simulate times this one, hpccoll.testing.world runs it",
+                        "choose a point-to-point algorithm; hpccoll.simulate and "
+                        "hpccoll.testing.world support this one",
                         schedule=schedule.title, rank=rank, round=number, step=str(step))

@@ -120,9 +120,10 @@ def _prove(schedule: Schedule, call: Call, layout: SlotLayout, segment: int) -> 
                         segment > 0)
     proof = verify(schedule, commutative=_any_order(call), sizes=sizes)
     if not proof.replicas_identical and not facts_of(call).exact:
-        raise ArgumentError("algorithm", f"{schedule.algorithm} cannot serve this {call.name}: its "
-                            "results may differ between ranks unless the operator is exact on the "
-                            "type", "combine contributions in the same way on all ranks")
+        raise ArgumentError("algorithm", f"{schedule.algorithm} cannot run this {call.name}: its "
+                                         "results may differ between ranks unless the operator is "
+                                         "exact on the type",
+                            "combine contributions in the same way on all ranks")
     return proof
 
 

@@ -261,9 +261,9 @@ class Progress:
             left = [operation.awaited for operation in self.operations if not operation.over]
             if left:
                 told = ", ".join(awaited.title for awaited in left[:MOST_NAMED])
-                print(f"hpccoll: rank {MPI.COMM_WORLD.Get_rank()} ends with {len(left)} "
-                      f"collective(s) under way: {told}{' ...' * (len(left) > MOST_NAMED)}; wait "
-                      "for every request", file=sys.stderr, flush=True)
+                print(f"hpccoll: rank {MPI.COMM_WORLD.Get_rank()} exits with {len(left)} pending "
+                      f"requests: {told}{' ...' * (len(left) > MOST_NAMED)}; call Wait on every "
+                      "request", file=sys.stderr, flush=True)
 
     def stop(self) -> None:
         """End the thread."""

@@ -98,7 +98,7 @@ class Operation(Underway):
     def awaited(self) -> Awaited:
         """The execution."""
         if self.execution is None:
-            raise RequestError("the collective is over")
+            raise RequestError("the collective has completed")
         return self.execution
 
     @property

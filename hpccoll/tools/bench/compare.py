@@ -58,9 +58,8 @@ def pairs(old: Record, new: Record, collectives: Sequence[str] = ()) -> list[Com
     compared = [ComparedCase(key, old.entries[key], entry) for key, entry in new.entries.items()
              if key in old.entries and (not collectives or key.collective in collectives)]
     if not compared:
-        raise HpccollError(f"{old.path!r} and {new.path!r} have no "
-                           f"{' or '.join(collectives) or 'collective'}, size and candidate in "
-                           "common")
+        raise HpccollError(f"{old.path!r} and {new.path!r} share no "
+                           f"{' or '.join(collectives) or 'collective'}, size and candidate")
     return compared
 
 
@@ -123,9 +122,9 @@ def _verdict(compared: list[ComparedCase], judged: set[Key], old: Record, new: R
     left = len(compared) - len(judged)
     if left:
         most = max(native_moves(compared).values())
-        yield from said(f"not comparable: {left} of {len(compared)} results, since native itself "
-                        f"moved by up to {most:.1f}x between the two runs; measure both again on "
-                        "an idle machine, in turns", "bold yellow")
+        yield from said(f"not comparable: {left} of {len(compared)} results, because native "
+                        f"changed by up to {most:.1f}x between the two runs; repeat both on an "
+                        "idle machine, in alternation", "bold yellow")
     if judged:
         yield from said(f"regressions beyond {100 * tolerance:g} %: {worse} of {len(judged)}",
                         "bold red" if worse else "")

@@ -326,11 +326,11 @@ class OverlapTable(Lines):
         """Write the header."""
         for line in header(environment):
             self.say(line)
-        self.say("nonblocking collectives: pure is begin and wait; alone is the work with nothing "
-                 "under way; total is begin, work, wait; times are medians in us")
-        self.say("overlap is 100 % - (total - work meanwhile) / pure: the part of the collective "
-                 "that work hides; gain is (alone + pure - total) / pure: what it is worth")
-        self.say("cpu is processor time of a rank beyond that of the work alone, waits included")
+        self.say("nonblocking collectives: pure is start and wait; alone is the work without a "
+                 "pending call; total is start, work, wait; times are medians in us")
+        self.say("overlap is 100 % - (total - work meanwhile) / pure: the hidden part of the "
+                 "collective; gain is (alone + pure - total) / pure: the saved part")
+        self.say("cpu is processor time of a rank minus that of the work alone, waits included")
 
     def collective(self, name: str) -> None:
         """Write the head of the columns."""
@@ -343,7 +343,7 @@ class OverlapTable(Lines):
     def group(self, results: Sequence[Overlap], refused: Mapping[str, str]) -> None:
         """Write the lines of one case."""
         for label, problem in refused.items():
-            self.say(f"{label} is left out: {problem}")
+            self.say(f"{label} is omitted: {problem}")
         for number, r in enumerate(results):
             times = {name: 1e6 * seconds for name, seconds in r.medians.items()}
             root = "-" if r.root is None else r.root
@@ -360,7 +360,7 @@ class OverlapTable(Lines):
         self.say("")
         self.say(f"wrong elements: {failures}", "bold red" if failures else "")
         if interrupted:
-            self.say("interrupted: not everything was measured", "bold red")
+            self.say("interrupted: some cases were not measured", "bold red")
 
 
 def write_record(file: TextIO, options: Options, outcome: OverlapOutcome) -> None:

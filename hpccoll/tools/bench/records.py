@@ -74,20 +74,21 @@ def read(path: str) -> Record:
     except OSError as error:
         raise HpccollError(f"cannot read {path!r}: {error.strerror}") from error
     except ValueError as error:
-        raise HpccollError(f"{path!r} is no record of hpccoll bench --json: {error}") from error
+        raise HpccollError(f"{path!r} is not a record of hpccoll bench --json: {error}") from error
     except RecursionError:
-        raise HpccollError(f"{path!r} is no record of hpccoll bench --json: nested too "
+        raise HpccollError(f"{path!r} is not a record of hpccoll bench --json: nested too "
                            "deep") from None
     try:
         if data["schema"] != SCHEMA:
-            raise HpccollError(f"{path!r} was written by another version of hpccoll: schema "
-                               f"{data['schema']!r}, this one reads {SCHEMA}")
+            raise HpccollError(f"another version of hpccoll wrote {path!r}: schema "
+                               f"{data['schema']!r}, this version reads {SCHEMA}")
         entries = {_key(result): _entry(result) for result in data["results"]}
         data["environment"]["mpi"]
         settings = {**data["settings"], **data["settings"].get("settings", {})}
         return Record(path, data["environment"], settings, data["results"], entries)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise HpccollError(f"{path!r} is no record of hpccoll bench --json: {error!r}") from error
+        raise HpccollError(f"{path!r} is not a record of hpccoll bench --json: "
+                           f"{error!r}") from error
 
 
 def _key(result: Mapping[str, Any]) -> Key:

@@ -105,10 +105,10 @@ def lines(groups: Iterable[Sequence[Result]], tolerance: float) -> list[str]:
     said = [f"auto within {100 * tolerance:g} % of the best candidate at {numbers['within']} of "
             f"{numbers['points']} points"]
     if numbers["same"]:
-        said.append("noise: the same algorithm, as auto and by name, was that near itself at "
+        said.append("noise: the same algorithm, as auto and by name, agreed within that at "
                     f"{numbers['same_within']} of {numbers['same']} points")
     for missed in (Regret(**fields) for fields in numbers["missed"]):
-        said.append(f"not at {missed.collective}, {missed.nbytes} bytes: "
-                    f"auto ({display_name(missed.serves)}) takes {missed.ratio:.2f} times as long "
-                    f"as {display_name(missed.best)}")
+        said.append(f"exception: {missed.collective}, {missed.nbytes} bytes: auto "
+                    f"({display_name(missed.serves)}) takes {missed.ratio:.2f} times as long as "
+                    f"{display_name(missed.best)}")
     return said

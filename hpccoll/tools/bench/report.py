@@ -27,15 +27,14 @@ Group = Sequence[Result]
 #: Ratios below are shown as slower than native: the host MPI may not win by more than this.
 SLOWER = 0.95
 #: What is said of buffers on GPUs.
-ON_GPUS = ("buffers are on GPUs; a call is over when its stream is; native is the MPI library as "
-           "hpccoll.Comm calls it")
+ON_GPUS = ("buffers are on GPUs; a call ends when its stream is complete; native is the MPI "
+           "library as hpccoll.Comm calls it")
 #: What is said of buffers that are not ordinary, or should not have been.
 BUFFERS = {"registered": ["buffers are in registered memory (hpccoll.Comm.empty)"],
-           "unregistered": ["not every rank has registered memory: where it has not, buffers "
-                            "are ordinary"],
+           "unregistered": ["some ranks have no registered memory and use ordinary buffers"],
            "device": [ON_GPUS], "device registered": [
                ON_GPUS, "they are in registered memory (hpccoll.Comm.empty(xp=cupy))"],
-           "device unregistered": [ON_GPUS, "they could not be registered"]}
+           "device unregistered": [ON_GPUS, "registration failed"]}
 #: What is said of two ranks' processors; of others it is not known.
 CACHES = {True: ", which share a cache", False: ", which share no cache", None: ""}
 #: Characters for the name of an algorithm.
@@ -117,7 +116,7 @@ class SizeTable(Lines):
         """Write the line of one size."""
         for label, problem in refused.items():
             if self.refused.get(label) != problem:
-                self.comment(f"{display_name(label)} is left out: {problem}")
+                self.comment(f"{display_name(label)} is omitted: {problem}")
         self.refused.update(refused)
         if not results:
             return
@@ -149,7 +148,7 @@ class SizeTable(Lines):
                    Header("auto" if auto else "fastest", least=8),
                    Header("ratio", least=5, spare=0 if known else NONE,
                           meaning=f"time of {self.library} over that time: above 1 it is faster, "
-                                  "and marked * where that is beyond noise"),
+                                  "and marked * if that exceeds the noise"),
                    Header("from-to", least=9, spare=OTHER + 1 if known else NONE,
                           meaning="the ratio in the middle three of five parts of the run; a * "
                                   "needs both above 1"),
@@ -182,8 +181,8 @@ class SizeTable(Lines):
     def limit(self) -> str:
         """What the column says."""
         rate = rate_text(self.environment.get("copy_rate") or 0)
-        return (f"share of the copy bandwidth of this node ({rate}, just measured); "
-                "1 is as fast as memory")
+        return (f"share of the copy bandwidth of this node ({rate}, measured now); 1 is as fast as "
+                "memory")
 
     def cells(self, results: Group, native: Result | None, one: Result | None,
               pair: verdict.Comparison | None) -> list[str]:
@@ -212,7 +211,7 @@ class SizeTable(Lines):
         self.say("")
         failures(self, groups)
         if interrupted:
-            self.say("interrupted: not everything was measured", "bold red")
+            self.say("interrupted: some cases were not measured", "bold red")
         for line in verdict.sentences(groups, self.environment):
             self.comment(line, "bold")
 
@@ -236,12 +235,12 @@ class TableReport(Lines):
         self.environment = environment
         for line in header(environment):
             self.say(line)
-        self.say("time is the median over iterations, each as long as its slowest rank's; "
-                 "times in us, bandwidths in GB/s")
+        self.say("time is the median over iterations of the slowest rank; times in us, bandwidths "
+                 "in GB/s")
         self.say("ratio is native / candidate: above 1, the candidate is faster than the host MPI")
         if environment.get("copy_rate"):
-            self.say("limit is the part reached of what memory allows: copies on all ranks at "
-                     f"once read and write {rate_text(environment['copy_rate'])}")
+            self.say("limit is the share of the memory limit: concurrent copies on all ranks read "
+                     f"and write {rate_text(environment['copy_rate'])}")
         self.say("(name) at the end of a line: the algorithm that auto ran")
 
     def collective(self, name: str, labels: Sequence[str]) -> None:
@@ -259,7 +258,7 @@ class TableReport(Lines):
         """Write the lines of one case."""
         for label, problem in refused.items():
             if self.refused.get(label) != problem:
-                self.say(f"{display_name(label)} is left out: {problem}")
+                self.say(f"{display_name(label)} is omitted: {problem}")
         self.refused.update(refused)
         faster = ratios(results)
         for number, result in enumerate(results):
@@ -301,7 +300,7 @@ class TableReport(Lines):
             self.say(line)
         failures(self, groups)
         if interrupted:
-            self.say("interrupted: not everything was measured", "bold red")
+            self.say("interrupted: some cases were not measured", "bold red")
         for line in verdict.sentences(groups, self.environment):
             self.say(line, "bold")
 
@@ -335,8 +334,8 @@ def header(environment: Mapping[str, Any]) -> list[str]:
         environment["command"],
     ]
     if environment.get("hides"):
-        lines.append(f"the folder of the source hides {environment['hides']}, which has compiled "
-                     f"parts: {REMEDY}")
+        lines.append(f"the source folder hides {environment['hides']}, which has compiled parts: "
+                     f"{REMEDY}")
     lines += BUFFERS.get(environment.get("buffers", ""), [])
     lines += [f"calls: {environment['calls']}"] if environment.get("calls") else []
     if environment.get("peers"):
@@ -344,7 +343,7 @@ def header(environment: Mapping[str, Any]) -> list[str]:
             f"{name} of PyTorch {version}" for name, version in environment["peers"].items()))
     lines += [f"{name}={value}" for name, value in environment["variables"].items()]
     if ranks == 1:
-        lines.append("1 rank sends nothing; measure more with: mpiexec -n 4 python -m "
+        lines.append("1 rank sends no messages; use mpiexec -n 4 python -m "
                      + environment["command"])
     return lines
 

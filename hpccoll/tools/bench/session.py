@@ -95,7 +95,7 @@ def check(options: Options, size: int) -> None:
     form = options.settings.form
     if options.on_device and (options.peers or form is not call_forms.BlockingForm):
         raise ArgumentError("--device", "does not go with --peers or other --calls",
-                            "measure blocking calls of MPI's and hpccoll's")
+                            "measure blocking calls of MPI and hpccoll")
     if options.peers:
         available()
     if options.on_device:
@@ -114,7 +114,7 @@ def check(options: Options, size: int) -> None:
         if chosen:
             return
         refused.update(problems)
-    reasons = "; ".join(f"{label} cannot serve: {why}" for label, why in refused.items())
+    reasons = "; ".join(f"{label} cannot run: {why}" for label, why in refused.items())
     raise ArgumentError("--algorithm", reasons, f"add another candidate, such as {NATIVE}")
 
 

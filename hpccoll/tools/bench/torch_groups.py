@@ -45,8 +45,8 @@ def available() -> None:
         importlib.import_module("torch")
         distributed = importlib.import_module("torch.distributed")
     except ImportError as error:
-        raise HpccollError("--peers needs PyTorch; install it with: pip install 'hpccoll[torch]', "
-                           "or for processors only: pip install torch --index-url "
+        raise HpccollError("--peers requires PyTorch; run pip install 'hpccoll[torch]', or for "
+                           "CPUs only: pip install torch --index-url "
                            f"https://download.pytorch.org/whl/cpu ({error})") from error
     if not distributed.is_available() or not distributed.is_gloo_available():
         raise HpccollError("--peers: this PyTorch was built without Gloo")
@@ -57,7 +57,7 @@ def objection(case: Case) -> str:
     if case.collective not in COLLECTIVES:
         return f"PyTorch has no {case.collective}"
     if case.count and case.dtype.name not in TYPES:
-        return f"Gloo knows no {case.dtype.name}"
+        return f"Gloo has no {case.dtype.name}"
     if case.op is not None and case.op not in OPERATORS:
         return f"PyTorch has no operator {case.op}"
     if case.in_place and case.collective not in ("allreduce", "reduce"):

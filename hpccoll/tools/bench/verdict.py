@@ -96,8 +96,7 @@ def compared(group: Sequence[Result], one: Result | None) -> Comparison | None:
 def sentences(groups: Sequence[Sequence[Result]], environment: Mapping[str, Any]) -> list[str]:
     """What was found, in plain words: a sentence a collective, and what is to be known of it."""
     if environment["ranks"] == 1:
-        return ["one rank sends nothing: these times compare how calls begin, not how they move "
-                "data"]
+        return ["one rank sends no messages: these times compare the start of calls only"]
     by_name: dict[str, list[Sequence[Result]]] = {}
     for group in groups:
         if group:
@@ -155,7 +154,7 @@ def sentence(pairs: Sequence[Comparison], who: str, library: str) -> str:
             named = True
         else:
             told = "too noisy to compare"
-        left = f", where it left the call to {library}" if kind != NOISY and all(
+        left = f", where it used {library}" if kind != NOISY and all(
             pair.itself for pair in group) else ""
         if (kind, left) == before and kind in (SAME, NOISY):
             words[-1] = words[-1].removesuffix(left) + f" and {place}{left}"
@@ -171,8 +170,8 @@ def handed_on(pairs: Sequence[Comparison], library: str) -> list[str]:
     if not longer:
         return []
     most = max(pair.handed_on for pair in longer)
-    return [f"{count_text(len(longer), 'size')} that auto left to {library} took up to {most:.2f}x "
-            "as long: what handing a call on costs, or the machine's noise"]
+    return [f"{count_text(len(longer), 'size')} that auto passed to {library} took up to "
+            f"{most:.2f}x as long: forwarding cost, or noise of the machine"]
 
 
 def noise(pairs: Sequence[Comparison]) -> list[str]:
@@ -185,13 +184,15 @@ def noise(pairs: Sequence[Comparison]) -> list[str]:
     latest = max(rough, key=lambda pair: pair.late)
     beyond = max((pair.ratio for pair in noisy if pair.absurd), default=0.0)
     told = (f"too noisy to compare at {len(noisy)}" if noisy else
-            f"which is faster is sure, how much is not, at {len(rough)}")
+            f"the faster one is certain, the ratio is not, at {len(rough)}")
     return [f"{told} of {count_text(len(pairs), 'size')}: ratios of parts of this run differ by up "
-            f"to {most:.1f}x" + f", and {beyond:.0f}x is no algorithm's" * bool(beyond)
-            + f", and {size_text(latest.nbytes)} took {latest.late:.0f} times as long as more bytes"
+            f"to {most:.1f}x" + f", and {beyond:.0f}x is not plausible for an "
+                                "algorithm" * bool(beyond)
+            + f", and {size_text(latest.nbytes)} took {latest.late:.0f} times as long as a larger "
+              "size"
             * bool(latest.late)
-            + "; something else used these cores. Run again when they are idle, or longer: "
-            "--seconds 1 --sweeps 6"]
+            + "; other processes used these cores; repeat it when they are idle, or longer: "
+              "--seconds 1 --sweeps 6"]
 
 
 def crowded(environment: Mapping[str, Any]) -> str:
@@ -199,8 +200,8 @@ def crowded(environment: Mapping[str, Any]) -> str:
     most = max(environment["hosts"].values(), default=0)
     if not environment.get("cores") or most <= environment["cores"]:
         return ""
-    return (f"{most} ranks share {count_text(environment['cores'], 'core')} and take turns: on a "
-            "core each, times are shorter and ratios others")
+    return (f"{most} ranks share {count_text(environment['cores'], 'core')}: with one core per "
+            "rank, times are shorter and ratios differ")
 
 
 def library_of(environment: Mapping[str, Any]) -> str:

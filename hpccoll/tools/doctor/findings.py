@@ -118,8 +118,7 @@ def settings(facts: Sequence[RankFacts]) -> Iterator[Finding]:
             yield Finding(
                 ERROR if own else WARNING, "settings", f"{name} differs: {_who_has_what(parts)}",
                 ("" if own else "unless this is intended, ") + "set it in the job script, not in a "
-                                                          "shell's startup file: pass it on with "
-                                                          "srun --export=ALL, mpiexec -genv or -x",
+                "shell's startup file: pass it on with srun --export=ALL, mpiexec -genv or -x",
                 _fewest(parts))
     for problem, ranks in _parts(facts, lambda each: each.problem).items():
         if problem:

@@ -142,8 +142,7 @@ def _modules(site: Site, job: Job) -> list[Line]:
     """The site's modules: loaded where the job begins with nothing, or else named."""
     if any("uenv" in line.text for line in site.directives):
         return []  # which has it all
-    modules = site.modules or (Line(f"module load {YOURS}", "the MPI library that mpi4py was built "
-                                                            "with"),)
+    modules = site.modules or (Line(f"module load {YOURS}", "the MPI library of mpi4py"),)
     if job.clean and site.scheduler == "slurm":
         modules = (Line("unset SLURM_EXPORT_ENV", "so that srun exports the variables set "
                                                   "below"), *modules)

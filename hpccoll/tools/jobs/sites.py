@@ -80,8 +80,7 @@ SITES: dict[str, Site] = {
         devices=(Line("--gpus-per-task=1", "one half of an MI250X per rank"),
                  Line("--gpu-bind=closest", "the one next to its cores")),
         settings=(_gpu_support("build it with craype-accel-amd-gfx90a loaded"),
-                  Line("export FI_MR_CACHE_MONITOR=kdreg2", "how the network library detects freed "
-                                                            "memory"), _VERSION)),
+                  Line("export FI_MR_CACHE_MONITOR=kdreg2", "detects freed memory"), _VERSION)),
     "lumi": Site(
         "LUMI-G (CSC)",
         "https://docs.lumi-supercomputer.eu/runjobs/scheduled-jobs/lumig-job/",

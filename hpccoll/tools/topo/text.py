@@ -87,11 +87,11 @@ def table(machine: JobMap, links: Links, width: int = WIDTH) -> list[str]:
     shown = FittedTable(
         [Header("level", right=False), Header("pairs"), Header("latency"),
          Header("from-to", spare=1), Header("bandwidth"), Header("from-to", spare=1)], rows, width)
-    notes = ["medians over pairs of ranks, of 8 B there and back, and of 1 MiB one way"]
+    notes = ["medians over pairs of ranks, of 8 B round trip, and of 1 MiB one way"]
     if any(max(links.latency[pair] for pair in mine) > UNEVEN * min(
             links.latency[pair] for pair in mine) for mine in pairs.values()):
-        notes.append(f"pairs of one level differ by more than {UNEVEN:g}x: their links do, or "
-                     "something else used these cores meanwhile")
+        notes.append(f"pairs of the same level differ by more than {UNEVEN:g}x: their links "
+                     "differ, or other processes used these cores")
     return ["", *shown.lines(), *(f"# {part}" for note in notes for part in wrap(
         note, width - 2, subsequent_indent="  "))]
 

@@ -43,7 +43,7 @@ class How(NamedTuple):
         """
         if average is not None:
             if op is not None:
-                raise ArgumentError("average", "is another word for op; give one of them")
+                raise ArgumentError("average", "is an alias of op; pass one of them")
             op = AVERAGE if average else SUM
         if op is not None and op not in OPS:
             raise ArgumentError.unknown("op", op, OPS)
@@ -52,7 +52,7 @@ class How(NamedTuple):
     def check_derivative(self) -> None:
         """Raise unless a derivative goes through."""
         if self.op not in (AVERAGE, SUM):
-            raise ArgumentError("op", f"no derivative goes through {self.op!r}",
+            raise ArgumentError("op", f"{self.op!r} has no derivative",
                                 "reduce tensor.detach()")
 
 
@@ -115,7 +115,7 @@ def scatter(tensor: torch.Tensor, rows: Sequence[int] | None, name: str | None, 
     whole, line = tensor.detach().clone(memory_format=torch.contiguous_format), process_set.line
     scale(whole, how.prescale)
     if how.op == ADASUM:
-        raise ArgumentError("op", f"rows are not reduced by {how.op!r}",
+        raise ArgumentError("op", f"rows do not support {how.op!r}",
                             "choose Average, Sum, Min, Max or Product")
     if rows is None:
         rows = operations.even_rows(operations.rows_of(tensor), process_set.size())

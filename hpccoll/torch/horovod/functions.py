@@ -133,7 +133,7 @@ def sparse_allreduce_async(tensor: torch.Tensor, name: str | None = None, op: st
         ArgumentError: another ``op``, or a tensor that is not sparse.
     """
     if op not in (AVERAGE, SUM):
-        raise ArgumentError("op", f"sparse tensors are averaged or summed, not reduced by {op!r}")
+        raise ArgumentError("op", f"sparse tensors do not support {op!r}; use Average or Sum")
     if tensor.layout is not torch.sparse_coo:
         raise ArgumentError("tensor", f"expected a sparse COO tensor, got {tensor.layout}")
     mine = tensor.detach().coalesce()

@@ -122,8 +122,8 @@ class GradientExchange:
         for group in groups:
             for each in group:
                 if each not in rest:
-                    raise ArgumentError("groups", "a parameter is in two groups, or is none of the "
-                                        "optimizer's that need gradients")
+                    raise ArgumentError("groups", "a parameter is in two groups, or is not a "
+                                                  "trainable parameter of the optimizer")
                 del rest[each]
             yield list(group), sum(each.nbytes for each in group)
         if rest:
@@ -154,8 +154,8 @@ class GradientExchange:
         if seen > self.passes:
             self._raise(
                 f"the gradient of {self._names[parameter]!r} was computed more than {self.passes} "
-                "time(s) before step() or synchronize(); give DistributedOptimizer "
-                "backward_passes_per_step to accumulate gradients", self._names[parameter])
+                "time(s) before step() or synchronize(); set backward_passes_per_step of "
+                "DistributedOptimizer to accumulate gradients", self._names[parameter])
         if seen == self.passes and parameter in self._places:
             self._send(parameter)
 
@@ -169,8 +169,8 @@ class GradientExchange:
     def check_idle(self) -> None:
         """Raise if gradients of this step are being exchanged."""
         if self._sent:
-            self._raise("zero_grad() came after backward() and before step() or synchronize(): the "
-                        "gradients are under way")
+            self._raise("zero_grad() called between backward() and step() or synchronize(): the "
+                        "gradients are pending")
 
     def _send(self, parameter: Parameter) -> None:
         """Bring a gradient to its exchange."""
@@ -236,7 +236,7 @@ class GradientExchange:
             counts = line.run(operations.call(lambda: line.comm.allgather(known + len(new))))
             raise ExchangeError("ranks have different parameters: " + ", ".join(
                 f"rank {rank} has {count}" for rank, count in enumerate(counts))
-                + "; a model grows on all ranks in the same step")
+                + "; add parameters on all ranks in the same step")
         return bool(facts[4])
 
     def _most(self, numbers: Sequence[int]) -> list[int]:

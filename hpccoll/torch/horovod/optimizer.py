@@ -56,12 +56,12 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer,
         ExchangeMismatch: ranks have other parameters; on all of them.
     """
     if op not in (AVERAGE, SUM, ADASUM):
-        raise ArgumentError("op", f"gradients are not reduced by {op!r}",
+        raise ArgumentError("op", f"gradients do not support {op!r}",
                             "choose Average, Sum or Adasum")
     if gradient_predivide_factor != 1 and op != AVERAGE:
-        raise ArgumentError("gradient_predivide_factor", "divides means only; op is not Average")
+        raise ArgumentError("gradient_predivide_factor", "requires op=Average")
     if backward_passes_per_step < 1:
-        raise ArgumentError("backward_passes_per_step", "is at least 1")
+        raise ArgumentError("backward_passes_per_step", "must be at least 1")
     chosen = compression.name if isinstance(compression, Compressor) else compression
     scheme = "none" if chosen is None else parse(chosen)
     kind = type(optimizer)
@@ -93,7 +93,7 @@ def _names(optimizer: torch.optim.Optimizer,
     names = [name for name, _ in pairs]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise ArgumentError("named_parameters", f"the name {twice[0]!r} comes twice")
+        raise ArgumentError("named_parameters", f"duplicate name {twice[0]!r}")
     found = {parameter: name for name, parameter in pairs}
     without = sum(each not in found for each in _parameters(optimizer))
     if without:

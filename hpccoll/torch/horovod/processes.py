@@ -44,7 +44,7 @@ class ProcessSet:
         self.given = ranks if isinstance(ranks, MPI.Intracomm) else None
         self.ranks: list[int] = [] if isinstance(ranks, MPI.Intracomm) else list(ranks)
         if len(set(self.ranks)) < len(self.ranks):
-            raise ArgumentError("ranks", f"a rank comes twice in {self.ranks}")
+            raise ArgumentError("ranks", f"duplicate rank in {self.ranks}")
         self._comm: Comm | None = None
         self._line: OperationLine | None = None
         self._exchange: Exchange | None = None
@@ -188,8 +188,8 @@ def init(comm: MPI.Intracomm | Sequence[int] | None = None,
         own = MPI.Intracomm.Dup(comm or MPI.COMM_WORLD)
     else:
         if MPI.COMM_WORLD.Get_rank() not in comm:
-            raise CommunicatorError(f"rank {MPI.COMM_WORLD.Get_rank()} is not one of {list(comm)}; "
-                                    "only these ranks call init")
+            raise CommunicatorError(f"rank {MPI.COMM_WORLD.Get_rank()} is not in {list(comm)}; "
+                                    "call init only on these ranks")
         own = MPI.Intracomm(MPI.COMM_WORLD).Create_group(
             MPI.COMM_WORLD.Get_group().Incl(list(comm)))
     global_process_set.open(own, range(own.Get_size()), 0)
@@ -224,7 +224,7 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
     where, whole = places(), global_process_set.comm
     new = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
     if new.process_set_id is not None:
-        raise ArgumentError("process_set", f"{new} was added already")
+        raise ArgumentError("process_set", f"{new} already exists")
     where.added += 1
     if new.given is not None:
         members = new.given.Get_group()
@@ -235,10 +235,11 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
         others = [rank for rank, ranks in enumerate(said) if ranks != said[0]]
         if others:
             raise ArgumentError("process_set", f"rank 0 adds {said[0]}, but rank {others[0]} adds "
-                                f"{said[others[0]]}", "every rank adds the same sets in one order")
+                                f"{said[others[0]]}", "add the same sets in the same order on all "
+                                                      "ranks")
         if any(not 0 <= rank < whole.Get_size() for rank in new.ranks):
-            raise ArgumentError("process_set", f"{new.ranks} has a rank that is none of the "
-                                f"{whole.Get_size()} that take part")
+            raise ArgumentError("process_set", f"{new.ranks} contains a rank outside of the "
+                                               f"{whole.Get_size()} ranks")
         group = whole.Get_group().Incl(new.ranks)
         inside = whole.Get_rank() in new.ranks
         new.open(MPI.Intracomm.Create_group(whole, group, where.added) if inside

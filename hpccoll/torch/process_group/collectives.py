@@ -69,8 +69,8 @@ def all_gather_single(comm: Comm, output: torch.Tensor, source: torch.Tensor) ->
         ArgumentError: the output is not as large as all inputs.
     """
     if output.numel() != comm.size * source.numel() or output.dtype is not source.dtype:
-        raise ArgumentError("output", f"has {output.numel()} elements of {output.dtype}, for "
-                            f"{comm.size} times {source.numel()} of {source.dtype}")
+        raise ArgumentError("output", f"has {output.numel()} elements of {output.dtype}, expected "
+                                      f"{comm.size} times {source.numel()} of {source.dtype}")
     whole, mine = dense(output), dense(source)
     given: Any = memory(mine)
     if overlap(whole, mine):
@@ -145,8 +145,8 @@ def reduce_scatter_single(comm: Comm, output: torch.Tensor, source: torch.Tensor
         ArgumentError: the input is not as large as all outputs.
     """
     if source.numel() != comm.size * output.numel() or output.dtype is not source.dtype:
-        raise ArgumentError("input", f"has {source.numel()} elements of {source.dtype}, for "
-                            f"{comm.size} times {output.numel()} of {output.dtype}")
+        raise ArgumentError("input", f"has {source.numel()} elements of {source.dtype}, expected "
+                                     f"{comm.size} times {output.numel()} of {output.dtype}")
     whole, mine = dense(output), dense(source)
     if operator.factor is not None or overlap(whole, mine):
         mine = mine.clone()
@@ -191,8 +191,9 @@ def all_to_all_single(comm: Comm, output: torch.Tensor, source: torch.Tensor,
         mine = mine.clone()
     if not output_splits and not input_splits and output.numel() == source.numel():
         if len(source) % comm.size:
-            raise ArgumentError("input", f"has {len(source)} rows, not a multiple of {comm.size}",
-                                "give input_split_sizes and output_split_sizes")
+            raise ArgumentError("input", f"has {len(source)} rows, expected a multiple of "
+                                         f"{comm.size}",
+                                "pass input_split_sizes and output_split_sizes")
         comm.Alltoall(memory(mine), memory(whole))
     else:
         comm.Alltoallv([_octets(mine), _bytes(mine, input_splits, comm.size, "input")],
@@ -227,8 +228,8 @@ def _check_alike(argument: str, tensors: Tensors, one: torch.Tensor) -> None:
     for each in tensors:
         if each.shape != one.shape or each.dtype is not one.dtype:
             raise ArgumentError(
-                argument, f"has a tensor of {each.dtype} {tuple(each.shape)} in the place of one "
-                f"of {one.dtype} {tuple(one.shape)}", "give all tensors the same shape and type")
+                argument, f"has a tensor of {each.dtype} {tuple(each.shape)}, expected {one.dtype} "
+                          f"{tuple(one.shape)}", "pass tensors of the same shape and type")
 
 
 def _store(whole: torch.Tensor, tensor: torch.Tensor) -> None:
@@ -248,11 +249,11 @@ def _bytes(tensor: torch.Tensor, splits: Sequence[int], size: int, argument: str
     rows = len(tensor)
     if not splits:
         if rows % size:
-            raise ArgumentError(argument, f"has {rows} rows, not a multiple of {size}",
-                                f"give {argument}_split_sizes")
+            raise ArgumentError(argument, f"has {rows} rows, expected a multiple of {size}",
+                                f"pass {argument}_split_sizes")
         splits = [rows // size] * size
     if len(splits) != size or sum(splits) != rows or min(splits) < 0:
-        raise ArgumentError(f"{argument}_split_sizes", f"{list(splits)} are not {size} parts of "
-                                                       f"{rows} rows")
+        raise ArgumentError(f"{argument}_split_sizes", f"{list(splits)} are not {size} counts that "
+                                                       f"sum to {rows} rows")
     row = tensor.nbytes // rows if rows else 0
     return [row * split for split in splits]

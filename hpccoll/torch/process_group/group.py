@@ -119,7 +119,7 @@ class Group(ProcessGroup):
         return self.seconds + SURPLUS
 
     def _give_up(self, work: GroupWork) -> None:
-        self.error = ProcessGroupError(f"group {self.title} cannot be used any more: {work.error}")
+        self.error = ProcessGroupError(f"group {self.title} is broken: {work.error}")
 
     # -- collectives -------------------------------------------------------------------------
     # ``given`` are torch's options, or what hooks and programs give in place of them.

@@ -180,8 +180,8 @@ class Peers:
 
     def _tag(self, tag: int) -> int:
         if not 0 <= tag < self.highest:
-            raise ProcessGroupError(f"tag {tag} is not one of 0 to {self.highest - 1}, "
-                                    "which this MPI library has")
+            raise ProcessGroupError(f"tag {tag} is out of range 0 to {self.highest - 1} of this "
+                                    "MPI library")
         return tag
 
     def clear(self, error: BaseException) -> None:
@@ -226,8 +226,8 @@ class Peers:
             if not _by(request, end):
                 request.Cancel()
                 raise ProcessGroupError(
-                    f"monitored_barrier of {self.name}: rank {self.comm.rank} has waited "
-                    f"{seconds:g} s for rank 0; see there which ranks are missing")
+                    f"monitored_barrier of {self.name}: rank {self.comm.rank} waited {seconds:g} s "
+                    "for rank 0; rank 0 reports the missing ranks")
             return
         requests = [self.comm.Irecv([None, 0, MPI.BYTE], rank, tag)
                     for rank in range(1, self.comm.size)]
@@ -237,8 +237,8 @@ class Peers:
         if missing:
             named = missing if everybody else missing[:1]
             raise ProcessGroupError(
-                f"monitored_barrier of {self.name}: rank(s) {', '.join(map(str, named))} did not "
-                f"come within {seconds:g} s")
+                f"monitored_barrier of {self.name}: ranks {', '.join(map(str, named))} did not "
+                f"arrive within {seconds:g} s")
         MPI.Request.Waitall([self.comm.Isend([None, 0, MPI.BYTE], rank, tag)
                              for rank in range(1, self.comm.size)])
 

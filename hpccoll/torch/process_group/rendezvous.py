@@ -59,13 +59,13 @@ def meet(url: str, timeout: timedelta = TIMEOUT, **options: Any) -> Iterator[tup
     asked = {name: int(text[0]) for name, text in parse_qs(urlparse(url).query).items()
              if name in launched and int(text[0]) >= 0}
     if any(launched[name] != number for name, number in asked.items()):
-        raise ProcessGroupError(f"mpi:// takes rank and number of ranks from MPI, {launched}, but "
-                                f"{asked} was asked for; leave them out")
+        raise ProcessGroupError(f"mpi:// reads rank and world_size from MPI, {launched}, but got "
+                                f"{asked}; omit them")
     started = int(os.environ.get("WORLD_SIZE", comm.size))
     if comm.size == 1 and started > 1:
         raise ProcessGroupError(
-            f"WORLD_SIZE is {started}, and MPI has one rank: the processes were not started by "
-            f"MPI; use mpiexec -n {started} python ..., or srun, in place of torchrun")
+            f"WORLD_SIZE is {started}, but MPI has one rank: mpiexec did not start the processes; "
+            f"use mpiexec -n {started} python ..., or srun, instead of torchrun")
     host = _host_of_first(comm)
     store = None
     if comm.rank == 0:

@@ -20,9 +20,9 @@ def check_sparse(tensor: torch.Tensor, operator: TorchOperator) -> None:
     """
     if tensor.layout is not torch.sparse_coo:
         raise ArgumentTypeError("tensor", f"has the layout {tensor.layout}",
-                                "only torch.sparse_coo is combined; else use tensor.to_dense()")
+                                "use torch.sparse_coo, or tensor.to_dense()")
     if operator.mpi != MPI.SUM:
-        raise ArgumentTypeError("op", "sparse tensors can be summed and averaged, no more",
+        raise ArgumentTypeError("op", "sparse tensors support Sum and Average only",
                                 "use tensor.to_dense()")
 
 

@@ -95,7 +95,7 @@ def _unknown(argument: str, word: str, valid: Iterable[str]) -> ArgumentError:
 
 #: How fields of a type are read, and what is said where they cannot be.
 _READERS: dict[str, tuple[Callable[[str], Any], str]] = {
-    "int": (int, "a whole number"),
+    "int": (int, "an integer"),
     "float": (float, "a number"),
     "str": (str, "a word"),
     "bool": ({"yes": True, "no": False, "true": True, "false": False}.__getitem__, "yes or no"),

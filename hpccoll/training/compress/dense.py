@@ -106,7 +106,7 @@ class Bf16(Cast):
         try:
             import ml_dtypes
         except ImportError:
-            raise ArgumentError("compress", "'bf16' needs the package ml_dtypes, which is not "
+            raise ArgumentError("compress", "'bf16' requires the package ml_dtypes, which is not "
                                 "installed", "install it, or choose 'fp16'") from None
         return numpy.dtype(ml_dtypes.bfloat16)
 

@@ -51,7 +51,7 @@ class Dithering(TwoPhase):
         super().__post_init__()
         self.check("kind", self.kind in ("linear", "natural"), "linear or natural")
         self.check("bits", self.bits in ((2, 4, 8) if self.kind == "linear" else (2, 4)),
-                   "2, 4 or 8, and for natural levels 2 or 4")
+                   "2, 4 or 8; 2 or 4 for natural levels")
         self.check("seed", self.seed >= 0, "0 or more")
         self.check("norm", self.norm in ("max", "l2"), "max or l2")
 

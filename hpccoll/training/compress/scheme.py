@@ -113,7 +113,7 @@ class Reduction(ABC):
         """
         if values.ndim != 1 or values.size != self.count or values.dtype not in ("f4", "f8"):
             raise ArgumentError("values", f"{values.dtype} of shape {values.shape}",
-                                f"a vector of {self.count} float32 or float64 is needed")
+                                f"pass a vector of {self.count} float32 or float64")
         if self.count:
             yield from self._reduce(values)
         self.steps += 1
@@ -146,7 +146,7 @@ class Reduction(ABC):
             if getattr(one, "ndim", 0) == 1:
                 if one.size != self.count:
                     raise ArgumentError("state", f"{name} has {one.size} elements, the bucket "
-                                        f"{self.count}", "cut it as the buckets are cut")
+                                        f"{self.count}", "partition it like the buckets")
                 self.vectors[name] = one.copy()
 
     def held(self) -> Any:
@@ -183,8 +183,8 @@ class Reduction(ABC):
         ranks = tuple(numpy.flatnonzero(flags).tolist())
         whose = f"on rank(s) {', '.join(map(str, ranks))}" if ranks else "in the sum over the ranks"
         raise NonFiniteError(f"values are NaN or infinite {whose}, and scheme '{self.scheme}' "
-                             "would keep them for ever; skip this step, or use a scheme that "
-                             "carries them, such as 'bf16'", ranks)
+                             "would keep them in its state; skip this step, or use a stateless "
+                             "scheme, such as 'bf16'", ranks)
 
 
 def elements(shapes: Shapes) -> int:

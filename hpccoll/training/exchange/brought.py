@@ -40,9 +40,9 @@ class Brought:
         view = array if type(array) is numpy.ndarray or array is None else seen(array, spec.name)
         if view is not None and (view.shape != spec.shape or view.dtype != dtype):
             raise ExchangeMismatch(
-                f"array '{spec.name}' came with shape {tuple(view.shape)} of {view.dtype.name}, "
-                f"but was declared with shape {spec.shape} of {spec.dtype}; bring what was "
-                "declared, or make a new exchange", (spec.name,))
+                f"array '{spec.name}' has shape {tuple(view.shape)} of {view.dtype.name}, declared "
+                f"with shape {spec.shape} of {spec.dtype}; pass the declared shape and type, or "
+                "create a new exchange", (spec.name,))
         self.view: Any = view
 
     def target(self) -> Any:

@@ -51,7 +51,7 @@ class ExchangeCore:
         self.specs = specs
         self._indices = {spec.name: index for index, spec in enumerate(self.specs)}
         if len(self._indices) < len(self.specs):
-            raise ArgumentError("names", "two arrays have one name", "names must differ")
+            raise ArgumentError("names", "two arrays have the same name", "use distinct names")
         for spec in self.specs:
             settings.recipe.check(spec.name, spec.dtype)
         device = [not isinstance(array, ArraySpec) and on_device(seen(array)) for array in arrays]
@@ -133,7 +133,7 @@ class ExchangeCore:
             self._closed = True
             atexit.unregister(self._leave)
             if self._order.begun():
-                self.fail(ExchangeError("closed in the middle of a step"))
+                self.fail(ExchangeError("the exchange was closed during a step"))
             self._engine.stop()
 
     # -- inside ------------------------------------------------------------------------------
@@ -150,8 +150,8 @@ class ExchangeCore:
         """Check that no step is under way."""
         names = self._order.begun()
         if names:
-            raise ExchangeMismatch(f"{call} in the middle of a step: array '{names[0]}' was "
-                                   "brought and its result not taken; call wait() first",
+            raise ExchangeMismatch(f"{call} called during a step: array '{names[0]}' is pending; "
+                                   "call wait() first",
                                    tuple(names))
 
     def _index(self, key: int | str) -> int:
@@ -166,9 +166,9 @@ class ExchangeCore:
         if self.settings.missing == "error":
             names = [self.specs[each].name for each in self._order.missing()] or [
                 self.specs[index].name]
-            raise ExchangeError(f"step {self._order.step} ends without array '{names[0]}'" + (
+            raise ExchangeError(f"array missing in step {self._order.step}: '{names[0]}'" + (
                 f" and {len(names) - 1} others" if len(names) > 1 else "") +
-                "; bring every array, or choose missing='zeros'", tuple(names))
+                "; call ready() for every array, or choose missing='zeros'", tuple(names))
         self._order.bring(index, None)
 
     @contextmanager

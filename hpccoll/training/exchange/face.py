@@ -209,7 +209,7 @@ class Exchange(ExchangeCore):
         with self._shared_errors():
             arrays = listed("arrays", arrays)
             if len(arrays) != len(self.specs):
-                raise ExchangeMismatch(f"{len(arrays)} arrays came, of {len(self.specs)} declared")
+                raise ExchangeMismatch(f"got {len(arrays)} arrays, {len(self.specs)} are declared")
         if (isinstance(order, NegotiatedOrder) or order.settings.compress is not None
                 or order.recipe.op == "adasum"):
             for index, array in enumerate(arrays):
@@ -237,8 +237,8 @@ class Exchange(ExchangeCore):
         self._check()
         order = self._order
         if not isinstance(order, NegotiatedOrder):
-            raise ArgumentError("order", "is fixed, and names that were not declared have no place",
-                                "make the exchange with order='negotiated'")
+            raise ArgumentError("order", "is 'fixed', which rejects undeclared names",
+                                "create the exchange with order='negotiated'")
         usual = self.settings.recipe
         recipe = Recipe(op or usual.op, usual.prescale if prescale is None else prescale,
                         usual.postscale if postscale is None else postscale)
@@ -266,8 +266,8 @@ class Exchange(ExchangeCore):
             ArgumentError: the order is not fixed.
         """
         if not isinstance(self._order, FixedOrder):
-            raise ArgumentError("order", "is not fixed, so arrays have no place of their own",
-                                "make the exchange with order='fixed'")
+            raise ArgumentError("order", "is not 'fixed', so arrays have no fixed memory",
+                                "create the exchange with order='fixed'")
         self._pinned = True
         return list(self._order.pool.views)
 
@@ -345,8 +345,8 @@ class Exchange(ExchangeCore):
             order.come_back()
             return order.last
         if not order.settings.uneven:
-            raise ArgumentError("uneven", "ranks were promised to have equally many steps",
-                                "make the exchange with uneven=True")
+            raise ArgumentError("uneven", "requires uneven=True",
+                                "create the exchange with uneven=True")
         self._run(self._turns.shadow(order), "joined, without data")
         return self._gate.last
 
@@ -372,7 +372,7 @@ class Exchange(ExchangeCore):
         """
         recorder = self._ledger.recorder
         if recorder is None:
-            raise ArgumentError("recorder", "nothing was recorded", "make the exchange with one")
+            raise ArgumentError("recorder", "nothing was recorded", "pass one to Exchange")
         return recorder.gather(self._wiring.gates)
 
     def state(self) -> dict[str, dict[str, Any]]:

@@ -128,8 +128,9 @@ class FixedOrder:
         """
         spec = self.specs[index]
         if self.entries[index] is not None:
-            raise ExchangeMismatch(f"array '{spec.name}' came twice in step {self.taken[index]}; "
-                                   "wait for its result in between", (spec.name,))
+            raise ExchangeMismatch(f"array passed to ready() twice: '{spec.name}' in step "
+                                   f"{self.taken[index]}; call wait() before the next "
+                                   "ready()", (spec.name,))
         entry = Brought(spec, self.dtypes[index], array)
         room = self.pool.views[index]
         if entry.view is None:

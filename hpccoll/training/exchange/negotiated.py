@@ -94,10 +94,10 @@ class NegotiatedOrder:
             ExchangeMismatch: the name is under way already, or types differ within a group.
         """
         if name in self.parcels:
-            raise ExchangeMismatch(f"array '{name}' came twice; wait for its result in between",
-                                   (name,))
+            raise ExchangeMismatch(f"array passed to ready() twice: '{name}'; call wait() before "
+                                   "the next ready()", (name,))
         if len({spec.dtype for spec in specs}) != 1:
-            raise ExchangeMismatch(f"the arrays of group '{name}' have several types", (name,))
+            raise ExchangeMismatch(f"arrays of group '{name}' have different types", (name,))
         for spec in specs:
             recipe.check(spec.name, spec.dtype)
         offer = Offer(name, tuple(spec.shape for spec in specs), specs[0].dtype, recipe.op,
@@ -319,8 +319,8 @@ class NegotiatedOrder:
         for name, kept in state.items():
             reduction = self.reductions.get(name)
             if reduction is None:
-                raise ExchangeError(f"array '{name}' has no state to load yet; exchange it once, "
-                                    "or declare it in fixed order", (name,))
+                raise ExchangeError(f"array '{name}' has no state yet; exchange it once, or "
+                                    "declare it with order='fixed'", (name,))
             reduction.load(kept)
 
 

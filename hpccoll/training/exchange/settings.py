@@ -52,9 +52,9 @@ class Recipe:
         whole = dtype.startswith(("int", "uint", "bool"))
         if whole and (self.op in ("average", "adasum") or self.prescale != 1
                       or self.postscale != 1):
-            raise ArgumentError("op", f"array '{name}' has whole numbers ({dtype}), which "
-                                      f"{self.op} and factors would round",
-                                "sum them, or exchange floats")
+            raise ArgumentError("op", f"array '{name}' has an integer type ({dtype}), which "
+                                      f"{self.op} and factors round",
+                                "use op='sum', or exchange floats")
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class ExchangeSettings(ExchangeOptions):
         for name in ("bucket_bytes", "first_bucket_bytes"):
             object.__setattr__(self, name, byte_count(name, getattr(self, name)))
         if self.compress is not None and self.recipe.op not in ("average", "sum"):
-            raise ArgumentError("compress", f"no scheme computes the {self.recipe.op} of ranks",
+            raise ArgumentError("compress", f"compression does not support {self.recipe.op}",
                                 "choose op='average' or 'sum'")
 
     def resolved(self, one_node: bool) -> ExchangeSettings:

@@ -96,9 +96,8 @@ class Gate:
             self._passed = 0
         if most != -least and most != _NOBODY:
             raise ExchangeMismatch(
-                f"ranks are in different places of the exchange: some at {Turn.of(most)}, others "
-                f"at {Turn.of(-least)}, rank {self.rank} at {turn}; every rank must make the same "
-                "calls of the exchange")
+                f"ranks make different calls of the exchange: {Turn.of(most)}; {Turn.of(-least)}; "
+                f"rank {self.rank}: {turn}; make the same calls on all ranks")
 
 
 def dense(comm: Any, values: Any, op: MPI.Op, blocking: bool, piece_bytes: int = 0) -> Steps:

@@ -92,8 +92,8 @@ class Turns:
         begun = [fixed.specs[index].name for index, entry in enumerate(fixed.entries)
                  if entry is not None]
         if begun:
-            raise ExchangeMismatch(f"array '{begun[0]}' was brought by ready(); end that step with "
-                                   "wait()", tuple(begun))
+            raise ExchangeMismatch(f"array '{begun[0]}' is pending from ready(); call wait() "
+                                   "first", tuple(begun))
         results = list(arrays)
         if all(map(operator.is_, arrays, fixed.pool.views)):
             return self._travel(fixed, [], [], results), results
@@ -207,8 +207,8 @@ class Turns:
                 values[...] = 0
                 self.lane.Allreduce(MPI.IN_PLACE, values, OPS[fixed.recipe.op])
             else:
-                raise ExchangeMismatch(f"this rank has joined, and others are at {now}, which "
-                                       "needs every rank's data")
+                raise ExchangeMismatch(f"this rank called join, and others call {now}, which needs "
+                                       "data of all ranks")
 
 
 def retune(wiring: Wiring, order: FixedOrder | NegotiatedOrder, knobs: Knobs) -> None:

@@ -144,7 +144,7 @@ class Warden:
         found = self.stalls.diagnosis
         arrays = tuple(found.missing) if found and found.missing else tuple(names)
         text = self._text(waited, step, names, states)
-        return ExchangeStall(f"{text}; every rank must bring every array of a step, or fail(error)",
+        return ExchangeStall(f"{text}; call ready() for every array on all ranks, or fail(error)",
                              arrays, found.ranks if found else ())
 
     def _text(self, waited: float, step: int, names: Sequence[str], states: RankStates | None

@@ -99,10 +99,10 @@ def compare(comm: Any, settings: ExchangeSettings, specs: tuple[ArraySpec, ...])
             name = "" if not place else (values[0] or values[odd[0]])[0]
             what = f"array '{name}'" if place else "settings"
             raise ExchangeMismatch(
-                f"{what} differ{'s' * bool(place)} between ranks: rank 0 has "
-                f"{_said(values[0])}, rank {odd[0]} has {_said(values[odd[0]])}"
-                f" (ranks {', '.join(map(str, odd))} differ from rank 0); make the exchange with "
-                "the same arrays and settings on every rank",
+                f"{what} differ{'s' * bool(place)} between ranks: {_said(values[0])} on rank 0, "
+                f"{_said(values[odd[0]])} on rank {odd[0]} (ranks {', '.join(map(str, odd))} "
+                "differ from rank 0); create the exchange with the same arrays and settings on "
+                "all ranks",
                 (name,) if place else (), odd)
 
 

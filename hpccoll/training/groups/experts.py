@@ -43,8 +43,8 @@ class Experts:
         else:
             self.cuts = (0, *numpy.cumsum(experts, dtype=int).tolist())
         if len(self.cuts) != size + 1 or self.cuts[-1] < 1 or min(numpy.diff(self.cuts)) < 0:
-            raise ArgumentError("experts", f"are {experts!r} for {size} ranks",
-                                "give a number of at least 1, or one for every rank")
+            raise ArgumentError("experts", f"got {experts!r} for {size} ranks",
+                                "pass a number of at least 1, or one per rank")
         if capacity is not None and capacity < 1:
             raise ArgumentError("capacity", f"is {capacity}", "give at least 1, or None")
         self.comm, self.capacity = comm, capacity
@@ -80,17 +80,17 @@ class Experts:
         chosen = _columns(chosen)
         if chosen.ndim != 2 or len(chosen) != count:
             raise ArgumentError("chosen", f"has shape {chosen.shape} for {count} tokens",
-                                "give one row of choices for every token")
+                                "pass one row of choices per token")
         if chosen.dtype.kind not in "iu" and chosen.size:
             raise ArgumentError("chosen", f"has elements of type {chosen.dtype}",
-                                "give integers: the numbers of experts")
+                                "pass the indices of experts")
         if chosen.size and not 0 <= chosen.min() <= chosen.max() < self.cuts[-1]:
-            raise ArgumentError("chosen", f"names experts {chosen.min()} to {chosen.max()}",
-                                f"there are 0 to {self.cuts[-1] - 1}")
+            raise ArgumentError("chosen", f"contains experts {chosen.min()} to {chosen.max()}",
+                                f"valid experts are 0 to {self.cuts[-1] - 1}")
         weights = numpy.ones(chosen.shape, "f4") if weights is None else _columns(weights)
         if weights.shape != chosen.shape:
-            raise ArgumentError("weights", f"have shape {weights.shape}, choices have "
-                                           f"{chosen.shape}", "give one weight for every choice")
+            raise ArgumentError("weights", f"have shape {weights.shape}, choices have shape "
+                                           f"{chosen.shape}", "pass one weight per choice")
         return chosen.astype(int), weights
 
     def _kept(self, chosen: Any) -> tuple[Any, Any]:
@@ -121,8 +121,9 @@ class Experts:
                        [awaited, [mine + 1] * comm.Get_size()])
         refusing = numpy.flatnonzero(awaited[:, 0] == REFUSED).tolist()
         if refusing:
-            raise ArgumentError("dispatch", f"rank(s) {', '.join(map(str, refusing))} passed "
-                                            f"what cannot be used{f' ({problem})' * bool(problem)}",
+            raise ArgumentError("dispatch", "invalid arguments on ranks "
+                                            f"{', '.join(map(str, refusing))}"
+                                            f"{f' ({problem})' * bool(problem)}",
                                 "no token was sent")
         return awaited[:, 1:]
 
@@ -181,7 +182,7 @@ class Dispatch:
             ArgumentError: another shape, or ``combine`` was not called.
         """
         if self._returned is None:
-            raise ArgumentError("combine_gradients", "needs what combine brought back",
+            raise ArgumentError("combine_gradients", "requires a preceding combine",
                                 "call combine first")
         token, choice = self._kept
         rows = self._checked("gradients", gradients, self._rows)[token]
@@ -245,7 +246,7 @@ class Dispatch:
         if len(rows) != count:
             raise ArgumentError(argument, f"have {len(rows)} rows on rank "
                                           f"{self._comm.Get_rank()}, expected {count}",
-                                "give one row for each, in their order")
+                                "pass one row per item, in the same order")
         return rows
 
 

@@ -83,7 +83,7 @@ class Passage:
 
     def _unequal(self, sent: str) -> str:
         return (f"{self.title}: rank {self.peer} sent {sent}, rank {self.comm.Get_rank()} expects "
-                f"{self.nbytes}; give all ranks the same shapes")
+                f"{self.nbytes}; pass the same shapes on all ranks")
 
 
 def send(comm: Any, array: Any, to: int, tag: int, title: str) -> Passage:
@@ -100,7 +100,7 @@ def receive(comm: Any, into: Any, frm: int, tag: int, title: str) -> Passage:
     """
     into = numpy.asarray(into)
     if not (into.flags.c_contiguous and into.flags.writeable):
-        raise ArgumentError("into", "is read-only or not contiguous", "pass an array of your own")
+        raise ArgumentError("into", "is read-only or not contiguous", "pass a writable array")
     data = into.reshape(-1).view("u1")
     return Passage(comm, title, frm, comm.Irecv(data, frm, tag), data.nbytes, data)
 

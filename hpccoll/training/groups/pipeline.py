@@ -74,7 +74,7 @@ class Pipeline:
         if not 0 <= self.stage + distance < self.stages:
             raise ArgumentError("stage", f"stage {self.stage} of {self.stages} has no stage "
                                          f"{'after' if distance > 0 else 'before'} it",
-                                "ask is_first and is_last")
+                                "check is_first and is_last")
         return self.stage + distance
 
 

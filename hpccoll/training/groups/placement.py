@@ -81,7 +81,7 @@ class Placement:
         """
         unknown = set(axes) - set(self.axes)
         if unknown:
-            raise ArgumentError("axes", f"there is no axis {', '.join(sorted(unknown))}",
+            raise ArgumentError("axes", f"axis {', '.join(sorted(unknown))} does not exist",
                                 f"choose from {', '.join(self.axes)}")
         inside = [axis in axes for axis in self.axes]
         strides = [math.prod(self.shape[number + 1:]) for number in range(len(self.shape))]
@@ -142,10 +142,10 @@ def place(layout: str | int | Topology, order: Sequence[str] = tuple(AXES),
     layout = Topology.parse(layout)
     if sorted(order) != sorted(AXES):
         raise ArgumentError("order", f"is {', '.join(order)}",
-                            f"name each of {', '.join(AXES)} once, outermost first")
+                            f"list each of {', '.join(AXES)} once, outermost first")
     known = _sizes(layout.size, {axis: sizes.pop(axis, None) for axis in order})
     if sizes:
-        raise ArgumentError("mesh", f"there is no axis {', '.join(sizes)}",
+        raise ArgumentError("mesh", f"axis {', '.join(sizes)} does not exist",
                             f"choose from {', '.join(AXES)}")
     paths = paths_of(layout)
     parts = [_Part(paths[rank], (position,)) for position, rank in enumerate(layout.ranks)]
@@ -167,7 +167,7 @@ def _sizes(size: int, asked: Mapping[str, int | None]) -> dict[str, int]:
     inferred = [axis for axis, number in known.items() if number == INFERRED]
     if len(inferred) > 1:
         raise ArgumentError("mesh", f"{' and '.join(inferred)} are both {INFERRED}",
-                            "leave one size open only")
+                            "omit at most one size")
     given = {axis: number for axis, number in known.items() if number != INFERRED}
     stated = " x ".join(f"{axis}={number}" for axis, number in given.items()
                         if number > 1 or asked[axis])
@@ -175,7 +175,7 @@ def _sizes(size: int, asked: Mapping[str, int | None]) -> dict[str, int]:
     if size % whole or not inferred and whole != size:
         verb = "does not divide" if inferred else "is not"
         raise ArgumentError("mesh", f"{stated} = {whole} {verb} the {size} ranks of the "
-                                    "communicator", "change a size, or leave one out")
+                                    "communicator", "change a size, or omit one")
     return {axis: size // whole if number == INFERRED else number
             for axis, number in known.items()}
 

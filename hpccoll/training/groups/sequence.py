@@ -49,7 +49,7 @@ class Ulysses:
     def __init__(self, comm: Any, tokens: int, heads: int):
         for name, number in ("tokens", tokens), ("heads", heads):
             if number < 0:
-                raise ArgumentError(name, f"is {number}", "give a number that is not negative")
+                raise ArgumentError(name, f"is {number}", "pass 0 or more")
         self.comm, self.tokens, self.heads = comm, tokens, heads
         self.token_cuts = cuts(tokens, comm.Get_size())
         self.head_cuts = cuts(heads, comm.Get_size())
@@ -123,7 +123,7 @@ class Ulysses:
             raise ArgumentError(
                 "values", f"have shape {tuple(values.shape)} on rank {self.comm.Get_rank()}, "
                           f"expected {wanted[0]} tokens x {wanted[1]} heads x anything",
-                "the sequence is cut as token_cuts says, the heads as head_cuts")
+                "partition the sequence by token_cuts and the heads by head_cuts")
         return values
 
 

@@ -57,7 +57,7 @@ def check(optimizer: Any, amounts: Sequence[str] = (), fractions: Sequence[str] 
     for names, wanted, right in (
             (amounts, "a number, 0 or more", lambda value: value >= 0),
             (fractions, "a number, at least 0 and below 1", lambda value: 0 <= value < 1),
-            (counts, "a whole number, 1 or more",
+            (counts, "an integer, 1 or more",
              lambda value: value >= 1 and (value == math.inf or value.is_integer()))):
         for name in names:
             argument, value = f"{type(optimizer).__name__}: {name}", getattr(optimizer, name)

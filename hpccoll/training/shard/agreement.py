@@ -13,10 +13,10 @@ from hpccoll.training.buckets import ArraySpec
 from hpccoll.training.given import named
 
 #: What to do where ranks have different arrays.
-SAME = "make it from the same arrays and options on all ranks"
+SAME = "create it from the same arrays and options on all ranks"
 #: What to do where gradients are not as they must be.
-GRADIENTS = ("bring every gradient once a step; missing='zeros' where a pass may leave some out; "
-             "a model that has grown needs a new state")
+GRADIENTS = ("pass every gradient once per step; use missing='zeros' if a pass may omit some; "
+             "create a new state for a larger model")
 
 
 def one_of(argument: str, value: Any, choices: Sequence[Any]) -> None:
@@ -42,7 +42,7 @@ def specs_of(arrays: Sequence[numpy.ndarray], names: Sequence[str] | None) -> li
         # ml_dtypes' bfloat16 is of kind "V".
         if array.dtype.kind != "f" and array.dtype.name != "bfloat16":
             raise ArgumentError("parameters", f"'{name}' is {array.dtype.name}",
-                                "only floating-point numbers can be trained")
+                                "use a floating-point type")
     return [ArraySpec(name, array.shape, array.dtype.name, array.dtype.itemsize)
             for name, array in zip(names, arrays)]
 

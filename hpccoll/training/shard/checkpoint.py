@@ -57,7 +57,7 @@ def check(specs: Sequence[ArraySpec], vectors: Vectors, given: Mapping[str, Sequ
         ArgumentError: other vectors, or arrays of other shapes.
     """
     if set(vectors) != set(given):
-        raise ArgumentError("state", f"it holds {', '.join(sorted(given))}, this optimizer has "
+        raise ArgumentError("state", f"it has {', '.join(sorted(given))}, this optimizer has "
                                      f"{', '.join(sorted(vectors))}")
     shapes = [spec.shape for spec in specs]
     for name, arrays in given.items():
@@ -183,13 +183,13 @@ def _mapped(path: Path, count: int, dtype: numpy.dtype) -> numpy.ndarray:
 def _differences(index: dict[str, Any], specs: Sequence[ArraySpec], vectors: Vectors
                  ) -> Iterator[str]:
     if index["format"] != FORMAT:
-        yield f"format {index['format']} is unknown"
+        yield f"unknown format {index['format']}"
         return
     if [shape for _, shape in index["arrays"]] != [list(spec.shape) for spec in specs]:
-        yield "it holds arrays of other shapes"
+        yield "it has arrays of other shapes"
     mine = {name: [part.dtype.name for part in parts[:1]] for name, parts in vectors.items()}
     if index["vectors"] != mine:
-        yield f"it holds {index['vectors']}, this optimizer has {mine}"
+        yield f"it has {index['vectors']}, this optimizer has {mine}"
 
 
 def _next_serial(folder: Path) -> int:
@@ -205,4 +205,4 @@ def _file(folder: Path, serial: int, rank: int, name: str) -> Path:
 
 def _all_well(comm: Any, faults: Sequence[str]) -> None:
     if comm.allreduce(len(faults)):
-        refuse(comm, faults, "nothing was changed")
+        refuse(comm, faults, "no state was changed")

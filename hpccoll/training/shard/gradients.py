@@ -155,18 +155,19 @@ class Gradients:
     # ----------------------------------------------------------------------------------------
     def _fault_of(self, index: int, values: numpy.ndarray | None) -> str:
         if index not in self._places:
-            return f"gradient {index} belongs to no array that was there at the start"
+            return f"gradient {index} does not match an initial array"
         spec = self.specs[index]
         if index in self._brought and (self.cut or not self._waiting):
-            return f"the gradient of '{spec.name}' came twice"
+            return f"the gradient of '{spec.name}' was passed twice"
         if self._over:
-            return f"the gradient of '{spec.name}' came after the exchange had ended"
+            return f"the gradient of '{spec.name}' was passed after the exchange ended"
         if values is None:
-            return "" if self.stage < 2 else f"no gradient of '{spec.name}' was given"
+            return "" if self.stage < 2 else f"the gradient of '{spec.name}' is missing"
         if values.shape != spec.shape:
-            return f"the gradient of '{spec.name}' has shape {values.shape} instead of {spec.shape}"
+            return f"the gradient of '{spec.name}' has shape {values.shape}, expected {spec.shape}"
         if values.dtype.name != spec.dtype:
-            return f"the gradient of '{spec.name}' is {values.dtype.name} instead of {spec.dtype}"
+            return (f"the gradient of '{spec.name}' has type {values.dtype.name}, expected "
+                    f"{spec.dtype}")
         return ""
 
     def _slot(self, index: int) -> numpy.ndarray:
@@ -191,7 +192,7 @@ class Gradients:
         if index not in self._summed:
             self._slot(index)[:] = 0
         if not self.zeros and index not in self._odd:
-            self.faults.append(f"the gradient of '{self.specs[index].name}' did not come")
+            self.faults.append(f"the gradient of '{self.specs[index].name}' is missing")
 
     def _set_off(self) -> None:
         while self._next < len(self.groups) and not self._lacking[self._next]:

@@ -56,7 +56,7 @@ class Owned:
                 if values.shape != (count,):
                     raise ArgumentError("optimizer", f"its state '{name}' has shape {values.shape} "
                                                      f"for {count} elements",
-                                        "only element-wise optimizers can be cut into shards")
+                                        "use an element-wise optimizer")
                 if name not in self.state:
                     self.state[name] = storage.zeros(weights.size, values.dtype)
                 self.state[name][start:start + count] = values

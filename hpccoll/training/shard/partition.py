@@ -123,6 +123,6 @@ def check_units(units: Sequence[Sequence[int]], count: int) -> None:
     if named != list(range(count)):
         odd = sorted({index for index in named if named.count(index) > 1}
                      | (set(named) ^ set(range(count))))
-        raise ArgumentError("units", f"arrays {', '.join(map(str, odd))} are in no unit, in two, "
-                                     f"or do not exist ({count} arrays)",
-                            "put every array into exactly one unit")
+        raise ArgumentError("units", f"arrays {', '.join(map(str, odd))} are missing, duplicate or "
+                                     f"out of range ({count} arrays)",
+                            "assign every array to exactly one unit")

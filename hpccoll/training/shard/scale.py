@@ -50,7 +50,7 @@ class LossScale:
             number(f"loss_scale: {field.name}", getattr(self, field.name))
         if not (self.initial > 0 and self.growth >= 1 and 0 < self.backoff <= 1
                 and self.interval >= 0):
-            raise ArgumentError("loss_scale", f"{self} cannot work", "initial > 0, growth >= 1, "
+            raise ArgumentError("loss_scale", f"{self} is invalid", "use initial > 0, growth >= 1, "
                                 "0 < backoff <= 1, interval >= 0")
 
     def after(self, scale: Scale, finite: bool) -> Scale:

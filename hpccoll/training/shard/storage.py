@@ -43,7 +43,7 @@ class Mapped:
             with tempfile.TemporaryFile(dir=self.folder):
                 pass
         except OSError as error:
-            raise ArgumentError("storage", f"no file can be made in {self.folder}: {error}",
+            raise ArgumentError("storage", f"cannot create a file in {self.folder}: {error}",
                                 "name a folder on a disk of this node") from error
 
     def zeros(self, count: int, dtype: Any) -> numpy.ndarray:

@@ -58,8 +58,8 @@ def views(group: ShardGroup, whole: numpy.ndarray, specs: Sequence[ArraySpec]
 
 def _check(unit: int, units: Sequence[Sequence[int]]) -> None:
     if not 0 <= unit < len(units):
-        raise ArgumentError("unit", f"{unit} is none of 0 to {len(units) - 1}",
-                            "a model that has grown needs a new state")
+        raise ArgumentError("unit", f"{unit} is out of range 0 to {len(units) - 1}",
+                            "create a new state for a larger model")
 
 
 class WholeWeights:
@@ -210,7 +210,7 @@ class CutWeights:
         """
         _check(unit, self.units)
         if unit not in self._held:
-            raise ArgumentError("unit", f"{unit} is released, but was not fetched")
+            raise ArgumentError("unit", f"unit {unit} was not fetched")
         self._held.discard(unit)
         if self._is_used_soon(unit):
             return False

@@ -110,8 +110,9 @@ class Sharded:
         one_of("missing", missing, ("raise", "zeros"))
         one_of("accumulate", accumulate, ("whole", "shards"))
         if not isinstance(optimizer, ElementwiseOptimizer):
-            raise ArgumentTypeError("optimizer", "expected one that looks at every element alone, "
-                                    f"got {optimizer!r}", "pass an object, such as Adam(rate=0.01)")
+            raise ArgumentTypeError("optimizer", "expected an element-wise optimizer, got "
+                                                 f"{optimizer!r}",
+                                    "pass an object, such as Adam(rate=0.01)")
         communicator("comm", comm)
         if model_comm is not None:
             communicator("model_comm", model_comm)
@@ -124,7 +125,8 @@ class Sharded:
         if clip is not None and not isinstance(clip, (int, float, Clip)):
             raise ArgumentTypeError("clip", f"expected a norm or a Clip, got {clip!r}")
         if stage < 3 and (fetching or zeropp):
-            raise ArgumentError("stage", f"{stage} has no fetching and no zeropp", "use 3")
+            raise ArgumentError("stage", f"{stage} does not support fetching and zeropp",
+                                "use stage 3")
         self.comm, self.optimizer, self.stage = comm, optimizer, stage
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
         self.clip = Clip(clip) if isinstance(clip, (int, float)) else clip
@@ -174,7 +176,7 @@ class Sharded:
             ArgumentError: stage 3; use :meth:`fetched`.
         """
         if isinstance(self._weights, CutWeights):
-            raise ArgumentError("stage", "3 holds no whole weights", "use 'with fetched(unit)'")
+            raise ArgumentError("stage", "stage 3 has no full weights", "use 'with fetched(unit)'")
         return self._weights.arrays
 
     @property
@@ -185,7 +187,7 @@ class Sharded:
             ArgumentError: stages 2 and 3, which hold no whole gradients.
         """
         if self.stage > 1:
-            raise ArgumentError("stage", f"{self.stage} holds no whole gradients",
+            raise ArgumentError("stage", f"stage {self.stage} has no full gradients",
                                 "use ready(index, gradient)")
         return self._gradients.views
 
@@ -273,10 +275,10 @@ class Sharded:
         norm, finite, wrong = self._look(len(faults))
         try:
             if wrong:
-                refuse(self.comm, faults, GRADIENTS, "another part of the model misses gradients")
+                refuse(self.comm, faults, GRADIENTS, "gradients are missing elsewhere")
             if not finite and self.loss_scale is None:
-                raise NonFiniteError(f"step {self.number + 1}: a gradient holds inf or nan; use "
-                                     "check=False to step all the same, or a loss_scale to skip")
+                raise NonFiniteError(f"a gradient has inf or nan: step {self.number + 1}; use "
+                                     "check=False to ignore it, or a loss_scale to skip the step")
             if finite:
                 self._apply(self.clip.factor(norm) if self.clip else 1.0)
             else:

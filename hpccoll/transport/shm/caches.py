@@ -1,7 +1,7 @@
-"""Whether the processors of two ranks share a cache: how fast one reads what the other has written.
+"""Test if two ranks share a cache: measure how fast one reads data that the other has written.
 
-What ``/sys`` says of caches is of no use here: a virtual machine tells of one cache where the host
-has put its processors behind two. So it is timed, and holds as long as the ranks stay there.
+``/sys`` is not reliable: a virtual machine may report one cache for processors that the host has
+placed behind two. The result is valid as long as the ranks stay on these processors.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from mpi4py import MPI
 
 from hpccoll.transport.shm.mapping import share
 
-#: Bytes that are written and read: they fit into the first two caches of any processor.
+#: Bytes per transfer: they fit into the first two cache levels of any processor.
 NBYTES = 64 << 10
-#: Readings, of which the fastest counts: nothing has disturbed it.
+#: Number of reads; the fastest counts, because other programs disturb the others.
 ROUNDS = 8
-#: Bytes per second from which a cache must be shared. Measured were 2 GB/s between caches, and
-#: 45 to 55 GB/s through one that is shared; earlier, by other means, 10 and more.
+#: Minimum bytes per second of a shared cache. Measured: 2 GB/s between caches, 45 to 55 GB/s in a
+#: shared cache; by another method, 10 and more.
 LEAST_RATE = 5e9
 
 
 def share_a_cache(pair: MPI.Intracomm) -> bool:
-    """Tell whether two ranks share a cache; collective over ``pair``, which has no others.
+    """Return True if two ranks share a cache; collective over ``pair``, which has two ranks.
 
-    Takes a third of a millisecond. Both ranks get one answer, ``False`` where they share no memory
-    and where other processes kept them from being fast.
+    Takes a third of a millisecond. Both ranks get the same result: False without shared memory, or
+    if other processes disturbed the measurement.
     """
     shared = share(pair, NBYTES)
     if shared is None:

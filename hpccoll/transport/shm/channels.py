@@ -31,9 +31,9 @@ from hpccoll.transport.shm.mapping import SharedMemory, share
 #: What ``ndarray.data`` is.
 View: TypeAlias = "memoryview[int]"
 
-#: Tags that have channels: so many for blocking calls, and so many for each other purpose.
+#: Number of tags with channels for blocking calls, and for each other purpose.
 CHANNELS = 2
-#: Bytes of one rank's lines; they limit how many purposes have channels.
+#: Bytes of one rank's lines; they limit the number of purposes with channels.
 LINES_BYTES = 64 << 10
 #: Bytes of a cell for anything but blocking calls.
 OTHER_CELL_BYTES = 64 << 10
@@ -47,19 +47,19 @@ EARLY_TAGS = 3 * CHANNELS
 PLACES = 4
 #: Mask that makes a message's number its place.
 LAST = PLACES - 1
-#: Bytes of cells per rank, shared out among its channels, and the least for one cell.
+#: Bytes of cells per rank, divided among its channels, and the minimum for one cell.
 CELLS_BYTES, LEAST_CELL_BYTES = 12 << 20, 4 << 10
 #: Bytes of a cache line, with room for adjacent-line prefetching.
 LINE = 128
-#: A word is a message's number above its size, mixed with its stamp, of which the uppermost bit is
-#: never set; ELSEWHERE in its place: not in the cell, see the line.
+#: A word is the number of a message above its size, mixed with its stamp, whose highest bit is
+#: never set. ELSEWHERE instead of the size: the message is not in the cell, see the line.
 SIZE_BITS = 24
 ELSEWHERE = (1 << SIZE_BITS) - 1
-#: A region's number is kept in the upper bits of ``where``, the offset in the lower.
+#: The upper bits of ``where`` are the number of a region, the lower ones the offset.
 OFFSET_BITS = 48
 
-#: The window whose ``MPI_Win_sync`` is a process's memory barrier, once it has needed one. Not
-#: one for each communicator: nobody frees COMM_WORLD, so its window would be left when MPI ends.
+#: The window whose ``MPI_Win_sync`` is the memory barrier of the process. There is only one: a
+#: window of COMM_WORLD, which is never freed, would remain when MPI ends.
 _windows: list[tuple[int, MPI.Win]] = []
 
 
@@ -103,12 +103,12 @@ class Channel:
 
 
 class Region:
-    """Memory that users' arrays live in, and that the other ranks of the node read.
+    """Memory of users' arrays that the other ranks of the node can read.
 
     Attributes:
-        memory: of every rank, as bytes; on devices, the others' as this process sees it.
-        copy_out: ``copy_out(rank, tag, place, source, into)`` copies a message of device memory to
-            the host when it is there; ``None`` for host memory.
+        memory: of every rank, as bytes; device memory as mapped in this process.
+        copy_out: ``copy_out(rank, tag, place, source, into)`` waits for a message in device memory
+            and copies it to the host; ``None`` for host memory.
     """
 
     def __init__(self, memory: list[Any], rank: int, number: int,
@@ -119,26 +119,25 @@ class Region:
 
 
 class SharedNode:
-    """The ranks of a communicator that share memory with this one; making it is collective.
+    """The ranks of a communicator that share memory with this one; creating it is collective.
 
     Args:
         comm: the communicator.
-        near: this rank's part of its split by nodes; freed with this object.
-        cell_bytes: largest message that may be copied through a cell; less where there are many
-            ranks.
-        eager_bytes: messages of up to so many bytes always go through cells; larger ones where
-            that is faster than reading them from the sender's memory.
-        more: first of ``CHANNELS`` tags each, which get channels too, as long as there is room
+        near: the communicator of this node; freed with this object.
+        cell_bytes: largest message that may be copied through a cell; less with many ranks.
+        eager_bytes: messages of up to this size always use cells; larger ones if that is faster
+            than reading them from the memory of the sender.
+        more: first tags of groups of ``CHANNELS`` tags, which get channels as long as there is room
             for their lines.
-        channel: the class of its channels.
+        channel: the class of the channels.
 
     Attributes:
         comm: communicator of the node's ranks.
         local: index in ``comm`` of every other rank of the node, by rank in the communicator;
-            empty where there is no shared memory.
-        cell_bytes, eager_bytes: the same as above, as the number of ranks allows.
-        tags: every tag that has channels, and its place in memory.
-        readv: ``process_vm_readv``; ``None`` where ranks may not read each other's memory.
+            empty without shared memory.
+        cell_bytes, eager_bytes: as above, reduced for the number of ranks.
+        tags: tags with channels, and their places in memory.
+        readv: ``process_vm_readv``; ``None`` if ranks may not read each other's memory.
     """
 
     def __init__(self, comm: MPI.Intracomm, near: MPI.Intracomm, cell_bytes: int,
@@ -162,21 +161,21 @@ class SharedNode:
                       if index != self.rank and self.shared}
         self.channels: dict[tuple[int, int, int], Channel] = {}
         self.regions: dict[int, Region] = {}
-        #: Addresses and numbers of the regions that have memory here, sorted.
+        #: Sorted addresses and numbers of the regions with memory of this rank.
         self.starts: list[tuple[int, int]] = []
         self.fence = _fence() if self.local else None
         self.readv: Any = self._probe() if self.local else None
 
     def outgoing(self, peer: int, tag: int) -> Channel:
-        """The channel from this rank to a peer."""
+        """Return the channel from this rank to a peer."""
         return self._channel(self.rank, self.local[peer], tag)
 
     def incoming(self, peer: int, tag: int) -> Channel:
-        """The channel from a peer to this rank."""
+        """Return the channel from a peer to this rank."""
         return self._channel(self.local[peer], self.rank, tag)
 
     def eager_limit(self, tag: int) -> int:
-        """Bytes up to which messages with a tag always go through cells; 0 without channels."""
+        """Return the largest size of messages that always use cells; 0 without channels."""
         place = self.tags.get(tag, -1)
         return (0 if place < 0 else self.eager_bytes if place < CHANNELS else
                 min(self.eager_bytes, OTHER_CELL_BYTES))
@@ -184,7 +183,7 @@ class SharedNode:
     def _channel(self, source: int, sink: int, tag: int) -> Channel:
         key = source, sink, tag
         if key not in self.channels:
-            # Without shared memory ``local`` is empty, and nobody gets here.
+            # Not reached without shared memory: ``local`` is empty.
             shared, place, ranks = cast(SharedMemory, self.shared), self.tags[tag], len(self.pids)
             line = self._line(shared, source, place * ranks + sink)
             taken = self._line(shared, sink, place * ranks + source)[LINE:]
@@ -203,9 +202,9 @@ class SharedNode:
             def grow(nbytes: int) -> bool:
                 return all([shared.populate(source, cells + number * cell_bytes, nbytes)
                             for number in range(PLACES)])
-            # Without room for small cells this sender does without any.
+            # Without room for small cells this sender uses no cells.
             room = not sends or shared.populate(source, small, PLACES * SMALL_CELL_BYTES)
-            # The progress thread may have made it meanwhile: two would number messages alike.
+            # The progress thread may have created it meanwhile: two would use equal numbers.
             return self.channels.setdefault(key, self.channel(
                 line[:LINE].data.cast("q"), taken.data.cast("q"),
                 cut(cells, cell_bytes) if room else [], tag, self.fence,
@@ -229,13 +228,13 @@ class SharedNode:
         """Allocate registered memory; collective over the node, sizes may differ.
 
         Returns:
-            ``None``, on every rank, where the node has no room for it.
+            ``None``, on every rank, if the node has no room for it.
         """
         shared = share(self.comm, nbytes)
         return None if shared is None else self.register(shared.parts)
 
     def register(self, memory: list[Any], copy_out: Callable[..., None] | None = None) -> Region:
-        """Make memory known whose messages are read in place; the same on all ranks of the node."""
+        """Register memory whose messages are read in place; the same on all ranks of the node."""
         region = Region(memory, self.rank, len(self.regions) + 1, copy_out)
         self.regions[region.number] = region
         if region.mine.nbytes:
@@ -243,7 +242,7 @@ class SharedNode:
         return region
 
     def locate(self, array: Any) -> int | None:
-        """The place of an array in registered memory; ``None`` if it is not there."""
+        """Return the place of an array in registered memory; ``None`` if it is elsewhere."""
         address = _address(array)
         index = bisect.bisect_right(self.starts, (address, len(self.regions) + 1)) - 1
         if index < 0:
@@ -254,30 +253,30 @@ class SharedNode:
         return region.number << OFFSET_BITS | address - region.start
 
     def region(self, peer: int, where: int, nbytes: int) -> Any:
-        """Bytes of a peer's registered memory."""
+        """Return bytes of the registered memory of a peer."""
         offset = where & ((1 << OFFSET_BITS) - 1)
         return self.regions[where >> OFFSET_BITS].memory[self.local[peer]][offset:offset + nbytes]
 
     def on_device(self, where: int) -> bool:
-        """Tell whether a message of a peer's lies in device memory."""
+        """Return True if a message is in the device memory of a peer."""
         number = where >> OFFSET_BITS
         return bool(number) and self.regions[number].copy_out is not None
 
     def copy_out(self, peer: int, tag: int, place: int, where: int, into: numpy.ndarray) -> None:
-        """Copy a message that lies in device memory, when it is there."""
+        """Wait for a message in device memory and copy it."""
         copy = cast(Callable[..., None], self.regions[where >> OFFSET_BITS].copy_out)
         copy(self.local[peer], tag, place, self.region(peer, where, into.nbytes), into)
 
     # -- other processes' memory -------------------------------------------------------------
     def read_private(self, peer: int, address: int, into: Any) -> None:
-        """Copy memory of a peer's process into an array.
+        """Copy memory of the process of a peer into an array.
 
-        Every call makes vectors of its own: the progress thread may be reading, too.
+        Every call creates its own vectors, because the progress thread may read at the same time.
         """
         pid, left = self.pids[self.local[peer]], into.nbytes
         mine = into.__array_interface__["data"][0]
         while left:
-            # Linux copies 2 GiB less a page at most.
+            # Linux copies at most 2 GiB minus one page.
             copied = self.readv(pid, _Vector(mine, left), 1, _Vector(address, left), 1, 0)
             if copied <= 0:
                 error = ctypes.get_errno()
@@ -285,10 +284,10 @@ class SharedNode:
             mine, address, left = mine + copied, address + copied, left - copied
 
     def _probe(self) -> Any:
-        """``process_vm_readv``, if every rank of the node may read the others' memory.
+        """Return ``process_vm_readv`` if every rank of the node can read the memory of the others.
 
-        In containers, ranks can have the same process number and the same addresses, and would
-        read their own memory. So every rank tries to read random bytes of the others.
+        In containers, ranks can have the same process number and addresses, and would
+        read their own memory. So every rank tests it with random bytes of the others.
         """
         mark = secrets.token_bytes(64)
         address = numpy.frombuffer(mark, numpy.uint8).__array_interface__["data"][0]
@@ -311,7 +310,7 @@ class SharedNode:
         return readv if all(self.comm.allgather(worked)) else None
 
     def free(self) -> None:
-        """Give up the shared memory; collective over the node. Arrays in it stay valid."""
+        """Release the shared memory; collective over the node. Arrays in it stay valid."""
         self.channels.clear()
         self.regions.clear()
         self.starts.clear()
@@ -319,14 +318,14 @@ class SharedNode:
 
 
 def _address(array: Any) -> int:
-    """Where an array begins: no two arrays of a process, on whatever memory, begin there."""
+    """Return the address of an array, unique in the process over host and device memory."""
     if isinstance(array, numpy.ndarray):
         return int(array.__array_interface__["data"][0])
     return int(array.data.ptr)
 
 
 def _cell_bytes(ranks: int, most: int) -> int:
-    """Bytes of one cell on a node of so many ranks."""
+    """Return the bytes of one cell on a node."""
     even = CELLS_BYTES // (PLACES * CHANNELS * max(ranks - 1, 1))
     return min(max(even // LINE * LINE, LEAST_CELL_BYTES), most)
 
@@ -338,14 +337,14 @@ def _fence() -> Callable[[], Any] | None:
     if not _windows:
         _windows.append((os.getpid(), MPI.Win.Allocate(8, 1, comm=MPI.COMM_SELF)))
         _windows[0][1].Lock_all(MPI.MODE_NOCHECK)  # MPI_Win_sync wants an access epoch
-        # MPI_Finalize deletes the attributes of this communicator before it does anything else.
+        # MPI_Finalize deletes the attributes of this communicator first.
         MPI.COMM_SELF.Set_attr(MPI.Comm.Create_keyval(delete_fn=at_exit), True)
     return _windows[0][1].Sync
 
 
-# At exit, too: mpi4py calls MPI_Finalize after the interpreter has ended, without callbacks.
+# Also at exit: mpi4py calls MPI_Finalize after the interpreter has ended, without callbacks.
 def at_exit(*_: Any) -> None:
-    """Free this process's window, if there is one: MPICH warns of one that is left at the end."""
+    """Free the window of this process: MPICH warns about a window that remains at the end."""
     while _windows:
         process, window = _windows.pop()
         if process != os.getpid():  # this one was forked

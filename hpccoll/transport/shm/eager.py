@@ -1,7 +1,7 @@
-"""Small messages between ranks of a node, which always go through cells.
+"""Small messages between ranks of a node, always copied through cells.
 
-Here a message costs as much as the interpreter takes to send it and to notice it. So everything is
-prepared for each cell, and the code looks nothing up twice.
+The interpreter dominates the cost of a message. So all operands are prepared for each cell, and the
+code looks nothing up twice.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from hpccoll.transport.stamps import MIX, split
 if TYPE_CHECKING:
     from hpccoll.transport.shm.endpoint import SharedEndpoint
 
-#: A message to send: channel, its line, its ``taken``, what its word says beside the number, cells,
-#: the message. A plain tuple, because unpacking one is faster than attributes; so is the next.
+#: A message to send: channel, its line, its ``taken``, size and stamp of its word, cells, the
+#: message. A plain tuple, because unpacking is faster than attributes; so is the next.
 Outgoing = tuple[Channel, View, View, int, list[View], View]
-#: A message to receive: line, ``taken``, what to do with it by cell, and the general way.
+#: A message to receive: line, ``taken``, the actions for each cell, and the general receive.
 Incoming = tuple[View, View, list[list[Action]], Receive]
 
 ALL = slice(None)
 
 
 class EagerBatch:
-    """Small messages: nothing but two copies and two counters each.
+    """Small messages: two copies and two counters each.
 
-    A sender waits for no receiver here but for a cell. A receiver has freed all cells when it
-    begins a batch, so there is one for each of its messages as long as it gets at most ``PLACES``
-    from each rank (``fits_places``), and taking them strictly in order cannot deadlock. A sender
-    may choose another way than the cell, though; then the rules of ``RendezvousBatch`` hold.
+    A sender only waits for a free cell. A receiver has freed all cells when it starts a batch, so
+    each of its messages has a cell if each rank sends at most ``PLACES`` (``fits_places``), and
+    receiving strictly in order cannot deadlock. If a sender does not use a cell, the rules of
+    ``RendezvousBatch`` apply.
     """
 
     def __init__(self, endpoint: SharedEndpoint, postings: Sequence[Posting], tag: int):
@@ -41,7 +41,7 @@ class EagerBatch:
         mix = stamp & MIX
         self.sends: list[Outgoing] = []
         self.receives: list[Incoming] = []
-        #: Of each receive: its index, the channel, and what its word says beside the number.
+        #: Of each receive: index, channel, size and stamp of its word.
         self.numbered: list[tuple[int, Channel, int]] = []
         for posting in postings:
             nbytes = posting.array.nbytes
@@ -59,14 +59,14 @@ class EagerBatch:
                                       [actions_on(posting, cell) for cell in cells],
                                       Receive(endpoint, posting, channel, stamp)))
         self.fence = node.fence
-        #: Messages for which there was no cell, with their numbers.
+        #: Messages without a free cell, with their numbers.
         self.unsent: list[tuple[Outgoing, int]] = []
-        #: Of each receive: the message's number, its place, and the word that announces it there.
+        #: Of each receive: number of the message, its place, and the expected word.
         self.expected = [(0, 0, 0)] * len(self.receives)
         self.next = self.count = len(self.receives)
         self.idle = 0
 
-    # Inlined and kept in local names: a call or a look-up costs as much as a copy here.
+    # Inlined, in local variables: a call or a look-up costs as much as a copy.
     def start(self) -> None:
         fence = self.fence
         for send in self.sends:
@@ -87,7 +87,7 @@ class EagerBatch:
         self.next = self.idle = 0
 
     def send(self, send: Outgoing, number: int) -> None:
-        """Send a message for which there was no cell; it may have to wait once more."""
+        """Send a message that had no free cell; it may have to wait again."""
         _, line, taken, announced, cells, message = send
         place = number & LAST
         if taken[place] < number - PLACES:
@@ -128,7 +128,7 @@ class EagerBatch:
         return not self.unsent
 
     def lies_elsewhere(self, index: int) -> bool:
-        """Tell whether a message is there, but not in its cell as expected."""
+        """Return True if a message has arrived, but not in its cell as expected."""
         number, place, expected = self.expected[index]
         line, _, _, other = self.receives[index]
         if other.number != number:
@@ -139,7 +139,7 @@ class EagerBatch:
         return True
 
     def put_aside(self) -> None:
-        """Let senders go on whose messages lie elsewhere and cannot be used yet."""
+        """Copy messages that are not in cells and cannot be used yet, so that senders continue."""
         for index in range(self.next + 1, self.count):
             other = self.receives[index][-1]
             if self.lies_elsewhere(index) and other.arrived():
@@ -150,10 +150,10 @@ class EagerBatch:
 
 
 def fits_places(postings: Sequence[Posting]) -> bool:
-    """Tell whether all messages from each rank have a place in its channel at once.
+    """Return True if no channel receives more messages of this batch than it has places.
 
-    Otherwise the sender of the last one waits until the first is taken, and the receiver may
-    want another rank's message before that, which comes when this sender has gone on.
+    More messages can deadlock. The sender of the last one waits for a free place, and this rank
+    may first wait for a third rank that waits for that sender.
     """
     senders = [posting.peer for posting in postings if not posting.sends]
     return len(senders) <= PLACES or max(Counter(senders).values()) <= PLACES

@@ -1,22 +1,21 @@
 """Messages between ranks of one node, through memory that both can reach.
 
-Every ordered pair of ranks has a channel (:mod:`hpccoll.transport.shm.channels`). A message lies
+Every ordered pair of ranks has a channel (:mod:`hpccoll.transport.shm.channels`). A message is
 
-* in a cell of its channel: copied there by the sender, which goes on at once (eager);
+* in a cell of its channel: the sender copies it there and continues (eager);
 * in registered memory (``comm.empty``), read in place by the receiver (rendezvous);
-* in the sender's own memory, read by ``process_vm_readv``: one copy (rendezvous);
-* in an MPI message, where none of the others is possible.
+* in the private memory of the sender, read by ``process_vm_readv``: one copy (rendezvous);
+* in an MPI message, if no other way is possible.
 
-Small messages always use cells. For larger ones it depends on where the two ranks run: writing
-lines that another core has in its cache goes at 25 GB/s when they share a cache and at 2 GB/s when
-they do not. So a sender times its copies, and uses cells as long as they are fast.
+Small messages always use cells. For larger ones the processors of the two ranks matter: writing
+lines that another core has in its cache reaches 25 GB/s with a shared cache and 2 GB/s without.
+So a sender measures its copies, and uses cells as long as they are fast.
 
-The receiver reads, reduces straight from where the message lies when the posting says how
-(``uses``), and then marks the message as taken. A sender whose memory is read may touch it again
-when the message was taken, exactly as with a synchronous send.
+The receiver reads or reduces the message in place (``uses``), and marks it as consumed. Then the
+sender may reuse its memory, as with a synchronous send.
 
-Data is written before its word and read before ``taken`` is; how that order is kept is decision
-0006.
+The sender writes data before the word; the receiver reads it before it writes ``taken``. Decision
+0007 describes the memory order.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from hpccoll.transport.shm.eager import EagerBatch, fits_places
 from hpccoll.transport.shm.rendezvous import RendezvousBatch
 from hpccoll.transport.stamps import split
 
-#: Up to so many bytes, copying registered memory into a cell is cheaper than reading it in place.
+#: Up to this size, copying registered memory into a cell is cheaper than reading it in place.
 TINY = 64 << 10
 
 
@@ -40,20 +39,20 @@ class SharedEndpoint:
 
     Args:
         node: the ranks that share memory.
-        remote: endpoint for messages to other nodes, and for what shared memory cannot carry.
+        remote: endpoint for messages to other nodes, and for tags without channels.
     """
 
-    #: Channels have one reader each.
+    #: A channel has one reader.
     offers = NOTHING
 
     def __init__(self, node: SharedNode, remote: Endpoint):
         self.node, self.remote = node, remote
         self.rank, self.size = remote.rank, remote.size
-        #: Raises where a rank has said that it has given up.
+        #: Callback that raises if another rank has failed.
         self.heard: Callable[[], None] | None = None
 
     def direct(self, peers: Sequence[int], tag: int) -> bool:
-        """Tell whether messages from these ranks are read in place."""
+        """Return True if messages from these ranks are read in place."""
         return split(tag)[0] in self.node.tags and all(peer in self.node.local for peer in peers)
 
     def batch(self, postings: Sequence[Posting], tag: int, repeated: bool) -> Batch:
@@ -72,7 +71,7 @@ class SharedEndpoint:
         return BothBatch(batch, self.remote.batch(far, tag, repeated))
 
     def uses_cell(self, posting: Posting, tag: int) -> bool:
-        """Tell whether a message to send fits an eager cell and may be faster that way."""
+        """Return True if a message may use a cell: it fits, and reading is not cheaper."""
         array, node = posting.array, self.node
         return ((array.nbytes <= TINY or node.locate(array) is None)
                 and bool(node.outgoing(posting.peer, tag).cells_for(array.nbytes)))

@@ -1,10 +1,10 @@
-"""One file of a job on a node, to which its processes add memory without communicating.
+"""A file of a job on a node, to which each process adds memory without communication.
 
-    page 0    number of slots; whether any process has written a failure
-    slot      memory, zero at first; behind it the identity of its process
+    page 0    number of slots; flag for a failure of any process
+    slot      memory, initially zero, and the identity of its process
 
-The first process makes the file. Its name is removed when as many have come as the launcher has
-started on the node, or by the last one that ends.
+The first process creates the file. Its name is removed when all processes that the launcher started
+on the node have added their slots, or by the last process that exits.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy
 
 from hpccoll.transport.shm.mapping import DIRECTORY, PREFIX
 
-#: Bytes of an identity, and words of page 0.
+#: Bytes of an identity; indices of words in page 0.
 IDENTITY_BYTES, COUNT, FAILURE = 512, 0, 1
 
 
@@ -25,9 +25,9 @@ class JobFile:
     """The slots of a job's processes.
 
     Args:
-        key: what the processes of the job share, and no others.
-        nbytes: of the memory of a slot.
-        expected: processes that will come; negative where that is not known.
+        key: identifies the job on this node.
+        nbytes: size of the memory of a slot.
+        expected: number of processes; negative if unknown.
         identity: of this process.
 
     Attributes:
@@ -35,7 +35,7 @@ class JobFile:
         words: of page 0.
 
     Raises:
-        OSError: there is no shared memory, or no room in it.
+        OSError: there is no shared memory, or it is full.
     """
 
     def __init__(self, key: str, nbytes: int, expected: int, identity: bytes):
@@ -45,7 +45,7 @@ class JobFile:
         self.file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         fcntl.flock(self.file, fcntl.LOCK_EX)
         try:
-            # A full file system is an error here, and would be a bus error later.
+            # On a full file system this raises here; without it a later write would be a bus error.
             os.posix_fallocate(self.file, 0, page)
             self.words = memoryview(mmap.mmap(self.file, page)).cast("q")
             number = self.words[COUNT]
@@ -59,14 +59,14 @@ class JobFile:
             fcntl.flock(self.file, fcntl.LOCK_UN)
 
     def remove(self) -> None:
-        """Remove the name; processes that come later do not find the file."""
+        """Remove the name; later processes do not find the file."""
         try:
             os.unlink(self.path)
         except OSError:
             pass
 
     def new(self) -> list[tuple[bytes, numpy.ndarray]]:
-        """Identity and memory of the processes that have come since the last call."""
+        """Return identity and memory of the processes that were added since the last call."""
         before, self.seen = self.seen, self.words[COUNT]
         return [(os.pread(self.file, IDENTITY_BYTES, self._start(number) + self.nbytes
                           ).rstrip(b"\0"), self._memory(number))

@@ -1,12 +1,12 @@
 """Memory that the ranks of a node share: a mapped file without a name.
 
-Rank 0 of the node makes the file, and the others open it where /proc shows rank 0's files. Where
-they may not, it has a name, which is removed when all have opened it. Every rank reserves its own
-part and maps the whole: its pages come to lie near it, and a full file system is an error here
-instead of a bus error later. In every process the memory lives until the last array in it is gone.
-Why this and not an MPI window is decision 0007.
+Rank 0 of the node creates the file, and the others open it through /proc. If that is not allowed,
+the file has a name, which is removed when all have opened it. Every rank reserves its own part and
+maps the file: its pages are allocated near it, and a full file system raises an error here instead
+of a bus error later. In every process the memory lives until the last array in it is deleted.
+Decision 0007 explains why this is not an MPI window.
 
-Memory that may never be needed is not reserved here, but populated before its first use.
+Memory that may never be used is not reserved here, but populated before its first use.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import NamedTuple
 import numpy
 from mpi4py import MPI
 
-#: Where shared memory has a file system, and what the names of our files there begin with.
+#: File system for shared memory, and prefix of hpccoll's files there.
 DIRECTORY, PREFIX = "/dev/shm", "hpccoll-"
-#: Files that never have a name, and files that have one until all ranks have opened them.
+#: Files without a name, and files with a name until all ranks have opened them.
 UNNAMED, NAMED = "unnamed", "named"
 
-#: ``MADV_POPULATE_WRITE``: makes pages exist, or fails where touching them would be a bus error.
+#: ``MADV_POPULATE_WRITE``: allocates pages, or fails where touching them would be a bus error.
 POPULATE = 23
 
 
@@ -54,12 +54,12 @@ class SharedMemory(NamedTuple):
 
 
 def share(node: MPI.Intracomm, nbytes: int, reserve: int | None = None) -> SharedMemory | None:
-    """Make shared memory; collective over ``node``.
+    """Create shared memory; collective over ``node``.
 
     Args:
         node: the ranks that share it.
-        nbytes: bytes of this rank's part; ranks may give different numbers.
-        reserve: bytes at the start of this rank's part that must exist; all by default.
+        nbytes: bytes of this rank's part; may differ between ranks.
+        reserve: bytes at the start of this rank's part to allocate; all by default.
 
     Returns:
         ``None``, on every rank, if the node has no file system for shared memory, or no room.
@@ -80,7 +80,7 @@ def share(node: MPI.Intracomm, nbytes: int, reserve: int | None = None) -> Share
 
 
 def _mapped_by_all(node: MPI.Intracomm, kind: str, part: tuple[int, int, int]) -> mmap.mmap | None:
-    """A file that rank 0 makes, mapped by all ranks; ``None``, on all, if some rank cannot."""
+    """Map a file of rank 0 on all ranks; return ``None``, on all ranks, if one cannot."""
     leads, file, found, path, mapping = node.Get_rank() == 0, -1, (0, 0), "", None
     if leads:
         path, file = _made(kind)
@@ -89,14 +89,14 @@ def _mapped_by_all(node: MPI.Intracomm, kind: str, part: tuple[int, int, int]) -
     try:
         if not leads and path:
             file = _opened(path, 0)
-            # Where ranks number their processes differently, it is another process's file.
+            # In another PID namespace this may be the file of another process.
             found = _identity(file)
         if file >= 0 and found == wanted:
             mapping = _mapped(file, *part)
-        # Whatever may fail on one rank alone comes before this agreement: an error after it would
+        # All steps that may fail on one rank come before this agreement: an error after it would
         # leave the other ranks waiting. No lower-case reduction: on its first one on a communicator
-        # mpi4py duplicates that while it holds the interpreter, and threads that make communicators
-        # at once would wait for each other for ever.
+        # mpi4py duplicates that while it holds the GIL, and threads that create communicators
+        # at the same time would deadlock.
         return mapping if all(node.allgather(mapping is not None)) else None
     finally:
         if file >= 0:
@@ -106,10 +106,10 @@ def _mapped_by_all(node: MPI.Intracomm, kind: str, part: tuple[int, int, int]) -
 
 
 def _made(kind: str) -> tuple[str, int]:
-    """A new file: how others find it, and its descriptor, -1 where there is none.
+    """Create a file; return its path for the other ranks, and its descriptor, or -1.
 
-    One without a name is found by the process that has it open, and leaves nothing behind, however
-    that ends.
+    The path of a file without a name leads through the process that has it open. Such a file is
+    removed when its processes exit, however they exit.
     """
     if kind == NAMED:
         path = os.path.join(DIRECTORY, f"{PREFIX}{secrets.token_hex(8)}")
@@ -133,7 +133,7 @@ def _opened(path: str, flags: int) -> int:
 
 
 def _mapped(file: int, total: int, start: int, nbytes: int) -> mmap.mmap | None:
-    """Reserve a rank's part and map the whole file, to which every rank gives the same length."""
+    """Reserve a rank's part and map the file, which gets the same length from every rank."""
     try:
         os.ftruncate(file, total)
         if nbytes:

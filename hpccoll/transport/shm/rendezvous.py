@@ -1,8 +1,8 @@
 """Messages of any size between ranks of a node: announced by the sender, fetched by the receiver.
 
-The sender decides for each message, when it starts it, where the message lies: in a cell, in
-registered memory, in private memory, or in an MPI message. It says so in the channel's line, and
-the receiver follows.
+When it starts a message, the sender chooses its location: a cell, registered memory, private
+memory, or an MPI message. It writes the location to the line of the channel, and the receiver reads
+it there.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 #: ``where`` of an MPI message; other values are addresses, or places in regions.
 BY_MPI = 0
-#: Tests without progress after which messages further back are put aside.
+#: Tests without progress after which later messages are copied aside.
 ASIDE = 64
 #: Seconds per byte above which copying into a cell is slower than reading in place.
 SLOW = 2.5e-10
-#: While copies are slow, every so many messages one is copied all the same, to time it again.
+#: While copies are slow, one message in this many is copied anyway, to measure again.
 PROBE = 64
-#: Where a message lies that is in its landing space; other values are cells or places in regions.
+#: Location of a message that has been received; other values are cells or places in regions.
 HERE = -1
 
 
@@ -54,7 +54,7 @@ class RendezvousBatch:
 
     def test(self, tries: int = 1) -> bool:
         waiting = self.open_receives
-        # Reductions happen in the order of the schedule, so messages are used from the front.
+        # Reductions run in the order of the schedule, so messages are used from the front.
         while waiting and waiting[0].arrived():
             waiting.pop(0).use()
             self.idle = 0
@@ -64,7 +64,7 @@ class RendezvousBatch:
             return True
         self.idle += 1
         if self.idle > ASIDE:
-            # The message at the front may depend on a sender further back: let that one go on.
+            # The first message may depend on the sender of a later one: let that sender continue.
             for receive in waiting[1:]:
                 if receive.arrived():
                     receive.put_aside()
@@ -128,10 +128,10 @@ class Send:
         self.posted = True
 
     def copy_in(self) -> None:
-        """Copy into the cell and time it; the channel's figure falls at once and rises slowly.
+        """Copy into the cell and update the cost per byte of the channel.
 
-        Where copies were quick three slow ones in a row decide, not one during which another
-        process had the processor.
+        The cost falls immediately and rises slowly: three slow copies in a row exceed the limit,
+        one does not, because another process may have had the processor meanwhile.
         """
         channel = self.channel
         copy, operands = self.copies[self.place]
@@ -163,9 +163,9 @@ class Receive:
         self.endpoint, self.posting, self.channel = endpoint, posting, channel
         self.stamp = stamp
         self.array, self.nbytes = posting.array, posting.array.nbytes
-        #: What the word of a message in a cell says beside its number.
+        #: Size and stamp in the word of a message in a cell.
         self.announced = self.nbytes ^ stamp & MIX
-        #: What to do with the message, by where it lies.
+        #: Actions on the message, by location.
         self.actions: dict[int, list[Action]] = {}
         self.number, self.aside = 0, False
 
@@ -175,15 +175,15 @@ class Receive:
         self.expect(channel.received)
 
     def expect(self, number: int) -> None:
-        """Wait for the message of a number."""
+        """Set the number of the expected message."""
         self.number, self.place = number, number & LAST
         self.aside = False
         self.request: Batch | None = None
 
     def arrived(self) -> bool:
-        """Tell whether the message can be read now."""
+        """Return True if the message can be read now."""
         if self.aside:
-            return True  # its place in the line may describe another message by now
+            return True  # its place in the line may describe a later message
         if self.request is not None:
             return self.request.test()
         channel, place = self.channel, self.place
@@ -196,7 +196,7 @@ class Receive:
         announced = word & ELSEWHERE
         self.in_cell = announced != ELSEWHERE
         if self.in_cell:
-            # As the sizes are the same, what differs is the stamps; or else it is the sizes.
+            # If the sizes are equal, the stamps differ; otherwise the sizes do.
             nbytes, stamp = self.nbytes, self.stamp ^ announced ^ self.announced
             if not agree(stamp, self.stamp):
                 nbytes, stamp = announced ^ self.stamp & MIX, self.stamp
@@ -217,19 +217,19 @@ class Receive:
         return True
 
     def landing(self) -> Any:
-        """Where MPI delivers the message."""
+        """Return the buffer for an MPI message."""
         return self.array
 
     def refuse(self, nbytes: int) -> None:
-        """Raise for a message of another call, or of another size; both look alike in a cell."""
+        """Raise for a message of another call or size; a cell cannot distinguish them."""
         peer, rank = self.posting.peer, self.endpoint.rank
         if self.stamp:
             raise ForeignMessage(peer, rank)
-        raise MessageSizeError(f"rank {peer} sent {nbytes} bytes where rank {rank} expected "
-                               f"{self.nbytes}; ranks disagree on counts")
+        raise MessageSizeError(f"message size differs: rank {peer} sent {nbytes} bytes, rank "
+                               f"{rank} expected {self.nbytes}; pass the same counts on all ranks")
 
     def use(self) -> None:
-        """Reduce or copy the message from where it lies."""
+        """Reduce or copy the message from its location."""
         if self.aside:
             self.apply(HERE)
             return
@@ -238,7 +238,7 @@ class Receive:
         self.take()
 
     def put_aside(self) -> None:
-        """Move the message into its own landing space, so that the sender can go on."""
+        """Copy the message into the receive buffer, so that the sender can continue."""
         if not self.aside:
             key = self.fetch()
             if key != HERE:
@@ -248,15 +248,15 @@ class Receive:
             self.aside = True
 
     def check_valid(self) -> None:
-        """Raise unless memory of the sender's, which was just read, was still its message.
+        """Raise if the sender has failed, so that its memory may have changed during the read.
 
-        A sender that has given up says so before it lets its caller have that memory again.
+        A failed sender publishes the failure before it returns the memory to its caller.
         """
         if not self.in_cell and self.endpoint.heard is not None:
             self.endpoint.heard()
 
     def fetch(self) -> int:
-        """Where the message can be used; one in private memory is copied here first."""
+        """Return the location of the message; copy it from private memory first."""
         if self.in_cell:
             return self.place
         node, peer = self.endpoint.node, self.posting.peer
@@ -270,7 +270,7 @@ class Receive:
         return HERE
 
     def read(self, copy: Callable[[numpy.ndarray], None]) -> None:
-        """Copy the message from memory of its sender's that only the host can read into."""
+        """Copy the message from the memory of its sender through host memory."""
         on_host = isinstance(self.array, numpy.ndarray)
         here = self.array if on_host else numpy.empty(self.array.shape, self.array.dtype)
         copy(here)
@@ -278,7 +278,7 @@ class Receive:
             _store(self.array, here)
 
     def message(self, key: int) -> Any:
-        """The message as an array, where it lies."""
+        """Return the message as an array at its location."""
         if key == HERE:
             return self.array
         memory = (self.channel.cells_for(self.nbytes)[key][:self.nbytes] if key < PLACES
@@ -286,7 +286,7 @@ class Receive:
         return memory.view(self.array.dtype)
 
     def apply(self, key: int) -> None:
-        """Do with the message what its posting says."""
+        """Run the actions of the posting on the message."""
         actions = self.actions.get(key)
         if actions is None:
             actions = self.actions[key] = (actions_on(self.posting, self.message(key))
@@ -295,14 +295,14 @@ class Receive:
             function(*operands)
 
     def take(self) -> None:
-        """Tell the sender that its memory is its own again."""
+        """Mark the message as consumed: the sender may reuse its memory."""
         if self.channel.fence is not None:
             self.channel.fence()
         self.channel.taken[self.place] = self.number
 
 
 def actions_on(posting: Posting, message: Any) -> list[Action]:
-    """What a posting wants to be done with its message, as calls on it."""
+    """Return the actions of a posting on its message."""
     if not posting.uses:
         on_host = isinstance(posting.array, numpy.ndarray)
         return [(copying if on_host else _storing)(posting.array, message)]

@@ -84,7 +84,7 @@ class Devices:
                     run()  # what is done keeps no memory
 
     def pass_time(self) -> None:
-        """Do something that is queued although nobody waits for it; nothing without a seed."""
+        """Do something that is queued although nobody waits for it; requires a seed."""
         if self.chance is None:
             return
         with self.lock:

@@ -43,7 +43,7 @@ def run_ranks(size: int, function: Callable[[Any], T], *, layout: str | Topology
     world = ThreadWorld(size)
     circle = Circle("world", Topology.parse(layout or size, size))
     if check_determinism(determinism) == ANY_P:
-        raise ArgumentError("determinism", f"'{ANY_P}' is not kept by ranks that are threads",
+        raise ArgumentError("determinism", f"'{ANY_P}' is not available for ranks that are threads",
                             "use hpccoll.Comm, or hpccoll.reproducible_sum")
     ranks = [ThreadRank(world, number) for number in range(size)]
     results: list[Any] = [None] * size

@@ -61,7 +61,7 @@ def test_parameters_are_written_one_way():
     assert read_algorithm(" my.py:f : x=2 : y=4") == ("my.py:f", {"x": 2, "y": 4})
     for text, told in (("knomial,k=4", "write parameters like knomial:k=4"),
                        ("my.py:f,x=2", "cannot read 'f,x=2'"), ("ring:k=1:k=2", "k is given twice"),
-                       ("ring:size=4", "size is not a parameter")):
+                       ("ring:size=4", "size is not an algorithm parameter")):
         with pytest.raises(ArgumentError, match=told):
             read_algorithm(text)
 

@@ -42,13 +42,13 @@ def test_a_command_that_is_none_names_the_likely_one(word, meant):
 def test_a_second_word_that_is_none_names_the_likely_one(words, meant):
     done = CliRunner().invoke(main, words)
     assert done.exit_code == 2 and len(done.stderr.splitlines()) == 1
-    assert f"'{words[0]} {words[1]}' is unknown; did you mean '{meant}'?" in done.stderr
+    assert f"'{words[0]} {words[1]}' is unknown; did you mean '{meant}'" in done.stderr
 
 
 def test_a_folder_of_traces_that_is_a_misspelt_command():
     done = CliRunner().invoke(main, ["trace", "reprt", "traces"])
     assert done.exit_code == 2
-    assert "'reprt' is neither one nor a folder; did you mean 'report'?" in done.stderr
+    assert "'reprt' is not a command or a folder; did you mean 'report'" in done.stderr
 
 
 def test_no_collective_is_taken_for_a_second_word():

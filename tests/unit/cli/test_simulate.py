@@ -121,11 +121,11 @@ def test_a_layout_of_unequal_nodes():
 
 
 @pytest.mark.parametrize(("words", "problem"), [
-    ((), "collective: which one to simulate is missing"),
+    ((), "collective: a collective is required"),
     (("sum",), "collective: 'sum' is unknown"),
     (("allreduce", "--nodes", "0"), "--nodes: cannot read '0'"),
     (("allreduce", "--nodes", "two"), "--nodes: cannot read 'two'"),
-    (("allreduce", "--nodes", "8:2"), "--nodes: '8:2' is no range"),
+    (("allreduce", "--nodes", "8:2"), "--nodes: '8:2' is not a range"),
     (("allreduce", "--nbytes", "1Q"), "--nbytes: cannot read '1Q'"),
     (("allreduce", "--nbytes", "-1"), "--nbytes: cannot read '-1'"),
     (("allreduce", "--nbytes", ""), "--nbytes: cannot read ''"),
@@ -137,15 +137,15 @@ def test_a_layout_of_unequal_nodes():
     (("allreduce", "--ppn", "0"), "--ppn: '0'"),
     (("allreduce", "--ppn", "2y"), "hpccoll: --ppn: cannot read '2y'"),
     (("allreduce", "--ppn", "2:8"), "hpccoll: --ppn: cannot read '2:8'"),
-    (("allreduce", "--topology", "2x"), "hpccoll: --topology: '2x' lacks a number"),
+    (("allreduce", "--topology", "2x"), "hpccoll: --topology: '2x' has no number"),
     (("allreduce", "--machine", "nix"), "machine: cannot read 'nix'"),
     (("allreduce", "--algorithm", "best"), "allreduce has no algorithm 'best'"),
     (("bcast", "--algorithm", "knomial:k=0"), "k: expected a positive integer"),
     (("bcast", "--algorithm", "knomial:k"), "--algorithm: cannot read 'k'; write it like k=4"),
     (("bcast", "--algorithm", "knomial:k=2:k=2"), "--algorithm: k is given twice"),
-    (("bcast", "--algorithm", "knomial:size=2"), "--algorithm: size is not a parameter"),
+    (("bcast", "--algorithm", "knomial:size=2"), "--algorithm: size is not an algorithm parameter"),
     (("bcast", "--root", "7"), "root: 7 is not a rank"),
-    (("allreduce", "--plot", "x.doc"), "ends in no known format")])
+    (("allreduce", "--plot", "x.doc"), "has an unknown suffix")])
 def test_bad_input(words, problem):
     done = call(*words)
     assert done.exit_code == 2
@@ -220,10 +220,11 @@ def test_shapes_and_what_a_call_meets(tmp_path):
 
 @pytest.mark.parametrize(("words", "problem"), [
     (("--shape", "cube:4"), "shape: 'cube:4': shape.kind: 'cube' is unknown; choose from torus"),
-    (("--shape", "torus:3"), "8 nodes do not fit on the 3 positions of hdr"),
-    (("--late", "soon"), "late: cannot read 'soon'"), (("--repeat", "2"), "nothing is drawn"),
+    (("--shape", "torus:3"), "8 nodes exceed the 3 positions of hdr"),
+    (("--late", "soon"), "late: cannot parse 'soon'"),
+    (("--repeat", "2"), "no random distribution"),
     (("--compute", "5 apples"), "--compute: cannot read '5 apples' as a time"),
-    (("--late", "one:8:1us"), "rank 8 is not among 8 ranks")])
+    (("--late", "one:8:1us"), "rank 8 is out of range for 8 ranks")])
 def test_shapes_and_conditions_that_cannot_be(words, problem):
     done = call("allreduce", "--nodes", "8", "--algorithm", "ring", *words)
     assert done.exit_code == 2 and problem in " ".join(done.output.split()), done.output

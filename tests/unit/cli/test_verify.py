@@ -106,7 +106,7 @@ def test_a_process_hears_ctrl_c_when_it_can_end_quietly(monkeypatch):
 @pytest.mark.parametrize("claims, problem", [
     ({"rounds": lambda p: 1}, "the closed form says 1"),
     ({"sent": lambda p: 1}, "the closed form says 1"),
-    ({"rank_order": True}, "not combined in rank order, but the table says rank_order")])
+    ({"rank_order": True}, "not combined in rank order, but the table has rank_order")])
 @pytest.mark.parametrize("size", [4, 40])
 def test_claims_of_the_table_are_proved_too(monkeypatch, claims, problem, size):
     table(monkeypatch, ring=Algorithm(ring.allreduce, blocks=lambda p: p, **claims))
@@ -118,7 +118,7 @@ def test_results_that_differ_between_ranks_must_be_declared(monkeypatch):
     census = ALGORITHMS["allreduce"]["census"]
     table(monkeypatch, census=replace(census, exact_only=False))
     done = call("verify", "--ranks", "3", "--jobs", "1")
-    assert done.exit_code == 1 and "does not say exact_only" in done.stderr
+    assert done.exit_code == 1 and "does not have exact_only" in done.stderr
 
 
 def test_hierarchical_algorithms_are_proved_on_layouts(monkeypatch):
@@ -151,10 +151,10 @@ def test_the_sample_covers_roots_and_parameters():
     (["--ranks", "0"], "--ranks: cannot read '0'"),
     (["--ranks", "5-2"], "--ranks: cannot read '5-2'"),
     (["--collective", "reduceall"],
-     "--collective: 'reduceall' is unknown; did you mean 'reduce' or 'allreduce'?"),
+     "--collective: 'reduceall' is unknown; did you mean 'reduce' or 'allreduce'"),
     (["--algorithm", "rig"], "--algorithm: 'rig' is unknown; did you mean 'ring'"),
-    (["--topology", "2x"], "topology: '2x' lacks a number"),
-    (["--topology", "2x2", "--algorithm", "pat"], "leave nothing to prove")])
+    (["--topology", "2x"], "topology: '2x' has no number"),
+    (["--topology", "2x2", "--algorithm", "pat"], "select no case")])
 def test_mistakes_are_one_line_and_status_2(words, message):
     done = call("verify", *words)
     assert done.exit_code == 2
@@ -194,15 +194,16 @@ def test_the_table_fits_and_says_what_its_columns_mean(width, monkeypatch):
 
 
 @pytest.mark.parametrize("words, message", [
-    (("explain", "--size", "2x4"), "explain: Invalid value for '--size': '2x4' is no number of "
+    (("explain", "--size", "2x4"), "explain: Invalid value for '--size': '2x4' is not a number of "
                                    "ranks; write a layout as --topology 2x4"),
     (("simulate", "allreduce", "--size", "3,5"), "write a layout as --topology 3,5"),
-    (("explain", "allreduce", "ring", "--size", "some"), "'some' is no number of ranks; hpccoll"),
+    (("explain", "allreduce", "ring", "--size", "some"), "'some' is not a number of ranks"),
     (("explain", "allreduce", "ring", "--size", "0"), "'--size': 0 is not in the range x>=1"),
     (("bench", "compare", "--nodez", "3"), "bench compare: No such option '--nodez'"),
-    (("trace", "nowhere"), "trace: there is no folder 'nowhere'; HPCCOLL_TRACE=FOLDER in a run"),
-    (("trace", "diagnose", __file__), "test_verify.py' is no folder; HPCCOLL_TRACE=FOLDER"),
-    (("trace", "calls", "--plt"), "hpccoll trace calls --help shows what there is")])
+    (("trace", "nowhere"), "trace: there is no folder 'nowhere'; run the program with"),
+    (("trace", "diagnose", __file__),
+     "test_verify.py' is no folder; run the program with HPCCOLL_TRACE=FOLDER"),
+    (("trace", "calls", "--plt"), "run hpccoll trace calls --help")])
 def test_a_users_mistake_is_one_line_of_ours(words, message):
     done = call(*words)
     assert done.exit_code == 2 and done.stdout == ""
@@ -270,13 +271,13 @@ def test_explain_draws(tmp_path):
     (["allreduce", "rig"], "algorithm: allreduce has no algorithm 'rig'; did you mean 'ring'"),
     (["reduceall", "ring"], "collective: 'reduceall' is unknown"),
     (["allreduce", "ring", "--size", "0"], "'--size': 0 is not in the range x>=1"),
-    (["allreduce", "ring", "--topology", "2x4", "--size", "9"], "describes 8 ranks"),
+    (["allreduce", "ring", "--topology", "2x4", "--size", "9"], "has 8 ranks"),
     (["bcast", "linear", "--root", "8"], "root: 8 is not a rank of 0..7"),
     (["bcast", "knomial", "--param", "k"], "--param: cannot read 'k'; write it like k=4"),
-    (["bcast", "knomial", "--param", "root=1"], "--param: root is not a parameter"),
+    (["bcast", "knomial", "--param", "root=1"], "--param: root is not an algorithm parameter"),
     (["allreduce", "ring", "--param", "k=4"], "k: allreduce ring has no such parameter"),
     (["allreduce", "ring", "--json", "/nowhere/x"], "--json: cannot write '/nowhere/x'"),
-    (["allreduce", "ring", "--draw", "x.xyz"], "ends in no known format")])
+    (["allreduce", "ring", "--draw", "x.xyz"], "has an unknown suffix")])
 def test_explain_says_what_is_wrong(words, message):
     done = call("explain", *words)
     assert done.exit_code == 2
@@ -304,7 +305,7 @@ def test_a_missing_dependency_is_named(monkeypatch):
         raise ModuleNotFoundError(f"No module named {name!r}", name="mpi4py")
     monkeypatch.setattr("hpccoll.cli.import_module", missing)
     done = call("bench")
-    assert done.exit_code == 2 and "bench needs mpi4py, which is not installed" in done.stderr
+    assert done.exit_code == 2 and "bench requires mpi4py, which is not installed" in done.stderr
 
 
 def test_the_module_runs_and_names_the_extra():
@@ -314,5 +315,5 @@ def test_the_module_runs_and_names_the_extra():
     code = "import sys; sys.modules['click'] = None; import hpccoll.__main__ as m; m.main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 1
-    assert done.stderr == ("hpccoll: the command line needs click; "
-                           "install it with: pip install 'hpccoll[cli]'\n")
+    assert done.stderr == ("hpccoll: the command line requires click; run pip install "
+                           "'hpccoll[cli]'\n")

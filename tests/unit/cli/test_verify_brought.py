@@ -99,16 +99,17 @@ def test_simulate_compares():
 
 
 @pytest.mark.parametrize("words, message", [
-    (("verify", TORUS, "--size", "8"), "needs x, y, z"),
-    (("verify", TORUS, "--size", "6", *CUBE), "serves none of them: size: torus does not serve 6"),
-    (("verify", "-p", "x=2"), "--param: means nothing without NAME or FILE.py:NAME"),
-    (("verify", TORUS.replace("TORUS", "torus"), *CUBE), "is a bare builder"),
-    (("explain", TORUS, "--size", "8", *CUBE, "--beside", "ring"), "nothing without --draw"),
+    (("verify", TORUS, "--size", "8"), "requires x, y, z"),
+    (("verify", TORUS, "--size", "6", *CUBE),
+     "supports none of them: size: torus does not support 6"),
+    (("verify", "-p", "x=2"), "--param: requires NAME or FILE.py:NAME"),
+    (("verify", TORUS.replace("TORUS", "torus"), *CUBE), "is a builder without"),
+    (("explain", TORUS, "--size", "8", *CUBE, "--beside", "ring"), "requires --draw"),
     (("explain", f"{TORUS}:x=2", "--size", "8", *CUBE), "--param: x is given twice"),
     (("explain", "allredcue", "ring"), "did you mean 'allreduce'"),
     (("explain", "nowhere.py:x"), "there is no file 'nowhere.py'"),
     (("simulate", TORUS, "--size", "8", "--topology", "2x4", *CUBE), "does not go with --topology"),
-    (("simulate", "allreduce", "-p", "k=2"), "means nothing without FILE.py:NAME"),
+    (("simulate", "allreduce", "-p", "k=2"), "requires FILE.py:NAME"),
     (("verify", "--algorithm", "rabensefner"), "did you mean 'rabenseifner'")])
 def test_mistakes_are_one_line(words, message):
     done = call(*words)

@@ -155,7 +155,7 @@ def test_promises_it_cannot_keep(cupy):
     cupy.cuda.get_current_stream().synchronize()
     from hpccoll.runtime.planning.choice import Choice
     from hpccoll.tune.determinism import violation
-    assert "NCCL promises no order" in violation(Choice("nccl"), CallFacts("allreduce",
+    assert "NCCL guarantees no order" in violation(Choice("nccl"), CallFacts("allreduce",
                                                                          "allreduce"), "run")
     comm.Free()
 

@@ -5,9 +5,9 @@ from hpccoll.errors.checks import CorruptMessage, NonFiniteInput, UnequalError
 
 
 def test_a_corrupt_message_names_its_edge():
-    error = CorruptMessage("was damaged", 2, 0, 7, 3)
+    error = CorruptMessage("was corrupt", 2, 0, 7, 3)
     assert (error.sender, error.receiver, error.number, error.round) == (2, 0, 7, 3)
-    assert "7 from rank 2 to rank 0 in round 3 was damaged" in str(error)
+    assert "7 from rank 2 to rank 0 in round 3 was corrupt" in str(error)
     assert isinstance(error, HpccollError) and isinstance(error, RuntimeError)
     assert "rank 0 was lost" in str(CorruptMessage("was lost", 2, 0, 7))
 

@@ -9,7 +9,7 @@ from hpccoll.errors.mpi import DeadCommunicatorError, OperatorError, RequestErro
 
 @pytest.mark.parametrize("error, builtin, code", [
     (RootError("root", "7 is not a rank", "choose one of 0..3"), ValueError, MPI.ERR_ROOT),
-    (OperatorError("op", "MPI.BAND is not defined on float64"), TypeError, MPI.ERR_OP),
+    (OperatorError("op", "MPI.BAND is not defined for float64"), TypeError, MPI.ERR_OP),
     (DeadCommunicatorError("was freed"), ValueError, MPI.ERR_COMM),
     (RequestError("is active"), MPI.Exception, MPI.ERR_REQUEST)])
 def test_they_have_a_class_of_mpi_and_a_message_of_hpccoll(error, builtin, code):

@@ -11,7 +11,7 @@ from hpccoll.explain import plotting
 def test_formats_and_folders(tmp_path):
     pytest.importorskip("matplotlib")
     plotting.check(str(tmp_path / "x.png"))
-    for path, problem in ((tmp_path / "x.xyz", "ends in no known format"),
+    for path, problem in ((tmp_path / "x.xyz", "has an unknown suffix"),
                           (tmp_path / "no" / "x.png", "cannot write")):
         with pytest.raises(ArgumentError, match=problem):
             plotting.check(str(path))

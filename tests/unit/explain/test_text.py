@@ -65,7 +65,7 @@ def test_every_algorithm_is_explained(collective, algorithm):
 def test_text_of_a_small_ring():
     text = as_text(schedule("allreduce", "ring", 3), nbytes=3 << 20)
     assert "Wanted: every rank ends with the vector reduced over all ranks." in text
-    assert "Payload: a vector cut into 3 blocks of 1 MiB." in text
+    assert "Payload: a vector split into 3 blocks of 1 MiB." in text
     assert "  rounds      4, the longest chain of dependent messages" in text
     assert "  messages    12 in all, at most 4 from one rank" in text
     assert "  sent        12 blocks (12 MiB) in all, at most 4 blocks (4 MiB) by one rank" in text
@@ -137,12 +137,12 @@ def test_what_the_network_does_is_told():
     example = str(EXAMPLES / "in_network.py")
     made = schedule("allreduce", f"{example}:IN_PIECES", 3)
     text = as_text(made, rank=1)
-    assert "needs       in-network reduction and multicast, which few transports have" in text
+    assert "needs       in-network reduction and multicast, which few transports support" in text
     assert "  round 1: the network reduces ranks 0-2 for rank 1: b1" in text
     assert "  round 2: multicast of rank 1 to ranks 0,2: b1" in text
     assert "messages    12 in all, at most 4 from one rank" in text
     words = " ".join(text.split())
-    assert "give out[0] to the network, which reduces 0-2 for 0;" in words
+    assert "pass out[0] to the network, which reduces 0-2 for 0;" in words
     assert "receive out[1] from the network's result of 0-2" in words
     assert words.endswith("multicast out[1] to 0,2; receive out[0] from 0, by multicast; "
                           "receive out[2] from 2, by multicast")

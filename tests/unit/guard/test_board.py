@@ -87,7 +87,7 @@ def test_a_rank_that_does_not_answer_may_hold_the_interpreter_lock(ranks, monkey
     assert str(board.doing(1)).startswith(f"{held} (no answer for 4 s); its last call was call 7")
     assert board.states(8).missing.startswith(f"{held}, not in call 8, rank 2 is in the program")
     board.counts = False  # ranks that do not compare calls have no thread that answers
-    assert str(board.doing(1)) == "rank 1 is alive; its calls are not known"
+    assert str(board.doing(1)) == "rank 1 is alive; its calls are unknown"
 
 
 def test_what_was_said_of_an_earlier_call_is_of_no_use(ranks):
@@ -166,14 +166,14 @@ def test_ranks_of_other_machines_are_not_heard_of(monkeypatch):
     board = Board(0, {0: log()}, [Process("here", 1, 1), Process("there", 1, 1, "n7"),
                                   Process("here", 2, 1), Process("", 3, 1)])
     assert [one.state for one in board.all()] == [AWAY, UNKNOWN, KILLED, UNKNOWN]
-    assert str(board.doing(1)) == "rank 1 is not heard of, on n7"
-    assert str(board.doing(3)) == "rank 3 is not heard of"
-    assert "its calls are not known" in str(board.doing(2))
+    assert str(board.doing(1)) == "rank 1 has not reported, on n7"
+    assert str(board.doing(3)) == "rank 3 has not reported"
+    assert "its calls are unknown" in str(board.doing(2))
     assert board.states(1, (1,)).missing.startswith("rank 2 was killed")
     assert board.lost(1, 0) == (2,)
     monkeypatch.setattr(module, "state_of", lambda process: ALIVE)
-    assert board.states(1, (1,)).missing == ("rank 1 is not heard of, on n7, rank 3 is not heard "
-                                             "of")
+    assert board.states(1, (1,)).missing == ("rank 1 has not reported, on n7, rank 3 has not "
+                                             "reported")
 
 
 def test_the_missing_rank_comes_first_then_each_rank_in_order(ranks):

@@ -75,4 +75,4 @@ def test_the_first_failure_stays(recorder, tmp_path):
 def test_a_folder_that_cannot_be_written_is_said_and_no_error(recorder, tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert recorder.dump("asked for", tmp_path / "file" / "folder") == ""
-    assert "no flight record of rank 0" in capsys.readouterr().err
+    assert "cannot write the flight record of rank 0" in capsys.readouterr().err

@@ -121,7 +121,7 @@ def test_what_cannot_happen_any_more_is_ended(clock, capsys, change, error):
     assert one.watched() == "" and one.watched() == ""
     assert ended == [True] and not one.busy()
     assert guard.failed == [(error, 5, True)] and not guard.own
-    assert "ends what it has queued, from call 5 on" in capsys.readouterr().err
+    assert "aborts its queued calls, from call 5 on" in capsys.readouterr().err
 
 
 def test_the_deadline_counts_from_when_something_has_happened(clock):
@@ -235,7 +235,7 @@ def test_a_thread_that_may_not_speak_ends_it_all_the_same(clock, capsys):
     clock.seconds += 3
     one.watched()
     assert ended and not guard.failed
-    with pytest.raises(BrokenCommunicatorError, match="ended: CollectiveTimeout: ranks .1,. are"):
+    with pytest.raises(BrokenCommunicatorError, match="aborted: CollectiveTimeout: ranks .1,. are"):
         one.refuse()
     assert "ranks (1,) are late" in capsys.readouterr().err
 

@@ -69,7 +69,7 @@ def test_the_first_difference_counts_and_the_late_rank_is_absent():
     error = judge({0: record([SUM, ODD["count"], SUM]), 1: record([SUM, SUM, ODD["dtype"]]),
                    2: record([SUM])}, 3)
     assert error.field == "count" and error.absent == (2,) and error.ranks == ()
-    assert "blocking call 2" in str(error) and "nothing is known of rank(s) 2" in str(error)
+    assert "blocking call 2" in str(error) and "no report from rank 2" in str(error)
 
 
 def test_only_the_last_calls_are_remembered():

@@ -72,8 +72,9 @@ def test_what_cannot_be_looked_at_does_not_end_the_thread(capfd, monkeypatch):
     stopping.set()
     thread.join()
     assert looks.count("bad") == 1
-    assert capfd.readouterr().err == ("hpccoll: a communicator is not looked after any more: "
-                                      "ZeroDivisionError: made for a test\n")
+    assert capfd.readouterr().err == ("hpccoll: watchdog stopped for one communicator: "
+                                      "ZeroDivisionError: made for a test; set a time limit "
+                                      "for the job\n")
 
 
 @pytest.mark.parametrize("forked", [False, True])

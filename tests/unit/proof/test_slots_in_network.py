@@ -81,9 +81,9 @@ GIVE, GET = send(BOTH, at(OUT, 0)), recv(BOTH, at(OUT, 0))
     (([[GIVE, GET], [GIVE, GET]], [[GIVE, GET], [GIVE, GET]]), "once each"),
     (([[GIVE, recv(BOTH, at(OUT, 0), reduce=LEFT)]], [[GIVE, GET]]), "once each"),
     # Another message meets what is replaced.
-    (([[GIVE, GET, send(1, at(OUT, 0))]], [[GIVE, GET, recv(0, at(TMP, 0))]]), "is using"),
+    (([[GIVE, GET, send(1, at(OUT, 0))]], [[GIVE, GET, recv(0, at(TMP, 0))]]), "uses memory of"),
     (([[GIVE, GET, recv(BOTH, at(TMP, 0)), GIVE]], [[GIVE, GET, recv(BOTH, at(TMP, 0)), GIVE]]),
-     "is using"),
+     "uses memory of"),
     (([[send(BOTH), recv(BOTH)]], [[send(BOTH), recv(BOTH)]]), "once each")])
 def test_slips_are_found(programs, problem):
     with pytest.raises(ProofError, match=problem) as caught:

@@ -58,7 +58,7 @@ def test_the_sentence_counts_and_names_what_is_level():
     assert told.startswith("in simulation, ") and "at " in told and " of 8 points" in told
     twice = simulated(["ring", "rails"], [4], [1 << 20]) * 1
     level = [(4, twice[0][1]), (4, twice[0][1])]
-    assert "ring and ring are level and fastest" in verdict(points(level))
+    assert "ring and ring are equal and fastest" in verdict(points(level))
     assert verdict(points(twice[:1])) == ""
     alone = simulated(["ring"], [8], [1 << 20])  # a point with nothing to compare
     assert " points" not in verdict(points([*twice, *alone]))

@@ -124,7 +124,7 @@ def test_ends_that_do_not_meet_are_named():
     def build(rank, size):
         return Program(((send(both, at(OUT, 0, sizes[rank])), recv(both, at(OUT, 0))),)[:turns])
     turns, sizes = 1, (1, 2)
-    with pytest.raises(ScheduleError, match="peer says"):
+    with pytest.raises(ScheduleError, match="peer has"):
         simulate(schedule("allreduce", build, 2, nblocks=2), N, FLAT)
     with pytest.raises(ScheduleError, match="ever.*round 0"):
         simulate(schedule("allreduce", lambda rank, size: Program(

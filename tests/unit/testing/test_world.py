@@ -160,7 +160,7 @@ def test_seats_notice_every_byte_that_must_not_change():
     seat.memory[IN].zones[1][0] = 0
     seat.scratch.zones[0][-1] = 0
     assert list(seat.faults()) == [
-        "rank 1: output was written that nobody asked for", "rank 1: the input was overwritten",
+        "rank 1: unexpected output was written", "rank 1: the input was overwritten",
         "rank 1: memory after in was overwritten", "rank 1: memory before scratch was overwritten"]
 
 

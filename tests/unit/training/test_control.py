@@ -45,7 +45,7 @@ def test_all_who_ask_hear_who_lacks_what(size):
 
     for diagnosis in run_ranks(size, rank):
         assert diagnosis.missing == {"w": [size - 1]} and diagnosis.ranks == (size - 1,)
-        assert f"'w' was not brought by rank {size - 1}" in str(diagnosis)
+        assert f"'w' is missing on rank {size - 1}" in str(diagnosis)
         assert f"rank {size - 1}: at step {4 + size - 1}" in str(diagnosis)
 
 

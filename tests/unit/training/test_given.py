@@ -46,7 +46,7 @@ def test_lists():
 
 def test_names():
     assert named(None, 2) == ["0", "1"] and named(("a", "b"), 2) == ["a", "b"]
-    for wrong, problem in (("ab", "a list of texts"), ([1, 2], "expected texts, got 1")):
+    for wrong, problem in (("ab", "a list of texts"), ([1, 2], "expected strings, got 1")):
         with pytest.raises(ArgumentTypeError, match=f"names: .*{problem}"):
             named(wrong, 2)
     with pytest.raises(ArgumentError, match="names: .*1 names.*2 arrays"):

@@ -78,8 +78,8 @@ def test_a_damaged_message():
 
 def test_a_companion_of_another_message_says_so():
     """As where a message was lost, or came twice; see tests/unit/testing/test_havoc.py."""
-    for mine, theirs, told in ((1, 3, "was lost: number 3 came in its place"),
-                               (4, 3, "did not come: number 3 came once more")):
+    for mine, theirs, told in ((1, 3, "was lost: received message 3 instead"),
+                               (4, 3, "did not arrive: received message 3 again")):
         world = Loopback(2, eager=True)
         ends = [CheckedEndpoint(world.endpoint(rank)) for rank in range(2)]
         ends[0].numbers[True, 1, 0], ends[1].numbers[False, 0, 0] = theirs - 1, mine - 1

@@ -92,7 +92,7 @@ def test_a_wish_that_cannot_serve_raises_or_gives_way(left_only):
     with pytest.raises(ArgumentError, match="ring.*allreduce.*order.*'auto'.*native"):
         choose(call, SIZE, Choice("ring"), False)
     instead = choose(call, SIZE, Choice("ring"), True)
-    assert instead.is_native and "ring was asked for, but it does not keep" in instead.reason
+    assert instead.is_native and "ring was requested, but it does not keep" in instead.reason
 
 
 def test_rules_look_at_the_operator_too(left_only):
@@ -112,7 +112,7 @@ def test_algorithms_for_blocks_of_one_size():
     even = resolve.alltoall(2, 0, numpy.zeros(4), numpy.zeros(4))
     uneven = resolve.alltoallv(2, 0, [numpy.zeros(4), [1, 3]], [numpy.zeros(4), [1, 3]])
     assert objection(Choice("bruck"), even, 2) == ""
-    assert objection(Choice("bruck"), uneven, 2) == "it needs blocks of one size"
+    assert objection(Choice("bruck"), uneven, 2) == "it requires blocks of the same size"
     assert objection(Choice("pairwise"), uneven, 2) == ""
 
 
@@ -182,8 +182,8 @@ def test_the_explanation_shows_times_and_where_they_come_from():
     assert [line[0] for line in lines] == ["candidate", "ring:segment=4096", "native"]
     assert lines[1][-2:] == ["2", "us"] and "predicted" not in lines[0]
     assert detail.splitlines()[4].startswith("* ring") and "What each rank does" in detail
-    assert "none; 'hpccoll tune' makes them" in explained(Tuned())
-    assert "looked for at the first collective" in explained(None)
+    assert "none; run 'hpccoll tune'" in explained(Tuned())
+    assert "loaded at the first collective" in explained(None)
     assert "none; t.json is not used: it is for others" in explained(
         Tuned(note="t.json is not used: it is for others"))
 

@@ -228,7 +228,7 @@ def test_the_explanation_names_the_promise():
     text = describe("allreduce", 64, 4, None, False, None, None, "size", detail=True)
     assert text.startswith("allreduce of 64 B, 4 ranks: recursive_doubling (determinism 'size')")
     rows = {line.strip("* ").split()[0]: line for line in text.split("\n\n")[1].splitlines()}
-    assert "an MPI library promises no order" in rows["native"]
+    assert "an MPI library guarantees no order" in rows["native"]
     assert "its order of evaluation depends on more" in rows["ring"]
     assert "no:" not in rows["rabenseifner"] and rows["recursive_doubling"].startswith("* ")
 
@@ -281,5 +281,5 @@ def test_what_is_native_is_ours_where_messages_are_to_be_checked():
 def test_sums_of_any_number_of_ranks_are_explained():
     text = describe("allreduce", 64, 4, None, False, None, None, "any-p")
     assert text.startswith("allreduce of 384 B, 4 ranks: ")
-    assert "determinism 'any-p': a sum of float32 travels as 24 bytes of integers" in text
+    assert "determinism 'any-p': a float32 sum is sent as 24 bytes of integers" in text
     assert "determinism 'any-p'" not in describe("bcast", 64, 4, None, False, None, None, "any-p")

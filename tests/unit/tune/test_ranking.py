@@ -78,7 +78,7 @@ def test_what_was_measured_in_full_wins_over_a_probe():
 def test_the_explanation_of_a_probe(left_only):
     tuned = probed(native=1.0)
     text = describe("allreduce", 64, SIZE, None, False, None, tuned, detail=True)
-    assert "of a few candidates, by a probe, from t.json; 'hpccoll tune' makes them all" in text
+    assert "of a few candidates, by a probe, from t.json; run 'hpccoll tune' for all" in text
     assert "\npredicted times: " in text and " a reduced byte; up to 1.0 times" in text
     rows = {line.strip("* ").split()[0]: line.strip("* ").split() for line in
             text.splitlines()[5:] if line}

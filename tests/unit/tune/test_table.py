@@ -203,7 +203,7 @@ def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "binary").write_bytes(b"\xff\xfe{}")
     for path, reason in ((tmp_path / "missing", "No such file"), (tmp_path, "is a directory"),
                          (pipe, "is not a regular file"), ("/dev/zero", "is not a regular file"),
-                         (tmp_path / "binary", "damaged at byte 0: not UTF-8")):
+                         (tmp_path / "binary", "corrupt at byte 0: not UTF-8")):
         with pytest.raises(TuningError, match=reason) as caught:
             read(path)
         assert caught.value.path == str(path) and str(path) in str(caught.value)

@@ -29,7 +29,7 @@ def test_an_activity_lasts_until_the_next_or_the_end_of_the_call():
     assert shown(record) == [
         (0, "phase 0", 1.1, 1.7), (0, "sending", 1.1, 1.2), (0, "waiting for rank 2", 1.2, 1.6),
         (0, "reducing", 1.6, 1.7), (0, "phase 1", 1.7, 2.0), (0, "sending", 1.7, 1.8),
-        (0, "waiting for room at ranks 0, 2", 1.8, 2.0),
+        (0, "waiting for space at ranks 0, 2", 1.8, 2.0),
         (0, "phase 0", 3.5, 4.0), (0, "copying", 3.5, 4.0)]
     assert reduced_by_kind([record]) == pytest.approx({ALLREDUCE: 0.1, SCAN: 0.0})
     phase = next(spans(record.communicators[0], activities(record.communicators[0])))

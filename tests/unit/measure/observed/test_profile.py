@@ -34,7 +34,7 @@ def test_as_text_and_as_data():
                                 "max/mean"]
     assert lines[1].split() == ["Allreduce", "1K", "1", "3", "s", "33%", "ring", "1.33"]
     assert lines[-2] == ("2 ranks: collectives took 4 s, 40% of the time; 38% of that was waiting "
-                         "for other ranks, or for requests.")
+                         "for other ranks or requests.")
     data = json.loads(json.dumps(found.as_json()))
     assert data["rows"][0]["title"] == "allreduce" and data["ranks"] == 2
 
@@ -67,6 +67,6 @@ def test_what_a_sample_says_is_summed_over_the_calls():
     found = compared(found, {found.details[0]: (2.5, 0.25)})
     assert found.rows[0].ratio == 2.5 and found.rows[0].saved == 0.25
     assert found.rows[1].ratio is None
-    assert "By a sample measured after the run, ours saved 250 ms" in str(found)
+    assert "In a sample measured after the run, hpccoll saved 250 ms" in str(found)
     [row] = rows_of(row._replace(ratio=2.0, saved=2.0) for row in rows(6))
     assert row.ratio == 2.0 and row.saved == 12.0

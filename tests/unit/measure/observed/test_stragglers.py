@@ -26,8 +26,8 @@ def test_each_rank_is_told_of_and_the_worst_comes_first():
 
 
 def test_in_words_and_as_data():
-    text = ("On WORLD, rank 2 came last to 75% of 4 calls, on average 1.5 s after the first, at "
-            "most 3 s; others waited 12 s for it in all.")
+    text = ("On WORLD, rank 2 was last in 75% of 4 calls, on average 1.5 s after the first rank, "
+            "at most 3 s; others waited 12 s for it in total.")
     found = profile(join(three()))
     assert text in found.sentences() and text in str(found)
     assert found.as_json()["stragglers"][0]["rank"] == 2

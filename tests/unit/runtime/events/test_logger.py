@@ -82,4 +82,4 @@ def test_nobody_listens_nobody_is_told(caplog):
 def test_who_serves_in_words():
     assert served_by(None) == served_by(Choice("native")) == "native"
     assert served_by(Choice("knomial", {"k": 4})) == "knomial k=4"
-    assert served_by(Choice(lambda rank, size: None)) == "an algorithm of the program's"
+    assert served_by(Choice(lambda rank, size: None)) == "a user-defined algorithm"

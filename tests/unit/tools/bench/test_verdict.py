@@ -89,7 +89,7 @@ def test_parts_that_disagree_are_no_result():
     mine = [[result("native", wild), result("auto", STEADY, serves="ring")]]
     said = verdict.sentences(mine, ENVIRONMENT)
     assert said[0].startswith("allreduce: auto was too noisy to compare")
-    assert "too noisy to compare at 1 of 1 size" in said[1] and "Run again" in said[1]
+    assert "too noisy to compare at 1 of 1 size" in said[1] and "repeat it" in said[1]
 
 
 def test_a_ratio_that_no_algorithm_reaches_is_no_result():

@@ -89,7 +89,7 @@ def test_a_stall_names_the_array_and_the_rank_while_that_computes(order):
             over.set()
             exchange.close()
         assert raised.value.arrays == ("bias",) and raised.value.ranks == (1,)
-        assert "array 'bias' was not brought by rank 1" in str(raised.value)
+        assert "array 'bias' is missing on rank 1" in str(raised.value)
 
     run_ranks(3, rank)
 

@@ -137,14 +137,15 @@ def test_only_rows_and_counts_travel():
 
 
 @pytest.mark.parametrize("chosen, words", [
-    ([0, 4], "names experts 0 to 4; there are 0 to 3"), ([-1, 0], "names experts -1 to 0"),
+    ([0, 4], "contains experts 0 to 4; valid experts are 0 to 3"),
+    ([-1, 0], "contains experts -1 to 0"),
     ([0], r"has shape \(1, 1\) for 2 tokens"), ([0.5, 1], "elements of type float64")])
 def test_a_choice_that_cannot_be_is_an_error_on_all_ranks(chosen, words):
     def function(comm):
         wrong = comm.rank == 1
         with pytest.raises(ArgumentError) as caught:
             Experts(comm, [2, 2, 0]).dispatch(numpy.zeros((2, 1)), chosen if wrong else [0, 1])
-        assert "rank(s) 1 passed what cannot be used" in str(caught.value)
+        assert "invalid arguments on ranks 1" in str(caught.value)
         if wrong:
             assert caught.match(words)
         return comm.allreduce(1)

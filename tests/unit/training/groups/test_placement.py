@@ -79,7 +79,7 @@ def test_one_size_is_what_the_others_leave(sizes, inferred):
     ({"dp": -1, "tp": -1}, "mesh: dp and tp are both -1"),
     ({"tp": 0}, "tp: expected a number of ranks or -1, got 0"),
     ({"tp": -2}, "got -2"), ({"tp": 2.0}, "got 2.0"), ({"tp": True}, "got True"),
-    ({"xp": 2}, "mesh: there is no axis xp; choose from pp, dp, ep, sp, tp")])
+    ({"xp": 2}, "mesh: axis xp does not exist; choose from pp, dp, ep, sp, tp")])
 def test_sizes_that_do_not_fit(sizes, words):
     with pytest.raises(ArgumentError) as caught:
         place("2x4", **sizes)
