@@ -332,7 +332,7 @@ def check_count(count: Any, argument: str) -> int:
     except TypeError:
         number = None
     if number is None:
-        raise ArgumentTypeError(argument, f"expected integer counts, got {count!r}")
+        raise ArgumentTypeError(argument, f"expected integers, got {count!r}")
     if number < 0:
         raise ArgumentError(argument, f"expected counts of 0 or more, got {number}")
     return number
@@ -342,10 +342,10 @@ def _integer(value: Any, argument: str) -> int:
     try:
         number = index(value)
     except TypeError:
-        raise ArgumentTypeError(argument, f"expected integer displacements, got {value!r}"
+        raise ArgumentTypeError(argument, f"counts, displacements: expected integers, got {value!r}"
                                 ) from None
     if number < 0:
-        raise ArgumentError(argument, f"expected displacements of 0 or more, got {number}")
+        raise ArgumentError(argument, f"negative counts or displacements: {number}")
     return number
 
 

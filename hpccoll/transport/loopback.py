@@ -109,8 +109,8 @@ class LoopbackBatch:
                 source, sink = (posted, partner) if sends else (partner, posted)
                 if source.array.nbytes != sink.array.nbytes:
                     source.error = sink.error = MessageSizeError(
-                        f"message from rank {pair[0]} has {source.array.nbytes} bytes, the receive "
-                        f"{sink.array.nbytes} bytes on rank {pair[1]}")
+                        f"message from rank {pair[0]} to rank {pair[1]} has {source.array.nbytes} "
+                        f"bytes, the receive {sink.array.nbytes} bytes")
                 else:
                     sink.array[...] = source.array
                 source.done = sink.done = True

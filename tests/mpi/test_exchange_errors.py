@@ -69,7 +69,7 @@ def test_a_stall(world, last, options):
 @pytest.mark.mpi
 def test_different_calls_on_different_ranks(world, last):
     arrays = [numpy.zeros(3), numpy.zeros(5)]
-    with pytest.raises(ExchangeMismatch, match="places"):
+    with pytest.raises(ExchangeMismatch, match="different calls"):
         with Exchange(world, arrays, options=ExchangeOptions(transfer="blocking")) as exchange:
             if world.Get_rank() == last:
                 exchange.reduce(arrays)

@@ -155,7 +155,7 @@ def test_where_nothing_can_be_measured_nobody_tries_again(monkeypatch, cache, pr
 
 def test_a_broken_table_is_the_same_error_as_ever(cache, probes):
     text = render({})
-    for broken, reason in ((text[:-9], "damaged or cut off"), ("", "is empty"),
+    for broken, reason in ((text[:-9], "corrupt or truncated"), ("", "is empty"),
                            (text.replace("1", "7", 1), "newer hpccoll")):
         if WORLD.rank == 0:
             os.makedirs(f"{cache}/hpccoll", exist_ok=True)

@@ -203,7 +203,7 @@ def test_wishes_that_would_have_to_wait_are_refused(world):
     arguments = (numpy.full(counts[world.rank], 1. + world.rank),
                  [out, counts] if world.rank == 0 else None)
     with world.using(gather="binomial"):
-        with pytest.raises(ArgumentError, match="wait"):
+        with pytest.raises(ArgumentError, match="only the root"):
             world.Igatherv(*arguments)
     with world.using(gather="linear"):
         world.Igatherv(*arguments).Wait()
@@ -218,7 +218,7 @@ def test_misuse_is_loud(comm):
             refuse()
     assert isinstance(RequestError("text"), MPI.Exception)
     if not request._operation.over:
-        with pytest.raises(RequestError, match="under way"):
+        with pytest.raises(RequestError, match="pending"):
             request.Free()
     request.Wait()
 

@@ -60,7 +60,7 @@ class Sequence:
         try:
             self.call()
         except ArgumentError as error:
-            assert "cannot serve this" in str(error)
+            assert "cannot run this" in str(error)
 
     def call(self):
         draw, kind = self.draw, self.draw.random()

@@ -372,7 +372,7 @@ def test_disagreement_is_an_error_on_all_ranks():
     (lambda: hvd.sparse_allreduce_async(torch.ones(1)), "COO"),
     (lambda: hvd.sparse_allreduce_async(torch.ones(1).to_sparse(), op=hvd.Max), "averaged"),
     (lambda: hvd.broadcast_parameters(7), "int"),
-    (lambda: hvd.add_process_set([0, 0]), "twice"),
+    (lambda: hvd.add_process_set([0, 0]), "duplicate"),
     (lambda: hvd.add_process_set([99]), "none of the"),
 ])
 def test_arguments_that_make_no_sense(call, problem):

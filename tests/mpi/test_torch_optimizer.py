@@ -318,7 +318,7 @@ def test_a_mistake_on_one_rank_is_an_error_on_all(mistake):
     optimizer = wrapped(model)
     model(*slopes(RANK, (2,), (3,))[:1 + RANK]).backward()
     if RANK == 0 and mistake == "zero_grad":
-        with pytest.raises(ExchangeError, match="under way"):
+        with pytest.raises(ExchangeError, match="pending"):
             optimizer.zero_grad()
     elif RANK == 0 and mistake == "too many passes":
         with pytest.raises(ExchangeError, match="backward_passes_per_step"):
@@ -328,7 +328,7 @@ def test_a_mistake_on_one_rank_is_an_error_on_all(mistake):
     elif RANK == 0:
         optimizer._gradients.close()
     else:
-        with pytest.raises(ExchangeError, match="rank 0|middle"):
+        with pytest.raises(ExchangeError, match="rank 0|during a step"):
             optimizer.step()
     if RANK == 0 and mistake == "fail":
         with pytest.raises(RankFailed, match="no more data"):
@@ -339,7 +339,7 @@ def test_a_mistake_on_one_rank_is_an_error_on_all(mistake):
     ({"op": hvd.Max}, "reduced"), ({"op": "sum", "gradient_predivide_factor": 2.0}, "means"),
     ({"backward_passes_per_step": 0}, "at least 1"),
     ({"named_parameters": [torch.zeros(1)]}, "pairs"),
-    ({"named_parameters": [("a", torch.zeros(1)), ("a", torch.zeros(1))]}, "twice"),
+    ({"named_parameters": [("a", torch.zeros(1)), ("a", torch.zeros(1))]}, "duplicate"),
     ({"named_parameters": [("a", torch.zeros(1))]}, "name"),
     ({"compression": "zip"}, "zip")])
 def test_arguments_that_make_no_sense(options, problem):

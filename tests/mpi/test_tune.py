@@ -129,14 +129,14 @@ def test_nothing_is_looked_for_when_tuning_is_off(monkeypatch, tmp_path):
     comm.Free()
     monkeypatch.delenv("HPCCOLL_TUNING")
     comm = hpccoll.Comm(WORLD.Dup())
-    assert "tuning.json: is damaged" in errors_of(comm)
+    assert "tuning.json: is corrupt" in errors_of(comm)
     comm.Free()
 
 
 @alone
 @pytest.mark.parametrize("abuse, reason", [
     ("missing", "No such file"), ("directory", "is a directory"), ("empty", "is empty"),
-    ("cut off", "is damaged or cut off"), ("flipped", "checksum does not fit"),
+    ("cut off", "is corrupt or truncated"), ("flipped", "checksum does not fit"),
     ("algorithm", "unknown algorithm: allreduce 'rong'"), ("newer", "a newer hpccoll"),
     ("nan", "no number: NaN"), ("negative", "not positive")])
 def test_every_abuse_is_the_same_error_on_all_ranks(monkeypatch, path, abuse, reason):
@@ -263,7 +263,7 @@ def test_an_old_table_that_is_broken_is_not_overwritten(path):
     on_rank_0(put, path, "precious")
     ran = tune("--quick", "-o", path)
     assert ran.exit_code == 2 and ran.stdout == ""
-    assert ("is damaged or cut off" in ran.stderr) == (WORLD.rank == 0)
+    assert ("is corrupt or truncated" in ran.stderr) == (WORLD.rank == 0)
     with open(path, encoding="utf-8") as file:
         assert file.read() == "precious"
 
@@ -273,7 +273,7 @@ def test_what_cannot_be_written_is_known_before_anything_is_measured(monkeypatch
     monkeypatch.setattr(survey, "survey", None)
     on_rank_0(put, path, "")
     ran = tune("--quick", "-o", f"{path}/table.json")
-    assert ran.exit_code == 2 and ("cannot be written" in ran.stderr) == (WORLD.rank == 0)
+    assert ran.exit_code == 2 and ("cannot write it" in ran.stderr) == (WORLD.rank == 0)
 
 
 @alone

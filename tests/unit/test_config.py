@@ -71,7 +71,7 @@ MALFORMED = [
     ("HPCCOLL_REPORT", "x", "cannot use 'x'"), ("HPCCOLL_REPORT", "inf", "must be a positive"),
     ("HPCCOLL_SHARED_MEMORY", "maybe", "must be 'yes' or 'no'"),
     ("HPCCOLL_TUNING", "onlin", "must be 'online', 'probe', 'off', or a path, which contains a /"),
-    ("HPCCOLL_DETERMINISM", "runs", "'runs' is unknown; did you mean 'run' choose from"),
+    ("HPCCOLL_DETERMINISM", "runs", "'runs' is unknown; did you mean 'run'; choose from"),
     ("HPCCOLL_PROGRESS", "no", "'no' is unknown; choose from thread, calls"),
     ("HPCCOLL_LEVELS", "node,core", "'core' is no level"),
     ("HPCCOLL_LEVELS", "switch", "'node' is missing"),

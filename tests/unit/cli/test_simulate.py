@@ -45,10 +45,10 @@ def test_slow_algorithms_that_nobody_named_are_left_out_by_name(monkeypatch):
         monkeypatch.setattr(module, name, 0.0)
     words = "allreduce", "--nodes", "4", "--ppn", "8"
     done = call(*words)
-    assert done.exit_code == 0 and "left out" in done.stderr and "ring (about" in done.stderr
+    assert done.exit_code == 0 and "omitted" in done.stderr and "ring (about" in done.stderr
     assert done.stdout.startswith("allreduce rails")  # something is shown in any case
     done = call(*words, "--algorithm", "ring,rails")
-    assert done.exit_code == 0 and "left out" not in done.stderr and " ring " in done.stdout
+    assert done.exit_code == 0 and "omitted" not in done.stderr and " ring " in done.stdout
 
 
 def test_usual_algorithms_of_every_collective():

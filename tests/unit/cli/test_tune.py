@@ -29,7 +29,7 @@ def test_ones_own_are_planned_for_their_collective():
 
 @pytest.mark.parametrize("words, params, message", [
     ((TORUS,), {}, "x, y, z"), ((TORUS,), {"x": 2, "y": 2, "z": 2}, "support 4"),
-    (("ring",), {}, "own"), ((), {"x": 2}, "requires")])
+    (("ring",), {}, "user-defined"), ((), {"x": 2}, "requires")])
 def test_mistakes_are_found_before_anything_is_measured(words, params, message):
     with pytest.raises(ArgumentError, match=message):
         tune._with(SurveyPlan(), tuple(map(asked, words)), params, 4, False)

@@ -104,8 +104,8 @@ def test_a_process_hears_ctrl_c_when_it_can_end_quietly(monkeypatch):
 
 
 @pytest.mark.parametrize("claims, problem", [
-    ({"rounds": lambda p: 1}, "the closed form says 1"),
-    ({"sent": lambda p: 1}, "the closed form says 1"),
+    ({"rounds": lambda p: 1}, "the closed form gives 1"),
+    ({"sent": lambda p: 1}, "the closed form gives 1"),
     ({"rank_order": True}, "not combined in rank order, but the table has rank_order")])
 @pytest.mark.parametrize("size", [4, 40])
 def test_claims_of_the_table_are_proved_too(monkeypatch, claims, problem, size):

@@ -11,7 +11,7 @@ def test_a_small_schedule_prints_whole_and_a_large_one_how_it_begins():
     small, large = (hpccoll.schedule("allreduce", "rails", topology=layout)
                     for layout in ("1x3", "1024x8"))
     assert str(small).splitlines() == list(small.lines())
-    assert len(str(large).splitlines()) < 12 and "8192 ranks in all" in str(large)
+    assert len(str(large).splitlines()) < 12 and "8192 ranks in total" in str(large)
     assert len(repr(large)) < 150 and repr(large).startswith("<Schedule allreduce rails size=8192")
 
 

@@ -108,18 +108,18 @@ def test_lists_and_single_ranks():
 @pytest.mark.parametrize(("conditions", "problem"), [
     (dict(late="often"), "late: .*'often'"),
     (dict(late="unifrom:2us"), "'uniform'"),
-    (dict(late="uniform"), "late: .*read"), (dict(late="one:x:2us"), "late: .*read"),
-    (dict(late="uniform:1us:2us:3us"), "late: .*read"),
+    (dict(late="uniform"), "late: .*parse"), (dict(late="one:x:2us"), "late: .*parse"),
+    (dict(late="uniform:1us:2us:3us"), "late: .*parse"),
     (dict(late="uniform:2us:1us"), "above"),
     (dict(late="exponential:-1us"), "late: .*'-1us'"),
     (dict(late="exponential:1e400s"), "has no end"), (dict(late=3), "late: .*distrib"),
     (dict(noise="one:3:2us"), "noise: .*'one:3:2us'.*exponential:10us$"),
-    (dict(compute_noise="list:1,2"), "compute_noise: .*read"),
+    (dict(compute_noise="list:1,2"), "compute_noise: .*parse"),
     (dict(round_seconds=-1), "round_seconds: .*seconds"),
     (dict(byte_seconds=True), "byte_seconds: .*seconds"),
-    (dict(seed=1.5), "seed: .*number"), (dict(repeat=0), "repeat: .*num"),
-    (dict(repeat=2), "repeat: .*chance"),
-    (dict(late="one:1:2us", repeat=2), "chance")])
+    (dict(seed=1.5), "seed: .*integer"), (dict(repeat=0), "repeat: .*num"),
+    (dict(repeat=2), "repeat: .*random"),
+    (dict(late="one:1:2us", repeat=2), "random")])
 def test_bad_conditions(conditions, problem):
     with pytest.raises(ArgumentError, match=problem):
         SimulatedConditions(**conditions)

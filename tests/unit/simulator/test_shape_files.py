@@ -28,8 +28,8 @@ def test_as_data_and_back(text):
     ({"kind": []}, r"shape.kind: \[\]"),
     ({"kind": "torus"}, "f: .*field extents"),
     ({"kind": "torus", "extents": []}, "f: shape.extents of torus: .*nodes"),
-    ({"kind": "torus", "extents": [0]}, "shape.extents of torus: .*whole.*1"),
-    ({"kind": "torus", "extents": [2.5]}, "shape.extents of torus: .*whole"),
+    ({"kind": "torus", "extents": [0]}, "shape.extents of torus: .*integer.*1"),
+    ({"kind": "torus", "extents": [2.5]}, "shape.extents of torus: .*integer"),
     ({"kind": "torus", "extents": [1e6, 1e6]}, "16,777,216"),
     ({"kind": "torus", "extents": [4], "cables": 2}, "f: shape .*cables"),
     ({"kind": "torus", "extents": [4], "wrap": 1}, "shape.wrap of torus: .*true"),
@@ -43,7 +43,7 @@ def test_as_data_and_back(text):
     ({"kind": "torus", "extents": [4], "positions": [0, 0]}, "positions of torus"),
     ({"kind": "torus", "extents": [4], "positions": [4]}, "numbers.*4"),
     ({"kind": "fat_tree", "extents": [4, 4], "up": [1]}, "shape.up of fat_tree: .*2"),
-    ({"kind": "fat_tree", "extents": [4], "up": [0]}, "shape.up of fat_tree: .*whole"),
+    ({"kind": "fat_tree", "extents": [4], "up": [0]}, "shape.up of fat_tree: .*integer"),
     ({"kind": "dragonfly", "extents": [4, 4]}, "shape.extents of dragonfly: .*groups"),
     ({"kind": "dragonfly", "extents": [4, 4, 1], "cables": 0}, "shape.cables of dragonfly")])
 def test_bad_shapes(data, problem):
@@ -52,7 +52,7 @@ def test_bad_shapes(data, problem):
 
 
 @pytest.mark.parametrize(("text", "problem"), [
-    ("torus", "shape: 'torus': shape.extents of torus"), ("torus:4x", "whole"),
+    ("torus", "shape: 'torus': shape.extents of torus"), ("torus:4x", "integer"),
     ("torus:4:wrap", "'wrap'"), ("torus:4:wrap=true:wrap=true", "'wrap"),
     ("ring:4", "shape.kind")])
 def test_bad_texts(text, problem):

@@ -69,7 +69,7 @@ def test_a_layout_shallower_than_the_machine_is_said():
     assert "package is not used" in note and "--nodes N --ppn AxB" in note
     assert level_note(find("frontier"), Topology.parse("4x4x2")) == ""
     assert level_note(find("frontier"), Topology.parse("4x1")) == ""
-    assert "counts as node" in level_note(find("hdr"), Topology.parse("2x2x2"))
+    assert "count as node" in level_note(find("hdr"), Topology.parse("2x2x2"))
     lines, _ = simulated_table(simulated(["ring"], [4], [1 << 20], "frontier"))
     assert any("note: frontier" in line for line in lines)
 

@@ -126,7 +126,7 @@ def test_ends_that_do_not_meet_are_named():
     turns, sizes = 1, (1, 2)
     with pytest.raises(ScheduleError, match="peer has"):
         simulate(schedule("allreduce", build, 2, nblocks=2), N, FLAT)
-    with pytest.raises(ScheduleError, match="ever.*round 0"):
+    with pytest.raises(ScheduleError, match="deadlocks in round 0"):
         simulate(schedule("allreduce", lambda rank, size: Program(
             ((send(both, at(OUT, 0)),),)), 2), N, FLAT)
 

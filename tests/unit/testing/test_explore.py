@@ -121,7 +121,7 @@ def test_sizes_and_leftovers():
         return Program(((send(1, at(IN, 0, 2)),),))
     made = schedule("allreduce", longer, 2, nblocks=2)
     run = Run(made, Rounding(ALLREDUCE, 2, (4,), 0, "sum", "f4"), Network(2))
-    with pytest.raises(MisfitMessage, match="16 bytes.*rank 0.*rank 1.*8"):
+    with pytest.raises(MisfitMessage, match="rank 0 to rank 1.*16 bytes.*8"):
         run.deliver((0, 1, 0))
     run.begin()
     fault, = explore(run).faults

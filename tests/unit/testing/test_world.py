@@ -129,7 +129,7 @@ def test_messages_of_another_size():
         return Program(((send(1 - rank, at(IN, 0, 1 + rank)), recv(1 - rank, at(OUT, 0))),))
     made = schedule("allreduce", longer, 2, nblocks=2)
     found, = run(made, Problem(ALLREDUCE, 2, [4]))
-    assert "bytes from rank" in found
+    assert "message from rank" in found
 
 
 def test_messages_nobody_waits_for():

@@ -99,7 +99,7 @@ def test_a_file_says_the_same_as_what_was_written(tmp_path):
 
 @pytest.mark.parametrize("tracks", [{}, {0: []}, {0: [step(0, 1)], 1: []}])
 def test_no_whole_step_is_an_error(tracks):
-    with pytest.raises(ArgumentError, match="whole step"):
+    with pytest.raises(ArgumentError, match="complete step"):
         report(StepTimeline(tracks))
 
 

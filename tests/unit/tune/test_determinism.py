@@ -204,7 +204,7 @@ def test_wishes_that_break_a_promise():
     with pytest.raises(ArgumentError, match="native.*allreduce.*MPI library"):
         choose(allreduce(), 4, Choice("native"), False, None, "run")
     instead = choose(allreduce(), 4, Choice("ring"), True, None, "size")
-    assert instead.algorithm == "recursive_doubling" and "ring was asked for" in instead.reason
+    assert instead.algorithm == "recursive_doubling" and "ring was requested" in instead.reason
     assert choose(allreduce(), 4, Choice("ring"), False, None, "run").algorithm == "ring"
     assert choose(allreduce(dtype="i4"), 4, Choice("ring"), False, None, "size") == Choice("ring")
 

@@ -36,7 +36,7 @@ def test_a_table_is_begun_and_added_to(path):
         store.add(path, machine(ranks), CURVES)
     assert store.before(path) == read(path) == {machine(2): CURVES, machine(3): CURVES}
     path.write_text("{")
-    with pytest.raises(TuningError, match="damaged"):
+    with pytest.raises(TuningError, match="corrupt"):
         store.add(path, machine(4), CURVES)
     assert path.read_text() == "{"
 
@@ -142,7 +142,7 @@ def test_a_lock_that_cannot_be_made(path):
     store.add(path, machine(3), CURVES)
     assert read(path) == {machine(2): CURVES, machine(3): CURVES}
     path.parent.joinpath("file").write_text("")
-    with pytest.raises(TuningError, match="cannot be written"):
+    with pytest.raises(TuningError, match="cannot write it"):
         store.add(path.parent / "file" / "tuning.json", machine(2), CURVES)
 
 

@@ -129,7 +129,7 @@ def test_tuning_replaces_what_a_probe_found():
 
 @folded("length", range(len(TEXT)))
 def test_cut_off_at_every_byte(length):
-    refused(TEXT[:length], "is empty" if not length else "is damaged or cut off")
+    refused(TEXT[:length], "is empty" if not length else "is corrupt or truncated")
 
 
 def test_every_flipped_bit_of_every_byte(tmp_path):
@@ -139,7 +139,7 @@ def test_every_flipped_bit_of_every_byte(tmp_path):
         for bit in range(8):
             path.write_bytes(raw[:position] + bytes([raw[position] ^ 1 << bit])
                              + raw[position + 1:])
-            with pytest.raises(TuningError, match="damaged|hpccoll|twice|number") as caught:
+            with pytest.raises(TuningError, match="corrupt|hpccoll|twice|number") as caught:
                 read(path)
             assert caught.value.path == str(path)
 
@@ -188,10 +188,10 @@ def test_well_formed_and_wrong(old, new, reason):
 
 
 @pytest.mark.parametrize("text, reason", [
-    ("", "is empty"), ("\n", "damaged or cut off"), ("[]", "is not a tuning table of hpccoll"),
-    ("null", "is not a tuning table"), ("{}", "is not a tuning table"), ("\0" * 99, "damaged"),
-    ('{"format": 1}', "does not end with a checksum"), ("[" * 100000, "damaged"),
-    (TEXT + TEXT, "damaged"), (TEXT + "\n", "does not end with a checksum"),
+    ("", "is empty"), ("\n", "corrupt or truncated"), ("[]", "is not a tuning table of hpccoll"),
+    ("null", "is not a tuning table"), ("{}", "is not a tuning table"), ("\0" * 99, "corrupt"),
+    ('{"format": 1}', "does not end with a checksum"), ("[" * 100000, "corrupt"),
+    (TEXT + TEXT, "corrupt"), (TEXT + "\n", "does not end with a checksum"),
     (TEXT.replace("3e-06", "4e-06"), "changed by hand: its checksum does not fit")])
 def test_no_tables_at_all(text, reason):
     refused(text, reason)
@@ -212,7 +212,7 @@ def test_files_that_cannot_be_read(tmp_path):
 def test_files_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     for path in (tmp_path, tmp_path / "file" / "table.json", "/proc/none/table.json"):
-        with pytest.raises(TuningError, match="cannot be written"):
+        with pytest.raises(TuningError, match="cannot write it"):
             write(path, TABLE)
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 

@@ -30,7 +30,7 @@ def test_a_row_for_each_kind_longest_first():
 def test_as_text_and_as_data():
     found = two_ranks()
     lines = str(found).splitlines()
-    assert lines[0].split() == ["call", "bytes", "count", "time", "waits", "served", "by",
+    assert lines[0].split() == ["call", "bytes", "count", "time", "waits", "algorithm",
                                 "max/mean"]
     assert lines[1].split() == ["Allreduce", "1K", "1", "3", "s", "33%", "ring", "1.33"]
     assert lines[-2] == ("2 ranks: collectives took 4 s, 40% of the time; 38% of that was waiting "

@@ -59,5 +59,5 @@ def test_only_the_worst_communicators_are_told_of():
 def test_the_parts_of_a_split_have_one_name_and_are_told_of_each():
     found = [Straggler("communicator of 2", rank, 1, 1, 1.0, 1.0, 9.0 - rank, rank // 2 * 2)
              for rank in range(4)]
-    assert [text.split(" came")[0] for text in told(found)] == [
+    assert [text.split(" was last")[0] for text in told(found)] == [
         "On communicator of 2, rank 0", "On communicator of 2, rank 2"]

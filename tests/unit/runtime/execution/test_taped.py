@@ -242,7 +242,7 @@ def test_a_persistent_request_starts_again():
         source[:] = turn
         out = numpy.zeros(8)
         assert request.Start() is None and request.Start() == "slow"
-        with pytest.raises(RuntimeError, match="under way"):
+        with pytest.raises(RuntimeError, match="pending"):
             again.begin(request)
         begin(there, numpy.full(8, 5. + turn), out).Wait()
         assert request.Wait() is True and (sink == 5 + turn).all() and (out == turn).all()

@@ -59,7 +59,7 @@ def test_a_transport_without_them_says_which_step():
     assert (error.missing, error.rank, error.round) == (MULTICAST, 0, 2)
     assert error.step == "send [0 > 1-2] out[0]"
     assert isinstance(error, ScheduleError) and isinstance(error, NotImplementedError)
-    assert "in_pieces size=3" in str(error) and "takes multicast" in str(error)
+    assert "in_pieces size=3" in str(error) and "requires multicast" in str(error)
     with pytest.raises(CapabilityError, match="round 1"):
         check(made, ABILITIES[::-1], {MULTICAST})
     check(made, ABILITIES, {MULTICAST, REDUCTION})

@@ -267,7 +267,7 @@ def test_pausing_accumulates():
     (lambda e: e.ready(0, numpy.zeros(3, "f4")), "float32"),
     (lambda e: e.ready("unknown", numpy.zeros(3)), "unknown"),
     (lambda e: e.wait(), "array"),
-    (lambda e: (e.ready(0, numpy.zeros(3)), e.reduce([numpy.zeros(3)])), "middle"),
+    (lambda e: (e.ready(0, numpy.zeros(3)), e.reduce([numpy.zeros(3)])), "during a step"),
     (lambda e: e.reduce([]), "0 arrays"),
 ])
 def test_what_is_wrong_on_one_rank_is_an_error_on_all(wrong, said):

@@ -128,7 +128,7 @@ def test_a_new_shape_everywhere_is_no_disagreement():
 
 def test_a_name_that_comes_twice():
     def rank(comm):
-        with pytest.raises(ExchangeError, match="'w'.*twice"):
+        with pytest.raises(ExchangeError, match="twice: 'w'"):
             with Exchange(comm, order="negotiated", progress="calls") as exchange:
                 exchange.submit("w", numpy.zeros(3))
                 if comm.Get_rank() == 0:

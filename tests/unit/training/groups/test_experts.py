@@ -167,7 +167,7 @@ def test_weights_and_rows_are_checked():
 
 @pytest.mark.parametrize("experts, capacity, words", [
     (0, None, "experts: .*0.*2 ranks"), ([1, 2, 3], None, "2 ranks"),
-    ([3, -1], None, r"are \[3, -1\]"), ([0, 0], None, "at least 1"), (2, 0, "capacity: .*0")])
+    ([3, -1], None, r"got \[3, -1\]"), ([0, 0], None, "at least 1"), (2, 0, "capacity: .*0")])
 def test_numbers_of_experts(experts, capacity, words):
     def function(comm):
         with pytest.raises(ArgumentError, match=words):
