@@ -2,6 +2,8 @@
 for threads that a test leaves.
 """
 
+import gc
+
 import pytest
 
 from support.left_threads import (  # noqa: F401
@@ -22,3 +24,10 @@ def pytest_collection_modifyitems(config, items):
         for item in items:
             if item.get_closest_marker("bare"):
                 item.add_marker(pytest.mark.skip(reason="asked for with --bare: make walk"))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish():
+    """Take modules and tests, which stay, out of what each collection of garbage walks through."""
+    gc.collect()
+    gc.freeze()

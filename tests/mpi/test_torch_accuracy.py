@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 datasets = pytest.importorskip("sklearn.datasets")
 hvd = pytest.importorskip("hpccoll.torch.horovod")
 hooks = pytest.importorskip("hpccoll.torch.hooks")
-pytestmark = [pytest.mark.mpi, pytest.mark.slow]
+pytestmark = [pytest.mark.mpi, pytest.mark.slow, pytest.mark.threads("hpccoll exchange")]
 RANK, SIZE = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
 STEPS = 500
 #: Schemes that are no compressors by themselves, or need a word on how strong they are.

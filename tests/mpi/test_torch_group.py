@@ -4,11 +4,11 @@ import operator
 from functools import reduce
 
 import pytest
-from mpi.torch_case import dist, gather_single, group, place, scatter_single, torch
+from mpi.torch_case import THREADS, dist, gather_single, group, place, scatter_single, torch
 
 from hpccoll.errors import ArgumentError
 
-pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("group")]
+pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("group"), THREADS]
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 WHOLE = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
 TYPES = [*FLOATS, *WHOLE, torch.bool, torch.complex64, torch.complex128]

@@ -5,12 +5,12 @@ import time
 from datetime import timedelta
 
 import pytest
-from mpi.torch_case import dist, gloo, group, place, torch
+from mpi.torch_case import THREADS, dist, gloo, group, place, torch
 from mpi4py import MPI
 
 from hpccoll.errors import GroupTimeout, ProcessGroupError
 
-pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("group")]
+pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("group"), THREADS]
 several = pytest.mark.skipif(MPI.COMM_WORLD.size == 1, reason="needs somebody else")
 
 

@@ -3,9 +3,9 @@
 import math
 
 import pytest
-from mpi.torch_case import dist, group, place, torch  # noqa: F401 - group is a fixture
+from mpi.torch_case import THREADS, dist, group, place, torch  # noqa: F401 - group is a fixture
 
-pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("group")]
+pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("group"), THREADS]
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR")

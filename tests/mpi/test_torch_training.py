@@ -3,10 +3,10 @@
 import copy
 
 import pytest
-from mpi.torch_case import dist, gloo, group, place, torch
+from mpi.torch_case import THREADS, dist, gloo, group, place, torch
 
 # torch warns of its own parts.
-pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("group"), *(
+pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("group"), THREADS, *(
     pytest.mark.filterwarnings(f"ignore::{kind}") for kind in (
         "DeprecationWarning", "FutureWarning", "UserWarning"))]
 STEPS = 4

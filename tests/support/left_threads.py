@@ -32,23 +32,31 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown(item: pytest.Item) -> None:
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     # Most tests start no thread.
-    if len(now := threading.enumerate()) > 1 and now != (before := item.stash[BEFORE]):
-        if left := outliving(before):
+    if len(now := threading.enumerate()) > 1:
+        # These belong to a fixture of the module: they may live until its last test.
+        names = tuple(name for mark in item.iter_markers("threads") for name in mark.args)
+        last = nextitem is None or nextitem.path != item.path
+        before = [thread for thread in item.stash[BEFORE]
+                  if not (last and names and thread.name.startswith(names))]
+        if now != before and (left := outliving(before, () if last else names)):
             pytest.fail("the test leaves threads that still run: " + ", ".join(
                 map(described, left)), pytrace=False)
 
 
-def outliving(before: Iterable[threading.Thread], grace: float = GRACE) -> list[threading.Thread]:
+def outliving(before: Iterable[threading.Thread], names: tuple[str, ...] = (),
+              grace: float = GRACE) -> list[threading.Thread]:
     """Wait for the threads that were not there before; return those that do not end.
 
     Args:
         before: the threads before the test.
+        names: the beginnings of the names of further threads that may live.
         grace: seconds to wait for all of them together.
     """
     known, end = set(before), time.monotonic() + grace
-    new = [thread for thread in threading.enumerate() if thread not in known]
+    new = [thread for thread in threading.enumerate()
+           if thread not in known and not thread.name.startswith(names)]
     for name, (_, most) in LIVING.items():
         may = most - sum(thread.name.startswith(name) for thread in known)
         named = [thread for thread in new if thread.name.startswith(name)]

@@ -1,5 +1,6 @@
 """A test that leaves a thread fails; one whose thread ends in time, or lives by design, passes."""
 
+import re
 import subprocess
 import sys
 import threading
@@ -23,6 +24,26 @@ def test_ending():
 """
 
 
+OF_A_MODULE = """
+import threading, pytest
+
+over = threading.Event()
+
+@pytest.fixture(scope="module")
+def service():
+    yield lambda: threading.Thread(target=over.wait, name="service 1", daemon=True).start()
+    {end}
+
+pytestmark = pytest.mark.threads("service")
+
+def test_one(service):
+    service()
+
+def test_two(service):
+    pass
+"""
+
+
 @contextmanager
 def running(name):
     """A thread of a name that runs meanwhile."""
@@ -36,23 +57,35 @@ def running(name):
         thread.join()
 
 
-def test_only_the_test_that_leaves_a_thread_fails(tmp_path):
+def pytest_on(tmp_path, text):
+    """What pytest prints of a file of tests, with the plugin."""
     file = tmp_path / "test_threads.py"
-    file.write_text(TESTS)
-    ran = subprocess.run(
+    file.write_text(text)
+    return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "support.left_threads", "-p",
          "no:cacheprovider", "--rootdir", str(tmp_path), str(file)],
-        env={"PYTHONPATH": ":".join(filter(None, sys.path))}, capture_output=True, text=True)
-    assert "3 passed, 1 error" in ran.stdout
-    assert "ERROR at teardown of test_leaving" in ran.stdout
-    assert "'the late one' of sleep, in" in ran.stdout
+        env={"PYTHONPATH": ":".join(filter(None, sys.path))}, capture_output=True, text=True).stdout
+
+
+def test_only_the_test_that_leaves_a_thread_fails(tmp_path):
+    printed = pytest_on(tmp_path, TESTS)
+    assert "3 passed, 1 error" in printed
+    assert "ERROR at teardown of test_leaving" in printed
+    assert "'the late one' of sleep, in" in printed
+
+
+@pytest.mark.parametrize("end, errors", [("over.set()", ""), ("pass", "test_two")])
+def test_a_thread_of_a_modules_fixture_may_live_until_its_last_test(tmp_path, end, errors):
+    printed = pytest_on(tmp_path, OF_A_MODULE.format(end=end))
+    assert "2 passed" in printed
+    assert re.findall("ERROR at teardown of (.*?) ", printed) == errors.split()
 
 
 def test_a_thread_that_ends_in_time_is_waited_for():
     before, over = threading.enumerate(), threading.Event()
     thread = threading.Thread(target=over.wait)
     thread.start()
-    assert outliving(before, 0.01) == [thread] and "Event.wait" in described(thread)
+    assert outliving(before, grace=0.01) == [thread] and "Event.wait" in described(thread)
     over.set()
     assert outliving(before) == [] and not thread.is_alive()
 
@@ -61,8 +94,8 @@ def test_a_thread_that_ends_in_time_is_waited_for():
 def test_a_thread_of_the_process_may_live_once(name):
     before = [thread for thread in threading.enumerate() if not thread.name.startswith(name)]
     with running(name):
-        assert outliving(before, 0.01) in ([], [each for each in threading.enumerate()
+        assert outliving(before, grace=0.01) in ([], [each for each in threading.enumerate()
                                                 if each.name.startswith(name)][1:])
         between = threading.enumerate()
         with running(name) as second:
-            assert outliving(between, 0.01) == [second]
+            assert outliving(between, grace=0.01) == [second]
