@@ -17,6 +17,7 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll.errors import ExchangeMismatch
+from hpccoll.errors.waits import rank_list
 
 
 @dataclass(frozen=True)
@@ -53,14 +54,13 @@ def disagreement(leaves: Sequence[Sequence[str]]) -> ExchangeMismatch:
         leaves: of every rank.
 
     >>> print(disagreement([["a: int32[2]"], ["a: int32[3]"], ["a: int32[2]"]]))
-    trees differ between ranks in leaf 0: a: int32[2] on rank(s) 0, 2; a: int32[3] on rank(s) 1; \
-pass the same tree of the same shapes and types on every rank
+    trees differ between ranks in leaf 0: a: int32[2] on ranks 0, 2; a: int32[3] on rank 1; \
+pass the same tree, shapes and types on all ranks
     """
     number, seen = next((number, seen) for number, seen in
                         enumerate(zip_longest(*leaves, fillvalue="nothing")) if len(set(seen)) > 1)
     who = {text: [rank for rank, other in enumerate(seen) if other == text] for text in seen}
-    told = "; ".join(f"{text} on rank(s) {', '.join(map(str, ranks))}"
-                     for text, ranks in who.items())
+    told = "; ".join(f"{text} on {rank_list(ranks)}" for text, ranks in who.items())
     majority = max(who.values(), key=len)
     return ExchangeMismatch(
         f"trees differ between ranks in leaf {number}: {told}; pass the same tree, shapes and "

@@ -303,7 +303,7 @@ def _check_seal(text: str, document: Any) -> None:
     body, name, _ = text.rpartition('"checksum": "')
     seal = _SEAL.fullmatch(text, len(body))
     if not name or not seal:
-        raise _Unusable("is damaged or cut off: it does not end with a checksum")
+        raise _Unusable("is corrupt or truncated: it does not end with a checksum")
     if sealed(body) != text:
         raise _Unusable("is damaged, or was changed by hand: its checksum does not fit")
 

@@ -7,7 +7,8 @@ from hashlib import blake2b
 from mpi4py import MPI
 
 from hpccoll.config import Config, common_values
-from hpccoll.errors import MOST_NAMED, ArgumentError
+from hpccoll.errors import ArgumentError
+from hpccoll.errors.waits import rank_list
 from hpccoll.machine.processes import Process, this_process
 
 
@@ -36,7 +37,6 @@ def _raise_first_difference(answers: list[dict[str, str]]) -> None:
         for rank, values in enumerate(answers):
             ranks_by_value.setdefault(values[variable], []).append(rank)
         if len(ranks_by_value) > 1:
-            text = "; ".join(
-                f"{value} on rank(s) {', '.join(map(str, ranks[:MOST_NAMED]))}"
-                f"{' ...' * (len(ranks) > MOST_NAMED)}" for value, ranks in ranks_by_value.items())
+            text = "; ".join(f"{value} on {rank_list(ranks)}"
+                             for value, ranks in ranks_by_value.items())
             raise ArgumentError(variable, f"is {text}", "set the same value on all ranks")

@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 import numpy
 
 from hpccoll.errors import ArgumentError, NonFiniteError
+from hpccoll.errors.waits import rank_list
 
 Steps = Generator[Any, None, None]
 Shapes = Sequence[tuple[int, ...]]
@@ -181,7 +182,7 @@ class Reduction(ABC):
         flags = numpy.empty(self.size, "u1")
         yield self.comm.Iallgather(numpy.array([here], "u1"), flags)
         ranks = tuple(numpy.flatnonzero(flags).tolist())
-        whose = f"on rank(s) {', '.join(map(str, ranks))}" if ranks else "in the sum over the ranks"
+        whose = f"on {rank_list(ranks)}" if ranks else "in the sum over the ranks"
         raise NonFiniteError(f"values are NaN or infinite {whose}, and scheme '{self.scheme}' "
                              "would keep them in its state; skip this step, or use a stateless "
                              "scheme, such as 'bf16'", ranks)

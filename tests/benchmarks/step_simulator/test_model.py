@@ -42,7 +42,7 @@ def test_another_device():
     ({"arrays": []}, "arrays: .*array"),
     ({"arrays": ARRAYS[:1] * 2}, "arrays: .*name"),
     ({"arrays": [{"name": "a"}] * 2}, r"arrays\[0\]"),
-    ({"arrays": [{**ARRAYS[0], "shape": [-1]}, ARRAYS[1]]}, "numbers"),
+    ({"arrays": [{**ARRAYS[0], "shape": [-1]}, ARRAYS[1]]}, "integers"),
     ({"arrays": [ARRAYS[0], {**ARRAYS[1], "itemsize": 0}]}, r"arrays\[1\]"),
     ({"ready_seconds": [0.5]}, "ready_seconds: .*2 times"),
     ({"ready_seconds": [0.5, None]}, r"ready_seconds\[1\].*0"),

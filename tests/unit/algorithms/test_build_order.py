@@ -125,5 +125,5 @@ def test_large_programs_are_the_same_size_and_made_quickly(collective, name):
 def test_a_bad_order_is_refused():
     with pytest.raises(ArgumentError, match="topology: .*every rank"):
         schedule("allreduce", "rails", topology="2x2@0,0,1,3")
-    with pytest.raises(ArgumentError, match="describes 4"):
+    with pytest.raises(ArgumentError, match="4 ranks.*6"):
         schedule("allreduce", "rails", 6, topology="2x2@0,2,1,3")

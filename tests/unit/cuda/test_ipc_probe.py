@@ -15,7 +15,7 @@ probed = ipc.probe_ipc.__wrapped__
 
 
 @pytest.mark.parametrize(("status", "can", "why"), [
-    (0, True, "a child process read"), (1, False, "ended with status 1"),
+    (0, True, "process read device memory"), (1, False, "ended with status 1"),
     (-11, False, "was killed by signal 11")])
 def test_the_end_of_the_child_is_the_answer(status, can, why, monkeypatch, tmp_path):
     asked = []

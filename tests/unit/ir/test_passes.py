@@ -218,7 +218,7 @@ def test_backwards_twice_moves_data_the_same_way():
                                      knomial.gather(0, 4, 0)._replace(rounds=(
                                          (copy(at(OUT, 0), at(TMP, 0)),),))])
 def test_what_cannot_be_reversed_is_named(program):
-    with pytest.raises(ScheduleError, match="reversed"):
+    with pytest.raises(ScheduleError, match="reverse"):
         reverse(program)
 
 

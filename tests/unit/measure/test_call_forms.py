@@ -19,7 +19,7 @@ def test_each_form_has_a_method():
 
 
 @pytest.mark.parametrize("word, collectives, in_place, peers, problem", [
-    ("lower-case", ["alltoall"], False, False, "lower-case.*alltoall"),
+    ("lower-case", ["alltoall"], False, False, "alltoall.*lower-case"),
     ("lower-case", ["allreduce"], True, False, "combined"),
     ("persistent", ["bcast"], False, True, "blocking calls only")])
 def test_what_does_not_go_together(word, collectives, in_place, peers, problem):

@@ -55,7 +55,7 @@ def test_without_any_single_wait_it_is_refused_or_right_anyway(collective, entry
             try:
                 verify(slip)
             except ProofError as error:
-                assert (error.rank, "for which it does not wait" in str(error)) == (rank, True)
+                assert (error.rank, "without waiting" in str(error)) == (rank, True)
                 refused += 1
             else:
                 problem = Problem(made.collective, 3, [made.nblocks], 0, "sum", "i8")

@@ -43,7 +43,7 @@ TAKE = Local(Extent(OUT, 0, 1), Extent(IN, 0, 1))
     (segment(((), (Message("recv", 0, Extent(TMP, 0, 1)),), ()), scratch=1, landing=1),
      "1 of 1 elements of block 0 are wrong"),
     (segment(), "stalled"),
-    (segment(((), (Message("recv", 0, Extent(OUT, 0, 0)),), ())), "a message of 8 bytes"),
+    (segment(((), (Message("recv", 0, Extent(OUT, 0, 0)),), ())), "8 bytes"),
 ])
 def test_what_is_wrong_and_why(program, why):
     verdict = truth("bcast", "linear", 2, {1: program})

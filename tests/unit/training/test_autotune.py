@@ -68,7 +68,7 @@ def test_the_log_is_replayed(tmp_path):
 def test_another_file_is_no_log(tmp_path):
     path = tmp_path / "log"
     path.write_text("hello\n")
-    with pytest.raises(ArgumentError, match="no log"):
+    with pytest.raises(ArgumentError, match="not an autotuning log"):
         replayed(str(path))
     path.write_text(json.dumps({"chosen": True}) + "\n")
     with pytest.raises(ArgumentError):

@@ -73,15 +73,15 @@ def test_an_array_is_ready_when_the_last_rank_describes_it():
 
 
 @pytest.mark.parametrize("other, said", [
-    (offer("w", (4,)), "shapes ((3,),) against ((4,),)"),
-    (offer("w", dtype="float64"), "dtype float32 against float64"),
-    (offer("w", op="max"), "op sum against max")])
+    (offer("w", (4,)), "shapes ((3,),) and ((4,),)"),
+    (offer("w", dtype="float64"), "dtype float32 and float64"),
+    (offer("w", op="max"), "op sum and max")])
 def test_a_disagreement_names_array_and_ranks(other, said):
     registry = Registry(3)
     with pytest.raises(ExchangeMismatch) as raised:
         registry.announced([[offer("w")], [other], [offer("w")]], [False] * 3)
     assert raised.value.arrays == ("w",) and raised.value.ranks == (0, 1, 2)
-    for text in ("'w'", said, "ranks 0,2 against rank 1"):
+    for text in ("'w'", said, "ranks 0,2 and rank 1"):
         assert text in str(raised.value)
 
 

@@ -46,7 +46,7 @@ def test_owners_exchange_their_blocks():
 
 
 def test_what_reduces_has_no_way_back():
-    with pytest.raises(ScheduleError, match="reversed"):
+    with pytest.raises(ScheduleError, match="reverse"):
         backwards(REDUCE_SCATTER).build(0, 3)
 
 

@@ -100,7 +100,7 @@ def test_settings_that_differ_are_named(tmp_path):
 def test_nothing_in_common(tmp_path):
     old, new = written(tmp_path / "a.json", OLD), written(tmp_path / "b.json", OLD, ranks=4)
     ran = bench("compare", old, new)
-    assert ran.exit_code == 2 and "in common" in ran.stderr
+    assert ran.exit_code == 2 and "share no" in ran.stderr
     ran = bench("compare", old, str(tmp_path / "none.json"))
     assert ran.exit_code == 2 and "No such file" in ran.stderr
 

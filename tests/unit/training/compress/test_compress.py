@@ -53,7 +53,7 @@ def test_values_of_every_kind():
     ("topk:density=1.5", "density"), ("topk:warmup=-1", "warmup: .*-1.*0"),
     ("topk:momentum=1", "momentum"), ("topk:masking=maybe", "masking: .*'maybe'"),
     ("topk:method=best", "method: .*'best'.*exact.*sampled"),
-    ("randomk:seed=-1", "seed"), ("csc:chunk=0", "chunk"), ("csc:chunk=many", "whole"),
+    ("randomk:seed=-1", "seed"), ("csc:chunk=0", "chunk"), ("csc:chunk=many", "integer"),
     ("int8:block=100", "block: .*100.*32"), ("onebit:block=0", "block"),
     ("onebit:scale=l3", "scale: .*'l3'.*l1.*l2"),
     ("dithering:bits=3", "bits: .*3"), ("dithering:kind=natural,bits=8", "bits: .*8"),

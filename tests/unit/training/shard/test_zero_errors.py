@@ -53,7 +53,7 @@ def complete(sharded, but=None):
             sharded.ready(index, numpy.ones(shape, "f4"))
 
 
-WRONG = [(missing, "'array 0'.*not"),
+WRONG = [(missing, "'array 0'.*missing"),
          (twice, "'array 3'.*twice"),
          (reshaped, r"'array 0'.*\(3, 7\).*\(7, 3\)"),
          (retyped, "'array 4'.*float64.*float32"),
@@ -153,7 +153,7 @@ def test_gradients_that_are_not_finite(stage, value):
             if index == 4 and comm.rank == 1:
                 array[-1, -1] = value
             sharded.ready(index, array)
-        with pytest.raises(NonFiniteError, match="step 1.*inf"):
+        with pytest.raises(NonFiniteError, match="inf.*step 1"):
             sharded.step()
         assert same(whole(sharded), weights()) and sharded.number == 0
 
@@ -221,7 +221,7 @@ def test_what_a_stage_has_not():
             for call in sharded.fetch, sharded.release:
                 with pytest.raises(ArgumentError, match="unit: .*7.*[26]"):
                     call(7)
-        with pytest.raises(ArgumentError, match="unit: .*1.*released"):
+        with pytest.raises(ArgumentError, match="unit: .*1.*fetched"):
             cut.release(1)
 
     run_ranks(1, work)
