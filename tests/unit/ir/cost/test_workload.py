@@ -55,7 +55,7 @@ def test_whole_elements():
     (dict(nbytes=10 ** 400), "nbytes: .*0.*1e.30.*1329"),
     (dict(nbytes=1e300), "nbytes"), (dict(nbytes=8, segment_bytes=1e-300), "segment_bytes: 1e-300"),
     (dict(nbytes=1e9, segment_bytes=1), "1,000,000"),
-    (dict(nbytes=1e9, machine=Machine("slow", (Level("net", 0., 1e308),))), "machine: .*1e.09.*slow"),
+    (dict(nbytes=1e9, machine=Machine("slow", (Level("net", 0., 1e308),))), "machine: .*1e.09"),
     (dict(nbytes=8, machine="none"), "machine")])
 def test_bad_arguments(given, problem):
     with pytest.raises(ArgumentError, match=problem):

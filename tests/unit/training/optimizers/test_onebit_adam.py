@@ -88,7 +88,7 @@ def test_bad_gradients_change_nothing_on_any_rank(step):
         if comm.rank == 1:
             bad[3] = numpy.nan
         before = parameters.copy(), run.mean.copy()
-        with pytest.raises(NonFiniteError, match=r"rank\(s\) 1"):
+        with pytest.raises(NonFiniteError, match=r"ranks? 1"):
             finish(run.step(parameters, bad))
         assert (parameters == before[0]).all() and (run.mean == before[1]).all()
         assert run.steps == step
