@@ -12,11 +12,11 @@ A, B, C = "['a']: float32[3]", "['b']: float32[4]", "['b']: int32[4]"
 
 
 @pytest.mark.parametrize("leaves, text, ranks", [
-    ([(A, B), (A, C), (A, B)], "leaf 1: .*float32.4. on rank.s. 0, 2; .*int32.4. on rank.s. 1;",
+    ([(A, B), (A, C), (A, B)], "leaf 1: .*float32.4. on ranks 0, 2; .*int32.4. on rank 1;",
      (1,)),
-    ([(A,), (A, B)], "leaf 1: nothing on rank.s. 0;", (1,)),
-    ([(), (A,), (A,)], "leaf 0: nothing on rank.s. 0;", (0,)),
-    ([(A, B), (B, A)], r"leaf 0: \['a'\].* on rank.s. 0; \['b'\].* on rank.s. 1;", (1,))])
+    ([(A,), (A, B)], "leaf 1: nothing on rank 0;", (1,)),
+    ([(), (A,), (A,)], "leaf 0: nothing on rank 0;", (0,)),
+    ([(A, B), (B, A)], r"leaf 0: \['a'\].* on rank 0; \['b'\].* on rank 1;", (1,))])
 def test_the_first_leaf_that_differs_is_named(leaves, text, ranks):
     error = agreement.disagreement(leaves)
     assert isinstance(error, ExchangeMismatch) and error.ranks == ranks
