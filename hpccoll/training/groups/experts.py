@@ -15,6 +15,7 @@ from typing import Any
 import numpy
 
 from hpccoll.errors import ArgumentError
+from hpccoll.errors.waits import rank_list
 from hpccoll.training.groups.sequence import cuts
 
 #: A count that says: this rank's choices cannot be used.
@@ -121,8 +122,7 @@ class Experts:
                        [awaited, [mine + 1] * comm.Get_size()])
         refusing = numpy.flatnonzero(awaited[:, 0] == REFUSED).tolist()
         if refusing:
-            raise ArgumentError("dispatch", "invalid arguments on ranks "
-                                            f"{', '.join(map(str, refusing))}"
+            raise ArgumentError("dispatch", f"invalid arguments on {rank_list(refusing)}"
                                             f"{f' ({problem})' * bool(problem)}",
                                 "no token was sent")
         return awaited[:, 1:]
