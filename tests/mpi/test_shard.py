@@ -98,7 +98,7 @@ def test_what_is_wrong_on_one_rank_is_said_on_all(world, stage):
             if index == 4 and world.rank == last:
                 array[0] = value
             sharded.ready(index, array)
-        message = f"^rank {last}: the gradient of 'array 4'" if value is None else "step 1: "
+        message = f"^rank {last}: the gradient of 'array 4'" if value is None else "step 1"
         with pytest.raises(error, match=message):
             sharded.step()
     train(sharded, 1)
