@@ -239,7 +239,7 @@ def test_futures():
     (lambda: dist.all_to_all_single(torch.ones(5), torch.ones(5), [5], [5]), "counts"),
     (lambda: dist.broadcast(torch.ones(2).to_sparse(), 0, async_op=True).wait(), "layout"),
     (lambda: dist.all_reduce(torch.ones(2, device="meta")), "device meta"),
-    (lambda: dist.all_reduce(torch.ones(2).to(torch.float8_e5m2)), "combined"),
+    (lambda: dist.all_reduce(torch.ones(2).to(torch.float8_e5m2)), "float8_e5m2"),
 ])
 def test_mistakes_are_told_before_anything_is_sent(call, problem):
     if place()[1] == 1 and "counts" in problem:

@@ -336,7 +336,7 @@ def test_a_mistake_on_one_rank_is_an_error_on_all(mistake):
 
 
 @pytest.mark.parametrize("options, problem", [
-    ({"op": hvd.Max}, "max"), ({"op": "sum", "gradient_predivide_factor": 2.0}, "means"),
+    ({"op": hvd.Max}, "max"), ({"op": "sum", "gradient_predivide_factor": 2.0}, "Average"),
     ({"backward_passes_per_step": 0}, "at least 1"),
     ({"named_parameters": [torch.zeros(1)]}, "pairs"),
     ({"named_parameters": [("a", torch.zeros(1)), ("a", torch.zeros(1))]}, "duplicate"),
