@@ -60,7 +60,7 @@ class Dithering(TwoPhase):
 
     @property
     def _highest(self) -> int:
-        """Return the value of the highest level."""
+        """Index of the highest level."""
         return (1 << self.bits - 1) - 1
 
     def generator(self, *place: int) -> Any:
