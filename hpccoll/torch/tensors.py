@@ -155,6 +155,6 @@ def split_back(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
 
 
 def overlap(one: torch.Tensor, another: torch.Tensor) -> bool:
-    """Tell whether two contiguous tensors share memory."""
+    """Return True if two contiguous tensors share memory."""
     first, second = one.data_ptr(), another.data_ptr()
     return first < second + another.nbytes and second < first + one.nbytes

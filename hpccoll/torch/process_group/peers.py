@@ -72,7 +72,7 @@ class MessageWork(GroupWork):
         return self.over
 
     def is_completed(self) -> bool:
-        """Tell whether it is over, well or with an error."""
+        """Return True if it is over, well or with an error."""
         return self.look()
 
     def _arrived(self) -> None:

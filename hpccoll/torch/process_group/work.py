@@ -146,11 +146,11 @@ class GroupWork(Work):
         return self._ended.wait(seconds)
 
     def is_completed(self) -> bool:
-        """Tell whether it is over, well or with an error."""
+        """Return True if it is over, well or with an error."""
         return self.over
 
     def is_success(self) -> bool:
-        """Tell whether it ended well."""
+        """Return True if it ended well."""
         return self.over and self.error is None
 
     def exception(self) -> BaseException | None:
@@ -202,7 +202,7 @@ class CoalescedWork(GroupWork):
     synchronize = wait
 
     def is_completed(self) -> bool:
-        """Tell whether all are over."""
+        """Return True if all are over."""
         return all(work.is_completed() for work in self.works)
 
     def get_future(self) -> torch.futures.Future:
