@@ -1,4 +1,4 @@
-"""JAX: collectives under ``jit``, ``grad`` and ``vmap``, and data-parallel training.
+"""JAX: collectives under ``jit``, ``grad`` and ``vmap``; data-parallel training.
 
     framework                  check of the installed JAX version
     communicator               the default communicator

@@ -1,4 +1,4 @@
-"""Comparison of trees between ranks: one small allreduce, and an error for a mismatch.
+"""Comparison of trees between ranks with one small allreduce.
 
 Ranks that fuse different trees would add elements of different arrays, or deadlock. Each call on a
 tree therefore compares fingerprints of the trees first. If they differ, every rank raises the same

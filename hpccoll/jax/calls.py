@@ -191,7 +191,7 @@ class Alltoall(ArrayCall):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Gather(ArrayCall):
-    """Concatenation of all ranks' operands in a new first axis, on the root; zeros elsewhere."""
+    """Concatenation of operands in a new first axis, on the root; zeros elsewhere."""
 
     root: int
 

@@ -29,7 +29,7 @@ IntraComm = MPI.Intracomm | None
 
 
 def allreduce(x: Any, op: MPI.Op = MPI.SUM, *, comm: IntraComm = None) -> Any:
-    """Reduce the arrays of all ranks; return the result, with the shapes of ``x``, on all.
+    """Reduce the arrays of all ranks; return the result on every rank.
 
     Args:
         x: arrays of the same shapes and dtypes on every rank.

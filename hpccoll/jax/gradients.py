@@ -1,4 +1,4 @@
-"""Averaging of gradients over ranks, with optional compression; broadcast of parameters.
+"""Averaging of gradients, with optional compression; broadcast of parameters.
 
 In JAX all gradients of a step become available together, so there is no overlap with the backward
 pass: one blocking call for each dtype is the fastest exchange.

@@ -1,4 +1,4 @@
-"""Keras 3 on any of its backends: an optimizer wrapper and callbacks with Horovod's names.
+"""Keras 3 on any backend: an optimizer wrapper and callbacks with Horovod's names.
 
     framework            check of the installed Keras version
     communicator         the default communicator

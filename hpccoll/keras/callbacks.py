@@ -106,7 +106,7 @@ class MetricAverageCallback(keras.callbacks.Callback):
 
 
 class LearningRateWarmupCallback(keras.callbacks.Callback):
-    """Increases the learning rate from that of one rank to that of all ranks in each batch.
+    """Increases the learning rate in each batch, from that of one rank to that of all.
 
     With p ranks a step uses p times the examples and p times the learning rate, which is too large
     in the first epochs (Goyal et al., arXiv:1706.02677). After the fraction ``f`` of the warm-up

@@ -12,7 +12,7 @@ from hpccoll import Comm
 
 @functools.cache
 def world() -> Any:
-    """Return the ``hpccoll.Comm`` of all ranks: a duplicate of ``MPI.COMM_WORLD``, created once.
+    """Return the ``hpccoll.Comm`` of all ranks, a cached duplicate of ``MPI.COMM_WORLD``.
 
     The first use is collective. Scripts shard their data by ``world().rank`` and ``world().size``.
     """

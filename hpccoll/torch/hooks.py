@@ -1,4 +1,4 @@
-"""Communication hooks of PyTorch's DistributedDataParallel: compression schemes and Adasum.
+"""DDP communication hooks of PyTorch for compression schemes and Adasum.
 
     state = CompressState("powersgd:rank=4")
     ddp.register_comm_hook(state, compress_hook)

@@ -1,4 +1,4 @@
-"""Streams: a call on CUDA tensors runs after the work on its caller's stream, in any thread.
+"""Stream order: a call on CUDA tensors runs after the work on its caller's stream.
 
 Each thread has its own current stream. The call records an event on the caller's stream, and runs
 on a stream that waits for this event only.

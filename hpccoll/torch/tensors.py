@@ -1,4 +1,4 @@
-"""Conversion of tensors to arrays for communicators: views of their memory, without copies.
+"""Conversion of tensors to arrays for communicators, as views of their memory.
 
 Non-contiguous tensors are copied before sending; results are copied back. GPU memory is accessed
 with CuPy, on the device of the tensor.
@@ -29,7 +29,7 @@ PAGES = HugePages()
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a contiguous tensor with these values, detached, without lazy conj or neg bits.
+    """Return a contiguous, detached tensor without lazy conjugation or negation.
 
     Shares the memory if possible.
 

@@ -1,4 +1,4 @@
-"""Data-parallel training: exchange, compress and shard gradients over any ``hpccoll.Comm``.
+"""Data-parallel training: exchange, compression and sharding of gradients.
 
     arrays buckets order            arrays of any framework, bucket plans, priority scheduling
     trace report picture            timelines of arrays and buckets, their summary and plots
@@ -10,9 +10,9 @@
     shard/ averaging                sharded state (ZeRO 1-3); model averaging
     groups/                         mesh(dp=, tp=, ...) and the exchanges of parallel groups
 
-Uses only the public names of :mod:`hpccoll` and imports no framework. :mod:`hpccoll.torch`,
-:mod:`hpccoll.jax` and :mod:`hpccoll.keras` build on it. A new compressor is a module in
-``compress`` and a row in its table.
+Works with any ``hpccoll.Comm``. Uses only the public names of :mod:`hpccoll` and imports no
+framework: :mod:`hpccoll.torch`, :mod:`hpccoll.jax` and :mod:`hpccoll.keras` build on it. A new
+compressor is a module in ``compress`` and a row in its table.
 
 Names are imported lazily: importing the package needs neither NumPy nor MPI.
 """

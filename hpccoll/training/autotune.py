@@ -70,7 +70,7 @@ def search(start: Knobs, algorithms: Sequence[str] = ("auto", "native")) -> Sear
 
 
 class Autotune:
-    """The search of one exchange.
+    """Autotuning of one exchange.
 
     Args:
         start: the knobs to begin with.
@@ -112,7 +112,7 @@ class Autotune:
 
 
 def replayed(path: str) -> Knobs | None:
-    """Return the knobs of an earlier run; ``None`` without a log or if its search did not end.
+    """Return the knobs of an earlier run; ``None`` without a complete log.
 
     Raises:
         ArgumentError: the file is not a log.

@@ -1,4 +1,4 @@
-"""Model averaging: ranks train independently for some steps, then average their weights.
+"""Model averaging: ranks train independently, then average their weights.
 
     local SGD        every rank steps with its own gradients; weights are averaged every H steps
     post-local SGD   gradients are exchanged up to a step, weights are averaged after it
@@ -151,7 +151,7 @@ class LateExchange:
         self._lent: list[numpy.ndarray] | None = None
 
     def exchange(self, gradients: Sequence[Any]) -> list[numpy.ndarray] | None:
-        """Start to average the gradients of this step; return the averages of ``late`` steps ago.
+        """Start to average gradients; return the averages of ``late`` steps ago.
 
         Returns:
             Arrays, valid until the next call; ``None`` in the first ``late`` steps.

@@ -1,6 +1,6 @@
 """Negotiation: agree on arrays that are ready on all ranks, submitted in any order.
 
-After Horovod's response cache (``horovod/common/response_cache.cc``): an array that all ranks have
+As in Horovod's response cache (``horovod/common/response_cache.cc``), an array that all ranks have
 submitted once has a *slot*, the same on all ranks. A vote is one bitwise-AND allreduce of a vector
 with one bit for each slot. Only arrays without a slot are described in full, in a second message to
 all ranks. There is no coordinator: every rank reads the same messages and detects the same

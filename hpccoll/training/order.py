@@ -1,4 +1,4 @@
-"""Priority scheduling: large arrays are partitioned and sent by priority within a credit.
+"""Priority scheduling: arrays are partitioned and sent by priority within a credit.
 
 After ByteScheduler (Peng et al., SOSP 2019): a tensor above the partition size is sent in pieces.
 The ready piece with the smallest priority number is sent next while there is credit, which may be

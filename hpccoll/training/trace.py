@@ -1,4 +1,4 @@
-"""Timelines of arrays and buckets: recorded on each rank, gathered, written for Perfetto.
+"""Timelines of arrays and buckets: recorded per rank, gathered, written for Perfetto.
 
     Recorder (one rank, clock of its node) --gather(comm)--> StepTimeline (all, clock of rank 0)
 

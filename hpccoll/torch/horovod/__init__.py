@@ -1,4 +1,4 @@
-"""Horovod's PyTorch interface: ``import hpccoll.torch.horovod as hvd`` for ``horovod.torch``.
+"""Horovod's PyTorch interface: ``import hpccoll.torch.horovod as hvd``.
 
 Each name behaves as in ``horovod.torch``; docs/training/horovod.md lists supported and missing
 names.

@@ -23,7 +23,7 @@ from hpccoll.torch.line import AsyncResult, then, together
 
 
 def poll(handle: AsyncResult) -> bool:
-    """Return True if an operation has completed, so that :func:`synchronize` does not block."""
+    """Return True if an operation has completed; :func:`synchronize` then does not block."""
     return handle.done()
 
 

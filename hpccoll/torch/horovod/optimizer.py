@@ -1,4 +1,4 @@
-"""Wrapper for PyTorch optimizers that averages gradients over all ranks, as in Horovod.
+"""Horovod's wrapper for PyTorch optimizers, which averages gradients over ranks.
 
 The result is an instance of a subclass of the optimizer's class, so schedulers, scalers and
 ``state_dict`` work unchanged.

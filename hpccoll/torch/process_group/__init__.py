@@ -1,4 +1,4 @@
-"""Process group: collectives, messages and registered memory for ``torch.distributed``.
+"""Process group of ``torch.distributed``: collectives, messages, registered memory.
 
     operators options   conversion of torch's operators and options
     eager               excludes methods from torch.compile
@@ -10,6 +10,6 @@
     group               Group, the ProcessGroup subclass
     rendezvous          the ``mpi://`` rendezvous
 
-Does not import :mod:`hpccoll.torch.horovod`. A new operation of ``torch.distributed`` belongs into
-``collectives`` or ``peers``, its method into ``group``.
+Does not import :mod:`hpccoll.torch.horovod`. A new operation of ``torch.distributed`` belongs in
+``collectives`` or ``peers``, its method in ``group``.
 """

@@ -11,7 +11,7 @@ Class = TypeVar("Class", bound=type)
 
 
 def run_eagerly(kind: Class) -> Class:
-    """Mark the methods of a class, so that ``torch.compile`` breaks its graph at their calls.
+    """Mark the methods of a class for a graph break in ``torch.compile``.
 
     A compiled function may call a group or wait for its work. TorchDynamo cannot trace these
     methods: their objects hold MPI handles and locks. The public decorator,

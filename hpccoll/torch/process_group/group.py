@@ -1,4 +1,4 @@
-"""Process group: all operations of ``torch.distributed`` on one private communicator.
+"""Process group: operations of ``torch.distributed`` on a private communicator.
 
     dist.all_reduce(t)                  inline, on the caller's thread    collectives
     dist.all_reduce(t, async_op=True)   the group's lane                  lane

@@ -1,4 +1,4 @@
-"""Lane: runs the asynchronous calls of one group in order, concurrently with autograd.
+"""Lane: runs asynchronous calls of one group in order, concurrently with autograd.
 
 Each group has a separate lane, because a call on one group may wait for a rank that is in a call on
 another. A lane runs calls in the order of issue. A waiting thread runs the earlier calls and its
@@ -72,7 +72,7 @@ class Lane:
             tell()
 
     def clear(self, error: BaseException) -> None:
-        """Complete all calls with an error; a running call cannot be stopped, but waits end."""
+        """Complete all calls with an error; waits end, but a running call continues."""
         for work in tuple(self.queue):
             work.end(error)
 

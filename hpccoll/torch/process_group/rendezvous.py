@@ -47,7 +47,7 @@ def register_handler() -> None:
 
 
 def meet(url: str, timeout: timedelta = TIMEOUT, **options: Any) -> Iterator[tuple[Any, int, int]]:
-    """Rendezvous handler: yield a store on rank 0's host, this rank, and the number of ranks.
+    """Yield a store on rank 0's host, this rank, and the number of ranks.
 
     Collective over ``MPI.COMM_WORLD``.
 

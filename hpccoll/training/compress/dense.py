@@ -60,7 +60,7 @@ class Cast(Scheme):
 
     @abstractmethod
     def dtype(self) -> numpy.dtype:
-        """The dtype of messages."""
+        """Dtype of messages."""
 
     def divisor(self, size: int) -> float:
         """Return the divisor of terms before the sum; the sum is divided by the rest."""

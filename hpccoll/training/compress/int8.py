@@ -1,4 +1,4 @@
-"""int8: 8-bit integers with one scale for each block, rounded to nearest, in two phases.
+"""int8: 8-bit integers with one scale for each block, in two phases.
 
     wire   codes: int8 in two's complement; scale: float32, the block's largest magnitude / 127
            (:mod:`~hpccoll.training.compress.quantise`)

@@ -1,4 +1,4 @@
-"""onebit: the sign of each element and one scale for each block, with two-sided error feedback.
+"""onebit: signs with one scale for each block, and two-sided error feedback.
 
     wire   codes: bits, 1 for x >= 0, most significant bit first; scale: float32
     law    that of the two-phase mean (:mod:`~hpccoll.training.compress.two_phase`)

@@ -1,6 +1,6 @@
 """powersgd: low-rank approximation of matrices by one step of power iteration.
 
-    v = x + e, cut into matrices M (a x c: the first axis, and all others), r = min(rank, a, c)
+    v = x + e, split into matrices M (a x c: the first axis, and all others), r = min(rank, a, c)
     1   Q <- orthonormal(Q);  P = M Q, allreduced
     2   P <- orthonormal(P);  Q = M^T P, allreduced, divided by the number of ranks
     out = P Q^T,  e = v - out;  the next step starts with Q

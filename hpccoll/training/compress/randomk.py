@@ -1,4 +1,4 @@
-"""randomk: allreduce randomly chosen elements, the same on all ranks; accumulate the others.
+"""randomk: allreduce random elements, the same on all ranks; accumulate the others.
 
     wire   k = density * n values in index order, allreduced: 2 k 4 (P-1)/P bytes.
            Indices follow from the seed and the step and are not sent

@@ -1,4 +1,4 @@
-"""Base classes: Scheme (frozen parameters) and Reduction (state of one bucket on one rank).
+"""Base classes: Scheme (frozen parameters) and Reduction (state of one bucket).
 
     Scheme --start(comm, shapes)--> Reduction --reduce(values)--> requests, one after the other
 

@@ -1,4 +1,4 @@
-"""Selection of the largest elements: exact, or by a threshold estimated from a sample."""
+"""Selection of the largest elements: exact, or by a sampled threshold."""
 
 from __future__ import annotations
 

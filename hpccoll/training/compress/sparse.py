@@ -1,4 +1,4 @@
-"""Common part of sparse schemes: send some elements, accumulate the others in a residual.
+"""Base of sparse schemes: send some elements, accumulate the others in a residual.
 
     u <- m u + g      momentum correction, if enabled: the local velocity
     r <- r + u        the residual (u is g without momentum)

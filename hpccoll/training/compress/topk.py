@@ -1,4 +1,4 @@
-"""topk: allgather each rank's largest elements with their indices; accumulate the others.
+"""topk: allgather each rank's largest elements; accumulate the others.
 
     wire   k = density * n values, then k indices as uint32, allgathered: (P-1) k (4 + 4) bytes.
            Unused entries of a sampled selection have the index n. If pairs are not smaller than an

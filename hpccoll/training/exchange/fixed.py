@@ -121,7 +121,7 @@ class FixedOrder:
 
     # -- one step --------------------------------------------------------------------------
     def bring(self, index: int, array: Any) -> None:
-        """Copy an array into its bucket and launch complete buckets; ``None`` stands for zeros.
+        """Copy an array (None for zeros) into its bucket and launch complete buckets.
 
         Raises:
             ExchangeMismatch: it was already submitted in this step, or is not as declared.

@@ -144,7 +144,7 @@ class ExchangeSettings(ExchangeOptions):
 
 
 def scheme_of(compress: str | Scheme | None) -> Scheme | None:
-    """Return the scheme of a text such as ``"topk:density=0.01"``; ``None`` for no compression.
+    """Return the scheme of ``"topk:density=0.01"`` or the like; ``None`` for no compression.
 
     Raises:
         ArgumentError: unknown name.

@@ -1,4 +1,4 @@
-"""Turns other than buckets: array lists, reordering, tuning, sparse arrays, broadcasts, join."""
+"""Turns for array lists, reordering, tuning, sparse arrays, broadcasts and join."""
 
 from __future__ import annotations
 

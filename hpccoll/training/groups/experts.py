@@ -1,4 +1,4 @@
-"""Expert parallelism: dispatch tokens to the ranks of their experts, and combine the outputs.
+"""Expert parallelism: dispatch of tokens to experts, and combination of outputs.
 
 The number of tokens for each rank depends on the choices of all ranks: counts are exchanged first,
 then rows. A token may choose several experts; their outputs are weighted and summed. An expert

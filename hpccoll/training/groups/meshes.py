@@ -34,8 +34,8 @@ class Mesh:
     Attributes:
         placement: placement of the groups of all ranks.
         coordinates: coordinate of this rank on each axis.
-        dp, tp, pp, sp, ep: communicators of the ranks that differ from this one along one axis
-            only, named after it; the rank in them is its number along the axis.
+        dp, tp, pp, sp, ep: communicators of the ranks that differ from this one on one axis only,
+            which names them; the rank in them is the coordinate on the axis.
     """
 
     dp: Any

@@ -1,4 +1,4 @@
-"""Ulysses: attention over a sequence that is distributed over ranks (Jacobs et al., 2023).
+"""Ulysses: attention over a distributed sequence (Jacobs et al., 2023).
 
 Outside attention each rank holds a part of the sequence with all heads; inside it, the whole
 sequence with some heads. One all-to-all converts between the forms. A rank sends

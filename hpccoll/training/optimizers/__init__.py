@@ -1,4 +1,4 @@
-"""Optimizers for flat vectors, whole or cut into shards.
+"""Optimizers for flat vectors, whole or sharded.
 
     sgd adam         element-wise: elements are independent, so each shard steps separately
     onebit_adam      Adam with 1-bit momentum after its variance is frozen

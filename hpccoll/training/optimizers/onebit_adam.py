@@ -1,11 +1,11 @@
 """1-bit Adam: Adam until its variance is stable, then 1-bit compressed momentum.
 
     warm-up    g averaged uncompressed;  m <- beta1 m + (1-beta1) g;  v <- beta2 v + (1-beta2) g^2
-    afterwards v stays; m <- beta1 m + (1-beta1) g of this rank; m <- two_phase(m), 0 where v = 0
+    afterwards v fixed; m <- beta1 m + (1-beta1) g of this rank; m <- two_phase(m), 0 where v = 0
     both       x <- x - rate ( m / (sqrt(v) + epsilon) + weight_decay x )
 
 Feedback works on m because x is linear in m once v is frozen. There is no bias correction, as in
-DeepSpeed: begin with a small rate. Warm-up takes 15 to 25 % of all steps there.
+DeepSpeed: start with a small rate. There, warm-up takes 15 to 25 % of all steps.
 
     wire   in a step of the warm-up that of no compression, then that of the scheme
     law    that of the scheme, with m in place of x

@@ -1,4 +1,4 @@
-"""0/1 Adam: updates the variance at growing intervals, then steps without communication.
+"""0/1 Adam: variance updates at growing intervals, then local steps.
 
 Before ``freeze_step``, with interval k that starts at 1 and doubles after every
 ``variance_doubling`` updates of the variance:

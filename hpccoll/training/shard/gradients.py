@@ -1,4 +1,4 @@
-"""Reduction of gradients to their owners: in groups, in any order, over several passes.
+"""Reduction of gradients to their owners, in groups and over several passes.
 
     stage 0    whole vectors, allreduced in place
     stage 1    whole vectors; a reduce-scatter stores this rank's part at the front of each

@@ -27,7 +27,7 @@ Gather = Callable[[numpy.ndarray, numpy.ndarray, Sequence[int]], Steps]
 
 @dataclass(frozen=True)
 class Fetching:
-    """Limits for fetching weights at stage 3, in elements; DeepSpeed's defaults except reuse.
+    """Limits of fetched weights at stage 3 in elements; DeepSpeed's defaults except reuse.
 
     Attributes:
         prefetch: elements that are prefetched.
@@ -143,8 +143,8 @@ class CutWeights:
     """Sharded weights: a rank holds its part, and other parts only while in use (stage 3).
 
     Args:
-        rank: this one.
-        specs, groups: the arrays, and how they are cut.
+        rank: this rank.
+        specs, groups: the arrays and their partition.
         units: indices of the arrays that are used together.
         parts: this rank's parts.
         gather: fills a vector from the parts of all ranks.

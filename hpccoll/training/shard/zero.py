@@ -355,7 +355,7 @@ class Sharded:
                          sum(owned.nbytes for owned in self._owned))
 
     def close(self) -> None:
-        """Free the communicators that were made; collective."""
+        """Free the created communicators; collective."""
         self._wires.free()
 
     # ------------------------------------------------------------------------------------------
