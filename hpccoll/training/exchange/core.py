@@ -98,7 +98,7 @@ class ExchangeCore:
         """Send an error of this rank to all ranks; their calls raise ``RankFailed``."""
         self._warden.fail(error)
 
-    # -- the end ---------------------------------------------------------------------------
+    # -- the end -----------------------------------------------------------------------------
     def close(self) -> None:
         """Free all resources; collective, unless the exchange has failed.
 
@@ -136,7 +136,7 @@ class ExchangeCore:
                 self.fail(ExchangeError("closed in the middle of a step"))
             self._engine.stop()
 
-    # -- inside ----------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------------
     def _look(self) -> bool:
         moved = self._warden.look()
         return (self._warden.failure is None and self._order.look()) or moved

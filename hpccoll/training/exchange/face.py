@@ -121,7 +121,7 @@ class Exchange(ExchangeCore):
 
     _paused = _pinned = False
 
-    # -- a step ----------------------------------------------------------------------------
+    # -- a step ------------------------------------------------------------------------------
     def begin(self) -> None:
         """Mark the start of the backward pass, from which :meth:`profile` counts times."""
         self._ledger.begin()
@@ -286,7 +286,7 @@ class Exchange(ExchangeCore):
         finally:
             self._paused = before
 
-    # -- between steps ---------------------------------------------------------------------
+    # -- between steps -----------------------------------------------------------------------
     def broadcast(self, arrays: Sequence[Any], root: int = 0) -> list[Any]:
         """Broadcast the root's arrays, such as initial parameters; collective.
 
@@ -353,7 +353,7 @@ class Exchange(ExchangeCore):
         self._run(self._turns.shadow(order), "joined, without data")
         return self._gate.last
 
-    # -- reports ---------------------------------------------------------------------------
+    # -- reports -----------------------------------------------------------------------------
     def report(self) -> StepReport:
         """Return times and bytes of the last step on this rank; ``print`` shows a table."""
         return self._ledger.last

@@ -119,7 +119,7 @@ class FixedOrder:
         self._arm()
         self.load(kept)
 
-    # -- one step --------------------------------------------------------------------------
+    # -- one step ----------------------------------------------------------------------------
     def bring(self, index: int, array: Any) -> None:
         """Copy an array (None for zeros) into its bucket and launch complete buckets.
 
@@ -186,7 +186,7 @@ class FixedOrder:
         values[...] = 0
         yield from self.reduce(number, values)
 
-    # -- results ---------------------------------------------------------------------------
+    # -- results -----------------------------------------------------------------------------
     def is_done(self, index: int) -> bool:
         """Return True if a result can be taken."""
         entry = self.entries[index]
@@ -241,7 +241,7 @@ class FixedOrder:
         self.taken = [0] * len(self.specs)
         self._launched = 0
 
-    # -- state of reductions ---------------------------------------------------------------
+    # -- state of reductions -----------------------------------------------------------------
     def state(self) -> dict[str, State]:
         """Return the states of reductions, split by array name; collective."""
         return {self.specs[index].name: part

@@ -85,7 +85,7 @@ class NegotiatedOrder:
         self._step: set[str] = set()
         self._expected: set[str] = set()
 
-    # -- submission ------------------------------------------------------------------------
+    # -- submission --------------------------------------------------------------------------
     def submit(self, name: str, specs: Sequence[ArraySpec], arrays: Sequence[Any],
                recipe: Recipe, priority: int = 0) -> Parcel:
         """Submit arrays under one name.
@@ -177,7 +177,7 @@ class NegotiatedOrder:
         self.urgency = Urgency(settings.partition_bytes, fused, settings.credit_bytes)
         self._completed = 0  # completed here, but not known to be so on all ranks
 
-    # -- votes -----------------------------------------------------------------------------
+    # -- votes -------------------------------------------------------------------------------
     def look(self) -> bool:
         """Start a vote if there is a reason; called in each poll of the engine."""
         if self._voting or not self._has_reason():
@@ -254,7 +254,7 @@ class NegotiatedOrder:
         """Return True if the reduction requires an array to be sent alone and in one piece."""
         return offer.op == "adasum" or self.settings.compress is not None and is_float(offer.dtype)
 
-    # -- transfers -------------------------------------------------------------------------
+    # -- transfers ---------------------------------------------------------------------------
     def _travel(self, pieces: Sequence[ArrayPart]) -> Steps:
         """Task of one transfer."""
         offer, start = self.registry.offers[pieces[0].name], time.perf_counter()
@@ -304,7 +304,7 @@ class NegotiatedOrder:
             self._memory[dtype] = memory
         return memory[:count]
 
-    # -- state of reductions ---------------------------------------------------------------
+    # -- state of reductions -----------------------------------------------------------------
     def state(self) -> dict[str, State]:
         """Return the states of reductions by name; collective."""
         return {name: reduction.state() for name, reduction in sorted(self.reductions.items())

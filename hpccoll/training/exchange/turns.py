@@ -82,7 +82,7 @@ class Turns:
         self._others = 0
         self._known = KnownList([], [])
 
-    # -- all arrays in one call ------------------------------------------------------------
+    # -- all arrays in one call --------------------------------------------------------------
     def runs(self, fixed: FixedOrder, arrays: Sequence[Any]) -> tuple[Steps, list[Any]]:
         """Return the task that reduces a list of arrays, and the list for its results.
 
@@ -129,7 +129,7 @@ class Turns:
         fixed.taken = [taken + 1 for taken in fixed.taken]
         fixed.results = list(results)
 
-    # -- a new order -----------------------------------------------------------------------
+    # -- a new order -------------------------------------------------------------------------
     def reorder(self, fixed: FixedOrder, pinned: bool) -> Steps:
         """Replan buckets in rank 0's order of submission, unless a rank has pinned them."""
         count = len(fixed.specs)
@@ -142,7 +142,7 @@ class Turns:
         if not told[1, count]:
             fixed.replan(told[1, :count].tolist())
 
-    # -- tuning ----------------------------------------------------------------------------
+    # -- tuning ------------------------------------------------------------------------------
     def tune(self, tuner: Autotune, sample: float) -> Steps:
         """Apply the next knobs of the tuner, for the slowest rank's seconds."""
         seconds = numpy.array([sample, 0.0])
@@ -150,7 +150,7 @@ class Turns:
         yield self.gate.comm.Iallreduce(seconds[:1], seconds[1:], MPI.MAX)
         retune(self.wiring, self.order, tuner.tell(float(seconds[1])))
 
-    # -- sparse arrays ---------------------------------------------------------------------
+    # -- sparse arrays -----------------------------------------------------------------------
     def sparse(self, indices: Any, values: Any, rows: list[Any]) -> Steps:
         """Sum rows of all ranks by their indices; append the results to a list."""
         settings, recipe = self.order.settings, self.order.settings.recipe
@@ -162,7 +162,7 @@ class Turns:
         finish_of(settings.recipe, self.wiring.size, False).apply(total, total)
         rows += indices, total
 
-    # -- the start -------------------------------------------------------------------------
+    # -- the start ---------------------------------------------------------------------------
     def broadcast(self, arrays: Sequence[Any], root: int) -> tuple[Steps, list[Any]]:
         """Return the task that broadcasts the root's arrays, and the list for its results."""
         specs = specs_of(arrays)
@@ -190,7 +190,7 @@ class Turns:
 
         return task(), results
 
-    # -- without data ----------------------------------------------------------------------
+    # -- without data ------------------------------------------------------------------------
     def shadow(self, fixed: FixedOrder) -> Steps:
         """Run the turns of the other ranks with zeros, until no rank has data."""
         while True:

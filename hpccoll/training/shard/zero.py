@@ -166,7 +166,7 @@ class Sharded:
                                     self._reduction, before, missing == "zeros",
                                     accumulate == "shards")
 
-    # -- weights and gradients of the model --------------------------------------------------
+    # -- weights and gradients of the model ----------------------------------------------------
     @property
     def parameters(self) -> list[numpy.ndarray]:
         """Arrays of the model, which each step updates; stages 0 to 2.
@@ -220,7 +220,7 @@ class Sharded:
         """Factor for the loss before the backward pass."""
         return self._scale.value
 
-    # -- a step ------------------------------------------------------------------------------
+    # -- a step --------------------------------------------------------------------------------
     def ready(self, index: int, gradient: Any = None) -> None:
         """Submit the gradient of an array, in any order; launch its group if it is complete.
 
@@ -302,7 +302,7 @@ class Sharded:
             self._weights.publish(number)
         self._weights.finish()
 
-    # -- checkpoints -------------------------------------------------------------------------
+    # -- checkpoints ---------------------------------------------------------------------------
     def state(self) -> dict[str, Any]:
         """Gather the whole training state on every rank; collective.
 
