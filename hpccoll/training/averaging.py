@@ -224,7 +224,7 @@ def _check(groups: Mapping[int, int | str], nodes: Sequence[Sequence[int]], size
                                 f"a group is {NODE!r}, or a number of ranks that divides {size}, "
                                 "as comm.size is")
         whole = of_nodes if wanted == NODE else wanted
-        # Nodes of different sizes nest only single ranks, and nest only in all ranks.
+        # Nodes of different sizes can only contain single ranks, and be contained in all ranks.
         if whole is None and inner == 1:
             continue
         if not isinstance(whole, int) or whole < inner or whole % inner or size % whole:

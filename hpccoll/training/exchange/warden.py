@@ -21,7 +21,7 @@ from hpccoll.training.control import FAILED, MOST_NAMES, Control, Stalls
 SHARED: dict[str, type[ExchangeError]] = {
     kind.__name__: kind for kind in (
         ExchangeError, ExchangeMismatch, ExchangeStall, NonFiniteArray, RankFailed)}
-#: Longest time between two queries of a rank about one stall, in seconds.
+#: Shortest time between two queries of a rank about one stall, in seconds.
 AGAIN = 1.0
 #: Seconds after the time-out to wait for answers on a busy machine, so that the error can name the
 #: ranks.
