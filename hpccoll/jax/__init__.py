@@ -1,24 +1,24 @@
-"""JAX: collectives under ``jit``, ``grad`` and ``vmap``, and what a training loop needs of them.
+"""JAX: collectives under ``jit``, ``grad`` and ``vmap``; data-parallel training.
 
-    framework                  is JAX here, and in which version
-    communicator               the communicator that calls use unless told otherwise
-    agreement                  do all ranks bring the same tree
-    calls                      collectives as data: what runs, on which shapes, and its transpose
-    primitive                  how JAX runs, differentiates and batches a call
-    fusion                     a tree of arrays as one vector for each type
-    collectives                the functions: allreduce, bcast, ..., named as mpi4jax names them
-    gradients optimizer        averages of gradients, start values, an optax wrapper
+    framework                  check of the installed JAX version
+    communicator               the default communicator
+    agreement                  comparison of trees between ranks
+    calls                      collectives as objects: execution, shapes, transpose
+    primitive                  the JAX primitive: lowering, differentiation, batching
+    fusion                     fusion of a tree into one vector for each dtype
+    collectives                allreduce, bcast, ..., with the names of mpi4jax
+    gradients optimizer        gradient averaging, broadcast of parameters, an optax wrapper
 
-Every call is an *ordered effect*: JAX keeps the order of the program among all of them, under
-``jit``, in loops and in backward passes, so ranks that run the same program meet in every call.
-A module here imports those before it in this list only.
+Each call is an *ordered effect*: JAX preserves program order under ``jit``, in loops and in
+backward passes, so ranks with the same program make the same sequence of calls. A module imports
+only modules before it in this list.
 """
 
 from hpccoll.jax.framework import require_jax
 
 require_jax()
 
-from hpccoll.jax.collectives import (  # noqa: E402  what is missing is said before it is needed
+from hpccoll.jax.collectives import (  # noqa: E402  report a missing package before its import
     allgather,
     allreduce,
     alltoall,

@@ -1,8 +1,8 @@
-"""Do all ranks bring the same tree: one small allreduce, and names where they do not.
+"""Comparison of trees between ranks with one small allreduce.
 
-Ranks that fuse different trees would add elements of different arrays, or wait for ever for
-bytes that never come. So each call on a tree first compares fingerprints of what the ranks bring,
-and where they differ, every rank raises the same error.
+Ranks that fuse different trees would add elements of different arrays, or deadlock. Each call on a
+tree therefore compares fingerprints of the trees first. If they differ, every rank raises the same
+error.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from hpccoll.errors.waits import rank_list
 
 @dataclass(frozen=True)
 class Agreement:
-    """What a rank brings: its leaves, as texts such as ``"['w']: float32[3,4]"``."""
+    """Leaves of a rank's tree, as strings such as ``"['w']: float32[3,4]"``."""
 
     leaves: tuple[str, ...]
 
     @property
     def fingerprint(self) -> int:
-        """A number that other leaves hardly have: 56 bits of BLAKE2."""
+        """Return a hash of the leaves: 56 bits of BLAKE2."""
         text = "\n".join(self.leaves).encode()
         return int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "little")
 
     def check(self, comm: Any) -> None:
-        """Raise on all ranks unless all bring the same leaves; collective.
+        """Raise on all ranks unless all have the same leaves; collective.
 
         Raises:
-            ExchangeMismatch: they do not.
+            ExchangeMismatch: leaves differ.
         """
         if comm.size == 1:
             return
@@ -48,10 +48,10 @@ class Agreement:
 
 
 def disagreement(leaves: Sequence[Sequence[str]]) -> ExchangeMismatch:
-    """The error for the first leaf that is not the same on all ranks.
+    """Return the error for the first leaf that differs between ranks.
 
     Args:
-        leaves: of every rank.
+        leaves: leaves of each rank.
 
     >>> print(disagreement([["a: int32[2]"], ["a: int32[3]"], ["a: int32[2]"]]))
     trees differ between ranks in leaf 0: a: int32[2] on ranks 0, 2; a: int32[3] on rank 1; \

@@ -1,16 +1,16 @@
-"""Collectives as data: what runs on NumPy arrays, which shapes it has, and its transpose.
+"""Collectives as objects: execution on NumPy arrays, shapes, and transpose.
 
-A call has one operand and one result. All but lone messages, and operators that do not add, are
-linear maps from the operands of all ranks to the results of all ranks, and such a map has a
-transpose, which carries derivatives back:
+A call has one operand and one result. Except single messages and operators other than the sum,
+calls are linear maps from the operands of all ranks to the results of all ranks. The transpose of
+such a map computes gradients:
 
     Allreduce <-> Allreduce      Bcast <-> Reduce           Allgather <-> ReduceScatter
     Alltoall <-> Alltoall        Scatter <-> Gather         Scan <-> Scan from the last rank
-    Sendrecv <-> Sendrecv the other way
+    Sendrecv <-> Sendrecv in reverse
 
-For each pair to be one, a rank without a result (not the root of ``Reduce`` and ``Gather``) gets
-zeros in the shape of its operand. Batching adds an axis *behind* the others, and every call takes
-what lies there as a longer element; so one rule batches them all.
+To make these pairs transposes, a rank without a result (not the root of ``Reduce`` and ``Gather``)
+gets zeros in the shape of its operand. Batching appends a *last* axis, which every call treats as a
+part of a longer element, so one batching rule applies to all calls.
 """
 
 from __future__ import annotations
@@ -29,53 +29,53 @@ from hpccoll.jax.agreement import Agreement
 Shape = tuple[int, ...]
 
 
-# Compared by identity: operators and communicators of MPI have no hash.
+# Compared by identity: MPI operators and communicators have no hash.
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ArrayCall(ABC):
-    """One collective; all ranks make the same.
+    """One collective; all ranks must make the same call.
 
     Attributes:
         comm: the ranks.
-        agreement: what to compare with other ranks first, if anything.
+        agreement: tree to compare between ranks first, if any.
     """
 
     comm: Any
     agreement: Agreement | None = None
 
     def __call__(self, operand: numpy.ndarray) -> numpy.ndarray:
-        """Run it; the operand is not changed."""
+        """Run the call; the operand is not modified."""
         if self.agreement is not None:
             self.agreement.check(self.comm)
         return self.run(numpy.asarray(operand, order="C"))
 
     @abstractmethod
     def run(self, operand: numpy.ndarray) -> numpy.ndarray:
-        """Run it on a contiguous array, and return another one of :meth:`shape`."""
+        """Run the call on a contiguous array; return a new array of :meth:`shape`."""
 
     def shape(self, operand: Shape) -> Shape:
-        """The shape of the result.
+        """Return the shape of the result.
 
         Raises:
-            ArgumentError: the operand cannot have this shape.
+            ArgumentError: invalid shape of the operand.
         """
         return operand
 
     def transpose(self, operand: Shape) -> ArrayCall:
-        """The call that takes derivatives from the result back to the operand.
+        """Return the transposed call, from the cotangent of the result to that of the operand.
 
         Raises:
-            ArgumentTypeError: there is none.
+            ArgumentTypeError: the call is not linear.
         """
         name = type(self).__name__.removesuffix("Call").lower()
         raise ArgumentTypeError(name, "has no derivative",
                                 "use sendrecv, or jax.lax.stop_gradient on the input")
 
     def batched(self, size: int) -> ArrayCall:
-        """The same call on arrays with one more axis of ``size`` at the end."""
+        """Return the call for arrays with one additional last axis of ``size``."""
         return self
 
     def carrying(self, shapes: Sequence[Shape], agreement: Agreement | None) -> ArrayCall:
-        """The same call on arrays of these shapes, one behind the other in the last axis."""
+        """Return the call for arrays of these shapes, concatenated in the last axis."""
         return replace(self, agreement=agreement)
 
     def _per_rank(self, operand: Shape) -> None:
@@ -86,7 +86,7 @@ class ArrayCall(ABC):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CombiningCall(ArrayCall):
-    """A collective that combines what ranks have."""
+    """Base of collectives with a reduction."""
 
     op: MPI.Op
 
@@ -97,7 +97,7 @@ class CombiningCall(ArrayCall):
 
 
 class Allreduce(CombiningCall):
-    """The combination, on every rank."""
+    """Reduction to all ranks."""
 
     def run(self, operand: numpy.ndarray) -> numpy.ndarray:
         result = numpy.empty_like(operand)
@@ -111,7 +111,7 @@ class Allreduce(CombiningCall):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Reduce(CombiningCall):
-    """The combination, on the root; zeros elsewhere."""
+    """Reduction to the root; zeros elsewhere."""
 
     root: int
 
@@ -128,7 +128,7 @@ class Reduce(CombiningCall):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Bcast(ArrayCall):
-    """What the root has, on every rank; other ranks bring the shape and the type."""
+    """Broadcast from the root; operands of other ranks provide the shape and dtype."""
 
     root: int
 
@@ -142,7 +142,7 @@ class Bcast(ArrayCall):
 
 
 class Allgather(ArrayCall):
-    """What all ranks have, one behind the other in a new first axis, on every rank."""
+    """Concatenation of all ranks' operands in a new first axis, on every rank."""
 
     def run(self, operand: numpy.ndarray) -> numpy.ndarray:
         result = numpy.empty(self.shape(operand.shape), operand.dtype)
@@ -157,7 +157,7 @@ class Allgather(ArrayCall):
 
 
 class ReduceScatter(CombiningCall):
-    """Entry r of the combination along the first axis, on rank r."""
+    """Reduction; rank r gets entry r along the first axis."""
 
     def run(self, operand: numpy.ndarray) -> numpy.ndarray:
         result = numpy.empty(operand.shape[1:], operand.dtype)
@@ -174,7 +174,7 @@ class ReduceScatter(CombiningCall):
 
 
 class Alltoall(ArrayCall):
-    """Entry s of the operand goes to rank s; entry r of the result came from rank r."""
+    """Exchange: entry s of the operand is for rank s, entry r of the result from rank r."""
 
     def run(self, operand: numpy.ndarray) -> numpy.ndarray:
         result = numpy.empty_like(operand)
@@ -191,7 +191,7 @@ class Alltoall(ArrayCall):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Gather(ArrayCall):
-    """What all ranks have, in a new first axis, on the root; zeros elsewhere."""
+    """Concatenation of operands in a new first axis, on the root; zeros elsewhere."""
 
     root: int
 
@@ -209,7 +209,7 @@ class Gather(ArrayCall):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Scatter(ArrayCall):
-    """Entry r of what the root has, on rank r; other ranks bring the shape of their result."""
+    """Entry r of the root's operand on rank r; other operands provide the result's shape."""
 
     root: int
 
@@ -230,12 +230,12 @@ class Scatter(ArrayCall):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Scan(CombiningCall):
-    """The combination of ranks 0 to r on rank r; or of r to the last, if it is ``reverse``."""
+    """Reduction of ranks 0 to r on rank r; with ``reverse``, of ranks r to the last."""
 
     reverse: bool = False
 
     def run(self, operand: numpy.ndarray) -> numpy.ndarray:
-        # From the last rank on: rank r takes the place of its mirror image and back.
+        # Reverse: mirror the ranks before and after the scan.
         result = numpy.empty_like(operand)
         self.comm.Scan(self._mirrored(operand), result, op=self.op)
         return self._mirrored(result)
@@ -255,7 +255,7 @@ class Scan(CombiningCall):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Sendrecv(ArrayCall):
-    """Goes to one rank; what comes from another one has ``received`` as its shape."""
+    """Send to one rank and receive from another one, with the shape ``received``."""
 
     dest: int
     source: int
@@ -285,7 +285,7 @@ class Sendrecv(ArrayCall):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SendCall(ArrayCall):
-    """Goes to one rank; the result is empty, but for the axis of a batch."""
+    """Send to one rank; the result is empty, except for a batch axis."""
 
     dest: int
     tag: int
@@ -300,7 +300,7 @@ class SendCall(ArrayCall):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RecvCall(ArrayCall):
-    """Comes from one rank; the operand brings the shape and the type."""
+    """Receive from one rank; the operand provides the shape and dtype."""
 
     source: int
     tag: int
@@ -312,7 +312,7 @@ class RecvCall(ArrayCall):
 
 
 class Barrier(ArrayCall):
-    """Goes on when all ranks have come; operand and result are empty."""
+    """Barrier of all ranks; operand and result are empty."""
 
     def run(self, operand: numpy.ndarray) -> numpy.ndarray:
         self.comm.Barrier()
@@ -320,5 +320,5 @@ class Barrier(ArrayCall):
 
 
 def _message(values: numpy.ndarray) -> numpy.ndarray:
-    """Bytes, so that MPI need not know the type: it has no bfloat16."""
+    """Return the values as bytes, because MPI has no bfloat16."""
     return values.reshape(-1).view(numpy.uint8)

@@ -1,15 +1,15 @@
-"""The collectives, under the names of mpi4jax, for arrays and for trees of arrays.
+"""Collectives with the names of mpi4jax, for arrays and trees of arrays.
 
-All work at once, under ``jax.jit``, in ``lax.scan``, ``fori_loop``, ``while_loop`` and ``cond``,
-under ``jax.vmap``, and with ``jax.grad`` and ``jax.jvp`` as linear maps (an operator must add).
-A gradient is that of the *sum over ranks* of what their functions return, as with
-``jax.lax.psum``: where every rank returns the same loss, divide it by the number of ranks, or
-return it on one rank and 0 times it on the others.
+All functions work eagerly, under ``jax.jit``, in ``lax.scan``, ``fori_loop``, ``while_loop`` and
+``cond``, under ``jax.vmap``, and with ``jax.grad`` and ``jax.jvp`` as linear maps (for sums only).
+Gradients are those of the *sum over ranks* of the functions' results, as with ``jax.lax.psum``. If
+every rank returns the same loss, divide it by the number of ranks, or return it on one rank and 0
+times it on the others.
 
-Every function takes an array, or a tree of them that travels as one vector for each type.
-``comm`` is any intracommunicator, by default :func:`hpccoll.jax.world`. Operands are not changed.
-An error inside of a compiled function comes as ``jax.errors.JaxRuntimeError`` with the text of
-hpccoll's, when its result is looked at.
+Each function accepts an array, or a tree of arrays, which is sent as one vector for each dtype.
+``comm`` is any intracommunicator, by default :func:`hpccoll.jax.world`. Operands are not modified.
+An error inside a compiled function is raised as ``jax.errors.JaxRuntimeError`` with hpccoll's
+message when its result is accessed.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ IntraComm = MPI.Intracomm | None
 
 
 def allreduce(x: Any, op: MPI.Op = MPI.SUM, *, comm: IntraComm = None) -> Any:
-    """Combine what all ranks have; every rank gets the result, in the shapes of ``x``.
+    """Reduce the arrays of all ranks; return the result on every rank.
 
     Args:
-        x: the same shapes and types on every rank.
-        op: how elements combine; ``MPI.SUM`` has derivatives.
+        x: arrays of the same shapes and dtypes on every rank.
+        op: reduction operator; only ``MPI.SUM`` is differentiable.
         comm: the ranks.
 
     Raises:
-        ArgumentTypeError: differentiated, and ``op`` is not ``MPI.SUM``.
+        ArgumentTypeError: differentiation with an ``op`` other than ``MPI.SUM``.
         ExchangeMismatch: ranks pass different trees; on all ranks.
     """
     ranks = communicator(comm)
@@ -45,9 +45,9 @@ def allreduce(x: Any, op: MPI.Op = MPI.SUM, *, comm: IntraComm = None) -> Any:
 
 
 def reduce(x: Any, op: MPI.Op = MPI.SUM, root: int = 0, *, comm: IntraComm = None) -> Any:
-    """Combine what all ranks have; the root gets the result, other ranks zeros.
+    """Reduce the arrays of all ranks to the root; return zeros on other ranks.
 
-    Args and errors: those of :func:`allreduce`, and ``root``.
+    Arguments and errors are those of :func:`allreduce`, and ``root``.
     """
     ranks = communicator(comm)
     _check_rank("root", root, ranks)
@@ -55,11 +55,11 @@ def reduce(x: Any, op: MPI.Op = MPI.SUM, root: int = 0, *, comm: IntraComm = Non
 
 
 def bcast(x: Any, root: int = 0, *, comm: IntraComm = None) -> Any:
-    """Give every rank what the root has.
+    """Broadcast the root's arrays.
 
     Args:
-        x: on the root the values, on other ranks anything of the same shapes and types.
-        root: whose values count.
+        x: the values on the root; on other ranks any values of the same shapes and dtypes.
+        root: rank of the root.
         comm: the ranks.
 
     Raises:
@@ -71,29 +71,29 @@ def bcast(x: Any, root: int = 0, *, comm: IntraComm = None) -> Any:
 
 
 def allgather(x: Any, *, comm: IntraComm = None) -> Any:
-    """Give every rank what all have: results have a new first axis, with an entry per rank."""
+    """Gather the arrays of all ranks on all, in a new first axis with one entry per rank."""
     ranks = communicator(comm)
     return fused(x, calls.Allgather(comm=ranks))
 
 
 def gather(x: Any, root: int = 0, *, comm: IntraComm = None) -> Any:
-    """Give the root what all have, in a new first axis; other ranks get zeros like ``x``."""
+    """Gather arrays on the root, in a new first axis; return zeros like ``x`` on others."""
     ranks = communicator(comm)
     _check_rank("root", root, ranks)
     return fused(x, calls.Gather(comm=ranks, root=root))
 
 
 def scatter(x: Any, root: int = 0, *, comm: IntraComm = None) -> Any:
-    """Give rank r entry r of what the root has.
+    """Scatter the root's arrays: rank r gets entry r.
 
     Args:
-        x: on the root, arrays whose first axis has an entry per rank; on other ranks anything of
-            the shapes and types of the result.
-        root: whose values count.
+        x: on the root, arrays whose first axis has one entry per rank; on other ranks any values of
+            the shapes and dtypes of the result.
+        root: rank of the root.
         comm: the ranks.
 
     Raises:
-        ArgumentError: the root's first axis has another length.
+        ArgumentError: the root's first axis has a wrong length.
     """
     ranks = communicator(comm)
     _check_rank("root", root, ranks)
@@ -102,11 +102,11 @@ def scatter(x: Any, root: int = 0, *, comm: IntraComm = None) -> Any:
 
 
 def reduce_scatter(x: Any, op: MPI.Op = MPI.SUM, *, comm: IntraComm = None) -> Any:
-    """Combine what all ranks have; rank r gets entry r along the first axis.
+    """Reduce the arrays of all ranks; rank r gets entry r along the first axis.
 
     Raises:
-        ArgumentError: the first axis has not one entry per rank.
-        ArgumentTypeError: differentiated, and ``op`` is not ``MPI.SUM``.
+        ArgumentError: the first axis does not have one entry per rank.
+        ArgumentTypeError: differentiation with an ``op`` other than ``MPI.SUM``.
     """
     ranks = communicator(comm)
     return fused(x, calls.ReduceScatter(comm=ranks, op=op),
@@ -114,27 +114,27 @@ def reduce_scatter(x: Any, op: MPI.Op = MPI.SUM, *, comm: IntraComm = None) -> A
 
 
 def alltoall(x: Any, *, comm: IntraComm = None) -> Any:
-    """Send entry s along the first axis to rank s; entry r of the result came from rank r.
+    """Send entry s of the first axis to rank s; return entry r from rank r.
 
     Raises:
-        ArgumentError: the first axis has not one entry per rank.
+        ArgumentError: the first axis does not have one entry per rank.
     """
     ranks = communicator(comm)
     return fused(x, calls.Alltoall(comm=ranks), lead=1)
 
 
 def scan(x: Any, op: MPI.Op = MPI.SUM, *, comm: IntraComm = None) -> Any:
-    """Combine what ranks 0 to r have, on rank r.
+    """Compute the inclusive scan: rank r gets the reduction of ranks 0 to r.
 
     Raises:
-        ArgumentTypeError: differentiated, and ``op`` is not ``MPI.SUM``.
+        ArgumentTypeError: differentiation with an ``op`` other than ``MPI.SUM``.
     """
     ranks = communicator(comm)
     return fused(x, calls.Scan(comm=ranks, op=op))
 
 
 def barrier(*, comm: IntraComm = None) -> None:
-    """Go on when all ranks have come here, and the calls before it are over."""
+    """Wait until all ranks have called it and all earlier calls have completed."""
     bind(calls.Barrier(comm=communicator(comm)), jnp.zeros(0))
 
 
@@ -142,7 +142,7 @@ def send(x: Any, dest: int, *, tag: int = 0, comm: IntraComm = None) -> None:
     """Send an array to a rank, which receives it with :func:`recv`.
 
     Raises:
-        ArgumentTypeError: differentiated; :func:`sendrecv` carries derivatives.
+        ArgumentTypeError: differentiation; :func:`sendrecv` is differentiable.
     """
     ranks = communicator(comm)
     _check_rank("dest", dest, ranks, MPI.PROC_NULL)
@@ -154,8 +154,8 @@ def recv(x: Any, source: int = MPI.ANY_SOURCE, *, tag: int = MPI.ANY_TAG,
     """Receive an array.
 
     Args:
-        x: anything of the shape and the type of what comes; no derivative goes through it.
-        source, tag: of the message.
+        x: any values of the shape and dtype of the message; not differentiable.
+        source, tag: source and tag of the message.
         comm: the ranks.
     """
     ranks = communicator(comm)
@@ -165,17 +165,17 @@ def recv(x: Any, source: int = MPI.ANY_SOURCE, *, tag: int = MPI.ANY_TAG,
 
 def sendrecv(sendbuf: Any, recvbuf: Any, source: int, dest: int, *, sendtag: int = 0,
              recvtag: int = 0, comm: IntraComm = None) -> Any:
-    """Send one array and receive another one; its derivative goes the other way.
+    """Send one array and receive another one; the gradient is sent in reverse.
 
     Args:
-        sendbuf: what is sent to ``dest``.
-        recvbuf: anything of the shape of what comes, and of the type of ``sendbuf``.
-        source, dest: ranks; ``MPI.PROC_NULL`` for none, from which zeros come.
-        sendtag, recvtag: of the messages.
+        sendbuf: array for ``dest``.
+        recvbuf: any values of the shape of the received array, and of the dtype of ``sendbuf``.
+        source, dest: ranks; with ``MPI.PROC_NULL`` nothing is sent, or the result is zeros.
+        sendtag, recvtag: tags of the messages.
         comm: the ranks.
 
     Raises:
-        ArgumentTypeError: the arrays differ in type; or differentiated with any source or tag.
+        ArgumentTypeError: the arrays differ in dtype; or differentiation with any source or tag.
     """
     ranks = communicator(comm)
     _check_rank("dest", dest, ranks, MPI.PROC_NULL)

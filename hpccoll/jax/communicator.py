@@ -1,4 +1,4 @@
-"""The communicator that calls use unless they are told another one."""
+"""Default communicator of calls."""
 
 from __future__ import annotations
 
@@ -13,25 +13,24 @@ from hpccoll.errors import CommunicatorError, MpiLibraryError
 
 @functools.cache
 def world() -> Any:
-    """The ``hpccoll.Comm`` of all ranks that calls use by default.
+    """Return the default ``hpccoll.Comm`` of all ranks.
 
-    A duplicate of ``MPI.COMM_WORLD``, made once: JAX runs calls on threads of its own, where
-    messages of the program on the same communicator would mix with theirs. The first use is
-    collective.
+    A duplicate of ``MPI.COMM_WORLD``, created once: JAX runs calls on its own threads, and the
+    program's messages on the same communicator could match theirs. The first use is collective.
 
     Raises:
-        MpiLibraryError: MPI was not initialised for calls from several threads.
+        MpiLibraryError: MPI was not initialised with ``MPI.THREAD_MULTIPLE``.
     """
     _check_threads()
     return Comm(MPI.COMM_WORLD.Dup())
 
 
 def communicator(comm: MPI.Intracomm | None) -> Any:
-    """The communicator of a call: the given one as an ``hpccoll.Comm``, or :func:`world`.
+    """Return the given communicator as an ``hpccoll.Comm``, or :func:`world`.
 
     Raises:
-        CommunicatorError: not an intracommunicator, or a null one.
-        MpiLibraryError: MPI was not initialised for calls from several threads.
+        CommunicatorError: not an intracommunicator, or null.
+        MpiLibraryError: MPI was not initialised with ``MPI.THREAD_MULTIPLE``.
     """
     if comm is None:
         return world()
@@ -50,7 +49,7 @@ def _check_threads() -> None:
 
 
 def kept_with(comm: MPI.Intracomm) -> dict[Any, Any]:
-    """A dictionary that lives as long as a communicator, for all objects that wrap it."""
+    """Return a dictionary with the lifetime of a communicator, shared by its wrappers."""
     found: Any = comm.Get_attr(_key())
     if found is None:
         found = {}

@@ -1,4 +1,4 @@
-"""Whether the frameworks are here, and in which versions; says so before anything else fails."""
+"""Checks for installed frameworks and their versions, with clear errors."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from importlib import metadata
 
 from hpccoll.errors import FrameworkError
 
-#: The oldest JAX that has all public names used here.
+#: Oldest supported JAX, which has all public names used here.
 OLDEST_JAX = (0, 5)
 
 
 def require_jax() -> None:
-    """Raise unless a JAX is installed that can be served.
+    """Raise unless a supported JAX is installed.
 
     Raises:
-        FrameworkError: none, or one that is too old.
+        FrameworkError: JAX is not installed or too old.
     """
     found = _version("jax")
     if tuple(int(number) for number in re.findall(r"\d+", found)[:2]) < OLDEST_JAX:
@@ -27,7 +27,7 @@ def require_optax() -> None:
     """Raise unless optax is installed.
 
     Raises:
-        FrameworkError: it is not.
+        FrameworkError: optax is not installed.
     """
     _version("optax", extra="jax")
 

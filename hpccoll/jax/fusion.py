@@ -1,7 +1,7 @@
-"""A tree of arrays as one vector for each type: one call moves them all.
+"""Fusion of a tree of arrays into one vector, and one call, for each dtype.
 
-A call costs tens of microseconds whatever it carries (docs/training/jax-and-keras.md), so the
-leaves of a tree travel one behind the other. XLA does the copying, inside the compiled program.
+A call has a latency of tens of microseconds (docs/training/jax-and-keras.md), so the leaves of a
+tree are concatenated. XLA copies them inside the compiled program.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from hpccoll.jax.primitive import bind
 
 
 def fused(tree: Any, call: ArrayCall, lead: int = 0) -> Any:
-    """Make one call for each type of element in a tree.
+    """Make one call for each dtype in a tree.
 
-    A lone array travels as it is; of a tree with any structure the ranks first compare the paths,
-    the types and the shapes of the leaves.
+    A single array is sent directly. For a tree with structure, ranks first compare the paths,
+    dtypes and shapes of the leaves.
 
     Args:
-        tree: arrays, or what becomes one.
-        call: what each type travels by.
-        lead: leading axes that the call knows (ranks); the others are elements to it.
+        tree: arrays or array-like leaves.
+        call: the call for each dtype.
+        lead: number of leading axes that the call interprets (ranks); others are elements.
 
     Raises:
-        ArgumentError: a leaf has a shape that the call cannot take.
-        ArgumentTypeError: a leaf is no array of numbers.
+        ArgumentError: a leaf has an invalid shape for the call.
+        ArgumentTypeError: a leaf is not an array of numbers.
     """
     paths, structure = jax.tree_util.tree_flatten_with_path(tree)
     names = [jax.tree_util.keystr(path) for path, _ in paths]
@@ -44,12 +44,12 @@ def fused(tree: Any, call: ArrayCall, lead: int = 0) -> Any:
         call.shape(leaf.shape)
     agreement: Agreement | None = agreement_of(names, leaves, lead)
     results: list[Any] = [None] * len(leaves)
-    # A rank that has nothing at all takes part in the comparison still.
+    # A rank without leaves also takes part in the comparison.
     for dtype, members in (by_dtype(leaves) or {numpy.dtype("float32"): []}).items():
         arrays = [leaves[index] for index in members]
         shapes = [array.shape[lead:] for array in arrays]
         result = bind(call.carrying(shapes, agreement), _together(arrays, shapes, lead, dtype))
-        agreement = None  # once for all types
+        agreement = None  # once for all dtypes
         end = 0
         for index, shape in zip(members, shapes):
             start, end = end, end + math.prod(shape)
@@ -59,7 +59,7 @@ def fused(tree: Any, call: ArrayCall, lead: int = 0) -> Any:
 
 
 def by_dtype(leaves: Sequence[Any]) -> dict[numpy.dtype, list[int]]:
-    """Indices of the leaves of each type, in the order in which the types come."""
+    """Return the indices of leaves by dtype, in order of first occurrence."""
     groups: dict[numpy.dtype, list[int]] = {}
     for index, leaf in enumerate(leaves):
         groups.setdefault(leaf.dtype, []).append(index)
@@ -67,7 +67,7 @@ def by_dtype(leaves: Sequence[Any]) -> dict[numpy.dtype, list[int]]:
 
 
 def agreement_of(names: Sequence[str], leaves: Sequence[Any], lead: int = 0) -> Agreement:
-    """What ranks compare of a tree: all but ``lead`` axes, which differ at a root."""
+    """Return the description of a tree for comparison, without ``lead`` axes."""
     return Agreement(tuple(
         f"{name}: {leaf.dtype}[{','.join(map(str, leaf.shape[lead:]))}]"
         for name, leaf in zip(names, leaves)))

@@ -1,7 +1,7 @@
-"""Averages of gradients over ranks, compressed where asked for, and start values from one rank.
+"""Averaging of gradients, with optional compression; broadcast of parameters.
 
-In JAX the gradients of a step are all there at once, so nothing could be overlapped with the
-backward pass: one blocking call for each type of element is the fastest exchange.
+In JAX all gradients of a step become available together, so there is no overlap with the backward
+pass: one blocking call for each dtype is the fastest exchange.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from hpccoll.training.buckets import BUCKET_BYTES, ArraySpec, plan_buckets
 from hpccoll.training.compress import Reduction, Scheme, finish, parse
 from hpccoll.training.compress.states import State, cut, join
 
-#: What an average can be instead.
+#: MPI operators and scaling, by name of the reduction.
 AVERAGE, SUM = "average", "sum"
-#: The scheme by which gradients travel as they are.
+#: Scheme without compression.
 NONE = "none"
 
 
@@ -36,14 +36,13 @@ def average_gradients(gradients: Any, *, comm: MPI.Intracomm | None = None,
     """Replace gradients by their mean over the ranks.
 
     Args:
-        gradients: a tree of arrays of floating point numbers, the same on every rank but for
-            the values.
+        gradients: a tree of floating-point arrays, equal on every rank except for the values.
         comm: the ranks.
-        compress: how they travel (docs/training/compress.md). What a scheme keeps between steps
-            stays with the communicator, for each tree of other leaves.
+        compress: compression scheme (docs/training/compress.md). Its state is stored with the
+            communicator, by the leaves of the tree.
 
     Raises:
-        ArgumentTypeError: a leaf is not of floating point numbers.
+        ArgumentTypeError: a leaf is not floating-point.
         ExchangeMismatch: ranks pass different trees; on all ranks.
     """
     ranks = communicator(comm)
@@ -54,15 +53,15 @@ def average_gradients(gradients: Any, *, comm: MPI.Intracomm | None = None,
 
 
 def broadcast_parameters(tree: Any, root: int = 0, *, comm: MPI.Intracomm | None = None) -> Any:
-    """Give every rank the start values of one: parameters, the state of an optimizer, keys.
+    """Broadcast initial values of one rank: parameters, optimizer state, random keys.
 
     Args:
-        tree: arrays, numbers and keys of ``jax.random``; the same on every rank but for the values.
-        root: whose values count.
+        tree: arrays, numbers and keys of ``jax.random``; equal on every rank except for the values.
+        root: rank of the root.
         comm: the ranks.
 
     Returns:
-        The tree with the root's values, numbers as arrays.
+        The tree with the root's values; numbers become arrays.
 
     Raises:
         ExchangeMismatch: ranks pass different trees; on all ranks.
@@ -77,19 +76,19 @@ def broadcast_parameters(tree: Any, root: int = 0, *, comm: MPI.Intracomm | None
 
 
 class Averager:
-    """The mean of gradients over ranks, and what a compression scheme keeps between steps.
+    """Averages gradients over ranks and holds the state of a compression scheme.
 
-    Make one for each training loop, before the step is compiled. The state of a scheme is no part
-    of JAX's: a compiled step changes it.
+    Create one for each training loop, before the step is compiled. The state of a scheme is not
+    part of JAX's state: a compiled step modifies it.
 
     Args:
         comm: the ranks.
-        compress: how gradients travel.
+        compress: compression scheme.
         op: ``"average"`` or ``"sum"``.
-        bucket_bytes: bytes that a scheme compresses together.
+        bucket_bytes: size of a compressed bucket in bytes.
 
     Raises:
-        ArgumentError: another ``op``, or no such scheme.
+        ArgumentError: unknown ``op`` or scheme.
     """
 
     def __init__(self, comm: MPI.Intracomm | None = None, *, compress: str | Scheme = NONE,
@@ -102,10 +101,10 @@ class Averager:
         self._loaded: dict[str, list[State]] = {}
 
     def __call__(self, gradients: Any) -> Any:
-        """The tree with the means, in the types of the gradients.
+        """Return the tree with the means, in the dtypes of the gradients.
 
         Raises:
-            ArgumentTypeError: a leaf is not of floating point numbers.
+            mentTypeError: a leaf is not floating-point.
             ExchangeMismatch: ranks pass different trees; on all ranks.
         """
         for path, leaf in jax.tree_util.tree_leaves_with_path(gradients):
@@ -117,7 +116,7 @@ class Averager:
         if self.scheme is None:
             sums = allreduce(gradients, comm=self.comm)
             return sums if self.op == SUM else jax.tree.map(lambda x: x / self.comm.size, sums)
-        # Schemes work on 32 or 64 bits.
+        # Schemes compute in 32 or 64 bits.
         wide = jax.tree.map(lambda x: jnp.asarray(x, jnp.promote_types(x.dtype, jnp.float32)),
                             gradients)
         means = fused(wide, Compressed(comm=self.comm, scheme=self.scheme, averager=self))
@@ -125,9 +124,9 @@ class Averager:
         return jax.tree.map(lambda x, mean: (mean * factor).astype(x.dtype), gradients, means)
 
     def state(self) -> dict[str, list[State]]:
-        """What must survive a restart: for each type and tree the states of its arrays; collective.
+        """Return the state for a restart, for each dtype and tree, by array; collective.
 
-        Other buckets can take it over; for another number of ranks see
+        It can be loaded with other buckets; for another number of ranks see
         :func:`hpccoll.training.compress.states.averaged`.
         """
         jax.effects_barrier()
@@ -136,14 +135,14 @@ class Averager:
             for key, parts in self._started.items()}
 
     def load(self, state: dict[str, list[State]]) -> None:
-        """Take over what :meth:`state` gave."""
+        """Restore a state that :meth:`state` returned."""
         jax.effects_barrier()
         self._loaded = dict(state)
         for key, parts in self._started.items():
             self._resume(key, parts)
 
     def parts(self, scheme: Scheme, shapes: Sequence[Shape], dtype: str) -> list[FusedPart]:
-        """The pieces in which arrays of these shapes travel; made once for each key."""
+        """Return the buckets for arrays of these shapes; created once for each key."""
         key = f"{dtype} {' '.join('x'.join(map(str, shape)) or '1' for shape in shapes)}"
         if key not in self._started:
             specs = [ArraySpec(str(index), tuple(shape), dtype, numpy.dtype(dtype).itemsize)
@@ -166,7 +165,7 @@ class Averager:
 
 @dataclass(frozen=True)
 class FusedPart:
-    """Arrays that are compressed together, one behind the other: their elements, and how."""
+    """Arrays that are concatenated and compressed together, and their reduction."""
 
     counts: tuple[int, ...]
     reduction: Reduction
@@ -174,7 +173,7 @@ class FusedPart:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Compressed(ArrayCall):
-    """The mean over ranks, as a compression scheme makes it; it has no derivative."""
+    """Compressed mean over ranks; not differentiable."""
 
     scheme: Scheme
     averager: Averager

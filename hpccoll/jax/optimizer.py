@@ -1,4 +1,4 @@
-"""An optax wrapper: gradients are averaged over the ranks before any optimizer sees them."""
+"""Wrapper for optax optimizers that averages gradients over ranks first."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from hpccoll.training.compress import Scheme
 
 
 class Accumulation(NamedTuple):
-    """State of an optimizer that takes a step in every few calls.
+    """State of an optimizer with gradient accumulation.
 
     Attributes:
-        calls: since the last step.
-        sums: of the gradients since then.
-        inner: the wrapped optimizer's state.
+        calls: number of calls since the last step.
+        sums: sums of the gradients since then.
+        inner: state of the wrapped optimizer.
     """
 
     calls: Any
@@ -35,18 +35,18 @@ def distributed(optimizer: Any, *, comm: MPI.Intracomm | None = None,
     Args:
         optimizer: an ``optax.GradientTransformation``.
         comm: the ranks.
-        compress: how gradients travel.
+        compress: compression scheme.
         op: ``"average"`` or ``"sum"``.
-        every: calls of ``update`` for one step. The others add gradients up without
-            communication, and return updates of zeros; a step takes the mean of the calls.
-            (``optax.MultiSteps`` around the result would communicate in every call.)
+        every: number of calls of ``update`` for one step. Other calls accumulate gradients without
+            communication and return zero updates; a step uses the mean over the calls.
+            (``optax.MultiSteps`` around the result would communicate in each call.)
 
     Returns:
-        An ``optax.GradientTransformationExtraArgs``. Its state is the optimizer's, or with
-        ``every`` an :class:`Accumulation`.
+        An ``optax.GradientTransformationExtraArgs``. Its state is that of the optimizer, or with
+            ``every`` an :class:`Accumulation`.
 
     Raises:
-        ArgumentError: ``every`` is below 1, another ``op``, or no such scheme.
+        ArgumentError: ``every`` is below 1, or an unknown ``op`` or scheme.
         FrameworkError: optax is not installed.
     """
     require_optax()

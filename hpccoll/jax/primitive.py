@@ -1,9 +1,9 @@
-"""How JAX runs, differentiates and batches a call: one primitive, whose parameter is the call.
+"""JAX primitive of a call: lowering, differentiation and batching.
 
-JAX's own ``io_callback`` would do, but it knows no derivatives, and copies the operand into a JAX
-array inside of the callback, which waits for a thread of the pool whose thread it holds: with few
-cores a deadlock (https://github.com/jax-ml/jax/issues/24255). Here the callback gets a view of
-XLA's memory, and touches NumPy and MPI alone.
+The call is the parameter of the primitive. JAX's ``io_callback`` is not differentiable. It also
+copies the operand into a JAX array inside the callback, which waits for a thread of the pool whose
+thread it holds: a deadlock with few cores (https://github.com/jax-ml/jax/issues/24255). Here the
+callback gets a view of XLA's memory, and uses only NumPy and MPI.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from hpccoll.jax.calls import ArrayCall
 
 
 def bind(call: ArrayCall, operand: Any) -> Any:
-    """Make a call on an array, now or where JAX puts it.
+    """Bind a call to an array, for eager execution or in a trace.
 
     Raises:
-        ArgumentError: the array has a shape that the call cannot take.
+        ArgumentError: the array has an invalid shape for the call.
     """
     call.shape(operand.shape)
     return _PRIMITIVE.bind(operand, call=call)
 
 
 def _ordered_effect() -> Any:
-    # That of io_callback, so that calls stay in order with callbacks of the program too.
+    # The effect of io_callback, so that calls are also ordered with callbacks of the program.
     effect, = jax.make_jaxpr(lambda: io_callback(lambda: None, None, ordered=True))().effects
     return effect
 
 
 def _run_now(operand: Any, *, call: ArrayCall) -> Any:
-    # What was dispatched before may still be running, and makes calls on the same communicator.
+    # Programs dispatched earlier may still be running, with calls on the same communicator.
     jax.effects_barrier()
     return jax.numpy.asarray(call(numpy.asarray(operand)))
 
@@ -60,12 +60,12 @@ def _lower(context: Any, operand: Any, *, call: ArrayCall) -> Sequence[Any]:
 
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, call: ArrayCall) -> tuple[Any, Any]:
     operand, = primals
-    call.transpose(operand.shape)  # raises where the call is not linear
+    call.transpose(operand.shape)  # raises if the call is not linear
     return bind(call, operand), bind(call, tangents[0])
 
 
 def _transpose(cotangent: Any, operand: Any, *, call: ArrayCall) -> tuple[Any]:
-    # Zeros travel too: on other ranks the loss may depend on the result.
+    # Send zeros too: on other ranks the loss may depend on the result.
     return bind(call.transpose(operand.aval.shape), ad.instantiate_zeros(cotangent)),
 
 
@@ -79,7 +79,7 @@ def _primitive() -> Primitive:
     primitive = Primitive("hpccoll")
     primitive.def_impl(_run_now)
     primitive.def_effectful_abstract_eval(_abstract)
-    # The compiled code holds this very call, so code of equal shape must not be shared.
+    # The compiled code references this call object, so it must not be shared by equal shapes.
     mlir.register_lowering(primitive, _lower, cacheable=False)
     ad.primitive_jvps[primitive] = _jvp
     ad.primitive_transposes[primitive] = _transpose

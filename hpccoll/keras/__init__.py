@@ -1,18 +1,18 @@
-"""Keras 3 on any of its backends: an optimizer wrapper and callbacks, named as Horovod names them.
+"""Keras 3 on any backend: an optimizer wrapper and callbacks with Horovod's names.
 
-    framework            is Keras here, and in which version
-    communicator         the communicator that is used unless told otherwise
-    optimizer            DistributedOptimizer: the mean of gradients over ranks, on each backend
-    callbacks            start values from one rank, means of metrics, a warm-up of the rate
+    framework            check of the installed Keras version
+    communicator         the default communicator
+    optimizer            DistributedOptimizer: averages gradients over ranks, on each backend
+    callbacks            broadcast of initial values, averaged metrics, learning rate warm-up
 
-A module here imports those before it in this list only.
+A module imports only modules before it in this list.
 """
 
 from hpccoll.keras.framework import require_keras
 
 require_keras()
 
-from hpccoll.keras.callbacks import (  # noqa: E402  what is missing is said before it is needed
+from hpccoll.keras.callbacks import (  # noqa: E402  report a missing package before its import
     BroadcastGlobalVariablesCallback,
     LearningRateWarmupCallback,
     MetricAverageCallback,

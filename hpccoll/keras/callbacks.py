@@ -1,4 +1,4 @@
-"""Callbacks for ``model.fit``, under the names of Horovod."""
+"""Callbacks for ``model.fit`` with Horovod's names."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from hpccoll.keras.optimizer import Averaging
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
-    """Gives every rank the start values of one: the weights and the state of the optimizer.
+    """Broadcasts the initial weights and optimizer state of one rank.
 
-    Random generators of layers (dropout) keep a state for each rank.
+    Random generators of layers (dropout) keep separate states on each rank.
 
     Args:
-        root_rank: whose values count.
+        root_rank: rank of the root.
         comm: the ranks.
 
     Raises:
-        ArgumentError: no such rank.
+        ArgumentError: invalid rank.
     """
 
     def __init__(self, root_rank: int = 0, *, comm: MPI.Intracomm | None = None):
@@ -35,11 +35,11 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
                                 f"{self.comm.size}")
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Broadcast.
+        """Broadcast weights and optimizer state.
 
         Raises:
             ExchangeMismatch: ranks have different models; on all ranks.
-            ArgumentError: the optimizer averages inside of a ``LossScaleOptimizer``.
+            ArgumentError: the optimizer averages inside a ``LossScaleOptimizer``.
         """
         optimizer = self.model.optimizer
         if isinstance(getattr(optimizer, "inner_optimizer", None), Averaging):
@@ -57,7 +57,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
             variable.assign(value)
 
     def _check(self, variables: list[Any]) -> None:
-        # Keras numbers layers per process, so shapes and types are compared, not names.
+        # Keras numbers layers per process, so compare shapes and dtypes, not names.
         mine = [f"{variable.dtype}{list(variable.shape)}" for variable in variables]
         told = self.comm.bcast(mine, self.root)
         problem = next((f"variable {index} is {there} on rank {self.root}, and {here}"
@@ -72,10 +72,10 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
 
 
 class MetricAverageCallback(keras.callbacks.Callback):
-    """Replaces the metrics of an epoch by their mean over the ranks.
+    """Averages the metrics of an epoch over the ranks.
 
-    Put it before callbacks that look at them, such as ``EarlyStopping`` and
-    ``ReduceLROnPlateau``, which then decide alike on all ranks.
+    Place it before callbacks that use metrics, such as ``EarlyStopping`` and
+    ``ReduceLROnPlateau``, which then take the same decisions on all ranks.
 
     Args:
         comm: the ranks.
@@ -86,10 +86,10 @@ class MetricAverageCallback(keras.callbacks.Callback):
         self.comm = communicator(comm)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Average; all ranks have metrics of the same names.
+        """Average the metrics; all ranks must have the same names.
 
         Raises:
-            ExchangeMismatch: they have not; on all ranks.
+            ExchangeMismatch: names differ; on all ranks.
         """
         logs = {} if logs is None else logs
         names = sorted(logs)
@@ -106,21 +106,21 @@ class MetricAverageCallback(keras.callbacks.Callback):
 
 
 class LearningRateWarmupCallback(keras.callbacks.Callback):
-    """Raises the learning rate from that of one rank to that of all, batch by batch.
+    """Increases the learning rate in each batch, from that of one rank to that of all.
 
-    With p ranks a step sees p times the examples, and takes p times the learning rate, which is
-    too much for the first epochs (Goyal et al., arXiv:1706.02677). After the fraction ``f`` of the
-    warm-up the rate is ``initial_lr / p * (1 + f (p - 1))``.
+    With p ranks a step uses p times the examples and p times the learning rate, which is too large
+    in the first epochs (Goyal et al., arXiv:1706.02677). After the fraction ``f`` of the warm-up
+    the rate is ``initial_lr / p * (1 + f (p - 1))``.
 
     Args:
-        initial_lr: the rate after the warm-up, for all ranks together.
-        warmup_epochs: its length.
-        steps_per_epoch: batches of an epoch; what the data says if omitted.
-        verbose: 1 to print the rate when the warm-up is over, on rank 0.
+        initial_lr: learning rate after the warm-up, for all ranks together.
+        warmup_epochs: length of the warm-up in epochs.
+        steps_per_epoch: batches of an epoch; by default from the data.
+        verbose: 1 to print the rate after the warm-up on rank 0.
         comm: the ranks.
 
     Raises:
-        ArgumentError: a warm-up of no length.
+        ArgumentError: the length of the warm-up is not positive.
     """
 
     def __init__(self, initial_lr: float, warmup_epochs: float = 5,
@@ -134,10 +134,10 @@ class LearningRateWarmupCallback(keras.callbacks.Callback):
         self.epoch, self.over = 0, False
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Learn how many batches an epoch has.
+        """Determine the number of batches of an epoch.
 
         Raises:
-            ArgumentError: nobody knows.
+            ArgumentError: the number is unknown.
         """
         self.over = False
         self.steps_per_epoch = self.steps_per_epoch or self.params.get("steps")
@@ -146,16 +146,16 @@ class LearningRateWarmupCallback(keras.callbacks.Callback):
                                 "pass steps_per_epoch")
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Note the epoch."""
+        """Record the epoch."""
         self.epoch = epoch
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Set the rate of this batch."""
+        """Set the learning rate of this batch."""
         if self.over:
             return
         done = (self.epoch + batch / (self.steps_per_epoch or 1)) / self.warmup_epochs
         self.over = done >= 1
-        # On JAX the variables are out of date during an epoch, and are read again after this.
+        # On JAX the variables are outdated during an epoch, and are read again after this.
         getattr(self.model, "jax_state_sync", lambda: None)()
         rate = self.initial_lr / self.comm.size * (1 + min(1.0, done) * (self.comm.size - 1))
         self.model.optimizer.learning_rate = rate

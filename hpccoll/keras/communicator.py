@@ -1,4 +1,4 @@
-"""The communicator that is used unless another one is given."""
+"""Default communicator."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from hpccoll import Comm
 
 @functools.cache
 def world() -> Any:
-    """The ``hpccoll.Comm`` of all ranks: a duplicate of ``MPI.COMM_WORLD``, made once.
+    """Return the ``hpccoll.Comm`` of all ranks, a cached duplicate of ``MPI.COMM_WORLD``.
 
-    The first use is collective. ``world().rank`` and ``world().size`` are what a script shards
-    its data by.
+    The first use is collective. Scripts shard their data by ``world().rank`` and ``world().size``.
     """
     return Comm(MPI.COMM_WORLD.Dup())
 
 
 def communicator(comm: MPI.Intracomm | None) -> Any:
-    """The given communicator as an ``hpccoll.Comm``, or :func:`world`."""
+    """Return the given communicator as an ``hpccoll.Comm``, or :func:`world`."""
     if comm is None:
         return world()
     return comm if isinstance(comm, Comm) else Comm(comm)

@@ -1,4 +1,4 @@
-"""Whether Keras 3 is here, with a backend; says so before anything else fails."""
+"""Check for an installed Keras 3 with a backend, with clear errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def require_keras() -> None:
     """Raise unless Keras 3 can be imported.
 
     Raises:
-        FrameworkError: it is not installed, is older, or its backend is missing.
+        FrameworkError: Keras is not installed, too old, or its backend is missing.
     """
     try:
         version = importlib.import_module("keras").__version__

@@ -1,8 +1,8 @@
-"""An optimizer whose gradients are averaged over the ranks first, on each backend of Keras.
+"""Wrapper for Keras optimizers that averages gradients over ranks, on each backend.
 
-    jax            inside of the compiled step: hpccoll.jax
+    jax            inside the compiled step: hpccoll.jax
     torch          on the host: hpccoll.training.Exchange
-    tensorflow     the same inside of tf.numpy_function, as the step may be a graph
+    tensorflow     the same inside tf.numpy_function, because the step may be a graph
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from hpccoll.keras.communicator import communicator
 from hpccoll.training.compress import Scheme
 from hpccoll.training.exchange import Exchange
 
-#: What becomes of the gradients of all ranks.
+#: Valid reductions of gradients.
 OPS = "average", "sum"
-#: The policy under which Keras scales the loss.
+#: Dtype policy with loss scaling in Keras.
 SCALED = "mixed_float16"
 
 
@@ -30,24 +30,24 @@ def DistributedOptimizer(optimizer: Any, *, comm: MPI.Intracomm | None = None,
                          op: str = "average", compress: str | Scheme = "none") -> Any:
     """Wrap an optimizer so that all ranks take the same steps.
 
-    The result is of a subclass of the optimizer's class, with its configuration and, if it was
-    built, its state. It is saved as what it wraps: a model that is loaded has the plain optimizer,
-    which is wrapped and compiled anew.
+    The result is an instance of a subclass of the optimizer's class, with its configuration and, if
+    it was built, its state. It is saved as the wrapped optimizer: after loading a model, wrap the
+    plain optimizer and compile again.
 
-    Under the policy ``mixed_float16`` the loss is scaled, and steps with infinite gradients are
-    left out. All ranks must leave out the same steps, so gradients are averaged before that test:
-    here the optimizer is put into a ``LossScaleOptimizer`` first, as ``compile`` would do after.
+    With the policy ``mixed_float16`` the loss is scaled, and steps with infinite gradients are
+    skipped. All ranks must skip the same steps, so gradients are averaged before that test: this
+    function applies ``LossScaleOptimizer`` first, which ``compile`` would apply later.
 
     Args:
         optimizer: a ``keras.optimizers.Optimizer``.
         comm: the ranks.
         op: ``"average"`` or ``"sum"``.
-        compress: how gradients travel.
+        compress: compression scheme.
 
     Raises:
-        ArgumentTypeError: no optimizer of Keras, or wrapped already.
-        ArgumentError: another ``op``, or no such scheme.
-        FrameworkError: Keras runs on a backend without gradients.
+        ArgumentTypeError: not a Keras optimizer, or already wrapped.
+        ArgumentError: unknown ``op`` or scheme.
+        FrameworkError: the backend of Keras has no gradients.
     """
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise ArgumentTypeError("optimizer", f"expected a Keras optimizer, got {optimizer!r}")
@@ -60,7 +60,7 @@ def DistributedOptimizer(optimizer: Any, *, comm: MPI.Intracomm | None = None,
         optimizer = scaling(optimizer)
     plain: Any = type(optimizer)
     mixin = AveragingOutside if isinstance(optimizer, scaling) else Averaging
-    # The name and the place are those of the class that is saved and loaded.
+    # Name and module of the class that is saved and loaded.
     averaging: Any = type(plain.__name__, (mixin, plain), {
         name: getattr(plain, name) for name in ("__module__", "__qualname__", "__doc__")})
     wrapped = averaging.from_config(optimizer.get_config())
@@ -73,7 +73,7 @@ def DistributedOptimizer(optimizer: Any, *, comm: MPI.Intracomm | None = None,
 
 
 class Averaging:
-    """What an optimizer's class is mixed with: gradients are averaged before they are applied."""
+    """Mixin that averages gradients before they are applied."""
 
     means: Any
     _trainable_variables: Any
@@ -95,7 +95,7 @@ class Averaging:
 
 
 class AveragingOutside(Averaging):
-    """The same around a ``LossScaleOptimizer``, whose steps without state are its own."""
+    """Mixin for ``LossScaleOptimizer``, which has its own stateless step."""
 
     def stateless_apply(self, optimizer_variables: Any, grads: Sequence[Any],
                         trainable_variables: Any) -> Any:
@@ -105,20 +105,20 @@ class AveragingOutside(Averaging):
 
 
 # -- the mean of gradients on each backend ---------------------------------------------------
-#: Takes names and gradients, and returns their means.
+#: Function from names and gradients to their means.
 Means = Callable[[Sequence[str], Sequence[Any]], list[Any]]
 
 
 def means(comm: Any, op: str, compress: Any) -> Means:
-    """What averages gradients on the backend that Keras runs on.
+    """Return a function that averages gradients on the backend of Keras.
 
     Args:
         comm: the ranks.
         op: ``"average"`` or ``"sum"``.
-        compress: how gradients travel.
+        compress: compression scheme.
 
     Raises:
-        FrameworkError: Keras runs on a backend without gradients.
+        FrameworkError: the backend of Keras has no gradients.
     """
     backend = keras.config.backend()
     if backend not in BACKENDS:
@@ -153,7 +153,7 @@ def _in_torch(comm: Any, op: str, compress: Any) -> Means:
     on_host = _on_host(comm, op, compress)
 
     def run(names: Sequence[str], gradients: Sequence[Any]) -> list[Any]:
-        # Copies: a gradient may lie in memory that autograd or a buffer of zeros shares.
+        # Copies: autograd or a buffer of zeros may share the memory of a gradient.
         arrays = [numpy.array(keras.ops.convert_to_numpy(gradient)) for gradient in gradients]
         return [keras.ops.convert_to_tensor(
             mean, dtype=keras.backend.standardize_dtype(gradient.dtype))
@@ -167,7 +167,7 @@ def _in_tensorflow(comm: Any, op: str, compress: Any) -> Means:
     on_host = _on_host(comm, op, compress)
 
     def run(names: Sequence[str], gradients: Sequence[Any]) -> list[Any]:
-        # Slices of embeddings become whole gradients.
+        # Convert slices of embeddings to whole gradients.
         dense = [tensorflow.convert_to_tensor(gradient) for gradient in gradients]
         found = tensorflow.numpy_function(
             lambda *arrays: on_host(names, [numpy.array(array) for array in arrays]), dense,
@@ -179,6 +179,6 @@ def _in_tensorflow(comm: Any, op: str, compress: Any) -> Means:
     return run
 
 
-#: How gradients are averaged on each backend that has them.
+#: Averaging function of each backend with gradients.
 BACKENDS: dict[str, Callable[[Any, str, Any], Means]] = {
     "jax": _in_jax, "torch": _in_torch, "tensorflow": _in_tensorflow}

@@ -1,20 +1,19 @@
 """PyTorch on hpccoll: ``torch.distributed.init_process_group("hpccoll")`` on every MPI.
 
-    backend             the entry point, by which torch gets a process group
+    backend             entry point of the backend; creates process groups
     process_group/      the process group
-    tensors pages       tensors as MPI's buffers; their memory on the host
-    streams             the CUDA streams of callers
-    line operations     operations in the order of their calls; what ranks agree on before one
-    horovod/            all of Horovod's names
-    hooks scaler        compressors in DDP; a loss scale for all ranks
+    tensors pages       tensors as MPI buffers; huge pages for host memory
+    streams             CUDA streams of callers
+    line operations     queue of asynchronous operations; operations with argument checks
+    horovod/            Horovod's interface
+    hooks scaler        DDP communication hooks for compression; a loss scale for all ranks
 
-The process group imports neither ``horovod``, ``hooks`` and ``scaler`` nor what only they import.
+The process group does not import ``horovod``, ``hooks``, ``scaler`` or their own dependencies.
 
-``import hpccoll.torch as hvd`` has Horovod's names too.
+``import hpccoll.torch as hvd`` also provides Horovod's names.
 
-From torch 2.14 on nothing needs to be imported: the backend is an entry point. On older versions,
-from 2.4 on, importing this package registers it. MPI starts with the first group, not with the
-import.
+With torch 2.14 or newer no import is needed: the backend is an entry point. With torch 2.4 to 2.13
+importing this package registers it. The first group initialises MPI, not the import.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ if TYPE_CHECKING:
     from hpccoll.torch.process_group.group import Group as Group
     from hpccoll.torch.scaler import AgreedGradScaler as AgreedGradScaler
 
-#: Public names, and the modules that have them; each is loaded on first use.
+#: Public names and their modules, which are imported on first use.
 PLACES = {"Group": "process_group.group", "AgreedGradScaler": "scaler", "CompressState": "hooks",
           "compress_hook": "hooks"}
-#: Names of Horovod, all in one module.
+#: Horovod's names, all in one module.
 HOROVOD = (
     "Adasum add_process_set allgather allgather_async allgather_object allreduce allreduce_ "
     "allreduce_async allreduce_async_ alltoall alltoall_async Average barrier broadcast "
@@ -69,6 +68,6 @@ def __dir__() -> list[str]:
     return sorted([*PLACES, *HOROVOD, *globals()])
 
 
-# What an entry point does from torch 2.14 on, older versions leave to whoever imports this.
+# Before torch 2.14 there is no entry point, so the import registers the backend.
 register()
 register_handler()

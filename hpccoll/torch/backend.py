@@ -1,7 +1,7 @@
-"""How torch gets a process group of ours: the backend's registration, and its maker.
+"""Registration of the backend in torch, and creation of process groups.
 
-The members of a group find each other's places in MPI's world through the group's store, so that
-it does not matter how torch numbers ranks, nor which backend the default group has.
+The members of a group exchange their ranks in MPI's world through the group's store, so torch may
+number ranks differently, and the default group may have any backend.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from hpccoll.errors import ProcessGroupError
 if TYPE_CHECKING:
     from hpccoll import Comm
 
-#: Oldest version of torch, and what to do about it.
+#: Oldest supported version of torch, and message text for older ones.
 OLDEST = (2, 4)
 NAME = "hpccoll"
 
 
 def register() -> None:
-    """Make the backend known to ``torch.distributed``; the entry point, which torch calls itself.
+    """Register the backend in ``torch.distributed``; torch calls this entry point.
 
     Raises:
         ProcessGroupError: torch is too old.
@@ -40,16 +40,15 @@ def register() -> None:
 
 
 def create(opts: Any, options: Any = None) -> Any:
-    """Make a group; all members call.
+    """Create a group; collective over its members.
 
     Args:
         opts: torch's ``DistributedBackendOptions``.
-        options: torch's ``pg_options``; none are known.
+        options: torch's ``pg_options``; none are supported.
 
     Raises:
-        MpiLibraryError: no MPI library can be loaded, or the launcher is another one's.
-        ProcessGroupError: the processes were not started by MPI, or MPI was started without
-            threads.
+        MpiLibraryError: no MPI library can be loaded, or the launcher belongs to another one.
+        ProcessGroupError: the processes were not started by MPI, or MPI does not support threads.
     """
     from hpccoll.torch.process_group.group import Group
     comm = communicator(opts.store, opts.group_rank, opts.group_size, opts.group_id,
@@ -58,12 +57,12 @@ def create(opts: Any, options: Any = None) -> Any:
 
 
 def communicator(store: Any, rank: int, size: int, name: str, timeout: float) -> Comm:
-    """A private communicator of a group's members.
+    """Return a private communicator of a group's members.
 
     Args:
-        store: of the group.
-        rank, size: as torch numbers the members.
-        name: of the group.
+        store: store of the group.
+        rank, size: torch's rank and number of members.
+        name: name of the group.
         timeout: seconds without progress until a collective fails.
 
     Raises:

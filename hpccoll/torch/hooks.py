@@ -1,12 +1,12 @@
-"""Communication hooks of PyTorch's DistributedDataParallel: any compressor of ours, and Adasum.
+"""DDP communication hooks of PyTorch for compression schemes and Adasum.
 
     state = CompressState("powersgd:rank=4")
     ddp.register_comm_hook(state, compress_hook)
 
-DDP hands over its buckets in one order on all ranks; each becomes an operation on a line of its
-own, beside the backward pass. What a compressor holds back belongs to *parameters*: DDP cuts its
-buckets anew after the first iteration, and a residual that is kept by the number of a bucket would
-then be added to other parameters. The process group of DDP may be any; data travel over MPI.
+DDP passes its buckets in one order on all ranks. Each becomes an operation on a separate line that
+overlaps with the backward pass. Residuals of a compressor are stored by *parameter*: DDP rebuilds
+its buckets after the first iteration, and a residual stored by bucket index would be added to other
+parameters. DDP may use any process group; the data are sent with MPI.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from hpccoll.training.adasum import Adasum
 from hpccoll.training.compress import parse, states
 from hpccoll.training.compress.scheme import Reduction, Scheme
 
-#: What is computed in; other floating-point types are brought to the first and back.
+#: Dtypes of the computation; other floating-point types are cast to the first and back.
 WIDE = torch.float32, torch.float64
 
 
 class CompressState:
-    """What a hook remembers from step to step.
+    """State of a hook.
 
-    Making one is collective over the ranks; so is :meth:`close`.
+    Creation and :meth:`close` are collective.
 
     Args:
         compress: a scheme of :mod:`hpccoll.training.compress`, its text such as
@@ -42,7 +42,7 @@ class CompressState:
         comm: the ranks of DDP's process group, in its order; ``MPI.COMM_WORLD`` by default.
 
     Raises:
-        ArgumentError: an unknown scheme, or a communicator of other ranks than the process group.
+        ArgumentError: an unknown scheme, or the communicator does not match the process group.
     """
 
     def __init__(self, compress: str | Scheme = "none", comm: MPI.Intracomm | None = None):
@@ -54,7 +54,7 @@ class CompressState:
         self._kept: dict[int, dict[str, Any]] = {}
 
     def check(self, ranks: int) -> None:
-        """Raise unless there are so many ranks, as in the process group of DDP."""
+        """Raise unless the communicator has as many ranks as DDP's process group."""
         if ranks != self._comm.Get_size():
             raise ArgumentError("comm", f"has {self._comm.Get_size()} ranks, but torch's process "
                                 f"group {ranks}",
@@ -62,7 +62,7 @@ class CompressState:
 
     def start(self, parameters: list[torch.Tensor], flat: torch.Tensor
               ) -> torch.futures.Future[torch.Tensor]:
-        """Begin to reduce a bucket in place."""
+        """Start to reduce a bucket in place."""
         failures: list[BaseException] = []
 
         def outcome() -> torch.Tensor:
@@ -80,7 +80,7 @@ class CompressState:
         self._line.listeners.add(ended)
         pending = self._line.start(self._travel(parameters, flat, ended))
         if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
-            pending.wait()  # nothing else would move it on
+            pending.wait()  # nothing else would progress it
         return future
 
     def _travel(self, parameters: list[torch.Tensor], flat: torch.Tensor,
@@ -96,7 +96,7 @@ class CompressState:
         ended()
 
     def _reduction(self, parameters: list[torch.Tensor]) -> Reduction:
-        """What reduces a bucket of these parameters; it goes on where they were before."""
+        """Return the reduction for a bucket of these parameters, with their stored state."""
         key = tuple(map(id, parameters))
         if key in self._buckets:
             return self._buckets[key][0]
@@ -112,20 +112,20 @@ class CompressState:
         return reduction
 
     def _keep(self) -> None:
-        """Buckets are cut anew: keep what belongs to each parameter; collective."""
+        """Store the state by parameter before buckets are rebuilt; collective."""
         for reduction, parameters in self._buckets.values():
             parts = states.cut(reduction.state(), [each.numel() for each in parameters])
             self._kept.update(zip(map(id, parameters), parts))
         self._buckets.clear()
 
     def state(self, model: torch.nn.Module) -> dict[str, dict[str, Any]]:
-        """What is held back of each parameter, by its name, for a checkpoint; collective."""
+        """Return the residuals by parameter name, for a checkpoint; collective."""
         self._line.run(operations.call(self._keep))
         return {name: self._kept[id(each)] for name, each in model.named_parameters()
                 if id(each) in self._kept}
 
     def load(self, model: torch.nn.Module, state: dict[str, dict[str, Any]]) -> None:
-        """Take over what :meth:`state` gave, between two steps, on every rank."""
+        """Restore a state that :meth:`state` returned; between steps, on every rank."""
         self._buckets.clear()
         self._kept = {id(each): state[name] for name, each in model.named_parameters()
                       if name in state}
@@ -136,7 +136,7 @@ class CompressState:
         self._comm.Free()
 
 
-# DDP compares annotations with its own classes, and these would be texts here: no annotations.
+# No annotations: DDP compares them with its classes, and here they would be strings.
 def compress_hook(state, bucket):
     """Average a bucket of gradients over ranks, compressed.
 
@@ -148,7 +148,7 @@ def compress_hook(state, bucket):
         A ``torch.futures.Future`` of the averaged bucket.
 
     Raises:
-        ArgumentError: no :class:`CompressState`, or this is no bucket of DDP's.
+        ArgumentError: not a :class:`CompressState`, or not a bucket of DDP.
     """
     if not isinstance(state, CompressState):
         raise ArgumentError("state", f"expected a CompressState, got {type(state).__name__}",

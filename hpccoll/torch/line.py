@@ -1,9 +1,9 @@
-"""Operations of one process set, begun at once and done in the order in which they were called.
+"""Queue of asynchronous operations of one process set, which run in call order.
 
-An operation is written as a generator that yields MPI requests, as reductions of
-:mod:`hpccoll.training.compress` are. On every rank the next one begins when the one before it has
-ended, so that all ranks make the same calls in the same order, whatever the timing. They move
-while the program computes (:mod:`hpccoll.training.engine`).
+An operation is a generator that yields MPI requests, like the reductions of
+:mod:`hpccoll.training.compress`. The next one starts when the previous one has ended, so all ranks
+make the same calls in the same order, whatever the timing. They progress while the program computes
+(:mod:`hpccoll.training.engine`).
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from typing import Any
 
 from hpccoll.training.engine import Engine, Task
 
-#: An operation: yields requests, returns its result.
+#: Operation: yields requests and returns its result.
 Operation = Generator[Any, None, Any]
 
 
 class AsyncResult:
-    """The handle of an operation under way: ``poll`` and ``synchronize`` take it.
+    """Handle of a pending operation, for ``poll`` and ``synchronize``.
 
     Args:
-        look: tells whether the operation is over; waits for that if its argument is true.
-        take: its result, or raises what went wrong.
+        look: returns True if the operation has completed; waits for it if the argument is true.
+        take: returns the result or raises the error.
     """
 
     def __init__(self, look: Callable[[bool], bool], take: Callable[[], Any]):
         self.look, self._take = look, take
 
     def done(self) -> bool:
-        """Tell whether it is over; never waits."""
+        """Return True if the operation has completed; never blocks."""
         return self.look(False)
 
     def wait(self) -> Any:
-        """Wait for the result; a second call returns it again.
+        """Wait for the result and return it; may be called repeatedly.
 
         Raises:
-            Exception: what went wrong, on every rank.
+            Exception: the error of the operation, on every rank.
         """
         self.look(True)
         return self._take()
@@ -46,13 +46,13 @@ class AsyncResult:
 
 
 def together(pending: list[AsyncResult]) -> AsyncResult:
-    """Several operations as one, whose result is the list of theirs."""
+    """Return one handle for several operations; its result is the list of results."""
     return AsyncResult(lambda wait: all([each.look(wait) for each in pending]),
                    lambda: [each.wait() for each in pending])
 
 
 def then(pending: AsyncResult, finish: Callable[[Any], Any]) -> AsyncResult:
-    """An operation whose result goes through a function, once."""
+    """Return a handle that applies a function to the result, once."""
     results: list[Any] = []
 
     def take() -> Any:
@@ -64,7 +64,7 @@ def then(pending: AsyncResult, finish: Callable[[Any], Any]) -> AsyncResult:
 
 
 class _Entry:
-    """An operation in the line."""
+    """An operation in the queue."""
 
     def __init__(self) -> None:
         self.over = False
@@ -75,16 +75,16 @@ class _Entry:
         try:
             self.result = yield from steps
         except Exception as error:
-            # It ends this operation, on all ranks alike, and no other.
+            # The error ends this operation only, on all ranks.
             self.error = error
         self.over = True
 
 
 class OperationLine:
-    """The operations of a process set that are under way.
+    """Queue of pending operations of a process set.
 
     Args:
-        comm: its ranks; nothing else communicates on it.
+        comm: communicator of its ranks, for this queue only.
     """
 
     def __init__(self, comm: Any):
@@ -93,18 +93,18 @@ class OperationLine:
         self._engine.start(True)
         self._failure: BaseException | None = None
         self._names: dict[str, int] = {}
-        #: Called with what has ended all operations.
+        #: Called with an error that ends all operations.
         self.listeners: set[Callable[[BaseException], None]] = set()
 
     def name(self, kind: str, given: str | None) -> str:
-        """The name of an operation; made from a count where none is given."""
+        """Return the name of an operation; generated from a counter if none is given."""
         if given is not None:
             return f"{kind}.{given}"
         number = self._names[kind] = self._names.get(kind, 0) + 1
         return f"{kind}.noname.{number}"
 
     def start(self, steps: Operation) -> AsyncResult:
-        """Put an operation at the end of the line."""
+        """Append an operation to the queue."""
         entry = _Entry()
         self._engine.submit(0, entry.run(steps))
 
@@ -124,16 +124,16 @@ class OperationLine:
         return AsyncResult(look, take)
 
     def run(self, steps: Operation) -> Any:
-        """Put an operation at the end of the line, and wait for its result."""
+        """Append an operation to the queue and wait for its result."""
         return self.start(steps).wait()
 
     def close(self) -> None:
-        """Wait until nothing is under way, and end."""
+        """Wait until no operation is pending, and stop."""
         self._engine.wait(lambda: not self._engine.busy or self._failure is not None, lambda: None)
         self._engine.stop()
 
     def _fail(self, error: BaseException) -> None:
-        # The MPI library, or a time-out: what other ranks do now is unknown.
+        # An MPI error or a time-out: the state of the other ranks is unknown.
         self._failure = self._failure or error
         for listener in tuple(self.listeners):
             listener(error)

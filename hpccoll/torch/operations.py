@@ -1,8 +1,8 @@
-"""Operations on tensors as steps of a :class:`~hpccoll.torch.line.OperationLine`.
+"""Operations on tensors for a :class:`~hpccoll.torch.line.OperationLine`.
 
-Before data moves, ranks tell each other in 16 bytes what they are about to do, and how many rows
-each brings: what would hang, or mix up bytes, is an error on every rank that shows what each says.
-Data that only moves does so as bytes, whatever the type of its elements.
+Before the transfer, ranks exchange 16 bytes: a hash of the call and the number of rows. A mismatch,
+which would hang or corrupt data, raises an error on every rank that lists the calls of all ranks.
+Operations without a reduction send bytes, whatever the dtype.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from hpccoll.errors.waits import rank_list
 from hpccoll.torch.line import Operation
 from hpccoll.torch.tensors import dense, memory, values
 
-#: Reductions that MPI has, by name.
+#: MPI operators, by name.
 OPERATORS = {"sum": MPI.SUM, "min": MPI.MIN, "max": MPI.MAX, "product": MPI.PROD}
 
 
 def agree(comm: Comm, said: str, rows: int = 0) -> Generator[Any, None, list[int]]:
-    """Check that all ranks say the same; the rows that each brings.
+    """Check that all ranks make the same call; return the number of rows of each.
 
     Raises:
-        ExchangeMismatch: they do not.
+        ExchangeMismatch: the calls differ.
     """
     digest = int.from_bytes(hashlib.blake2b(said.encode(), digest_size=7).digest(), "little")
     mine, all_ = numpy.array([digest, rows]), numpy.empty((comm.Get_size(), 2), int)
@@ -41,7 +41,7 @@ def agree(comm: Comm, said: str, rows: int = 0) -> Generator[Any, None, list[int
 
 
 def mismatch(said: Sequence[str]) -> ExchangeMismatch:
-    """The error where ranks call different operations; ``said`` is what each does."""
+    """Return the error for different operations; ``said`` has the call of each rank."""
     ranks: dict[str, list[int]] = {}
     for rank, each in enumerate(said):
         ranks.setdefault(each, []).append(rank)
@@ -54,19 +54,19 @@ def mismatch(said: Sequence[str]) -> ExchangeMismatch:
 
 
 def described(tensor: torch.Tensor, name: str, first: int = 0, also: str = "") -> str:
-    """What ranks must have in common: name, type, and the shape from one dimension on."""
+    """Return a text of name, dtype and shape from one dimension on, for comparison."""
     shape = ", ".join(["any"] * min(first, tensor.dim())
                       + [str(extent) for extent in tensor.shape[first:]])
     return f"{name} of {str(tensor.dtype).removeprefix('torch.')}[{shape}]{also}"
 
 
 def with_rows(tensor: torch.Tensor, rows: int) -> torch.Tensor:
-    """A new tensor like this one, with another first dimension."""
+    """Return a new tensor like this one with another first dimension."""
     return tensor.new_empty((rows, *tensor.shape[1:]))
 
 
 def allgather(comm: Comm, tensor: torch.Tensor, name: str) -> Operation:
-    """The rows of all ranks, one rank behind the other, and how many each has."""
+    """Gather the rows of all ranks in rank order, and the number of rows of each."""
     rows = yield from agree(comm, described(tensor, name, 1), rows_of(tensor))
     check_rows(tensor, "allgather")
     result = with_rows(tensor, sum(rows))
@@ -77,7 +77,7 @@ def allgather(comm: Comm, tensor: torch.Tensor, name: str) -> Operation:
 
 def broadcast(comm: Comm, tensor: torch.Tensor, root: int, ranks: Sequence[int], name: str
               ) -> Operation:
-    """The root's values, in the tensor itself; ``ranks`` are those of the communicator."""
+    """Broadcast the root's tensor in place; ``ranks`` are those of the communicator."""
     yield from agree(comm, described(tensor, name, 0, f" from rank {root}"))
     place = place_of(root, ranks)
     whole = dense(tensor)
@@ -88,11 +88,11 @@ def broadcast(comm: Comm, tensor: torch.Tensor, root: int, ranks: Sequence[int],
 
 
 def alltoall(comm: Comm, tensor: torch.Tensor, splits: Sequence[int], name: str) -> Operation:
-    """Send ``splits[r]`` rows to each rank r; the rows that came, and how many from each."""
+    """Send ``splits[r]`` rows to each rank r; return received rows and their numbers."""
     fits = (len(splits) == comm.Get_size() and sum(splits) == rows_of(tensor)
             and all(each >= 0 for each in splits))
     problem = f"{list(splits)} do not sum to {rows_of(tensor)} rows on {comm.Get_size()} ranks"
-    # Ranks hear of a mistake before data moves; where all make it, each raises its own error.
+    # Errors are reported before the transfer; if all ranks have one, each raises its own.
     yield from agree(comm, described(tensor, name, 1, "" if fits else f", whose splits {problem}"))
     check_rows(tensor, "alltoall")
     if not fits:
@@ -108,7 +108,7 @@ def alltoall(comm: Comm, tensor: torch.Tensor, splits: Sequence[int], name: str)
 
 def reduce_scatter(comm: Comm, tensor: torch.Tensor, op: str, rows: Sequence[int], name: str
                    ) -> Operation:
-    """The reduction of all ranks' rows, of which rank r gets ``rows[r]``."""
+    """Reduce the rows of all ranks and scatter ``rows[r]`` of them to rank r."""
     yield from agree(comm, described(tensor, name, 0, f", {op}"))
     check_rows(tensor, "reducescatter")
     width = math.prod(tensor.shape[1:])
@@ -119,28 +119,28 @@ def reduce_scatter(comm: Comm, tensor: torch.Tensor, op: str, rows: Sequence[int
 
 
 def allreduce(comm: Comm, tensor: torch.Tensor, op: str, name: str) -> Operation:
-    """The reduction of all ranks' values, in the tensor itself, which is contiguous."""
+    """Reduce a contiguous tensor over all ranks in place."""
     yield from agree(comm, described(tensor, name, 0, f", {op}"))
     yield comm.Iallreduce(MPI.IN_PLACE, values(tensor), OPERATORS[op])
     return tensor
 
 
 def called_alike(comm: Comm, said: str) -> Operation:
-    """Check that all ranks say the same."""
+    """Check that all ranks make the same call."""
     yield from agree(comm, said)
 
 
 def call(function: Callable[[], Any]) -> Operation:
-    """A blocking call at its place in the line."""
+    """Run a blocking call as an operation of the queue."""
     yield from ()
     return function()
 
 
 def place_of(root: int, ranks: Sequence[int]) -> int:
-    """Number of a global rank among some.
+    """Return the index of a global rank in ``ranks``.
 
     Raises:
-        ArgumentError: it is none of them.
+        ArgumentError: it is not in ``ranks``.
     """
     if root not in ranks:
         raise ArgumentError("root_rank", f"{root} is not in the ranks {list(ranks)}")
@@ -148,7 +148,7 @@ def place_of(root: int, ranks: Sequence[int]) -> int:
 
 
 def even_rows(rows: int, size: int) -> list[int]:
-    """Rows of each rank; the first ones have one more where they do not divide evenly.
+    """Return the rows of each rank; the first ones may have one extra row.
 
     >>> even_rows(7, 3)
     [3, 2, 2]
@@ -157,22 +157,22 @@ def even_rows(rows: int, size: int) -> list[int]:
 
 
 def check_rows(tensor: torch.Tensor, what: str) -> None:
-    """Raise unless a tensor has rows."""
+    """Raise for a 0-d tensor."""
     if not tensor.dim():
         raise ArgumentError("tensor", f"{what} needs rows, but this tensor has no dimension",
                             "pass tensor.reshape(1)")
 
 
 def rows_of(tensor: torch.Tensor) -> int:
-    """First dimension; 0 where there is none."""
+    """Return the first dimension; 0 for a 0-d tensor."""
     return tensor.shape[0] if tensor.dim() else 0
 
 
 def row_bytes(tensor: torch.Tensor) -> int:
-    """Bytes of one row."""
+    """Return the size of one row in bytes."""
     return math.prod(tensor.shape[1:]) * tensor.element_size()
 
 
 def as_bytes(tensor: torch.Tensor) -> Any:
-    """A tensor's memory as a flat array of bytes; a copy of it where it is not contiguous."""
+    """Return a flat byte array of a tensor's memory; a copy if it is not contiguous."""
     return memory(dense(tensor)).view("u1")

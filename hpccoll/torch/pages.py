@@ -1,11 +1,10 @@
-"""Huge pages for tensors that are sent again and again.
+"""Huge pages for tensors that are sent repeatedly.
 
-Ranks of a node read each other's large messages through the kernel, which looks every page up.
-PyTorch's memory has pages of 4 KiB unless the system gives all memory huge ones, and is then read
-two to three times more slowly (docs/internal/notebook/memory.md). NumPy asks for huge pages by
-itself, when it allocates; a tensor is there already, so the kernel has to move it
-(``MADV_COLLAPSE``, Linux 6.1). That takes as long as sending it some ten times, and so is done for
-memory that comes again.
+Ranks of a node copy large messages through the kernel, which translates each page. PyTorch
+allocates pages of 4 KiB unless the system always uses huge pages; such memory is read two to three
+times more slowly (docs/internal/notebook/memory.md). NumPy requests huge pages on allocation, but a
+tensor already exists, so the kernel must move it (``MADV_COLLAPSE``, Linux 6.1). That takes as long
+as about ten sends, so only memory that is used repeatedly is moved.
 """
 
 from __future__ import annotations
@@ -17,24 +16,24 @@ from typing import Any
 
 from hpccoll import config
 
-#: What the kernel says of huge pages.
+#: Kernel settings of huge pages.
 SETTINGS = Path("/sys/kernel/mm/transparent_hugepage")
 #: ``MADV_COLLAPSE``.
 COLLAPSE = 25
-#: Bytes of a tensor from which on this pays.
+#: Smallest tensor in bytes for which this is faster.
 LEAST = 4 << 20
-#: The use of some memory that moves it, and after how many more it is looked after again: it may
-#: be other memory at the same address by then.
+#: Number of uses after which memory is moved, and interval of later moves: other memory may have
+#: the same address by then.
 FIRST, AGAIN = 4, 512
-#: Places remembered, before all are forgotten.
+#: Largest number of recorded addresses; then all are dropped.
 MOST = 1024
 
 
 class HugePages:
-    """What this process knows of the memory that it sends.
+    """Use counts of the memory that this process sends.
 
     Attributes:
-        uses: of memory, by address and bytes.
+        uses: use counts, by address and bytes.
     """
 
     def __init__(self) -> None:
@@ -42,7 +41,7 @@ class HugePages:
 
     @cached_property
     def nbytes(self) -> int:
-        """Bytes of a huge page; 0 where there are none, or none are wanted."""
+        """Size of a huge page in bytes; 0 if unsupported or disabled."""
         return page_bytes(SETTINGS) if config.load().huge_pages else 0
 
     @cached_property
@@ -50,7 +49,7 @@ class HugePages:
         return ctypes.CDLL(None).madvise
 
     def used(self, address: int, nbytes: int) -> None:
-        """Note that memory is sent or received now; nothing happens to its contents."""
+        """Count a send or receive of memory, and move it if due; contents do not change."""
         if not self.nbytes:
             return
         if len(self.uses) >= MOST:
@@ -60,12 +59,12 @@ class HugePages:
             start = -(-address // self.nbytes) * self.nbytes
             length = (address + nbytes) // self.nbytes * self.nbytes - start
             if length > 0:
-                # Where the kernel has no such pages left, everything stays as it was.
+                # Without free huge pages, the kernel changes nothing.
                 self._madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), COLLAPSE)
 
 
 def page_bytes(settings: Path) -> int:
-    """Bytes of a huge page as the system says; 0 where it gives none."""
+    """Return the size of a huge page in bytes from the system settings; 0 if disabled."""
     try:
         if "[never]" in (settings / "enabled").read_text():
             return 0

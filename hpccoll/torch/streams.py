@@ -1,7 +1,7 @@
-"""Streams: a call on CUDA tensors comes behind what its caller has queued, in any thread.
+"""Stream order: a call on CUDA tensors runs after the work on its caller's stream.
 
-Every thread has a current stream of its own. So the caller's is asked for an event where the call
-is made, and the call is run on a stream that waits for this event, and for nothing else.
+Each thread has its own current stream. The call records an event on the caller's stream, and runs
+on a stream that waits for this event only.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from hpccoll.errors import BufferArgumentError
 
 
 class CallerStream:
-    """What a caller had queued on its stream when it made a call.
+    """Event on the caller's stream at the time of a call.
 
     Args:
-        device: of the tensors.
+        device: device of the tensors.
 
     Raises:
-        BufferArgumentError: the stream is captured into a graph; the capture stays whole.
+        BufferArgumentError: the stream is being captured into a graph; the capture remains valid.
     """
 
     def __init__(self, device: torch.device):
@@ -31,7 +31,7 @@ class CallerStream:
 
     @contextmanager
     def behind(self) -> Iterator[None]:
-        """Make a stream current that comes behind it; at the end, wait for what is queued there."""
+        """Return a context with a stream that waits for the event; synchronize it at the end."""
         stream = torch.cuda.Stream(self.device)
         stream.wait_event(self.queued)
         with torch.cuda.stream(stream):
@@ -40,10 +40,10 @@ class CallerStream:
 
 
 def check_capture() -> None:
-    """Raise where the current stream is captured.
+    """Raise BufferArgumentError if the current stream is being captured.
 
     Raises:
-        BufferArgumentError: it is.
+        BufferArgumentError: the stream is being captured.
     """
     if torch.cuda.is_current_stream_capturing():
         raise BufferArgumentError(
@@ -52,10 +52,10 @@ def check_capture() -> None:
 
 
 def caller_stream(tensors: Sequence[torch.Tensor]) -> CallerStream | None:
-    """The caller's stream on the device of some tensors; ``None`` for tensors of the CPU."""
+    """Return the caller's stream on the device of tensors; ``None`` for CPU tensors."""
     return CallerStream(tensors[0].device) if tensors and tensors[0].is_cuda else None
 
 
 def behind(stream: CallerStream | None) -> AbstractContextManager[None]:
-    """What makes a call come behind a caller's stream."""
+    """Return a context in which a call runs after the caller's stream."""
     return nullcontext() if stream is None else stream.behind()

@@ -1,7 +1,7 @@
-"""Tensors as the arrays that a communicator takes: views of their memory, without copies.
+"""Conversion of tensors to arrays for communicators, as views of their memory.
 
-A tensor that is not contiguous travels as a copy; results are copied back. Memory of a GPU is
-reached through CuPy, on the device that the tensor is on.
+Non-contiguous tensors are copied before sending; results are copied back. GPU memory is accessed
+with CuPy, on the device of the tensor.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from hpccoll.errors import ArgumentTypeError, BufferArgumentError
 from hpccoll.torch.pages import LEAST, HugePages
 from hpccoll.torch.streams import check_capture
 
-#: Types that NumPy has, too, by its names; bfloat16 is a type of the package ml_dtypes.
+#: Dtypes by their NumPy names; the package ml_dtypes provides bfloat16.
 PLAIN = {kind: numpy.dtype(name).str for kind, name in {
     torch.float16: "f2", torch.float32: "f4", torch.float64: "f8", torch.complex64: "c8",
     torch.complex128: "c16", torch.bool: "b1", torch.int8: "i1", torch.int16: "i2",
     torch.int32: "i4", torch.int64: "i8", torch.uint8: "u1", torch.uint16: "u2",
     torch.uint32: "u4", torch.uint64: "u8"}.items()}
 
-#: Of this process.
+#: Huge pages of this process.
 PAGES = HugePages()
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor with the same values that is contiguous, has no history, and no lazy bits.
+    """Return a contiguous, detached tensor without lazy conjugation or negation.
 
-    It has the same memory where that is possible.
+    Shares the memory if possible.
 
     Raises:
         BufferArgumentError: the tensor is sparse.
@@ -47,10 +47,10 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def values(tensor: torch.Tensor) -> Any:
-    """The memory of a dense tensor as an array whose elements can be combined.
+    """Return the memory of a dense tensor as an array for reductions.
 
     Raises:
-        ArgumentTypeError: there is no array type for the elements, or no CuPy for the GPU.
+        ArgumentTypeError: no array dtype for the elements, or no CuPy for the GPU.
     """
     if not tensor.is_cpu:
         return _on_device(tensor)
@@ -66,7 +66,7 @@ def values(tensor: torch.Tensor) -> Any:
 
 
 def memory(tensor: torch.Tensor) -> Any:
-    """The memory of a dense tensor as a flat array, to be moved: any type of elements will do."""
+    """Return the memory of a dense tensor of any dtype as a flat array, for transfers."""
     if tensor.is_cpu and tensor.dtype in PLAIN:
         array = host(tensor)
         if array.nbytes >= LEAST:
@@ -77,7 +77,7 @@ def memory(tensor: torch.Tensor) -> Any:
 
 
 class _Memory:
-    """A tensor's memory, for NumPy, which keeps this object with the array."""
+    """Array interface of a tensor's memory; NumPy keeps it alive with the array."""
 
     __slots__ = "__array_interface__", "tensor"
 
@@ -89,9 +89,9 @@ class _Memory:
 
 
 def host(tensor: torch.Tensor) -> numpy.ndarray:
-    """The memory of a contiguous tensor of the CPU as an array.
+    """Return the memory of a contiguous CPU tensor as an array.
 
-    After ``tensor.numpy()`` torch would never resize the storage again, which FSDP does.
+    Not ``tensor.numpy()``: torch could then no longer resize the storage, as FSDP does.
     """
     return numpy.asarray(_Memory(tensor))
 
@@ -122,12 +122,12 @@ def _on_device(tensor: torch.Tensor) -> Any:
 
 
 def joined(tensors: Sequence[torch.Tensor], fill: bool = True) -> torch.Tensor:
-    """Dense tensors of one type, one behind the other, as one flat tensor.
+    """Concatenate dense tensors of one dtype to one flat tensor.
 
-    It shares their memory if they lie like that; otherwise it is new, and has their values if
-    these are wanted (``fill``).
+    Shares their memory if they are contiguous; otherwise it is new, and with ``fill`` has their
+    values.
     """
-    # Empty tensors lie nowhere.
+    # Empty tensors have no address.
     full = [tensor for tensor in tensors if tensor.numel()] or tensors[:1]
     first = full[0]
     end = first.data_ptr()
@@ -145,7 +145,7 @@ def joined(tensors: Sequence[torch.Tensor], fill: bool = True) -> torch.Tensor:
 
 
 def split_back(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
-    """Copy a flat tensor's values to tensors; those that share its memory have them."""
+    """Copy a flat tensor's values to tensors, except those that share its memory."""
     start = 0
     for tensor in tensors:
         part = flat[start:start + tensor.numel()]
@@ -155,6 +155,6 @@ def split_back(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
 
 
 def overlap(one: torch.Tensor, another: torch.Tensor) -> bool:
-    """Tell whether two contiguous tensors share memory."""
+    """Return True if two contiguous tensors share memory."""
     first, second = one.data_ptr(), another.data_ptr()
     return first < second + another.nbytes and second < first + one.nbytes

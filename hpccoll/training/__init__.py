@@ -1,20 +1,20 @@
-"""Training: gradients exchanged, compressed and sharded over any ``hpccoll.Comm``.
+"""Data-parallel training: exchange, compression and sharding of gradients.
 
-    arrays buckets order            arrays of any kind, the plan of buckets, what goes first
-    trace report picture            what happened to every array; what it amounts to
-    compress/                       schemes: how one bucket travels
-    optimizers/                     element by element, or with momentum that is compressed
-    adasum sparse                   gradients combined by agreement; rows of large tables
-    engine control negotiation      who drives it, what ranks tell each other, what is ready
-    autotune exchange/              better settings while it runs; Exchange, for a training loop
-    shard/ averaging                state cut into shards (ZeRO 1-3); averages instead of exchange
-    groups/                         mesh(dp=, tp=, ...), and what such groups exchange
+    arrays buckets order            arrays of any framework, bucket plans, priority scheduling
+    trace report picture            timelines of arrays and buckets, their summary and plots
+    compress/                       compression schemes for one bucket
+    optimizers/                     element-wise optimizers, and those with compressed momentum
+    adasum sparse                   Adasum; allreduce of sparse rows
+    engine control negotiation      progress thread, notices between ranks, readiness votes
+    autotune exchange/              autotuning of settings; Exchange, for a training loop
+    shard/ averaging                sharded state (ZeRO 1-3); model averaging
+    groups/                         mesh(dp=, tp=, ...) and the exchanges of parallel groups
 
-It stands on the public names of :mod:`hpccoll` alone and knows no framework: :mod:`hpccoll.torch`,
-:mod:`hpccoll.jax` and :mod:`hpccoll.keras` stand on it. A new compressor is a module in
-``compress`` and a row in its table.
+Works with any ``hpccoll.Comm``. Uses only the public names of :mod:`hpccoll` and imports no
+framework: :mod:`hpccoll.torch`, :mod:`hpccoll.jax` and :mod:`hpccoll.keras` build on it. A new
+compressor is a module in ``compress`` and a row in its table.
 
-A name is loaded on first use: importing the package needs neither NumPy nor MPI.
+Names are imported lazily: importing the package needs neither NumPy nor MPI.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hpccoll.training.shard import clip_shards as clip_shards
     from hpccoll.training.shard import global_norm as global_norm
 
-#: Public names and the modules that they are in.
+#: Public names and their modules.
 PLACES = {"Exchange": "exchange", "ExchangeOptions": "exchange", "LateExchange": "averaging",
           "ModelAverager": "averaging", "Sharded": "shard", "clip_shards": "shard",
           "global_norm": "shard", "mesh": "groups"}

@@ -1,14 +1,14 @@
-"""Adasum: gradients combined by how much they agree.
+"""Adasum: adaptive summation of gradients by their directions.
 
 After Maleki et al., MLSys 2021, and Horovod's ``adasum.h``:
 
     adasum(a, b) = (1 - a.b / 2|a|^2) a + (1 - a.b / 2|b|^2) b
 
-for every array by itself. Orthogonal gradients give the sum, parallel ones the mean. Ranks combine
-in a binary tree, whose pairs halve the vector at each level: rank r and r XOR 1 first, then r XOR
-2, and so on; the left of a pair is ``a``. So 2n(P-1)/P elements leave each rank, as with a
-bandwidth-optimal allreduce, and 24 bytes for each array and level squared. Ranks above the largest
-power of two fold theirs into a partner's first: 2n elements more.
+for each array separately. Orthogonal gradients give the sum, parallel ones the mean. Ranks combine
+in a binary tree with recursive halving: rank r pairs with r XOR 1, then with r XOR 2, and so on.
+The lower rank of a pair holds ``a``. Each rank sends 2n(P-1)/P elements, as in a bandwidth-optimal
+allreduce, and 24 bytes for each array and level squared. Ranks above the largest power of two
+first add their vectors to those of a partner: 2n elements more.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from hpccoll.training.compress.scheme import (
 )
 
 TAG = 3
-#: A square of a length below this says nothing about the direction.
+#: A squared norm below this is treated as zero: it is too small to define a direction.
 LEAST = math.sqrt(sys.float_info.min)
 
 
 @dataclass(frozen=True)
 class Adasum(Scheme):
-    """Combines gradients instead of averaging them; remembers nothing."""
+    """Adasum as a scheme without state."""
 
     name: ClassVar[str] = "adasum"
     carries_nan: ClassVar[bool] = True
 
     def start(self, comm: Any, shapes: Shapes) -> Reduction:
-        """Make what combines vectors of these arrays."""
+        """Return the reduction for a bucket of these arrays."""
         return _Combination(self, comm, shapes)
 
     def wire_bytes(self, shapes: Shapes, size: int, step: int | None = None) -> float:
-        """Bytes that a rank sends, in the mean over ranks."""
+        """Return the bytes that a rank sends, as the mean over ranks."""
         levels = size.bit_length() - 1
         paired, vector = 1 << levels, ITEMSIZE * elements(shapes)
         pairs = 2 * vector * (paired - 1) + 24 * len(shapes) * paired * levels * (levels + 1) // 2
@@ -55,7 +55,7 @@ class Adasum(Scheme):
 
 
 class _Combination(Reduction):
-    """Combines vectors; point-to-point messages travel on the communicator."""
+    """Adasum of one bucket; sends point-to-point messages on the communicator."""
 
     def __init__(self, scheme: Scheme, comm: Any, shapes: Shapes):
         super().__init__(scheme, comm, shapes)
@@ -79,7 +79,7 @@ class _Combination(Reduction):
             yield self.comm.Isend(values, rank + paired, TAG)
 
     def _pairs(self, values: Any, rank: int, paired: int) -> Steps:
-        """The tree of a power of two ranks."""
+        """Run the binary tree among a power of two ranks."""
         low, high = 0, len(values)
         halves = []
         level = 1
@@ -110,7 +110,7 @@ class _Combination(Reduction):
         yield incoming
 
     def _sum(self, products: numpy.ndarray, rank: int, level: int) -> Steps:
-        """Add the products of the aligned block of ``2 * level`` ranks; the same bits on each."""
+        """Sum the products over the aligned block of ``2 * level`` ranks, bitwise equal on each."""
         other, distance = numpy.empty_like(products), 1
         while distance <= level:
             yield from self._swap(products, other, rank ^ distance)
@@ -118,14 +118,14 @@ class _Combination(Reduction):
             distance *= 2
 
     def _pieces(self, held: tuple[int, int]) -> Iterator[tuple[int, slice]]:
-        """Arrays that lie in a part of the vector, and where."""
+        """Yield the arrays that overlap a part of the vector, with their slices."""
         for number, (start, stop) in enumerate(self.segments):
             start, stop = max(start, held[0]), min(stop, held[1])
             if start < stop:
                 yield number, slice(start - held[0], stop - held[0])
 
     def _products(self, a: Any, b: Any, held: tuple[int, int]) -> numpy.ndarray:
-        """``a.b``, ``|a|^2`` and ``|b|^2`` of every array, in float64, over the part held."""
+        """Return ``a.b``, ``|a|^2`` and ``|b|^2`` of each array in float64 over the held part."""
         products = numpy.zeros((len(self.segments), 3))
         for number, piece in self._pieces(held):
             x, y = a[piece].astype(numpy.float64), b[piece].astype(numpy.float64)
@@ -133,7 +133,7 @@ class _Combination(Reduction):
         return products
 
     def _combine(self, a: Any, b: Any, held: tuple[int, int], products: numpy.ndarray) -> None:
-        """Write the combination into ``a``."""
+        """Write the combined gradient into ``a``."""
         for number, piece in self._pieces(held):
             dot, aa, bb = products[number].tolist()
             a[piece] *= 1 - dot / (2 * aa) if aa >= LEAST else 1

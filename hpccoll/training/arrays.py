@@ -1,8 +1,8 @@
-"""Arrays of any kind: seen as NumPy or CuPy arrays that share their memory.
+"""Arrays of any framework, viewed as NumPy or CuPy arrays that share their memory.
 
-NumPy arrays are themselves; what CuPy can see is CuPy's; everything else comes through DLPack or
-the buffer that ``numpy.asarray`` finds (CPU tensors of PyTorch, JAX arrays). Immutable inputs are
-seen too: their results are new arrays.
+NumPy arrays are used as they are. Objects that CuPy supports become CuPy arrays. All others are
+converted with DLPack or ``numpy.asarray`` (CPU tensors of PyTorch, JAX arrays). Immutable inputs
+are viewed too; their results are new arrays.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import numpy
 from hpccoll.errors import ArgumentTypeError
 from hpccoll.training.buckets import ArraySpec
 
-#: A type that NumPy lacks; the package ml_dtypes has it.
+#: NumPy has no bfloat16; the package ml_dtypes provides it.
 BFLOAT16 = "bfloat16"
-#: Device types of DLPack that are host memory: of the CPU, and pinned for CUDA and ROCm.
+#: Device types of DLPack for host memory: CPU, and pinned memory of CUDA and ROCm.
 HOST = (1, 3, 11)
 
 
 def seen(array: Any, name: str = "array") -> Any:
-    """The array as one of NumPy or CuPy, on the same memory.
+    """Return a NumPy or CuPy array that shares the memory of an array.
 
     Raises:
-        ArgumentTypeError: memory that neither can see, or elements that are not numbers.
+        ArgumentTypeError: neither can access the memory, or the elements are not numbers.
     """
     if isinstance(array, numpy.ndarray):
         view = array
@@ -47,7 +47,7 @@ def _on_host(array: Any, name: str) -> numpy.ndarray:
         import cupy
         return cupy.from_dlpack(array)
     try:
-        # Not ``from_dlpack`` first: it refuses bfloat16, which JAX hands to ``asarray``.
+        # Not ``from_dlpack`` first: it rejects bfloat16, which JAX supports through ``asarray``.
         view = numpy.asarray(array)
         if view.dtype.hasobject or isinstance(array, (list, tuple, int, float, complex)):
             raise TypeError("it has no buffer that NumPy supports")
@@ -57,12 +57,12 @@ def _on_host(array: Any, name: str) -> numpy.ndarray:
                                 "pass an array of NumPy or CuPy, or a DLPack exporter") from error
     if not _is_shared(array, view):
         view = view.view()
-        view.flags.writeable = False  # what is written into a copy would be lost
+        view.flags.writeable = False  # writes to a copy would be lost
     return view
 
 
 def _is_shared(array: Any, view: numpy.ndarray) -> bool:
-    """Tell whether ``numpy.asarray`` gave the array's own memory: some libraries copy."""
+    """Return True if ``numpy.asarray`` shared the array's memory; some libraries copy."""
     try:
         other = (numpy.from_dlpack(array) if hasattr(array, "__dlpack__") else
                  numpy.asarray(memoryview(array)))
@@ -72,22 +72,22 @@ def _is_shared(array: Any, view: numpy.ndarray) -> bool:
 
 
 def writable(view: Any) -> bool:
-    """Tell whether results may be written into an array; CuPy's always may."""
+    """Return True if an array is writable; CuPy arrays always are."""
     return bool(getattr(getattr(view, "flags", None), "writeable", True))
 
 
 def on_device(view: Any) -> bool:
-    """Tell whether an array that :func:`seen` gave is CuPy's."""
+    """Return True if a result of :func:`seen` is a CuPy array."""
     return not isinstance(view, numpy.ndarray)
 
 
 def on_host(view: Any) -> numpy.ndarray:
-    """The array itself, or a copy in host memory."""
+    """Return the array itself, or its copy in host memory."""
     return view.get() if on_device(view) else view
 
 
 def fill(view: Any, values: numpy.ndarray) -> None:
-    """Write values from host memory into an array."""
+    """Copy values from host memory into an array."""
     if on_device(view):
         view.set(numpy.ascontiguousarray(values))
     else:
@@ -95,7 +95,7 @@ def fill(view: Any, values: numpy.ndarray) -> None:
 
 
 def spec_of(name: str, array: Any) -> ArraySpec:
-    """What an exchange knows of an array; a specification is returned as it is."""
+    """Return the specification of an array; a specification is returned unchanged."""
     if isinstance(array, ArraySpec):
         return array
     view = seen(array, name)
@@ -103,7 +103,7 @@ def spec_of(name: str, array: Any) -> ArraySpec:
 
 
 def specs_of(arrays: Iterable[Any], names: Sequence[str] | None = None) -> tuple[ArraySpec, ...]:
-    """Specifications of arrays, named ``0, 1, ...`` unless names are given.
+    """Return the specifications of arrays, named ``0, 1, ...`` by default.
 
     Raises:
         ArgumentTypeError: as :func:`seen`.
@@ -114,7 +114,7 @@ def specs_of(arrays: Iterable[Any], names: Sequence[str] | None = None) -> tuple
 
 
 def dtype_of(name: str) -> numpy.dtype:
-    """The type of this name, ``bfloat16`` included."""
+    """Return the dtype of this name; supports ``bfloat16``."""
     if name == BFLOAT16:
         import ml_dtypes
         return numpy.dtype(ml_dtypes.bfloat16)

@@ -1,10 +1,11 @@
-"""Autotuning inside the run: bucket bytes, partition, credit and algorithm, one at a time.
+"""Online autotuning of bucket bytes, partition, credit and algorithm, one at a time.
 
-A pure search asks for settings and is told seconds; whoever times steps tells it the same number
-on all ranks, so all ranks search alike. Compression is no knob: it changes what is learnt.
+A search without communication yields settings and receives the seconds of a step. The caller
+passes the same number on all ranks, so all ranks take the same decisions. Compression is not
+tuned, because it changes the result of training.
 
-The log has one line of JSON for every sample, and one for what was chosen; a later run that finds
-it there uses that and searches no more.
+The log has one JSON line for each sample, and one for the chosen settings. A later run that finds
+a complete log uses these settings and does not search.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ from typing import Any
 from hpccoll.atomic_file import replacing
 from hpccoll.errors import ArgumentError
 
-#: Steps that a sample leaves out, as caches and plans are new, and steps that it times.
+#: Warm-up steps of a sample, which fill caches and plans, and timed steps.
 WARM_UP, SAMPLE = 3, 10
-#: Factors of a size that are tried, as long as they help.
+#: Factors by which a size is changed while the time improves.
 FACTORS = 2, 0.5
-#: What must be saved for a change to be worth it.
+#: Smallest relative improvement for which a setting is changed.
 GAIN = 0.02
 LEAST_BYTES, MOST_BYTES = 64 << 10, 1 << 30
 
 
 @dataclass(frozen=True)
 class Knobs:
-    """What is tuned; see :class:`~hpccoll.training.exchange.Exchange`; 0 stays 0."""
+    """Tuned settings; see :class:`~hpccoll.training.exchange.Exchange`. 0 stays 0."""
 
     bucket_bytes: int
     partition_bytes: int = 0
@@ -42,9 +43,9 @@ Search = Generator[Knobs, float, Knobs]
 
 
 def search(start: Knobs, algorithms: Sequence[str] = ("auto", "native")) -> Search:
-    """Ask for knobs, get the seconds of a step with them; return the best.
+    """Yield knobs, receive the seconds of a step with them, and return the best knobs.
 
-    Sizes are doubled, then halved, as long as that saves time; then algorithms are compared.
+    Sizes are doubled, then halved, while the time improves; then algorithms are compared.
     """
     best = start
     least = yield best
@@ -69,16 +70,16 @@ def search(start: Knobs, algorithms: Sequence[str] = ("auto", "native")) -> Sear
 
 
 class Autotune:
-    """The search of one exchange.
+    """Autotuning of one exchange.
 
     Args:
         start: the knobs to begin with.
-        path: of the log, written by rank 0; or ``None``.
+        path: path of the log, which rank 0 writes; or ``None``.
         rank: this rank.
 
     Attributes:
-        knobs: to be used now.
-        over: the search has ended.
+        knobs: the current knobs.
+        over: True if the search has ended.
     """
 
     def __init__(self, start: Knobs, path: str | None, rank: int):
@@ -89,7 +90,7 @@ class Autotune:
         self._lines: list[dict[str, Any]] = []
 
     def timed(self, seconds: float) -> float | None:
-        """Take in the time of a step; the median of a sample when that is complete."""
+        """Record the time of a step; return the median if the sample is complete."""
         self._times.append(seconds)
         if self.over or len(self._times) < WARM_UP + SAMPLE:
             return None
@@ -97,7 +98,7 @@ class Autotune:
         return sample
 
     def tell(self, seconds: float) -> Knobs:
-        """Go on with the seconds of a sample, the same on all ranks; the knobs for the next."""
+        """Continue with the seconds of a sample, equal on all ranks; return the next knobs."""
         self._lines.append({"seconds": seconds, **asdict(self.knobs)})
         try:
             self.knobs = self._search.send(seconds)
@@ -111,10 +112,10 @@ class Autotune:
 
 
 def replayed(path: str) -> Knobs | None:
-    """What an earlier run chose; ``None`` if there is no log, or its search did not end.
+    """Return the knobs of an earlier run; ``None`` without a complete log.
 
     Raises:
-        ArgumentError: the file is no log.
+        ArgumentError: the file is not a log.
     """
     file = Path(path)
     if not file.exists():

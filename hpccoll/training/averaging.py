@@ -1,8 +1,8 @@
-"""Averages instead of exchange: ranks train alone for a while, then take the mean of their weights.
+"""Model averaging: ranks train independently, then average their weights.
 
     local SGD        every rank steps with its own gradients; weights are averaged every H steps
-    post-local SGD   gradients are exchanged until a step, weights averaged from then on
-    hierarchical     periods by level: often inside small groups, seldom between all ranks
+    post-local SGD   gradients are exchanged up to a step, weights are averaged after it
+    hierarchical     one period for each level: short in small groups, long between all ranks
     one step late    gradients are exchanged while the next ones are computed
 
 Sources: Stich, "Local SGD Converges Fast and Communicates Little", ICLR 2019; Lin, Stich, Patel and
@@ -25,29 +25,29 @@ from hpccoll.training.buckets import plan_buckets
 from hpccoll.training.given import communicator, listed
 from hpccoll.training.shard.agreement import agree_on, specs_of
 
-#: Stands for the ranks of a node where a group's size is asked for.
+#: Group size that stands for the ranks of a node.
 NODE = "node"
 
 
 class ModelAverager:
-    """Averages arrays over ranks, in place, from time to time.
+    """Averages arrays over ranks periodically and in place.
 
     Args:
         comm: all ranks, an ``hpccoll.Comm``.
-        arrays: weights, and whatever else must stay alike, such as an optimizer's momentum;
-            contiguous arrays of floating-point numbers. Those of rank 0 count at the start.
-        every: steps between two averages over all ranks; or, by period, over how many ranks:
+        arrays: weights and other synchronized arrays, such as an optimizer's momentum;
+            contiguous floating-point arrays. Those of rank 0 are broadcast at the start.
+        every: steps between two averages over all ranks; or group sizes by period:
             ``{4: "node", 16: comm.size}``. Groups are consecutive ranks, or the nodes of the
-            layout; of the periods that divide a step the largest decides, and stands for all
+            layout. The largest period that divides a step applies; the longest period covers all
             ranks.
-        after: steps in which gradients are exchanged, before the first average (post-local SGD).
+        after: steps with exchanged gradients before the first average (post-local SGD).
 
     Attributes:
-        number: steps so far.
+        number: number of completed steps.
 
     Raises:
-        ArgumentError: arrays, periods or groups that cannot serve.
-        ShardError: arrays or options that differ between ranks.
+        ArgumentError: invalid arrays, periods or groups.
+        ShardError: arrays or options differ between ranks.
     """
 
     def __init__(self, comm: Any, arrays: Sequence[numpy.ndarray],
@@ -74,14 +74,14 @@ class ModelAverager:
 
     @property
     def exchanging(self) -> bool:
-        """Gradients of the next step are to be exchanged between all ranks."""
+        """True if the gradients of the next step must be exchanged between all ranks."""
         return self.number < self.after
 
     def step(self) -> int:
-        """Count a step of the optimizer, and average if it is time; collective.
+        """Count an optimizer step and average the weights if a period ends; collective.
 
         Returns:
-            Over how many ranks weights were averaged; 0 if they were not.
+            The number of ranks over which weights were averaged; 0 without an average.
         """
         self.number += 1
         alone = self.number - self.after
@@ -92,18 +92,18 @@ class ModelAverager:
         return int(due[-1].Get_size())
 
     def finish(self) -> None:
-        """Average over all ranks whatever the step, as at the end of training; collective."""
+        """Average over all ranks at any step, for the end of training; collective."""
         self._average(self.comm)
 
     def close(self) -> None:
-        """Free the communicators that were made; collective."""
+        """Free the created communicators; collective."""
         while self._levels:
             comm = self._levels.pop()[1]
             if comm is not self.comm:
                 comm.Free()
 
     def _comm_of(self, size: int | str) -> Any:
-        """The communicator of this rank's group; collective."""
+        """Return the communicator of this rank's group; collective."""
         rank = self.comm.Get_rank()
         if size == self.comm.Get_size():
             return self.comm
@@ -124,17 +124,17 @@ class ModelAverager:
 
 
 class LateExchange:
-    """Gradients are averaged while the next ones are computed; results come some steps late.
+    """Averages gradients while the next ones are computed; results are some steps late.
 
     Args:
-        comm: an ``hpccoll.Comm`` on which nobody else makes collectives meanwhile.
-        like: arrays of the shapes and types of the gradients; more memory of as much as
-            ``late + 1`` times theirs is held.
+        comm: an ``hpccoll.Comm`` with no other collectives in the meantime.
+        like: arrays with the shapes and dtypes of the gradients; allocates ``late + 1`` times
+            their memory.
         late: steps between a gradient and its use, at least 1.
 
     Raises:
-        ArgumentError: ``late`` is none.
-        ShardError: arrays that differ between ranks.
+        ArgumentError: ``late`` is less than 1.
+        ShardError: arrays differ between ranks.
     """
 
     def __init__(self, comm: Any, like: Sequence[numpy.ndarray], late: int = 1):
@@ -151,13 +151,13 @@ class LateExchange:
         self._lent: list[numpy.ndarray] | None = None
 
     def exchange(self, gradients: Sequence[Any]) -> list[numpy.ndarray] | None:
-        """Begin to average the gradients of this step, and return those of ``late`` steps ago.
+        """Start to average gradients; return the averages of ``late`` steps ago.
 
         Returns:
-            Arrays that are valid until the next call; ``None`` in the first ``late`` steps.
+            Arrays, valid until the next call; ``None`` in the first ``late`` steps.
 
         Raises:
-            ArgumentError: other shapes or types than at the start; nothing was begun.
+            ArgumentError: shapes or dtypes differ from those at the start; nothing is started.
         """
         arrays = [numpy.asarray(gradient) for gradient in gradients]
         if [(one.shape, one.dtype.name) for one in arrays] != [
@@ -174,7 +174,7 @@ class LateExchange:
         return self._oldest() if len(self._underway) > self.late else None
 
     def finish(self) -> Iterator[list[numpy.ndarray]]:
-        """The averages that were not returned yet, the oldest first; each until the next."""
+        """Yield the remaining averages, oldest first; each is valid until the next one."""
         while self._underway:
             self._take_back()
             yield self._oldest()
@@ -184,7 +184,7 @@ class LateExchange:
                 for bucket, dtype in zip(self._buckets, self._dtypes)]
 
     def _take_back(self) -> None:
-        """What was lent may be written again."""
+        """Reuse the arrays that the last call returned."""
         if self._lent is not None:
             self._free.append(self._lent)
             self._lent = None
@@ -203,15 +203,15 @@ class LateExchange:
 
 
 def _nodes(comm: Any) -> list[Sequence[int]]:
-    """The ranks of every node; all ranks where the layout has no nodes."""
+    """Return the ranks of each node; all ranks if the layout has no nodes."""
     return comm.layout.groups() if comm.layout.depth > 1 else [range(comm.Get_size())]
 
 
 def _check(groups: Mapping[int, int | str], nodes: Sequence[Sequence[int]], size: int) -> None:
-    """Check that every group is made of groups with a shorter period, up to all ranks.
+    """Check that each group consists of groups with a shorter period, up to all ranks.
 
     Raises:
-        ArgumentError: it is not.
+        ArgumentError: a group does not.
     """
     if not groups or min(groups) < 1:
         raise ArgumentError("every", f"expected periods of 1 or more, got {list(groups)}")
@@ -224,7 +224,7 @@ def _check(groups: Mapping[int, int | str], nodes: Sequence[Sequence[int]], size
                                 f"valid groups are {NODE!r}, or a divisor of {size}, such as "
                                 "comm.size")
         whole = of_nodes if wanted == NODE else wanted
-        # Nodes of different sizes are made of single ranks, and make all of them.
+        # Nodes of different sizes can only contain single ranks, and be contained in all ranks.
         if whole is None and inner == 1:
             continue
         if not isinstance(whole, int) or whole < inner or whole % inner or size % whole:

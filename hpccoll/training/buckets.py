@@ -1,8 +1,8 @@
-"""The plan of buckets: which arrays travel together, and in which order.
+"""Bucket plans: the arrays of each bucket and the order of buckets.
 
-A plan is a pure function of arrays and limits, so ranks that know the same arrays have the same,
-and the simulator has that of a real run. Arrays become ready in some order; a bucket is closed when
-it holds enough, and the first is small, to start early (PyTorch DDP's: Li et al., VLDB 2020).
+A plan is a pure function of arrays and limits: ranks with the same arrays have the same plan, and
+so has the simulator. Arrays become ready in a given order; a bucket is closed when it reaches its
+limit. The first bucket is small, to start early (as in PyTorch DDP: Li et al., VLDB 2020).
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from dataclasses import dataclass
 
 from hpccoll.units import byte_count
 
-#: Bytes of the first bucket, and the most of the others: those of PyTorch's DDP.
+#: Limit of the first bucket and largest limit of the others in bytes, as in PyTorch's DDP.
 FIRST_BUCKET_BYTES, BUCKET_BYTES = 1 << 20, 25 << 20
-#: The least of the others, and how many there are where neither limit says otherwise.
+#: Smallest limit of the others in bytes, and the number of buckets if neither limit applies.
 LEAST_BUCKET_BYTES, BUCKETS = 1 << 20, 32
 
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """An array that is exchanged in every step.
+    """Specification of an array that is exchanged in every step.
 
     Attributes:
-        name: unique, for people and for what ranks tell each other.
-        shape: of the array.
-        dtype: name of its type, such as ``"float32"`` or ``"bfloat16"``.
+        name: unique name, for messages and for negotiation between ranks.
+        shape: shape of the array.
+        dtype: name of its dtype, such as ``"float32"`` or ``"bfloat16"``.
         itemsize: bytes of an element.
     """
 
@@ -37,25 +37,25 @@ class ArraySpec:
 
     @property
     def count(self) -> int:
-        """Elements."""
+        """Number of elements."""
         return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
-        """Bytes."""
+        """Size in bytes."""
         return self.count * self.itemsize
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """Arrays that travel together, one behind the other.
+    """Arrays that are reduced together, contiguous in one vector.
 
     Attributes:
-        members: indices of the arrays, in the order in which they lie in the bucket.
-        starts: element at which each begins.
-        count: elements of all.
-        dtype: of all.
-        nbytes: bytes of all.
+        members: indices of the arrays, in bucket order.
+        starts: offset of each array in elements.
+        count: total number of elements.
+        dtype: common dtype.
+        nbytes: total size in bytes.
     """
 
     members: tuple[int, ...]
@@ -66,9 +66,9 @@ class Bucket:
 
 
 def fitting_bucket_bytes(specs: Iterable[ArraySpec]) -> int:
-    """Bytes of buckets that suit arrays: few enough to cost little, many enough to overlap.
+    """Return a bucket limit in bytes for arrays: few buckets, but enough for overlap.
 
-    The last bucket has no backward pass left to hide behind, so it is a small part of all bytes.
+    The last bucket cannot overlap with the backward pass, so it must be a small part of all bytes.
 
     >>> fitting_bucket_bytes([ArraySpec("weight", (1 << 20, 100))]) >> 10
     12800
@@ -80,16 +80,16 @@ def fitting_bucket_bytes(specs: Iterable[ArraySpec]) -> int:
 def plan_buckets(specs: Sequence[ArraySpec], bucket_bytes: int | str = BUCKET_BYTES,
                  first_bucket_bytes: int | str = FIRST_BUCKET_BYTES,
                  order: Iterable[int] | None = None) -> tuple[Bucket, ...]:
-    """Put arrays into buckets, in the order in which the buckets are sent.
+    """Assign arrays to buckets, in the order in which the buckets are sent.
 
-    A bucket is closed when it holds as many bytes as its limit; arrays of one type only share it.
+    A bucket is closed when it reaches its limit; all its arrays have one dtype.
 
     Args:
         specs: the arrays.
-        bucket_bytes, first_bucket_bytes: limits, as numbers or ``"25M"``; 0 gives every array a
-            bucket of its own.
-        order: indices of the arrays as they become ready; by default from the last to the first,
-            as a backward pass makes them.
+        bucket_bytes, first_bucket_bytes: limits, as numbers or ``"25M"``; 0 gives each array its
+            own bucket.
+        order: indices of the arrays in the order in which they become ready; by default from last
+            to first, as in a backward pass.
 
     >>> sizes = [ArraySpec(name, (count,)) for name, count in (("a", 100), ("b", 10), ("c", 10))]
     >>> [bucket.members for bucket in plan_buckets(sizes, 400, 80)]

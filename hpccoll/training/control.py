@@ -1,11 +1,11 @@
-"""What ranks tell each other beside the data: an error here, and who has not brought what.
+"""Control messages between ranks: errors, and queries for missing arrays.
 
-    Control   notices between ranks, on a duplicate of the communicator that carries nothing else
-    Stalls    a question "what have you not brought?" to all ranks, put through rank 0
+    Control   notices between ranks, on a duplicate of the communicator for this purpose only
+    Stalls    queries all ranks through rank 0 for the arrays that they have not submitted
 
-Notices are polled by whoever drives the engine, so a rank answers while its program computes.
-Rank 0 collects the answers for all ranks that ask the same, so that a stall of P ranks takes
-messages in the order of P and not of its square.
+The thread that drives the engine polls notices, so a rank answers while its program computes.
+Rank 0 collects the answers for all ranks with the same query, so a stall of P ranks takes O(P)
+messages instead of O(P^2).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from mpi4py import MPI
 from hpccoll.units import ranks_text
 
 TAG = 1
-#: Names in a question; more would say no more.
+#: Largest number of names in a query; more names would not help the user.
 MOST_NAMES = 8
 
 FAILED, ASK, QUESTION, ANSWER, DIAGNOSIS = "failed", "ask", "question", "answer", "diagnosis"
 
 
 class Notice(NamedTuple):
-    """One message: what kind, from which rank, and plain data."""
+    """One message: its kind, source rank and data."""
 
     kind: str
     sender: int
@@ -36,10 +36,10 @@ class Notice(NamedTuple):
 
 
 class Control:
-    """Sends and receives notices; never waits.
+    """Sends and receives notices without blocking.
 
     Args:
-        comm: a communicator for nothing else.
+        comm: a communicator for notices only.
     """
 
     def __init__(self, comm: Any):
@@ -47,7 +47,7 @@ class Control:
         self._sent: list[tuple[Any, numpy.ndarray]] = []
 
     def tell(self, kind: str, data: Any, ranks: Iterable[int]) -> None:
-        """Send a notice to ranks."""
+        """Send a notice to some ranks."""
         message = numpy.frombuffer(json.dumps([kind, data]).encode(), numpy.uint8)
         self._sent = [(request, buffer) for request, buffer in self._sent if not request.Test()]
         for rank in ranks:
@@ -58,7 +58,7 @@ class Control:
         self.tell(kind, data, (rank for rank in range(self.size) if rank != self.rank))
 
     def poll(self) -> Iterator[Notice]:
-        """Receive the notices that have arrived."""
+        """Receive and yield the notices that have arrived."""
         status = MPI.Status()
         while self.comm.Iprobe(MPI.ANY_SOURCE, TAG, status):
             buffer = numpy.empty(status.Get_count(MPI.BYTE), numpy.uint8)
@@ -67,17 +67,17 @@ class Control:
             yield Notice(kind, status.Get_source(), data)
 
     def drained(self) -> bool:
-        """Tell whether all notices of this rank have left it."""
+        """Return True if all sends of this rank have completed."""
         return all(request.Test() for request, _ in self._sent)
 
 
 class Diagnosis(NamedTuple):
-    """Who has not brought what.
+    """Missing arrays and silent ranks of a stall.
 
     Attributes:
-        missing: by array, the ranks that have not brought it.
+        missing: ranks that have not submitted an array, by array.
         silent: ranks that have not answered.
-        places: by rank, what it is doing.
+        places: current activity, by rank.
     """
 
     missing: dict[str, list[int]]
@@ -86,7 +86,7 @@ class Diagnosis(NamedTuple):
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """All ranks at fault."""
+        """All ranks that cause the stall."""
         return tuple(sorted({*self.silent, *(r for some in self.missing.values() for r in some)}))
 
     def __str__(self) -> str:
@@ -104,23 +104,23 @@ class Diagnosis(NamedTuple):
 
 
 class Stalls:
-    """Asks who has not brought what this rank waits for.
+    """Queries which ranks have not submitted the arrays that this rank waits for.
 
     Args:
-        control: carries the notices.
-        answer: what this rank says: of these arrays in this step, those it has not brought; and
-            what it is doing.
+        control: sends the notices.
+        answer: returns the answer of this rank: the missing ones among some arrays of a step, and
+            its current activity.
     """
 
     def __init__(self, control: Control,
                  answer: Callable[[int, list[str]], tuple[list[str], str]]):
         self.control, self._answer = control, answer
         self.diagnosis: Diagnosis | None = None
-        self._asked: dict[str, dict[int, Any]] = {}  # at rank 0: answers, by question
+        self._asked: dict[str, dict[int, Any]] = {}  # on rank 0: answers, by query
         self._told: list[tuple[Any, str]] = []
 
     def ask(self, step: int, names: Iterable[str]) -> None:
-        """Ask all ranks; the :attr:`diagnosis` is there some looks later."""
+        """Query all ranks; :attr:`diagnosis` is set a few polls later."""
         question = [step, list(names)[:MOST_NAMES]]
         if self.control.rank == 0:
             self._inquire(0, question)
@@ -128,7 +128,7 @@ class Stalls:
             self.control.tell(ASK, question, (0,))
 
     def take(self, notice: Notice) -> None:
-        """Do what a notice of a question, an answer or a diagnosis wants."""
+        """Process a notice with a query, an answer or a diagnosis."""
         if notice.kind == ASK:
             self._inquire(notice.sender, notice.data)
         elif notice.kind == QUESTION:
@@ -147,8 +147,8 @@ class Stalls:
             self._asked[key] = {}
             self.control.tell_others(QUESTION, question)
         else:
-            self._tell(asker, key)  # what is known so far: some may never answer
-        # Answers age: who has brought an array since says so when somebody asks again.
+            self._tell(asker, key)  # a partial result: some ranks may never answer
+        # Answers become outdated: a rank that has submitted an array since answers the next query.
         self._told.append((asker, key))
         self._collect(0, question, self._answer(*question))
 

@@ -1,15 +1,15 @@
-"""The engine: who drives an exchange, while nobody waits for it and while somebody does.
+"""Progress engine of an exchange: a daemon thread, or the caller that waits.
 
-    Engine --owns--> lanes: tasks in the order in which they were given --yield--> MPI requests
+    Engine --owns--> lanes: tasks in the order of submission --yield--> MPI requests
 
-A task is a generator that yields the request it waits for (:mod:`hpccoll.training.compress.scheme`
-writes reductions so). One task of a lane runs at a time, so all ranks that give a lane the same
-tasks make the same calls on its communicator, whatever the timing.
+A task is a generator that yields the request it waits for, as the reductions of
+:mod:`hpccoll.training.compress.scheme` do. A lane runs one task at a time. Ranks that submit the
+same tasks to a lane therefore make the same calls on its communicator, whatever the timing.
 
-One daemon thread drives, and sleeps between two looks so that it does not starve what computes:
-20 us at first, more while nothing moves. Whoever waits takes the driving over, without a hop
-between threads. Where MPI was not initialised with ``MPI.THREAD_MULTIPLE`` there is no thread, and
-everything moves inside the calls of the exchange.
+One daemon thread polls and sleeps between two polls, so that the computation keeps the processor:
+20 us at first, longer without progress. A waiting caller polls itself, which avoids a thread
+switch. Unless MPI was initialised with ``MPI.THREAD_MULTIPLE`` there is no thread, and only the
+calls of the exchange make progress.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from typing import Any
 
 from mpi4py import MPI
 
-#: Seconds between two looks of the thread: at first, when nothing moves, and with nothing to do.
+#: Seconds between two polls of the thread: the first, without progress, and without tasks.
 SHORTEST_PAUSE, LONGEST_PAUSE, IDLE_PAUSE = 20e-6, 500e-6, 20e-3
-#: Fruitless looks of a caller that waits, before it offers the processor to others, and sleeps.
+#: Polls without progress before a waiting caller yields the processor, and before it sleeps.
 SPINS, NAPS = 200, 20_000
-#: Seconds that a caller waits for the thread, while that holds the engine.
+#: Seconds that a caller waits for the thread while the thread holds the lock.
 HANDOVER = 1e-3
 
-#: Requests that never end because a rank has failed, and the tasks that hold their buffers.
+#: Requests that never complete because a rank has failed, and the tasks that hold their buffers.
 ABANDONED: list[tuple[Any, ...]] = []
 
 Task = Generator[Any, None, None]
 
 
 class TaskLane:
-    """Tasks that run one after the other.
+    """Tasks that run sequentially.
 
     Attributes:
-        request: what the first task waits for.
+        request: the request that the first task waits for.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class TaskLane:
         self.request: Any = None
 
     def advance(self) -> bool:
-        """Run tasks as far as they go now; tell whether anything moved."""
+        """Run tasks until one must wait; return True if any made progress."""
         moved = False
         while self.tasks:
             if self.request is not None:
@@ -68,10 +68,9 @@ class Engine:
     """Drives lanes of tasks.
 
     Args:
-        lanes: how many.
-        look: called in every look, by whoever drives: what else there is to do; tells whether it
-            did anything.
-        fail: called with what a task raised.
+        lanes: number of lanes.
+        look: called in each poll for other work; returns True if it did any.
+        fail: called with an exception that a task raised.
     """
 
     def __init__(self, lanes: int, look: Callable[[], bool],
@@ -83,34 +82,34 @@ class Engine:
         self._thread: threading.Thread | None = None
 
     def start(self, threaded: bool) -> None:
-        """Begin to drive by a thread, if that is wanted and can be."""
+        """Start the progress thread, if it is requested and MPI supports it."""
         if threaded and MPI.Query_thread() >= MPI.THREAD_MULTIPLE:
             self._thread = threading.Thread(target=self._work, name="hpccoll exchange", daemon=True)
             self._thread.start()
-            # MPI is finalized after the interpreter; the thread must be gone by then.
+            # MPI is finalized after the interpreter; the thread must have ended by then.
             atexit.register(self.stop)
 
     @property
     def busy(self) -> bool:
-        """Tell whether a task is under way."""
+        """Return True if a task is pending."""
         return any(lane.tasks for lane in self.lanes)
 
     def submit(self, lane: int, task: Task) -> None:
-        """Give a lane a task; all ranks give it the same ones in the same order."""
+        """Submit a task to a lane; all ranks submit the same tasks in the same order."""
         self.lanes[lane].tasks.append(task)
         self.nudge()
 
     def nudge(self) -> None:
-        """Wake the thread: there may be something to do."""
+        """Wake the thread, because there may be work."""
         if not self._attendants:
             self._bell.set()
 
     def drive(self) -> bool:
-        """Move everything on as far as it goes now, unless another thread is at it."""
+        """Progress all lanes until they must wait, unless another thread is doing so."""
         return self._lock.acquire(blocking=False) and self._driven()
 
     def _driven(self) -> bool:
-        """Drive, and let go of the lock that the caller holds."""
+        """Progress all lanes and release the lock that the caller holds."""
         try:
             moved = self._look()
             for lane in self.lanes:
@@ -125,12 +124,12 @@ class Engine:
 
     def wait(self, over: Callable[[], bool], idle: Callable[[], None],
              task: Task | None = None) -> None:
-        """Drive until something is over.
+        """Progress all lanes until a condition holds.
 
         Args:
-            over: tells that; may raise.
-            idle: called now and then while nothing moves; may raise.
-            task: for the first lane; the thread is not woken for it.
+            over: returns True if the condition holds; may raise.
+            idle: called occasionally without progress; may raise.
+            task: a task for the first lane; does not wake the thread.
         """
         self._attendants += 1
         idles = 0
@@ -138,7 +137,7 @@ class Engine:
             if task is not None:
                 self.submit(0, task)
             while not over():
-                # While the thread is in a blocking call it holds the lock: sleep, do not spin.
+                # The thread holds the lock during a blocking call: sleep, do not spin.
                 if self._lock.acquire(timeout=HANDOVER) and self._driven():
                     idles = 0
                     continue
@@ -155,7 +154,7 @@ class Engine:
                 self._bell.set()
 
     def _abandon(self) -> None:
-        """Give up all tasks, but keep the memory that others may still write to."""
+        """Abandon all tasks, but keep the memory that other ranks may still write to."""
         for lane in self.lanes:
             if lane.request is not None:
                 ABANDONED.append((lane.request, *lane.tasks))
@@ -163,7 +162,7 @@ class Engine:
             lane.request = None
 
     def stop(self) -> None:
-        """End the thread; tasks under way are given up."""
+        """Stop the thread and abandon pending tasks."""
         self._stopping = True
         self._bell.set()
         atexit.unregister(self.stop)

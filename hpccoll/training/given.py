@@ -1,7 +1,7 @@
-"""What a program gives to training: a communicator, a list, names, numbers; refused by name.
+"""Validation of user arguments: communicators, lists, names and numbers.
 
-Each check says which argument it is, what came, and what to pass. None communicates: a mistake
-that one rank alone made is its own error, as in MPI.
+Each error message has the argument, its value and a valid alternative. No check communicates: an
+invalid argument on one rank raises on that rank only, as in MPI.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from typing import Any
 
 from hpccoll.errors import ArgumentError, ArgumentTypeError, CommunicatorError
 
-#: What to pass where a communicator is wanted.
+#: Message text: valid values of a communicator argument.
 COMM = "pass hpccoll.Comm(MPI.COMM_WORLD), or a communicator of MPI"
 
 
 def communicator(argument: str, value: Any) -> Any:
-    """A communicator of MPI, of ours, or an object with the same methods.
+    """Return a communicator of MPI or hpccoll, or an object with the same methods.
 
     Raises:
-        ArgumentTypeError: no communicator.
-        CommunicatorError: the null communicator, one that was freed, or an intercommunicator.
+        ArgumentTypeError: not a communicator.
+        CommunicatorError: the null communicator, a freed one, or an intercommunicator.
     """
     if isinstance(value, type) or not hasattr(value, "Get_rank"):
         what = value.__name__ if isinstance(value, type) else repr(value)
@@ -35,10 +35,10 @@ def communicator(argument: str, value: Any) -> Any:
 
 
 def listed(argument: str, values: Any, of: str = "arrays") -> list[Any]:
-    """Several things in their order.
+    """Return the items of an ordered collection as a list.
 
     Raises:
-        ArgumentTypeError: one thing, a text, or a dictionary.
+        ArgumentTypeError: a single item, a string, or a dictionary.
     """
     if isinstance(values, Mapping):
         raise ArgumentTypeError(argument, f"expected ordered {of}, got "
@@ -50,11 +50,11 @@ def listed(argument: str, values: Any, of: str = "arrays") -> list[Any]:
 
 
 def named(names: Any, count: int) -> list[str]:
-    """Names of so many arrays; their numbers if there are none.
+    """Return the names of ``count`` arrays; their indices if ``names`` is None.
 
     Raises:
-        ArgumentTypeError: no list of texts.
-        ArgumentError: not one name for each array.
+        ArgumentTypeError: not a list of strings.
+        ArgumentError: the number of names is not ``count``.
     """
     if names is None:
         return [str(index) for index in range(count)]
@@ -68,10 +68,10 @@ def named(names: Any, count: int) -> list[str]:
 
 
 def number(argument: str, value: Any, wanted: str = "a number") -> float:
-    """A number that an argument has.
+    """Return an argument as a number.
 
     Raises:
-        ArgumentTypeError: it has none; the message says what is wanted.
+        ArgumentTypeError: it is not a number; ``wanted`` describes valid values.
     """
     try:
         if isinstance(value, (str, bytes)):

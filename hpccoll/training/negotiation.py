@@ -1,12 +1,12 @@
-"""Negotiation: which arrays are ready on every rank, where ranks bring them in any order.
+"""Negotiation: agree on arrays that are ready on all ranks, submitted in any order.
 
-After Horovod's response cache (``horovod/common/response_cache.cc``): an array that all ranks have
-brought once has a *slot*, the same on all ranks. A vote is one bitwise-AND reduction of a vector
-with a bit for each slot, which is a few bytes however many arrays there are. Only arrays without a
-slot are described in full, to all ranks, in a second message that every rank reads alike - there
-is no coordinator - and every rank finds the same disagreement, with the ranks on each side.
+As in Horovod's response cache (``horovod/common/response_cache.cc``), an array that all ranks have
+submitted once has a *slot*, the same on all ranks. A vote is one bitwise-AND allreduce of a vector
+with one bit for each slot. Only arrays without a slot are described in full, in a second message to
+all ranks. There is no coordinator: every rank reads the same messages and detects the same
+mismatch, with the ranks on each side.
 
-    bits(...) --AND over ranks--> agreed(...) --somebody has something new--> announced(...)
+    bits(...) --AND over ranks--> agreed(...) --a rank has a new array--> announced(...)
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ import numpy
 from hpccoll.errors import ExchangeMismatch
 from hpccoll.units import ranks_text
 
-#: Slots kept, the least recently used go first; a vote is so many bits at most.
+#: Largest number of slots, and of bits in a vote; the least recently used slot is evicted.
 MOST_SLOTS = 4096
-#: The first words of a vote: status, completed transfers in unary.
+#: First words of a vote: status, and completed transfers in unary.
 STATUS, COMPLETED, SLOTS = 0, 1, 2
-#: Bits of the status: nothing new here, no data any more.
+#: Status bits: this rank has no new array; this rank has joined.
 NOTHING_NEW, JOINED = numpy.uint64(1), numpy.uint64(2)
 WORD = 64
 
 
 class Offer(NamedTuple):
-    """What a rank says of arrays that it has brought under one name.
+    """Description of arrays that a rank has submitted under one name.
 
     Attributes:
-        name: of the array, or of the group.
-        shapes: of the arrays, one unless it is a group.
-        dtype: of their elements.
-        op, prescale, postscale: what is computed.
-        priority: smaller ones first, where priorities count.
+        name: name of the array or group.
+        shapes: shapes of the arrays; one unless it is a group.
+        dtype: dtype of the elements.
+        op, prescale, postscale: the reduction.
+        priority: smaller values are sent first, in priority order.
     """
 
     name: str
@@ -49,21 +49,21 @@ class Offer(NamedTuple):
 
     @classmethod
     def read(cls, fields: Sequence[Any]) -> Offer:
-        """An offer that came as a list."""
+        """Return an offer from the list of its fields."""
         name, shapes, *others = fields
         return cls(name, tuple(map(tuple, shapes)), *others)
 
     def difference(self, other: Offer) -> str:
-        """What differs from another offer, in words; empty if nothing does."""
+        """Return a text of the differences from another offer; empty if equal."""
         parts = [f"{what} {mine} and {theirs}" for what, mine, theirs in zip(
             self._fields[1:], self[1:], other[1:]) if mine != theirs]
         return ", ".join(parts)
 
 
 class Registry:
-    """What all ranks know of each other's arrays: the same on every rank.
+    """Replicated state of the negotiation, identical on every rank.
 
-    It changes by what votes say only, never by what one rank does.
+    Only the results of votes change it, never a local event.
 
     Args:
         size: number of ranks.
@@ -78,26 +78,26 @@ class Registry:
 
     @property
     def words(self) -> int:
-        """Length of a vote."""
+        """Length of a vote in words."""
         return SLOTS + -(-(len(self.slots) + len(self._free)) // WORD)
 
     def knows(self, offer: Offer) -> bool:
-        """Tell whether an offer has a slot, and is the one in it."""
+        """Return True if an offer has a slot and equals the offer in it."""
         return self.offers.get(offer.name) == offer
 
     def described(self, offer: Offer, rank: int) -> bool:
-        """Tell whether a rank has described an offer that others have not brought yet."""
+        """Return True if a rank has described an offer that is not ready on all ranks."""
         return self._announced.get(offer.name, {}).get(rank) == offer
 
     def bits(self, ready: Iterable[Offer], new: bool, joined: bool, completed: int
              ) -> numpy.ndarray:
-        """The vote of a rank.
+        """Return the vote of this rank.
 
         Args:
-            ready: what it has brought and knows.
-            new: it has brought what it does not know, or says something for the first time.
-            joined: it has no data any more, and agrees to everything.
-            completed: transfers that have ended here, of those under way, from the oldest on.
+            ready: submitted offers that have a slot.
+            new: True if an offer without a slot, or another first announcement, is pending.
+            joined: True if the rank has no more data; it then agrees to all arrays.
+            completed: pending transfers that have completed here, counted from the oldest.
         """
         vote = numpy.zeros(self.words, numpy.uint64)
         if joined:
@@ -110,27 +110,27 @@ class Registry:
         return vote
 
     def agreed(self, vote: numpy.ndarray) -> list[str]:
-        """Names that are ready on every rank, by the outcome of a vote, in the order of slots."""
+        """Return the names that a vote found ready on all ranks, in slot order."""
         words = vote.tolist()
         names = [name for name, slot in self.slots.items()
                  if words[SLOTS + slot // WORD] >> slot % WORD & 1]
-        for name in names:  # to the end: used last
+        for name in names:  # to the end: most recently used
             self.slots[name] = self.slots.pop(name)
         return sorted(names, key=self.slots.__getitem__)
 
     def announced(self, offers: Sequence[Iterable[Offer]], joined: Sequence[bool]) -> list[str]:
-        """Take in what ranks have described in full; the names that are ready everywhere by it.
+        """Process full descriptions of all ranks; return the names that are now ready on all.
 
         Args:
-            offers: of each rank, what it had not described before.
-            joined: which ranks have no data any more.
+            offers: new descriptions, by rank.
+            joined: True for ranks without more data, by rank.
 
         Raises:
-            ExchangeMismatch: ranks disagree on an array; names it and the ranks.
+            ExchangeMismatch: ranks disagree on an array; the message names it and the ranks.
         """
         for rank, some in enumerate(offers):
             for offer in some:
-                # Who holds it ready as it was before has to describe it now, and is compared.
+                # Ranks that voted for the old description must describe it now, for the comparison.
                 self._evict(offer.name)
                 self._announced.setdefault(offer.name, {})[rank] = offer
         ready = []
@@ -143,7 +143,7 @@ class Registry:
         return ready
 
     def missing(self, name: str) -> tuple[int, ...]:
-        """Ranks that have not described an array that others have."""
+        """Return the ranks that have not described an array that others have."""
         by_rank = self._announced.get(name, {})
         return tuple(rank for rank in range(self.size) if rank not in by_rank) if by_rank else ()
 
@@ -160,7 +160,7 @@ class Registry:
 
 
 def completed_everywhere(vote: numpy.ndarray) -> int:
-    """Transfers that have ended on all ranks, by the outcome of a vote."""
+    """Return the number of transfers that a vote found completed on all ranks."""
     return int(vote[COMPLETED]).bit_count()
 
 

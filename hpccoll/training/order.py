@@ -1,11 +1,12 @@
-"""Order by urgency: large arrays in pieces, what is needed first goes first, within a credit.
+"""Priority scheduling: arrays are partitioned and sent by priority within a credit.
 
-After ByteScheduler (Peng et al., SOSP 2019): a tensor above the partition size travels in pieces;
-of the pieces that are ready the one of the smallest priority number goes next, while there is
-credit - which may be overdrawn once - and every piece that arrives gives its bytes back. So an
-urgent array that becomes ready late waits for no more than the credit under way.
+After ByteScheduler (Peng et al., SOSP 2019): a tensor above the partition size is sent in pieces.
+The ready piece with the smallest priority number is sent next while there is credit, which may be
+exceeded once. A completed piece returns its bytes to the credit. An urgent array that becomes
+ready late waits for no more than the credit in flight.
 
-Ranks that add the same arrays and complete the same transfers in the same order pick the same.
+Ranks that add the same arrays and complete the same transfers in the same order pick the same
+transfers.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import NamedTuple
 
 
 class ArrayPart(NamedTuple):
-    """Part of an array: elements ``start`` to ``stop``; in the order in which pieces go."""
+    """Elements ``start`` to ``stop`` of an array; sorts in the order of sending."""
 
     priority: int
     number: int
@@ -28,12 +29,12 @@ class ArrayPart(NamedTuple):
 
 
 class Urgency:
-    """Picks the pieces that travel next.
+    """Scheduler that picks the next pieces to send.
 
     Args:
-        partition_bytes: of a piece, at most; 0 for whole arrays.
-        fusion_bytes: of pieces that travel together, at most.
-        credit_bytes: under way at a time; 0 for no limit.
+        partition_bytes: largest size of a piece; 0 for whole arrays.
+        fusion_bytes: largest size of pieces that are sent together.
+        credit_bytes: bytes in flight at a time; 0 for no limit.
     """
 
     def __init__(self, partition_bytes: int, fusion_bytes: int, credit_bytes: int):
@@ -48,16 +49,16 @@ class Urgency:
 
     @property
     def under_way(self) -> int:
-        """Transfers that were picked and are not complete, where there is a limit."""
+        """Number of picked transfers that are not complete, if there is a limit."""
         return len(self._under_way)
 
     def add(self, name: str, count: int, itemsize: int, priority: int,
             kind: tuple[object, ...], whole: bool = False) -> int:
-        """Cut an array of so many elements into pieces; return how many.
+        """Partition an array of ``count`` elements; return the number of pieces.
 
         Args:
-            kind: pieces of one kind may travel together.
-            whole: the array travels in one piece.
+            kind: pieces of one kind may be sent together.
+            whole: True to send the array in one piece.
         """
         length = max(count, 1)
         if self.partition_bytes and not whole:
@@ -71,12 +72,12 @@ class Urgency:
         return len(starts)
 
     def complete(self, transfers: int) -> None:
-        """Give back the credit of the oldest transfers under way."""
+        """Return the credit of the oldest transfers in flight."""
         for _ in range(transfers):
             self._under_way.popleft()
 
     def pick(self) -> list[list[ArrayPart]]:
-        """The transfers that begin now: neighbours of one kind share one, up to a partition."""
+        """Return the transfers to start; neighbours of one kind are fused up to the limit."""
         transfers: list[list[ArrayPart]] = []
         left, held = self.credit_bytes - sum(self._under_way), 0
         while self._ready and (not self.credit_bytes or left > 0):

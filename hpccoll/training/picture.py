@@ -1,4 +1,4 @@
-"""A picture of one step: what every bucket did while the program computed or stood still."""
+"""Plot of one step: the phases of each bucket and of the program."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from hpccoll.training.trace import (
 )
 from hpccoll.units import time_text
 
-#: Colours: of text, of axes, of grids; of phases, distinct to the colour-blind (Okabe and Ito).
+#: Colours of text, axes and grids; colours of phases, safe for colour-blind readers (Okabe, Ito).
 INK, SOFT, FAINT = "#222222", "#666666", "#dddddd"
 COLOURS = {"computing": "#009e73", BLOCKED: "#d55e00", WAIT: FAINT, COMPRESS: "#cc79a7",
            FLIGHT: "#0072b2"}
-#: Inches of a picture's width and of a line in it; most lines that make it higher; how many lines
-#: have their names on an inch.
+#: Width of a plot and height of a line in inches; largest number of lines that increase the
+#: height; number of line labels in an inch.
 WIDTH, LINE, LINES, NAMES = 9.0, 0.26, 60, 4
 
 
 def draw_step(timeline: StepTimeline, path: str | os.PathLike[str], rank: int = 0,
               step: int = -1) -> None:
-    """Draw one step of one rank; the suffix names the format.
+    """Plot one step of one rank; the file suffix selects the format.
 
     Args:
-        timeline: recorded or simulated.
-        path: of the picture.
-        rank: whose step.
-        step: which of the whole steps; the last one by default.
+        timeline: recorded or simulated timeline.
+        path: path of the plot.
+        rank: the rank.
+        step: index among the complete steps; the last one by default.
 
     Raises:
         ArgumentError: the timeline has no such rank or step.
@@ -61,7 +61,7 @@ def draw_step(timeline: StepTimeline, path: str | os.PathLike[str], rank: int = 
 
 
 def step_panel(panel: Any, spans: Sequence[Traced], step: Traced, title: str) -> None:
-    """Draw one step into a panel: the program on top, below it a line for each bucket."""
+    """Plot one step into a panel: the program on top, below it one line for each bucket."""
     dress(panel, title)
     inside = _within(spans, step)
     flown = sorted((span for span in inside if span.phase == FLIGHT), key=lambda s: s.start)
@@ -88,13 +88,13 @@ def step_panel(panel: Any, spans: Sequence[Traced], step: Traced, title: str) ->
 
 
 def _within(spans: Sequence[Traced], step: Traced) -> list[Traced]:
-    """What happened between the ends of a step, cut there."""
+    """Return the spans that overlap a step, clipped to it."""
     return [span._replace(start=max(span.start, step.start), stop=min(span.stop, step.stop))
             for span in spans if span.start <= step.stop and span.stop >= step.start]
 
 
 def new_figure(width: float, height: float) -> Any:
-    """An empty figure of so many inches.
+    """Return an empty figure; sizes in inches.
 
     Raises:
         HpccollError: matplotlib is not installed.
@@ -108,7 +108,7 @@ def new_figure(width: float, height: float) -> Any:
 
 
 def dress(panel: Any, title: str) -> None:
-    """Give a panel its title and quiet axes."""
+    """Set the title and the axis style of a panel."""
     panel.set_title(title, loc="left", fontsize=11, color=INK)
     panel.set_axisbelow(True)
     panel.tick_params(which="both", colors=SOFT, labelsize=9, length=0)

@@ -1,11 +1,11 @@
-"""What a timeline means: what was sent, what of it stood in the way, and what was hidden.
+"""Summary of a timeline: bytes sent, and exposed and hidden communication time.
 
-    exposed   the program stood still, and a bucket was compressed or in flight: the step is longer
-    hidden    a bucket was compressed or in flight while the program computed: free
-    late      a bucket was in flight here, and not yet begun on the last rank: nothing could move
+    exposed   a bucket was compressed or in flight while the program was blocked
+    hidden    a bucket was compressed or in flight while the program computed
+    late      a bucket was in flight here, but the last rank had not started it
 
-Where several buckets are under way while the program stands still, each counts it as exposed; the
-exposed time of the step counts it once.
+If several buckets are in flight while the program is blocked, the time is exposed for each of
+them; the exposed time of the step counts it once.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from hpccoll.training.trace import (
 )
 from hpccoll.units import count_text, size_text, time_text
 
-#: What is summed up: a bucket's bytes count where it is done, once.
+#: Summed phases; the bytes of a bucket are counted once, when it is done.
 TIMED = WAIT, COMPRESS, FLIGHT, DONE
-#: Seconds by which files round times.
+#: Rounding of times in files, in seconds.
 TICK = 2e-9
 
 
 class BucketTimes(NamedTuple):
-    """One bucket; means over ranks and steps. Times in seconds.
+    """Times of one bucket in seconds; means over ranks and steps.
 
     Attributes:
-        name: of the bucket.
-        nbytes, wire_bytes: its size, and what a rank sent for it.
-        wait: whole, and waiting for its turn.
-        compress, flight: compressed or restored; under way.
-        exposed, hidden: parts of these two in which the program stood still, and did not.
-        late: part of the flight before the last rank had begun.
+        name: name of the bucket.
+        nbytes, wire_bytes: its size, and the bytes that a rank sent for it.
+        wait: time from complete to started.
+        compress, flight: time of compression and decompression; time in flight.
+        exposed, hidden: parts of these two in which the program was blocked, and was not.
+        late: part of the flight before the last rank started.
     """
 
     name: str
@@ -60,13 +60,13 @@ class BucketTimes(NamedTuple):
 
 @dataclass(frozen=True)
 class TraceReport:
-    """A timeline in numbers; means over ranks and steps.
+    """Summary of a timeline; means over ranks and steps.
 
     Attributes:
-        ranks, steps: how many.
-        seconds: of a step.
-        exposed: of it, seconds in which the program stood still for the exchange.
-        buckets: each, in the order in which they went.
+        ranks, steps: their numbers.
+        seconds: time of a step.
+        exposed: seconds of a step in which the exchange blocked the program.
+        buckets: times of each bucket, in the order of sending.
     """
 
     ranks: int
@@ -77,21 +77,21 @@ class TraceReport:
 
     @property
     def share(self) -> float:
-        """Part of the step in which the program stood still."""
+        """Fraction of the step in which the program was blocked."""
         return self.exposed / self.seconds if self.seconds else 0.0
 
     @property
     def nbytes(self) -> float:
-        """Bytes exchanged in a step, by a rank."""
+        """Bytes that a rank exchanges in a step."""
         return sum(bucket.nbytes for bucket in self.buckets)
 
     @property
     def wire_bytes(self) -> float:
-        """Bytes sent in a step, by a rank."""
+        """Bytes that a rank sends in a step."""
         return sum(bucket.wire_bytes for bucket in self.buckets)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return the summary as JSON-compatible data."""
         return {"format": 1, "ranks": self.ranks, "steps": self.steps, "seconds": self.seconds,
                 "exposed_seconds": self.exposed, "share": self.share, "nbytes": self.nbytes,
                 "wire_bytes": self.wire_bytes,
@@ -102,21 +102,21 @@ class TraceReport:
 
 
 def report(timeline: StepTimeline, skip: int = 1) -> TraceReport:
-    """Sum up the whole steps of a timeline.
+    """Summarize the complete steps of a timeline.
 
     Args:
-        timeline: of one or all ranks.
-        skip: first steps to leave out, where there are more: they prepare what later ones use.
+        timeline: timeline of one or all ranks.
+        skip: warm-up steps to leave out, if there are more steps.
 
     Raises:
-        ArgumentError: no rank has a whole step.
+        ArgumentError: no rank has a complete step.
     """
     steps = {rank: steps_of(spans) for rank, spans in timeline.tracks.items()}
     whole = min(map(len, steps.values()), default=0)
     if not whole:
         raise ArgumentError("trace", "has no complete step",
                             "a step ends when all arrays were waited for")
-    # A rank may have forgotten more of its first steps than another: the last ones are the same.
+    # Ranks may have dropped different numbers of first steps; the last steps match.
     counted = whole - skip if whole > skip else whole
     sums: dict[str, list[float]] = defaultdict(lambda: [0.0] * (len(BucketTimes._fields) - 1))
     begun: dict[tuple[str, int, int], list[float]] = defaultdict(list)
@@ -146,26 +146,26 @@ def report(timeline: StepTimeline, skip: int = 1) -> TraceReport:
 
 
 def steps_of(spans: Sequence[Traced]) -> list[Traced]:
-    """The steps of one rank."""
+    """Return the step spans of one rank."""
     return sorted(span for span in spans if span.phase == STEP)
 
 
 class _Still:
-    """When the program of a rank stood still."""
+    """Intervals in which the program of a rank was blocked."""
 
     def __init__(self, spans: Sequence[Traced]):
         pairs = sorted((span.start, span.stop) for span in spans if span.phase == BLOCKED)
         self.starts, self.stops = [a for a, _ in pairs], [b for _, b in pairs]
 
     def during(self, start: float, stop: float) -> float:
-        """Seconds of it between two times."""
+        """Return the blocked seconds between two times."""
         first, end = bisect_right(self.stops, start), bisect_left(self.starts, stop)
         return sum(min(self.stops[i], stop) - max(self.starts[i], start)
                    for i in range(first, end))
 
 
 def _add(sums: list[float], span: Traced, still: _Still) -> None:
-    """Add one span to the sums of its bucket, in the order of the fields."""
+    """Add one span to the sums of its bucket, which are in field order."""
     took = span.stop - span.start
     if span.phase == DONE:
         sums[0] += span.nbytes

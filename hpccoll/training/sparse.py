@@ -1,7 +1,8 @@
-"""Sparse arrays of all ranks added up: rows with their indices, gathered and combined.
+"""Sparse allreduce: gather rows with their indices, and add rows of equal index.
 
-As Horovod's sparse allreduce does it: every rank gets all indices and rows, (P-1) k (b + 8) bytes
-for k rows of b bytes each, and adds up rows of one index, in the same way: the same bits on all.
+As in Horovod's sparse allreduce, every rank receives all indices and rows: (P-1) k (b + 8) bytes
+for k rows of b bytes each. All ranks add rows of one index in the same order, so results are
+bitwise equal.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ Rows = tuple[numpy.ndarray, numpy.ndarray]
 
 
 def check(indices: Any, values: Any) -> Rows:
-    """Indices as int64 and rows, contiguous.
+    """Return contiguous arrays: indices as int64, and rows.
 
     Raises:
-        ArgumentTypeError: indices that are not whole numbers.
-        ArgumentError: not one index for each row.
+        ArgumentTypeError: the indices are not integers.
+        ArgumentError: the numbers of indices and rows differ.
     """
     indices, values = numpy.asarray(indices), numpy.asarray(values)
     if indices.dtype.kind not in "iu" and indices.size:
@@ -34,7 +35,7 @@ def check(indices: Any, values: Any) -> Rows:
 
 
 def added(indices: numpy.ndarray, values: numpy.ndarray) -> Rows:
-    """Rows of one index added up, in their order; indices in order.
+    """Add rows of equal index in their order; return sorted indices and the sums.
 
     >>> indices, rows = added(numpy.array([4, 1, 4]), numpy.array([[1.0], [2.0], [3.0]]))
     >>> indices.tolist(), rows.tolist()
@@ -50,10 +51,10 @@ def added(indices: numpy.ndarray, values: numpy.ndarray) -> Rows:
 
 def exchange_rows(comm: Any, indices: numpy.ndarray, values: numpy.ndarray
                   ) -> Generator[Any, None, Rows]:
-    """The task that adds up the rows of all ranks; its result are indices and rows.
+    """Task that adds the rows of all ranks; its result is indices and rows.
 
     Raises:
-        ArgumentError: ranks bring rows of different lengths.
+        ArgumentError: ranks have rows of different lengths.
     """
     size, width = comm.Get_size(), values[0].size if len(values) else 0
     mine, everyone = numpy.array([len(indices), width], numpy.int64), numpy.empty((size, 2), "i8")

@@ -1,10 +1,10 @@
-"""What happened to every array, and when: recorded on each rank, gathered, written for Perfetto.
+"""Timelines of arrays and buckets: recorded per rank, gathered, written for Perfetto.
 
     Recorder (one rank, clock of its node) --gather(comm)--> StepTimeline (all, clock of rank 0)
 
-A recorder costs one tuple for each :class:`Traced`, and forgets the oldest of too many. A timeline
-is written in the Trace Event Format of Chrome, which https://ui.perfetto.dev shows: a process for
-each rank, a line for each name. :mod:`~hpccoll.training.report` says what the times mean.
+A recorder stores one tuple for each :class:`Traced` and drops the oldest beyond its capacity. A
+timeline is written in the Trace Event Format of Chrome, which https://ui.perfetto.dev shows: one
+process for each rank, one line for each name. :mod:`~hpccoll.training.report` defines the times.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from hpccoll.errors import ArgumentError
 from hpccoll.measure.clocks import seconds_ahead
 from hpccoll.measure.trace_events import line_names, save_events
 
-#: What may happen to an array or a bucket. Instants: it is ready here; it is done. Spans: it is
-#: whole and waits for its turn; it is compressed or restored; its bytes are under way.
+#: Phases of an array or a bucket. Instants: it is ready here; it is done. Spans: it is complete
+#: and waits to start; it is compressed or decompressed; it is in flight.
 PHASES = READY, WAIT, COMPRESS, FLIGHT, DONE = "ready", "wait", "compress", "in flight", "done"
-#: What happens to the whole rank: its program stands still for the exchange; one step.
+#: Phases of the whole rank: the exchange blocks its program; one step.
 BLOCKED, STEP = "blocked", "step"
-#: The name under which the two stand.
+#: Line name of these two phases.
 PROGRAM = "step"
-#: Spans that a rank keeps, and that a timeline of all ranks holds at most.
+#: Largest number of spans of a recorder, and of a timeline of all ranks.
 KEPT, GATHERED = 200_000, 2_000_000
 FORMAT = "hpccoll trace 1"
 
 
 class Traced(NamedTuple):
-    """Something that happened on one rank.
+    """Event or span on one rank.
 
     Attributes:
-        name: of the array or bucket.
+        name: name of the array or bucket.
         phase: one of :data:`PHASES`, :data:`BLOCKED` or :data:`STEP`.
-        start, stop: seconds; the same for an instant.
+        start, stop: times in seconds; equal for an instant.
         nbytes: bytes of the array or bucket.
         wire_bytes: bytes that this rank sent for it.
     """
@@ -57,56 +57,56 @@ class Traced(NamedTuple):
 
 
 class Recorder:
-    """Spans of one rank, in the time of :func:`time.perf_counter`.
+    """Recorder of one rank's spans, with times of :func:`time.perf_counter`.
 
-    Several threads may add to it.
+    Thread-safe.
 
     Args:
-        rank: whose.
-        kept: spans to keep, the last ones.
+        rank: the rank.
+        kept: largest number of spans; the oldest are dropped.
     """
 
     def __init__(self, rank: int, kept: int = KEPT):
         self.rank = rank
         self.spans: deque[Traced] = deque(maxlen=kept)
-        #: Local times, and how far the clock of rank 0 was ahead then.
+        #: Pairs of local time and offset of rank 0's clock.
         self._ahead: list[tuple[float, float]] = []
         self._step_began: float | None = None
 
     def add(self, name: str, phase: str, start: float, stop: float, nbytes: int = 0,
             wire_bytes: float = 0.0) -> None:
-        """Record what happened to an array or a bucket."""
+        """Record an event or span of an array or a bucket."""
         self.spans.append(Traced(name, phase, start, stop, nbytes, wire_bytes))
 
     def blocked(self, start: float, stop: float) -> None:
-        """Record that the program stood still for the exchange: time that is not hidden."""
+        """Record an interval in which the exchange blocked the program."""
         self.spans.append(Traced(PROGRAM, BLOCKED, start, stop))
 
     def begin_step(self, now: float) -> None:
-        """Say when the next step begins, where that is not the end of the last one."""
+        """Set the start of the next step, if it is not the end of the last one."""
         self._step_began = now
 
     def end_step(self, now: float) -> None:
-        """Record the end of a step, which is the beginning of the next one."""
+        """Record the end of a step, which is also the start of the next one."""
         if self._step_began is None:
             self._step_began = min((span.start for span in tuple(self.spans)), default=now)
         self.spans.append(Traced(PROGRAM, STEP, self._step_began, now))
         self._step_began = now
 
     def align(self, comm: Any) -> None:
-        """Compare clocks with rank 0; collective.
+        """Synchronize clocks with rank 0; collective.
 
-        Clocks of nodes drift apart by some microseconds in a second. Times between two calls are
-        corrected in proportion; :meth:`gather` makes the last.
+        Clocks of nodes drift by some microseconds per second. Times between two calls are
+        interpolated linearly; :meth:`gather` makes the last call.
         """
         self._ahead.append((time.perf_counter(), seconds_ahead(comm)))
 
     def gather(self, comm: Any) -> StepTimeline:
-        """All ranks' spans in the time of rank 0, from the first span on; collective.
+        """Gather the spans of all ranks in rank 0's time, from the first span on; collective.
 
         Returns:
-            The timeline; without ranks on all but rank 0, where :meth:`StepTimeline.save` writes
-            nothing.
+            The timeline; an empty one on other ranks than 0, for which :meth:`StepTimeline.save`
+            writes nothing.
         """
         self.align(comm)
         spans = list(self.spans)[-max(GATHERED // comm.Get_size(), 1):]
@@ -119,34 +119,34 @@ class Recorder:
                            for rank, track in enumerate(gathered or ())})
 
     def alone(self) -> StepTimeline:
-        """This rank's spans only, for when others cannot be reached."""
+        """Return the timeline of this rank only, if other ranks are unreachable."""
         return _from_zero({self.rank: list(self.spans)})
 
 
 @dataclass(frozen=True)
 class StepTimeline:
-    """Spans of ranks in one time, seconds from the first one on.
+    """Timeline of several ranks on one clock, in seconds from the first span.
 
     Attributes:
-        tracks: spans of each rank.
+        tracks: spans, by rank.
     """
 
     tracks: Mapping[int, Sequence[Traced]]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the file that https://ui.perfetto.dev and :func:`read` read; whole or not at all.
+        """Write the timeline atomically, for https://ui.perfetto.dev and :func:`read`.
 
-        A timeline without ranks writes nothing.
+        Writes nothing for a timeline without ranks.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the file cannot be written.
         """
         if not self.tracks:
             return
         save_events(path, {"format": FORMAT}, self._events())
 
     def _events(self) -> Iterator[dict[str, Any]]:
-        """Events of the format: ``M`` names a line, ``X`` is a span, ``i`` an instant."""
+        """Yield trace events: ``M`` names a line, ``X`` is a span, ``i`` an instant."""
         for rank, spans in self.tracks.items():
             lines = {PROGRAM: 0}
             for span in spans:
@@ -164,10 +164,10 @@ class StepTimeline:
 
 
 def read(path: str | os.PathLike[str]) -> StepTimeline:
-    """Read what :meth:`StepTimeline.save` wrote.
+    """Read a file that :meth:`StepTimeline.save` wrote.
 
     Raises:
-        ArgumentError: the file cannot be read, or is something else.
+        ArgumentError: the file cannot be read or is not a timeline.
     """
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -183,15 +183,15 @@ def read(path: str | os.PathLike[str]) -> StepTimeline:
 
 
 def recorder_from_environment(rank: int) -> Recorder | None:
-    """A recorder where ``HPCCOLL_TRACE`` asks for one, or else nothing."""
+    """Return a recorder if ``HPCCOLL_TRACE`` is set, else None."""
     return Recorder(rank) if load().trace else None
 
 
 def save_all(recorder: Recorder, comm: Any, name: str) -> None:
-    """Write the timeline of all ranks into the folder that ``HPCCOLL_TRACE`` names; collective.
+    """Write the timeline of all ranks to the folder in ``HPCCOLL_TRACE``; collective.
 
     Raises:
-        OSError: on rank 0, it cannot be written.
+        OSError: on rank 0, the file cannot be written.
     """
     timeline, folder = recorder.gather(comm), Path(load().trace)
     if timeline.tracks:

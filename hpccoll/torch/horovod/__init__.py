@@ -1,12 +1,12 @@
-"""Horovod's PyTorch face: ``import hpccoll.torch.horovod as hvd`` in place of ``horovod.torch``.
+"""Horovod's PyTorch interface: ``import hpccoll.torch.horovod as hvd``.
 
-Every name of ``horovod.torch`` that is here does what it does there; docs/training/horovod.md has
-the table, and what is missing.
+Each name behaves as in ``horovod.torch``; docs/training/horovod.md lists supported and missing
+names.
 
-    processes compression   who takes part; what travels in place of a tensor
-    begin                   how a call of each kind is started
-    derivatives functions   reductions, with derivatives
-    moves parameters        moves, with derivatives; the same start on every rank
+    processes compression   initialisation, ranks and process sets; wire dtypes
+    begin                   start of operations
+    derivatives functions   autograd functions; reductions
+    moves parameters        allgather, broadcast, alltoall; broadcast of initial state
     gradients optimizer     DistributedOptimizer
     batchnorm               SyncBatchNorm
 """

@@ -1,7 +1,7 @@
-"""Batch normalisation with the mean and the variance of all ranks' batches.
+"""Synchronized batch normalisation over the batches of all ranks.
 
-Two reductions a layer and pass: of sums, then of squares of what is left, so that nothing cancels.
-Derivatives go through both. Batches may differ in size, or be empty. PyTorch's own
+Two reductions for each layer and pass: the sums, then the squares of the centred values, which
+avoids cancellation. Both are differentiable. Batches may differ in size or be empty. PyTorch's
 ``SyncBatchNorm`` does the same on the process group ``"hpccoll"``; this one needs no process group.
 Source: Ioffe and Szegedy, ICML 2015.
 """
@@ -19,7 +19,7 @@ from hpccoll.torch.horovod.processes import ProcessSet, global_process_set
 
 
 class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
-    """Normalises every channel (dimension 1) over all other dimensions, and all ranks.
+    """Normalises each channel (dimension 1) over all other dimensions and all ranks.
 
     Args:
         features: number of channels; further arguments are those of ``torch.nn.BatchNorm1d``.
@@ -38,7 +38,7 @@ class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
                                 f"dimension 1, got the shape {tuple(input.shape)}")
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """Normalise; while training, every rank calls it."""
+        """Normalise the input; collective in training mode."""
         self._check_input_dim(input)
         if not self.training and self.track_running_stats:
             return super().forward(input)
@@ -62,7 +62,7 @@ class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         return allreduce(values, op=SUM, process_set=self._process_set)
 
     def _remember(self, mean: torch.Tensor, variance: torch.Tensor) -> None:
-        """Move the running statistics, which evaluation uses."""
+        """Update the running statistics, which evaluation uses."""
         self.num_batches_tracked.add_(1)
         step = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
         self.running_mean.lerp_(mean.to(self.running_mean.dtype), step)

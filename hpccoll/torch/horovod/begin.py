@@ -1,6 +1,6 @@
-"""Operations begun on a process set: what reductions do to numbers, and names where none is given.
+"""Start of operations on a process set: scaling of reductions, and default names.
 
-    tensor * prescale --> op over all ranks --> (/ their number, for a mean) * postscale
+    tensor * prescale --> op over all ranks --> (/ number of ranks, for a mean) * postscale
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from hpccoll.torch.horovod.processes import ProcessSet
 from hpccoll.torch.line import AsyncResult, then
 from hpccoll.torch.tensors import dense, values
 
-#: What ``op`` may be.
+#: Valid values of ``op``.
 OPS = AVERAGE, SUM, MIN, MAX, PRODUCT, ADASUM = (
     "average", "sum", "min", "max", "product", "adasum")
 
 
 class How(NamedTuple):
-    """How tensors are reduced.
+    """Reduction and scaling of tensors.
 
     Attributes:
         op: one of :data:`OPS`.
-        prescale, postscale: factors, before and after.
+        prescale, postscale: factors before and after the reduction.
     """
 
     op: str = AVERAGE
@@ -36,7 +36,7 @@ class How(NamedTuple):
     @classmethod
     def of(cls, op: str | None, average: bool | None = None, prescale: float = 1.0,
            postscale: float = 1.0) -> How:
-        """What a caller asks for, in Horovod's words.
+        """Return the reduction for Horovod's arguments.
 
         Raises:
             ArgumentError: an unknown ``op``, or both ``op`` and ``average``.
@@ -50,7 +50,7 @@ class How(NamedTuple):
         return cls(op or AVERAGE, float(prescale), float(postscale))
 
     def check_derivative(self) -> None:
-        """Raise unless a derivative goes through."""
+        """Raise unless the reduction is differentiable."""
         if self.op not in (AVERAGE, SUM):
             raise ArgumentError("op", f"{self.op!r} has no derivative",
                                 "reduce tensor.detach()")
@@ -84,14 +84,14 @@ def reduce(tensor: torch.Tensor, name: str | None, how: How, process_set: Proces
 
 
 def _named(process_set: ProcessSet, name: str, whole: torch.Tensor, op: str) -> AsyncResult:
-    """Reduce in place with the tensors that other ranks bring under the same name."""
+    """Reduce in place with the tensors of this name on the other ranks."""
     exchange = process_set.exchange
 
     def ended(call: Callable[[], Any]) -> Any:
         try:
             return call()
         except ExchangeError:
-            # It is over on all ranks, and they all hear of it where they wait.
+            # The exchange has ended on all ranks, and each raises when it waits.
             process_set.end_exchange()
             raise
 
@@ -107,7 +107,7 @@ def _named(process_set: ProcessSet, name: str, whole: torch.Tensor, op: str) -> 
 
 def scatter(tensor: torch.Tensor, rows: Sequence[int] | None, name: str | None, how: How,
             process_set: ProcessSet) -> AsyncResult:
-    """Reduce rows, of which rank r gets ``rows[r]``; by default, about as many as the others.
+    """Reduce rows and scatter ``rows[r]`` of them to rank r; by default, even parts.
 
     Raises:
         ArgumentError: Adasum.
@@ -126,14 +126,14 @@ def scatter(tensor: torch.Tensor, rows: Sequence[int] | None, name: str | None, 
 
 
 def gather(tensor: torch.Tensor, name: str | None, process_set: ProcessSet) -> AsyncResult:
-    """Gather rows; the result is a tensor, and the number of rows of every rank."""
+    """Gather rows; the result is a tensor and the number of rows of each rank."""
     line = process_set.line
     return line.start(operations.allgather(line.comm, tensor, line.name("allgather", name)))
 
 
 def share(tensor: torch.Tensor, root: int, name: str | None, process_set: ProcessSet
           ) -> AsyncResult:
-    """Replace a tensor by the root's; the result is the tensor."""
+    """Broadcast the root's tensor in place; the result is the tensor."""
     line = process_set.line
     return line.start(operations.broadcast(line.comm, tensor, root, process_set.ranks,
                                            line.name("broadcast", name)))
@@ -141,9 +141,9 @@ def share(tensor: torch.Tensor, root: int, name: str | None, process_set: Proces
 
 def spread(tensor: torch.Tensor, splits: Sequence[int] | None, name: str | None,
            process_set: ProcessSet) -> AsyncResult:
-    """Send rows to all ranks; the result is what came, and the number of rows from every rank.
+    """Send rows to all ranks; the result is the received rows and their number by rank.
 
-    By default, every rank gets as many.
+    By default, all ranks receive equal parts.
     """
     line = process_set.line
     if splits is None:
@@ -153,7 +153,7 @@ def spread(tensor: torch.Tensor, splits: Sequence[int] | None, name: str | None,
 
 
 def names(name: str | None, count: int) -> list[str | None]:
-    """Names of a group's members; a single one keeps the group's.
+    """Return the names of a group's members; a single member has the group's name.
 
     >>> names("g", 2), names("g", 1), names(None, 2)
     (['g.0', 'g.1'], ['g'], [None, None])
@@ -164,7 +164,7 @@ def names(name: str | None, count: int) -> list[str | None]:
 
 
 def rescale(numbers: torch.Tensor, how: How, size: int) -> torch.Tensor:
-    """Make a mean of a sum, if that is wanted, and scale it, in place."""
+    """Divide a sum for a mean, if requested, and scale it, in place."""
     if how.op == AVERAGE:
         if numbers.is_floating_point() or numbers.is_complex():
             numbers.div_(size)

@@ -1,8 +1,8 @@
-"""What travels in place of a tensor: a type of half the size, or a scheme of ours.
+"""Compression of tensors: casts to 16-bit types, as in Horovod.
 
-``Compression.fp16`` is Horovod's: cast, reduce, cast back. :class:`DistributedOptimizer
-<hpccoll.torch.horovod.optimizer.DistributedOptimizer>` and the hooks of DDP take the text of any
-scheme of :mod:`hpccoll.training.compress` in its place, such as ``"topk:density=0.01"``.
+``Compression.fp16`` casts, reduces and casts back. :class:`DistributedOptimizer
+<hpccoll.torch.horovod.optimizer.DistributedOptimizer>` and the DDP hooks also accept the text of
+any scheme of :mod:`hpccoll.training.compress`, such as ``"topk:density=0.01"``.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ import torch
 
 
 class Compressor(NamedTuple):
-    """A type that travels.
+    """Cast to a wire dtype.
 
     Attributes:
-        name: of the scheme of :mod:`hpccoll.training.compress` that does the same.
-        dtype: what floating-point tensors are cast to; their own if ``None``.
+        name: name of the equivalent scheme of :mod:`hpccoll.training.compress`.
+        dtype: wire dtype of floating-point tensors; ``None`` for no cast.
     """
 
     name: str
     dtype: torch.dtype | None = None
 
     def compress(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """The tensor that travels, and what :meth:`decompress` needs."""
+        """Return the compressed tensor, and the context for :meth:`decompress`."""
         if self.dtype is None or not tensor.is_floating_point():
             return tensor, tensor.dtype
         return tensor.to(self.dtype), tensor.dtype
 
     def decompress(self, tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """The tensor in its own type."""
+        """Return the tensor in its original dtype."""
         return tensor.to(ctx)
 
 
 class Compression:
-    """The compressors by Horovod's names, and bfloat16."""
+    """Compressors by Horovod's names, and bfloat16."""
 
     none = Compressor("none")
     fp16 = Compressor("fp16", torch.float16)

@@ -1,10 +1,10 @@
-"""Operations that derivatives go through.
+"""Differentiable operations, as autograd functions.
 
-What a rank puts in changes the results of all ranks, so a derivative is a collective operation
-too: that of a sum is the sum, of a gather the reduce-scatter, of a broadcast the reduction to its
-root, of an exchange the exchange backwards. Factors are Horovod's: those of a gather and a
-broadcast are means over the ranks, that of a reduce-scatter is multiplied with their number. Every
-rank goes backward through the same operations.
+The input of a rank affects the results of all ranks, so gradients are collective operations too.
+The gradient of a sum is the sum, of an allgather a reduce-scatter, of a broadcast the reduction to
+its root, of an alltoall the reverse alltoall. Scaling is Horovod's: gradients of an allgather and a
+broadcast are means over the ranks, that of a reduce-scatter is multiplied by the number of ranks.
+All ranks must run backward through the same operations.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Tensors = tuple[torch.Tensor, ...]
 
 
 class AllreduceFunction(torch.autograd.Function):
-    """Reductions of a group."""
+    """Allreduce of a group of tensors."""
 
     @staticmethod
     def forward(ctx: Any, how: How, name: str | None, process_set: ProcessSet,
@@ -41,7 +41,7 @@ class AllreduceFunction(torch.autograd.Function):
 
 
 class AllgatherFunction(torch.autograd.Function):
-    """Gathered rows of a group."""
+    """Allgather of a group of tensors."""
 
     @staticmethod
     def forward(ctx: Any, name: str | None, process_set: ProcessSet, *tensors: torch.Tensor
@@ -59,7 +59,7 @@ class AllgatherFunction(torch.autograd.Function):
 
 
 class ReduceScatterFunction(torch.autograd.Function):
-    """Reduced rows of a group, of which every rank gets its own."""
+    """Reduce-scatter of a group of tensors."""
 
     @staticmethod
     def forward(ctx: Any, how: How, name: str | None, process_set: ProcessSet,
@@ -78,7 +78,7 @@ class ReduceScatterFunction(torch.autograd.Function):
 
 
 class BroadcastFunction(torch.autograd.Function):
-    """The root's values."""
+    """Broadcast of a tensor."""
 
     @staticmethod
     def forward(ctx: Any, root: int, name: str | None, process_set: ProcessSet,
@@ -94,7 +94,7 @@ class BroadcastFunction(torch.autograd.Function):
 
 
 class AlltoallFunction(torch.autograd.Function):
-    """Rows sent to every rank: those that came, and how many from each."""
+    """Alltoall of rows: received rows, and their number by rank."""
 
     @staticmethod
     def forward(ctx: Any, splits: Sequence[int] | None, name: str | None,

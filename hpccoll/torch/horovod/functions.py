@@ -1,8 +1,8 @@
-"""Reductions of tensors by Horovod's names: in place (``_``), with handles (``_async``), in groups.
+"""Horovod's reductions: in place (``_``), asynchronous (``_async``) and grouped.
 
-Ranks find each other's tensors by their names, so they may begin reductions in any order.
-Derivatives go through the forms that wait and are not in place. Signatures: those of
-``horovod.torch`` (Sergeev and Del Balso, arXiv 1802.05799).
+Tensors are matched by name, so ranks may start reductions in any order. The blocking functions that
+are not in place are differentiable. Signatures are those of ``horovod.torch`` (Sergeev and Del
+Balso, arXiv 1802.05799).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from hpccoll.torch.line import AsyncResult, then, together
 
 
 def poll(handle: AsyncResult) -> bool:
-    """Tell whether an operation is over, so that :func:`synchronize` will not wait."""
+    """Return True if an operation has completed; :func:`synchronize` then does not block."""
     return handle.done()
 
 
 def synchronize(handle: AsyncResult) -> Any:
-    """Wait for an operation and return its result, or raise what went wrong."""
+    """Wait for an operation; return its result or raise its error."""
     return handle.wait()
 
 
@@ -37,19 +37,19 @@ def allreduce(tensor: torch.Tensor, average: bool | None = None, name: str | Non
               compression: Compressor = Compression.none, op: str | None = None,
               prescale_factor: float = 1.0, postscale_factor: float = 1.0,
               process_set: ProcessSet = global_process_set) -> torch.Tensor:
-    """The reduction of a tensor over all ranks: ``postscale * op(prescale * tensor)``.
+    """Reduce a tensor over all ranks: ``postscale * op(prescale * tensor)``.
 
     Args:
-        tensor: of one shape and type on all ranks. Means of integers are cut towards zero.
-        average: Horovod's old word for ``op``: ``True`` for Average, ``False`` for Sum.
-        name: by which ranks find each other's tensors; made from a count by default.
-        compression: the type that travels.
+        tensor: tensor of one shape and dtype on all ranks. Means of integers round towards zero.
+        average: Horovod's deprecated form of ``op``: ``True`` for Average, ``False`` for Sum.
+        name: name for matching between ranks; generated from a counter by default.
+        compression: the wire dtype.
         op: ``Average`` (default), ``Sum``, ``Min``, ``Max``, ``Product`` or ``Adasum``.
         process_set: the ranks.
 
     Raises:
         ArgumentError: an unknown ``op``, or both ``op`` and ``average``; a sparse tensor.
-        ExchangeMismatch: ranks differ in shape, type or ``op``; on all of them.
+        ExchangeMismatch: ranks differ in shape, dtype or ``op``; on all ranks.
     """
     return grouped_allreduce([tensor], average, name, compression, op, prescale_factor,
                              postscale_factor, process_set)[0]
@@ -67,7 +67,7 @@ def allreduce_async(tensor: torch.Tensor, average: bool | None = None, name: str
                     op: str | None = None, prescale_factor: float = 1.0,
                     postscale_factor: float = 1.0,
                     process_set: ProcessSet = global_process_set) -> AsyncResult:
-    """Begin :func:`allreduce`; the tensor may be changed at once."""
+    """Start :func:`allreduce`; the tensor may be modified immediately."""
     return allreduce_async_(_copy(tensor), average, name, op, prescale_factor, postscale_factor,
                             process_set)
 
@@ -76,7 +76,7 @@ def allreduce_async_(tensor: torch.Tensor, average: bool | None = None, name: st
                      op: str | None = None, prescale_factor: float = 1.0,
                      postscale_factor: float = 1.0,
                      process_set: ProcessSet = global_process_set) -> AsyncResult:
-    """Begin :func:`allreduce_`; the tensor is not to be used before it is over."""
+    """Start :func:`allreduce_`; do not use the tensor before completion."""
     how = How.of(op, average, prescale_factor, postscale_factor)
     return begin.reduce(tensor, name, how, process_set)
 
@@ -86,7 +86,7 @@ def grouped_allreduce(tensors: Sequence[torch.Tensor], average: bool | None = No
                       op: str | None = None, prescale_factor: float = 1.0,
                       postscale_factor: float = 1.0,
                       process_set: ProcessSet = global_process_set) -> list[torch.Tensor]:
-    """The reductions of several tensors, under way together; see :func:`allreduce`."""
+    """Reduce several tensors together; see :func:`allreduce`."""
     how = How.of(op, average, prescale_factor, postscale_factor)
     pairs = [compression.compress(tensor) for tensor in tensors]
     results = AllreduceFunction.apply(how, name, process_set, *(small for small, _ in pairs))
@@ -106,7 +106,7 @@ def grouped_allreduce_async(tensors: Sequence[torch.Tensor], average: bool | Non
                             name: str | None = None, op: str | None = None,
                             prescale_factor: float = 1.0, postscale_factor: float = 1.0,
                             process_set: ProcessSet = global_process_set) -> AsyncResult:
-    """Begin :func:`grouped_allreduce`; the tensors may be changed at once."""
+    """Start :func:`grouped_allreduce`; the tensors may be modified immediately."""
     return grouped_allreduce_async_([_copy(tensor) for tensor in tensors], average, name, op,
                                     prescale_factor, postscale_factor, process_set)
 
@@ -115,7 +115,7 @@ def grouped_allreduce_async_(tensors: Sequence[torch.Tensor], average: bool | No
                              name: str | None = None, op: str | None = None,
                              prescale_factor: float = 1.0, postscale_factor: float = 1.0,
                              process_set: ProcessSet = global_process_set) -> AsyncResult:
-    """Begin :func:`grouped_allreduce_`; the tensors are not to be used before it is over."""
+    """Start :func:`grouped_allreduce_`; do not use the tensors before completion."""
     how = How.of(op, average, prescale_factor, postscale_factor)
     return together([begin.reduce(tensor, each, how, process_set)
                      for tensor, each in zip(tensors, names(name, len(tensors)))])
@@ -123,7 +123,7 @@ def grouped_allreduce_async_(tensors: Sequence[torch.Tensor], average: bool | No
 
 def sparse_allreduce_async(tensor: torch.Tensor, name: str | None = None, op: str = AVERAGE,
                            process_set: ProcessSet = global_process_set) -> AsyncResult:
-    """Begin to add up sparse tensors: indices and values of all ranks are gathered.
+    """Start to sum sparse tensors: gathers indices and values of all ranks.
 
     Args:
         tensor: a sparse COO tensor of one shape on all ranks; numbers of values may differ.
@@ -137,7 +137,7 @@ def sparse_allreduce_async(tensor: torch.Tensor, name: str | None = None, op: st
     if tensor.layout is not torch.sparse_coo:
         raise ArgumentError("tensor", f"expected a sparse COO tensor, got {tensor.layout}")
     mine = tensor.detach().coalesce()
-    # An index is a row, so that those of all ranks come one behind the other.
+    # Transposed, so that an index is a row, and allgather concatenates rows.
     parts = {"indices": mine.indices().t().contiguous(), "values": mine.values()}
     gathered = together([allgather_async(part, name and f"{name}.{what}", process_set)
                          for what, part in parts.items()])
@@ -153,14 +153,14 @@ def sparse_allreduce_async(tensor: torch.Tensor, name: str | None = None, op: st
 
 
 def join(device: int = -1) -> int:
-    """Run out of data: bring zeros to the reductions of the others until all ranks are here.
+    """Contribute zeros to reductions of the other ranks until all ranks have joined.
 
-    Means are over all ranks. ``allgather``, ``broadcast``, ``alltoall`` and ``reducescatter``
-    cannot be called meanwhile, nor steps of ``DistributedOptimizer``. ``device`` is Horovod's, and
-    not needed.
+    Means are over all ranks. Meanwhile other ranks must not call ``allgather``, ``broadcast``,
+    ``alltoall``, ``reducescatter`` or steps of ``DistributedOptimizer``. ``device`` is an argument
+    of Horovod and ignored.
 
     Returns:
-        The rank that came last.
+        The rank that joined last.
     """
     return global_process_set.exchange.join()
 
@@ -170,13 +170,13 @@ def reducescatter(tensor: torch.Tensor, op: str | None = None, name: str | None 
                   compression: Compressor = Compression.none,
                   process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0,
                   postscale_factor: float = 1.0) -> torch.Tensor:
-    """This rank's share of the rows of a reduction over all ranks.
+    """Reduce a tensor over all ranks and scatter its rows.
 
-    Rows are spread in order; the first ranks get one more where they do not divide evenly.
+    Rows are distributed in order; the first ranks get one extra row if they do not divide evenly.
 
     Raises:
-        ArgumentError: a tensor without dimension, an ``op`` that is unknown, or is Adasum.
-        ExchangeMismatch: ranks differ in shape, type or ``op``; on all of them.
+        ArgumentError: a 0-d tensor, an unknown ``op``, or Adasum.
+        ExchangeMismatch: ranks differ in shape, dtype or ``op``; on all ranks.
     """
     return grouped_reducescatter([tensor], op, name, compression, process_set, prescale_factor,
                                  postscale_factor)[0]
@@ -185,7 +185,7 @@ def reducescatter(tensor: torch.Tensor, op: str | None = None, name: str | None 
 def reducescatter_async(tensor: torch.Tensor, op: str | None = None, name: str | None = None,
                         process_set: ProcessSet = global_process_set,
                         prescale_factor: float = 1.0, postscale_factor: float = 1.0) -> AsyncResult:
-    """Begin :func:`reducescatter`; the tensor may be changed at once."""
+    """Start :func:`reducescatter`; the tensor may be modified immediately."""
     how = How.of(op, None, prescale_factor, postscale_factor)
     return begin.scatter(tensor, None, name, how, process_set)
 
@@ -195,7 +195,7 @@ def grouped_reducescatter(tensors: Sequence[torch.Tensor], op: str | None = None
                           process_set: ProcessSet = global_process_set,
                           prescale_factor: float = 1.0, postscale_factor: float = 1.0
                           ) -> list[torch.Tensor]:
-    """:func:`reducescatter` of several tensors."""
+    """Apply :func:`reducescatter` to several tensors."""
     how = How.of(op, None, prescale_factor, postscale_factor)
     pairs = [compression.compress(tensor) for tensor in tensors]
     results = ReduceScatterFunction.apply(how, name, process_set, None,
@@ -208,7 +208,7 @@ def grouped_reducescatter_async(tensors: Sequence[torch.Tensor], op: str | None 
                                 process_set: ProcessSet = global_process_set,
                                 prescale_factor: float = 1.0, postscale_factor: float = 1.0
                                 ) -> AsyncResult:
-    """Begin :func:`grouped_reducescatter`."""
+    """Start :func:`grouped_reducescatter`."""
     return together([reducescatter_async(tensor, op, each, process_set, prescale_factor,
                                          postscale_factor)
                      for tensor, each in zip(tensors, names(name, len(tensors)))])

@@ -1,13 +1,12 @@
-"""Gradients of a model, exchanged while the backward pass computes the next ones.
+"""Exchange of a model's gradients, overlapped with the backward pass.
 
-    backward --hook of each parameter--> Exchange.ready --synchronize()--> the same on every rank
+    backward --parameter hooks--> Exchange.ready --synchronize()--> reduced on every rank
 
-Parameters are exchanged in a fixed order, so nothing is negotiated. A parameter that a backward
-pass did not reach brings zeros; where no rank reached it, it keeps no gradient, so that weight
-decay and moments do what they do on one rank. What the exchange cannot know beforehand is agreed
-at the end of each step in one message of a few numbers: parameters that are new (the model has
-grown, or layers were unfrozen: they get an exchange of their own), and gradients that turned out
-to be sparse (they travel as indices and values from the next step on).
+Parameters are exchanged in a fixed order, without negotiation. A parameter without a gradient on
+this rank contributes zeros. If no rank has a gradient, it stays None, so that weight decay and
+moments behave as on one rank. One small message at the end of each step reports new parameters (a
+grown model or unfrozen layers), which get a separate exchange, and sparse gradients, which are sent
+as indices and values from the next step on.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ from hpccoll.training.buckets import FIRST_BUCKET_BYTES
 from hpccoll.training.exchange import Exchange
 
 Parameter: TypeAlias = torch.Tensor
-#: What a gradient is on a rank, so that the largest is what it is on all.
+#: Kinds of a gradient, ordered so that the maximum over ranks applies to all.
 UNUSED, DENSE, SPARSE = range(3)
 
 
 class Wishes(NamedTuple):
-    """What a user asks for; see :func:`~hpccoll.torch.horovod.optimizer.DistributedOptimizer`."""
+    """User settings; see :func:`~hpccoll.torch.horovod.optimizer.DistributedOptimizer`."""
 
     compress: Any = "none"
     passes: int = 1
@@ -47,17 +46,17 @@ class Wishes(NamedTuple):
 
 
 class GradientExchange:
-    """The gradients of an optimizer's parameters.
+    """Exchange of the gradients of an optimizer's parameters.
 
     Args:
-        listing: gives the parameters of the optimizer, whenever it is called.
-        names: of parameters; others are numbered.
-        wishes: how gradients are reduced.
+        listing: returns the current parameters of the optimizer.
+        names: names of parameters; others are numbered.
+        wishes: settings of the reduction.
         process_set: the ranks.
 
     Attributes:
-        passes: backward passes that make one step.
-        exchanges: what is running; the first one has all parameters from the beginning.
+        passes: backward passes for one step.
+        exchanges: active exchanges; the first one has the initial parameters.
     """
 
     def __init__(self, listing: Callable[[], list[Parameter]], names: Mapping[Parameter, str],
@@ -79,11 +78,11 @@ class GradientExchange:
 
     @property
     def under_way(self) -> bool:
-        """Tell whether gradients of this step are being exchanged."""
+        """Return True if an exchange of gradients of this step is pending."""
         return bool(self._sent)
 
     def close(self) -> None:
-        """End the exchanges and forget the parameters; in the middle of a step, on all ranks."""
+        """Close the exchanges and remove hooks; during a step, on all ranks."""
         atexit.unregister(self._left)
         for hook in self._hooks.values():
             hook.remove()
@@ -93,19 +92,19 @@ class GradientExchange:
         self.exchanges.clear()
 
     def fail(self, error: BaseException) -> None:
-        """Tell the other ranks that this one cannot go on; they raise ``RankFailed``."""
+        """Send an error to the other ranks, which raise ``RankFailed``."""
         for exchange in self.exchanges:
             exchange.fail(error)
 
     def _left(self) -> None:
-        """The program ends; an error that nobody caught is why, and the others wait for it."""
+        """Send an uncaught error to the waiting ranks at program exit."""
         error = getattr(sys, "last_value", None)
         if error is not None:
             self.fail(error)
 
     # -- parameters --------------------------------------------------------------------------
     def _watch(self) -> list[Parameter]:
-        """Put hooks on parameters that have none yet; return those."""
+        """Register hooks on parameters without one; return these parameters."""
         new = [each for each in self._listing() if each.requires_grad and each not in self._hooks]
         for parameter in new:
             self._names.setdefault(parameter, f"parameter.{len(self._hooks)}")
@@ -113,7 +112,7 @@ class GradientExchange:
         return new
 
     def _cut(self, parameters: Sequence[Parameter]) -> Iterable[tuple[list[Parameter], int | None]]:
-        """Groups that travel together, and the bytes of their buckets where the user says it."""
+        """Yield groups of parameters with their bucket limit, if the user set one."""
         groups, nbytes = self._wishes.groups, sum(each.nbytes for each in parameters)
         if groups is None or isinstance(groups, int):
             yield list(parameters), -(-nbytes // groups) if groups else None
@@ -131,7 +130,7 @@ class GradientExchange:
 
     def _place(self, parameters: Sequence[Parameter], bucket_bytes: int | None = None,
                state: Any = None) -> None:
-        """Make an exchange for parameters; collective. It goes on from the state of another."""
+        """Create an exchange for parameters, with the state of another one; collective."""
         if not parameters:
             return
         wishes, line = self._wishes, self._process_set.line
@@ -149,7 +148,7 @@ class GradientExchange:
 
     # -- one step ----------------------------------------------------------------------------
     def _arrived(self, parameter: Parameter) -> None:
-        """Autograd has added to a gradient."""
+        """Handle a gradient that autograd has accumulated."""
         seen = self._seen[parameter] = self._seen.get(parameter, 0) + 1
         if seen > self.passes:
             self._raise(
@@ -160,20 +159,20 @@ class GradientExchange:
             self._send(parameter)
 
     def _raise(self, problem: str, *names: str) -> NoReturn:
-        """Raise an error, here and on the other ranks."""
+        """Raise an error on this and all other ranks."""
         rank = self._process_set.rank()
         error = ExchangeError(f"on rank {rank}: {problem}", names, (rank,))
         self.fail(error)
         raise error
 
     def check_idle(self) -> None:
-        """Raise if gradients of this step are being exchanged."""
+        """Raise if an exchange of gradients of this step is pending."""
         if self._sent:
             self._raise("zero_grad() called between backward() and step() or synchronize(): the "
                         "gradients are pending")
 
     def _send(self, parameter: Parameter) -> None:
-        """Bring a gradient to its exchange."""
+        """Submit a gradient to its exchange."""
         kind = UNUSED if parameter.grad is None else DENSE
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
@@ -187,10 +186,10 @@ class GradientExchange:
         exchange.ready(index, values(parameter.grad))
 
     def synchronize(self) -> None:
-        """Wait until all gradients are reduced; every rank calls it.
+        """Wait until all gradients are reduced; collective.
 
         Raises:
-            ExchangeError: ranks have different parameters, or one of them has failed.
+            ExchangeError: ranks have different parameters, or a rank has failed.
         """
         self._reduce(self.exchanges)
         for parameter in self._sparse:
@@ -206,14 +205,14 @@ class GradientExchange:
                   for kind in (UNUSED, SPARSE)}
             for parameter in of[UNUSED]:
                 parameter.grad = None
-            for parameter in of[SPARSE]:  # some optimizers take no other; an index is a row
+            for parameter in of[SPARSE]:  # SparseAdam requires sparse gradients; an index is a row
                 parameter.grad = parameter.grad.to_sparse(1)
             self._move_out(of[SPARSE])
         self._sent.clear()
         self._seen.clear()
 
     def _reduce(self, exchanges: Sequence[Exchange]) -> None:
-        """End the step of exchanges."""
+        """Finish the step of exchanges."""
         for exchange in exchanges:
             for parameter in self._members[id(exchange)]:
                 if parameter not in self._sent:
@@ -222,10 +221,10 @@ class GradientExchange:
             exchange.wait()
 
     def _agree(self, new: Sequence[Parameter]) -> bool:
-        """Check that all ranks have as many parameters; tell whether a gradient is unusual on any.
+        """Compare parameter counts of all ranks; return True if any has an unusual gradient.
 
         Raises:
-            ExchangeError: they have not; on all ranks.
+            ExchangeError: the counts differ; on all ranks.
         """
         unusual = any(kind != DENSE for kind in self._sent.values()) or any(
             each.grad is None or each.grad.layout is not torch.strided for each in new)
@@ -240,7 +239,7 @@ class GradientExchange:
         return bool(facts[4])
 
     def _most(self, numbers: Sequence[int]) -> list[int]:
-        """The largest of all ranks' numbers."""
+        """Return the element-wise maximum over all ranks."""
         line, largest = self._process_set.line, numpy.array(numbers, dtype="i8")
 
         def steps() -> operations.Operation:
@@ -257,11 +256,11 @@ class GradientExchange:
         mine = mine if mine.layout is torch.sparse_coo else mine.to_sparse()
         total = sparse_allreduce_async(mine, self._names[parameter], wishes.op,
                                        self._process_set).wait()
-        # A gradient that no rank has stays none.
+        # A gradient that no rank has stays None.
         parameter.grad = total if total._nnz() else None
 
     def _move_out(self, sparse: Sequence[Parameter]) -> None:
-        """Take parameters with sparse gradients out of their exchanges; collective."""
+        """Remove parameters with sparse gradients from their exchanges; collective."""
         self._sparse.update(dict.fromkeys(sparse))
         for exchange in list(dict.fromkeys(self._places[each][0] for each in sparse)):
             state, members = exchange.state(), self._members.pop(id(exchange))

@@ -1,7 +1,7 @@
-"""Tensors that move between ranks by Horovod's names: allgather, broadcast, alltoall, barrier.
+"""Horovod's allgather, broadcast, alltoall and barrier.
 
-They are done in the order in which they are called, the same on every rank; another order is an
-error that says so. Derivatives go through the forms that wait and are not in place.
+Operations run in call order, which must be the same on every rank; another order raises an error.
+The blocking functions that are not in place are differentiable.
 """
 
 from __future__ import annotations
@@ -20,87 +20,88 @@ from hpccoll.torch.line import AsyncResult, then, together
 
 def allgather(tensor: torch.Tensor, name: str | None = None,
               process_set: ProcessSet = global_process_set) -> torch.Tensor:
-    """The rows of all ranks' tensors, one rank behind the other.
+    """Concatenate the rows of all ranks' tensors in rank order.
 
     Args:
-        tensor: of one type, and one shape but for the first dimension.
+        tensor: same dtype and trailing dimensions on all ranks.
 
     Raises:
-        ArgumentError: a tensor without dimension.
-        ExchangeMismatch: ranks differ in type or the other dimensions; on all of them.
+        ArgumentError: a 0-d tensor.
+        ExchangeMismatch: ranks differ in dtype or trailing dimensions; on all ranks.
     """
     return AllgatherFunction.apply(name, process_set, tensor)[0]
 
 
 def allgather_async(tensor: torch.Tensor, name: str | None = None,
                     process_set: ProcessSet = global_process_set) -> AsyncResult:
-    """Begin :func:`allgather`; the tensor is not to be changed before it is over."""
+    """Start :func:`allgather`; do not modify the tensor before completion."""
     return then(begin.gather(tensor, name, process_set), lambda found: found[0])
 
 
 def grouped_allgather(tensors: Sequence[torch.Tensor], name: str | None = None,
                       process_set: ProcessSet = global_process_set) -> list[torch.Tensor]:
-    """:func:`allgather` of several tensors."""
+    """Apply :func:`allgather` to several tensors."""
     return list(AllgatherFunction.apply(name, process_set, *tensors))
 
 
 def grouped_allgather_async(tensors: Sequence[torch.Tensor], name: str | None = None,
                             process_set: ProcessSet = global_process_set) -> AsyncResult:
-    """Begin :func:`grouped_allgather`."""
+    """Start :func:`grouped_allgather`."""
     return together([allgather_async(tensor, each, process_set)
                      for tensor, each in zip(tensors, names(name, len(tensors)))])
 
 
 def broadcast(tensor: torch.Tensor, root_rank: int, name: str | None = None,
               process_set: ProcessSet = global_process_set) -> torch.Tensor:
-    """The tensor of one rank.
+    """Return the tensor of one rank on all ranks.
 
     Args:
-        tensor: of one shape and type on all ranks.
-        root_rank: whose values; its rank in the global process set, as in Horovod.
+        tensor: tensor of one shape and dtype on all ranks.
+        root_rank: the root's rank in the global process set, as in Horovod.
 
     Raises:
         ArgumentError: the root is not in the process set.
-        ExchangeMismatch: ranks differ in shape, type or root; on all of them.
+        ExchangeMismatch: ranks differ in shape, dtype or root; on all ranks.
     """
     return BroadcastFunction.apply(root_rank, name, process_set, tensor)
 
 
 def broadcast_(tensor: torch.Tensor, root_rank: int, name: str | None = None,
                process_set: ProcessSet = global_process_set) -> torch.Tensor:
-    """Replace a tensor by that of one rank; see :func:`broadcast`."""
+    """Broadcast the tensor of one rank in place; see :func:`broadcast`."""
     return broadcast_async_(tensor, root_rank, name, process_set).wait()
 
 
 def broadcast_async(tensor: torch.Tensor, root_rank: int, name: str | None = None,
                     process_set: ProcessSet = global_process_set) -> AsyncResult:
-    """Begin :func:`broadcast`; the tensor may be changed at once."""
+    """Start :func:`broadcast`; the tensor may be modified immediately."""
     return broadcast_async_(tensor.detach().clone(), root_rank, name, process_set)
 
 
 def broadcast_async_(tensor: torch.Tensor, root_rank: int, name: str | None = None,
                      process_set: ProcessSet = global_process_set) -> AsyncResult:
-    """Begin :func:`broadcast_`; the tensor is not to be used before it is over."""
+    """Start :func:`broadcast_`; do not use the tensor before completion."""
     return begin.share(tensor, root_rank, name, process_set)
 
 
 def alltoall(tensor: torch.Tensor, splits: Sequence[int] | torch.Tensor | None = None,
              name: str | None = None, process_set: ProcessSet = global_process_set
              ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """Send rows to every rank.
+    """Send rows to all ranks and receive rows from all ranks.
 
     Args:
-        tensor: of one type, and one shape but for the first dimension.
-        splits: rows for each rank; as many for each by default.
+        tensor: same dtype and trailing dimensions on all ranks.
+        splits: number of rows for each rank; equal by default.
 
     Returns:
-        The rows that came, in the order of ranks; where ``splits`` are given also how many came
-        from each, int32.
+        The received rows in rank order; with ``splits`` also the number of rows from each rank,
+        int32.
 
     Raises:
-        ArgumentError: splits that are not one number a rank, or not all rows.
-        ExchangeMismatch: ranks differ in type or the other dimensions, or one of them has wrong
-            splits; on all of them.
+        ArgumentError: ``splits`` is not one number for each rank, or its sum is not the number of
+            rows.
+        ExchangeMismatch: ranks differ in dtype or trailing dimensions, or one has invalid splits;
+            on all ranks.
     """
     result, came = AlltoallFunction.apply(_numbers(splits), name, process_set, tensor)
     return result if splits is None else (result, came)
@@ -109,7 +110,7 @@ def alltoall(tensor: torch.Tensor, splits: Sequence[int] | torch.Tensor | None =
 def alltoall_async(tensor: torch.Tensor, splits: Sequence[int] | torch.Tensor | None = None,
                    name: str | None = None, process_set: ProcessSet = global_process_set
                    ) -> AsyncResult:
-    """Begin :func:`alltoall`; the tensor is not to be changed before it is over."""
+    """Start :func:`alltoall`; do not modify the tensor before completion."""
     def finish(found: tuple[torch.Tensor, list[int]]
                ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
         result, came = found
@@ -119,7 +120,7 @@ def alltoall_async(tensor: torch.Tensor, splits: Sequence[int] | torch.Tensor | 
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
-    """Wait until every rank is here, and all operations called before are over."""
+    """Wait until all ranks have called it and all earlier operations have completed."""
     line = process_set.line
     line.run(operations.called_alike(line.comm, "barrier"))
 

@@ -1,7 +1,7 @@
-"""Any optimizer of PyTorch on gradients averaged over all ranks, as Horovod wraps it.
+"""Horovod's wrapper for PyTorch optimizers, which averages gradients over ranks.
 
-The wrapped optimizer is an instance of a class made from its own, so schedulers, scalers and
-``state_dict`` see what they know.
+The result is an instance of a subclass of the optimizer's class, so schedulers, scalers and
+``state_dict`` work unchanged.
 """
 
 from __future__ import annotations
@@ -31,29 +31,30 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer,
                          groups: int | Sequence[Sequence[torch.Tensor]] | None = None,
                          sparse_as_dense: bool = False,
                          process_set: ProcessSet = global_process_set) -> Any:
-    """Wrap an optimizer: gradients are reduced while the backward pass runs; collective.
+    """Wrap an optimizer to reduce gradients during the backward pass; collective.
 
-    ``step`` waits for them; ``synchronize`` waits before, for clipping and the like, and then
-    ``step`` does not again.
+    ``step`` waits for the gradients. To clip them, call ``synchronize`` first; ``step`` then does
+    not wait again.
 
     Args:
-        optimizer: any of PyTorch's, or of that kind.
-        named_parameters: such as ``model.named_parameters()``; names show in messages.
-        compression: ``Compression.fp16`` and so on, or a scheme of
-            :mod:`hpccoll.training.compress` or its text, such as ``"powersgd:rank=4"``.
-        backward_passes_per_step: gradients of so many passes are added up before they travel.
-        op: ``Average``, ``Sum``, or ``Adasum``: every rank makes its step alone, and the changes
-            of parameters are combined (Maleki et al., arXiv 2006.02924).
-        gradient_predivide_factor: a mean divides by it before the sum, and by the rest after.
-        groups: the number of buckets, or lists of parameters that travel together; by default
-            buckets of a 32nd part of all, 1 to 25 MiB each.
-        sparse_as_dense: sparse gradients travel as dense ones.
-        process_set: the ranks; on others the optimizer makes its steps alone.
+        optimizer: a ``torch.optim.Optimizer``.
+        named_parameters: named parameters, such as ``model.named_parameters()``, for messages.
+        compression: a member of ``Compression``, a scheme of :mod:`hpccoll.training.compress`, or
+            its text, such as ``"powersgd:rank=4"``.
+        backward_passes_per_step: number of passes whose gradients are accumulated before the
+            exchange.
+        op: ``Average``, ``Sum``, or ``Adasum``: each rank steps locally, and the parameter updates
+            are combined (Maleki et al., arXiv 2006.02924).
+        gradient_predivide_factor: divisor of a mean before the sum; the rest is applied after it.
+        groups: the number of buckets, or lists of parameters that are sent together; by default
+            buckets of 1/32 of all parameters, 1 to 25 MiB each.
+        sparse_as_dense: True to send sparse gradients as dense ones.
+        process_set: the ranks; on other ranks the optimizer steps locally.
 
     Raises:
-        ArgumentError: parameters without a name, two of one name, no such compression, or an
-            argument that makes no sense.
-        ExchangeMismatch: ranks have other parameters; on all of them.
+        ArgumentError: unnamed parameters, duplicate names, unknown compression, or an invalid
+            argument.
+        ExchangeMismatch: ranks have different parameters; on all ranks.
     """
     if op not in (AVERAGE, SUM, ADASUM):
         raise ArgumentError("op", f"gradients do not support {op!r}",
@@ -67,7 +68,7 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer,
     kind = type(optimizer)
     way = _Alone if not process_set.included() else _Combining if op == ADASUM else _Averaging
     wrapped: Any = object.__new__(type(kind.__name__, (way, kind), {}))
-    # A scheduler made before has put its own ``step`` into the instance.
+    # A scheduler that was created before has patched ``step`` of the instance.
     wrapped.__dict__.update((key, value) for key, value in vars(optimizer).items()
                             if key != "step")
     wishes = Wishes(scheme, backward_passes_per_step, op,
@@ -79,10 +80,10 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer,
 
 def _names(optimizer: torch.optim.Optimizer,
            named: Iterable[tuple[str, torch.Tensor]] | None) -> dict[torch.Tensor, str]:
-    """Names of parameters.
+    """Return the names of parameters.
 
     Raises:
-        ArgumentError: not pairs, a name that comes twice, a parameter without one.
+        ArgumentError: not pairs, a duplicate name, or an unnamed parameter.
     """
     if named is None:
         return {}
@@ -107,7 +108,7 @@ def _parameters(optimizer: Any) -> list[torch.Tensor]:
 
 
 class _Averaging:
-    """Before the step, gradients are reduced."""
+    """Reduces gradients before the step."""
 
     _gradients: GradientExchange
     _synchronized = _skipping = False
@@ -119,19 +120,19 @@ class _Averaging:
         process_set.at_close(self._gradients.close)
 
     def synchronize(self) -> None:
-        """Wait until the gradients are reduced; ``step`` then takes them as they are.
+        """Wait until the gradients are reduced; ``step`` then does not wait again.
 
-        Every rank calls it.
+        Collective.
 
         Raises:
-            ExchangeError: ranks have different parameters, or one of them has failed.
+            ExchangeError: ranks have different parameters, or a rank has failed.
         """
         self._gradients.synchronize()
         self._synchronized = True
 
     @contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """Make steps without waiting for gradients, after ``synchronize``."""
+        """Return a context for steps that do not wait for gradients, after ``synchronize``."""
         self._skipping = True
         try:
             yield
@@ -139,22 +140,22 @@ class _Averaging:
             self._skipping = False
 
     def fail(self, error: BaseException) -> None:
-        """Tell the other ranks that this one cannot go on, as after an error in its backward pass.
+        """Send an error of this rank to the others, for example of its backward pass.
 
-        They raise ``RankFailed`` where they wait, and not after a time-out. A program that ends
-        with an error tells them by itself.
+        Waiting ranks raise ``RankFailed`` immediately instead of a time-out. A program that exits
+        with an error sends it automatically.
         """
         self._gradients.fail(error)
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Add up the gradients of so many backward passes before they travel."""
+        """Set the number of backward passes that are accumulated before the exchange."""
         self._gradients.passes = passes
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Wait for the gradients and make a step; every rank calls it.
+        """Wait for the gradients and run a step; collective.
 
-        A ``closure`` computes gradients itself; they are reduced each time, and the loss that the
-        optimizer sees is the mean of all ranks', so that all decide alike.
+        A ``closure`` computes gradients itself; they are reduced in each call, and the optimizer
+        gets the mean loss of all ranks, so that all ranks take the same decisions.
         """
         if closure is not None:
             return super().step(lambda: self._evaluate(closure))  # type: ignore[misc]
@@ -163,8 +164,8 @@ class _Averaging:
         self._synchronized = False
         return super().step()  # type: ignore[misc]
 
-    # PyTorch wraps ``step`` of every class to run the hooks of a step; that of the wrapped
-    # optimizer runs them.
+    # PyTorch wraps ``step`` of each class to run step hooks; the wrapped optimizer already runs
+    # them.
     step.hooked = True  # type: ignore[attr-defined]
 
     def _evaluate(self, closure: Callable[[], Any]) -> Any:
@@ -180,10 +181,10 @@ class _Averaging:
         return allreduce(loss.detach(), process_set=self._process_set)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drop the gradients.
+        """Clear the gradients.
 
         Raises:
-            ExchangeError: they are being reduced; on all ranks.
+            ExchangeError: their reduction is pending; on all ranks.
         """
         self._gradients.check_idle()
         self._synchronized = False
@@ -191,32 +192,32 @@ class _Averaging:
 
 
 class _OwnGradients:
-    """Gradients stay this rank's own: nothing is reduced before a step."""
+    """Local gradients: no reduction before a step."""
 
     def synchronize(self) -> None:
-        """Do nothing: gradients stay this rank's own."""
+        """Do nothing: gradients are local."""
 
     def skip_synchronize(self) -> AbstractContextManager[None]:
-        """Do nothing: there is nothing to wait for before a step."""
+        """Do nothing: a step does not wait for gradients."""
         return nullcontext()
 
 
 class _Alone(_OwnGradients):
-    """A rank outside of the process set: its steps are its own."""
+    """A rank outside the process set, which steps locally."""
 
     def _begin(self, names: dict[torch.Tensor, str], wishes: Wishes,
                process_set: ProcessSet) -> None:
-        """There is nothing to begin."""
+        """Do nothing: no exchange is needed."""
 
     def fail(self, error: BaseException) -> None:
-        """Do nothing: nobody waits for this rank."""
+        """Do nothing: no rank waits for this one."""
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Do nothing: gradients are added up until ``zero_grad``."""
+        """Do nothing: gradients accumulate until ``zero_grad``."""
 
 
 class _Combining(_OwnGradients):
-    """Every rank makes its own step; then the changes of all are combined by Adasum."""
+    """Steps locally, then combines the parameter updates of all ranks with Adasum."""
 
     _exchange: Exchange | None = None
 
@@ -232,7 +233,7 @@ class _Combining(_OwnGradients):
         self._exchange = None
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Make a step and combine it with those of the other ranks; every rank calls it."""
+        """Run a step and combine its update with those of the other ranks; collective."""
         members = [each for each in _parameters(self) if each.requires_grad]
         starts = [each.detach().clone() for each in members]
         result = super().step(closure)  # type: ignore[misc]

@@ -1,7 +1,7 @@
-"""The same start on every rank: parameters, optimizer state and objects of one rank for all.
+"""Broadcast of parameters, optimizer state and objects from one rank.
 
-Tensors of one type travel together in a flat buffer, so that a model of hundreds of small ones
-costs a few broadcasts.
+Tensors of one dtype are sent in flat buffers, so a model with hundreds of small tensors needs only
+a few broadcasts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hpccoll.torch import operations
 from hpccoll.torch.horovod.moves import broadcast_async_
 from hpccoll.torch.horovod.processes import ProcessSet, global_process_set
 
-#: Elements of a flat buffer.
+#: Size of a flat buffer in elements.
 MOST = 1 << 23
 
 Named = tuple[str, torch.Tensor]
@@ -24,17 +24,17 @@ Named = tuple[str, torch.Tensor]
 
 def broadcast_parameters(params: Mapping[str, Any] | Iterable[Any], root_rank: int = 0,
                          process_set: ProcessSet = global_process_set) -> None:
-    """Replace tensors by those of one rank; every rank calls it.
+    """Broadcast the tensors of one rank in place; collective.
 
     Args:
         params: ``model.state_dict()``, ``model.named_parameters()`` or ``model.parameters()``.
-            Values that are no tensors are left alone.
-        root_rank: whose values; its rank in the global process set.
+            Other values than tensors are ignored.
+        root_rank: the root's rank in the global process set.
         process_set: the ranks.
 
     Raises:
-        ArgumentTypeError: something else.
-        ExchangeMismatch: ranks differ in names, shapes or types; on all of them.
+        ArgumentTypeError: another type of ``params``.
+        ExchangeMismatch: ranks differ in names, shapes or dtypes; on all ranks.
     """
     found = [(name, tensor) for name, tensor in _named(params) if isinstance(tensor, torch.Tensor)]
     said = "; ".join(operations.described(tensor, name) for name, tensor in found)
@@ -61,7 +61,7 @@ def _named(params: Mapping[str, Any] | Iterable[Any]) -> list[tuple[str, Any]]:
 
 
 def _groups(found: list[Named]) -> list[list[Named]]:
-    """Tensors that travel together: of one type and device, in their order."""
+    """Group tensors by dtype and device, in their order."""
     groups: list[list[Named]] = []
     open_: dict[Any, tuple[list[Named], int]] = {}
     for name, tensor in found:
@@ -77,14 +77,13 @@ def _groups(found: list[Named]) -> list[list[Named]]:
 
 def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int = 0,
                               process_set: ProcessSet = global_process_set) -> None:
-    """Give every rank the state of one rank's optimizer: moments, steps, learning rates.
+    """Broadcast the optimizer state of one rank: moments, steps, learning rates.
 
-    Nothing is asked of the other ranks' optimizers but to be of the same parameters: where only
-    the root has made steps, or loaded a checkpoint, they get its state too. Tensors travel as
-    tensors, everything else as objects.
+    The optimizers must have the same parameters. Other ranks also get the state if only the root
+    has stepped or loaded a checkpoint. Tensors are sent as tensors, all other values as objects.
 
     Raises:
-        ExchangeMismatch: the optimizers have other numbers of parameters; on all ranks.
+        ExchangeMismatch: the optimizers have different numbers of parameters; on all ranks.
     """
     line = process_set.line
     own = optimizer.state_dict()
@@ -103,14 +102,14 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int =
 
 
 class _Place:
-    """Where a tensor is in a state: its shape and type."""
+    """Placeholder of a tensor in a state: its shape and dtype."""
 
     def __init__(self, tensor: torch.Tensor):
         self.shape, self.dtype, self.device = tensor.shape, tensor.dtype, tensor.device.type
 
 
 def _without(state: Any, tensors: list[torch.Tensor]) -> Any:
-    """A state whose tensors are taken out, in the order in which they come."""
+    """Return a state with placeholders; append its tensors to a list in order."""
     if isinstance(state, torch.Tensor):
         tensors.append(state)
         return _Place(state)
@@ -122,7 +121,7 @@ def _without(state: Any, tensors: list[torch.Tensor]) -> Any:
 
 
 def _with_new(state: Any, tensors: list[torch.Tensor]) -> Any:
-    """What :func:`_without` gave, with new tensors in their places."""
+    """Return a state of :func:`_without` with new tensors for the placeholders."""
     if isinstance(state, _Place):
         tensors.append(torch.empty(state.shape, dtype=state.dtype, device=state.device))
         return tensors[-1]
@@ -135,9 +134,9 @@ def _with_new(state: Any, tensors: list[torch.Tensor]) -> Any:
 
 def broadcast_object(obj: Any, root_rank: int = 0, name: str | None = None,
                      process_set: ProcessSet = global_process_set) -> Any:
-    """One rank's object, which can be pickled, on all ranks; other ranks' ``obj`` is not looked at.
+    """Broadcast a picklable object of one rank; ``obj`` of other ranks is ignored.
 
-    ``name`` is Horovod's, and not needed.
+    ``name`` is an argument of Horovod and ignored.
 
     Raises:
         ArgumentError: the root is not in the process set.
@@ -149,6 +148,6 @@ def broadcast_object(obj: Any, root_rank: int = 0, name: str | None = None,
 
 def allgather_object(obj: Any, name: str | None = None,
                      process_set: ProcessSet = global_process_set) -> list[Any]:
-    """The objects of all ranks, which can be pickled, in the order of ranks."""
+    """Gather the picklable objects of all ranks in rank order."""
     line = process_set.line
     return line.run(operations.call(lambda: line.comm.allgather(obj)))

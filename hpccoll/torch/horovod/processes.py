@@ -1,9 +1,9 @@
-"""Who takes part: start and end, ranks, and sets of processes, by Horovod's names.
+"""Horovod's initialisation, shutdown, ranks and process sets.
 
     init() --> global_process_set --add_process_set()--> sets of some of its ranks
 
-A process set is a communicator of its own, and a line of its own: operations on different sets
-never wait for each other.
+Each process set has a separate communicator and a separate line: operations on different sets do
+not wait for each other.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from hpccoll.torch import operations
 from hpccoll.torch.line import OperationLine
 from hpccoll.training.exchange import Exchange
 
-#: What a program does that asks too early, or too late.
+#: Message text for calls before :func:`init` or after :func:`shutdown`.
 START = "call hpccoll.torch.horovod.init() first"
 
 
 class ProcessSet:
-    """Some ranks of the job, which communicate with each other.
+    """Subset of the ranks of the job.
 
-    Without :func:`add_process_set`, which every rank calls, it only names them.
+    It has no communicator before :func:`add_process_set`, which is collective.
 
     Args:
-        ranks: of the global process set, in the order of their ranks here; or an mpi4py
+        ranks: ranks of the global process set, in the order of their ranks here; or an mpi4py
             communicator of them.
 
     Attributes:
-        ranks: of the global process set.
-        process_set_id: 0 for the global one, ``None`` before it is added.
+        ranks: ranks of the global process set.
+        process_set_id: 0 for the global process set, ``None`` before it is added.
 
     Raises:
-        ArgumentError: a rank comes twice.
+        ArgumentError: duplicate rank.
     """
 
     def __init__(self, ranks: Sequence[int] | MPI.Intracomm):
@@ -55,10 +55,10 @@ class ProcessSet:
 
     @property
     def comm(self) -> Comm:
-        """The communicator of its ranks, private to it.
+        """Private communicator of the set.
 
         Raises:
-            CommunicatorError: it was not added, or this process is none of its ranks.
+            CommunicatorError: the set was not added, or does not contain this process.
         """
         if self._comm is None:
             raise CommunicatorError(
@@ -70,14 +70,14 @@ class ProcessSet:
 
     @property
     def line(self) -> OperationLine:
-        """The operations under way; see :class:`~hpccoll.torch.line.OperationLine`."""
+        """Queue of pending operations; see :class:`~hpccoll.torch.line.OperationLine`."""
         if self._line is None:
             self._line = OperationLine(self.comm)
         return self._line
 
     @property
     def exchange(self) -> Exchange:
-        """What finds tensors by their names; made with the first reduction, on all ranks."""
+        """Exchange that matches tensors by name; the first reduction creates it on all ranks."""
         if self._exchange is None:
             line = self.line
             line.run(operations.called_alike(line.comm, "the first reduction"))
@@ -87,34 +87,34 @@ class ProcessSet:
         return self._exchange
 
     def end_exchange(self) -> None:
-        """Close the exchange; the next reduction makes another, on all ranks."""
+        """Close the exchange; the next reduction creates another one on all ranks."""
         if self._exchange is not None:
             self._ends.remove(self.end_exchange)
             exchange, self._exchange = self._exchange, None
             exchange.close()
 
     def size(self) -> int:
-        """Number of its processes."""
+        """Return the number of processes of the set."""
         return self.comm.Get_size()
 
     def rank(self) -> int:
-        """This process's number in it."""
+        """Return the rank of this process in the set."""
         return self.comm.Get_rank()
 
     def included(self) -> bool:
-        """Tell whether this process is one of it."""
+        """Return True if the set contains this process."""
         if self.process_set_id is None:
             raise CommunicatorError(START if self is global_process_set else
                                     f"{self} has not been added; every rank calls add_process_set")
         return self._comm is not None
 
     def open(self, comm: MPI.Comm, ranks: Sequence[int], number: int) -> None:
-        """Begin on a communicator that belongs to this set from now on; null on other ranks."""
+        """Open the set with a communicator, which it then owns; null on other ranks."""
         self.ranks, self.process_set_id = list(ranks), number
         self._comm = Comm(comm, progress="calls") if comm != MPI.COMM_NULL else None
 
     def close(self) -> None:
-        """Finish what is under way and free the communicator; collective over its ranks."""
+        """Finish pending operations and free the communicator; collective over its ranks."""
         for end in reversed(list(self._ends)):
             end()
         if self._line is not None:
@@ -125,22 +125,22 @@ class ProcessSet:
         self._ends.clear()
 
     def at_close(self, end: Callable[[], None]) -> None:
-        """Call a function when the set is closed; the last one first."""
+        """Register a function to call on close, in reverse order."""
         self._ends.append(end)
 
 
-#: All processes that take part.
+#: Set of all processes.
 global_process_set = ProcessSet(())
 
 
 class Places:
-    """Where this process stands in the machine.
+    """Position of this process in the machine.
 
     Attributes:
         local: rank and number of ranks on this node.
-        cross: rank and number among the processes with the same local rank, one a node.
-        homogeneous: all nodes have as many ranks.
-        sets: process sets that were added, by number.
+        cross: rank and number among the processes with this local rank, one on each node.
+        homogeneous: True if all nodes have the same number of ranks.
+        sets: added process sets, by id.
     """
 
     def __init__(self, comm: MPI.Intracomm):
@@ -159,7 +159,7 @@ _places: Places | None = None
 
 
 def places() -> Places:
-    """Where this process stands.
+    """Return the position of this process.
 
     Raises:
         CommunicatorError: before :func:`init`.
@@ -171,15 +171,15 @@ def places() -> Places:
 
 def init(comm: MPI.Intracomm | Sequence[int] | None = None,
          process_sets: Sequence[ProcessSet] | None = None) -> None:
-    """Begin; every process that takes part calls it, and a second call does nothing.
+    """Initialise; collective over the processes; a second call does nothing.
 
     Args:
-        comm: the processes: an mpi4py communicator, or ranks of ``MPI.COMM_WORLD`` (only these call
-            then); all by default.
-        process_sets: sets to add at once.
+        comm: the processes: an mpi4py communicator, or ranks of ``MPI.COMM_WORLD`` (only these must
+            call); all by default.
+        process_sets: process sets to add.
 
     Raises:
-        CommunicatorError: this process is none of the ranks.
+        CommunicatorError: the ranks do not contain this process.
     """
     global _places
     if _places is not None:
@@ -199,7 +199,7 @@ def init(comm: MPI.Intracomm | Sequence[int] | None = None,
 
 
 def shutdown() -> None:
-    """End: finish what is under way and free the communicators; collective."""
+    """Finish pending operations and free the communicators; collective."""
     global _places
     if _places is not None:
         for number in sorted(_places.sets, reverse=True):
@@ -208,18 +208,18 @@ def shutdown() -> None:
 
 
 def is_initialized() -> bool:
-    """Tell whether :func:`init` was called, and :func:`shutdown` was not."""
+    """Return True between :func:`init` and :func:`shutdown`."""
     return _places is not None
 
 
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
-    """Make a set of processes usable; every rank calls.
+    """Add a process set; collective over all ranks.
 
-    All ranks give the same ranks, or each the communicator it is in, such as one of a split.
+    All ranks pass the same ranks, or each its own communicator, such as one of a split.
 
     Raises:
-        ArgumentError: it was added already, has a rank that does not exist, or differs between
-            ranks; the same on all of them.
+        ArgumentError: the set was already added, has an invalid rank, or differs between ranks; the
+            same error on all ranks.
     """
     where, whole = places(), global_process_set.comm
     new = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
@@ -249,7 +249,7 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
-    """Free a process set, on every rank; ``False`` if it is not one that was added."""
+    """Free a process set on every rank; return ``False`` if it was not added."""
     number = process_set.process_set_id
     if not number or places().sets.get(number) is not process_set:
         return False
@@ -259,41 +259,41 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 
 
 def rank() -> int:
-    """This process's number among all."""
+    """Return the rank of this process."""
     return global_process_set.rank()
 
 
 def size() -> int:
-    """Number of processes."""
+    """Return the number of processes."""
     return global_process_set.size()
 
 
 def local_rank() -> int:
-    """This process's number on its node."""
+    """Return the rank of this process on its node."""
     return places().local[0]
 
 
 def local_size() -> int:
-    """Number of processes on this node."""
+    """Return the number of processes on this node."""
     return places().local[1]
 
 
 def cross_rank() -> int:
-    """Number of this process's node among those that have a process of its local rank."""
+    """Return the index of this node among the nodes with a process of this local rank."""
     return places().cross[0]
 
 
 def cross_size() -> int:
-    """Number of nodes that have a process of this one's local rank."""
+    """Return the number of nodes with a process of this local rank."""
     return places().cross[1]
 
 
 def is_homogeneous() -> bool:
-    """Tell whether all nodes have as many processes."""
+    """Return True if all nodes have the same number of processes."""
     return places().homogeneous
 
 
 def mpi_threads_supported() -> bool:
-    """Tell whether several threads may call MPI at once."""
+    """Return True if several threads may call MPI concurrently."""
     places()
     return MPI.Query_thread() == MPI.THREAD_MULTIPLE

@@ -1,15 +1,15 @@
-"""The process group: collectives, messages and registered memory of ``torch.distributed``.
+"""Process group of ``torch.distributed``: collectives, messages, registered memory.
 
-    operators options   torch's operators and options, as MPI's arguments
-    eager               calls with the modes of autograd that their caller has
-    work lane           what a call returns; the thread of asynchronous calls
-    arrivals            waits until all ranks of the node have come to a call
-    collectives sparse  the operations, on dense and on sparse tensors
-    peers               messages between two ranks
+    operators options   conversion of torch's operators and options
+    eager               excludes methods from torch.compile
+    work lane           Work handles; the thread of asynchronous calls
+    arrivals            waits until all ranks of the node have reached a call
+    collectives sparse  collectives on dense and on sparse tensors
+    peers               point-to-point messages
     registered          memory that other ranks of the node read in place
-    group               Group, which torch calls
-    rendezvous          how ranks find each other
+    group               Group, the ProcessGroup subclass
+    rendezvous          the ``mpi://`` rendezvous
 
-It imports nothing of :mod:`hpccoll.torch.horovod`. A new operation of ``torch.distributed`` goes
-into ``collectives`` or ``peers``, its method into ``group``.
+Does not import :mod:`hpccoll.torch.horovod`. A new operation of ``torch.distributed`` belongs in
+``collectives`` or ``peers``, its method in ``group``.
 """

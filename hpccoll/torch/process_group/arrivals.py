@@ -1,10 +1,9 @@
-"""Arrivals: how far the ranks of one node are with the calls of their group.
+"""Arrivals: the latest call that each rank of a node has reached.
 
-A collective takes a processor from the moment when a rank enters it, and autograd needs the
-processor until the others have come. So a lane enters a call only when all ranks of its node have
-reached it, or after some seconds, and sleeps until then. Every rank writes the number of its
-latest call into a word of shared memory; nobody has to answer. Ranks of other nodes are taken to be
-there.
+A rank inside a collective occupies a processor, which autograd needs until the other ranks arrive.
+Therefore a lane sleeps until all ranks of its node have reached a call, or for some seconds, and
+enters it then. Each rank writes the number of its latest call to a word of shared memory, without
+messages. Ranks of other nodes are assumed to have arrived.
 """
 
 from __future__ import annotations
@@ -17,19 +16,19 @@ from pathlib import Path
 
 from mpi4py import MPI
 
-#: Seconds between two looks: first, and at most.
+#: Seconds between two polls: initial and maximum.
 SHORTEST_PAUSE, LONGEST_PAUSE = 20e-6, 250e-6
-#: Seconds until the call is entered all the same. It finds ranks that have ended, and reports.
+#: Seconds after which the call is entered anyway. It detects and reports ranks that have exited.
 LONGEST_WAIT = 2.0
-#: Where memory is shared, and bytes from one rank's word to the next: a cache line.
+#: Folder of shared memory, and distance of the ranks' words in bytes: a cache line.
 DIRECTORY, STEP = Path("/dev/shm"), 64
 
 
 class Arrivals:
-    """The latest calls of a group's ranks on this node; making it is collective.
+    """Latest calls of a group's ranks on this node; creation is collective.
 
     Attributes:
-        mine: this rank's word, which whoever reaches a call writes.
+        mine: this rank's word; written when this rank reaches a call.
     """
 
     def __init__(self, comm: MPI.Intracomm):
@@ -44,7 +43,7 @@ class Arrivals:
         node.Free()
 
     def wait(self, number: int, needless: Callable[[], bool]) -> None:
-        """Sleep until all have reached a call, nobody wants it any more, or it takes too long."""
+        """Sleep until all ranks have reached a call, it is not needed, or the time is over."""
         pause, until = SHORTEST_PAUSE, time.monotonic() + LONGEST_WAIT
         while (any(word[0] < number for word in self.others) and not needless()
                and time.monotonic() < until):
@@ -53,7 +52,7 @@ class Arrivals:
 
 
 def _shared(node: MPI.Comm, nbytes: int) -> memoryview | None:
-    """Zeros that all ranks of a node see; ``None`` where there is no room."""
+    """Return zeroed memory shared by all ranks of a node; ``None`` without space."""
     file = memory = None
     try:
         if node.rank == 0:
@@ -70,5 +69,5 @@ def _shared(node: MPI.Comm, nbytes: int) -> memoryview | None:
             pass
     everywhere = node.allreduce(memory is not None, MPI.LAND)
     if file is not None:
-        file.close()  # its name is gone; the memory stays while it is mapped
+        file.close()  # the file is unlinked; the memory exists while it is mapped
     return memory if everywhere else None

@@ -1,7 +1,7 @@
-"""The collective operations of ``torch.distributed``, as calls of a communicator.
+"""Collectives of ``torch.distributed`` as calls of a communicator.
 
-Each is a function that runs to its end on the calling thread. Tensors may be views, not
-contiguous, or empty; results are rounded as the communicator rounds them, 16-bit floats once.
+Each function runs to completion on the calling thread. Tensors may be views, non-contiguous, or
+empty. Results are rounded as by the communicator, 16-bit floats once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Tensors = Sequence[torch.Tensor]
 
 
 def allreduce(comm: Comm, tensor: torch.Tensor, operator: TorchOperator) -> None:
-    """Combine every rank's tensor on every rank, in place."""
+    """Reduce the tensors of all ranks on every rank, in place."""
     whole = dense(tensor)
     operator.before(whole)
     comm.Allreduce(MPI.IN_PLACE, values(whole), operator.mpi)
@@ -30,7 +30,7 @@ def allreduce(comm: Comm, tensor: torch.Tensor, operator: TorchOperator) -> None
 
 
 def allreduce_coalesced(comm: Comm, tensors: Tensors, operators: Sequence[TorchOperator]) -> None:
-    """Combine several tensors, in place, with one message for all of a type."""
+    """Reduce several tensors in place, with one allreduce for each dtype."""
     kinds = {tensor.dtype: operator for tensor, operator in zip(tensors, operators, strict=True)}
     for dtype, operator in kinds.items():
         same = [tensor for tensor in tensors if tensor.dtype is dtype]
@@ -40,7 +40,7 @@ def allreduce_coalesced(comm: Comm, tensors: Tensors, operators: Sequence[TorchO
 
 
 def reduce(comm: Comm, tensor: torch.Tensor, operator: TorchOperator, root: int) -> None:
-    """Combine every rank's tensor at the root, in place; the others' stay as they are."""
+    """Reduce the tensors of all ranks at the root, in place; others are not changed."""
     whole = dense(tensor)
     if comm.rank != root:
         if operator.factor is not None:
@@ -55,7 +55,7 @@ def reduce(comm: Comm, tensor: torch.Tensor, operator: TorchOperator, root: int)
 
 
 def broadcast(comm: Comm, tensor: torch.Tensor, root: int) -> None:
-    """Copy the root's tensor to all ranks."""
+    """Broadcast the root's tensor in place."""
     whole = dense(tensor)
     comm.Bcast(memory(whole), root)
     if comm.rank != root:
@@ -63,10 +63,10 @@ def broadcast(comm: Comm, tensor: torch.Tensor, root: int) -> None:
 
 
 def all_gather_single(comm: Comm, output: torch.Tensor, source: torch.Tensor) -> None:
-    """Collect equal tensors of all ranks in one; ``source`` may be this rank's part of it.
+    """Gather equal tensors into one; ``source`` may be this rank's part of it.
 
     Raises:
-        ArgumentError: the output is not as large as all inputs.
+        ArgumentError: the size of the output is not that of all inputs.
     """
     if output.numel() != comm.size * source.numel() or output.dtype is not source.dtype:
         raise ArgumentError("output", f"has {output.numel()} elements of {output.dtype}, expected "
@@ -82,10 +82,10 @@ def all_gather_single(comm: Comm, output: torch.Tensor, source: torch.Tensor) ->
 
 
 def all_gather(comm: Comm, outputs: Tensors, source: torch.Tensor) -> None:
-    """Collect tensors, of any size, of all ranks; every rank knows all sizes.
+    """Gather tensors of any sizes; every rank has outputs of all sizes.
 
     Raises:
-        ArgumentError: the list has another number of tensors, or another one for this rank's.
+        ArgumentError: the list has a wrong number of tensors, or a wrong one for this rank.
     """
     _check_list("tensor_list", outputs, comm.size)
     _check_alike("tensor_list", outputs[comm.rank:comm.rank + 1], source)
@@ -101,10 +101,10 @@ def all_gather(comm: Comm, outputs: Tensors, source: torch.Tensor) -> None:
 
 
 def gather(comm: Comm, outputs: Tensors, source: torch.Tensor, root: int) -> None:
-    """Collect equal tensors of all ranks at the root.
+    """Gather equal tensors at the root.
 
     Raises:
-        ArgumentError: the list has another number of tensors, or others than this rank's.
+        ArgumentError: the list has a wrong number of tensors, or tensors unlike this rank's.
     """
     mine = memory(dense(source))
     if comm.rank != root:
@@ -120,10 +120,10 @@ def gather(comm: Comm, outputs: Tensors, source: torch.Tensor, root: int) -> Non
 
 
 def scatter(comm: Comm, output: torch.Tensor, sources: Tensors, root: int) -> None:
-    """Deal the root's equal tensors out.
+    """Scatter equal tensors from the root.
 
     Raises:
-        ArgumentError: the list has another number of tensors, or others than the output.
+        ArgumentError: the list has a wrong number of tensors, or tensors unlike the output.
     """
     whole = dense(output)
     mine: Any = memory(whole)
@@ -139,10 +139,10 @@ def scatter(comm: Comm, output: torch.Tensor, sources: Tensors, root: int) -> No
 
 def reduce_scatter_single(comm: Comm, output: torch.Tensor, source: torch.Tensor,
                           operator: TorchOperator) -> None:
-    """Combine every rank's tensor, and give each rank one of as many equal parts.
+    """Reduce the tensors of all ranks, and scatter equal parts.
 
     Raises:
-        ArgumentError: the input is not as large as all outputs.
+        ArgumentError: the size of the input is not that of all outputs.
     """
     if source.numel() != comm.size * output.numel() or output.dtype is not source.dtype:
         raise ArgumentError("input", f"has {source.numel()} elements of {source.dtype}, expected "
@@ -158,10 +158,10 @@ def reduce_scatter_single(comm: Comm, output: torch.Tensor, source: torch.Tensor
 
 def reduce_scatter(comm: Comm, output: torch.Tensor, sources: Tensors, operator: TorchOperator
                    ) -> None:
-    """Combine tensors of any size, one for each rank.
+    """Reduce a list of tensors of any sizes, and scatter one to each rank.
 
     Raises:
-        ArgumentError: the list has another number of tensors, or another one for this rank's.
+        ArgumentError: the list has a wrong number of tensors, or a wrong one for this rank.
     """
     _check_list("input_list", sources, comm.size)
     _check_alike("input_list", sources[comm.rank:comm.rank + 1], output)
@@ -181,10 +181,10 @@ def reduce_scatter(comm: Comm, output: torch.Tensor, sources: Tensors, operator:
 
 def all_to_all_single(comm: Comm, output: torch.Tensor, source: torch.Tensor,
                       output_splits: Sequence[int], input_splits: Sequence[int]) -> None:
-    """Send a part of the tensor to every rank: equal parts, or rows as the splits say.
+    """Send a part of a tensor to each rank: equal parts, or rows by ``splits``.
 
     Raises:
-        ArgumentError: the rows cannot be dealt out like that.
+        ArgumentError: the splits do not match the rows.
     """
     whole, mine = dense(output), dense(source)
     if overlap(whole, mine):
@@ -202,10 +202,10 @@ def all_to_all_single(comm: Comm, output: torch.Tensor, source: torch.Tensor,
 
 
 def all_to_all(comm: Comm, outputs: Tensors, sources: Tensors) -> None:
-    """Send a tensor, of any size, to every rank.
+    """Send one tensor of any size to each rank.
 
     Raises:
-        ArgumentError: a list has another number of tensors.
+        ArgumentError: a list has a wrong number of tensors.
     """
     _check_list("input_tensor_list", sources, comm.size)
     _check_list("output_tensor_list", outputs, comm.size)
@@ -224,7 +224,7 @@ def _check_list(argument: str, tensors: Tensors, size: int) -> None:
 
 
 def _check_alike(argument: str, tensors: Tensors, one: torch.Tensor) -> None:
-    """Check that tensors of a list are like the one that goes there, or comes from there."""
+    """Check that the tensors of a list have the shape and dtype of another tensor."""
     for each in tensors:
         if each.shape != one.shape or each.dtype is not one.dtype:
             raise ArgumentError(
@@ -233,19 +233,19 @@ def _check_alike(argument: str, tensors: Tensors, one: torch.Tensor) -> None:
 
 
 def _store(whole: torch.Tensor, tensor: torch.Tensor) -> None:
-    """Copy a result to where it belongs, unless it is there."""
+    """Copy a result to its tensor, unless they share memory."""
     if whole is not tensor and (whole.data_ptr() != tensor.data_ptr()
                                 or not tensor.is_contiguous()):
         tensor.detach().copy_(whole)
 
 
 def _octets(tensor: torch.Tensor, array: Any = None) -> Any:
-    """The memory of a dense tensor as bytes."""
+    """Return the memory of a dense tensor as bytes."""
     return (memory(tensor) if array is None else array).view("u1")
 
 
 def _bytes(tensor: torch.Tensor, splits: Sequence[int], size: int, argument: str) -> list[int]:
-    """Bytes of every rank's rows."""
+    """Return the sizes of all ranks' rows in bytes."""
     rows = len(tensor)
     if not splits:
         if rows % size:

@@ -1,4 +1,4 @@
-"""Keep ``torch.compile`` out of the process group: :func:`run_eagerly`."""
+"""Exclusion of process group methods from ``torch.compile``."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ Class = TypeVar("Class", bound=type)
 
 
 def run_eagerly(kind: Class) -> Class:
-    """Mark the methods of a class, so that ``torch.compile`` breaks its graph at their calls.
+    """Mark the methods of a class for a graph break in ``torch.compile``.
 
     A compiled function may call a group or wait for its work. TorchDynamo cannot trace these
     methods: their objects hold MPI handles and locks. The public decorator,
     ``torch.compiler.disable``, would import the compiler with the backend, and wrap every call.
-    PyTorch before 2.7 has no such mark; there TorchDynamo stays as it is.
+    PyTorch before 2.7 lacks this mark; then the function does nothing.
     """
     if not hasattr(eval_frame, "_FrameExecStrategy"):
         return kind
-    skip = eval_frame._FrameAction.SKIP  # of the method, and of what it calls
+    skip = eval_frame._FrameAction.SKIP  # for the method and its callees
     for method in vars(kind).values():
         if isinstance(method, FunctionType):
             eval_frame.set_code_exec_strategy(

@@ -1,12 +1,11 @@
-"""The process group: every operation of ``torch.distributed`` on one private communicator.
+"""Process group: operations of ``torch.distributed`` on a private communicator.
 
     dist.all_reduce(t)                  inline, on the caller's thread    collectives
     dist.all_reduce(t, async_op=True)   the group's lane                  lane
-    dist.isend(t, 1)                    at once, any number               peers
+    dist.isend(t, 1)                    immediately, any number           peers
 
-A call that is not asynchronous runs at once, with nothing made for it: no object, no message to
-another thread. If asynchronous ones are under way it waits for its turn: calls of a group run in
-the order of issue.
+A synchronous call runs immediately and creates no object and no message to another thread. It
+waits for pending asynchronous calls first: calls of a group run in the order of issue.
 """
 
 from __future__ import annotations
@@ -39,33 +38,33 @@ from hpccoll.torch.process_group.work import FINISHED, CoalescedWork, GroupWork
 Tensors = Sequence[torch.Tensor]
 #: Name of the backend.
 NAME = "hpccoll"
-#: Names of calls in profiles, where they are not those of the methods.
+#: Names of calls in profiles, if they differ from the methods.
 EVENTS = {"allreduce": "all_reduce", "allgather": "all_gather", "alltoall": "all_to_all"}
-#: Seconds that a wait adds to the group's time-out: at that the call itself fails, and its error
-#: names the ranks that are missing.
+#: Seconds that a wait adds to the group's time-out: the call itself fails first, with an error that
+#: names the missing ranks.
 SURPLUS = 5.0
-#: Calls of few elements whose objects are kept after them, and how few: DDP's ``join`` hands such
-#: an object to C++ alone, where it has no methods any more once Python has collected it.
+#: Number of small calls whose objects are kept alive, and their largest number of elements: DDP's
+#: ``join`` passes such an object to C++ only, where it has no methods after garbage collection.
 KEPT, FEW = 64, 256
 
 
 @run_eagerly
 class Group(ProcessGroup):
-    """A process group on an MPI communicator.
+    """Process group on an MPI communicator.
 
     Args:
-        comm: of the members, in the order of their ranks; the group frees it.
-        store: of torch, for this group.
-        title: the group's name.
-        timeout: how long a call may take; then it raises a ``GroupTimeout``, or the communicator's
-            ``CollectiveTimeout``, which names the ranks that are missing.
+        comm: communicator of the members in rank order; the group frees it.
+        store: torch's store of this group.
+        title: name of the group.
+        timeout: time limit of a call; then it raises a ``GroupTimeout``, or the communicator's
+            ``CollectiveTimeout``, which names the missing ranks.
     """
 
     def __init__(self, comm: Comm, store: Any, title: str, timeout: timedelta):
         super().__init__(comm.rank, comm.size)
         self.comm, self.store, self.title = comm, store, title
         self.seconds = timeout.total_seconds()
-        comm.layout  # noqa: B018 - found out by all ranks here, not by the lane of some
+        comm.layout  # noqa: B018 - detected by all ranks here, not by the lane of some
         self.arrivals = Arrivals(comm)
         self.lane = Lane(f"hpccoll group {title}", self.arrivals)
         self.peers = Peers(comm, f"group {title}")
@@ -80,7 +79,7 @@ class Group(ProcessGroup):
 
     # -- issuing -----------------------------------------------------------------------------
     def _issue(self, name: str, run: Callable[[], Any], options: Any, tensors: Tensors) -> Any:
-        """Issue a call; PyTorch's profiler records it by its public name while it runs."""
+        """Issue a call; PyTorch's profiler records it by its public name."""
         if not torch.autograd._profiler_enabled():
             return self._start(name, run, options, tensors)
         with torch.profiler.record_function(f"{NAME}:{EVENTS.get(name, name)}") as event:
@@ -90,7 +89,7 @@ class Group(ProcessGroup):
         return work
 
     def _start(self, name: str, run: Callable[[], Any], options: Any, tensors: Tensors) -> Any:
-        """Run a call to its end, or put it into the lane; see :meth:`_issue`."""
+        """Run a call to completion, or append it to the lane; see :meth:`_issue`."""
         self.issued += 1
         if self.error is not None:
             raise self.error
@@ -122,7 +121,7 @@ class Group(ProcessGroup):
         self.error = ProcessGroupError(f"group {self.title} is broken: {work.error}")
 
     # -- collectives -------------------------------------------------------------------------
-    # ``given`` are torch's options, or what hooks and programs give in place of them.
+    # ``given`` are torch's options, or the arguments that hooks and programs pass instead.
     def allreduce(self, tensors: OneOrMore, *given: Any, **named: Any) -> Any:
         tensor, = tensors = listed(tensors)
         opts = options_of(c10d.AllreduceOptions, *given, **named)
@@ -235,7 +234,7 @@ class Group(ProcessGroup):
         return self._issue("barrier", self.comm.Barrier,
                            options_of(c10d.BarrierOptions, *given, **named), [])
 
-    # What older versions call them.
+    # Names in older versions.
     _allgather_base = all_gather_single
     _reduce_scatter_base = reduce_scatter_single
     alltoall_base = all_to_all_single
@@ -274,7 +273,7 @@ class Group(ProcessGroup):
 
     _start_coalescing, _end_coalescing = start_coalescing, end_coalescing
 
-    # -- what torch asks a group, and a backend ----------------------------------------------
+    # -- queries of torch --------------------------------------------------------------------
     supports_coalescing = supports_splitting = supports_time_estimate = False
     supports_shrinking = supports_reconfigure = supports_window = False
 
@@ -285,15 +284,15 @@ class Group(ProcessGroup):
 
     @property
     def _device_types(self) -> list[torch.device]:
-        # While torch makes the group it has none: torch's flight recorder (2.15) attaches itself to
-        # groups that have devices, and fails on one without a backend of C++.
+        # None while torch creates the group: torch's flight recorder (2.15) attaches to groups with
+        # devices, and fails without a C++ backend.
         known = self in torch.distributed.distributed_c10d._world.pg_map
         return [torch.device(name) for name in self._devices] if known else []
 
     def _get_backend(self, device: Any) -> Group:
         return self
 
-    # A group without a backend of C++ does not keep its name.
+    # A group without a C++ backend does not store its name.
     @property
     def group_name(self) -> str:
         return self._name
@@ -328,7 +327,7 @@ class Group(ProcessGroup):
 
     def allocate_tensor(self, size: int, dtype: torch.dtype = torch.float32,
                         device: Any = "cpu") -> torch.Tensor:
-        """A flat tensor that other ranks of the node read in place; collective."""
+        """Return a flat tensor that other ranks of the node read in place; collective."""
         self.lane.drain()
         return self.registered.tensor(size, dtype, torch.device(device))
 
@@ -340,7 +339,7 @@ class Group(ProcessGroup):
         self._end(ProcessGroupError(f"group {self.title} was aborted"))
 
     def shutdown(self) -> None:
-        """Wait for what is under way, and free the communicators; collective."""
+        """Wait for pending calls and free the communicators; collective."""
         if self.error is None:
             self.lane.drain()
             self._end(ProcessGroupError(f"group {self.title} was destroyed"))

@@ -1,9 +1,8 @@
-"""A lane: the asynchronous calls of one group, run one after the other beside autograd.
+"""Lane: runs asynchronous calls of one group in order, concurrently with autograd.
 
-Every group has a lane of its own, because a call on one group may have to wait for a rank that is
-busy with a call on another. The order within a lane is the order of issue. Whoever waits for a
-call runs what stands before it, and it, itself, unless the lane's thread is at it already: then
-no time is lost with waking threads.
+Each group has a separate lane, because a call on one group may wait for a rank that is in a call on
+another. A lane runs calls in the order of issue. A waiting thread runs the earlier calls and its
+own call itself, unless the lane's thread already runs them: this avoids thread wake-ups.
 """
 
 from __future__ import annotations
@@ -17,36 +16,36 @@ from collections.abc import Callable
 from hpccoll.torch.process_group.arrivals import Arrivals
 from hpccoll.torch.process_group.work import GroupWork, nothing
 
-#: Seconds to wait for a thread that is to end.
+#: Seconds to wait for a thread to end.
 LONGEST = 5.0
 
 
 class Lane:
-    """Calls of one group, in the order in which they were issued.
+    """Queue of the calls of one group, in the order of issue.
 
     Args:
-        name: of the thread, which is started by the first call.
-        arrivals: how far the other ranks are.
+        name: name of the thread, which the first call starts.
+        arrivals: progress of the other ranks.
     """
 
     def __init__(self, name: str, arrivals: Arrivals):
         self.name, self.arrivals = name, arrivals
-        #: Calls that are not over; the first may be running.
+        #: Pending calls; the first may be running.
         self.queue: deque[GroupWork] = deque()
         self.turn = threading.Lock()
         self.changed = threading.Condition()
         self.closed = False
-        #: Threads, and how many of them are busy with callbacks.
+        #: Threads, and the number of them that run callbacks.
         self.threads: list[threading.Thread] = []
         self.telling = 0
 
     @property
     def busy(self) -> bool:
-        """Whether there are calls that are not over."""
+        """True if a call is pending."""
         return bool(self.queue)
 
     def put(self, work: GroupWork) -> None:
-        """Take a call on."""
+        """Append a call."""
         work.assist = self.assist
         with self.changed:
             self.queue.append(work)
@@ -54,7 +53,7 @@ class Lane:
             self.changed.notify()
 
     def assist(self, work: GroupWork) -> bool:
-        """Run calls here up to this one; tell whether it is over."""
+        """Run calls up to this one in the calling thread; return True if it has completed."""
         while not work.over:
             if not self.turn.acquire(blocking=False):
                 return False
@@ -66,31 +65,32 @@ class Lane:
         return True
 
     def drain(self) -> None:
-        """Wait until all calls are over."""
+        """Wait until all calls have completed."""
         while self.queue:
             with self.turn:
                 tell = self._run_first()
             tell()
 
     def clear(self, error: BaseException) -> None:
-        """End all calls with an error; one that runs cannot be stopped, but nobody waits for it."""
+        """Complete all calls with an error; waits end, but a running call continues."""
         for work in tuple(self.queue):
             work.end(error)
 
     def close(self) -> None:
-        """End the threads, when their calls are over.
+        """Stop the threads after their calls.
 
-        A thread that comes back from PyTorch while the interpreter ends would end the process, so
-        they are waited for; not where a call is running, which may never end.
+        A thread that returns from PyTorch during interpreter exit would end the process, so they
+        are joined, except if a call is running, which may never return.
         """
         self._close(None if self.turn.locked() else LONGEST)
 
     def _at_exit(self) -> None:
-        """Finish what nobody has waited for: MPI_Finalize must not find a thread inside MPI.
+        """Finish calls without a wait: no thread may be inside MPI during MPI_Finalize.
 
-        The other ranks have issued the same calls. One whose program fails may have issued more.
+        The other ranks have issued the same calls, but a rank whose program fails may have issued
+        more.
         """
-        failed = hasattr(sys, "last_value")  # an error that nobody has caught
+        failed = hasattr(sys, "last_value")  # an uncaught error
         self._close(LONGEST if failed else threading.TIMEOUT_MAX)
 
     def _close(self, seconds: float | None) -> None:
@@ -103,7 +103,7 @@ class Lane:
                 thread.join(seconds)
 
     def _run_first(self, patient: bool = False) -> Callable[[], None]:
-        """Run the first call; return what tells its callbacks when the next may run."""
+        """Run the first call and return its callbacks, to be run when the next call may start."""
         if self.queue:
             try:
                 work = self.queue[0]
@@ -116,7 +116,7 @@ class Lane:
         return nothing
 
     def _see_to_a_thread(self) -> None:
-        """Start a thread if all there are are busy with callbacks, which may wait for calls."""
+        """Start a thread if all threads run callbacks, which may wait for calls."""
         if len(self.threads) == self.telling:
             if not self.threads:
                 atexit.register(self._at_exit)

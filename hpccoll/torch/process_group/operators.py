@@ -1,4 +1,4 @@
-"""Operators: what ``torch.distributed.ReduceOp`` means to MPI, before and after the call."""
+"""Conversion of ``torch.distributed.ReduceOp`` to MPI operators and scaling."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from hpccoll.errors import ArgumentTypeError
 
 
 class TorchOperator(NamedTuple):
-    """A reduction.
+    """MPI operator and scaling of a reduction.
 
     Attributes:
-        mpi: what MPI combines with.
-        factor: what every rank's values are multiplied with before; ``None`` for nothing.
-        mean: the result is divided by the number of ranks.
+        mpi: the MPI operator.
+        factor: factor of each rank's values before the reduction; ``None`` for none.
+        mean: True to divide the result by the number of ranks.
     """
 
     mpi: MPI.Op
@@ -25,19 +25,19 @@ class TorchOperator(NamedTuple):
     mean: bool = False
 
     def before(self, values: torch.Tensor) -> None:
-        """Prepare one rank's contribution, in place."""
+        """Scale this rank's input in place."""
         if self.factor is not None:
             values.mul_(self.factor)
 
     def after(self, values: torch.Tensor, size: int) -> None:
-        """Finish the result of ``size`` ranks, in place."""
+        """Scale the result of ``size`` ranks in place."""
         if self.mean:
             whole = not (values.is_floating_point() or values.is_complex())
             values.div_(size, rounding_mode="trunc" if whole else None)
 
 
-#: By the ``hash`` of an operator, its number: ``ReduceOp.SUM`` and the operator in the options of a
-#: call are of different types, which are equal and yet not found in place of each other.
+#: Operators by ``hash``, which is their number: ``ReduceOp.SUM`` and the operator in a call's
+#: options are equal but of different types, so neither is found as a key for the other.
 NUMBERS = {name: hash(getattr(ReduceOp, name)) for name in (
     "SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM")}
 NAMES = {number: name for name, number in NUMBERS.items()}
@@ -46,7 +46,7 @@ OPERATORS = {NUMBERS[name]: operator for name, operator in {
     "PRODUCT": TorchOperator(MPI.PROD),
     "MIN": TorchOperator(MPI.MIN), "MAX": TorchOperator(MPI.MAX), "BAND": TorchOperator(MPI.BAND),
     "BOR": TorchOperator(MPI.BOR), "BXOR": TorchOperator(MPI.BXOR)}.items()}
-#: Truth values: a sum is true where any term is, a product where all factors are.
+#: For Booleans, a sum is a logical or, and a product a logical and.
 LOGICAL = {NUMBERS[name]: TorchOperator(op) for name, op in {
     "SUM": MPI.LOR, "PRODUCT": MPI.LAND, "MIN": MPI.LAND, "MAX": MPI.LOR, "BAND": MPI.LAND,
     "BOR": MPI.LOR, "BXOR": MPI.LXOR}.items()}
@@ -55,10 +55,10 @@ ORDERED = NUMBERS["MIN"], NUMBERS["MAX"]
 
 
 def operator_of(reduce_op: Any, dtype: torch.dtype) -> TorchOperator:
-    """The operator that combines tensors of a type.
+    """Return the operator for tensors of a dtype.
 
     Raises:
-        ArgumentTypeError: it makes no sense for the type.
+        ArgumentTypeError: the operator is not defined for the dtype.
     """
     number = hash(reduce_op)
     if dtype is torch.bool:

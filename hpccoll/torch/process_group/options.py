@@ -1,7 +1,7 @@
-"""Arguments of a process group's methods: torch's options, or what is given in place of them.
+"""Arguments of a process group's methods: torch's options, or their short forms.
 
-``torch.distributed`` passes options. Hooks and programs that call the group itself may leave them
-out, or give the operator or root alone, and one tensor in place of a list of one.
+``torch.distributed`` passes options. Hooks and programs that call the group directly may omit them,
+pass only the operator or root, and pass one tensor instead of a list of one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ OneOrMore: TypeAlias = torch.Tensor | Sequence[torch.Tensor]
 Options = TypeVar("Options")
 #: Fields of options by the names of arguments.
 FIELDS = {"op": "reduceOp", "root": "rootRank", "timeout": "timeout"}
-#: Arguments that may be given in place of options, in their order.
+#: Arguments that may be passed instead of options, in order.
 ARGUMENTS: dict[Any, tuple[str, ...]] = {
     c10d.AllreduceOptions: ("op", "timeout"), c10d.AllreduceCoalescedOptions: ("op", "timeout"),
     c10d.BroadcastOptions: ("root", "timeout"), c10d.ReduceOptions: ("root", "op", "timeout"),
@@ -26,15 +26,15 @@ ARGUMENTS: dict[Any, tuple[str, ...]] = {
 
 
 def options_of(kind: type[Options], *given: Any, **named: Any) -> Options:
-    """The options of a call.
+    """Return the options of a call.
 
     Args:
-        kind: of the options.
-        given: options, or what :data:`ARGUMENTS` says.
-        named: likewise, or ``opts``.
+        kind: class of the options.
+        given: options, or arguments of :data:`ARGUMENTS`.
+        named: the same as keywords, or ``opts``.
 
     Raises:
-        TypeError: there is no such argument.
+        TypeError: unknown argument.
     """
     options = named.pop("opts", None)
     if given and isinstance(given[0], kind):
@@ -50,10 +50,10 @@ def options_of(kind: type[Options], *given: Any, **named: Any) -> Options:
 
 
 def listed(tensors: OneOrMore) -> Sequence[torch.Tensor]:
-    """A list of one tensor, which may be given without the list."""
+    """Return a list of tensors for a list or a single tensor."""
     return [tensors] if isinstance(tensors, torch.Tensor) else tensors
 
 
 def one_list(lists: Sequence[OneOrMore]) -> Sequence[torch.Tensor]:
-    """The only list of a list of lists, or a list that is given in its place; empty without one."""
+    """Return the only list of a list of lists, or a plain list; empty without one."""
     return listed(lists[0]) if lists and not isinstance(lists[0], torch.Tensor) else lists

@@ -1,8 +1,7 @@
-"""Messages between two ranks of a group: send, receive, and a barrier that names who is missing.
+"""Point-to-point messages of a group: send, receive, and a monitored barrier.
 
-Messages are under way as soon as they are issued, in any number, on a communicator of their own. A
-thread looks after those that nobody waits for, because an MPI library may move a message only
-while somebody calls it.
+Messages start when they are issued, in any number, on a separate communicator. A thread progresses
+messages without a waiting caller, because an MPI library may make progress only inside its calls.
 """
 
 from __future__ import annotations
@@ -23,25 +22,25 @@ from hpccoll.torch.process_group.work import GroupWork
 from hpccoll.torch.streams import behind, check_capture
 from hpccoll.torch.tensors import dense, memory
 
-#: Seconds between two looks at messages: first, and when nothing moves.
+#: Seconds between two polls of messages: initial, and without progress.
 SHORTEST_PAUSE, LONGEST_PAUSE = 20e-6, 1e-3
-#: Looks before the first pause of a rank that waits.
+#: Polls of a waiting rank before its first sleep.
 LOOKS = 200
-#: Seconds between two looks at the other rank; seconds in which the last message of a rank that has
-#: ended arrives, or never.
+#: Seconds between two checks of the other rank; seconds in which the last message of an exited rank
+#: can still arrive.
 BETWEEN, LAST_MESSAGE = 0.5, 1.0
 
 
 @run_eagerly
 class MessageWork(GroupWork):
-    """A message under way.
+    """Pending message.
 
     Args:
-        request: of MPI.
+        request: MPI request.
         title, tensors, seconds: see :class:`GroupWork`.
-        nbytes: what a message has to bring; ``None`` where it is sent.
-        check: raises an error where the message cannot arrive any more.
-        store: copies what came to where it belongs.
+        nbytes: expected bytes of a receive; ``None`` for a send.
+        check: raises an error if the message can no longer arrive.
+        store: copies the received data to the tensor.
     """
 
     def __init__(self, request: MPI.Request, title: str, tensors: list[torch.Tensor],
@@ -51,12 +50,12 @@ class MessageWork(GroupWork):
         self.request, self.check, self.nbytes, self.store = request, check, nbytes, store
         self.checked = time.monotonic()
         self.status = MPI.Status()
-        #: What MPI reads or writes, alive until the message is over.
+        #: Buffer of MPI, alive until completion.
         self.buffer: Any = None
         self.looking = threading.Lock()
 
     def look(self) -> bool:
-        """Look whether it is over; tell."""
+        """Poll the request; return True if the message has completed."""
         if self.over or not self.looking.acquire(blocking=False):
             return self.over
         try:
@@ -72,7 +71,7 @@ class MessageWork(GroupWork):
         return self.over
 
     def is_completed(self) -> bool:
-        """Tell whether it is over, well or with an error."""
+        """Return True if it has completed, with or without an error."""
         return self.look()
 
     def _arrived(self) -> None:
@@ -91,7 +90,7 @@ class MessageWork(GroupWork):
         self.end(None, self.status.Get_source())
 
     def _await(self, seconds: float) -> bool:
-        """Look until it is over, a while at once, then with pauses; tell whether it is."""
+        """Poll until completion or time-out; return True if the message has completed."""
         if any(self.look() for _ in range(LOOKS)):
             return True
         pause, end = SHORTEST_PAUSE, time.monotonic() + seconds
@@ -102,17 +101,17 @@ class MessageWork(GroupWork):
 
 
 class Peers:
-    """Messages between two ranks of a group.
+    """Point-to-point messages of a group.
 
     Args:
-        group: the communicator of the group; messages have a duplicate for themselves.
-        name: of the group.
+        group: communicator of the group; messages use a duplicate.
+        name: name of the group.
     """
 
     def __init__(self, group: Comm, name: str):
         self.group, self.name = group, name
         self.comm = MPI.Intracomm(group).Dup()
-        #: When each rank was found to be lost.
+        #: Time at which each lost rank was detected.
         self.lost: dict[int, float] = {}
         self.highest = group.Get_attr(MPI.TAG_UB) or 32767
         self.underway: list[MessageWork] = []
@@ -121,7 +120,7 @@ class Peers:
         self.thread: threading.Thread | None = None
 
     def send(self, tensor: torch.Tensor, destination: int, tag: int, seconds: float) -> MessageWork:
-        """Begin to send a tensor."""
+        """Start to send a tensor."""
         source = memory(self._movable(dense(tensor)))
         request = self.comm.Isend([source, source.nbytes, MPI.BYTE], destination, self._tag(tag))
         work = MessageWork(request, f"send to rank {destination} of {self.name}", [tensor], seconds,
@@ -129,7 +128,7 @@ class Peers:
         return self._begun(work, source)
 
     def receive(self, tensor: torch.Tensor, source: int, tag: int, seconds: float) -> MessageWork:
-        """Begin to receive a tensor, from any rank if ``source`` is ``MPI.ANY_SOURCE``."""
+        """Start to receive a tensor, from any rank if ``source`` is ``MPI.ANY_SOURCE``."""
         whole = self._movable(dense(tensor), fill=False)
         sink = memory(whole)
         request = self.comm.Irecv([sink, sink.nbytes, MPI.BYTE], source, self._tag(tag))
@@ -141,9 +140,9 @@ class Peers:
         return self._begun(work, sink)
 
     def _movable(self, tensor: torch.Tensor, fill: bool = True) -> torch.Tensor:
-        """A dense tensor that MPI moves: where the library moves no device memory, one of the host.
+        """Return a dense tensor that MPI can send; on the host unless MPI is GPU-aware.
 
-        It has the values of the tensor if these are wanted (``fill``).
+        With ``fill`` it has the values of the tensor.
         """
         if tensor.is_cpu or self.group.moves_device_memory:
             return tensor
@@ -151,10 +150,10 @@ class Peers:
         return tensor.cpu() if fill else torch.empty_like(tensor, device="cpu")
 
     def _check(self, peer: int) -> None:
-        """Raise an error where no message will come from a rank, or go to it.
+        """Raise an error if messages from or to a rank cannot complete.
 
         Raises:
-            PeerLost: it was killed or has ended its program; for ``MPI.ANY_SOURCE``, all have.
+            PeerLost: the rank was killed or has exited; for ``MPI.ANY_SOURCE``, all ranks have.
             BrokenCommunicatorError: a call of the group has failed.
         """
         try:
@@ -185,12 +184,12 @@ class Peers:
         return tag
 
     def clear(self, error: BaseException) -> None:
-        """End all messages with an error."""
+        """Complete all messages with an error."""
         for work in tuple(self.underway):
             work.end(error)
 
     def close(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         with self.changed:
             self.closed = True
             self.changed.notify()
@@ -208,16 +207,16 @@ class Peers:
             pause = SHORTEST_PAUSE if over else min(2 * pause, LONGEST_PAUSE)
             time.sleep(pause)
 
-    # -- a barrier that names who is missing -------------------------------------------------
+    # -- monitored barrier -------------------------------------------------------------------
     def monitored_barrier(self, seconds: float, everybody: bool) -> None:
-        """Wait for all ranks; rank 0 tells who did not come.
+        """Wait for all ranks; rank 0 reports the missing ones.
 
         Args:
-            seconds: how long.
-            everybody: name all ranks that are missing, not the first alone.
+            seconds: time limit.
+            everybody: True to report all missing ranks, not only the first.
 
         Raises:
-            ProcessGroupError: not all came.
+            ProcessGroupError: ranks are missing.
         """
         tag, end = self.highest, time.monotonic() + seconds
         if self.comm.rank:
@@ -244,7 +243,7 @@ class Peers:
 
 
 def _by(request: MPI.Request, end: float) -> bool:
-    """Wait for a request until some time; tell whether it is over."""
+    """Wait for a request until a deadline; return True if it has completed."""
     pause = SHORTEST_PAUSE
     while not request.Test():
         if time.monotonic() > end:

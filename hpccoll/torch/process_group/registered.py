@@ -1,8 +1,7 @@
-"""Tensors in registered memory: what other ranks of the node read in place, without a copy.
+"""Tensors in registered memory, which other ranks of the node read without a copy.
 
-Such memory stays until the communicator is freed, so blocks whose tensors are gone are given out
-again. Ranks collect their garbage at different times: all agree on a block that is free
-everywhere.
+Such memory is freed with the communicator only, so blocks without live tensors are reused. Ranks
+collect garbage at different times, so they agree on a block that is free on all ranks.
 """
 
 from __future__ import annotations
@@ -16,26 +15,26 @@ from mpi4py import MPI
 from hpccoll import Comm
 from hpccoll.errors import ArgumentTypeError
 
-#: Bytes of the smallest block, and the most blocks of one size that are looked through.
+#: Smallest block in bytes, and largest number of blocks of one size in the search.
 SMALLEST, MOST = 1 << 12, 63
 
 
 class Registered:
-    """The registered memory of one communicator."""
+    """Registered memory of one communicator."""
 
     def __init__(self, comm: Comm):
         self.comm = comm
-        #: Blocks by their size, the same on all ranks, and which of them are free, as bits.
+        #: Blocks by size, the same on all ranks, and a bit mask of free blocks.
         self.blocks: dict[int, list[numpy.ndarray]] = {}
         self.free: dict[int, int] = {}
 
     def tensor(self, count: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        """A flat tensor of so many elements; collective, all ranks ask for as many bytes.
+        """Return a flat tensor of ``count`` elements; collective, with equal sizes in bytes.
 
-        Its values are arbitrary.
+        Its contents are undefined.
 
         Raises:
-            ArgumentTypeError: for a device that is not the CPU.
+            ArgumentTypeError: the device is not the CPU.
         """
         if device.type != "cpu":
             raise ArgumentTypeError("device", f"{device} has no registered memory",
@@ -47,14 +46,14 @@ class Registered:
         if number < 0:
             number = len(blocks)
             blocks.append(self.comm.empty(size, numpy.uint8))
-        # The tensor holds this view, and nothing else does: it goes with the tensor.
+        # Only the tensor references this view, so both are freed together.
         view = blocks[number][:max(nbytes, 1)]
         self.free[size] = self.free.get(size, 0) & ~(1 << number)
         weakref.finalize(view, self._give_back, size, number).atexit = False
         return torch.from_numpy(view)[:nbytes].view(dtype)
 
     def _free_everywhere(self, size: int) -> int:
-        """The number of a block that no rank uses; -1 if there is none."""
+        """Return the index of a block that no rank uses; -1 if there is none."""
         free = numpy.array([self.free.get(size, 0) & (1 << MOST) - 1], numpy.int64)
         self.comm.Allreduce(MPI.IN_PLACE, free, MPI.BAND)
         bits = int(free[0])

@@ -1,4 +1,4 @@
-"""How ranks that MPI started find each other for torch: ``mpi://``."""
+"""Rendezvous ``mpi://`` of torch for ranks that MPI started."""
 
 from __future__ import annotations
 
@@ -17,42 +17,42 @@ from hpccoll.errors import ProcessGroupError
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-#: The scheme of ``init_method``.
+#: URL scheme of ``init_method``.
 SCHEME = "mpi"
-#: How long ranks wait for each other, if nobody says.
+#: Default time-out of the rendezvous.
 TIMEOUT = timedelta(minutes=30)
 
 
 def init_process_group(backend: str = "hpccoll", **options: Any) -> None:
-    """Make torch's default process group of all ranks of ``MPI.COMM_WORLD``.
+    """Initialise torch's default process group of all ranks of ``MPI.COMM_WORLD``.
 
-    No variable has to be set. It is ``torch.distributed.init_process_group`` with
-    ``init_method="mpi://"``.
+    Equals ``torch.distributed.init_process_group`` with ``init_method="mpi://"``; no environment
+    variable is needed.
 
     Args:
-        backend: any of torch's, ``"gloo"`` for instance: the ranks are MPI's all the same.
-        options: what ``torch.distributed.init_process_group`` takes.
+        backend: any backend of torch, for example ``"gloo"``; the ranks are those of MPI.
+        options: further arguments of ``torch.distributed.init_process_group``.
 
     Raises:
-        MpiLibraryError: no MPI library can be loaded, or the launcher is another one's.
+        MpiLibraryError: no MPI library can be loaded, or the launcher belongs to another one.
         ProcessGroupError: the processes were not started by MPI.
     """
     distributed.init_process_group(backend, **{"init_method": f"{SCHEME}://", **options})
 
 
 def register_handler() -> None:
-    """Make ``mpi://`` known to torch."""
-    with suppress(RuntimeError):  # it is known
+    """Register ``mpi://`` in torch."""
+    with suppress(RuntimeError):  # already registered
         distributed.register_rendezvous_handler(SCHEME, meet)
 
 
 def meet(url: str, timeout: timedelta = TIMEOUT, **options: Any) -> Iterator[tuple[Any, int, int]]:
-    """The handler of ``mpi://``: a store on rank 0's host, this rank, and the number of ranks.
+    """Yield a store on rank 0's host, this rank, and the number of ranks.
 
     Collective over ``MPI.COMM_WORLD``.
 
     Raises:
-        ProcessGroupError: torch was told another rank or number of ranks, or has other launchers.
+        ProcessGroupError: torch's rank or number of ranks differs, or torch uses another launcher.
     """
     comm = _world()
     launched = {"rank": comm.rank, "world_size": comm.size}
@@ -77,15 +77,15 @@ def meet(url: str, timeout: timedelta = TIMEOUT, **options: Any) -> Iterator[tup
 
 
 def _world() -> MPI.Intracomm:
-    """All ranks, without what ``hpccoll run`` may have put in their place."""
+    """Return MPI's world communicator, also if ``hpccoll run`` has replaced it."""
     from mpi4py import MPI
 
-    from hpccoll import Comm  # tells clearly where there is no MPI library
+    from hpccoll import Comm  # raises a clear error without an MPI library
     return MPI.Intracomm(Comm(MPI.COMM_WORLD))
 
 
 def _host_of_first(comm: MPI.Intracomm) -> str:
-    """The name under which all ranks reach rank 0's host."""
+    """Return the host name of rank 0 for all ranks."""
     from mpi4py import MPI
     hosts = comm.allgather(MPI.Get_processor_name())
     return "localhost" if len(Counter(hosts)) == 1 else hosts[0]

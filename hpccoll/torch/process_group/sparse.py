@@ -1,4 +1,4 @@
-"""All-reduce of sparse tensors: every rank gathers all indices and values, and adds them up."""
+"""Allreduce of sparse tensors: each rank gathers and sums all indices and values."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from hpccoll.torch.process_group.operators import TorchOperator
 
 
 def check_sparse(tensor: torch.Tensor, operator: TorchOperator) -> None:
-    """Check that a sparse tensor can be combined.
+    """Check that a sparse tensor can be reduced.
 
     Raises:
-        ArgumentTypeError: another layout than COO, or another operator than a sum or a mean.
+        ArgumentTypeError: the layout is not COO, or the operator is neither sum nor mean.
     """
     if tensor.layout is not torch.sparse_coo:
         raise ArgumentTypeError("tensor", f"has the layout {tensor.layout}",
@@ -27,9 +27,9 @@ def check_sparse(tensor: torch.Tensor, operator: TorchOperator) -> None:
 
 
 def allreduce_sparse(comm: Comm, tensor: torch.Tensor, operator: TorchOperator) -> None:
-    """Combine every rank's sparse tensor on every rank, in place.
+    """Reduce the sparse tensors of all ranks on every rank, in place.
 
-    The numbers of values may differ from rank to rank. The result is coalesced.
+    The numbers of values may differ between ranks. The result is coalesced.
     """
     mine = tensor.detach().coalesce()
     counts = numpy.empty(comm.size, "i8")
@@ -44,5 +44,5 @@ def allreduce_sparse(comm: Comm, tensor: torch.Tensor, operator: TorchOperator) 
     whole = torch.sparse_coo_tensor(torch.cat(indices).t(), total, tensor.shape,
                                     check_invariants=False).coalesce()
     operator.after(whole.values(), comm.size)
-    with torch.no_grad():  # tensor.detach() would have indices and values of its own
+    with torch.no_grad():  # tensor.detach() would have separate indices and values
         tensor.copy_(whole)

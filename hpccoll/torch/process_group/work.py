@@ -1,4 +1,4 @@
-"""Work: what a call hands out, done or still to be done."""
+"""Work handles of calls, completed or pending."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from hpccoll.errors import GroupTimeout
 from hpccoll.torch.process_group.eager import run_eagerly
 from hpccoll.torch.streams import behind, caller_stream
 
-#: What ``wait()`` without an argument passes on, here or from C++.
+#: Default argument of ``wait()``, from Python or C++.
 NO_TIMEOUT = timedelta(0)
 
 
 @run_eagerly
 class FinishedWork(Work):
-    """A call that is over when it returns; one object stands for all of them."""
+    """Work of synchronous calls, which are complete on return; one shared object."""
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
-        """Return at once."""
+        """Return True immediately."""
         return True
 
     synchronize = wait
 
     def is_completed(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     is_success = is_completed
 
     def exception(self) -> None:
-        """Errors were raised by the call."""
+        """Return None: the call itself raised errors."""
 
     def result(self) -> list[torch.Tensor]:
-        """Nothing: the results are in the tensors of the call."""
+        """Return an empty list: the results are in the tensors of the call."""
         return []
 
     def get_future(self) -> torch.futures.Future:
-        """A future that is done."""
+        """Return a completed future."""
         future = torch.futures.Future()
         future.set_result([])
         return future
@@ -50,13 +50,13 @@ class FinishedWork(Work):
 
 @run_eagerly
 class GroupWork(Work):
-    """A call under way.
+    """Work of a pending call.
 
     Args:
-        title: what runs, for messages to people.
-        run: does it; what it returns is the rank of a message's source.
+        title: description of the call, for messages.
+        run: runs the call; returns the source rank of a message.
         tensors: the result.
-        seconds: how long ``wait()`` waits.
+        seconds: time limit of ``wait()``.
     """
 
     def __init__(self, title: str, run: Callable[[], int | None] | None,
@@ -65,28 +65,28 @@ class GroupWork(Work):
         self.title, self.run, self.tensors, self.seconds = title, run, tensors, seconds
         self.error: BaseException | None = None
         self.source: int | None = -1
-        #: Number of the call in its group.
+        #: Sequence number of the call in its group.
         self.number = 0
         self.over = False
-        #: Modes of the caller, which hold wherever it is run.
+        #: Autograd modes of the caller, which apply in any thread.
         self.inference, self.grad = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
         self.stream = caller_stream(tensors)
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        #: What :meth:`get_future` has handed out, and what completes it.
+        #: Future of :meth:`get_future`, and the function that completes it.
         self._future: torch.futures.Future | None = None
         self._complete: Callable[[], None] = nothing
-        #: Does in the thread that waits what would be done elsewhere; tells whether it is over.
+        #: Runs pending calls in the waiting thread; returns True if this one has completed.
         self.assist: Callable[[GroupWork], bool] = lambda work: False
-        #: Called with this work when time is up.
+        #: Called with this work on time-out.
         self.give_up: Callable[[GroupWork], None] = lambda work: None
 
     def do(self) -> Callable[[], None]:
-        """Run it here, to its end.
+        """Run the call to completion in this thread.
 
         Returns:
-            What tells the future's callbacks. They may do anything, call the same group and wait
-            for it: whoever calls must not stand in their way.
+            A function that runs the future's callbacks. Callbacks may call the same group and wait
+            for it, so the caller must not block them.
         """
         if self.over:
             return nothing
@@ -106,7 +106,7 @@ class GroupWork(Work):
             return run()
 
     def end(self, error: BaseException | None = None, source: int | None = None) -> None:
-        """Note the end, and let everybody know who waits for it; the first end counts."""
+        """Mark the call as complete and notify waiting threads; later calls have no effect."""
         self._note(error, source)()
 
     def _note(self, error: BaseException | None, source: int | None) -> Callable[[], None]:
@@ -120,16 +120,16 @@ class GroupWork(Work):
         return complete
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
-        """Wait for the end.
+        """Wait for completion.
 
         Args:
-            timeout: how long; as long as the group waits if omitted.
+            timeout: time limit; by default that of the group.
 
         Raises:
-            GroupTimeout: it took longer. The group cannot be used any more.
+            GroupTimeout: the time limit was exceeded. The group is then unusable.
         """
         limited = timeout > NO_TIMEOUT
-        # What runs in this thread cannot be left when a time of the caller's is up.
+        # A call in this thread cannot be interrupted at the caller's time limit.
         if not self.over and (limited or not self.assist(self)):
             seconds = timeout.total_seconds() if limited else self.seconds
             if not self._await(seconds):
@@ -142,23 +142,23 @@ class GroupWork(Work):
     synchronize = wait
 
     def _await(self, seconds: float) -> bool:
-        """Wait for another thread to end it; tell whether that happened in time."""
+        """Wait for another thread to complete the call; return False on time-out."""
         return self._ended.wait(seconds)
 
     def is_completed(self) -> bool:
-        """Tell whether it is over, well or with an error."""
+        """Return True if it is over, well or with an error."""
         return self.over
 
     def is_success(self) -> bool:
-        """Tell whether it ended well."""
+        """Return True if the call completed without an error."""
         return self.over and self.error is None
 
     def exception(self) -> BaseException | None:
-        """What went wrong."""
+        """Return the error, or None."""
         return self.error
 
     def result(self) -> list[torch.Tensor]:
-        """The tensors with the result."""
+        """Return the tensors with the result."""
         return list(self.tensors)
 
     def _source_rank(self) -> int:
@@ -167,7 +167,7 @@ class GroupWork(Work):
     source_rank = _source_rank
 
     def get_future(self) -> torch.futures.Future:
-        """A future of the tensors with the result; completed by the thread that ends the call."""
+        """Return a future of the result tensors; the thread that runs the call completes it."""
         with self._lock:
             if self._future is None:
                 self._future, self._complete = promise(self._outcome)
@@ -185,7 +185,7 @@ class GroupWork(Work):
 
 @run_eagerly
 class CoalescedWork(GroupWork):
-    """Several calls that were issued as one."""
+    """Work of several calls that were issued as one."""
 
     def __init__(self, works: Sequence[Any]):
         super().__init__("coalesced calls", None, [
@@ -193,7 +193,7 @@ class CoalescedWork(GroupWork):
         self.works = works
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
-        """Wait for all of them."""
+        """Wait for all calls."""
         for work in self.works:
             work.wait(timeout)
         self.end()
@@ -202,27 +202,27 @@ class CoalescedWork(GroupWork):
     synchronize = wait
 
     def is_completed(self) -> bool:
-        """Tell whether all are over."""
+        """Return True if all calls have completed."""
         return all(work.is_completed() for work in self.works)
 
     def get_future(self) -> torch.futures.Future:
-        """A future of all results."""
+        """Return a future of all results."""
         futures = torch.futures.collect_all([work.get_future() for work in self.works])
         return futures.then(lambda done: [tensor for one in done.value() for tensor in one.value()])
 
 
 def promise(outcome: Callable[[], Any]) -> tuple[torch.futures.Future, Callable[[], None]]:
-    """A future, and what completes it: its value is what ``outcome`` returns, or raises.
+    """Return a future and a function that completes it with the result of ``outcome``.
 
-    ``Future.set_exception`` would store an error as the value, which the C++ code of DDP takes for
-    a tensor: a segmentation fault. What a callback raises is an error to C++ as well.
+    ``Future.set_exception`` would store an error as the value, which the C++ code of DDP uses as a
+    tensor: a segmentation fault. An exception of a callback is an error in C++ as well.
     """
     start = torch.futures.Future()
     return start.then(lambda _: outcome()), lambda: start.set_result(None)
 
 
 def nothing() -> None:
-    """There is nobody to tell."""
+    """Do nothing: there are no callbacks."""
 
 
 FINISHED = FinishedWork()

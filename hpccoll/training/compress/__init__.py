@@ -1,17 +1,17 @@
-"""Compression: how one bucket travels, one scheme a file.
+"""Gradient compression schemes, one module for each scheme.
 
-    scheme                            what a scheme and a reduction are
-    quantise select                   numbers as small integers; the largest of many
-    dense                             everything, as it is (none) or in 16 bits (fp16, bf16)
-    two_phase int8 onebit dithering   every element in a few bits
-    sparse topk randomk csc           few elements, the others later
-    powersgd                          matrices as products of thin ones
-    states                            states for other buckets, or other ranks
+    scheme                            base classes: Scheme and Reduction
+    quantise select                   block quantisation; selection of the largest elements
+    dense                             all elements, unchanged (none) or in 16 bits (fp16, bf16)
+    two_phase int8 onebit dithering   all elements in a few bits
+    sparse topk randomk csc           some elements now, the others later
+    powersgd                          low-rank approximation of matrices
+    states                            states for other buckets or another number of ranks
 
-:func:`parse` reads a scheme from text, such as ``"bf16"``, ``"topk:density=0.01"`` or
-``"powersgd:rank=4,dense_steps=100"``. Every module gives its wire format, its law and its source. A
-new scheme is a module and a line of :data:`SCHEMES`; the tests of laws, wire bytes and bad numbers
-walk that table.
+:func:`parse` parses the text of a scheme, such as ``"bf16"``, ``"topk:density=0.01"`` or
+``"powersgd:rank=4,dense_steps=100"``. Each module documents its wire format, invariant and source.
+A new scheme is a module and a line of :data:`SCHEMES`; the tests of invariants, wire bytes and
+non-finite values iterate over that table.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from hpccoll.training.compress.topk import TopK
 
 __all__ = ["SCHEMES", "Reduction", "Scheme", "finish", "names", "parse"]
 
-#: Every scheme, by what it is called.
+#: All schemes, by name.
 SCHEMES: dict[str, type[Scheme]] = {
     "none": NoCompression,
     "fp16": Fp16,
@@ -49,12 +49,12 @@ SCHEMES: dict[str, type[Scheme]] = {
 
 
 def names() -> list[str]:
-    """What schemes are called."""
+    """Return the names of all schemes."""
     return list(SCHEMES)
 
 
 def parse(wish: str | Scheme) -> Scheme:
-    """Read a scheme: ``name`` or ``name:field=value,field=value``; a scheme is returned as it is.
+    """Parse ``name`` or ``name:field=value,field=value``; a scheme is returned unchanged.
 
     >>> parse("topk:density=0.01,method=sampled")
     TopK(density=0.01, warmup=0, momentum=0.0, masking=True, method='sampled')
@@ -62,8 +62,7 @@ def parse(wish: str | Scheme) -> Scheme:
     'powersgd:rank=4'
 
     Raises:
-        ArgumentError: unknown name or field, or a value that it cannot have; the message lists
-            the valid ones.
+        ArgumentError: unknown name or field, or an invalid value; the message lists valid ones.
     """
     if isinstance(wish, Scheme):
         return wish
@@ -93,7 +92,7 @@ def _unknown(argument: str, word: str, valid: Iterable[str]) -> ArgumentError:
     return ArgumentError(argument, f"{word!r} is unknown", "it has no parameters")
 
 
-#: How fields of a type are read, and what is said where they cannot be.
+#: Parser and error text of each field type.
 _READERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "int": (int, "an integer"),
     "float": (float, "a number"),

@@ -1,17 +1,17 @@
-"""csc: whole chunks travel, those whose L1 norm is largest in the sum over the ranks.
+"""csc: allreduce the chunks with the largest L1 norms, summed over the ranks.
 
-    1   n_c = |r_c|_1 of every chunk, allreduced
-    2   the k largest sums, of equal ones those with the lower index: the same on all ranks
-    3   these chunks, one behind the other, allreduced
+    1   n_c = |r_c|_1 of each chunk, allreduced
+    2   the k largest sums, ties to the lower index: the same on all ranks
+    3   these chunks, contiguous, allreduced
 
     wire   C = ceil(n / chunk) norms in float32, k = density * C chunks: (4C + 4 k chunk) 2(P-1)/P
-           bytes; a short last chunk is filled up. Where k = C, one allreduce of everything
-    law    that of :mod:`~hpccoll.training.compress.sparse`, where momentum correction and warm-up
-           are described as well; density 1 gives the bits of no compression
+           bytes; a short last chunk is padded. If k = C, one allreduce of all elements
+    law    that of :mod:`~hpccoll.training.compress.sparse`, which also describes momentum
+           correction and warm-up; density 1 is bitwise equal to no compression
 
-Nothing grows with the number of ranks, as the allgather of topk does, and no index travels.
-Source: GradientFlow (Sun et al., 2019): coarse-grained sparse communication. Which chunks it sends,
-how it corrects momentum and that it warms up are known; masking is Deep Gradient Compression's.
+Unlike the allgather of topk, messages do not grow with the number of ranks, and no indices are
+sent. Source: GradientFlow (Sun et al., 2019), coarse-grained sparse communication, for the choice
+of chunks, momentum correction and warm-up; masking is that of Deep Gradient Compression.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from hpccoll.training.compress.scheme import (
 )
 from hpccoll.training.compress.sparse import Corrected, Residual
 
-#: Bytes of a norm.
+#: Size of a norm in bytes.
 NORM = 4
 
 
 @dataclass(frozen=True)
 class Csc(Corrected):
-    """The largest chunks of all ranks together.
+    """Scheme that sends the chunks with the largest summed norms.
 
     Attributes:
         density, warmup, momentum, masking: see :mod:`~hpccoll.training.compress.sparse`; the
-            density is that of chunks.
-        chunk: elements of one.
+            density is a fraction of the chunks.
+        chunk: elements of a chunk.
     """
 
     name = "csc"
@@ -115,7 +115,7 @@ class _CscReduction(Residual):
         return norms
 
     def _places(self, values: Any, chosen: Any) -> tuple[Any, Any, Any]:
-        """The chosen ones of the whole chunks, the whole chunks, and the short one behind them."""
+        """Return the chosen full chunks, all full chunks, and the short last chunk."""
         whole = self.count // self.chunk
         rows, tail = values[:whole * self.chunk].reshape(whole, -1), values[whole * self.chunk:]
         return chosen[:int((chosen < whole).sum())], rows, tail

@@ -1,11 +1,11 @@
-"""none, fp16 and bf16: every element travels, as it is or in a type of 16 bits.
+"""none, fp16 and bf16: send all elements, unchanged or in a 16-bit type.
 
     wire   none: float32, allreduced: 2nb(P-1)/P bytes; fp16, bf16: 16-bit floats, 4n(P-1)/P bytes
-    law    out = mean x; with 16 bits, but for one rounding of every term, one of every partial sum
-           that travels and one of the result, each by at most half of the type's epsilon
+    law    out = mean x; with 16 bits each term, each partial sum that is sent and the result are
+           rounded once, with an error of at most half of the type's epsilon
 
-NaN and infinity come through. The library adds 16-bit floats in float32 and rounds what travels.
-There is no error feedback: what rounding loses is lost, as in the hooks of Horovod and PyTorch DDP.
+NaN and infinity are preserved. The library adds 16-bit floats in float32 and rounds partial sums
+before sending. There is no error feedback, as in the hooks of Horovod and PyTorch DDP.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from hpccoll.training.compress.scheme import (
 
 @dataclass(frozen=True)
 class NoCompression(Scheme):
-    """Travels as it is."""
+    """Sends elements unchanged."""
 
     name = "none"
     dense = carries_nan = True
@@ -54,16 +54,16 @@ class Dense(Reduction):
 
 @dataclass(frozen=True)
 class Cast(Scheme):
-    """Travels in a type of 16 bits."""
+    """Sends elements in a 16-bit type."""
 
     dense = carries_nan = True
 
     @abstractmethod
     def dtype(self) -> numpy.dtype:
-        """The type that travels."""
+        """Dtype of messages."""
 
     def divisor(self, size: int) -> float:
-        """What terms are divided by before they are added; the sum is divided by the rest."""
+        """Return the divisor of terms before the sum; the sum is divided by the rest."""
         return 1.0
 
     def start(self, comm: Any, shapes: Shapes) -> Reduction:
@@ -75,11 +75,11 @@ class Cast(Scheme):
 
 @dataclass(frozen=True)
 class Fp16(Cast):
-    """Travels in float16: eleven bits of precision, but nothing above 65,504.
+    """Sends float16: 11 bits of precision, largest value 65,504.
 
-    So that sums of many ranks stay below, terms are divided by a power of two near the root of P
-    beforehand, and sums by the rest (PyTorch FSDP's division in two steps). What is below 6e-8
-    after the first division is lost: scale the loss.
+    To avoid overflow of sums, terms are first divided by a power of two near the root of P, and
+    sums by the rest (PyTorch FSDP's division in two steps). Values below 6e-8 after the first
+    division underflow: scale the loss.
     """
 
     name = "fp16"
@@ -88,7 +88,7 @@ class Fp16(Cast):
         return numpy.dtype("f2")
 
     def divisor(self, size: int) -> float:
-        """The least power of two whose square is at least ``size``.
+        """Return the least power of two whose square is at least ``size``.
 
         >>> [Fp16().divisor(size) for size in (1, 2, 4, 5, 64)]
         [1.0, 2.0, 2.0, 4.0, 8.0]
@@ -98,7 +98,7 @@ class Fp16(Cast):
 
 @dataclass(frozen=True)
 class Bf16(Cast):
-    """Travels in bfloat16: the range of float32 with eight bits of precision, no loss scale."""
+    """Sends bfloat16: float32's range with 8 bits of precision; needs no loss scale."""
 
     name = "bf16"
 
@@ -112,7 +112,7 @@ class Bf16(Cast):
 
 
 class _CastReduction(Reduction):
-    """One allreduce of a narrow copy."""
+    """One allreduce of a 16-bit copy."""
 
     def __init__(self, scheme: Cast, comm: Any, shapes: Shapes):
         super().__init__(scheme, comm, shapes)
@@ -124,7 +124,7 @@ class _CastReduction(Reduction):
             self.narrow = namespace(values).empty(self.count, self.dtype)
         if self.before != 1:
             values /= self.before
-        # What is beyond the type becomes infinity, which comes through.
+        # Values beyond the range become infinity, which is preserved.
         with numpy.errstate(over="ignore"):
             self.narrow[:] = values
         yield self.comm.Iallreduce(MPI.IN_PLACE, self.narrow)

@@ -1,17 +1,17 @@
-"""dithering: a few levels a block, rounded up or down by chance, so that the mean error is nothing.
+"""dithering: unbiased stochastic rounding to a few levels in each block.
 
     linear    levels 0, 1, ... s;                 y = s |x| / norm
     natural   levels 0, 1, 2, 4, ... 2^(s-1);     y = 2^(s-1) |x| / norm
-    both      rounded to a neighbouring level with probabilities that keep the mean;
+    both      rounded to a neighbouring level with probabilities that preserve the mean;
               the result is sign * level * norm / (the highest level)
 
-    wire   codes of ``bits`` bits: the sign, then the number of the level, of s + 1 = 2^(bits-1);
-           scale: norm / (the highest level). BytePS's Elias codes have lengths that data decides
-    law    E[out] = mean x; a code is wrong by less than the distance of two levels
+    wire   codes of ``bits`` bits: the sign, then the index of the level, of s + 1 = 2^(bits-1);
+           scale: norm / (the highest level). BytePS's Elias codes have data-dependent lengths
+    law    E[out] = mean x; the error of a code is less than the distance of two levels
 
-``norm`` is the block's largest magnitude or its L2 norm, which makes most codes zero. Rounding
-draws from generators seeded by the seed, the step, the rank and the phase. There is no feedback:
-BytePS notes that it diverged with L2.
+``norm`` is the block's largest magnitude or its L2 norm; with L2 most codes are zero. Random
+generators are seeded by the seed, the step, the rank and the phase. There is no error feedback:
+BytePS reports that it diverged with L2.
 Source: Alistarh et al., 2017 (QSGD); Horvath et al., 2019 (natural).
 """
 
@@ -29,14 +29,14 @@ from hpccoll.training.compress.two_phase import TwoPhase
 
 @dataclass(frozen=True)
 class Dithering(TwoPhase):
-    """Levels by chance.
+    """Scheme with stochastic rounding to levels.
 
     Attributes:
-        block: most elements that share a scale.
+        block: largest number of elements with one scale.
         kind: ``"linear"`` or ``"natural"``.
-        bits: of a code: 2, 4 or 8; natural ones 2 or 4.
+        bits: bits of a code: 2, 4 or 8; natural codes have 2 or 4.
         norm: ``"max"`` or ``"l2"``.
-        seed: of the chance.
+        seed: seed of the random generators.
     """
 
     name = "dithering"
@@ -60,7 +60,7 @@ class Dithering(TwoPhase):
 
     @property
     def _highest(self) -> int:
-        """The number of the highest level."""
+        """Index of the highest level."""
         return (1 << self.bits - 1) - 1
 
     def generator(self, *place: int) -> Any:
@@ -91,7 +91,7 @@ class Dithering(TwoPhase):
 
 @cache
 def _levels(module: Any, dtype: Any, bits: int, linear: bool) -> Any:
-    """The levels, with signs, that every byte stands for."""
+    """Return the table of signed levels for each byte."""
     levels = numpy.arange(1 << bits - 1, dtype=dtype)
     if not linear:
         levels[1:] = 2.0 ** (levels[1:] - 1)
@@ -100,15 +100,15 @@ def _levels(module: Any, dtype: Any, bits: int, linear: bool) -> Any:
 
 
 def _linear(size: Any, chance: Any) -> Any:
-    """Numbers of levels: the whole below, or the one above."""
+    """Return level indices: the integer below or above, at random."""
     size += chance
     return size
 
 
 def _natural(module: Any, size: Any, chance: Any) -> Any:
-    """Numbers of levels: 0 for 0, e + 1 for 2^e."""
+    """Return level indices: 0 for 0, e + 1 for 2^e."""
     fraction, exponent = module.frexp(size)
-    # size = fraction * 2^exponent, fraction in [0.5, 1): it lies 2 * fraction - 1 of the way from
-    # 2^(exponent-1) to 2^exponent. Below 1 it lies on the way from 0 to 1.
+    # size = fraction * 2^exponent with fraction in [0.5, 1). Its relative position between
+    # 2^(exponent-1) and 2^exponent is 2 * fraction - 1. Sizes below 1 are between 0 and 1.
     number = exponent + (2 * fraction - 1 > chance)
     return module.where(size < 1, size > chance, number)

@@ -1,11 +1,11 @@
-"""int8: integers of eight bits and one scale a block, rounded to nearest, in two phases.
+"""int8: 8-bit integers with one scale for each block, in two phases.
 
     wire   codes: int8 in two's complement; scale: float32, the block's largest magnitude / 127
            (:mod:`~hpccoll.training.compress.quantise`)
-    law    |out - mean x| <= half a scale of every term, in the mean, and half of the result's
+    law    |out - mean x| <= (mean of the terms' scales + scale of the result) / 2
 
-There is no feedback. Two phases send 2n(P-1)/P bytes; the allgather of PyTorch's quantisation hook
-sends n(P-1). Source: Alistarh et al., 2017 (QSGD), for blocks; Dettmers, 2016, for eight bits.
+There is no error feedback. Two phases send 2n(P-1)/P bytes; the allgather of PyTorch's quantisation
+hook sends n(P-1). Source: Alistarh et al., 2017 (QSGD), for blocks; Dettmers, 2016, for 8 bits.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from hpccoll.training.compress.two_phase import TwoPhase
 
 @dataclass(frozen=True)
 class Int8(TwoPhase):
-    """Four times smaller than float32.
+    """Scheme with 8-bit integers, four times smaller than float32.
 
     Attributes:
-        block: most elements that share a scale.
+        block: largest number of elements with one scale.
     """
 
     name = "int8"

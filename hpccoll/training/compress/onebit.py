@@ -1,15 +1,15 @@
-"""onebit: the sign of every element and one scale a block, with feedback on both sides.
+"""onebit: signs with one scale for each block, and two-sided error feedback.
 
-    wire   codes: bits, 1 for x >= 0, the first in the highest place; scale: float32
+    wire   codes: bits, 1 for x >= 0, most significant bit first; scale: float32
     law    that of the two-phase mean (:mod:`~hpccoll.training.compress.two_phase`)
 
-``scale="l2"`` takes the root mean square, as DeepSpeed does; ``"l1"`` the mean magnitude, which
-loses least in a single step but lags behind more: with high rates and momentum it was the first to
-break (docs/training/compress.md).
+``scale="l2"`` is the root mean square, as in DeepSpeed; ``"l1"`` is the mean magnitude. L1 has the
+smaller error in a single step, but more delay: with high learning rates and momentum it diverged
+first (docs/training/compress.md).
 Source: Seide et al., 2014 (1-bit SGD), Tang et al., 2021 (1-bit Adam).
 
-Zero has no code: where gradients are always zero the result is noise around it. Mask such
-elements, or send them by another scheme.
+Zero has no code: gradients that are always zero become noise around zero. Mask such elements, or
+send them with another scheme.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from hpccoll.training.compress.two_phase import TwoPhase
 
 @dataclass(frozen=True)
 class OneBit(TwoPhase):
-    """Signs, 32 times smaller than float32.
+    """Scheme with signs, 32 times smaller than float32.
 
     Attributes:
-        block: most elements that share a scale.
+        block: largest number of elements with one scale.
         scale: ``"l1"`` or ``"l2"``, see the module.
     """
 
@@ -53,7 +53,7 @@ class OneBit(TwoPhase):
         else:
             scales[:] = module.sqrt(module.einsum("ij,ij->i", rows, rows) / rows.shape[1])
         scales[~module.isfinite(scales)] = numpy.nan
-        # Whole bytes in all rows but a single short one: they may be packed as one.
+        # All rows but a single short one are whole bytes, so they can be packed as one.
         return module.packbits((rows >= 0).ravel()).reshape(len(rows), -1)
 
     def decode(self, codes: Any, scales: Any, out: Any) -> None:
@@ -63,6 +63,6 @@ class OneBit(TwoPhase):
 
 @cache
 def _signs(module: Any, dtype: Any) -> Any:
-    """The eight signs that a byte stands for, of every byte."""
+    """Return the table of the eight signs for each byte."""
     bits = numpy.unpackbits(numpy.arange(256, dtype="u1")[:, None], axis=1)
     return module.asarray((2.0 * bits - 1).astype(dtype))

@@ -1,19 +1,19 @@
-"""powersgd: every matrix as the product of two thin ones, by one step of power iteration.
+"""powersgd: low-rank approximation of matrices by one step of power iteration.
 
-    v = x + e, cut into matrices M (a x c: the first axis, and all others), r = min(rank, a, c)
+    v = x + e, split into matrices M (a x c: the first axis, and all others), r = min(rank, a, c)
     1   Q <- orthonormal(Q);  P = M Q, allreduced
     2   P <- orthonormal(P);  Q = M^T P, allreduced, divided by the number of ranks
-    out = P Q^T,  e = v - out;  Q is the start of the next step
+    out = P Q^T,  e = v - out;  the next step starts with Q
 
-    wire   first allreduce: arrays that do not pay, then P of every matrix; second: Q of every one.
-           A matrix pays if rate * r (a + c) < a c. In all
-           2 * 4 * (rest + sum r (a + c)) (P-1)/P bytes; dense steps send everything
+    wire   first allreduce: uncompressed arrays, then P of each matrix; second: Q of each matrix.
+           A matrix is compressed if rate * r (a + c) < a c. In total
+           2 * 4 * (rest + sum r (a + c)) (P-1)/P bytes; dense steps send all elements
     law    sum mean x - sum out = mean e
 
-Q begins with numbers that are the same on all ranks, drawn by the seed. The first ``dense_steps``
-steps send everything: early gradients are large, and change their directions fast. Ranks compute
-P Q^T each for itself from the same bits, so they need the same kind of processor and BLAS to hold
-the same bits.
+Q is initialised from the seed, with the same random numbers on all ranks. The first ``dense_steps``
+steps send all elements: early gradients are large and change direction fast. Each rank computes
+P Q^T from the same bits, so bitwise equal results need the same processor type and BLAS on all
+ranks.
 Source: Vogels et al., 2019 (PowerSGD); parameters as in PyTorch's hook.
 """
 
@@ -40,12 +40,12 @@ from hpccoll.training.compress.sparse import finite
 
 
 class Matrix(NamedTuple):
-    """An array that travels as a product.
+    """Array that is sent as a product of thin matrices.
 
     Attributes:
-        array: its number in the bucket.
-        start: first element of the bucket.
-        rows, columns: of the matrix.
+        array: its index in the bucket.
+        start: its offset in the bucket in elements.
+        rows, columns: shape of the matrix.
         rank: columns of the thin matrices.
     """
 
@@ -58,14 +58,14 @@ class Matrix(NamedTuple):
 
 @dataclass(frozen=True)
 class PowerSgd(Scheme):
-    """Products of thin matrices.
+    """Scheme with low-rank approximations.
 
     Attributes:
-        rank: most columns of a thin matrix.
-        dense_steps: steps at the start that send everything.
-        rate: how many times smaller the thin matrices must be.
-        warm_start: begin with the last step's Q, not with a new one.
-        seed: of the first Q.
+        rank: largest number of columns of a thin matrix.
+        dense_steps: uncompressed steps at the start.
+        rate: minimum compression rate of a matrix.
+        warm_start: start with the last step's Q instead of a new one.
+        seed: seed of the first Q.
     """
 
     name = "powersgd"
@@ -90,7 +90,7 @@ class PowerSgd(Scheme):
         return _PowerSgdReduction(self, comm, shapes)
 
     def matrices(self, shapes: Shapes) -> list[Matrix]:
-        """The arrays that pay."""
+        """Return the arrays that are compressed."""
         found, start = [], 0
         for array, shape in enumerate(shapes):
             count = math.prod(shape)
@@ -111,10 +111,10 @@ class PowerSgd(Scheme):
 
 
 class _PowerSgdReduction(Reduction):
-    """Two allreduces, whatever the number of matrices.
+    """Two allreduces for any number of matrices.
 
     Attributes:
-        bases: Q of every matrix, by the number of its array.
+        bases: Q of each matrix, by the index of its array.
     """
 
     scheme: PowerSgd
@@ -123,7 +123,7 @@ class _PowerSgdReduction(Reduction):
         super().__init__(scheme, comm, shapes)
         self.matrices = scheme.matrices(shapes)
         self.bases: dict[int, Any] = {}
-        # What travels dense: everything between matrices.
+        # Uncompressed elements: everything between matrices.
         ends = [0, *(one.start + one.rows * one.columns for one in self.matrices)]
         starts = [*(one.start for one in self.matrices), self.count]
         self.rest = [slice(end, start) for end, start in zip(ends, starts) if end < start]
@@ -138,7 +138,7 @@ class _PowerSgdReduction(Reduction):
         rest = [values[where] for where in self.rest]
         dense = sum(one.size for one in rest)
         bases = [self._base(one, values) for one in self.matrices]
-        # Infinity times zero: found in what comes back.
+        # Infinity times zero is detected in the result.
         with numpy.errstate(all="ignore"):
             products = [(matrix @ base).ravel() for matrix, base in zip(matrices, bases)]
         sums = module.concatenate([*rest, *products])
@@ -166,7 +166,7 @@ class _PowerSgdReduction(Reduction):
             self.bases[one.array] = right
 
     def _everything(self, values: Any) -> Steps:
-        """Send all arrays dense."""
+        """Allreduce all arrays uncompressed."""
         usable = finite(values)
         yield self.comm.Iallreduce(MPI.IN_PLACE, values)
         if not finite(values):
@@ -175,11 +175,11 @@ class _PowerSgdReduction(Reduction):
         self.vectors["error"].fill(0)
 
     def _matrix(self, values: Any, one: Matrix) -> Any:
-        """A matrix of the bucket, in place."""
+        """Return a matrix as a view of the bucket."""
         return values[one.start:one.start + one.rows * one.columns].reshape(one.rows, one.columns)
 
     def _base(self, one: Matrix, values: Any) -> Any:
-        """An orthonormal Q to begin with."""
+        """Return an orthonormal initial Q."""
         base = self.bases.get(one.array) if self.scheme.warm_start else None
         if base is None or base.shape != (one.columns, one.rank):
             seeds = [self.scheme.seed, one.rows, one.columns, self.steps]
@@ -198,15 +198,15 @@ class _PowerSgdReduction(Reduction):
 
 
 def orthonormal(matrix: Any) -> Any:
-    """Columns of length 1, at right angles, that span what those of ``matrix`` span.
+    """Return an orthonormal basis of the column space of ``matrix``.
 
-    Where its columns depend on each other, others take their place.
+    Linearly dependent columns are replaced by others.
     """
     return namespace(matrix).linalg.qr(matrix)[0]
 
 
 def cut(vector: Any, matrices: list[Matrix], side: str) -> list[Any]:
-    """Cut a vector into thin matrices, of as many rows as the matrices have ``side``."""
+    """Split a vector into thin matrices; ``side`` gives their number of rows."""
     parts, start = [], 0
     for one in matrices:
         stop = start + getattr(one, side) * one.rank

@@ -1,15 +1,15 @@
-"""Block quantisation: numbers as small integers and one float32 scale for each block of them.
+"""Block quantisation: small integers and one float32 scale for each block.
 
     values   x0 x1 ... | ... | ... xn       in blocks; the last one may be short
-    packed   integers of 8 or 4 bits, two's complement; of two in a byte the first lies low
-    scales   float32, one a block: value = integer * scale
+    packed   integers of 8 or 4 bits, two's complement; the first of two is in the low bits
+    scales   float32, one for each block: value = integer * scale
 
 Two ranges (``b`` bits, ``m`` the largest magnitude of a block), both of ZeRO++ (Wang et al., 2023):
 
     symmetric   scale = m / (2^(b-1) - 1)   error at most scale / 2, no bias
     full        scale = m / 2^(b-1)         DeepSpeed's: finer steps, but +m loses one of them
 
-A block of zeros has scale 1. One that holds NaN or infinity has scale NaN, and arrives as NaN.
+A block of zeros has scale 1. A block with NaN or infinity has scale NaN, and decodes to NaN.
 Rounding is to nearest, ties to even.
 """
 
@@ -23,9 +23,9 @@ import numpy
 
 from hpccoll.errors import ArgumentError
 
-#: Elements that are worked on at once: their temporaries stay in a processor's cache.
+#: Elements that are processed together: their temporaries fit into a processor's cache.
 AT_ONCE = 1 << 15
-#: Elements of a block, and bits of an integer.
+#: Default elements of a block, and valid bits of an integer.
 BLOCK, BITS = 256, (4, 8)
 
 
@@ -35,8 +35,8 @@ def quantise(values: Any, bits: int = 8, block: int = BLOCK,
 
     Args:
         values: float32 or float64, contiguous.
-        bits: of an integer, 4 or 8.
-        block: elements that share a scale; even.
+        bits: bits of an integer, 4 or 8.
+        block: elements with one scale; even.
         full_range: use all integers, as DeepSpeed does.
 
     Returns:
@@ -59,12 +59,12 @@ def quantise(values: Any, bits: int = 8, block: int = BLOCK,
 
 def dequantise(packed: Any, scales: Any, count: int, bits: int = 8, block: int = BLOCK,
                out: Any = None) -> Any:
-    """Undo :func:`quantise`, of either range.
+    """Return the values that :func:`quantise` coded, with either range.
 
     Args:
-        packed, scales: what it returned.
-        count: elements.
-        out: vector to write; a new one of float32 if omitted.
+        packed, scales: results of :func:`quantise`.
+        count: number of elements.
+        out: output vector; a new float32 vector if omitted.
 
     >>> dequantise(*quantise(numpy.array([1.0, -7.0, 14.0]), 4, 2), 3, 4, 2).tolist()
     [1.0, -7.0, 14.0]
@@ -79,12 +79,12 @@ def dequantise(packed: Any, scales: Any, count: int, bits: int = 8, block: int =
 
 
 def packed_bytes(count: int, bits: int) -> int:
-    """Bytes of so many integers."""
+    """Return the size of ``count`` packed integers in bytes."""
     return -(-count * bits // 8)
 
 
 def check_format(bits: int, block: int) -> None:
-    """Raise an ``ArgumentError`` unless numbers can be written so."""
+    """Raise ArgumentError unless ``bits`` and ``block`` are valid."""
     if bits not in BITS:
         raise ArgumentError("bits", f"{bits!r} is not possible", "choose 4 or 8")
     if block < 2 or block % 2:
@@ -93,14 +93,14 @@ def check_format(bits: int, block: int) -> None:
 
 
 def quantise_rows(rows: Any, bits: int, full_range: bool, scales: Any) -> Any:
-    """Quantise every row with a scale of its own; return the packed rows, fill ``scales``."""
+    """Quantise each row with its own scale; return the packed rows, fill ``scales``."""
     module, top = namespace(rows), (1 << bits - 1) - 1
     with numpy.errstate(all="ignore"):
         largest = module.maximum(rows.max(axis=1), -rows.min(axis=1))
         scales[:] = largest / (top + full_range)
-        # Zeros, and magnitudes whose scale underflows.
+        # Rows of zeros, and magnitudes whose scale underflows.
         scales[scales == 0] = 1
-        # Infinity times zero is NaN only in half of the cases: NaN is not.
+        # Infinity times zero is not NaN for all codes; NaN times any code is.
         scales[~module.isfinite(scales)] = numpy.nan
         levels = rows / scales[:, None].astype(rows.dtype)
         module.rint(levels, out=levels)
@@ -111,14 +111,14 @@ def quantise_rows(rows: Any, bits: int, full_range: bool, scales: Any) -> Any:
 
 
 def dequantise_rows(codes: Any, scales: Any, bits: int, out: Any) -> None:
-    """Write packed rows, each times its scale, to the rows of ``out``."""
+    """Write the packed rows, each times its scale, to the rows of ``out``."""
     if bits == 4:
         codes = (unpack(codes, 4)[:, :out.shape[1]] ^ 8) - 8
     namespace(out).multiply(codes.view("i1"), scales[:, None].astype(out.dtype), out=out)
 
 
 def pack(codes: Any, bits: int) -> Any:
-    """Put rows of codes below ``2**bits`` into bytes, the first lowest; 2, 4 or 8 bits."""
+    """Pack rows of codes of 2, 4 or 8 bits into bytes, first code in the lowest bits."""
     several, width = 8 // bits, codes.shape[1]
     if width % several:
         wider = namespace(codes).zeros((len(codes), -(-width // several) * several), "u1")
@@ -131,7 +131,7 @@ def pack(codes: Any, bits: int) -> Any:
 
 
 def unpack(packed: Any, bits: int) -> Any:
-    """Undo :func:`pack`; rows may have become longer, up to whole bytes."""
+    """Unpack the result of :func:`pack`; rows are padded to whole bytes."""
     several = 8 // bits
     codes = namespace(packed).empty((len(packed), packed.shape[1] * several), "u1")
     for place in range(several):
@@ -140,7 +140,7 @@ def unpack(packed: Any, bits: int) -> Any:
 
 
 def expand(codes: Any, table: Any, out: Any) -> None:
-    """Write what rows of bytes stand for: rows of ``table``, of shape (256, codes in a byte)."""
+    """Decode rows of bytes with ``table``, of shape (256, codes in a byte), into ``out``."""
     module, several = namespace(out), table.shape[1]
     if codes.shape[1] * several == out.shape[1]:
         module.take(table, codes, axis=0, out=out.reshape(len(out), -1, several), mode="clip")
@@ -149,12 +149,12 @@ def expand(codes: Any, table: Any, out: Any) -> None:
 
 
 def slices(values: Any, block: int) -> Iterator[tuple[int, Any]]:
-    """Cut a vector into rows of one block each: ``(number of the first row, rows)``.
+    """Yield a vector as rows of one block each: ``(index of the first row, rows)``.
 
-    Some rows at once, as views; a short last block is a slice of its own.
+    Yields views of several rows; a short last block is a separate slice.
     """
     whole = values.size // block
-    # A device starts one kernel for each step, and has no use for small ones.
+    # A device launches one kernel for each slice, so slices must be large.
     step = max(1, (AT_ONCE if isinstance(values, numpy.ndarray) else values.size) // block)
     for first in range(0, whole, step):
         last = min(first + step, whole)
@@ -164,7 +164,7 @@ def slices(values: Any, block: int) -> Iterator[tuple[int, Any]]:
 
 
 def namespace(values: Any) -> Any:
-    """NumPy, or the package that an array is of."""
+    """Return the array module of an array: NumPy or CuPy."""
     if isinstance(values, numpy.ndarray):
         return numpy
     return sys.modules[type(values).__module__.partition(".")[0]]

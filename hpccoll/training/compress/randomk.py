@@ -1,11 +1,11 @@
-"""randomk: the same randomly chosen elements on all ranks; the others wait.
+"""randomk: allreduce random elements, the same on all ranks; accumulate the others.
 
-    wire   k = density * n values in the order of their indices, allreduced: 2 k 4 (P-1)/P bytes.
-           Indices follow from the seed and the step and do not travel
+    wire   k = density * n values in index order, allreduced: 2 k 4 (P-1)/P bytes.
+           Indices follow from the seed and the step and are not sent
     law    that of :mod:`~hpccoll.training.compress.sparse`, without momentum
 
-Elements are drawn without replacement. On average one waits 1/density steps, whatever its size: use
-higher densities than for topk. Source: Stich et al., 2018 (sparsified SGD with memory).
+Elements are drawn without replacement. An element waits 1/density steps on average, whatever its
+value: use higher densities than for topk. Source: Stich et al., 2018 (sparsified SGD with memory).
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from hpccoll.training.compress.sparse import Residual, Sparse, finite
 
 @dataclass(frozen=True)
 class RandomK(Sparse):
-    """Elements by chance.
+    """Scheme that sends random elements.
 
     Attributes:
         density, warmup: see :mod:`~hpccoll.training.compress.sparse`.
-        seed: of the chance.
+        seed: seed of the random generator.
     """
 
     name = "randomk"
@@ -54,14 +54,14 @@ class RandomK(Sparse):
         return allreduce_bytes(self.share(count, step) * ITEMSIZE, size) if count else 0
 
     def draw(self, count: int, step: int) -> numpy.ndarray:
-        """Indices that travel in a step, rising."""
+        """Return the indices of a step in ascending order."""
         random = numpy.random.Generator(numpy.random.SFC64([self.seed, step, count]))
         chosen = random.choice(count, self.share(count, step), replace=False, shuffle=False)
         return numpy.sort(chosen)
 
 
 class _RandomKReduction(Residual):
-    """One allreduce of what was drawn."""
+    """One allreduce of the drawn elements."""
 
     scheme: RandomK
 
@@ -74,7 +74,7 @@ class _RandomKReduction(Residual):
         usable = finite(values)
         packed = values[chosen]
         if not usable:
-            packed.fill(numpy.nan)  # what was not drawn would stay for ever: all must see it
+            packed.fill(numpy.nan)  # else it may stay in the residual, unseen by the other ranks
         yield self.comm.Iallreduce(MPI.IN_PLACE, packed)
         if not finite(packed):
             yield from self.refuse(not usable)

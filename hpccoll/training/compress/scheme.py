@@ -1,13 +1,13 @@
-"""What a compression scheme is: a frozen wish, and the state it keeps for one bucket on one rank.
+"""Base classes: Scheme (frozen parameters) and Reduction (state of one bucket).
 
     Scheme --start(comm, shapes)--> Reduction --reduce(values)--> requests, one after the other
 
-A reduction is written as a generator: wherever it must wait for other ranks it yields the request
-of a nonblocking collective, and is resumed when that is complete. So whoever drives it may do
-other work meanwhile, and compress one bucket while another one is in flight; :func:`finish`
-simply waits. All ranks start the same reductions in the same order on a communicator.
+A reduction is a generator. It yields the request of a nonblocking collective and is resumed when
+the request is complete. The driver can therefore do other work in between, and compress one bucket
+while another one is in flight; :func:`finish` waits for each request. All ranks start the same
+reductions in the same order on a communicator.
 
-State changes at the end of a step only: a step that fails leaves it as it was.
+State changes only at the end of a step; a failed step leaves it unchanged.
 """
 
 from __future__ import annotations
@@ -25,47 +25,47 @@ from hpccoll.errors.waits import rank_list
 
 Steps = Generator[Any, None, None]
 Shapes = Sequence[tuple[int, ...]]
-#: Bytes of an element of which :meth:`Scheme.wire_bytes` speaks.
+#: Size of an uncompressed element in :meth:`Scheme.wire_bytes`.
 ITEMSIZE = 4
 
 
 class Scheme(ABC):
-    """How a bucket travels; frozen, and the same on all ranks.
+    """Parameters of a compression scheme; frozen, and the same on all ranks.
 
-    Subclasses are frozen dataclasses whose fields are the parameters, checked when one is made.
-    ``str`` gives the text that :func:`~hpccoll.training.compress.parse` reads.
+    Subclasses are frozen dataclasses whose fields are the parameters, validated on creation.
+    ``str`` returns the text that :func:`~hpccoll.training.compress.parse` parses.
     """
 
-    #: What :func:`~hpccoll.training.compress.parse` knows it by.
+    #: Name for :func:`~hpccoll.training.compress.parse`.
     name: ClassVar[str]
-    #: The result is that of no compression, but for rounding in the type that travels.
+    #: The result equals that without compression, except for rounding in the wire type.
     dense: ClassVar[bool] = False
-    #: NaN and infinity come through; otherwise they are a ``NonFiniteError`` on all ranks.
+    #: NaN and infinity are preserved; otherwise they raise ``NonFiniteError`` on all ranks.
     carries_nan: ClassVar[bool] = False
 
     @abstractmethod
     def start(self, comm: Any, shapes: Shapes) -> Reduction:
-        """Make the state for a bucket of arrays of these shapes, one behind the other.
+        """Return the reduction for a bucket of contiguous arrays of these shapes.
 
-        Communicates nothing.
+        Does not communicate.
         """
 
     @abstractmethod
     def wire_bytes(self, shapes: Shapes, size: int, step: int | None = None) -> float:
-        """Bytes that one of ``size`` ranks sends for one bucket of float32, in the mean over ranks.
+        """Return the bytes that a rank sends for one float32 bucket, as the mean over ranks.
 
-        With bandwidth-optimal collectives: an allreduce of n bytes counts 2n(P-1)/P, a
-        reduce-scatter, an allgather of n bytes in all, and an alltoall n(P-1)/P.
+        Assumes bandwidth-optimal collectives: 2n(P-1)/P for an allreduce of n bytes; n(P-1)/P for
+        a reduce-scatter, an allgather of n bytes in total, and an alltoall.
 
         Args:
-            shapes: of the arrays in the bucket.
-            size: ranks.
-            step: number of the step, from 0; one after :attr:`settling` if omitted.
+            shapes: shapes of the arrays in the bucket.
+            size: number of ranks.
+            step: index of the step, from 0; a step after :attr:`settling` if omitted.
         """
 
     @property
     def settling(self) -> int:
-        """Steps at the start that send more than later ones."""
+        """Number of steps at the start that send more than later ones."""
         return 0
 
     def __str__(self) -> str:
@@ -75,24 +75,24 @@ class Scheme(ABC):
         return f"{self.name}:{','.join(chosen)}" if chosen else self.name
 
     def check(self, field: str, right: bool, wanted: str) -> None:
-        """Raise an ``ArgumentError`` that names a field unless its value is right."""
+        """Raise an ArgumentError that names a field unless its value is valid."""
         if not right:
             raise ArgumentError(f"{self.name}: {field}", f"got {getattr(self, field)!r}",
                                 f"it is {wanted}")
 
 
 class Reduction(ABC):
-    """One bucket on one rank, from step to step.
+    """State of one bucket on one rank.
 
     Args:
-        scheme: how it travels.
-        comm: the ranks; collectives of this reduction are made on it.
-        shapes: of the arrays in the bucket.
+        scheme: the compression scheme.
+        comm: communicator of this reduction's collectives.
+        shapes: shapes of the arrays in the bucket.
 
     Attributes:
         count: elements of the bucket.
-        steps: how many were made.
-        vectors: what is remembered for every element, by name.
+        steps: number of completed steps.
+        vectors: state with one value for each element, by name.
     """
 
     def __init__(self, scheme: Scheme, comm: Any, shapes: Shapes):
@@ -102,15 +102,15 @@ class Reduction(ABC):
         self.vectors: dict[str, Any] = {}
 
     def reduce(self, values: Any) -> Steps:
-        """Replace ``values`` by the mean over the ranks, or what the scheme makes of it.
+        """Replace ``values`` by the mean over the ranks, or its approximation.
 
         Args:
-            values: contiguous vector of float32 or float64, the bucket's elements. After an error
-                it holds nothing of use.
+            values: the bucket, a contiguous vector of float32 or float64. Its contents are
+                undefined after an error.
 
         Raises:
-            ArgumentError: another vector; before anything is sent.
-            NonFiniteError: the scheme cannot carry NaN or infinity; on all ranks.
+            ArgumentError: not such a vector; raised before anything is sent.
+            NonFiniteError: the scheme cannot represent NaN or infinity; on all ranks.
         """
         if values.ndim != 1 or values.size != self.count or values.dtype not in ("f4", "f8"):
             raise ArgumentError("values", f"{values.dtype} of shape {values.shape}",
@@ -121,25 +121,25 @@ class Reduction(ABC):
 
     @abstractmethod
     def _reduce(self, values: Any) -> Steps:
-        """Do it, for at least one element."""
+        """Run the reduction of at least one element."""
 
     def state(self) -> dict[str, Any]:
-        """What must survive a restart or another cut into buckets; collective.
+        """Return the state for a restart or for other buckets; collective.
 
-        Vectors with one value for each element of the bucket, by name: error feedback keeps
-        what was not sent under ``"error"``, and of chunks that ranks own under ``"owner_error"``,
-        gathered. Lists with an entry for each array. Numbers, which are the bucket's.
-        :mod:`~hpccoll.training.compress.states` cuts and joins them.
+        Vectors have one value for each element of the bucket, by name: error feedback stores its
+        residual as ``"error"``, and the gathered residuals of owned chunks as ``"owner_error"``.
+        Lists have one entry for each array. Numbers belong to the bucket.
+        :mod:`~hpccoll.training.compress.states` splits and joins states.
         """
         return {"steps": self.steps, **{name: one.copy() for name, one in self.vectors.items()}}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take over what :meth:`state` gave, here or for the same elements of other buckets.
+        """Restore a state of :meth:`state`, also one of other buckets for these elements.
 
-        On another number of ranks, every rank loads the mean of the old ones' states.
+        For another number of ranks, each rank loads the mean of the old ranks' states.
 
         Raises:
-            ArgumentError: vectors of another length.
+            ArgumentError: vectors have another length.
         """
         self.steps = int(state.get("steps", 0))
         self.vectors = {}
@@ -151,19 +151,19 @@ class Reduction(ABC):
                 self.vectors[name] = one.copy()
 
     def held(self) -> Any:
-        """What was held back: a vector to add to this rank's values of the next step.
+        """Return the residual: a vector to add to this rank's values of the next step.
 
-        ``None`` where nothing was. Communicates nothing.
+        ``None`` without a residual. Does not communicate.
         """
         error = self.vectors.get("error")
         return None if error is None else error.copy()
 
     def wire_bytes(self) -> float:
-        """Bytes that a rank sends in the next step, in the mean over ranks; see the scheme's."""
+        """Return the bytes that a rank sends in the next step; see :meth:`Scheme.wire_bytes`."""
         return self.scheme.wire_bytes(self.shapes, self.size, self.steps)
 
     def vector(self, name: str, like: Any) -> Any:
-        """What is remembered under a name, in the type of ``like``; zeros at first."""
+        """Return a state vector in the dtype of ``like``; initially zeros."""
         held = self.vectors.get(name)
         if held is None:
             held = like.copy()
@@ -174,10 +174,10 @@ class Reduction(ABC):
         return held
 
     def refuse(self, here: bool) -> Steps:
-        """Find out on which ranks values are not finite, and say so on all of them.
+        """Gather which ranks have non-finite values, and raise on all of them.
 
         Args:
-            here: they are not, on this rank.
+            here: True if this rank has non-finite values.
         """
         flags = numpy.empty(self.size, "u1")
         yield self.comm.Iallgather(numpy.array([here], "u1"), flags)
@@ -189,17 +189,17 @@ class Reduction(ABC):
 
 
 def elements(shapes: Shapes) -> int:
-    """Elements of all arrays together."""
+    """Return the total number of elements of arrays."""
     return sum(map(math.prod, shapes))
 
 
 def allreduce_bytes(nbytes: float, size: int) -> float:
-    """Bytes that a rank sends in an allreduce, in the mean over the ranks."""
+    """Return the bytes that a rank sends in an allreduce, as the mean over ranks."""
     return 2 * nbytes * (size - 1) / size
 
 
 def finish(steps: Steps) -> None:
-    """Drive a reduction to its end, waiting for every request in turn."""
+    """Run a reduction to completion; wait for each of its requests."""
     for request in steps:
         request.Wait()
 

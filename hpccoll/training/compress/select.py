@@ -1,4 +1,4 @@
-"""Which elements are the largest: exactly, or by a threshold guessed from a sample."""
+"""Selection of the largest elements: exact, or by a sampled threshold."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import Any
 
 from hpccoll.training.compress.quantise import namespace
 
-#: Elements of a sample, at least.
+#: Smallest number of elements of a sample.
 SAMPLE = 4096
 
 
 def largest(magnitudes: Any, count: int) -> Any:
-    """Indices of the ``count`` largest, rising; of equal ones those with the lower index.
+    """Return the ascending indices of the ``count`` largest; ties to the lower index.
 
-    Most elements are told apart by a threshold that more than enough of them pass, by a sample;
-    only where the sample misled, all are ordered.
+    A sampled threshold, passed by somewhat more than ``count`` elements, excludes most elements.
+    All elements are partitioned only if the threshold was too high.
 
     >>> import numpy
     >>> largest(numpy.array([1.0, 3.0, 2.0, 3.0, 3.0]), 2).tolist()
@@ -35,9 +35,9 @@ def largest(magnitudes: Any, count: int) -> Any:
 
 
 def sampled(magnitudes: Any, count: int) -> Any:
-    """Indices of about the ``count`` largest and never more, rising.
+    """Return the ascending indices of about the ``count`` largest, and never more.
 
-    Those that reach a sample's quantile; of too many the largest.
+    Selects elements that reach a quantile of a sample; the largest of them if there are too many.
     """
     module = namespace(magnitudes)
     if count >= magnitudes.size:
@@ -49,9 +49,9 @@ def sampled(magnitudes: Any, count: int) -> Any:
 
 
 def guess(magnitudes: Any, count: int) -> Any:
-    """A magnitude that about ``count`` of all reach, by every s-th one."""
+    """Estimate a magnitude that about ``count`` elements reach, from every s-th element."""
     module = namespace(magnitudes)
-    # Enough for a hundred above the threshold; an odd stride meets all columns of most matrices.
+    # About 100 samples above the threshold. An odd stride visits all columns of most matrices.
     wanted = max(SAMPLE, 100 * magnitudes.size // count)
     sample = magnitudes[::max(1, magnitudes.size // wanted) | 1]
     place = max(0, sample.size - max(1, round(count * sample.size / magnitudes.size)))

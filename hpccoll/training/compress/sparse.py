@@ -1,15 +1,15 @@
-"""What the sparse schemes share: a few elements travel, the others wait in a residual.
+"""Base of sparse schemes: send some elements, accumulate the others in a residual.
 
-    u <- m u + g      momentum correction, if asked for: the velocity, of the rank's own
+    u <- m u + g      momentum correction, if enabled: the local velocity
     r <- r + u        the residual (u is g without momentum)
     out = mean of the selected r; there r <- 0, and u <- 0 (factor masking)
 
-    law   sum mean u = sum out + mean r, masked or not; u is g without momentum. To the bit where
-          the sums are exact: selecting rounds nothing
+    law   sum mean u = sum out + mean r, masked or not; u is g without momentum. Bitwise if the
+          sums are exact: selection does not round
 
-Momentum correction takes the place of the optimizer's, which would be applied to late gradients.
-Masking keeps the velocity from pushing where it has just been. The density falls from 1, all, to
-its last value over the first steps, by one factor. Source: Lin et al. (2018).
+Momentum correction replaces the optimizer's momentum, which would be applied to late gradients.
+Masking clears the velocity of sent elements. The density decreases from 1 to its final value by a
+constant factor during the warm-up steps. Source: Lin et al. (2018).
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from hpccoll.training.compress.scheme import Reduction, Scheme, Steps
 
 @dataclass(frozen=True)
 class Sparse(Scheme):
-    """A share of the elements travels.
+    """Scheme that sends a fraction of the elements.
 
     Attributes:
-        density: the share.
-        warmup: steps until the density is down to that.
+        density: the fraction.
+        warmup: steps until the density reaches that value.
     """
 
     density: float = 0.01
@@ -45,7 +45,7 @@ class Sparse(Scheme):
         return self.warmup
 
     def share(self, count: int, step: int | None) -> int:
-        """How many of so many travel in a step, or after the warm-up."""
+        """Return how many of ``count`` elements a step sends; by default after the warm-up."""
         density = self.density
         if step is not None and step < self.warmup:
             density **= step / self.warmup
@@ -54,12 +54,12 @@ class Sparse(Scheme):
 
 @dataclass(frozen=True)
 class Corrected(Sparse):
-    """A sparse scheme with momentum correction.
+    """Sparse scheme with momentum correction.
 
     Attributes:
-        density, warmup: as of all sparse schemes.
-        momentum: of the velocity; 0 for none.
-        masking: clear the velocity of what travels.
+        density, warmup: see :class:`Sparse`.
+        momentum: factor of the velocity; 0 for none.
+        masking: clear the velocity of sent elements.
     """
 
     momentum: float = 0.0
@@ -71,10 +71,10 @@ class Corrected(Sparse):
 
 
 class Residual(Reduction):
-    """The residual and the velocity of one bucket on one rank.
+    """Residual and velocity of one bucket on one rank.
 
     Attributes:
-        velocity: what the velocity will be if the step succeeds; ``None`` without momentum.
+        velocity: the velocity after a successful step; ``None`` without momentum.
     """
 
     velocity: Any = None
@@ -82,7 +82,7 @@ class Residual(Reduction):
     masking = False
 
     def _collect(self, values: Any) -> None:
-        """Make ``values`` the residual of this step."""
+        """Replace ``values`` by the residual of this step."""
         if self.momentum:
             self.velocity = self.vector("velocity", values) * self.momentum
             self.velocity += values
@@ -90,7 +90,7 @@ class Residual(Reduction):
         values += self.vector("error", values)
 
     def _keep(self, values: Any, selected: Any) -> None:
-        """Remember the residual but for what was selected: indices, or a slice."""
+        """Store the residual without the selected elements: indices, or a slice."""
         error = self.vectors["error"]
         error[:] = values
         self._clear(error, selected)
@@ -103,7 +103,7 @@ class Residual(Reduction):
         vector[selected] = 0
 
     def _dense(self, values: Any) -> Steps:
-        """Send everything."""
+        """Allreduce all elements."""
         residual = values.copy()
         yield self.comm.Iallreduce(MPI.IN_PLACE, values)
         if not finite(values):
@@ -113,7 +113,7 @@ class Residual(Reduction):
 
 
 def finite(values: Any) -> bool:
-    """Tell whether all values of a vector are; without a vector of answers."""
+    """Return True if all values are finite; allocates no vector of Booleans."""
     module = namespace(values)
     with numpy.errstate(all="ignore"):
         return values.size == 0 or bool(module.isfinite(values.max()) and

@@ -1,11 +1,11 @@
-"""States of reductions for other buckets, or another number of ranks.
+"""Conversion of reduction states to other buckets or another number of ranks.
 
-    buckets change   cut every old bucket's state by array, join those of the new bucket's arrays
-    ranks change     average the states of all old ranks; every new one loads the result
+    buckets change   split the state of each old bucket by array, join those of each new bucket
+    ranks change     average the states of all old ranks; each new rank loads the result
 
-Both keep the laws: what is held back in the mean over the ranks stays the same. A state is what
-``Reduction.state`` says: vectors with a value for each element, lists with an entry for each array,
-numbers.
+Both preserve the invariants: the mean residual over the ranks does not change. A state has the form
+of ``Reduction.state``: vectors with one value for each element, lists with one entry for each
+array, and numbers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ State = dict[str, Any]
 
 
 def cut(state: State, counts: Sequence[int]) -> list[State]:
-    """Cut a bucket's state into those of its arrays, of so many elements each.
+    """Split the state of a bucket into states of its arrays, with ``counts`` elements.
 
     >>> import numpy
     >>> cut({"steps": 3, "error": numpy.arange(3.0)}, [1, 2])[1]
@@ -34,9 +34,9 @@ def cut(state: State, counts: Sequence[int]) -> list[State]:
 
 
 def join(states: Sequence[State], counts: Sequence[int]) -> State:
-    """Join states of arrays of so many elements each into that of the bucket that they make.
+    """Join the states of arrays with ``counts`` elements into the state of their bucket.
 
-    What one of them lacks is zero in it; numbers are the least of all.
+    Missing vectors become zeros; numbers become the minimum.
 
     >>> import numpy
     >>> join([{"steps": 3, "error": numpy.ones(1)}, {"steps": 2}], [1, 2])
@@ -47,9 +47,9 @@ def join(states: Sequence[State], counts: Sequence[int]) -> State:
 
 
 def averaged(states: Sequence[State]) -> State:
-    """The mean of the states of all ranks, for every rank of another number of them.
+    """Return the mean of the states of all ranks, for another number of ranks.
 
-    Lists and numbers, which are the same on all ranks, are the first one's.
+    Lists and numbers are the same on all ranks and are taken from the first.
     """
     mean = dict(states[0])
     for name, one in mean.items():

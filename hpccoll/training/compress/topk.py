@@ -1,13 +1,13 @@
-"""topk: every rank sends its largest elements, with their indices; the others wait.
+"""topk: allgather each rank's largest elements; accumulate the others.
 
     wire   k = density * n values, then k indices as uint32, allgathered: (P-1) k (4 + 4) bytes.
-           Places that a sampled threshold leaves over hold the index n. Where pairs were no fewer
-           bytes than an allreduce of everything, everything is sent
-    law    that of :mod:`~hpccoll.training.compress.sparse`, where momentum correction and warm-up
-           are described as well
+           Unused entries of a sampled selection have the index n. If pairs are not smaller than an
+           allreduce of all elements, the step sends all elements
+    law    that of :mod:`~hpccoll.training.compress.sparse`, which also describes momentum
+           correction and warm-up
 
-``method="exact"`` takes the k largest magnitudes, ``"sampled"`` those above a threshold that a
-sample gives, which is faster and sends somewhat fewer. What ranks send is added in their order.
+``method="exact"`` selects the k largest magnitudes; ``"sampled"`` selects those above a threshold
+from a sample, which is faster and sends somewhat fewer. Contributions are added in rank order.
 Source: Aji and Heafield, 2017; Lin et al., 2018 (Deep Gradient Compression).
 """
 
@@ -30,13 +30,13 @@ from hpccoll.training.compress.scheme import (
 )
 from hpccoll.training.compress.sparse import Corrected, Residual, finite
 
-#: Bytes of an index.
+#: Size of an index in bytes.
 INDEX = 4
 
 
 @dataclass(frozen=True)
 class TopK(Corrected):
-    """The largest elements of every rank.
+    """Scheme that sends the largest elements of each rank.
 
     Attributes:
         density, warmup, momentum, masking: see :mod:`~hpccoll.training.compress.sparse`.
@@ -80,7 +80,7 @@ class _TopKReduction(Residual):
         usable = finite(values)
         sent = module.empty(nbytes, "u1")
         chosen = self._select(values, count) if usable else module.arange(0)
-        # What cannot be selected travels as NaN, and all ranks see it.
+        # Send NaN if selection fails, so that all ranks detect it.
         sent[:split].view(values.dtype)[:] = 0 if usable else numpy.nan
         sent[:split].view(values.dtype)[:chosen.size] = values[chosen]
         sent[split:].view("u4")[:] = self.count

@@ -1,20 +1,20 @@
-"""The two-phase mean: every rank sends coded chunks to their owners, who send back coded means.
+"""Two-phase mean: send coded chunks to their owners, which return coded means.
 
-    1   v_i = x_i + e_i, coded in records of one block each; chunk j of all ranks goes to rank j
-    2   owner j: a = mean_i D(C(v_i)) + s_j, coded; every rank gets the chunks of all
+    1   v_i = x_i + e_i, coded in records of one block each; all ranks send chunk j to rank j
+    2   owner j: a = mean_i D(C(v_i)) + s_j, coded; allgather of the chunks
     out = D(C(a)),  e_i = v_i - D(C(v_i)),  s_j = a - D(C(a))
 
-So codes are added as numbers, and only twice rounded whatever the number of ranks; an allgather of
-codes would send P/2 times as much. That is the 1-bit allreduce of DeepSpeed (Tang et al., 1-bit
-Adam, 2021, from its source); here any code takes its place.
+Decoded values are added, with only two roundings for any number of ranks; an allgather of codes
+would send P/2 times as much. This is the 1-bit allreduce of DeepSpeed (Tang et al., 1-bit Adam,
+2021, from its source), generalized to any code.
 
     wire   blocks B = ceil(n / block) of w bytes: an alltoall and an allgather, 2Bw(P-1)/P bytes.
            A record is the codes of a block, then its scale in float32; the codes of a short last
-           block are filled up. No block is longer than a rank's even share of the bucket
+           block are padded. No block is longer than a rank's even share of the bucket
     law    with feedback: sum mean x - sum out = mean e_i + s (chunks of all owners)
 
-A scale that is NaN says that a block has no numbers. Without feedback it comes through; with
-feedback all ranks see it in phase 2 and refuse the step alike.
+A NaN scale marks a block with non-finite values. Without feedback it is preserved; with feedback
+all ranks detect it in phase 2 and reject the step.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from mpi4py import MPI
 from hpccoll.training.compress.quantise import namespace, slices
 from hpccoll.training.compress.scheme import Reduction, Scheme, Shapes, Steps, elements
 
-#: Bytes of a scale.
+#: Size of a scale in bytes.
 SCALE = 4
 
 
 @dataclass(frozen=True)
 class TwoPhase(Scheme):
-    """A code of blocks.
+    """Scheme with a block code.
 
     Attributes:
-        block: most elements that share a scale.
+        block: largest number of elements with one scale.
     """
 
     block: int = 256
 
-    #: Lengths of blocks are multiples of this, so that codes are whole words of four bytes.
+    #: Block lengths are multiples of this, so that codes are whole 4-byte words.
     multiple = 32
-    #: What coding loses is added to the next step's values.
+    #: Error feedback: coding errors are added to the next step's values.
     feedback = False
 
     def __post_init__(self) -> None:
@@ -55,33 +55,33 @@ class TwoPhase(Scheme):
 
     @abstractmethod
     def code_bytes(self, count: int) -> int:
-        """Bytes of the codes of so many elements of a block."""
+        """Return the size of the codes of ``count`` elements of a block in bytes."""
 
     @abstractmethod
     def encode(self, rows: Any, scales: Any, random: Any) -> Any:
-        """Code every row, a block, and fill ``scales``; return rows of bytes.
+        """Code each row as one block and fill ``scales``; return rows of bytes.
 
         A scale is NaN if and only if the row holds NaN or infinity.
 
         Args:
-            rows: floats.
-            scales: vector of float32 to write.
-            random: what :meth:`generator` made.
+            rows: rows of floats.
+            scales: float32 vector, written.
+            random: result of :meth:`generator`.
         """
 
     @abstractmethod
     def decode(self, codes: Any, scales: Any, out: Any) -> None:
-        """Write the values of coded rows to the rows of ``out``; a scale of NaN makes them NaN."""
+        """Write the decoded rows to the rows of ``out``; a NaN scale decodes to NaN."""
 
     def generator(self, *place: int) -> Any:
-        """Make the generator of chance for one vector, if the code needs any.
+        """Return the random generator for one vector, if the code needs one.
 
         Args:
-            place: step, elements and rank; and phase.
+            place: step, elements and rank; and phase, as its seed.
         """
 
     def fitting(self, count: int, size: int) -> int:
-        """Elements of a block, of so many on so many ranks."""
+        """Return the block length for ``count`` elements on ``size`` ranks."""
         share = -(-count // size)
         return min(self.block, -(-share // self.multiple) * self.multiple)
 
@@ -98,7 +98,7 @@ class TwoPhase(Scheme):
 
 
 class _TwoPhaseReduction(Reduction):
-    """The records of one bucket; those that a rank owns lie one behind the other."""
+    """Records of one bucket; the records that a rank owns are contiguous."""
 
     def __init__(self, scheme: TwoPhase, comm: Any, shapes: Shapes):
         super().__init__(scheme, comm, shapes)
@@ -149,22 +149,22 @@ class _TwoPhaseReduction(Reduction):
             self._decode(records, rows)
 
     def _keep(self, error: Any, lost: Any) -> None:
-        """Remember what coding lost."""
+        """Store the coding errors."""
         error[:] = lost
 
     def _encode(self, values: Any, error: Any, records: Any, received: Any = None) -> None:
-        """Code a vector, in pieces that stay in the cache.
+        """Code a vector in pieces that fit into the cache.
 
         Args:
-            values: the vector; if there is feedback, what coding loses takes its place.
-            error: what was lost before and is added first, if there is feedback.
-            records: are written.
-            received: coded vectors of all ranks; their mean becomes ``values`` first.
+            values: the vector; with feedback it is replaced by the coding errors.
+            error: with feedback, the previous errors, which are added first.
+            records: output.
+            received: coded vectors of all ranks; ``values`` is first set to their mean.
         """
         random = self.code.generator(self.steps, self.count, self.rank, 1 + (received is not None))
         errors = self._pieces(values if error is None else error, records)
         first = 0
-        with numpy.errstate(all="ignore"):  # what has no code shows in the scales
+        with numpy.errstate(all="ignore"):  # values without a code are visible in the scales
             for (rows, places), (late, _) in zip(self._pieces(values, records), errors):
                 spare = namespace(rows).empty_like(rows)
                 if received is not None:
@@ -180,7 +180,7 @@ class _TwoPhaseReduction(Reduction):
                 first += len(rows)
 
     def _mean(self, received: Any, first: int, rows: Any, spare: Any) -> None:
-        """The mean of what all ranks sent of some owned rows, added in the ranks' order."""
+        """Compute the mean over all ranks of some owned rows, added in rank order."""
         rows.fill(0)
         for records in received.reshape(self.size, self.mine, self.width):
             self._decode(records[first:first + len(rows)], spare)
@@ -192,18 +192,18 @@ class _TwoPhaseReduction(Reduction):
         self.code.decode(codes, self._scales(records), rows)
 
     def _pieces(self, values: Any, records: Any) -> Iterator[tuple[Any, Any]]:
-        """Rows of a vector, and their records."""
+        """Yield rows of a vector and their records."""
         for first, rows in slices(values, self.block):
             yield rows, records[first:first + len(rows)]
 
     def _scales(self, records: Any) -> Any:
-        """The scales in records, as a vector."""
+        """Return the scales in records as a vector."""
         return records[:, self.width - SCALE:].view("f4")[:, 0]
 
     def held(self) -> Any:
         held = super().held()
         if held is not None and "owner_error" in self.vectors:
-            held[self.owned] += self.size * self.vectors["owner_error"]  # in the mean once
+            held[self.owned] += self.size * self.vectors["owner_error"]  # counts once in the mean
         return held
 
     def state(self) -> dict[str, Any]:

@@ -1,11 +1,11 @@
-"""The exchange of gradients: :class:`Exchange`, in its parts.
+"""Gradient exchange: :class:`Exchange` and its parts.
 
-    settings brought pool   what is wanted, one array on its way, the memory it travels in
-    wiring warden ledger    communicators, errors and stalls of all ranks, times
-    travel reducing         gates and transfers; scaled, reduced, scaled
-    fixed turns             buckets in fixed order; everything that takes all ranks at once
-    negotiated              arrays in any order, by votes
-    core face               waiting, errors, the end; Exchange: what a training loop calls
+    settings brought pool   settings, pending arrays, fusion buffers
+    wiring warden ledger    communicators, error and stall handling, timing
+    travel reducing         gates and transfers; scaling and reduction
+    fixed turns             buckets in fixed order; operations that involve all buckets
+    negotiated              arrays in any order, with votes
+    core face               waiting, errors, closing; Exchange, the public interface
 """
 
 from hpccoll.training.exchange.face import Exchange

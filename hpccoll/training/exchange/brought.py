@@ -1,4 +1,4 @@
-"""Arrays on their way: where they came from, and where their results go."""
+"""Pending arrays: their inputs and the targets of their results."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from hpccoll.training.negotiation import Offer
 
 
 class Brought:
-    """An array that was brought, or that is made up for a rank that has none.
+    """A submitted array, or zeros for a rank without one.
 
     Args:
-        spec: what it must be.
-        dtype: its type.
-        array: what came; ``None`` stands for zeros.
+        spec: the declared specification.
+        dtype: its dtype.
+        array: the submitted array; ``None`` stands for zeros.
 
     Attributes:
-        view: it, as an array of NumPy or CuPy.
-        result: the array itself where it can be written, else a new one; ``None`` until it is done.
-        done: the result is there.
+        view: the array as a NumPy or CuPy array.
+        result: the array itself if it is writable, else a new one; ``None`` until it is done.
+        done: True if the result is complete.
 
     Raises:
-        ExchangeMismatch: shape or type are not those of the specification.
+        ExchangeMismatch: shape or dtype differ from the specification.
     """
 
     __slots__ = ("array", "done", "dtype", "result", "spec", "view")
@@ -36,7 +36,7 @@ class Brought:
         self.spec, self.dtype, self.array = spec, dtype, array
         self.result: Any = None
         self.done = False
-        # By the hundred in every step: what is most common comes first.
+        # Hot path, hundreds of calls in a step: the most common case comes first.
         view = array if type(array) is numpy.ndarray or array is None else seen(array, spec.name)
         if view is not None and (view.shape != spec.shape or view.dtype != dtype):
             raise ExchangeMismatch(
@@ -46,7 +46,7 @@ class Brought:
         self.view: Any = view
 
     def target(self) -> Any:
-        """Where the result is written: the array, or a new one."""
+        """Return the output array of the result: the array itself, or a new one."""
         if self.view is not None and writable(self.view):
             self.result = self.array
             return self.view
@@ -56,18 +56,18 @@ class Brought:
 
 
 class Parcel:
-    """Arrays that were submitted under one name, until their results were taken.
+    """Arrays submitted under one name whose results were not yet returned.
 
     Args:
-        offer: what other ranks are told of it.
-        brought: the arrays, all of one type.
-        since: when it was submitted, by ``time.perf_counter()``.
+        offer: description for the other ranks.
+        brought: the arrays, all of one dtype.
+        since: time of submission by ``time.perf_counter()``.
 
     Attributes:
-        flat, result: their elements one behind the other, before and after.
-        agreed: all ranks have it.
-        done: the results are there.
-        left: pieces that are not there yet.
+        flat, result: their contiguous elements before and after the reduction.
+        agreed: True if it is ready on all ranks.
+        done: True if the results are complete.
+        left: number of incomplete pieces.
     """
 
     def __init__(self, offer: Offer, brought: Sequence[Brought], since: float):
@@ -76,18 +76,18 @@ class Parcel:
         self.flat = numpy.concatenate([_elements(one) for one in brought]) if (
             len(brought) != 1) else _elements(brought[0])
         target = brought[0].target() if len(brought) == 1 else None
-        # Results go straight to where they belong, if that is one stretch of host memory.
+        # No copy of results into one contiguous range of host memory.
         self._direct = isinstance(target, numpy.ndarray) and target.flags.c_contiguous
         self.result = (target.reshape(-1) if target is not None and self._direct else
                        numpy.empty_like(self.flat))
 
     @property
     def name(self) -> str:
-        """Under which it was submitted."""
+        """Name under which it was submitted."""
         return self.offer.name
 
     def finish(self) -> None:
-        """Bring the results to their arrays."""
+        """Copy the results to their arrays."""
         start = 0
         for one in self.brought:
             if not self._direct:
@@ -97,7 +97,7 @@ class Parcel:
         self.done = True
 
     def results(self) -> list[Any]:
-        """The results, one for each array."""
+        """Return the results, one for each array."""
         return [one.result for one in self.brought]
 
 

@@ -1,4 +1,4 @@
-"""What every call of an exchange stands on: its parts, waiting, errors that reach all, the end."""
+"""Base of an exchange: its parts, waiting, error propagation and closing."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ from hpccoll.training.exchange.wiring import Wiring
 from hpccoll.training.given import number
 from hpccoll.training.trace import recorder_from_environment, save_all
 
-#: Where a rank is that has brought all arrays in one call.
+#: Activity of a rank that has submitted all arrays in one call.
 AT_ONCE = "in reduce()"
 
 
 class ExchangeCore:
-    """The parts of an exchange, and how a call waits for them; arguments as of ``Exchange``.
+    """Parts of an exchange and waiting for them; arguments as in ``Exchange``.
 
     Attributes:
-        specs: the arrays that were declared.
+        specs: specifications of the declared arrays.
     """
 
     def __init__(self, comm: Any, arrays: Sequence[Any], specs: tuple[ArraySpec, ...],
@@ -68,7 +68,7 @@ class ExchangeCore:
         check = partial(getattr(self._wiring.lanes[0], "check_ranks", lambda peers: None),
                         range(self._wiring.size))
         self._warden = Warden(self._wiring.control, self._answer, report, timeout, check)
-        #: What ``HPCCOLL_TRACE`` asks for is written when the exchange is closed.
+        #: The recorder of ``HPCCOLL_TRACE``, written on close.
         self._traced = None if recorder is not None else recorder_from_environment(comm.Get_rank())
         self._ledger = Ledger(recorder if self._traced is None else self._traced)
         self._gate = Gate(self._wiring.gates)
@@ -91,24 +91,24 @@ class ExchangeCore:
 
     @property
     def settings(self) -> ExchangeSettings:
-        """How it works now: with what the machine and autotuning have decided."""
+        """Current settings, with the decisions of the machine and autotuning."""
         return self._order.settings
 
     def fail(self, error: BaseException) -> None:
-        """Tell all ranks that this one cannot go on; their calls raise ``RankFailed``."""
+        """Send an error of this rank to all ranks; their calls raise ``RankFailed``."""
         self._warden.fail(error)
 
     # -- the end -----------------------------------------------------------------------------
     def close(self) -> None:
-        """Give everything back; collective, unless the exchange has failed.
+        """Free all resources; collective, unless the exchange has failed.
 
-        In the middle of a step it tells the other ranks that this one has left. A rank that fails
-        when others have nothing left to do but close does not disturb them.
+        During a step it notifies the other ranks that this one has left. An error on a rank does
+        not affect ranks that only have to close.
         """
         if self._closed:
             return
         if self._warden.failure is None and not self._order.begun():
-            # Freeing waits for all ranks inside MPI, where nothing would be heard of an error.
+            # Free blocks inside MPI until all ranks call it, and would not detect an error.
             farewell = self._wiring.control.Ibarrier()
             with suppress(RankFailed):
                 self._wait("closing", farewell.Test)
@@ -128,7 +128,7 @@ class ExchangeCore:
         self.close()
 
     def _leave(self) -> None:
-        """Stop driving; a step that is not over ends on all ranks."""
+        """Stop progress; a pending step ends with an error on all ranks."""
         if not self._closed:
             self._closed = True
             atexit.unregister(self._leave)
@@ -147,7 +147,7 @@ class ExchangeCore:
         self._warden.check()
 
     def _between(self, call: str) -> None:
-        """Check that no step is under way."""
+        """Check that no step is pending."""
         names = self._order.begun()
         if names:
             raise ExchangeMismatch(f"{call} called during a step: array '{names[0]}' is pending; "
@@ -162,7 +162,7 @@ class ExchangeCore:
         raise ExchangeMismatch(f"array {key!r} was not declared", (str(key),))
 
     def _replace(self, index: int) -> None:
-        """Put zeros in the place of an array that was not brought, or raise."""
+        """Substitute zeros for an array that was not submitted, or raise."""
         if self.settings.missing == "error":
             names = [self.specs[each].name for each in self._order.missing()] or [
                 self.specs[index].name]
@@ -173,7 +173,7 @@ class ExchangeCore:
 
     @contextmanager
     def _shared_errors(self) -> Iterator[None]:
-        """What is wrong here is told to all ranks."""
+        """Send an error of the block to all ranks."""
         try:
             yield
         except Exception as error:
@@ -181,7 +181,7 @@ class ExchangeCore:
             raise
 
     def _run(self, task: Any, place: str = "between steps") -> None:
-        """Run a task on the first lane, behind what is on it."""
+        """Run a task on the first lane, after its pending tasks."""
         over = []
 
         def whole() -> Any:
@@ -191,7 +191,7 @@ class ExchangeCore:
         self._wait(place, lambda: bool(over), whole())
 
     def _wait(self, place: str, over: Callable[[], bool], task: Any = None) -> None:
-        """Drive until something is over; raises what ends the exchange meanwhile."""
+        """Progress until a condition holds; raise an error that ends the exchange."""
         start, self._place = time.perf_counter(), place
         order = self._order
 
@@ -218,7 +218,7 @@ class ExchangeCore:
                 self._run(self._turns.tune(self._tuner, sample))
 
     def _tuning(self, comm: Any, path: str) -> Autotune | None:
-        """What tunes; none if an earlier run has left its choice, which holds from now on."""
+        """Return the tuner; None if a log has the knobs of an earlier run, which it applies."""
         chosen = comm.bcast(replayed(path) if self._wiring.rank == 0 else None)
         if chosen is None:
             return Autotune(self.settings.knobs, path, self._wiring.rank)
@@ -226,17 +226,17 @@ class ExchangeCore:
         return None
 
     def _answer(self, step: int, names: list[str]) -> tuple[list[str], str]:
-        """What this rank has not brought of these arrays in a step, and what it is doing."""
+        """Return the arrays of a step that this rank has not submitted, and its activity."""
         absent = [] if self._place == AT_ONCE else [
             name for name in names if self._order.lacks(name, step)]
         return absent, f"{self._place} (step {self._order.step})"
 
 
 def _patience(argument: str, value: float | None, usual: float) -> float:
-    """Seconds that an argument has, or the usual ones.
+    """Return an argument in seconds, or the default.
 
     Raises:
-        ArgumentError: no positive number.
+        ArgumentError: not a positive number.
     """
     if value is None:
         return usual

@@ -1,4 +1,4 @@
-"""``Exchange``: what a training loop calls."""
+"""``Exchange``: the interface for training loops."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from hpccoll.training.exchange.settings import (
 from hpccoll.training.given import communicator, listed, named, number
 from hpccoll.training.sparse import check
 
-#: Of an exchange that says nothing of them.
+#: Default options.
 USUAL = ExchangeOptions()
 
 
 class Handle:
-    """Arrays under way, which :meth:`Exchange.submit` returns.
+    """Handle of pending arrays, which :meth:`Exchange.submit` returns.
 
     Args:
-        parcel: they.
-        wait: waits for it.
-        grouped: the results are a list.
+        parcel: the arrays.
+        wait: function that waits for them.
+        grouped: True if the results are a list.
     """
 
     def __init__(self, parcel: Parcel, wait: Callable[[Parcel], list[Any]], grouped: bool):
@@ -42,14 +42,14 @@ class Handle:
         self._results: list[Any] | None = None
 
     def done(self) -> bool:
-        """Tell whether the result is there; never waits."""
+        """Return True if the result is complete; never blocks."""
         return self._parcel.done
 
     def wait(self) -> Any:
-        """The result, or the results of a group; the name may be submitted again.
+        """Wait and return the result or results; the name may then be submitted again.
 
         Raises:
-            ExchangeError: a rank has left, or ranks disagree on the array.
+            ExchangeError: a rank has left, or ranks have different arrays of this name.
         """
         if self._results is None:
             self._results = self._wait(self._parcel)
@@ -57,39 +57,40 @@ class Handle:
 
 
 class Exchange(ExchangeCore):
-    """Reduces the arrays of all ranks, beside the computation that makes them.
+    """Reduces arrays over all ranks, overlapped with their computation.
 
-    Making and closing one is collective; every rank makes the same calls of it for each step. A
-    process set is a communicator: make an exchange on it.
+    Creating and closing it is collective; every rank makes the same calls in each step. For a
+    process set, create an exchange on its communicator.
 
     Args:
         comm: the ranks; an ``hpccoll.Comm``, or any intracommunicator.
-        like: arrays, or :class:`~hpccoll.training.buckets.ArraySpec`, that every step brings.
-        names: of the arrays; their numbers if omitted.
+        like: the arrays of each step, or their :class:`~hpccoll.training.buckets.ArraySpec`.
+        names: names of the arrays; their indices if omitted.
         op: ``"average"``, ``"sum"``, ``"min"``, ``"max"`` or ``"adasum"``.
-        prescale, postscale: factors before and after.
+        prescale, postscale: factors before and after the reduction.
         compress: ``"none"``, a scheme, or its text such as ``"topk:density=0.01"``.
-        bucket_bytes, first_bucket_bytes: limits of buckets; 0 gives every array its own. By
-            default a 32nd part of all arrays, but 1 MiB at least and 25 MiB at most.
-        order: ``"fixed"``; ``"negotiated"``, where ranks bring arrays under any names in any
-            order; ``"priority"``, where arrays of smaller index (or ``priority``) go first too.
-        algorithm: of the allreduce, as in ``comm.using``.
-        missing: what happens when a step ends without an array: ``"error"``, or ``"zeros"`` stand
-            for it.
-        uneven: ranks may run out of data; see :meth:`join`.
-        progress: ``"thread"``, or ``"calls"`` alone move the exchange on; the environment's if
-            omitted.
-        autotune: path of a log: bucket bytes, partition, credit and algorithm are tuned during the
-            first steps and written there, or read from there if an earlier run has done that.
-        report_seconds, timeout_seconds: of a stall between two reports, and until the error;
-            the environment's (HPCCOLL_REPORT, HPCCOLL_TIMEOUT) if omitted.
-        recorder: gets the times of every array, such as ``hpccoll.training.trace.Recorder``.
-        options: what few exchanges need to set; :class:`ExchangeOptions`.
+        bucket_bytes, first_bucket_bytes: limits of buckets; 0 gives each array its own bucket. By
+            default 1/32 of all arrays, at least 1 MiB and at most 25 MiB.
+        order: ``"fixed"``; ``"negotiated"``: ranks submit arrays under any names in any order;
+            ``"priority"``: negotiated, and arrays of smaller index (or ``priority``) are sent
+            first.
+        algorithm: algorithm of the allreduce, as in ``comm.using``.
+        missing: handling of arrays that are missing at the end of a step: ``"error"`` raises,
+            ``"zeros"`` substitutes zeros.
+        uneven: True if ranks may run out of data; see :meth:`join`.
+        progress: ``"thread"``, or ``"calls"`` for progress only in calls; by default from the
+            environment.
+        autotune: path of a log. The first steps tune bucket bytes, partition, credit and algorithm
+            and write the log; a later run reads the settings from it.
+        report_seconds, timeout_seconds: seconds of a stall between two reports, and until the
+            error; by default from the environment (HPCCOLL_REPORT, HPCCOLL_TIMEOUT).
+        recorder: records the times of all arrays, such as ``hpccoll.training.trace.Recorder``.
+        options: rarely used settings; :class:`ExchangeOptions`.
 
     Raises:
-        ArgumentError: an unusable setting, or what is no communicator, array or number.
-        CommunicatorError: the communicator is null, or was freed.
-        ExchangeMismatch: ranks differ in settings or arrays; names them.
+        ArgumentError: an invalid setting, communicator, array or number.
+        CommunicatorError: the communicator is null or freed.
+        ExchangeMismatch: ranks differ in settings or arrays; the message names them.
     """
 
     def __init__(self, comm: Any, like: Iterable[Any] = (), *, names: Sequence[str] | None = None,
@@ -122,16 +123,17 @@ class Exchange(ExchangeCore):
 
     # -- a step ------------------------------------------------------------------------------
     def begin(self) -> None:
-        """Say that the backward pass begins now: times of :meth:`profile` count from here."""
+        """Mark the start of the backward pass, from which :meth:`profile` counts times."""
         self._ledger.begin()
 
     def ready(self, key: int | str, array: Any) -> None:
-        """Bring an array; it travels as soon as its bucket is whole. Returns at once.
+        """Submit an array without blocking; a complete bucket is sent.
 
-        Its memory belongs to the exchange until the result is there.
+        The caller must not access its memory until the result is complete.
 
         Raises:
-            ExchangeMismatch: unknown, not what was declared, or here already; on every rank.
+            ExchangeMismatch: the array is unknown, not as declared, or already submitted; on every
+                rank.
             ExchangeError: another rank has left.
         """
         if self._paused:
@@ -145,12 +147,12 @@ class Exchange(ExchangeCore):
             raise
 
     def wait(self) -> list[Any]:
-        """End the step: the results of all arrays, in the order of ``like``.
+        """End the step; return the results of all arrays in the order of ``like``.
 
-        An array that can be written is its own result.
+        A writable array is its own result.
 
         Raises:
-            ExchangeError: an array was not brought, here or on another rank.
+            ExchangeError: an array is missing on this or another rank.
         """
         if self._paused:
             return []
@@ -167,7 +169,7 @@ class Exchange(ExchangeCore):
                 pending.pop()
             return not pending
 
-        ending = list(pending)  # others were brought for the next step already
+        ending = list(pending)  # other arrays are already those of the next step
         self._wait("waiting for the end of the step", over)
         results = list(order.results)
         for index in ending:
@@ -179,10 +181,10 @@ class Exchange(ExchangeCore):
         return results
 
     def wait_for(self, key: int | str) -> Any:
-        """The result of one array, which may be brought for the next step from then on.
+        """Wait for one array and return its result; it may be submitted for the next step.
 
         Raises:
-            ExchangeError: it was not brought in this step.
+            ExchangeError: it was not submitted in this step.
         """
         self._check()
         order = self._order
@@ -197,7 +199,7 @@ class Exchange(ExchangeCore):
         return result
 
     def reduce(self, arrays: Sequence[Any]) -> list[Any]:
-        """Bring all arrays at once and end the step: the fastest where nothing is overlapped.
+        """Submit all arrays in one call and end the step; the fastest way without overlap.
 
         Raises:
             ExchangeError: as :meth:`ready` and :meth:`wait`.
@@ -224,15 +226,15 @@ class Exchange(ExchangeCore):
 
     def submit(self, name: str, array: Any, *, op: str | None = None, prescale: float | None = None,
                postscale: float | None = None, priority: int = 0) -> Handle:
-        """Bring an array under any name, in negotiated order; a list of arrays travels as a group.
+        """Submit an array under any name, in negotiated order; a list is reduced as a group.
 
         Args:
-            op, prescale, postscale: the exchange's if omitted.
-            priority: smaller ones first, in order of priority.
+            op, prescale, postscale: by default those of the exchange.
+            priority: smaller values are sent first, in priority order.
 
         Raises:
             ArgumentError: the order is fixed.
-            ExchangeMismatch: the name is under way already; on every rank.
+            ExchangeMismatch: the name is already pending; on every rank.
         """
         self._check()
         order = self._order
@@ -257,10 +259,10 @@ class Exchange(ExchangeCore):
         return Handle(parcel, finish, grouped)
 
     def views(self) -> list[Any]:
-        """Arrays of the declared shapes that lie in the fusion buffers: nothing is copied for them.
+        """Return arrays of the declared shapes in the fusion buffers, which avoid copies.
 
-        Write gradients into them and bring them; they are their own results. The buckets stay as
-        they are from then on. All ranks call it alike, before the first step.
+        Write gradients into them and submit them; they are their own results. Buckets do not
+        change afterwards. All ranks must call this before the first step.
 
         Raises:
             ArgumentError: the order is not fixed.
@@ -273,9 +275,10 @@ class Exchange(ExchangeCore):
 
     @contextmanager
     def paused(self) -> Iterator[Exchange]:
-        """Accumulate without communication: ``ready``, ``wait`` and ``reduce`` do nothing inside.
+        """Return a context for gradient accumulation without communication.
 
-        Let gradients add up in the same arrays, and bring them after it.
+        Inside, ``ready``, ``wait`` and ``reduce`` do nothing. Accumulate gradients in the same
+        arrays, and submit them after it.
         """
         before, self._paused = self._paused, True
         try:
@@ -285,13 +288,13 @@ class Exchange(ExchangeCore):
 
     # -- between steps -----------------------------------------------------------------------
     def broadcast(self, arrays: Sequence[Any], root: int = 0) -> list[Any]:
-        """Give all ranks the root's arrays, such as parameters at the start; collective.
+        """Broadcast the root's arrays, such as initial parameters; collective.
 
         Returns:
-            The arrays, in place where they can be written.
+            The arrays, in place if they are writable.
 
         Raises:
-            ExchangeMismatch: shapes or types differ between ranks.
+            ExchangeMismatch: shapes or dtypes differ between ranks.
         """
         self._check()
         with self._shared_errors():
@@ -301,17 +304,17 @@ class Exchange(ExchangeCore):
         return results
 
     def reduce_sparse(self, indices: Any, values: Any) -> tuple[Any, Any]:
-        """Add up (or average) rows of all ranks by their indices; collective.
+        """Sum or average rows of all ranks by their indices; collective.
 
         Args:
-            indices: which row each of the values is; a row may come more than once.
-            values: rows, of one shape and type on all ranks.
+            indices: index of each row; indices may repeat.
+            values: rows, of one shape and dtype on all ranks.
 
         Returns:
-            The indices that any rank brought, in order, and a row for each; the same on all ranks.
+            The sorted indices of all ranks, and one row for each; the same on all ranks.
 
         Raises:
-            ArgumentError: indices that do not fit, or an operator other than sum and average.
+            ArgumentError: invalid indices, or an operator other than sum and average.
         """
         self._check()
         if self.settings.recipe.op not in ("sum", "average"):
@@ -325,9 +328,9 @@ class Exchange(ExchangeCore):
         return rows[0], rows[1]
 
     def join(self) -> int:
-        """Run out of data: take part with zeros until all ranks have; collective.
+        """Contribute zeros until all ranks have run out of data; collective.
 
-        Averages are over all ranks, those without data included.
+        Averages are over all ranks, including those without data.
 
         Returns:
             The rank that ran out of data last.
@@ -350,25 +353,25 @@ class Exchange(ExchangeCore):
         self._run(self._turns.shadow(order), "joined, without data")
         return self._gate.last
 
-    # -- what it says ------------------------------------------------------------------------
+    # -- reports -----------------------------------------------------------------------------
     def report(self) -> StepReport:
-        """Times and bytes of the last step on this rank; ``print`` shows a table."""
+        """Return times and bytes of the last step on this rank; ``print`` shows a table."""
         return self._ledger.last
 
     def profile(self) -> dict[str, Any]:
-        """Sizes of arrays and when each was ready in the last step, for the simulator.
+        """Return sizes and ready times of arrays in the last step, for the simulator.
 
         Returns:
-            ``arrays`` (a dict of name, shape, dtype and itemsize each), ``ready_seconds`` (each
-            since the step began, see :meth:`begin`) and ``backward_seconds``.
+            ``arrays`` (each a dict of name, shape, dtype and itemsize), ``ready_seconds`` (since
+            the start of the step, see :meth:`begin`) and ``backward_seconds``.
         """
         return self._ledger.profile(self.specs)
 
     def timeline(self) -> Any:
-        """Times of all ranks, gathered by the recorder; collective.
+        """Gather the timeline of all ranks from the recorder; collective.
 
         Raises:
-            ArgumentError: the exchange was made without a recorder.
+            ArgumentError: the exchange has no recorder.
         """
         recorder = self._ledger.recorder
         if recorder is None:
@@ -376,10 +379,10 @@ class Exchange(ExchangeCore):
         return recorder.gather(self._wiring.gates)
 
     def state(self) -> dict[str, dict[str, Any]]:
-        """What compression remembers, by array; collective. Keep it with a checkpoint."""
+        """Return the compression state by array, for a checkpoint; collective."""
         self._check()
         return self._order.state()
 
     def load(self, state: dict[str, dict[str, Any]]) -> None:
-        """Take over what :meth:`state` gave; buckets may have changed since."""
+        """Restore a state that :meth:`state` returned; buckets may differ."""
         self._order.load(state)

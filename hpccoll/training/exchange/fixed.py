@@ -1,10 +1,10 @@
-"""Fixed order: buckets planned once, sent in the order of the plan; nothing is negotiated.
+"""Fixed order: buckets are planned once and sent in the order of the plan.
 
-    bring(index) --packs--> pool; a bucket that is whole, behind those before it --> task on a lane
+    bring(index) --packs--> pool; the next bucket, if it is complete --> task on a lane
 
-All ranks have the same plan, so they make the same calls whatever the order in which arrays come.
-An array may be brought for the next step as soon as its result was taken, while others are still
-under way: there is no barrier between steps.
+All ranks have the same plan, so they make the same calls for any order of submission. An array may
+be submitted for the next step as soon as its result was taken, while others are still in flight:
+there is no barrier between steps.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from hpccoll.training.exchange.wiring import Wiring
 
 
 class FixedOrder:
-    """Arrays that were declared, exchanged bucket by bucket.
+    """Exchange of the declared arrays, bucket by bucket.
 
     Args:
         wiring: communicators and settings.
-        gate: for turns; used by tasks of the first lane only.
+        gate: gate of turns; only tasks of the first lane use it.
         engine: runs the tasks.
-        ledger: gets the times.
+        ledger: records the times.
         specs: the arrays.
-        device: they are CuPy's.
+        device: True for CuPy arrays.
 
     Attributes:
-        plan, pool: the buckets, and the memory they lie in.
-        runs: the buckets of arrays that come all at once: the first need not be small.
-        entries: arrays that were brought and whose results were not taken yet, by index.
-        results: what was taken last.
-        taken: how often each array was taken.
-        seen: the order in which arrays came in the first step.
+        plan, pool: the buckets and their memory.
+        runs: the buckets for all arrays in one call: the first need not be small.
+        entries: submitted arrays whose results were not taken yet, by index.
+        results: the last results.
+        taken: number of results taken of each array.
+        seen: order of submission in the first step.
     """
 
     def __init__(self, wiring: Wiring, gate: Gate, engine: Engine, ledger: Ledger,
@@ -68,12 +68,12 @@ class FixedOrder:
         self._arm()
 
     def planned(self, order: Sequence[int] | None) -> tuple[Bucket, ...]:
-        """The plan for arrays that become ready in this order."""
+        """Return the plan for arrays that become ready in this order."""
         return plan_buckets(self.specs, self.settings.bucket_bytes,
                             self.settings.first_bucket_bytes, order)
 
     def _arm(self) -> None:
-        """Get ready for a plan."""
+        """Initialise the state for a plan."""
         limit = self.settings.bucket_bytes
         self.runs = plan_buckets(self.specs, limit, limit, self.order)
         self._bucket_of = {index: number for number, bucket in enumerate(self.plan)
@@ -85,30 +85,30 @@ class FixedOrder:
             for number, bucket in enumerate(self.plan)]
 
     def shapes(self, bucket: Bucket) -> list[tuple[int, ...]]:
-        """Shapes of the arrays in a bucket."""
+        """Return the shapes of the arrays in a bucket."""
         return [self.specs[index].shape for index in bucket.members]
 
     @property
     def step(self) -> int:
-        """Steps whose results were all taken."""
+        """Number of steps whose results were all taken."""
         return min(self.taken, default=0)
 
     @property
     def order(self) -> list[int]:
-        """The arrays in the order in which they are sent."""
+        """Indices of the arrays in the order of sending."""
         return [index for bucket in self.plan for index in bucket.members]
 
     def retune(self, settings: ExchangeSettings) -> None:
-        """Go on with other limits; nothing may be under way."""
+        """Apply other limits; no transfer may be pending."""
         self.settings = settings
         for lane in self.lanes:
             lane.settings = settings
         self.replan(self.order)
 
     def replan(self, order: Sequence[int]) -> None:
-        """Cut new buckets for arrays that become ready in this order; nothing may be under way.
+        """Plan new buckets for arrays that become ready in this order.
 
-        Collective where reductions remember something.
+        No transfer may be pending. Collective if reductions have state.
         """
         plan = self.planned(order)
         if plan == self.plan:
@@ -121,10 +121,10 @@ class FixedOrder:
 
     # -- one step ----------------------------------------------------------------------------
     def bring(self, index: int, array: Any) -> None:
-        """Take an array in, and send off what is whole; ``None`` stands for zeros.
+        """Copy an array (None for zeros) into its bucket and launch complete buckets.
 
         Raises:
-            ExchangeMismatch: it came before in this step, or is not what was declared.
+            ExchangeMismatch: it was already submitted in this step, or is not as declared.
         """
         spec = self.specs[index]
         if self.entries[index] is not None:
@@ -146,7 +146,7 @@ class FixedOrder:
             self.launch()
 
     def launch(self) -> None:
-        """Send off all buckets that are whole, behind one that is not none."""
+        """Launch complete buckets in plan order, up to the first incomplete one."""
         while self.plan:
             step, number = divmod(self._launched, len(self.plan))
             if self._absent[number]:
@@ -157,7 +157,7 @@ class FixedOrder:
             self.engine.submit(number % len(self.lanes), self._travel(step, number))
 
     def _travel(self, step: int, number: int) -> Steps:
-        """The task of one bucket."""
+        """Task that transfers one bucket."""
         bucket, whole = self.plan[number], time.perf_counter()
         values = self.pool.values(bucket)
         entries = [entry for index in bucket.members
@@ -182,19 +182,19 @@ class FixedOrder:
             self.reductions[number], self.recipe, values, names)
 
     def shadow(self, number: int) -> Steps:
-        """Take part in a bucket with zeros, for a rank that has run out of data."""
+        """Contribute zeros to a bucket, on a rank that has run out of data."""
         values = self.pool.values(self.plan[number])
         values[...] = 0
         yield from self.reduce(number, values)
 
     # -- results -----------------------------------------------------------------------------
     def is_done(self, index: int) -> bool:
-        """Tell whether a result is there to be taken."""
+        """Return True if a result can be taken."""
         entry = self.entries[index]
         return entry is None or entry.done
 
     def take(self, index: int) -> Any:
-        """The result of an array; it may be brought again."""
+        """Take and return the result of an array; it may be submitted again."""
         entry = self.entries[index]
         if entry is not None:
             self.entries[index] = None
@@ -203,60 +203,60 @@ class FixedOrder:
         return self.results[index]
 
     def has(self, index: int) -> bool:
-        """Tell whether an array was brought, and its result not taken."""
+        """Return True if an array was submitted and its result was not taken."""
         return self.entries[index] is not None
 
     def begun(self) -> list[str]:
-        """Names of arrays that were brought and whose results were not taken."""
+        """Return the names of submitted arrays whose results were not taken."""
         return [entry.spec.name for entry in self.entries if entry is not None]
 
     def lacks(self, name: str, step: int) -> bool:
-        """Tell whether an array was not brought in a step."""
+        """Return True if an array was not submitted in a step."""
         return any(spec.name == name and not self.has(index) and self.taken[index] <= step
                    for index, spec in enumerate(self.specs))
 
     def look(self) -> bool:
-        """Nothing is to be begun beside what was launched."""
+        """Return False: there is no work besides launched buckets."""
         return False
 
     def expect(self, callers: int) -> None:
-        """So many more callers wait for results: send off what is whole."""
+        """Launch complete buckets, because ``callers`` more callers wait for results."""
         self.launch()
 
     def pending(self) -> list[int]:
-        """Declared arrays whose results end the step under way."""
+        """Return the declared arrays whose results end the pending step."""
         step = self.step
         return [index for index, taken in enumerate(self.taken) if taken == step]
 
     def missing(self) -> list[int]:
-        """Those of them that were not brought."""
+        """Return the pending arrays that were not submitted."""
         return [index for index in self.pending() if not self.has(index)]
 
     def unfinished(self) -> list[str]:
-        """Names of arrays that were brought and have no result yet, in the order of the plan."""
+        """Return the names of submitted arrays without a result, in plan order."""
         return [self.specs[index].name for bucket in self.plan for index in bucket.members
                 if not self.is_done(index)]
 
     def restart(self) -> None:
-        """Count steps from 0 again: ranks that ran out of data have counted fewer."""
+        """Reset the step count, because ranks without data have counted fewer steps."""
         self.taken = [0] * len(self.specs)
         self._launched = 0
 
-    # -- what reductions remember ------------------------------------------------------------
+    # -- state of reductions -----------------------------------------------------------------
     def state(self) -> dict[str, State]:
-        """What reductions remember, cut into arrays, by name; collective."""
+        """Return the states of reductions, split by array name; collective."""
         return {self.specs[index].name: part
                 for bucket, reduction in zip(self.plan, self.reductions)
                 if reduction is not None
                 for index, part in zip(bucket.members, cut(reduction.state(), self.counts(bucket)))}
 
     def load(self, state: dict[str, State]) -> None:
-        """Take over what :meth:`state` gave, here or with other buckets."""
+        """Restore a state that :meth:`state` returned, also with other buckets."""
         for bucket, reduction in zip(self.plan, self.reductions):
             kept = [state.get(self.specs[index].name, {}) for index in bucket.members]
             if reduction is not None and any(kept):
                 reduction.load(join(kept, self.counts(bucket)))
 
     def counts(self, bucket: Bucket) -> list[int]:
-        """Elements of the arrays in a bucket."""
+        """Return the numbers of elements of the arrays in a bucket."""
         return [self.specs[index].count for index in bucket.members]

@@ -1,4 +1,4 @@
-"""What an exchange remembers of its last step: for its report, the simulator and the recorder."""
+"""Times of the last step of an exchange, for reports, the simulator and the recorder."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from hpccoll.units import size_text, time_text
 
 
 class Flight(NamedTuple):
-    """One bucket that was under way.
+    """Transfer of one bucket.
 
     Attributes:
-        name: of the bucket.
+        name: name of the bucket.
         nbytes: bytes of its arrays.
-        whole: when its last array had come here.
-        start, stop: when all ranks had it, and when its result was there.
-        wire_bytes: bytes that this rank sent for it, by the closed form of how it travels.
+        whole: time at which its last array was submitted here.
+        start, stop: time at which all ranks had it, and time at which its result was complete.
+        wire_bytes: bytes that this rank sent for it, by the closed form of its transfer.
     """
 
     name: str
@@ -34,9 +34,9 @@ class StepReport(NamedTuple):
     """One step of an exchange on one rank; times in seconds.
 
     Attributes:
-        flights: every bucket.
-        blocked: intervals in which the program stood still for the exchange.
-        seconds: of the whole step.
+        flights: transfers of all buckets.
+        blocked: intervals in which the exchange blocked the program.
+        seconds: time of the whole step.
     """
 
     flights: tuple[Flight, ...]
@@ -55,11 +55,11 @@ class StepReport(NamedTuple):
 
     @property
     def exposed(self) -> float:
-        """Seconds in which the program stood still."""
+        """Seconds in which the program was blocked."""
         return sum(stop - start for start, stop in self.blocked)
 
     def exposed_of(self, flight: Flight) -> float:
-        """Seconds of one flight in which the program stood still."""
+        """Return the seconds of one flight in which the program was blocked."""
         return sum(max(0.0, min(stop, flight.stop) - max(start, flight.start))
                    for start, stop in self.blocked)
 
@@ -79,10 +79,10 @@ class StepReport(NamedTuple):
 
 
 class Ledger:
-    """Times of the step under way and of the last one.
+    """Times of the current step and of the last one.
 
     Args:
-        recorder: gets all of it, such as :class:`hpccoll.training.trace.Recorder`; or ``None``.
+        recorder: records all times, such as :class:`hpccoll.training.trace.Recorder`; or ``None``.
     """
 
     def __init__(self, recorder: Any = None):
@@ -96,19 +96,19 @@ class Ledger:
         self._ready: dict[str, float] = {}
 
     def begin(self) -> None:
-        """The backward pass begins now, not at the end of the last step."""
+        """Set the start of the backward pass to now, instead of the end of the last step."""
         self._began = time.perf_counter()
         if self.recorder is not None:
             self.recorder.begin_step(self._began)
 
     def came(self, name: str, now: float, nbytes: int) -> None:
-        """An array is ready here."""
+        """Record that an array is ready on this rank."""
         self._ready[name] = now - self._began
         if self.recorder is not None:
             self.recorder.add(name, "ready", now, now, nbytes)
 
     def flew(self, flight: Flight, busy: float = 0.0) -> None:
-        """A bucket has its result, after so many seconds of compression."""
+        """Record a completed bucket with ``busy`` seconds of compression."""
         self._flights.append(flight)
         if self.recorder is not None:
             name, nbytes, whole, start, stop, wire = flight
@@ -119,13 +119,13 @@ class Ledger:
             self.recorder.add(name, "done", stop, stop, nbytes)
 
     def stood(self, start: float, stop: float) -> None:
-        """The program stood still for the exchange."""
+        """Record an interval in which the exchange blocked the program."""
         self._blocked.append((start, stop))
         if self.recorder is not None:
             self.recorder.blocked(start, stop)
 
     def end(self) -> None:
-        """The step is over."""
+        """Record the end of the step."""
         now = time.perf_counter()
         self.last = StepReport(tuple(self._flights), tuple(self._blocked), now - self._began)
         if self._ready:
@@ -136,7 +136,7 @@ class Ledger:
             self.recorder.end_step(now)
 
     def profile(self, specs: Sequence[ArraySpec]) -> dict[str, Any]:
-        """Sizes of arrays, and when each was ready in the last step."""
+        """Return sizes and ready times of arrays in the last step."""
         return {"arrays": [{**asdict(spec), "shape": list(spec.shape)} for spec in specs],
                 "ready_seconds": [self.ready.get(spec.name, 0.0) for spec in specs],
                 "backward_seconds": self.backward}

@@ -1,11 +1,11 @@
-"""Negotiated order: arrays under any names in any order; a vote says which are ready everywhere.
+"""Negotiated order: arrays under any names in any order, agreed by votes.
 
     submit(offer, arrays) --> waiting --vote--> agreed --Urgency--> transfers on the lane
 
-A rank votes when it has something to say and a reason: all arrays of the last step are here again,
-or enough bytes are, or somebody waits, or they have waited long enough; or transfers have ended
-that others wait behind. A vote is over when all ranks have voted, so a step whose arrays fit a
-bucket takes one. What follows from a vote is the same on all ranks: they send the same transfers.
+A rank votes if it has new information and one of these holds: all arrays of the last step are
+ready again; enough bytes are ready; a caller waits; an array has waited for the limit; or completed
+transfers block others. A vote completes when all ranks have voted, so a step whose arrays fit into
+one bucket takes one vote. All ranks derive the same transfers from a vote.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ from hpccoll.training.order import ArrayPart, Urgency
 
 
 class NegotiatedOrder:
-    """Arrays that ranks bring in any order.
+    """Exchange of arrays that ranks submit in any order.
 
     Args:
         wiring: communicators and settings.
-        engine: runs the tasks; votes have the last lane to themselves.
-        ledger: gets the times.
-        specs: arrays that are declared, which :meth:`bring` and :meth:`take` know by index.
+        engine: runs the tasks; the last lane is for votes only.
+        ledger: records the times.
+        specs: declared arrays, which :meth:`bring` and :meth:`take` address by index.
 
     Attributes:
-        parcels: submitted and not taken, by name.
-        underway: how many of them have no result yet.
-        waiting: callers that wait for a result.
-        votes: how many there were.
-        joined: this rank has no data any more; ``everybody``: nor has any other.
+        parcels: submitted arrays whose results were not taken, by name.
+        underway: number of parcels without a result.
+        waiting: number of callers that wait for a result.
+        votes: number of votes.
+        joined: True if this rank has no more data; ``everybody``: True if no rank has.
         last: the rank that ran out of data last.
-        taken, results: of declared arrays, how often each was taken, and what last.
+        taken, results: number of results taken of each declared array, and the last result.
     """
 
     def __init__(self, wiring: Wiring, engine: Engine, ledger: Ledger,
@@ -78,20 +78,20 @@ class NegotiatedOrder:
         self.results: list[Any] = [None] * len(specs)
         self.reductions: dict[str, Reduction | None] = {}
         self._memory: dict[str, Any] = {}
-        self._fresh: dict[str, Parcel] = {}  # not agreed yet
+        self._fresh: dict[str, Parcel] = {}  # not yet agreed
         self._fresh_bytes = 0
         self._voting = False
-        self._left: set[int] = set()  # ranks that have said that they have no data any more
+        self._left: set[int] = set()  # ranks that have announced that they have no more data
         self._step: set[str] = set()
         self._expected: set[str] = set()
 
-    # -- what a rank brings ------------------------------------------------------------------
+    # -- submission --------------------------------------------------------------------------
     def submit(self, name: str, specs: Sequence[ArraySpec], arrays: Sequence[Any],
                recipe: Recipe, priority: int = 0) -> Parcel:
-        """Take arrays in that travel under one name.
+        """Submit arrays under one name.
 
         Raises:
-            ExchangeMismatch: the name is under way already, or types differ within a group.
+            ExchangeMismatch: the name is already pending, or dtypes differ within a group.
         """
         if name in self.parcels:
             raise ExchangeMismatch(f"array passed to ready() twice: '{name}'; call wait() before "
@@ -106,7 +106,7 @@ class NegotiatedOrder:
         parcel = Parcel(offer, [Brought(spec, dtype_of(spec.dtype), array)
                                 for spec, array in zip(specs, arrays, strict=True)], now)
         if not self.underway:
-            # A step begins; it is whole when all names of the last one are here again.
+            # A step begins; it is complete when all names of the last step are submitted again.
             self._expected, self._step = self._step, set()
         self._step.add(name)
         self._expected.discard(name)
@@ -119,67 +119,67 @@ class NegotiatedOrder:
         return parcel
 
     def bring(self, index: int, array: Any) -> None:
-        """Take a declared array in; ``None`` stands for zeros."""
+        """Submit a declared array; ``None`` stands for zeros."""
         spec = self.specs[index]
         self.submit(spec.name, [spec], [array], self.settings.recipe, index)
 
     @property
     def step(self) -> int:
-        """Steps whose results were all taken."""
+        """Number of steps whose results were all taken."""
         return min(self.taken, default=0)
 
     def has(self, index: int) -> bool:
-        """Tell whether a declared array was brought, and its result not taken."""
+        """Return True if a declared array was submitted and its result was not taken."""
         return self.specs[index].name in self.parcels
 
     def begun(self) -> list[str]:
-        """Names that were submitted and whose results were not taken."""
+        """Return the submitted names whose results were not taken."""
         return list(self.parcels)
 
     def lacks(self, name: str, step: int) -> bool:
-        """Tell whether an array was not brought; steps of ranks are their own here."""
+        """Return True if an array was not submitted; ranks count steps independently here."""
         return name not in self.parcels
 
     def expect(self, callers: int) -> None:
-        """So many more callers wait for results: that is a reason to vote."""
+        """Add ``callers`` to the waiting callers, which is a reason to vote."""
         self.waiting += callers
 
     def pending(self) -> list[int]:
-        """Declared arrays whose results end the step under way."""
+        """Return the declared arrays whose results end the pending step."""
         step = self.step
         return [index for index, taken in enumerate(self.taken) if taken == step]
 
     def missing(self) -> list[int]:
-        """Those of them that were not brought."""
+        """Return the pending arrays that were not submitted."""
         return [index for index in self.pending() if not self.has(index)]
 
     def is_done(self, index: int) -> bool:
-        """Tell whether a result is there to be taken."""
+        """Return True if a result can be taken."""
         parcel = self.parcels.get(self.specs[index].name)
         return parcel is None or parcel.done
 
     def take(self, index: int) -> Any:
-        """The result of a declared array; it may be brought again."""
+        """Take and return the result of a declared array; it may be submitted again."""
         if self.has(index):
             self.results[index] = self.parcels.pop(self.specs[index].name).results()[0]
             self.taken[index] += 1
         return self.results[index]
 
     def unfinished(self) -> list[str]:
-        """Names that were submitted and have no result yet."""
+        """Return the submitted names without a result."""
         return [parcel.name for parcel in list(self.parcels.values()) if not parcel.done]
 
     def retune(self, settings: ExchangeSettings) -> None:
-        """Go on with other limits; nothing may be under way."""
+        """Apply other limits; no transfer may be pending."""
         self.settings = self.lane.settings = settings
         fused = (settings.partition_bytes if settings.order == PRIORITY else
                  settings.bucket_bytes)
         self.urgency = Urgency(settings.partition_bytes, fused, settings.credit_bytes)
-        self._completed = 0  # transfers that ended here, and not everywhere as far as is known
+        self._completed = 0  # completed here, but not known to be so on all ranks
 
     # -- votes -------------------------------------------------------------------------------
     def look(self) -> bool:
-        """Begin a vote if there is a reason; called by whoever drives."""
+        """Start a vote if there is a reason; called in each poll of the engine."""
         if self._voting or not self._has_reason():
             return False
         self._voting = True
@@ -223,7 +223,7 @@ class NegotiatedOrder:
         self.everybody, self._voting = everybody, False
 
     def _begin(self, names: Sequence[str]) -> None:
-        """Send off what all ranks have."""
+        """Start the transfers of names that are ready on all ranks."""
         for name in names:
             offer = self.registry.offers[name]
             count = sum(map(math.prod, offer.shapes))
@@ -240,23 +240,23 @@ class NegotiatedOrder:
             self.engine.submit(0, self._travel(pieces))
 
     def leave(self) -> None:
-        """Say that this rank has no data any more, until all have none."""
+        """Announce that this rank has no more data, until no rank has."""
         self.joined, self.everybody = True, False
         self.engine.nudge()
 
     def come_back(self) -> None:
-        """All ranks had no data; another pass over them begins."""
+        """Reset the joined state of all ranks, for another pass over the data."""
         self.joined = self.everybody = False
         self._left = set()
         self.taken = [0] * len(self.specs)
 
     def _is_whole(self, offer: Offer) -> bool:
-        """Tell whether an array travels alone and in one piece, by what reduces it."""
+        """Return True if the reduction requires an array to be sent alone and in one piece."""
         return offer.op == "adasum" or self.settings.compress is not None and is_float(offer.dtype)
 
     # -- transfers ---------------------------------------------------------------------------
     def _travel(self, pieces: Sequence[ArrayPart]) -> Steps:
-        """The task of one transfer."""
+        """Task of one transfer."""
         offer, start = self.registry.offers[pieces[0].name], time.perf_counter()
         recipe = Recipe(offer.op, offer.prescale, offer.postscale)
         values = self._room(offer.dtype, sum(piece.stop - piece.start for piece in pieces))
@@ -296,25 +296,25 @@ class NegotiatedOrder:
         return kept
 
     def _room(self, dtype: str, count: int) -> Any:
-        """Memory for one transfer; it grows, on all ranks at once."""
+        """Return the buffer of one transfer; it grows on all ranks together."""
         memory = self._memory.get(dtype)
         if memory is None or len(memory) < count:
-            # By powers of two: registered memory is kept until the communicator is freed.
+            # Powers of two, because registered memory is not freed before the communicator.
             memory = vector(self.lane.lane, 1 << max(count - 1, 1).bit_length(), dtype)
             self._memory[dtype] = memory
         return memory[:count]
 
-    # -- what reductions remember ------------------------------------------------------------
+    # -- state of reductions -----------------------------------------------------------------
     def state(self) -> dict[str, State]:
-        """What reductions remember, by name; collective."""
+        """Return the states of reductions by name; collective."""
         return {name: reduction.state() for name, reduction in sorted(self.reductions.items())
                 if reduction is not None}
 
     def load(self, state: dict[str, State]) -> None:
-        """Take over what :meth:`state` gave.
+        """Restore a state that :meth:`state` returned.
 
         Raises:
-            ExchangeError: of an array that was not exchanged yet.
+            ExchangeError: it contains an array that was not exchanged yet.
         """
         for name, kept in state.items():
             reduction = self.reductions.get(name)
@@ -325,7 +325,7 @@ class NegotiatedOrder:
 
 
 def _allgather(comm: Any, said: bytes) -> Any:
-    """What every rank says, read; a task."""
+    """Task that gathers and decodes a message of each rank."""
     lengths = numpy.empty(comm.Get_size(), numpy.int64)
     yield comm.Iallgather(numpy.array([len(said)], numpy.int64), lengths)
     everything = numpy.empty(lengths.sum(), numpy.uint8)

@@ -1,4 +1,4 @@
-"""Fusion buffers: arrays one behind the other in registered memory, in the order they are sent."""
+"""Fusion buffers: arrays in contiguous registered memory, in the order of sending."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from hpccoll.training.buckets import ArraySpec, Bucket
 
 
 class Pool:
-    """One vector for each type of elements.
+    """One vector for each dtype.
 
-    The order of arrays may change, the memory stays: a bucket is a slice of it, and so are several
-    buckets of one type that follow each other.
+    The order of arrays may change without new memory: a bucket is a slice of it, and so are
+    consecutive buckets of one dtype.
 
     Args:
-        comm: makes the memory; collective.
+        comm: allocates the memory; collective.
         specs: all arrays.
-        order: in which they lie in it.
-        device: the arrays are CuPy's, and so is the memory.
+        order: their order in memory.
+        device: True for CuPy arrays and device memory.
     """
 
     def __init__(self, comm: Any, specs: Sequence[ArraySpec], order: Sequence[int],
@@ -35,7 +35,7 @@ class Pool:
         self.lay(order)
 
     def lay(self, order: Sequence[int]) -> None:
-        """Put the arrays into this order; what is in them now is no longer theirs."""
+        """Assign the memory to arrays in this order; contents become undefined."""
         self.starts = [0] * len(self.specs)
         ends = dict.fromkeys(self.vectors, 0)
         for index in order:
@@ -49,13 +49,13 @@ class Pool:
         return self.vectors[spec.dtype][start:start + spec.count].reshape(spec.shape)
 
     def values(self, bucket: Bucket) -> Any:
-        """The elements of a bucket whose arrays follow each other."""
+        """Return the elements of a bucket as a view; its arrays must be contiguous."""
         start = self.starts[bucket.members[0]]
         return self.vectors[bucket.dtype][start:start + bucket.count]
 
 
 def vector(comm: Any, count: int, dtype: str, device: bool = False) -> Any:
-    """Memory for a vector: registered where it is the host's; collective."""
+    """Allocate a vector, in registered memory if it is host memory; collective."""
     if device:
         import cupy
         return cupy.empty(count, dtype_of(dtype))

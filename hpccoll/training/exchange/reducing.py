@@ -1,4 +1,4 @@
-"""What a bucket goes through between two gates: scaled, reduced as it is or by a scheme, scaled."""
+"""Reduction of a bucket: prescale, allreduce or compressed reduction, postscale."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from hpccoll.training.compress.scheme import Reduction, Steps
 from hpccoll.training.exchange.settings import BLOCKING, OPS, ExchangeSettings, Recipe
 from hpccoll.training.exchange.travel import Finish, dense
 
-#: Types that schemes and Adasum compute in; other floats are brought to the first.
+#: Dtypes in which schemes and Adasum compute; other floats are cast to the first.
 WIDE = "float32", "float64"
 
 
 def finish_of(recipe: Recipe, size: int, scheme: bool) -> Finish:
-    """What is done to the outcome of a reduction over so many ranks."""
-    if scheme:  # it gives the mean
+    """Return the scaling of the result of a reduction over ``size`` ranks."""
+    if scheme:  # a scheme returns the mean
         return Finish(1, recipe.postscale * (size if recipe.op == "sum" else 1))
     return Finish(size if recipe.op == "average" else 1, recipe.postscale)
 
 
 class BucketReducer:
-    """Reduces buckets on a lane, and keeps what reductions remember from step to step.
+    """Reduces buckets on a lane.
 
     Args:
-        lane: where the data travel.
-        settings: how.
+        lane: communicator of the data.
+        settings: settings of the exchange.
     """
 
     def __init__(self, lane: Any, settings: ExchangeSettings):
@@ -39,7 +39,7 @@ class BucketReducer:
 
     def start(self, recipe: Recipe, dtype: str, shapes: Sequence[tuple[int, ...]]
               ) -> Reduction | None:
-        """A reduction for arrays of these shapes; ``None`` where MPI's operators do."""
+        """Return a reduction for arrays of these shapes; ``None`` for MPI operators."""
         if recipe.op == "adasum":
             return Adasum().start(self.lane, shapes)
         if self.settings.compress is None or not is_float(dtype):
@@ -51,7 +51,7 @@ class BucketReducer:
         """Reduce a vector in place.
 
         Raises:
-            NonFiniteArray: the scheme cannot carry a number that is not finite.
+            NonFiniteArray: the scheme cannot represent a non-finite value.
         """
         if not len(values):
             return
@@ -68,14 +68,14 @@ class BucketReducer:
             numpy.copyto(values, wide, casting="same_kind")
 
     def wire_bytes(self, reduction: Reduction | None, values: Any) -> float:
-        """Bytes that this rank has sent for a bucket, by closed form, in the mean over ranks."""
+        """Return the bytes sent for a bucket by closed form, as the mean over ranks."""
         if reduction is not None:
             return reduction.scheme.wire_bytes(reduction.shapes, self.size, reduction.steps - 1)
         return 2 * values.nbytes * (self.size - 1) / self.size
 
 
 def is_float(dtype: str) -> bool:
-    """Tell whether a type of elements is a real floating-point one."""
+    """Return True if a dtype is real floating-point."""
     return "float" in dtype
 
 

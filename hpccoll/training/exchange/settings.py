@@ -1,4 +1,4 @@
-"""How an exchange works: checked once, the same on all ranks."""
+"""Settings of an exchange, validated once and equal on all ranks."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from hpccoll.training.compress.scheme import Scheme
 from hpccoll.training.given import number
 from hpccoll.units import byte_count
 
-#: What becomes of the arrays of all ranks, and the MPI operator of it; Adasum has none.
+#: Reductions and their MPI operators; Adasum has none.
 OPS: dict[str, Any] = {"average": MPI.SUM, "sum": MPI.SUM, "min": MPI.MIN, "max": MPI.MAX,
                         "adasum": None}
-#: Buckets in one order on all ranks; what is ready everywhere, by agreement; the same by urgency.
+#: Orders: planned buckets; arrays that are ready on all ranks; the same by priority.
 FIXED, NEGOTIATED, PRIORITY = ORDERS = "fixed", "negotiated", "priority"
-#: How a bucket travels: by a blocking call once all ranks have it; by a nonblocking one; the
-#: first on one node, the second on several.
+#: Transfers of a bucket: a blocking call once all ranks have it; a nonblocking call; automatic:
+#: blocking on one node, nonblocking on several.
 BLOCKING, NONBLOCKING, AUTO = TRANSFERS = "blocking", "nonblocking", "auto"
-#: ByteScheduler's advice for allreduce (byteps@bytescheduler, docs/scheduling.md).
+#: Recommended by ByteScheduler for allreduce (byteps@bytescheduler, docs/scheduling.md).
 PARTITION_BYTES, CREDIT_BYTES = 8 << 20, 16 << 20
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is computed of one array.
+    """Reduction and scaling of one array.
 
     Attributes:
         op: one of :data:`OPS`.
@@ -42,10 +42,10 @@ class Recipe:
     postscale: float = 1.0
 
     def check(self, name: str, dtype: str) -> None:
-        """Refuse what cannot be computed for elements of this type.
+        """Raise ArgumentError if the reduction is not defined for a dtype.
 
         Raises:
-            ArgumentError: it names the array.
+            ArgumentError: the message names the array.
         """
         if not isinstance(self.op, str) or self.op not in OPS:
             raise ArgumentError.unknown("op", self.op, OPS)
@@ -59,21 +59,21 @@ class Recipe:
 
 @dataclass(frozen=True)
 class ExchangeOptions:
-    """What few exchanges need to set; every rank gives the same.
+    """Rarely used settings; equal on every rank.
 
     Attributes:
-        rebuild: cut buckets anew after the first step, in the order in which rank 0 saw arrays.
-        partition_bytes: what is larger travels in pieces of so many bytes; 0 for whole ones, and
-            for 8 MiB in order of priority.
-        credit_bytes: under way at a time in order of priority; 0 for 16 MiB.
-        vote_seconds: in negotiated order, how long an array waits for others at most.
-        transfer: how a bucket travels: ``"blocking"`` (behind a gate where all ranks meet),
-            ``"nonblocking"``, or ``"auto"``: the first on one node, the second on several.
-        lanes: buckets under way at a time, of nonblocking transfers in fixed order.
-        overlap: send buckets while others are not ready yet.
+        rebuild: replan buckets after the first step, in rank 0's order of submission.
+        partition_bytes: largest size of a piece; 0 for no partition, and for 8 MiB in priority
+            order.
+        credit_bytes: bytes in flight at a time in priority order; 0 for 16 MiB.
+        vote_seconds: in negotiated order, the longest time that an array waits for others.
+        transfer: transfer of a bucket: ``"blocking"`` (after a gate for all ranks),
+            ``"nonblocking"``, or ``"auto"``: blocking on one node, nonblocking on several.
+        lanes: buckets in flight at a time, for nonblocking transfers in fixed order.
+        overlap: send complete buckets before all arrays are ready.
 
     Raises:
-        ArgumentError: an unusable value.
+        ArgumentError: an invalid value.
     """
 
     rebuild: bool = True
@@ -97,7 +97,7 @@ class ExchangeOptions:
 
 @dataclass(frozen=True)
 class ExchangeSettings(ExchangeOptions):
-    """All that ranks must agree on beside the arrays; see :class:`Exchange` for each."""
+    """All settings that must be equal on all ranks; see :class:`Exchange`."""
 
     recipe: Recipe = Recipe()
     compress: Scheme | None = None
@@ -120,12 +120,12 @@ class ExchangeSettings(ExchangeOptions):
                                 "choose op='average' or 'sum'")
 
     def resolved(self, one_node: bool) -> ExchangeSettings:
-        """The same with what the machine and the order decide."""
+        """Return a copy with the defaults for the machine and the order."""
         transfer = self.transfer
         if transfer == AUTO:
             transfer = BLOCKING if one_node else NONBLOCKING
-        # Blocking calls on two communicators would wait for each other, ranks crosswise; a vote
-        # decides one order, and so do gates.
+        # Blocking calls on two communicators in different orders would deadlock; votes and
+        # gates fix one order.
         one = transfer == BLOCKING or self.uneven or self.order != FIXED
         partition, credit = self.partition_bytes, self.credit_bytes
         if self.order == PRIORITY:
@@ -135,19 +135,19 @@ class ExchangeSettings(ExchangeOptions):
 
     @property
     def knobs(self) -> Knobs:
-        """The part of it that autotuning may change."""
+        """Return the settings that autotuning may change."""
         return Knobs(self.bucket_bytes, self.partition_bytes, self.credit_bytes, self.algorithm)
 
     def text(self) -> str:
-        """All of it as text, the same on ranks that agree."""
+        """Return all settings as text, equal on ranks with equal settings."""
         return repr(self)
 
 
 def scheme_of(compress: str | Scheme | None) -> Scheme | None:
-    """The scheme of ``"topk:density=0.01"`` and its like; ``None`` where nothing is compressed.
+    """Return the scheme of ``"topk:density=0.01"`` or the like; ``None`` for no compression.
 
     Raises:
-        ArgumentError: an unknown name.
+        ArgumentError: unknown name.
     """
     scheme = None if compress is None else parse(compress)
     return None if isinstance(scheme, NoCompression) else scheme

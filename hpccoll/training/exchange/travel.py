@@ -1,10 +1,9 @@
-"""How the elements of one bucket get to all ranks and back: tasks for the engine.
+"""Transfers of buckets, as tasks for the engine.
 
-A *gate* comes first where ranks must be in one place before something begins that cannot be called
-off: a tiny nonblocking reduction, which says that all ranks have come, to the same turn, and which
-of them have run out of data. It is polled, so waiting for a slow rank leaves the processor to what
-computes, and a rank that fails meanwhile is heard. Behind it a blocking call - the fastest there
-is - finds everybody there.
+A *gate* precedes a blocking call, which cannot be cancelled. It is a small nonblocking reduction.
+It checks that all ranks have reached the same turn, and finds the ranks that have run out of data.
+The gate is polled: waiting for a slow rank leaves the processor to the computation, and a failure
+of a rank is detected. After it, all ranks enter the blocking call, which is the fastest, together.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ _NOBODY = -(1 << 62)
 
 
 class Turn(NamedTuple):
-    """What comes next in an exchange: the same on all ranks, or something is wrong.
+    """Next operation of an exchange; it must be the same on all ranks.
 
     Attributes:
-        step: how many steps came before.
+        step: index of the step.
         kind: one of :data:`KINDS`.
-        number: which of its kind in the step.
+        number: index among its kind in the step.
     """
 
     step: int
@@ -36,12 +35,12 @@ class Turn(NamedTuple):
 
     @property
     def code(self) -> int:
-        """As a number."""
+        """Return the turn as an integer."""
         return (self.step << 24 | self.number << 3 | self.kind) + 1
 
     @staticmethod
     def of(code: int) -> Turn:
-        """The turn of a number."""
+        """Return the turn of an integer."""
         code -= 1
         return Turn(code >> 24, code & 7, code >> 3 & (1 << 21) - 1)
 
@@ -49,27 +48,27 @@ class Turn(NamedTuple):
         return f"{KINDS[self.kind]} {self.number} of step {self.step}"
 
 
-#: What a turn may be: a bucket of arrays that became ready one by one; a run of buckets given at
-#: once; the new order of buckets; sparse arrays; a broadcast.
+#: Kinds of turns: a bucket of arrays that became ready one by one; a run of buckets submitted in
+#: one call; a new order of buckets; sparse arrays; a broadcast.
 KINDS = BUCKET, RUN, ORDER, SPARSE, START, TUNE = (
     "bucket", "list", "order", "sparse array", "broadcast", "tuning")
 _NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 
 
 def turn(step: int, kind: str, number: int = 0) -> Turn:
-    """A turn of a kind by name."""
+    """Return a turn of a named kind."""
     return Turn(step, _NUMBERS[kind], number)
 
 
 class Gate:
-    """Lets ranks through when all have come.
+    """Polled barrier that checks for the same turn on all ranks.
 
     Args:
-        comm: for nothing else.
+        comm: communicator for gates only.
 
     Attributes:
-        turn: what all ranks do next; ``None`` when all have run out of data.
-        last: the rank that ran out of data last; valid when all have.
+        turn: the next turn of all ranks; ``None`` if all have run out of data.
+        last: the rank that ran out of data last; valid if all have.
     """
 
     def __init__(self, comm: Any):
@@ -79,14 +78,14 @@ class Gate:
         self._mine, self._all = numpy.empty((2, 3), numpy.int64)
 
     def enter(self, turn: Turn | None) -> Steps:
-        """Wait for all ranks; ``None`` from a rank that has run out of data.
+        """Wait for all ranks; a rank that has run out of data passes ``None``.
 
         Raises:
-            ExchangeMismatch: ranks have come to different turns.
+            ExchangeMismatch: ranks have different turns.
         """
         code = _NOBODY if turn is None else turn.code
         if turn is not None:
-            self._passed += 1  # the last one with data has passed most gates
+            self._passed += 1  # the last rank with data has passed most gates
         self._mine[:] = code, _NOBODY if turn is None else -code, self._passed * self.size
         self._mine[2] += self.rank
         yield self.comm.Iallreduce(self._mine, self._all, MPI.MAX)
@@ -101,7 +100,7 @@ class Gate:
 
 
 def dense(comm: Any, values: Any, op: MPI.Op, blocking: bool, piece_bytes: int = 0) -> Steps:
-    """Combine vectors of all ranks in place, in pieces of so many bytes if that is not 0."""
+    """Allreduce a vector in place, in pieces of ``piece_bytes`` unless that is 0."""
     step = max(piece_bytes // values.itemsize, 1) if piece_bytes else len(values)
     for start in range(0, len(values), max(step, 1)):
         part = values[start:start + step]
@@ -112,7 +111,7 @@ def dense(comm: Any, values: Any, op: MPI.Op, blocking: bool, piece_bytes: int =
 
 
 def put(values: Any, scale: float, into: Any) -> None:
-    """Copy, times a factor."""
+    """Copy values times a factor."""
     if scale == 1:
         if values is not into:
             numpy.copyto(into, values)
@@ -121,11 +120,11 @@ def put(values: Any, scale: float, into: Any) -> None:
 
 
 class Finish(NamedTuple):
-    """What is done to a sum on its way out.
+    """Scaling of a sum.
 
     Attributes:
-        divisor: number that it is divided by.
-        factor: number that it is multiplied by then.
+        divisor: divisor of the sum.
+        factor: factor after the division.
     """
 
     divisor: int = 1
@@ -134,7 +133,7 @@ class Finish(NamedTuple):
     def apply(self, values: Any, into: Any) -> None:
         """Write ``values / divisor * factor``."""
         if self.divisor & (self.divisor - 1) == 0:
-            # Exact, and products are faster than quotients; the same bits.
+            # An exact reciprocal: a product gives the same bits and is faster than a quotient.
             put(values, self.factor / self.divisor, into)
             return
         numpy.divide(values, values.dtype.type(self.divisor), out=into)
@@ -142,7 +141,7 @@ class Finish(NamedTuple):
             numpy.multiply(into, values.dtype.type(self.factor), out=into)
 
     def apply_each(self, values: Sequence[Any], into: Sequence[Any]) -> None:
-        """:meth:`apply` to arrays of one type, by the hundred."""
+        """Apply :meth:`apply` to many arrays of one dtype."""
         factor = self.factor / self.divisor
         if self.divisor & (self.divisor - 1) or not all(
                 type(one) is numpy.ndarray for one in (*values, *into)):
@@ -152,7 +151,7 @@ class Finish(NamedTuple):
             for one, place in zip(values, into):
                 numpy.copyto(place, one)
         elif values:
-            # An array without dimensions: NumPy would make one of a number, every time.
+            # A 0-d array: NumPy would convert a Python number in each call.
             factors = numpy.array(factor, values[0].dtype)
             for one, place in zip(values, into):
                 numpy.multiply(one, factors, place)

@@ -1,4 +1,4 @@
-"""Turns of an exchange beside its buckets: lists at once, new order, broadcasts, joined ranks."""
+"""Turns for array lists, reordering, tuning, sparse arrays, broadcasts and join."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ from hpccoll.training.sparse import exchange_rows
 
 
 class KnownList(NamedTuple):
-    """The arrays that came at once last: in most programs the same ones come again.
+    """Cache of the last array list: most programs pass the same arrays in each step.
 
     Attributes:
-        arrays: weak references to them; none where one of them is not NumPy's or cannot be written.
-        forms: of each what can be changed in place.
+        arrays: weak references; none if an array is not a writable NumPy array.
+        forms: mutable properties of each array.
     """
 
     arrays: list[weakref.ref[Any]]
@@ -52,13 +52,13 @@ class KnownList(NamedTuple):
 
     @classmethod
     def of(cls, arrays: Sequence[Any]) -> KnownList:
-        """Remember arrays that have passed all checks."""
+        """Return the cache entry of validated arrays."""
         if any(type(array) is not numpy.ndarray or not array.flags.writeable for array in arrays):
             return cls([], [])
         return cls(list(map(weakref.ref, arrays)), list(map(_form, arrays)))
 
     def fits(self, arrays: Sequence[Any]) -> bool:
-        """Tell whether these are the same arrays, as they were."""
+        """Return True if these are the same arrays with unchanged properties."""
         return (len(self.arrays) == len(arrays)
                 and all(known() is array for known, array in zip(self.arrays, arrays))
                 and list(map(_form, arrays)) == self.forms)
@@ -68,12 +68,12 @@ _form = operator.attrgetter("shape", "dtype", "flags.writeable")
 
 
 class Turns:
-    """Makes the tasks of turns that all ranks take at once, behind a gate.
+    """Creates the tasks of turns that all ranks run together after a gate.
 
     Args:
         wiring: communicators.
         gate: see :class:`Gate`.
-        order: how arrays are exchanged; what works on all buckets at once wants a fixed one.
+        order: the order of the exchange; turns for all buckets require a fixed one.
     """
 
     def __init__(self, wiring: Wiring, gate: Gate, order: FixedOrder | NegotiatedOrder):
@@ -82,12 +82,12 @@ class Turns:
         self._others = 0
         self._known = KnownList([], [])
 
-    # -- all arrays at once ------------------------------------------------------------------
+    # -- all arrays in one call --------------------------------------------------------------
     def runs(self, fixed: FixedOrder, arrays: Sequence[Any]) -> tuple[Steps, list[Any]]:
-        """The task that reduces a list of arrays, and the list its results will be in.
+        """Return the task that reduces a list of arrays, and the list for its results.
 
         Raises:
-            ExchangeMismatch: an array is not what was declared, or a step is under way.
+            ExchangeMismatch: an array is not as declared, or a step is pending.
         """
         begun = [fixed.specs[index].name for index, entry in enumerate(fixed.entries)
                  if entry is not None]
@@ -107,7 +107,7 @@ class Turns:
 
     def _travel(self, fixed: FixedOrder, brought: list[Any], targets: list[Any],
                 results: list[Any]) -> Steps:
-        """Reduce runs of arrays into others; without any they lie in the pool already."""
+        """Reduce runs of arrays into targets; without arrays the data are already in the pool."""
         start, scale = time.perf_counter(), fixed.recipe.prescale
         for number, bucket in enumerate(fixed.runs):
             values = fixed.pool.values(bucket)
@@ -131,7 +131,7 @@ class Turns:
 
     # -- a new order -------------------------------------------------------------------------
     def reorder(self, fixed: FixedOrder, pinned: bool) -> Steps:
-        """Cut buckets anew in the order that rank 0 saw, unless a rank has pinned them."""
+        """Replan buckets in rank 0's order of submission, unless a rank has pinned them."""
         count = len(fixed.specs)
         told = numpy.zeros((2, count + 1), numpy.int64)
         if self.wiring.rank == 0:
@@ -144,7 +144,7 @@ class Turns:
 
     # -- tuning ------------------------------------------------------------------------------
     def tune(self, tuner: Autotune, sample: float) -> Steps:
-        """Go on with the knobs that follow from the slowest rank's seconds."""
+        """Apply the next knobs of the tuner, for the slowest rank's seconds."""
         seconds = numpy.array([sample, 0.0])
         yield from self.gate.enter(turn(self.order.step, TUNE))
         yield self.gate.comm.Iallreduce(seconds[:1], seconds[1:], MPI.MAX)
@@ -152,7 +152,7 @@ class Turns:
 
     # -- sparse arrays -----------------------------------------------------------------------
     def sparse(self, indices: Any, values: Any, rows: list[Any]) -> Steps:
-        """Add up rows of all ranks by their indices, into a list."""
+        """Sum rows of all ranks by their indices; append the results to a list."""
         settings, recipe = self.order.settings, self.order.settings.recipe
         self._others += 1
         yield from self.gate.enter(turn(self.order.step, SPARSE, self._others))
@@ -164,7 +164,7 @@ class Turns:
 
     # -- the start ---------------------------------------------------------------------------
     def broadcast(self, arrays: Sequence[Any], root: int) -> tuple[Steps, list[Any]]:
-        """The task that gives all ranks the root's arrays, and the list its results will be in."""
+        """Return the task that broadcasts the root's arrays, and the list for its results."""
         specs = specs_of(arrays)
         entries = [Brought(spec, dtype_of(spec.dtype), array)
                    for spec, array in zip(specs, arrays)]
@@ -176,7 +176,7 @@ class Turns:
             compare(self.gate.comm, self.order.settings, specs)
             for bucket in plan_buckets(specs, self.order.settings.bucket_bytes, 0):
                 members = [entries[index] for index in bucket.members]
-                # As bytes, every type travels.
+                # As bytes, because MPI lacks some dtypes.
                 packed = numpy.concatenate([_bytes(seen(entry.view)) for entry in members])
                 self.lane.Bcast(packed, root)
                 start = 0
@@ -192,7 +192,7 @@ class Turns:
 
     # -- without data ------------------------------------------------------------------------
     def shadow(self, fixed: FixedOrder) -> Steps:
-        """Do what the others do, with zeros, until nobody has data."""
+        """Run the turns of the other ranks with zeros, until no rank has data."""
         while True:
             yield from self.gate.enter(None)
             now = self.gate.turn
@@ -212,7 +212,7 @@ class Turns:
 
 
 def retune(wiring: Wiring, order: FixedOrder | NegotiatedOrder, knobs: Knobs) -> None:
-    """Go on with other knobs; on all ranks alike, with nothing under way."""
+    """Apply other knobs, the same on all ranks; no transfer may be pending."""
     if knobs.algorithm != order.settings.algorithm:
         wiring.choose(knobs.algorithm)
     order.retune(replace(order.settings, **asdict(knobs)))

@@ -1,4 +1,4 @@
-"""Who watches over an exchange: an error of one rank reaches all, and a stall gets a name."""
+"""Error propagation and stall detection of an exchange."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from hpccoll.errors import (
 from hpccoll.errors.waits import RankStates, print_report
 from hpccoll.training.control import FAILED, MOST_NAMES, Control, Stalls
 
-#: Errors that are the same on every rank, by the name in a notice; anything else is RankFailed.
+#: Errors that are raised unchanged on every rank, by name; all others become RankFailed.
 SHARED: dict[str, type[ExchangeError]] = {
     kind.__name__: kind for kind in (
         ExchangeError, ExchangeMismatch, ExchangeStall, NonFiniteArray, RankFailed)}
-#: Seconds between two questions of one rank about one stall, at most.
+#: Shortest time between two queries of a rank about one stall, in seconds.
 AGAIN = 1.0
-#: Seconds that an answer may take longer than the time-out, where a machine is busy: an error that
-#: names the ranks is worth them.
+#: Seconds after the time-out to wait for answers on a busy machine, so that the error can name the
+#: ranks.
 GRACE = 5.0
-#: Seconds between two looks at the notices, which take longer than a test of a request.
+#: Seconds between two polls of notices, which take longer than a test of a request.
 PAUSE = 100e-6
 
 
 class Warden:
-    """Hears what other ranks say, and says what goes wrong here.
+    """Receives errors and queries of other ranks, and sends those of this rank.
 
     Args:
-        comm: for notices only.
+        comm: communicator for notices only.
         answer: see :class:`Stalls`.
         report, timeout: seconds of a stall between two reports, and until an error.
-        check: raises if a rank has died or has ended its program; returns where the ranks are.
+        check: raises if a rank has died or exited; returns the states of the ranks.
 
     Attributes:
-        failure: what ended the exchange; ``None`` while it lives.
+        failure: the error that ended the exchange, or ``None``.
     """
 
     def __init__(self, comm: Any, answer: Callable[[int, list[str]], tuple[list[str], str]],
@@ -52,7 +52,7 @@ class Warden:
         self._next = 0.0
 
     def look(self) -> bool:
-        """Take in notices; tell whether there were any."""
+        """Process notices; return True if there were any."""
         now = time.perf_counter()
         if now < self._next:
             return False
@@ -67,7 +67,7 @@ class Warden:
         return heard
 
     def fail(self, error: BaseException) -> None:
-        """End the exchange on all ranks, for an error of this one."""
+        """End the exchange on all ranks because of an error on this one."""
         if self.failure is not None:
             return
         rank = self.control.rank
@@ -80,7 +80,7 @@ class Warden:
         else:
             text = f"rank {rank} left the exchange: {type(error).__name__}: {error}"
             kind, arrays, ranks = RankFailed.__name__, (), (rank,)
-            if getattr(error, "states", None) is not None:  # its text begins with another rank
+            if getattr(error, "states", None) is not None:  # its text starts with another rank
                 text = f"{error}\n  rank {rank} left the exchange with this {type(error).__name__}"
                 ranks = getattr(error, "ranks", ()) or ranks
             self.failure = RankFailed(text, arrays, ranks)
@@ -88,18 +88,18 @@ class Warden:
         self.control.tell_others(FAILED, [kind, text, arrays, ranks])
 
     def check(self) -> None:
-        """Raise what ended the exchange, if anything did."""
+        """Raise the error that ended the exchange, if any."""
         if self.failure is not None:
             failure = type(self.failure)(str(self.failure), self.failure.arrays,
                                          self.failure.ranks)
             raise failure from self.failure
 
     def patience(self, step: int, awaited: Callable[[], Sequence[str]]) -> Callable[[], None]:
-        """What a rank does while it waits and nothing moves: ask, warn, give up.
+        """Return a callback for waits without progress: it queries, warns and times out.
 
         Args:
-            step: the step it is in.
-            awaited: names of the arrays that it waits for.
+            step: the current step.
+            awaited: returns the names of the awaited arrays.
         """
         began = time.monotonic()
         known, asked, looked, due = tuple(awaited()), -AGAIN, 0.0, self.report

@@ -1,4 +1,4 @@
-"""The communicators of an exchange: duplicates, so that nothing meets the traffic of its user."""
+"""Communicators of an exchange: duplicates, separate from the user's messages."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from hpccoll.training.exchange.settings import ExchangeSettings
 
 
 class Wiring:
-    """One communicator for each purpose; making and freeing them is collective.
+    """One communicator for each purpose; creating and freeing them is collective.
 
     Args:
-        comm: any communicator; one of MPI becomes an ``hpccoll.Comm``.
-        settings: of all ranks; checked here to be the same, with the specifications.
-        specs: the arrays that are known from the start.
+        comm: any communicator; an MPI communicator becomes an ``hpccoll.Comm``.
+        settings: settings; compared between all ranks, like the specifications.
+        specs: the declared arrays.
 
     Attributes:
-        settings: with what the machine decides.
-        lanes: for data.
-        control, gates, votes: for notices, for gates and for negotiation.
+        settings: settings with defaults for the machine.
+        lanes: communicators for data.
+        control, gates, votes: communicators for notices, gates and negotiation.
 
     Raises:
-        ExchangeMismatch: settings or arrays differ; names them and the ranks.
+        ExchangeMismatch: settings or arrays differ; the message names them and the ranks.
     """
 
     def __init__(self, comm: Any, settings: ExchangeSettings, specs: tuple[ArraySpec, ...]):
@@ -45,18 +45,18 @@ class Wiring:
         self.choose(self.settings.algorithm)
 
     def choose(self, algorithm: str) -> None:
-        """Choose the algorithm of allreduces on all lanes, from now on."""
+        """Set the algorithm of allreduces on all lanes."""
         for wish in self._wishes:
             wish.__exit__(None, None, None)
-        # Nonblocking transfers are the MPI library's unless one is named: algorithms of ours move
-        # on between the looks of a thread that sleeps, too seldom for many messages over a link.
+        # Nonblocking transfers are native by default: hpccoll's algorithms progress only when the
+        # sleeping thread polls, which is too seldom for many messages over a link.
         wishes = {} if algorithm == "auto" else {"allreduce": algorithm}
         self._wishes = [lane.using(**wishes) for lane in self.lanes]
         for wish in self._wishes:
             wish.__enter__()
 
     def free(self) -> None:
-        """Free all of them; collective."""
+        """Free all communicators; collective."""
         for comm in (*self.lanes, self.votes, self.gates, self.control):
             comm.Free()
 
@@ -64,14 +64,14 @@ class Wiring:
 def _lane(comm: Any, plain: Any) -> Any:
     copy = plain.Dup()
     if isinstance(comm, hpccoll.Comm):
-        # Its own thread would compete with the engine's, which drives everything already.
+        # No progress thread of its own: it would compete with the engine's thread.
         copy = hpccoll.Comm(copy, layout=comm.layout, determinism=comm.determinism,
                             progress="calls", timeout=comm.timeout)
     elif isinstance(comm, MPI.Comm):
         copy = hpccoll.Comm(copy, progress="calls")
     if isinstance(copy, hpccoll.Comm):
-        # Where its ranks are is found out now: later, in the engine's thread, the communicators
-        # that this takes would be made beside those of other threads.
+        # Detect the layout now: later, in the engine's thread, its communicators could be created
+        # concurrently with those of other threads.
         copy.layout  # noqa: B018
     return copy
 
@@ -80,10 +80,10 @@ def compare(comm: Any, settings: ExchangeSettings, specs: tuple[ArraySpec, ...])
     """Check that all ranks have the same settings and arrays; collective.
 
     Raises:
-        ExchangeMismatch: names the first array and the ranks that differ from rank 0.
+        ExchangeMismatch: the message names the first array and ranks that differ from rank 0.
     """
     mine = [settings.text(), *map(astuple, specs)]
-    # A checksum, unlike hash(), is the same on ranks that agree; one small call if all is well.
+    # Unlike hash(), a checksum is equal on all ranks; if they agree, one small call is enough.
     text = repr(mine).encode()
     number = zlib.crc32(text) << 31 ^ zlib.adler32(text)
     spread = numpy.array([number, -number], numpy.int64)

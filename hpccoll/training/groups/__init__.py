@@ -1,16 +1,16 @@
-"""Parallel groups: who works with whom, and the exchanges that groups need.
+"""Parallel groups: meshes of communicators, and the exchanges of such groups.
 
-    placement.py   which ranks share a group: near ones for the inner axes
-    meshes.py      mesh(comm, dp=, tp=, pp=, sp=, ep=): a communicator for every axis
-    neighbours.py  messages between neighbours, whose waits are bounded
+    placement.py   assignment of ranks to groups: near ranks for the inner axes
+    meshes.py      mesh(comm, dp=, tp=, pp=, sp=, ep=): one communicator for each axis
+    neighbours.py  point-to-point messages with a time-out
     sequence.py    Ulysses: all heads of a part of the sequence <-> some heads of all of it
-    ring.py        ring attention: blocks of the sequence go round
-    experts.py     tokens go to their experts, and come back
+    ring.py        ring attention: circulates blocks of the sequence
+    experts.py     dispatch of tokens to experts, and combination of their outputs
     pipeline.py    activations and gradients between the stages of a pipeline
 
-The exchanges take any communicator and know no mesh; and host arrays: NumPy's, or others whose
-memory ``numpy.asarray`` sees (CPU tensors of PyTorch, JAX arrays). Results are NumPy's. A new axis
-is a name in ``placement.AXES``; a new exchange is a module.
+The exchanges accept any communicator and do not depend on a mesh. They accept NumPy arrays and
+host arrays that ``numpy.asarray`` views (CPU tensors of PyTorch, JAX arrays). Results are NumPy's.
+A new axis is a name in ``placement.AXES``; a new exchange is a module.
 """
 
 from hpccoll.training.groups.experts import Dispatch, Experts

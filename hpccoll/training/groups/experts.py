@@ -1,9 +1,9 @@
-"""Experts: tokens go to the ranks of the experts that they chose, and come back.
+"""Expert parallelism: dispatch of tokens to experts, and combination of outputs.
 
-How many tokens a rank gets is known only when all have chosen: counts are exchanged first, then
-rows. A token may choose several experts; what comes back is weighted and added up. An expert takes
-at most ``capacity`` tokens of each rank: first choices go first, in the order of the tokens
-(GShard: Lepikhin et al., 2021); what is dropped comes back as zeros, and is counted.
+The number of tokens for each rank depends on the choices of all ranks: counts are exchanged first,
+then rows. A token may choose several experts; their outputs are weighted and summed. An expert
+accepts at most ``capacity`` tokens of each rank: first choices first, in token order (GShard:
+Lepikhin et al., 2021). Dropped choices contribute zeros and are counted.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from hpccoll.errors import ArgumentError
 from hpccoll.errors.waits import rank_list
 from hpccoll.training.groups.sequence import cuts
 
-#: A count that says: this rank's choices cannot be used.
+#: Count that reports invalid choices on this rank.
 REFUSED = -1
 
 
 class Experts:
-    """Experts on ranks.
+    """Experts distributed over ranks.
 
     Args:
-        comm: the ranks among which the experts are divided, such as ``mesh.ep``.
-        experts: how many; or how many each rank has, in order.
-        capacity: tokens of one rank that an expert takes; all if omitted.
+        comm: communicator of the experts, such as ``mesh.ep``.
+        experts: total number of experts, or the number of each rank.
+        capacity: largest number of tokens of one rank for an expert; unlimited if omitted.
 
     Attributes:
         cuts: rank r has the experts ``cuts[r]`` to ``cuts[r + 1] - 1``.
 
     Raises:
-        ArgumentError: numbers that make no sense.
+        ArgumentError: invalid numbers.
     """
 
     def __init__(self, comm: Any, experts: int | Sequence[int], capacity: int | None = None):
@@ -51,16 +51,16 @@ class Experts:
         self.comm, self.capacity = comm, capacity
 
     def dispatch(self, tokens: Any, chosen: Any, weights: Any = None) -> Dispatch:
-        """Send tokens to the experts that they chose; collective.
+        """Send tokens to their chosen experts; collective.
 
         Args:
-            tokens: shape ``[n, ...]``, one row each; ranks may have different n.
-            chosen: shape ``[n]`` or ``[n, k]``: numbers of experts, the first choice first.
-            weights: of the shape of ``chosen``; 1 if omitted.
+            tokens: shape ``[n, ...]``, one row for each token; n may differ between ranks.
+            chosen: shape ``[n]`` or ``[n, k]``: indices of experts, first choice first.
+            weights: shape of ``chosen``; 1 if omitted.
 
         Raises:
-            ArgumentError: shapes that do not fit, or an expert that there is not; on all ranks,
-                and names those at fault.
+            ArgumentError: shapes do not match, or an expert does not exist; on all ranks, with the
+                ranks at fault.
         """
         tokens, problem = numpy.ascontiguousarray(tokens), ""
         try:
@@ -68,7 +68,7 @@ class Experts:
         except ArgumentError as error:
             problem, chosen = str(error), numpy.empty((len(tokens), 0), int)
             weights = chosen
-        # As rows are sent: by expert, which is by rank, too; of one expert as they were kept.
+        # Sending order: by expert, which is also by rank; stable within an expert.
         token, choice = self._kept(chosen)
         order = numpy.argsort(chosen[token, choice], kind="stable")
         token, choice = token[order], choice[order]
@@ -77,7 +77,7 @@ class Experts:
         return Dispatch(self, tokens, weights, (token, choice), counts, awaited)
 
     def _checked(self, count: int, chosen: Any, weights: Any) -> tuple[Any, Any]:
-        """Choices and weights of shape [n, k]."""
+        """Return validated choices and weights of shape [n, k]."""
         chosen = _columns(chosen)
         if chosen.ndim != 2 or len(chosen) != count:
             raise ArgumentError("chosen", f"has shape {chosen.shape} for {count} tokens",
@@ -95,7 +95,7 @@ class Experts:
         return chosen.astype(int), weights
 
     def _kept(self, chosen: Any) -> tuple[Any, Any]:
-        """Tokens and choices that are within the capacity, first choices first."""
+        """Return the tokens and choices within the capacity, first choices first."""
         choice, token = numpy.divmod(numpy.arange(chosen.size), max(len(chosen), 1))
         experts = chosen.T.reshape(-1)
         if self.capacity is None:
@@ -107,14 +107,14 @@ class Experts:
         return token[kept], choice[kept]
 
     def _exchange_counts(self, counts: Any, problem: str) -> Any:
-        """Tokens that every rank sends to each of this rank's experts, shape [P, my experts].
+        """Return the token counts from each rank to each local expert, shape [P, my experts].
 
         Raises:
             ArgumentError: on all ranks, if any rank has a problem.
         """
         comm, rank = self.comm, self.comm.Get_rank()
         lengths, mine = numpy.diff(self.cuts), self.cuts[rank + 1] - self.cuts[rank]
-        # One number more for every rank, which also ranks without experts get.
+        # One extra number for each rank, so that ranks without experts receive one too.
         sent = numpy.concatenate([[REFUSED if problem else 0, *counts[start:stop]]
                                   for start, stop in zip(self.cuts, self.cuts[1:])]).astype("i8")
         awaited = numpy.empty((comm.Get_size(), mine + 1), "i8")
@@ -129,13 +129,12 @@ class Experts:
 
 
 class Dispatch:
-    """Tokens at their experts, and the way back; made by :meth:`Experts.dispatch`.
+    """Dispatched tokens and the return path; created by :meth:`Experts.dispatch`.
 
     Attributes:
-        tokens: shape ``[m, ...]``: the rows that came, expert by expert, and for each in the order
-            of the ranks they came from.
-        counts: of them for each of this rank's experts.
-        dropped: choices of this rank that an expert had no room for.
+        tokens: shape ``[m, ...]``: received rows, by expert, and for each expert by source rank.
+        counts: number of tokens for each local expert.
+        dropped: number of this rank's choices beyond the capacity.
     """
 
     def __init__(self, owner: Experts, tokens: Any, weights: Any, kept: tuple[Any, Any],
@@ -146,40 +145,40 @@ class Dispatch:
                       for start, stop in zip(owner.cuts, owner.cuts[1:])]
         self._awaited = awaited.sum(1).tolist()
         self.counts, self.dropped = awaited.sum(0), weights.size - len(kept[0])
-        # Rows come rank by rank; the order that makes them come expert by expert.
+        # Rows arrive by rank; this permutation sorts them by expert.
         numbers = numpy.tile(numpy.arange(awaited.shape[1]), len(awaited))
         self._order = numpy.argsort(numpy.repeat(numbers, awaited.reshape(-1)), kind="stable")
         self._returned: Any = None
         self.tokens = self._there(tokens[kept[0]])
 
     def combine(self, outputs: Any) -> Any:
-        """Bring the experts' outputs back; collective.
+        """Return the outputs of experts to the ranks of their tokens; collective.
 
         Args:
-            outputs: shape ``[m, ...]``: a row for each of ``tokens``, in their order.
+            outputs: shape ``[m, ...]``: one row for each of ``tokens``, in the same order.
 
         Returns:
-            Shape ``[n, ...]``: for each token the weighted sum over its choices, the first one
-            first; zeros where all were dropped.
+            Shape ``[n, ...]``: for each token the weighted sum over its choices, in their order;
+            zeros if all were dropped.
 
         Raises:
-            ArgumentError: another number of rows.
+            ArgumentError: wrong number of rows.
         """
         self._returned = self._back(outputs)
         return self._summed(self._weighted(self._returned))
 
     def combine_gradients(self, gradients: Any) -> tuple[Any, Any]:
-        """The gradients of :meth:`combine`; collective.
+        """Return the gradients of :meth:`combine`; collective.
 
         Args:
-            gradients: of its result, shape ``[n, ...]``.
+            gradients: gradients of its result, shape ``[n, ...]``.
 
         Returns:
-            Those of the outputs, shape ``[m, ...]``, and of the weights, shape ``[n, k]``: zero
-            where a choice was dropped.
+            Gradients of the outputs, shape ``[m, ...]``, and of the weights, shape ``[n, k]``; zero
+            for dropped choices.
 
         Raises:
-            ArgumentError: another shape, or ``combine`` was not called.
+            ArgumentError: wrong shape, or ``combine`` was not called.
         """
         if self._returned is None:
             raise ArgumentError("combine_gradients", "requires a preceding combine",
@@ -187,32 +186,32 @@ class Dispatch:
         token, choice = self._kept
         rows = self._checked("gradients", gradients, self._rows)[token]
         of_weights = numpy.zeros(self._weights.shape, self._weights.dtype)
-        # Sums of 16-bit numbers are added up in 32 bits.
+        # 16-bit numbers are summed in 32 bits.
         wide = numpy.result_type(self._weights.dtype, "f4")
         products = rows.astype(wide) * self._returned.astype(wide)
         of_weights[token, choice] = products.reshape(len(rows), -1).sum(1)
         return self._there(self._weighted(rows)), of_weights
 
     def token_gradients(self, gradients: Any) -> Any:
-        """The gradient of the tokens that were sent; collective.
+        """Return the gradient of the sent tokens; collective.
 
         Args:
-            gradients: of ``tokens``, shape ``[m, ...]``.
+            gradients: gradients of ``tokens``, shape ``[m, ...]``.
 
         Returns:
             Shape ``[n, ...]``: for each token the sum over its choices.
 
         Raises:
-            ArgumentError: another number of rows.
+            ArgumentError: wrong number of rows.
         """
         return self._summed(self._back(gradients))
 
     def _there(self, rows: Any) -> Any:
-        """Bring rows to the experts."""
+        """Send rows to the experts."""
         return self._move(rows, self._sent, self._awaited)[self._order]
 
     def _back(self, rows: Any) -> Any:
-        """Bring rows back from the experts, to the order in which they were sent."""
+        """Send rows back from the experts, in the original sending order."""
         rows = self._checked("outputs", rows, len(self._order))
         unsorted = numpy.empty_like(rows, order="C")
         unsorted[self._order] = rows
@@ -227,21 +226,21 @@ class Dispatch:
         return out
 
     def _weighted(self, rows: Any) -> Any:
-        """Rows of the choices that were kept, times their weights."""
+        """Return the rows of kept choices times their weights."""
         weights = self._weights[self._kept].astype(rows.dtype)
         return rows * weights.reshape(-1, *[1] * (rows.ndim - 1))
 
     def _summed(self, rows: Any) -> Any:
-        """Add the rows of every token's choices up, the first choice first."""
+        """Sum the rows of each token's choices, first choice first."""
         out = numpy.zeros_like(rows, shape=(self._rows, *rows.shape[1:]))
         token, choice = self._kept
         for number in range(self._weights.shape[1]):
-            # One row at most of each token: no two additions to one place.
+            # At most one row of each token, so indices are unique.
             out[token[choice == number]] += rows[choice == number]
         return out
 
     def _checked(self, argument: str, rows: Any, count: int) -> Any:
-        """The array, if it has so many rows."""
+        """Return the array if it has ``count`` rows."""
         rows = numpy.asarray(rows)
         if len(rows) != count:
             raise ArgumentError(argument, f"have {len(rows)} rows on rank "
@@ -251,6 +250,6 @@ class Dispatch:
 
 
 def _columns(values: Any) -> Any:
-    """An array with a column for every choice."""
+    """Return the array with one column for each choice."""
     values = numpy.asarray(values)
     return values[:, None] if values.ndim == 1 else values

@@ -1,4 +1,4 @@
-"""A mesh: one communicator for every axis of parallel training."""
+"""Mesh: one communicator for each axis of parallel training."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from hpccoll.training.groups.placement import AXES, Placement, place
 
 def mesh(comm: Any, *, dp: int | None = None, tp: int | None = None, pp: int | None = None,
          sp: int | None = None, ep: int | None = None, order: Sequence[str] = tuple(AXES)) -> Mesh:
-    """Divide a communicator into parallel groups; collective.
+    """Split a communicator into parallel groups; collective.
 
-    Groups lie where the communicator's layout says that ranks are near each other: tensor-parallel
-    ones inside nodes, data-parallel ones across (:func:`place`).
+    Groups follow the communicator's layout: tensor-parallel groups inside nodes, data-parallel
+    groups across nodes (:func:`place`).
 
     Args:
         comm: a :class:`hpccoll.Comm`.
-        dp: data parallel; what the others leave if omitted.
-        tp, pp, sp, ep: tensor parallel, pipeline stages, sequence, experts; 1 if omitted. Any one
-            size may be -1: what the others leave.
+        dp: data-parallel size; derived from the others if omitted.
+        tp, pp, sp, ep: sizes of the tensor-parallel, pipeline, sequence and expert axes; 1 if
+            omitted. One size may be -1, to be derived from the others.
         order: the axes, outermost first.
 
     Raises:
-        ArgumentError: on all ranks alike, sizes whose product is not the number of ranks.
+        ArgumentError: on all ranks, if the product of sizes is not the number of ranks.
     """
     return Mesh(comm, place(comm.layout, order, dp=dp, tp=tp, pp=pp, sp=sp, ep=ep))
 
 
 class Mesh:
-    """The groups of one rank; made by :func:`mesh`.
+    """Groups of one rank; created by :func:`mesh`.
 
     Attributes:
-        placement: where the groups of all ranks lie.
-        coordinates: the number of this rank along every axis.
-        dp, tp, pp, sp, ep: communicators of the ranks that differ from this one along one axis
-            only, named after it; the rank in them is its number along the axis.
+        placement: placement of the groups of all ranks.
+        coordinates: coordinate of this rank on each axis.
+        dp, tp, pp, sp, ep: communicators of the ranks that differ from this one on one axis only,
+            which names them; the rank in them is the coordinate on the axis.
     """
 
     dp: Any
@@ -53,17 +53,17 @@ class Mesh:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The size of every axis."""
+        """Size of each axis."""
         return self.placement.sizes
 
     def over(self, *axes: str) -> Any:
-        """The communicator of the ranks that differ from this one along these axes only.
+        """Return the communicator of the ranks that differ from this one on these axes only.
 
-        Collective over all ranks when it is asked for first; kept until :meth:`Free`. Gradients of
-        dense parameters are averaged over ``"dp", "ep", "sp"``.
+        The first call for these axes is collective over all ranks; the result is cached until
+        :meth:`Free`. Average gradients of dense parameters over ``"dp", "ep", "sp"``.
 
         Raises:
-            ArgumentError: an axis that there is not.
+            ArgumentError: unknown axis.
         """
         names = tuple(axis for axis in self.placement.axes if axis in axes)
         if names not in self._made:

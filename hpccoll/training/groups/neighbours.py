@@ -1,6 +1,6 @@
-"""Messages between neighbours: arrays of any type, and waits that end.
+"""Point-to-point messages of arrays of any dtype, with a time-out.
 
-Elements travel as bytes, so that types which MPI does not know, such as bfloat16, do too.
+Elements are sent as bytes, because MPI lacks some dtypes such as bfloat16.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from hpccoll import config
 from hpccoll.errors import ArgumentError, CollectiveTimeout, MessageSizeError
 from hpccoll.errors.waits import RankStates, Reports, rank_list
 
-#: Failed tests between two looks at the clock.
+#: Failed tests between two reads of the clock.
 PATIENCE = 1000
-#: Seconds between two looks whether the ranks live.
+#: Seconds between two checks for dead ranks.
 AGAIN = 1.0
 
 
 class Passage:
-    """An array on its way to or from another rank.
+    """Pending send or receive of an array.
 
     Args:
         comm: the ranks.
-        title: what it is, for messages to people.
+        title: description of the array, for messages.
         peer: the other rank.
-        request: of MPI.
-        nbytes: bytes that are awaited; ``None`` for what is sent.
-        keep: what must live until the end.
+        request: MPI request.
+        nbytes: expected bytes of a receive; ``None`` for a send.
+        keep: object that must live until completion.
     """
 
     def __init__(self, comm: Any, title: str, peer: int, request: Any, nbytes: int | None,
@@ -41,13 +41,13 @@ class Passage:
         self.nbytes, self.keep, self.checked = nbytes, keep, 0.0
 
     def wait(self) -> None:
-        """Wait until it is there, or gone.
+        """Wait for completion.
 
         Raises:
-            CollectiveTimeout: nothing came in ``HPCCOLL_TIMEOUT`` seconds, or a rank stays
-                stopped; names the peer.
-            PeerLost: a rank has died, or has ended its program.
-            MessageSizeError: the array that came has another size.
+            CollectiveTimeout: no message for ``HPCCOLL_TIMEOUT`` seconds, or a rank stays stopped;
+                the message names the peer.
+            PeerLost: a rank has died or exited.
+            MessageSizeError: the received array has another size.
         """
         status, tests, since, reports = MPI.Status(), 0, time.monotonic(), None
         while not self._test(status):
@@ -69,12 +69,12 @@ class Passage:
             raise
 
     def _look(self, elapsed: float, reports: Reports) -> None:
-        """Report the wait, or raise, when it is time for that."""
+        """Print a report or raise, if the wait has taken long enough."""
         timeout = getattr(self.comm, "timeout", config.load().timeout)
         if elapsed < min(reports.due, timeout, self.checked + AGAIN):
             return
         self.checked, rank, peers = elapsed, self.comm.Get_rank(), (self.peer,)
-        check = getattr(self.comm, "check_ranks", None)  # only hpccoll.Comm has it
+        check = getattr(self.comm, "check_ranks", None)  # only hpccoll.Comm has this method
         states = check(peers) if check else None
         states = states or RankStates(f"no message from {rank_list(peers)}")
         if elapsed >= timeout or elapsed >= reports.due and not reports.add(
@@ -87,7 +87,7 @@ class Passage:
 
 
 def send(comm: Any, array: Any, to: int, tag: int, title: str) -> Passage:
-    """Send an array; it must not change before the wait."""
+    """Send an array, which must not change before the wait."""
     data = numpy.ascontiguousarray(array).reshape(-1).view("u1")
     return Passage(comm, title, to, comm.Isend(data, to, tag), None, data)
 
@@ -96,7 +96,7 @@ def receive(comm: Any, into: Any, frm: int, tag: int, title: str) -> Passage:
     """Receive into an array.
 
     Raises:
-        ArgumentError: it is not contiguous, or read-only.
+        ArgumentError: the array is not contiguous, or read-only.
     """
     into = numpy.asarray(into)
     if not (into.flags.c_contiguous and into.flags.writeable):
@@ -106,6 +106,6 @@ def receive(comm: Any, into: Any, frm: int, tag: int, title: str) -> Passage:
 
 
 def wait_all(passages: Sequence[Passage]) -> None:
-    """Wait for several."""
+    """Wait for several messages."""
     for passage in passages:
         passage.wait()

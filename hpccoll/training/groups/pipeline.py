@@ -1,7 +1,7 @@
-"""Pipeline stages: activations to the next one, gradients to the one before.
+"""Pipeline stages: send activations to the next stage, gradients to the previous one.
 
-Messages between two stages arrive in the order of the microbatches. Nothing waits but ``wait``: a
-stage posts what it awaits before it computes, and both directions are in flight at once.
+Messages between two stages arrive in microbatch order. Only ``wait`` blocks: a stage posts its
+receives before it computes, and both directions are in flight concurrently.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from hpccoll.errors import ArgumentError
 from hpccoll.training.groups.neighbours import Passage, receive, send
 
-#: Tags of activations, and of their gradients.
+#: Tags of activations and of their gradients.
 FORWARD_TAG, BACKWARD_TAG = 73, 74
 FORWARD, BACKWARD = "forward", "backward"
 
@@ -24,8 +24,8 @@ class Pipeline:
         comm: the stages in order, such as ``mesh.pp``.
 
     Attributes:
-        stage, stages: the number of this one, and of all.
-        is_first, is_last: it has no stage before it, or after it.
+        stage, stages: index of this stage, and number of stages.
+        is_first, is_last: True if there is no previous or no next stage.
     """
 
     def __init__(self, comm: Any):
@@ -33,9 +33,9 @@ class Pipeline:
         self.is_first, self.is_last = self.stage == 0, self.stage == self.stages - 1
 
     def send_activations(self, array: Any) -> Passage:
-        """Send the result of a microbatch to the next stage.
+        """Send the activations of a microbatch to the next stage.
 
-        The array must not change before the ``wait`` of what is returned.
+        The array must not change before ``wait`` of the result.
 
         Raises:
             ArgumentError: this is the last stage.
@@ -43,15 +43,15 @@ class Pipeline:
         return send(self.comm, array, self._neighbour(1), FORWARD_TAG, "activations")
 
     def receive_activations(self, into: Any) -> Passage:
-        """Receive the input of a microbatch from the stage before; ``wait`` before reading it.
+        """Receive the input of a microbatch from the previous stage; ``wait`` before reading it.
 
         Raises:
-            ArgumentError: this is the first stage, or the array cannot be written.
+            ArgumentError: this is the first stage, or the array is not writable.
         """
         return receive(self.comm, into, self._neighbour(-1), FORWARD_TAG, "activations")
 
     def send_gradients(self, array: Any) -> Passage:
-        """Send the gradient of a microbatch's input to the stage before.
+        """Send the gradient of a microbatch's input to the previous stage.
 
         Raises:
             ArgumentError: this is the first stage.
@@ -62,12 +62,12 @@ class Pipeline:
         """Receive the gradient of a microbatch's result from the next stage.
 
         Raises:
-            ArgumentError: this is the last stage, or the array cannot be written.
+            ArgumentError: this is the last stage, or the array is not writable.
         """
         return receive(self.comm, into, self._neighbour(1), BACKWARD_TAG, "gradients")
 
     def steps(self, microbatches: int) -> Iterator[tuple[str, int]]:
-        """What this stage does in a step; see :func:`one_forward_one_backward`."""
+        """Return the schedule of this stage; see :func:`one_forward_one_backward`."""
         return one_forward_one_backward(self.stage, self.stages, microbatches)
 
     def _neighbour(self, distance: int) -> int:
@@ -80,13 +80,13 @@ class Pipeline:
 
 def one_forward_one_backward(stage: int, stages: int, microbatches: int
                              ) -> Iterator[tuple[str, int]]:
-    """The order of work of a stage that keeps at most ``stages - stage`` microbatches.
+    """Yield the 1F1B schedule of a stage, with at most ``stages - stage`` live microbatches.
 
     Source: PipeDream-Flush (Narayanan et al., ICML 2021), 1F1B. Its bubble is
     (stages - 1) / (microbatches + stages - 1) of the step.
 
     Yields:
-        ``"forward"`` or ``"backward"``, and the number of the microbatch.
+        ``"forward"`` or ``"backward"``, and the index of the microbatch.
 
     >>> " ".join(f"{what[0]}{number}" for what, number in one_forward_one_backward(0, 2, 3))
     'f0 f1 b0 f2 b1 b2'

@@ -1,9 +1,9 @@
-"""Which ranks share a group: a mesh of axes put onto the nodes of a layout.
+"""Placement of a mesh: assignment of groups to the nodes of a layout.
 
-Groups of the inner axes exchange most, so they get the ranks that are nearest to each other: ranks
-of a node are joined to tensor-parallel groups first, these to sequence-parallel ones, and so on.
-Pipelines, which exchange least, lie outermost (Megatron-LM's order: Narayanan et al., SC 2021).
-Where a node's ranks cannot be divided, what is left of several nodes forms a group.
+Groups of the inner axes communicate most, so they get the nearest ranks: ranks of a node are joined
+to tensor-parallel groups first, these to sequence-parallel groups, and so on. Pipelines communicate
+least and are outermost (Megatron-LM's order: Narayanan et al., SC 2021). If the ranks of a node are
+not divisible, the remaining ranks of several nodes form a group.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import Any, NamedTuple
 from hpccoll import Topology
 from hpccoll.errors import ArgumentError
 
-#: The axes of a mesh, outermost first: what they stand for.
+#: Axes of a mesh, outermost first, with their descriptions.
 AXES = {"pp": "pipeline stages", "dp": "data parallel", "ep": "experts", "sp": "sequence",
         "tp": "tensor parallel"}
-#: Groups, and ranks of a group, that are listed one by one.
+#: Largest numbers of groups, and of ranks in a group, that are listed in full.
 MOST_GROUPS, MOST_RANKS = 3, 6
-#: Asks for the size that the others leave.
+#: Size to be derived from the other sizes.
 INFERRED = -1
 
 
 class _Part(NamedTuple):
-    """Positions that are joined already, and the numbers of the groups that hold them all."""
+    """Joined positions, and the indices of the layout groups that contain all of them."""
 
     path: tuple[int, ...]
     positions: tuple[int, ...]
@@ -36,13 +36,13 @@ class _Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the groups of a mesh lie; a pure function of the layout and the sizes.
+    """Placement of the groups of a mesh; a pure function of the layout and the sizes.
 
     Attributes:
         layout: nodes and ranks.
-        axes: names, outermost first.
+        axes: names of the axes, outermost first.
         shape: sizes of the axes.
-        ranks: at every place of the mesh, the last axis fastest.
+        ranks: rank at each position of the mesh, last axis fastest.
 
     >>> print(place("2x4", tp=2))
     mesh of 8 ranks on 2x4: dp=4 tp=2
@@ -57,16 +57,16 @@ class Placement:
 
     @cached_property
     def paths(self) -> list[tuple[int, ...]]:
-        """For every rank, the numbers of the groups of the layout that hold it."""
+        """Indices of the layout groups that contain each rank."""
         return paths_of(self.layout)
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The size of every axis."""
+        """Size of each axis."""
         return dict(zip(self.axes, self.shape))
 
     def coordinates(self, rank: int) -> dict[str, int]:
-        """The number of a rank along every axis."""
+        """Return the coordinate of a rank on each axis."""
         numbers, rest = [], self.ranks.index(rank)
         for size in reversed(self.shape):
             rest, number = divmod(rest, size)
@@ -74,10 +74,10 @@ class Placement:
         return dict(zip(self.axes, reversed(numbers)))
 
     def groups(self, *axes: str) -> list[tuple[int, ...]]:
-        """The groups of ranks that differ along these axes only.
+        """Return the groups of ranks that differ on these axes only.
 
         Raises:
-            ArgumentError: an axis that there is not.
+            ArgumentError: unknown axis.
         """
         unknown = set(axes) - set(self.axes)
         if unknown:
@@ -96,11 +96,11 @@ class Placement:
                 for start in offsets(False)]
 
     def nodes(self, group: Sequence[int]) -> int:
-        """How many nodes the ranks of a group lie on."""
+        """Return the number of nodes of a group."""
         return len({self.paths[rank] for rank in group})
 
     def lines(self) -> Iterator[str]:
-        """What lies where, axis by axis."""
+        """Yield a description of each axis."""
         sizes = " ".join(f"{axis}={size}" for axis, size in self.sizes.items() if size > 1)
         yield f"mesh of {_number(len(self.ranks), 'rank')} on {self.layout}: {sizes or 'no axes'}"
         for axis, size in self.sizes.items():
@@ -127,17 +127,17 @@ class Placement:
 
 def place(layout: str | int | Topology, order: Sequence[str] = tuple(AXES),
           **sizes: int | None) -> Placement:
-    """Put a mesh onto a layout.
+    """Place a mesh on a layout.
 
     Args:
-        layout: nodes and ranks, such as ``"2x4"``; the innermost groups are taken as nodes, and
-            the ranks of a flat one lie on one node.
+        layout: nodes and ranks, such as ``"2x4"``; the innermost groups are the nodes, and a flat
+            layout is one node.
         order: the axes, outermost first.
-        sizes: of axes, by name; at most one is -1, and gets what the others leave. If none is, and
-            ``dp`` is omitted, ``dp`` gets it. Other omitted ones are 1.
+        sizes: sizes of axes, by name; at most one is -1 and is derived from the others. If none is
+            and ``dp`` is omitted, ``dp`` is derived. Other omitted sizes are 1.
 
     Raises:
-        ArgumentError: unknown axes; sizes whose product is not the number of ranks.
+        ArgumentError: unknown axes, or the product of sizes is not the number of ranks.
     """
     layout = Topology.parse(layout)
     if sorted(order) != sorted(AXES):
@@ -156,7 +156,7 @@ def place(layout: str | int | Topology, order: Sequence[str] = tuple(AXES),
 
 
 def _sizes(size: int, asked: Mapping[str, int | None]) -> dict[str, int]:
-    """The size of every axis; see :func:`place`."""
+    """Return the size of each axis; see :func:`place`."""
     for axis, number in asked.items():
         if number is not None and (isinstance(number, bool) or not isinstance(number, int)
                                    or number < 1 and number != INFERRED):
@@ -181,12 +181,12 @@ def _sizes(size: int, asked: Mapping[str, int | None]) -> dict[str, int]:
 
 
 def _joined(parts: Sequence[_Part], size: int) -> list[_Part]:
-    """Join so many parts at a time: those of a node, then those of a switch, then any."""
+    """Join ``size`` parts at a time: of one node, then of one switch, then any."""
     joined: list[_Part] = []
     for depth in range(max(len(part.path) for part in parts), -1, -1):
         near: dict[Any, list[_Part]] = {}
         for part in parts:
-            # What lies on several nodes has a shorter path, and waits for its level.
+            # Parts on several nodes have a shorter path, and are joined at its level.
             near.setdefault(part.path[:depth] if len(part.path) >= depth else part.positions, []
                             ).append(part)
         left: list[_Part] = []
@@ -200,7 +200,7 @@ def _joined(parts: Sequence[_Part], size: int) -> list[_Part]:
 
 
 def paths_of(layout: Topology) -> list[tuple[int, ...]]:
-    """For every rank, the numbers of the groups that hold it, outermost first."""
+    """Return the indices of the groups that contain each rank, outermost first."""
     depth = max(layout.depth - 1, 1)
 
     def walk(tree: Any, path: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
@@ -215,7 +215,7 @@ def paths_of(layout: Topology) -> list[tuple[int, ...]]:
 
 
 def _members(group: Sequence[int]) -> str:
-    """The ranks of a group; of a large one, the first and the last."""
+    """Return a text of the ranks of a group; large groups are abbreviated."""
     shown = [*map(str, group)]
     return ",".join(shown if len(shown) <= MOST_RANKS else [*shown[:3], "...", shown[-1]])
 

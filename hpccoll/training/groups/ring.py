@@ -1,14 +1,14 @@
-"""Ring exchange of sequence blocks, as ring attention needs it (Liu, Zaharia and Abbeel, 2023).
+"""Ring exchange of sequence blocks for ring attention (Liu, Zaharia and Abbeel, 2023).
 
-Every rank sees the blocks of all ranks, one after the other, and never holds more than two beside
-its own: while it works on one, it sends that on to the right, and the next one comes in from the
-left. A rank sends (P - 1) / P of all blocks together.
+Each rank receives the blocks of all ranks in turn, and holds at most two besides its own: while it
+works on one, it sends this block to the right and receives the next one from the left. A rank
+sends (P - 1) / P of all blocks in total.
 
-    rank 0   [0]  [2]  [1]          three ranks, three turns; each works on the block of
-    rank 1   [1]  [0]  [2]          the rank that stands in brackets
+    rank 0   [0]  [2]  [1]          three ranks, three turns; brackets contain the owner of
+    rank 1   [1]  [0]  [2]          the block in each turn
     rank 2   [2]  [1]  [0]
 
-All ranks must go round to the end, and one ring at a time on a communicator.
+All ranks must exhaust the iterator. A communicator supports one ring at a time.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ import numpy
 
 from hpccoll.training.groups.neighbours import receive, send, wait_all
 
-#: Tags of blocks, and of the sums that go with them.
+#: Tags of blocks and of their sums.
 BLOCK_TAG, SUM_TAG = 71, 72
 
 
 def ring_blocks(comm: Any, block: Any, shapes: Sequence[tuple[int, ...]] | None = None
                 ) -> Iterator[tuple[int, Any]]:
-    """Go round the blocks of all ranks, this one's first.
+    """Iterate over the blocks of all ranks, this rank's first.
 
     Args:
         comm: the ranks in the ring, such as ``mesh.sp``.
-        block: this rank's, of any type, the same on all; not written to.
-        shapes: of all ranks' blocks; they are asked for if omitted.
+        block: block of this rank; one dtype on all ranks; not modified.
+        shapes: shapes of all ranks' blocks; exchanged if omitted.
 
     Yields:
-        The rank that a block belongs to, and the block, which is read-only and valid until the
-        next turn.
+        The rank that owns a block, and the block, which is read-only and valid until the next
+        turn.
 
     Raises:
-        CollectiveTimeout: a neighbour did not come along.
-        MessageSizeError: a block has another shape than was said.
+        CollectiveTimeout: a neighbour sent no block in time.
+        MessageSizeError: the shape of a block differs from ``shapes``.
     """
     rank, size = comm.Get_rank(), comm.Get_size()
     held: Any = numpy.ascontiguousarray(block)
@@ -58,25 +58,25 @@ def ring_blocks(comm: Any, block: Any, shapes: Sequence[tuple[int, ...]] | None 
 
 def ring_sums(comm: Any, block: Any, sums: Any, shapes: Sequence[tuple[int, ...]] | None = None
               ) -> Iterator[tuple[int, Any, Any]]:
-    """Go round the blocks of all ranks, with a sum for each that comes home in the end.
+    """Iterate over the blocks of all ranks, and return a sum for each to its owner.
 
-    This is the way of the gradients of keys and values: every rank adds what its queries give to
-    the gradient of each block. A block's sum is added up from its own rank on, to the right; what
-    is on its way meets what a rank adds only when both are there, so it travels while ranks work.
+    For gradients of keys and values: each rank adds the contribution of its queries to the gradient
+    of each block. The sum of a block starts at its owner and moves to the right. A rank adds its
+    contribution when the partial sum has arrived, so communication overlaps with computation.
 
     Args:
         comm: the ranks in the ring.
-        block: this rank's; not written to.
-        sums: array for the sum of this rank's block; whatever is in it is overwritten.
-        shapes: of all ranks' blocks; they are asked for if omitted.
+        block: block of this rank; not modified.
+        sums: output for the sum of this rank's block; overwritten.
+        shapes: shapes of all ranks' blocks; exchanged if omitted.
 
     Yields:
-        The rank that a block belongs to, the block, and zeros of the shape of that rank's sum,
-        to be filled in before the next turn. A sum has its block's shape.
+        The rank that owns a block, the block, and zeros of the shape of that rank's sum, to be
+        filled before the next turn. A sum has the shape of its block.
 
     Raises:
-        CollectiveTimeout: a neighbour did not come along.
-        MessageSizeError: a block has another shape than was said.
+        CollectiveTimeout: a neighbour sent no block in time.
+        MessageSizeError: the shape of a block differs from ``shapes``.
     """
     rank, size, sums = comm.Get_rank(), comm.Get_size(), numpy.asarray(sums)
     right, left = (rank + 1) % size, (rank - 1) % size
@@ -90,7 +90,7 @@ def ring_sums(comm: Any, block: Any, sums: Any, shapes: Sequence[tuple[int, ...]
         yield owner, held, added
         wait_all([*coming, *leaving])
         if owner != rank:
-            # Into the array that was filled in: the order of the terms is that of the ring.
+            # Add into the filled array: terms are summed in ring order.
             numpy.add(arriving, added, out=added)
         leaving = [send(comm, added, right, SUM_TAG, "ring of sums")]
     home = numpy.empty_like(added, shape=sums.shape)
@@ -99,7 +99,7 @@ def ring_sums(comm: Any, block: Any, sums: Any, shapes: Sequence[tuple[int, ...]
 
 
 def _read_only(array: Any) -> Any:
-    """A view that cannot be written to."""
+    """Return a read-only view."""
     view = array.view()
     view.flags.writeable = False
     return view

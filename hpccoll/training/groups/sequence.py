@@ -1,9 +1,9 @@
-"""Ulysses: attention over a sequence that is divided among ranks (Jacobs et al., 2023).
+"""Ulysses: attention over a distributed sequence (Jacobs et al., 2023).
 
-Outside attention every rank holds a part of the sequence with all heads; inside it, the whole
-sequence with some of the heads. One all-to-all leads from one form to the other, so that a rank
-sends (s h / P) b (P - 1) / P bytes of a sequence of s tokens with h elements of b bytes: a P-th of
-what gathering the sequence would take.
+Outside attention each rank holds a part of the sequence with all heads; inside it, the whole
+sequence with some heads. One all-to-all converts between the forms. A rank sends
+(s h / P) b (P - 1) / P bytes for s tokens of h elements of b bytes: 1/P of an allgather of the
+sequence.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hpccoll.errors import ArgumentError
 
 
 def cuts(count: int, parts: int) -> tuple[int, ...]:
-    """Where even parts begin and end; the first ones are longer by one where they must be.
+    """Return the boundaries of even parts; the first ones may be longer by one.
 
     >>> cuts(7, 3)
     (0, 3, 5, 7)
@@ -28,19 +28,19 @@ def cuts(count: int, parts: int) -> tuple[int, ...]:
 
 
 class Ulysses:
-    """The two forms of a sequence, and the way from one to the other.
+    """Conversion between the token-parallel and the head-parallel form of a sequence.
 
-    Each way is the inverse of the other, and its transpose: the gradient of one is the other,
+    The two conversions are inverse and transpose of each other: the gradient of one is the other,
     applied to the gradient.
 
     Args:
-        comm: the ranks among which the sequence is divided, such as ``mesh.sp``.
+        comm: communicator of the sequence, such as ``mesh.sp``.
         tokens: length of the whole sequence.
-        heads: of attention; neither need be a multiple of the number of ranks.
+        heads: number of attention heads. Neither needs to be a multiple of the number of ranks.
 
     Attributes:
         token_cuts, head_cuts: rank r has tokens ``token_cuts[r]`` to ``token_cuts[r + 1] - 1``,
-            and heads likewise.
+            and heads accordingly.
 
     Raises:
         ArgumentError: a negative number.
@@ -57,40 +57,40 @@ class Ulysses:
         self.my_heads = _length(self.head_cuts, comm.Get_rank())
 
     def to_heads(self, values: Any) -> Any:
-        """From a part of the tokens with all heads to all tokens with a part of the heads.
+        """Convert a part of the tokens with all heads to all tokens with a part of the heads.
 
         Args:
-            values: shape ``[my tokens, heads, ...]``, any type and strides. Queries, keys and
-                values travel at once where they are stacked behind the heads.
+            values: shape ``[my tokens, heads, ...]``, any dtype and strides. Stack queries, keys
+                and values behind the heads to send them together.
 
         Returns:
             A new array of shape ``[tokens, my heads, ...]``.
 
         Raises:
-            ArgumentError: another shape.
+            ArgumentError: wrong shape.
         """
         values = self._checked(values, self.my_tokens, self.heads)
         parts = [values[:, start:stop] for start, stop in zip(self.head_cuts, self.head_cuts[1:])]
         sent = numpy.concatenate([part.reshape(-1) for part in parts])
         out = numpy.empty_like(values, shape=(self.tokens, self.my_heads, *values.shape[2:]),
                                order="C")
-        # Parts of the sequence arrive in its order, where they belong.
+        # Parts of the sequence arrive in order, in their final place.
         self._exchange(sent, [part.size for part in parts], out.reshape(-1),
                        [_length(self.token_cuts, rank) * math.prod(out.shape[1:])
                         for rank in range(self.comm.Get_size())])
         return out
 
     def to_tokens(self, values: Any) -> Any:
-        """From all tokens with a part of the heads to a part of the tokens with all heads.
+        """Convert all tokens with a part of the heads to a part of the tokens with all heads.
 
         Args:
-            values: shape ``[tokens, my heads, ...]``, any type and strides.
+            values: shape ``[tokens, my heads, ...]``, any dtype and strides.
 
         Returns:
             A new array of shape ``[my tokens, heads, ...]``.
 
         Raises:
-            ArgumentError: another shape.
+            ArgumentError: wrong shape.
         """
         values = self._checked(values, self.tokens, self.my_heads)
         out = numpy.empty_like(values, shape=(self.my_tokens, self.heads, *values.shape[2:]),
@@ -110,14 +110,14 @@ class Ulysses:
 
     def _exchange(self, sent: Any, counts: Sequence[int], received: Any, awaited: Sequence[int]
                   ) -> None:
-        # All ranks know all cuts, so all take the same way; the even one is tuned by size.
+        # All ranks know all cuts, so all make the same call; the even case is tuned by size.
         if self.tokens % self.comm.Get_size() == self.heads % self.comm.Get_size() == 0:
             self.comm.Alltoall(sent, received)
         else:
             self.comm.Alltoallv([sent, counts], [received, awaited])
 
     def _checked(self, values: Any, *wanted: int) -> Any:
-        """The array, if it has so many tokens and heads."""
+        """Return the array if it has the wanted tokens and heads."""
         values = numpy.asarray(values)
         if tuple(values.shape[:2]) != wanted:
             raise ArgumentError(
@@ -128,5 +128,5 @@ class Ulysses:
 
 
 def _length(cut: Sequence[int], rank: int) -> int:
-    """How much of what is cut a rank has."""
+    """Return the length of a rank's part."""
     return cut[rank + 1] - cut[rank]

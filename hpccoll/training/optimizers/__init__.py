@@ -1,14 +1,13 @@
-"""Optimizers for flat vectors, whole or cut into shards.
+"""Optimizers for flat vectors, whole or sharded.
 
-    sgd adam         element by element: no two elements know of each other, so any shard may step
-                     for itself
-    onebit_adam      Adam whose momentum travels in one bit, once its variance is frozen
-    zero_one_adam    and which travels in some steps only
+    sgd adam         element-wise: elements are independent, so each shard steps separately
+    onebit_adam      Adam with 1-bit momentum after its variance is frozen
+    zero_one_adam    0/1 Adam, which also skips communication in most steps
 
 The first two are an :class:`~hpccoll.training.optimizers.sgd.ElementwiseOptimizer`: frozen
-settings, ``start`` makes the state, ``step`` changes parameters and state in place. The others
-exchange what they step with, so they take this rank's own gradients, and their steps are generators
-like those of :mod:`hpccoll.training.compress.scheme`.
+settings, ``start`` creates the state, ``step`` updates parameters and state in place. The others
+communicate in a step, so they take this rank's local gradients, and their steps are generators as
+in :mod:`hpccoll.training.compress.scheme`.
 """
 
 from hpccoll.training.optimizers.adam import Adam

@@ -1,4 +1,4 @@
-"""Adam, with weight decay beside the gradient (AdamW) or in it.
+"""Adam, with decoupled weight decay (AdamW) or L2 regularization.
 
     m <- beta1 m + (1-beta1) g;  v <- beta2 v + (1-beta2) g^2
     x <- x - rate ( m / (1-beta1^t) / (sqrt(v / (1-beta2^t)) + epsilon) + weight_decay x )
@@ -18,13 +18,14 @@ from hpccoll.training.optimizers.sgd import ElementwiseOptimizer, Vectors, check
 
 @dataclass(frozen=True)
 class Adam(ElementwiseOptimizer):
-    """Adam, as PyTorch's ``AdamW`` or, with ``decoupled=False``, ``Adam`` computes it.
+    """Adam as in PyTorch's ``AdamW`` or, with ``decoupled=False``, ``Adam``.
 
     Attributes:
         rate: learning rate.
-        beta1, beta2: of the means of gradients and of their squares.
+        beta1, beta2: decay of the means of gradients and of their squares.
         epsilon: added to the root.
-        weight_decay: of parameters; with ``decoupled`` beside the gradient, else added to it.
+        weight_decay: decay of parameters; with ``decoupled`` separate from the gradient, else added
+            to it.
     """
 
     rate: float = 1e-3
@@ -58,6 +59,6 @@ class Adam(ElementwiseOptimizer):
 
 
 def accumulate(mean: Any, values: Any, beta: float) -> None:
-    """``mean <- beta mean + (1 - beta) values``, in place."""
+    """Update ``mean <- beta mean + (1 - beta) values`` in place."""
     mean *= beta
     mean += (1 - beta) * values

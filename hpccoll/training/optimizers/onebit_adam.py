@@ -1,21 +1,21 @@
-"""1-bit Adam: Adam until its variance is stable, then momentum in one bit.
+"""1-bit Adam: Adam until its variance is stable, then 1-bit compressed momentum.
 
-    warm-up    g averaged dense;  m <- beta1 m + (1-beta1) g;  v <- beta2 v + (1-beta2) g^2
-    afterwards v stays; m <- beta1 m + (1-beta1) g of this rank; m <- two_phase(m), 0 where v = 0
+    warm-up    g averaged uncompressed;  m <- beta1 m + (1-beta1) g;  v <- beta2 v + (1-beta2) g^2
+    afterwards v fixed; m <- beta1 m + (1-beta1) g of this rank; m <- two_phase(m), 0 where v = 0
     both       x <- x - rate ( m / (sqrt(v) + epsilon) + weight_decay x )
 
 Feedback works on m because x is linear in m once v is frozen. There is no bias correction, as in
-DeepSpeed: begin with a small rate. Warm-up takes 15 to 25 % of all steps there.
+DeepSpeed: start with a small rate. There, warm-up takes 15 to 25 % of all steps.
 
     wire   in a step of the warm-up that of no compression, then that of the scheme
     law    that of the scheme, with m in place of x
 
-One bit cannot say zero: elements without any gradient in the warm-up would get noise, divided by
-epsilon, so they stay where they are from then on (DeepSpeed asks for a mask). Where gradients are
-rare, v is small and noise counts for much: choose a larger epsilon.
-Gradients that are NaN or infinite are refused on all ranks, and change nothing.
-Source: Tang et al., 2021, and DeepSpeed's ``OnebitAdam``, which forgets at a restart what is held
-back; here it is part of the state.
+One bit cannot represent zero: elements without a gradient in the warm-up would get noise, divided
+by epsilon, so they are frozen afterwards (DeepSpeed requires a mask). If gradients are rare, v is
+small and amplifies noise: choose a larger epsilon.
+Gradients with NaN or infinity are rejected on all ranks, without any change.
+Source: Tang et al., 2021, and DeepSpeed's ``OnebitAdam``, which drops the residuals at a restart;
+here they are part of the state.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class OneBitAdam:
     """Settings of 1-bit Adam.
 
     Attributes:
-        rate, beta1, beta2, epsilon, weight_decay: as of Adam.
-        freeze_step: steps of the warm-up.
-        compress: how momentum travels afterwards; a scheme with feedback.
+        rate, beta1, beta2, epsilon, weight_decay: as in Adam.
+        freeze_step: number of warm-up steps.
+        compress: scheme of the momentum afterwards; it must have error feedback.
     """
 
     rate: float = 1e-3
@@ -57,17 +57,17 @@ class OneBitAdam:
         object.__setattr__(self, "compress", parse(self.compress))
 
     def start(self, comm: Any, count: int) -> OneBitAdamRun:
-        """Begin with so many parameters on the ranks of a communicator."""
+        """Create the state for ``count`` parameters on the ranks of a communicator."""
         return OneBitAdamRun(self, comm, count)
 
     def wire_bytes(self, count: int, size: int, step: int) -> float:
-        """Bytes that a rank sends in a step, from 0, in the mean over the ranks."""
+        """Return the bytes that a rank sends in a step (from 0), as the mean over ranks."""
         scheme = NoCompression() if step < self.freeze_step else self.compress
         return scheme.wire_bytes([(count,)], size, max(0, step - self.freeze_step))
 
 
 def finite_mean(reduction: Reduction, gradients: Any) -> Steps:
-    """Reduce by a scheme that carries NaN and infinity, but refuse them on all ranks."""
+    """Reduce by a scheme that preserves NaN and infinity, but raise for them on all ranks."""
     usable = finite(gradients)
     yield from reduction.reduce(gradients)
     if not finite(gradients):
@@ -75,10 +75,10 @@ def finite_mean(reduction: Reduction, gradients: Any) -> Steps:
 
 
 class OneBitAdamRun:
-    """State of one rank; the parameters, ``mean`` and ``square`` are the same on all.
+    """State of one rank; parameters, ``mean`` and ``square`` are the same on all ranks.
 
     Attributes:
-        steps: how many were made.
+        steps: number of completed steps.
     """
 
     def __init__(self, settings: OneBitAdam, comm: Any, count: int):
@@ -89,11 +89,11 @@ class OneBitAdamRun:
         self.square: Any = None
 
     def step(self, parameters: Any, gradients: Any) -> Steps:
-        """Change the parameters in place; drive it as a reduction.
+        """Update the parameters in place; a generator like a reduction.
 
         Args:
             parameters: vector of float32 or float64, the same on all ranks.
-            gradients: this rank's own; overwritten.
+            gradients: local gradients; overwritten.
         """
         settings = self.settings
         if self.mean is None:
@@ -104,7 +104,7 @@ class OneBitAdamRun:
             gradients *= gradients
             accumulate(self.square, gradients, settings.beta2)
         else:
-            # A copy: a step that is refused must leave the momentum as it was.
+            # A copy: a rejected step must not change the momentum.
             mean = self.mean.copy()
             accumulate(mean, gradients, settings.beta1)
             yield from self.compressed.reduce(mean)
@@ -117,15 +117,18 @@ class OneBitAdamRun:
         self.steps += 1
 
     def state(self) -> dict[str, Any]:
-        """What must survive a restart; collective."""
+        """Return the state for a restart; collective."""
         state = {"steps": self.steps, "compressed": self.compressed.state()}
         if self.mean is not None:
             state.update(mean=self.mean.copy(), square=self.square.copy())
         return state
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take over what :meth:`state` gave; on other ranks after
-        :func:`~hpccoll.training.compress.states.averaged` of ``"compressed"``."""
+        """Restore a state that :meth:`state` returned.
+
+        For another number of ranks, apply :func:`~hpccoll.training.compress.states.averaged` to
+        ``"compressed"`` first.
+        """
         self.steps = state["steps"]
         self.mean, self.square = (None if name not in state else state[name].copy()
                                   for name in ("mean", "square"))

@@ -1,4 +1,4 @@
-"""Stochastic gradient descent with momentum, and what every element-wise optimizer is.
+"""Stochastic gradient descent with momentum, and the base of element-wise optimizers.
 
     g <- g + weight_decay x;  m <- momentum m + g;  x <- x - rate (m, or g + momentum m: Nesterov)
 """
@@ -16,43 +16,45 @@ import numpy
 from hpccoll.errors import ArgumentError
 from hpccoll.training.given import number
 
-#: Vectors with a value for each parameter, by name.
+#: Vectors with one value for each parameter, by name.
 Vectors = dict[str, Any]
 
 
 class ElementwiseOptimizer(ABC):
-    """Frozen settings of an optimizer that treats every element alike.
+    """Frozen settings of an element-wise optimizer.
 
-    Subclasses are frozen dataclasses with a field ``rate``, the learning rate; a schedule makes
-    others with :func:`dataclasses.replace`.
+    Subclasses are frozen dataclasses with a field ``rate``, the learning rate; schedules use
+    :func:`dataclasses.replace`.
     """
 
     @abstractmethod
     def start(self, count: int, dtype: Any = "float32", module: Any = numpy) -> Vectors:
-        """Make the state for so many parameters, as vectors of NumPy's or another package's."""
+        """Return the state for ``count`` parameters, as vectors of ``module``."""
 
     @abstractmethod
     def step(self, parameters: Any, gradients: Any, state: Vectors, step_number: int) -> None:
-        """Change parameters and state in place.
+        """Update parameters and state in place.
 
         Args:
-            parameters, gradients: vectors; gradients may be of another float type, and stay.
-            state: what :meth:`start` made.
-            step_number: from 1.
+            parameters, gradients: vectors; gradients may have another float dtype and do not
+                change.
+            state: result of :meth:`start`.
+            step_number: number of the step, from 1.
         """
 
 
 def check(optimizer: Any, amounts: Sequence[str] = (), fractions: Sequence[str] = (),
           counts: Sequence[str] = ()) -> None:
-    """Check the fields of an optimizer.
+    """Validate the fields of an optimizer.
 
     Args:
-        amounts, fractions, counts: names of fields that are rates, decays and epsilons; momenta
-            and betas; and numbers of steps.
+        amounts: names of rates, decays and epsilons.
+        fractions: names of momenta and betas.
+        counts: names of numbers of steps.
 
     Raises:
-        ArgumentError: a value is not right; it names the first.
-        ArgumentTypeError: it is no number.
+        ArgumentError: a value is invalid; the message names the first.
+        ArgumentTypeError: a value is not a number.
     """
     for names, wanted, right in (
             (amounts, "a number, 0 or more", lambda value: value >= 0),
@@ -67,13 +69,13 @@ def check(optimizer: Any, amounts: Sequence[str] = (), fractions: Sequence[str] 
 
 @dataclass(frozen=True)
 class Sgd(ElementwiseOptimizer):
-    """Gradient descent, as PyTorch's ``SGD`` computes it (without dampening).
+    """Gradient descent as in PyTorch's ``SGD`` (without dampening).
 
     Attributes:
         rate: learning rate.
-        momentum: 0 for none, and no state.
-        weight_decay: added to the gradient, times the parameter.
-        nesterov: look ahead.
+        momentum: momentum factor; 0 for none, without state.
+        weight_decay: factor of the parameter that is added to the gradient.
+        nesterov: use Nesterov momentum.
     """
 
     rate: float = 0.01

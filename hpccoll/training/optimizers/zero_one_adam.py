@@ -1,29 +1,29 @@
-"""0/1 Adam: variance learned in fewer and fewer steps, then steps without any communication.
+"""0/1 Adam: variance updates at growing intervals, then local steps.
 
-Before ``freeze_step``, with interval k that begins at 1 and doubles after every
+Before ``freeze_step``, with interval k that starts at 1 and doubles after every
 ``variance_doubling`` updates of the variance:
 
-    every k-th step   g averaged dense;  m and v as in Adam
-    other steps       g averaged in one bit;  m alone
+    every k-th step   g averaged uncompressed;  m and v as in Adam
+    other steps       g averaged in one bit;  m only
     all               x <- x - rate ( m / (sqrt(v) + epsilon) + weight_decay x )
 
-In both d = 0 and u = 0 where v = 0, as one bit cannot say zero (see
+In both phases d = 0 and u = 0 where v = 0, because one bit cannot represent zero (see
 :mod:`~hpccoll.training.optimizers.onebit_adam`).
-Afterwards v stays, and ranks step for themselves; d = m / (sqrt(v) + epsilon) + weight_decay x:
+Afterwards v is frozen, and ranks step independently; d = m / (sqrt(v) + epsilon) + weight_decay x:
 
     every step        m <- beta1 m + (1-beta1) g of this rank;  x <- x - rate d
                       u <- u - rate d;  s <- s + rate
     every l-th step   x <- x - u;  u <- two_phase(u (sqrt(v) + epsilon));  m <- -u / s
                       x <- x + u / (sqrt(v) + epsilon);  u <- 0;  s <- 0
 
-l begins at 1 and doubles after every ``local_doubling`` steps, up to ``most_local``. What feedback
-held back of gradients is dropped at ``freeze_step``, as another quantity travels from then on.
+l starts at 1 and doubles after every ``local_doubling`` steps, up to ``most_local``. The residuals
+of gradients are dropped at ``freeze_step``, because another quantity is sent afterwards.
 
-Gradients that are NaN or infinite are refused on all ranks. After freeze_step they are passed over
-where they come up, and refused in the next exchange; where the others went meanwhile travels in the
-one behind it.
+Gradients with NaN or infinity are rejected on all ranks. After freeze_step the rank skips them, and
+the next exchange is rejected; the local updates of the other ranks are sent in the exchange after
+that.
 
-    wire   dense, one bit or nothing, by the step
+    wire   uncompressed, one bit or nothing, by the step
     law    after freeze_step that of the scheme, with u (sqrt(v) + epsilon) in place of x
 
 Source: Lu et al., 2022, and DeepSpeed's ``ZeroOneAdam``; no bias correction, as there.
@@ -49,16 +49,18 @@ from hpccoll.training.optimizers.sgd import check
 
 @dataclass(frozen=True)
 class ZeroOneAdam:
-    """Settings of 0/1 Adam; the last five are DeepSpeed's ``var_freeze_step``,
-    ``var_update_scaler``, ``local_step_scaler`` and ``local_step_clipper``, and the scheme.
+    """Settings of 0/1 Adam.
+
+    The last five are DeepSpeed's ``var_freeze_step``, ``var_update_scaler``, ``local_step_scaler``
+    and ``local_step_clipper``, and the scheme.
 
     Attributes:
-        rate, beta1, beta2, epsilon, weight_decay: as of Adam.
+        rate, beta1, beta2, epsilon, weight_decay: as in Adam.
         freeze_step: steps until the variance is frozen.
         variance_doubling: updates of the variance until their interval doubles.
         local_doubling: steps until the interval of exchanges doubles.
         most_local: longest interval of exchanges.
-        compress: how it travels; a scheme with feedback.
+        compress: compression scheme; it must have error feedback.
     """
 
     rate: float = 1e-3
@@ -78,20 +80,23 @@ class ZeroOneAdam:
         object.__setattr__(self, "compress", parse(self.compress))
 
     def start(self, comm: Any, count: int) -> ZeroOneAdamRun:
-        """Begin with so many parameters on the ranks of a communicator."""
+        """Create the state for ``count`` parameters on the ranks of a communicator."""
         return ZeroOneAdamRun(self, comm, count)
 
 
 class ZeroOneAdamRun:
-    """State of one rank. After ``freeze_step`` parameters are the same on all ranks behind an
-    exchange only; :attr:`together` tells.
+    """State of one rank.
+
+    After ``freeze_step`` parameters are equal on all ranks only after an exchange; see
+    :attr:`together`.
 
     Attributes:
-        steps: how many were made.
+        steps: number of completed steps.
         rates: sum of the rates since the last exchange.
-        usable: no gradients were passed over since then.
-        interval, updates: of the variance: steps from one to the next, and how many of them since
-            the interval doubled; after ``freeze_step`` of exchanges, and steps since then.
+        usable: False if gradients were skipped since then.
+        interval, updates: steps between two updates of the variance, and number of updates since
+            the interval doubled; after ``freeze_step``, steps between two exchanges, and number of
+            steps since the interval doubled.
     """
 
     def __init__(self, settings: ZeroOneAdam, comm: Any, count: int):
@@ -104,15 +109,15 @@ class ZeroOneAdamRun:
 
     @property
     def together(self) -> bool:
-        """The last step ended with an exchange, so all ranks hold the same parameters."""
+        """True if the last step ended with an exchange: all ranks have equal parameters."""
         return self.rates == 0
 
     def step(self, parameters: Any, gradients: Any) -> Steps:
-        """Change the parameters in place; drive it as a reduction.
+        """Update the parameters in place; a generator like a reduction.
 
         Args:
             parameters: vector of float32 or float64.
-            gradients: this rank's own; overwritten.
+            gradients: local gradients; overwritten.
         """
         if not self.vectors:
             self.vectors = {name: parameters * 0 for name in ("mean", "square", "moved")}
@@ -126,7 +131,7 @@ class ZeroOneAdamRun:
         self.steps += 1
 
     def _learn(self, parameters: Any, gradients: Any) -> Steps:
-        """A step in which the variance may change."""
+        """Run a step in which the variance may change."""
         settings, mean = self.settings, self.vectors["mean"]
         updates = self.steps % self.interval == 0
         yield from (finite_mean(self.dense, gradients) if updates
@@ -140,7 +145,7 @@ class ZeroOneAdamRun:
             self._count(settings.variance_doubling)
 
     def _wander(self, parameters: Any, gradients: Any) -> Steps:
-        """A step of this rank's own, and an exchange of where all have gone."""
+        """Run a local step, and an exchange of the accumulated updates if it is due."""
         settings, mean, moved = self.settings, self.vectors["mean"], self.vectors["moved"]
         if finite(gradients):
             accumulate(mean, gradients, settings.beta1)
@@ -166,7 +171,7 @@ class ZeroOneAdamRun:
         self._count(settings.local_doubling, settings.most_local)
 
     def _count(self, doubling: int, most: int | None = None) -> None:
-        """Count towards the next doubling of the interval."""
+        """Count an update, and double the interval if it is due."""
         self.updates += 1
         if self.updates == doubling:
             self.updates = 0
@@ -182,13 +187,13 @@ class ZeroOneAdamRun:
         return direction
 
     def state(self) -> dict[str, Any]:
-        """What must survive a restart; collective."""
+        """Return the state for a restart; collective."""
         return {"steps": self.steps, "interval": self.interval, "updates": self.updates,
                 "rates": self.rates, "usable": self.usable, "compressed": self.compressed.state(),
                 **{name: one.copy() for name, one in self.vectors.items()}}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take over what :meth:`state` gave on this rank."""
+        """Restore a state that :meth:`state` returned on this rank."""
         self.steps, self.interval, self.updates = (
             state[name] for name in ("steps", "interval", "updates"))
         self.rates, self.usable = state["rates"], state["usable"]

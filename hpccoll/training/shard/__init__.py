@@ -1,14 +1,14 @@
-"""Sharding: optimizer state, gradients and parameters cut over the ranks (ZeRO 1 to 3).
+"""Sharding of optimizer state, gradients and parameters over ranks (ZeRO 1 to 3).
 
-    partition volume            which rank owns which elements; what a stage costs in closed form
-    storage flight              where state lies; exchanges on their way
-    clip scale                  global norms, and loss scales, that all ranks agree on
-    owned gradients weights     what a rank owns; what travels to owners, and back from them
-    quantised wires             ZeRO++; what a stage sends, and on which communicators
-    agreement checkpoint        what ranks must have in common; shards put together and cut anew
-    zero                        Sharded: all of these for a training loop
+    partition volume            ownership of elements; cost of a stage in closed form
+    storage flight              storage of state; pending exchanges
+    clip scale                  global norms and loss scales, equal on all ranks
+    owned gradients weights     owned parts; gradients to their owners, weights from them
+    quantised wires             ZeRO++; collectives and communicators of a stage
+    agreement checkpoint        consistency checks between ranks; checkpoints and resharding
+    zero                        Sharded: the interface for training loops
 
-Names are loaded on first use: closed forms need no MPI.
+Names are imported lazily: closed forms need no MPI.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hpccoll.training.shard.weights import Fetching as Fetching
     from hpccoll.training.shard.zero import Sharded as Sharded
 
-#: Where the public names are.
+#: Modules of the public names.
 PLACES = {"Clip": "clip", "Fetching": "weights", "LossScale": "scale", "Sharded": "zero",
           "ZeroPlusPlus": "quantised", "clip_shards": "clip", "footprint": "volume",
           "global_norm": "clip", "sent_bytes": "volume"}

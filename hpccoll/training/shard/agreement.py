@@ -1,4 +1,4 @@
-"""What ranks must have in common before they train together, and how they say what is wrong."""
+"""Consistency checks between ranks, and errors that are raised on all ranks."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from hpccoll.errors import ArgumentError, ShardError
 from hpccoll.training.buckets import ArraySpec
 from hpccoll.training.given import named
 
-#: What to do where ranks have different arrays.
+#: Message text: remedy for different arrays on ranks.
 SAME = "create it from the same arrays and options on all ranks"
-#: What to do where gradients are not as they must be.
+#: Message text: remedy for invalid gradients.
 GRADIENTS = ("pass every gradient once per step; use missing='zeros' if a pass may omit some; "
              "create a new state for a larger model")
 
 
 def one_of(argument: str, value: Any, choices: Sequence[Any]) -> None:
-    """Check the value of an option.
+    """Validate the value of an option.
 
     Raises:
-        ArgumentError: it is none of the choices.
+        ArgumentError: it is not one of the choices.
     """
     if value not in choices:
         raise ArgumentError(argument, f"{value!r} is unknown; choose from "
@@ -31,15 +31,15 @@ def one_of(argument: str, value: Any, choices: Sequence[Any]) -> None:
 
 
 def specs_of(arrays: Sequence[numpy.ndarray], names: Sequence[str] | None) -> list[ArraySpec]:
-    """Describe arrays.
+    """Return the specifications of arrays.
 
     Raises:
-        ArgumentError: not one name for each, or no floating-point numbers.
+        ArgumentError: not one name for each array, or not floating-point.
     """
     names = named(names, len(arrays)) if names is not None else [
         f"array {index}" for index in range(len(arrays))]
     for name, array in zip(names, arrays):
-        # ml_dtypes' bfloat16 is of kind "V".
+        # ml_dtypes' bfloat16 has kind "V".
         if array.dtype.kind != "f" and array.dtype.name != "bfloat16":
             raise ArgumentError("parameters", f"'{name}' is {array.dtype.name}",
                                 "use a floating-point type")
@@ -51,7 +51,7 @@ def agree_on(comm: Any, specs: Sequence[ArraySpec], options: str) -> None:
     """Check that all ranks have the same arrays and options; collective.
 
     Raises:
-        ShardError: they have not; says on which ranks, and what differs from rank 0.
+        ShardError: they differ; the message has the ranks and the difference from rank 0.
     """
     told = [f"'{spec.name}' {spec.shape} {spec.dtype}" for spec in specs] + [options]
     digest = hashlib.sha256("\n".join(told).encode()).digest()
@@ -71,10 +71,10 @@ def _difference(theirs: list[str], first: list[str]) -> str:
 
 
 def refuse(comm: Any, faults: Sequence[str], remedy: str, elsewhere: str = "") -> None:
-    """Raise what is wrong, on all ranks alike; collective.
+    """Gather faults and raise the same error on all ranks; collective.
 
     Raises:
-        ShardError: with the faults of all ranks.
+        ShardError: any rank has a fault; the message has those of all ranks.
     """
     told = dict(enumerate(comm.allgather(list(faults))))
     if not any(told.values()):

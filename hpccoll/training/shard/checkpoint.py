@@ -1,10 +1,10 @@
-"""Shards put together, cut anew, and kept in files for any number of ranks.
+"""Gathering, resharding and checkpoints of shards for any number of ranks.
 
     index.json                   arrays, groups and counts; vectors with their types; facts
-    <serial>-<rank>-<vector>     this rank's parts of one vector, one behind the other
+    <serial>-<rank>-<vector>     this rank's parts of one vector, contiguous
 
-The index is replaced last, so after a crash that of before is whole, with its files. Whoever reads
-knows from the index where every element of an array lies, and maps the files that it needs.
+The index is replaced last, so the previous checkpoint remains valid after a crash. A reader derives
+the location of each element from the index, and maps the files that it needs.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from hpccoll.training.shard.agreement import refuse
 from hpccoll.training.shard.partition import ShardGroup
 from hpccoll.training.shard.weights import Gather, views
 
-#: Vectors by name; each is this rank's parts, by group.
+#: This rank's parts by vector name, one for each group.
 Vectors = Mapping[str, Sequence[numpy.ndarray]]
 INDEX, FORMAT = "index.json", 1
 
 
 def collect(gather: Gather | None, groups: Sequence[ShardGroup], specs: Sequence[ArraySpec],
             parts: Sequence[numpy.ndarray]) -> list[numpy.ndarray]:
-    """Make whole arrays from parts; collective, unless parts are whole and ``gather`` is None."""
+    """Gather whole arrays from parts; collective unless ``gather`` is None (whole parts)."""
     arrays: dict[int, numpy.ndarray] = {}
     for group, part in zip(groups, parts):
         whole = part.copy() if gather is None else numpy.empty(group.bucket.count, part.dtype)
@@ -44,17 +44,17 @@ def collect(gather: Gather | None, groups: Sequence[ShardGroup], specs: Sequence
 
 def spread(groups: Sequence[ShardGroup], spans: Sequence[slice], arrays: Sequence[Any],
            parts: Sequence[numpy.ndarray]) -> None:
-    """Fill parts, which are the spans of the groups' vectors, from whole arrays."""
+    """Fill the parts, which are ``spans`` of the groups' vectors, from whole arrays."""
     for group, span, part in zip(groups, spans, parts):
         for index, elements, place in group.pieces(span):
             part[place] = numpy.asarray(arrays[index]).reshape(-1)[elements]
 
 
 def check(specs: Sequence[ArraySpec], vectors: Vectors, given: Mapping[str, Sequence[Any]]) -> None:
-    """Check that whole arrays are those of these vectors.
+    """Check that whole arrays match the vectors.
 
     Raises:
-        ArgumentError: other vectors, or arrays of other shapes.
+        ArgumentError: vector names or array shapes differ.
     """
     if set(vectors) != set(given):
         raise ArgumentError("state", f"it has {', '.join(sorted(given))}, this optimizer has "
@@ -70,11 +70,11 @@ def save(comm: Any, folder: str | os.PathLike[str], groups: Sequence[ShardGroup]
     """Write the parts of all ranks, and replace the index; collective.
 
     Args:
-        vectors: parts as ``groups`` cuts them.
-        facts: what else the index holds.
+        vectors: parts by ``groups``.
+        facts: other data for the index.
 
     Raises:
-        ShardError: on all ranks, if one cannot write; the index is that of before.
+        ShardError: on all ranks, if one cannot write; the previous index remains.
     """
     folder, rank = Path(folder), comm.Get_rank()
     serial = comm.bcast(_next_serial(folder) if rank == 0 else None)
@@ -111,14 +111,14 @@ def save(comm: Any, folder: str | os.PathLike[str], groups: Sequence[ShardGroup]
 def restore(comm: Any, folder: str | os.PathLike[str], groups: Sequence[ShardGroup],
             specs: Sequence[ArraySpec], spans: Sequence[slice], vectors: Vectors
             ) -> dict[str, Any]:
-    """Fill parts, which are the spans of the groups' vectors, from files; collective.
+    """Fill the parts, which are spans of the groups' vectors, from files; collective.
 
     Returns:
-        The facts that were saved.
+        The saved facts.
 
     Raises:
-        ShardError: on all ranks, if one misses files, or they are of other arrays or another
-            optimizer; then nothing was changed.
+        ShardError: on all ranks, if files are missing on one, or belong to other arrays or another
+            optimizer; nothing is changed.
     """
     folder, faults, index = Path(folder), [], {}
     places: dict[str, list[list[_Piece]]] = {}
@@ -139,7 +139,7 @@ def restore(comm: Any, folder: str | os.PathLike[str], groups: Sequence[ShardGro
 
 
 class _Piece(NamedTuple):
-    """Elements of an array, in a file."""
+    """Elements of an array in a file."""
 
     start: int
     values: numpy.ndarray
@@ -155,7 +155,7 @@ def _fill(target: numpy.ndarray, start: int, pieces: Sequence[_Piece]) -> None:
 
 def _places(folder: Path, index: dict[str, Any], name: str, parts: Sequence[numpy.ndarray]
             ) -> list[list[_Piece]]:
-    """Where the elements of every array lie.
+    """Return the file locations of the elements of each array.
 
     Raises:
         ValueError: a file is too short.

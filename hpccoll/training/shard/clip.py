@@ -1,9 +1,9 @@
-"""Norms of gradients that are spread over ranks, and clipping by them.
+"""Global norms of sharded gradients, and gradient clipping.
 
-Every element is counted by the one rank that owns it: sums of powers are made here in float64, and
-one small allreduce adds them up. Arrays that all ranks hold alike are counted once. Source: global
-norm clipping of Pascanu, Mikolov and Bengio, ICML 2013, with the constants of PyTorch's
-``clip_grad_norm_``; for shards as in FSDP's.
+Each element is counted on the rank that owns it: each rank sums powers in float64, and one small
+allreduce adds the sums. Replicated arrays are counted once. Source: global norm clipping of
+Pascanu, Mikolov and Bengio, ICML 2013, with the constants of PyTorch's ``clip_grad_norm_``; for
+shards as in FSDP.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from mpi4py import MPI
 from hpccoll.errors import ArgumentError
 from hpccoll.training.given import communicator, listed, number
 
-#: Added to a norm before something is divided by it, as in PyTorch.
+#: Added to a norm that is a divisor, as in PyTorch.
 EPSILON = 1e-6
-#: Elements that are looked at together: they stay in the cache.
+#: Elements of one block, which fits into the cache.
 CHUNK = 1 << 14
-#: Binary digits of a float32.
+#: Precision of float32 in bits.
 DIGITS = 24
 
 
 @dataclass(frozen=True)
 class Clip:
-    """Gradients whose global norm is larger are made shorter.
+    """Clipping of gradients to a largest global norm.
 
     Attributes:
         max_norm: the largest norm.
-        order: of the norm, such as 2, 1 or ``math.inf``.
+        order: order of the norm, such as 2, 1 or ``math.inf``.
 
     Raises:
-        ArgumentError: no positive numbers.
+        ArgumentError: not positive numbers.
     """
 
     max_norm: float
@@ -48,12 +48,12 @@ class Clip:
             raise ArgumentError("max_norm", f"expected a positive number, got {self.max_norm!r}")
 
     def factor(self, norm: float) -> float:
-        """What gradients of a norm are multiplied by; 1 where they are short enough."""
+        """Return the factor for gradients of a norm; 1 if it is not too large."""
         return min(1.0, self.max_norm / (norm + EPSILON))
 
 
 def check_order(order: float) -> None:
-    """Check the order of a norm.
+    """Validate the order of a norm.
 
     Raises:
         ArgumentError: it is not positive.
@@ -63,9 +63,9 @@ def check_order(order: float) -> None:
 
 
 def power(values: numpy.ndarray, order: float) -> float:
-    """The sum of ``|x| ** order`` in float64; for the order ``inf`` the largest ``|x|``.
+    """Return the sum of ``|x| ** order`` in float64; for order ``inf`` the largest ``|x|``.
 
-    The same values give the same bits, wherever they lie in memory.
+    The result does not depend on the memory alignment of the values.
     """
     with numpy.errstate(over="ignore", invalid="ignore"):
         return join([_power_of(values[start:start + CHUNK].astype(numpy.float64), order)
@@ -73,7 +73,7 @@ def power(values: numpy.ndarray, order: float) -> float:
 
 
 def join(powers: Sequence[float], order: float) -> float:
-    """What several :func:`power` make together; not a number if one of them is none."""
+    """Combine results of :func:`power`; NaN if one of them is NaN."""
     if math.isinf(order):
         return float(numpy.max(powers, initial=0.0))
     return float(sum(powers))
@@ -89,10 +89,10 @@ def _power_of(x: numpy.ndarray, order: float) -> float:
 
 
 def norm_of(power_sum: float, order: float, double: bool) -> float:
-    """The norm that a sum of powers makes, with the digits of float32 unless it is ``double``.
+    """Return the norm of a power sum, rounded to float32 precision unless ``double``.
 
-    Sums over other cuts of the same elements differ in the last bits of float64; rounding takes
-    these away, so that training at other stages stays the same.
+    Power sums over other partitions of the same elements differ in the last bits of float64.
+    Rounding removes the difference, so training is the same at all stages.
     """
     norm = power_sum if math.isinf(order) else power_sum ** (1 / order)
     if double or not math.isfinite(norm):
@@ -102,9 +102,9 @@ def norm_of(power_sum: float, order: float, double: bool) -> float:
 
 
 def agree(comm: Any, power_sum: float, order: float, *counts: float) -> tuple[float, ...]:
-    """Add up powers (or take the largest), and counts of whatever must not happen, over ranks.
+    """Reduce power sums (or maxima) and counts of faults over ranks.
 
-    One allreduce. A power that is not a number is left out, so count it.
+    One allreduce. NaN powers are ignored, so count them.
     """
     told = numpy.array([power_sum if math.isfinite(power_sum) else 0.0, *counts])
     comm.Allreduce(MPI.IN_PLACE, told, op=MPI.MAX if math.isinf(order) else MPI.SUM)
@@ -113,19 +113,19 @@ def agree(comm: Any, power_sum: float, order: float, *counts: float) -> tuple[fl
 
 def global_norm(comm: Any, shards: Iterable[numpy.ndarray], order: float = 2.0, *,
                 replicated: Iterable[numpy.ndarray] = ()) -> float:
-    """The norm of vectors whose elements are spread over ranks; collective.
+    """Return the norm of vectors that are sharded over ranks; collective.
 
     Args:
-        comm: all ranks that hold some of them.
-        shards: vectors of which every element is on one rank only.
-        order: of the norm; ``math.inf`` for the largest absolute value.
-        replicated: vectors that all ranks hold alike.
+        comm: communicator of all ranks with shards.
+        shards: vectors whose elements are on one rank only.
+        order: order of the norm; ``math.inf`` for the largest absolute value.
+        replicated: vectors that are equal on all ranks.
 
     Returns:
-        The same on all ranks; not finite if an element is not.
+        The norm, equal on all ranks; not finite if an element is not.
 
     Raises:
-        ArgumentError: an order that is not positive.
+        ArgumentError: the order is not positive.
     """
     check_order(order)
     rank = communicator("comm", comm).Get_rank()
@@ -139,14 +139,14 @@ def global_norm(comm: Any, shards: Iterable[numpy.ndarray], order: float = 2.0, 
 
 def clip_shards(comm: Any, shards: Sequence[numpy.ndarray], max_norm: float, order: float = 2.0,
                 *, replicated: Sequence[numpy.ndarray] = ()) -> float:
-    """Shorten gradients that are spread over ranks, in place, to a global norm; collective.
+    """Clip sharded gradients to a global norm in place; collective.
 
     Args:
-        comm, shards, order, replicated: as of :func:`global_norm`.
+        comm, shards, order, replicated: as in :func:`global_norm`.
         max_norm: the largest norm.
 
     Returns:
-        The norm before. Nothing is changed if it is not finite.
+        The norm before clipping. Nothing is changed if it is not finite.
     """
     clip = Clip(max_norm, order)
     norm = global_norm(comm, shards, order, replicated=replicated)

@@ -1,4 +1,4 @@
-"""Generators of requests on their way, one behind the other, and memory that they take turns on."""
+"""Queue of pending request generators, and a pool of reusable vectors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy
 
 from hpccoll.training.compress.scheme import Steps
 
-#: Spares kept for the next that needs one.
+#: Default capacity of a pool.
 MOST_SPARE = 2
 
 
@@ -21,10 +21,10 @@ class _Underway(NamedTuple):
 
 
 class Flights:
-    """Generators of requests, resumed in the order in which they were launched.
+    """Queue of request generators, resumed in launch order.
 
-    A later one is resumed only when all before it are done: ranks that see requests complete in
-    different orders make the calls of a communicator in one order all the same.
+    A generator is resumed only after all earlier ones are done. Ranks therefore make the calls of a
+    communicator in one order, even if requests complete in different orders.
     """
 
     def __init__(self) -> None:
@@ -34,14 +34,14 @@ class Flights:
         return len(self._underway)
 
     def launch(self, steps: Steps, landed: Callable[[], None] = lambda: None) -> None:
-        """Begin a generator; ``landed`` is called when it is done."""
+        """Start a generator; call ``landed`` when it is done."""
         request = next(steps, None)
         self._underway.append(_Underway(steps, request, landed))
         if request is None:
             self.poll()
 
     def poll(self) -> None:
-        """Move on what can be moved on without waiting."""
+        """Progress generators without blocking."""
         while self._underway:
             first = self._underway[0]
             if first.request is not None and not first.request.Test():
@@ -52,7 +52,7 @@ class Flights:
                 later.request.Test()
 
     def wait(self, most: int = 0) -> None:
-        """Wait until at most so many are underway."""
+        """Wait until at most ``most`` generators are pending."""
         while len(self._underway) > most:
             request = self._underway[0].request
             if request is not None:
@@ -69,11 +69,11 @@ class Flights:
 
 
 class Spares:
-    """Memory for what is whole for a short time; a fresh page costs more than one in use.
+    """Pool of temporary vectors; reused pages are cheaper than new ones.
 
     Args:
-        most: vectors kept for the next that needs one; 0 where others may still look at memory that
-            is given back, which then lives as long as they do.
+        most: capacity of the pool; 0 if references to returned vectors may exist, which then keep
+            the memory alive.
     """
 
     def __init__(self, most: int = MOST_SPARE) -> None:
@@ -81,7 +81,7 @@ class Spares:
         self._spare: list[numpy.ndarray] = []
 
     def take(self, count: int, dtype: Any) -> numpy.ndarray:
-        """A vector with any contents."""
+        """Return a vector with undefined contents."""
         nbytes = count * numpy.dtype(dtype).itemsize
         fitting = [spare for spare in self._spare if nbytes <= spare.nbytes <= 2 * nbytes]
         if fitting:
@@ -92,10 +92,10 @@ class Spares:
         return memory[:nbytes].view(dtype)
 
     def give(self, vector: numpy.ndarray) -> None:
-        """Take back what nobody uses any more."""
+        """Return an unused vector to the pool."""
         memory = vector if vector.base is None else vector.base
         self._spare = [*self._spare, memory][-self._most:] if self._most else []
 
     def clear(self) -> None:
-        """Give all memory back."""
+        """Free all pooled memory."""
         self._spare.clear()

@@ -1,12 +1,12 @@
-"""Gradients on their way to their owners: in groups, in any order, over several passes.
+"""Reduction of gradients to their owners, in groups and over several passes.
 
     stage 0    whole vectors, allreduced in place
-    stage 1    whole vectors; a reduce-scatter leaves this rank's part at the front of each
-    stages 2-3 a vector lives from a group's first gradient to its reduce-scatter; parts stay
+    stage 1    whole vectors; a reduce-scatter stores this rank's part at the front of each
+    stages 2-3 a vector exists from a group's first gradient to its reduce-scatter; parts remain
 
-Groups set off in the order of the plan, so all ranks make the same calls however their arrays
-come. What is wrong on one rank is kept until the end of the pass, and zeros travel in its place:
-the others get the same calls, and learn of it when ranks agree on a step.
+Groups are launched in plan order, so all ranks make the same calls for any order of gradients. A
+fault on one rank is recorded until the end of the pass, and zeros are sent instead: other ranks
+make the same calls, and receive the fault when ranks agree on a step.
 """
 
 from __future__ import annotations
@@ -22,26 +22,27 @@ from hpccoll.training.compress.scheme import Steps
 from hpccoll.training.shard.flight import Flights, Spares
 from hpccoll.training.shard.partition import ShardGroup
 
-#: Groups underway at a time where each needs memory of its own.
+#: Largest number of pending groups, if each needs its own memory.
 IN_FLIGHT = 2
 
 
 class Gradients:
-    """The gradients of all arrays, for one rank.
+    """Gradients of all arrays on one rank.
 
     Args:
-        rank: this one.
+        rank: this rank.
         stage: 0 to 3.
-        specs, groups: the arrays, and how they are cut.
-        dtypes: of every group.
-        reduction: makes the exchange of a group: the sum over ranks, in place; above stage 0 this
-            rank's part of it, at the front.
-        prescale: what vectors are divided by before; a power of two.
-        zeros: arrays that do not come count as zeros, and are no fault.
-        cut: several passes add up in the parts (stages 2 and 3), with an exchange in each.
+        specs, groups: the arrays and their partition.
+        dtypes: dtypes of the groups.
+        reduction: returns the exchange of a group: the sum over ranks in place; above stage 0 only
+            this rank's part, at the front.
+        prescale: divisor of vectors before the sum; a power of two.
+        zeros: True if missing arrays are zeros instead of a fault.
+        cut: True to accumulate several passes in the parts (stages 2 and 3), with an exchange in
+            each pass.
 
     Attributes:
-        faults: what was wrong in this pass, on this rank.
+        faults: faults of this rank in this pass.
     """
 
     def __init__(self, rank: int, stage: int, specs: Sequence[ArraySpec],
@@ -69,34 +70,34 @@ class Gradients:
         self._begin()
 
     def _begin(self) -> None:
-        """Begin a pass."""
+        """Start a pass."""
         self._brought: set[int] = set()
         self._odd: set[int] = set()
         self._next, self._lacking = 0, [len(group.bucket.members) for group in self.groups]
 
     @property
     def views(self) -> list[numpy.ndarray]:
-        """Memory of every gradient in its vector, to be written by a backward pass; stages 0, 1."""
+        """Return views of all gradients, for the backward pass to write; stages 0 and 1."""
         return [self._slot(index).reshape(spec.shape) for index, spec in enumerate(self.specs)]
 
     def part(self, number: int) -> numpy.ndarray:
-        """The sum over ranks of what this rank steps on, once the pass is over."""
+        """Return the reduced gradients of this rank's part, after the pass."""
         if self.stage > 1:
             return self._parts[number]
         vector: numpy.ndarray = self._vectors[number]
         return vector[:self.groups[number].counts[self.rank]] if self.stage else vector
 
     def counted(self, number: int) -> numpy.ndarray:
-        """The part of the sum that this rank alone looks at, for norms."""
+        """Return the part of the sum that only this rank counts in norms."""
         vector = self.part(number)
         return vector if self.stage else vector[self.groups[number].part(self.rank)]
 
     def ready(self, index: int, gradient: Any = None) -> None:
-        """Bring a gradient; its group sets off when it is whole.
+        """Submit a gradient; launch its group if it is complete.
 
         Args:
-            index: of the array.
-            gradient: of its shape and type; ``None`` where it was written into :attr:`views`.
+            index: index of the array.
+            gradient: array of its shape and dtype; ``None`` if :attr:`views` was written.
         """
         values = None if gradient is None else numpy.asarray(gradient)
         fault = self._fault_of(index, values)
@@ -120,7 +121,7 @@ class Gradients:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Add up the gradients of a pass; see :meth:`Sharded.paused`."""
+        """Accumulate the gradients of a pass; see :meth:`Sharded.paused`."""
         self._waiting = True
         try:
             yield
@@ -132,14 +133,14 @@ class Gradients:
         self._begin()
 
     def finish(self) -> list[str]:
-        """Wait for the exchange of all groups; return what was wrong on this rank."""
+        """Wait for the exchange of all groups; return the faults of this rank."""
         if not self._over:
             self._finish()
             self._over = True
         return self.faults
 
     def clear(self) -> None:
-        """Forget the gradients; the next pass begins."""
+        """Discard the gradients and start the next pass."""
         self.faults = []
         self._summed.clear()
         self._partial = self._over = False
@@ -148,7 +149,7 @@ class Gradients:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held for gradients now."""
+        """Return the current bytes of gradients."""
         return sum(vector.nbytes for vector in (*self._vectors, *self._parts)
                    if vector is not None)
 
@@ -188,7 +189,7 @@ class Gradients:
         self._flights.wait()
 
     def _fill(self, index: int) -> None:
-        """Let zeros travel, or what earlier passes have brought."""
+        """Substitute zeros, or the gradients of earlier passes."""
         if index not in self._summed:
             self._slot(index)[:] = 0
         if not self.zeros and index not in self._odd:

@@ -1,4 +1,4 @@
-"""What a rank owns of a group: exact weights, the optimizer's state, and the step on them."""
+"""Owned part of a group: exact weights, optimizer state, and the optimizer step."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ import numpy
 from hpccoll.errors import ArgumentError
 from hpccoll.training.optimizers import ElementwiseOptimizer
 
-#: Elements of one piece of a step: all its vectors together stay in the cache.
+#: Elements of one piece of a step: all its vectors together fit into the cache.
 CHUNK = 1 << 15
 
 
 class Storage(Protocol):
-    """Where vectors lie; see :mod:`~hpccoll.training.shard.storage`."""
+    """Allocator of vectors; see :mod:`~hpccoll.training.shard.storage`."""
 
     def zeros(self, count: int, dtype: Any) -> numpy.ndarray:
-        """Make a vector of zeros."""
+        """Return a vector of zeros."""
 
 
 def exact_type(dtype: numpy.dtype) -> numpy.dtype:
-    """The type in which weights of a type are kept: small changes vanish in two bytes."""
+    """Return the dtype of exact weights: 16-bit floats would lose small updates."""
     return numpy.dtype(numpy.float32) if dtype.itemsize == 2 else dtype
 
 
 class Owned:
-    """One rank's part of one group.
+    """Part of one group on its owner.
 
     Args:
-        weights: the part, as the model reads it; written by every step.
-        optimizer: its state begins here.
-        storage: where the state lies, with the exact weights if they are others.
-        exact: type in which weights are kept and steps are made.
+        weights: the part that the model reads; each step writes it.
+        optimizer: optimizer that creates the state.
+        storage: allocator of the state and of separate exact weights.
+        exact: dtype of exact weights and of steps.
 
     Attributes:
-        exact: the weights in that type; ``weights`` itself where the type is the same.
+        exact: the weights in that dtype; ``weights`` itself if the dtype is the same.
         state: vectors of the optimizer, by name.
 
     Raises:
-        ArgumentError: the optimizer's state is not one value for each element.
+        ArgumentError: a state vector of the optimizer does not have one value for each element.
     """
 
     def __init__(self, weights: numpy.ndarray, optimizer: ElementwiseOptimizer, storage: Storage,
@@ -49,7 +49,7 @@ class Owned:
             self.exact = storage.zeros(weights.size, exact)
             self.exact[:] = weights
         self.state: dict[str, numpy.ndarray] = {}
-        # In pieces: a state that lies in a file may not fit into memory.
+        # In pieces: state in a file may not fit into memory.
         for start in range(0, max(weights.size, 1), CHUNK):
             count = min(CHUNK, weights.size - start)
             for name, values in optimizer.start(count, exact).items():
@@ -63,12 +63,12 @@ class Owned:
 
     def step(self, optimizer: ElementwiseOptimizer, gradient: numpy.ndarray, number: int,
              divisor: float, factor: float) -> None:
-        """Make one step.
+        """Run one optimizer step.
 
         Args:
-            gradient: of the part, in any type; not changed.
-            number: of the step, from 1.
-            divisor, factor: the gradient is divided by the one, then multiplied by the other.
+            gradient: gradient of the part, in any dtype; not changed.
+            number: number of the step, from 1.
+            divisor, factor: the gradient is divided by ``divisor``, then multiplied by ``factor``.
         """
         for start in range(0, self.exact.size, CHUNK):
             piece = slice(start, start + CHUNK)
@@ -82,12 +82,12 @@ class Owned:
         self.publish()
 
     def publish(self) -> None:
-        """Let the model see the exact weights."""
+        """Copy the exact weights to those of the model."""
         if self.exact is not self.weights:
             self.weights[:] = self.exact
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the state, and of exact weights that the model does not read."""
+        """Return the bytes of the state and of separate exact weights."""
         apart = self.exact.nbytes if self.exact is not self.weights else 0
         return apart + sum(vector.nbytes for vector in self.state.values())

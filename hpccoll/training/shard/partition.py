@@ -1,13 +1,13 @@
-"""Which rank owns which elements: pure functions of the arrays and the number of ranks.
+"""Ownership of elements: pure functions of the arrays and the number of ranks.
 
-Arrays lie one behind the other in groups, and every group is cut into one part a rank, so that a
-reduce-scatter of any group keeps all ranks equally busy. Parts differ by one element at most, and
-the ranks whose turn it is to have one more go round from group to group, so that whole shards
-differ by one element at most too: no padding, and a rank may own nothing at all.
+Arrays are contiguous in groups, and each group has one part for each rank, so a reduce-scatter of
+any group is balanced. Parts differ by at most one element. The ranks with one extra element rotate
+from group to group, so whole shards also differ by at most one element. There is no padding, and a
+rank may own no elements.
 
     stages 0-2     the buckets of :func:`~hpccoll.training.buckets.plan_buckets`
-    stage 3        one group for each unit (the arrays of a layer) and type, and one for each type
-                   with all arrays that are too small to be worth a gather: they stay whole
+    stage 3        one group for each unit (the arrays of a layer) and dtype, and one for each dtype
+                   with all arrays that are too small for a gather: they stay whole
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import NamedTuple
 from hpccoll.errors import ArgumentError
 from hpccoll.training.buckets import ArraySpec, Bucket, plan_buckets
 
-#: In whose place a group has no unit: its arrays are never released.
+#: Unit index of groups whose arrays are never released.
 WHOLE = -1
 
 
 def cut(count: int, size: int, turn: int = 0) -> tuple[int, ...]:
-    """Elements of every rank's part of a group; ranks from ``turn`` on have one more.
+    """Return the part sizes of a group; ranks from ``turn`` on have one extra element.
 
     >>> cut(8, 3), cut(2, 3, turn=2)
     ((3, 3, 2), (1, 0, 1))
@@ -35,12 +35,12 @@ def cut(count: int, size: int, turn: int = 0) -> tuple[int, ...]:
 
 
 class ShardGroup(NamedTuple):
-    """Arrays whose elements are one vector, cut over the ranks.
+    """Arrays in one vector that is partitioned over the ranks.
 
     Attributes:
-        bucket: the arrays, and where each begins.
-        counts: elements of every rank's part.
-        unit: the unit whose arrays these are; :data:`WHOLE` if they are never released.
+        bucket: the arrays and their offsets.
+        counts: elements of each rank's part.
+        unit: index of the unit; :data:`WHOLE` if the arrays are never released.
     """
 
     bucket: Bucket
@@ -49,19 +49,19 @@ class ShardGroup(NamedTuple):
 
     @property
     def starts(self) -> tuple[int, ...]:
-        """Element at which every rank's part begins."""
+        """Offsets of the ranks' parts in elements."""
         return tuple(accumulate(self.counts[:-1], initial=0))
 
     def part(self, rank: int) -> slice:
-        """The elements that a rank owns."""
+        """Return the slice of elements that a rank owns."""
         start = sum(self.counts[:rank])
         return slice(start, start + self.counts[rank])
 
     def pieces(self, mine: slice) -> list[tuple[int, slice, slice]]:
-        """Where some elements of the vector lie in the arrays.
+        """Map a slice of the vector to slices of the arrays.
 
         Returns:
-            For every array touched: its index, its elements, and their places among ``mine``.
+            For each overlapping array: its index, its slice, and the slice relative to ``mine``.
         """
         touched = []
         ends = (*self.bucket.starts[1:], self.bucket.count)
@@ -76,16 +76,16 @@ class ShardGroup(NamedTuple):
 def plan_groups(specs: Sequence[ArraySpec], size: int, bucket_bytes: int, first_bucket_bytes: int,
                 units: Sequence[Sequence[int]] | None = None, persistent: int = 0,
                 kinds: Sequence[int] | None = None) -> tuple[ShardGroup, ...]:
-    """Put arrays into groups, in the order in which a backward pass completes them.
+    """Assign arrays to groups, in the order in which a backward pass completes them.
 
     Args:
         specs: the arrays, in the order of a forward pass.
         size: number of ranks.
-        bucket_bytes, first_bucket_bytes: limits of a bucket, where there are no units.
+        bucket_bytes, first_bucket_bytes: limits of a bucket, without units.
         units: indices of the arrays that are used together, in the order of a forward pass.
-        persistent: arrays of fewer elements stay whole, if there are units.
-        kinds: a number for each array, if there are units: arrays of different kinds, such as
-            those that are stepped on with different rates, share no group.
+        persistent: arrays of fewer elements stay whole, with units.
+        kinds: with units, a number for each array: arrays of different kinds, such as those with
+            different learning rates, are in different groups.
     """
     if units is None:
         chosen = [(bucket, WHOLE) for bucket in plan_buckets(specs, bucket_bytes,
@@ -107,17 +107,17 @@ def plan_groups(specs: Sequence[ArraySpec], size: int, bucket_bytes: int, first_
 
 def _together(specs: Sequence[ArraySpec], order: Sequence[int], kinds: Sequence[int] | None
               ) -> list[Bucket]:
-    """One bucket for each type and kind."""
+    """Return one bucket for each dtype and kind."""
     kind_of = dict.fromkeys(order, 0) if kinds is None else {each: kinds[each] for each in order}
     return [bucket for kind in sorted(set(kind_of.values())) for bucket in plan_buckets(
         specs, sys.maxsize, sys.maxsize, [each for each in order if kind_of[each] == kind])]
 
 
 def check_units(units: Sequence[Sequence[int]], count: int) -> None:
-    """Check that every array is in one unit.
+    """Check that each array is in exactly one unit.
 
     Raises:
-        ArgumentError: one is in none, or in two.
+        ArgumentError: an array is in none or in two.
     """
     named = sorted(index for unit in units for index in unit)
     if named != list(range(count)):

@@ -1,14 +1,14 @@
-"""ZeRO++: weights and gradients that travel as small integers, the latter in two levels.
+"""ZeRO++: quantised weight gathers, and quantised two-level gradient reductions.
 
-    qwZ   a part of the weights, quantised -> allgather -> everybody dequantises all parts
-    qgZ   gradients of the ranks with my place in every node, quantised -> alltoall in the node
-          -> sum -> quantised again -> alltoall of those ranks across nodes -> sum
+    qwZ   a part of the weights, quantised -> allgather -> each rank dequantises all parts
+    qgZ   gradients for the ranks with one local rank in all nodes, quantised -> alltoall in the
+          node -> sum -> quantised again -> alltoall of these ranks across nodes -> sum
 
-    message of a part:  scales (float32, one a block) | packed integers
+    message of a part:  scales (float32, one for each block) | packed integers
 
-Every part has blocks of its own, so parts may be of any size. Sums are made in float32 in the
-order of ranks, over all ranks: whoever wants the mean divides by the number of all. Source: Wang et
-al., "ZeRO++: Extremely Efficient Collective Communication for Giant Model Training", 2023.
+Each part has its own blocks, so parts may have any size. Sums over all ranks are computed in
+float32 in rank order; for the mean, the caller divides by the number of ranks. Source: Wang et al.,
+"ZeRO++: Extremely Efficient Collective Communication for Giant Model Training", 2023.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from hpccoll.training.shard.volume import SCALE_BYTES
 
 @dataclass(frozen=True)
 class ZeroPlusPlus:
-    """What travels as integers at stage 3, and from where weights are gathered again.
+    """Settings of ZeRO++ at stage 3.
 
     Attributes:
-        weights: bits of a gathered weight (qwZ), 8 or 4; 0 gathers them as they are.
-        gradients: bits of a gradient (qgZ), 4 or 8; 0 reduces them as they are.
-        hierarchical: a node keeps a second copy of the weights that it has gathered, and the
+        weights: bits of a gathered weight (qwZ), 8 or 4; 0 for no quantisation.
+        gradients: bits of a gradient (qgZ), 4 or 8; 0 for no quantisation.
+        hierarchical: True if each node keeps a second copy of the gathered weights, from which the
             backward pass gathers inside the node (hpZ).
-        block: elements with a scale of their own.
+        block: elements with one scale.
 
     Raises:
-        ArgumentError: bits or a block that no integer has.
+        ArgumentError: invalid bits or block.
     """
 
     weights: int = 0
@@ -58,12 +58,12 @@ class ZeroPlusPlus:
 
 
 def message_bytes(count: int, bits: int, block: int) -> int:
-    """Bytes of the message of a part."""
+    """Return the size of the message of a part in bytes."""
     return SCALE_BYTES * -(-count // block) + packed_bytes(count, bits)
 
 
 def encode(values: numpy.ndarray, bits: int, block: int) -> numpy.ndarray:
-    """Make the message of a part."""
+    """Encode a part as a message."""
     if values.dtype.itemsize < 4:
         values = values.astype(numpy.float32)
     packed, scales = quantise(values, bits, block)
@@ -71,15 +71,15 @@ def encode(values: numpy.ndarray, bits: int, block: int) -> numpy.ndarray:
 
 
 def decode(message: numpy.ndarray, count: int, bits: int, block: int) -> numpy.ndarray:
-    """Read the message of a part of so many elements."""
+    """Decode the message of a part of ``count`` elements."""
     start = message.size - packed_bytes(count, bits)
-    # Messages lie behind each other, so scales may begin anywhere.
+    # Messages are contiguous, so scales may be unaligned.
     return dequantise(message[start:], message[:start].copy().view("f4"), count, bits, block)
 
 
 def gather(comm: Any, part: numpy.ndarray, whole: numpy.ndarray, counts: Sequence[int], bits: int,
            block: int) -> Steps:
-    """Fill ``whole`` with the quantised parts of all ranks, the own one too (qwZ)."""
+    """Fill ``whole`` with the quantised parts of all ranks, including this one (qwZ)."""
     lengths = [message_bytes(count, bits, block) for count in counts]
     messages, stops = numpy.empty(sum(lengths), "u1"), list(accumulate(lengths))
     rank = comm.Get_rank()
@@ -92,7 +92,7 @@ def gather(comm: Any, part: numpy.ndarray, whole: numpy.ndarray, counts: Sequenc
 
 
 def leaf_groups(tree: Any) -> list[int]:
-    """Ranks of every innermost group of a topology's tree.
+    """Return the sizes of the innermost groups of a topology's tree.
 
     >>> leaf_groups(((2, 3), (4,))), leaf_groups(8)
     ([2, 3, 4], [8])
@@ -101,19 +101,19 @@ def leaf_groups(tree: Any) -> list[int]:
 
 
 def nodes_of(layout: Any) -> list[list[int]]:
-    """The ranks of every node of a layout."""
+    """Return the ranks of each node of a layout."""
     stops = list(accumulate(leaf_groups(layout.tree)))
     return [list(layout.ranks[start:stop]) for start, stop in zip([0, *stops], stops)]
 
 
 class TwoLevels:
-    """The quantised reduce-scatter of one rank (qgZ).
+    """Quantised two-level reduce-scatter (qgZ).
 
-    One level, between all ranks, where nodes have different numbers of them.
+    Uses one level between all ranks if nodes have different numbers of ranks.
 
     Args:
-        comm: all ranks; communicators are made from it, which is collective.
-        bits, block: the form of integers.
+        comm: all ranks; creating sub-communicators of it is collective.
+        bits, block: format of integers.
     """
 
     def __init__(self, comm: Any, bits: int, block: int):
@@ -128,10 +128,10 @@ class TwoLevels:
         self.across = comm.Split(self.place, self.node)
 
     def reduce(self, vector: numpy.ndarray, counts: Sequence[int]) -> Steps:
-        """Leave the sum of this rank's part at the front of ``vector``; its rest is spent.
+        """Store the sum of this rank's part at the front of ``vector``; overwrites the rest.
 
         Args:
-            counts: elements of every rank's part, by rank.
+            counts: elements of each rank's part, by rank.
         """
         stops = list(accumulate(counts))
         parts = [vector[stop - count:stop] for count, stop in zip(counts, stops)]
@@ -147,11 +147,11 @@ class TwoLevels:
 
     def _exchange(self, comm: Any, parts: Sequence[Sequence[numpy.ndarray]],
                   counts: Sequence[int]) -> Any:
-        """Send a list of parts to every rank; return the sums of those that came, by place.
+        """Send a list of parts to each rank; return the sums of received parts, by position.
 
         Args:
-            parts: for every rank of ``comm``.
-            counts: elements of the parts that every rank sends to this one.
+            parts: list of parts for each rank of ``comm``.
+            counts: elements of the parts that each rank sends to this one.
         """
         messages = [numpy.concatenate([encode(part, self.bits, self.block) for part in for_one])
                     for for_one in parts]

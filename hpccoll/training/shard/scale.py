@@ -1,8 +1,7 @@
-"""Loss scales: losses made larger, so that gradients of two bytes do not vanish.
+"""Loss scaling, so that 16-bit gradients do not underflow.
 
-All ranks update by what they have agreed on, so all have the same scale. Source: Micikevicius et
-al., "Mixed Precision Training", ICLR 2018; the rule and the numbers are those of PyTorch's
-``GradScaler``.
+All ranks update the scale by a reduced value, so all have the same scale. Source: Micikevicius et
+al., "Mixed Precision Training", ICLR 2018; rule and defaults as in PyTorch's ``GradScaler``.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from hpccoll.training.given import number
 
 
 class Scale(NamedTuple):
-    """A loss scale in use.
+    """State of a loss scale.
 
     Attributes:
-        value: what losses are multiplied by.
-        steps: with finite gradients since it last changed.
+        value: factor of losses.
+        steps: steps with finite gradients since the last change.
     """
 
     value: float
@@ -28,16 +27,16 @@ class Scale(NamedTuple):
 
 @dataclass(frozen=True)
 class LossScale:
-    """How a loss scale follows the gradients.
+    """Update rule of a loss scale.
 
     Attributes:
-        initial: the first scale.
-        growth: its factor after ``interval`` steps in a row with finite gradients.
-        backoff: its factor after a step with others, which is skipped.
-        interval: steps; 0 never grows.
+        initial: initial scale.
+        growth: factor after ``interval`` consecutive steps with finite gradients.
+        backoff: factor after a step with non-finite gradients, which is skipped.
+        interval: number of steps; 0 disables growth.
 
     Raises:
-        ArgumentError: factors that go the wrong way.
+        ArgumentError: invalid factors.
     """
 
     initial: float = 65536.0
@@ -54,7 +53,7 @@ class LossScale:
                                 "0 < backoff <= 1, interval >= 0")
 
     def after(self, scale: Scale, finite: bool) -> Scale:
-        """The scale after a step whose gradients were finite, or not.
+        """Return the scale after a step with finite or non-finite gradients.
 
         >>> LossScale(interval=2).after(Scale(8.0, steps=1), finite=True)
         Scale(value=16.0, steps=0)

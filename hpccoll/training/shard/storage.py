@@ -1,8 +1,8 @@
-"""Where vectors of state lie: in memory, or in files that are mapped where memory is short.
+"""Storage of state vectors: in memory or in memory-mapped files.
 
-A mapped vector is paged in as it is used, and written back when memory is needed; a step walks
-over it once, in order, which is what read-ahead expects. Its file is removed as soon as it is
-mapped: the kernel keeps it until the last mapping is gone, so a job that is killed leaves nothing.
+The kernel pages a mapped vector in on use and writes it back under memory pressure. A step reads it
+once and sequentially, which suits read-ahead. Its file is unlinked after mapping: the kernel
+keeps the data until the last mapping is removed, so a killed job leaves no files.
 Source: Rajbhandari et al., "ZeRO-Infinity", SC 2021, for state outside memory.
 """
 
@@ -22,18 +22,18 @@ class InMemory:
     """Vectors in the memory of the process."""
 
     def zeros(self, count: int, dtype: Any) -> numpy.ndarray:
-        """Make a vector of zeros."""
+        """Return a vector of zeros."""
         return numpy.zeros(count, dtype)
 
 
 class Mapped:
-    """Vectors in files of a folder, which should be on a disk of this node.
+    """Vectors in files of a folder, which should be on a local disk.
 
     Args:
-        folder: made if it is not there.
+        folder: the folder; created if it does not exist.
 
     Raises:
-        ArgumentError: nothing can be written there.
+        ArgumentError: the folder is not writable.
     """
 
     def __init__(self, folder: str | os.PathLike[str]):
@@ -47,16 +47,15 @@ class Mapped:
                                 "name a folder on a disk of this node") from error
 
     def zeros(self, count: int, dtype: Any) -> numpy.ndarray:
-        """Make a vector of zeros.
+        """Return a vector of zeros.
 
         Raises:
             OSError: the disk is full.
         """
         if not count:
-            return numpy.zeros(0, dtype)  # no empty file can be mapped
+            return numpy.zeros(0, dtype)  # an empty file cannot be mapped
         nbytes = count * numpy.dtype(dtype).itemsize
         with tempfile.TemporaryFile(dir=self.folder) as file:
-            # Blocks that were never reserved would be a fault of the bus at the first write
-            # to a full disk.
+            # Reserve blocks: without them, the first write to a full disk would raise SIGBUS.
             os.posix_fallocate(file.fileno(), 0, nbytes)
             return numpy.memmap(file, dtype, "r+", shape=(count,))

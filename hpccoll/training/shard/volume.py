@@ -1,7 +1,7 @@
-"""What a stage costs in closed form: bytes of memory, and bytes sent.
+"""Cost of a stage in closed form: bytes of memory, and bytes sent.
 
 Source: Rajbhandari, Rasley, Ruwase and He, "ZeRO: Memory Optimizations Toward Training Trillion
-Parameter Models", SC 2020; ZeRO++ (Wang et al., 2023) for what the quantised forms send.
+Parameter Models", SC 2020; ZeRO++ (Wang et al., 2023) for the quantised forms.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from typing import NamedTuple
 
 from hpccoll.training.shard.agreement import one_of
 
-#: Bytes of one scale of a block of quantised values.
+#: Size of the scale of a quantised block in bytes.
 SCALE_BYTES = 4
 
 
 class Holding(NamedTuple):
-    """Bytes that one rank holds between two steps, by what they are for.
+    """Memory of one rank between two steps in bytes, by purpose.
 
     Attributes:
-        parameters: weights, as the model reads them; at stage 3 this rank's part of them.
-        gradients: of all arrays, or at stages 2 and 3 of this rank's part.
-        state: of the optimizer, with the exact weights where the model reads rounded ones.
+        parameters: weights that the model reads; at stage 3 this rank's part.
+        gradients: gradients of all arrays, or at stages 2 and 3 of this rank's part.
+        state: optimizer state, with exact weights if the model reads rounded ones.
     """
 
     parameters: float
@@ -29,22 +29,22 @@ class Holding(NamedTuple):
 
     @property
     def total(self) -> float:
-        """Bytes of all three."""
+        """Total bytes."""
         return self.parameters + self.gradients + self.state
 
 
 def footprint(stage: int, count: int, size: int, itemsize: int = 4, state_bytes: int = 8
               ) -> Holding:
-    """Bytes held by one of ``size`` ranks for ``count`` elements.
+    """Return the memory of one of ``size`` ranks for ``count`` elements.
 
     Args:
         stage: 0 to 3.
         itemsize: bytes of a weight, and of a gradient.
         state_bytes: bytes of state for one element: 8 for Adam on float32, 12 with exact weights
-            beside those of two bytes.
+            in addition to 16-bit weights.
 
     Raises:
-        ArgumentError: no such stage.
+        ArgumentError: unknown stage.
 
     >>> footprint(3, 1000, 4, itemsize=2, state_bytes=12).total
     4000.0
@@ -57,13 +57,13 @@ def footprint(stage: int, count: int, size: int, itemsize: int = 4, state_bytes:
 
 
 def sent_bytes(stage: int, count: int, size: int, itemsize: int = 4, persistent: int = 0) -> float:
-    """Bytes that a rank sends in one step, in the mean over ranks.
+    """Return the bytes that a rank sends in one step, as the mean over ranks.
 
     Args:
         persistent: elements of arrays that stay whole at stage 3.
 
     Raises:
-        ArgumentError: no such stage.
+        ArgumentError: unknown stage.
 
     >>> sent_bytes(3, 1000, 4), sent_bytes(2, 1000, 4)
     (9000.0, 6000.0)
@@ -74,7 +74,7 @@ def sent_bytes(stage: int, count: int, size: int, itemsize: int = 4, persistent:
 
 
 def gathered_bytes(count: int, size: int, bits: int, block: int) -> float:
-    """Bytes that a rank sends where ``count`` quantised weights are gathered (qwZ).
+    """Return the bytes that a rank sends to gather ``count`` quantised weights (qwZ).
 
     >>> gathered_bytes(4096, 4, bits=8, block=256)
     3120.0
@@ -83,10 +83,10 @@ def gathered_bytes(count: int, size: int, bits: int, block: int) -> float:
 
 
 def scattered_bytes(count: int, inside: int, across: int, bits: int, block: int) -> float:
-    """Bytes that a rank sends for a quantised reduce-scatter in two levels (qgZ).
+    """Return the bytes that a rank sends for a two-level quantised reduce-scatter (qgZ).
 
     Args:
-        inside, across: ranks of a node, and nodes.
+        inside, across: number of ranks in a node, and of nodes.
 
     >>> scattered_bytes(4096, 2, 2, bits=4, block=256)
     1584.0

@@ -1,11 +1,11 @@
-"""Weights as the model reads them: whole on every rank, or there only while they are used.
+"""Weights that the model reads: replicated, or gathered only while they are used.
 
-    stages 0-2  WholeWeights  the model's arrays are views; a step gathers what ranks changed
-    stage 3     CutWeights    fetch(unit) gathers, release(unit) lets go; what comes next is fetched
-                              meanwhile, in the order of the step before
+    stages 0-2  WholeWeights  the model's arrays are views; a step gathers the updated parts
+    stage 3     CutWeights    fetch(unit) gathers, release(unit) frees; the next units are
+                              prefetched in the order of the previous step
 
 Source: Rajbhandari et al., "ZeRO", SC 2020 and "ZeRO-Infinity", SC 2021 (prefetch by the order of
-the step before); hierarchical partition: Wang et al., "ZeRO++", 2023 (hpZ).
+the previous step); hierarchical partition: Wang et al., "ZeRO++", 2023 (hpZ).
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from hpccoll.training.compress.scheme import Steps
 from hpccoll.training.shard.flight import Flights, Spares
 from hpccoll.training.shard.partition import WHOLE, ShardGroup, cut
 
-#: Makes the exchange that fills a whole vector: ``gather(part, whole, counts)``.
+#: Returns the exchange that fills a whole vector: ``gather(part, whole, counts)``.
 Gather = Callable[[numpy.ndarray, numpy.ndarray, Sequence[int]], Steps]
 
 
 @dataclass(frozen=True)
 class Fetching:
-    """When weights of stage 3 come and go; all in elements. Defaults are DeepSpeed's but for reuse.
+    """Limits of fetched weights at stage 3 in elements; DeepSpeed's defaults except reuse.
 
     Attributes:
-        prefetch: fetched ahead of their use.
+        prefetch: elements that are prefetched.
         persistent: arrays of fewer elements stay whole.
-        max_live: nothing is fetched ahead, or kept for its next use, beyond so many.
-        reuse: weights that are used again before so many others stay; 1 keeps those that a backward
-            pass begins with, 0 keeps none.
+        max_live: largest number of live elements for prefetch and reuse.
+        reuse: weights stay if fewer than this many other elements are used before their next use;
+            1 keeps those at the start of a backward pass, 0 keeps none.
     """
 
     prefetch: int = 50_000_000
@@ -51,7 +51,7 @@ class Fetching:
 
 def views(group: ShardGroup, whole: numpy.ndarray, specs: Sequence[ArraySpec]
           ) -> dict[int, numpy.ndarray]:
-    """The arrays of a group, by index, as views of its whole vector."""
+    """Return the arrays of a group by index, as views of its whole vector."""
     return {index: whole[start:start + specs[index].count].reshape(specs[index].shape)
             for index, start in zip(group.bucket.members, group.bucket.starts)}
 
@@ -63,14 +63,14 @@ def _check(unit: int, units: Sequence[Sequence[int]]) -> None:
 
 
 class WholeWeights:
-    """Weights that every rank holds whole (stages 0 to 2).
+    """Replicated weights (stages 0 to 2).
 
     Args:
-        rank: this one.
-        specs, groups: the arrays, and how they are cut.
+        rank: this rank.
+        specs, groups: the arrays and their partition.
         units: indices of the arrays that are used together.
-        wholes: the vectors of the groups; the model's arrays are views of them from now on.
-        gather: fills a vector from parts; ``None`` where every rank changes all (stage 0).
+        wholes: vectors of the groups; the model's arrays become views of them.
+        gather: fills a vector from parts; ``None`` if each rank updates all weights (stage 0).
     """
 
     def __init__(self, rank: int, specs: Sequence[ArraySpec], groups: Sequence[ShardGroup],
@@ -82,77 +82,76 @@ class WholeWeights:
 
     @property
     def arrays(self) -> list[numpy.ndarray]:
-        """The model's arrays."""
+        """Return the model's arrays."""
         found = {index: array for group, whole in zip(self.groups, self.wholes)
                  for index, array in views(group, whole, self.specs).items()}
         return [found[index] for index in range(len(self.specs))]
 
     def fetch(self, unit: int) -> dict[int, numpy.ndarray]:
-        """The arrays of a unit, by index.
+        """Return the arrays of a unit by index.
 
         Raises:
-            ArgumentError: no such unit.
+            ArgumentError: unknown unit.
         """
         _check(unit, self.units)
         arrays = self.arrays
         return {index: arrays[index] for index in self.units[unit]}
 
     def release(self, unit: int) -> bool:
-        """Nothing: whole weights stay.
+        """Return False: replicated weights are not released.
 
         Raises:
-            ArgumentError: no such unit.
+            ArgumentError: unknown unit.
         """
         _check(unit, self.units)
         return False
 
     def poll(self) -> None:
-        """Nothing: nothing is fetched ahead."""
+        """Do nothing: there is no prefetch."""
 
     def expire(self) -> None:
-        """Nothing: steps change the very arrays that the model has."""
+        """Do nothing: steps update the model's arrays in place."""
 
     def rewind(self) -> None:
-        """Nothing: there is no order of use."""
+        """Do nothing: the order of use is not recorded."""
 
     def catch_up(self) -> None:
-        """Nothing: other ranks do not wait for gathers of this one."""
+        """Do nothing: other ranks do not wait for gathers of this one."""
 
     def part(self, number: int) -> numpy.ndarray:
-        """The weights of a group that this rank changes."""
+        """Return the weights of a group that this rank updates."""
         whole = self.wholes[number]
         return whole if self.gather is None else whole[self.groups[number].part(self.rank)]
 
     def publish(self, number: int) -> None:
-        """Give the other ranks what this one has changed; in the background."""
+        """Start to gather the updated weights of a group on all ranks."""
         if self.gather is not None and self.groups[number].bucket.count:
             self._flights.launch(self.gather(self.part(number), self.wholes[number],
                                              self.groups[number].counts))
 
     def finish(self) -> None:
-        """Wait for what :meth:`publish` has begun."""
+        """Wait for gathers that :meth:`publish` started."""
         self._flights.wait()
 
     @property
     def nbytes(self) -> int:
-        """Bytes held for weights."""
+        """Return the bytes of weights."""
         return sum(whole.nbytes for whole in self.wholes)
 
 
 class CutWeights:
-    """Weights of which a rank holds its part, and others while they are used (stage 3).
+    """Sharded weights: a rank holds its part, and other parts only while in use (stage 3).
 
     Args:
-        rank: this one.
-        specs, groups: the arrays, and how they are cut.
+        rank: this rank.
+        specs, groups: the arrays and their partition.
         units: indices of the arrays that are used together.
         parts: this rank's parts.
         gather: fills a vector from the parts of all ranks.
-        fetching: when weights come and go.
-        inside: rank in the node, ranks of it, and what fills a vector from their parts: what was
-            gathered once in a step is gathered again from the node, which holds a second copy.
-            ``None`` gathers from all ranks every time.
-        spares: where memory of whole vectors comes from and goes to.
+        fetching: limits of fetching.
+        inside: rank in the node, size of the node, and a gather inside the node: later gathers in a
+            step use the second copy in the node. ``None`` always gathers from all ranks.
+        spares: pool of whole vectors.
     """
 
     def __init__(self, rank: int, specs: Sequence[ArraySpec], groups: Sequence[ShardGroup],
@@ -169,7 +168,7 @@ class CutWeights:
         self._groups_of = [[number for number, group in enumerate(groups) if group.unit == unit]
                            for unit in range(len(units))]
         self._always = [number for number, group in enumerate(groups) if group.unit == WHOLE]
-        #: Units in the order of their use, in this step and in the one before.
+        #: Units in the order of use, in this and in the previous step.
         self._used: list[int] = []
         self._expected: list[int] = []
         self._as_expected = True
@@ -178,14 +177,14 @@ class CutWeights:
         self.finish()
 
     def part(self, number: int) -> numpy.ndarray:
-        """The weights of a group that this rank changes."""
+        """Return the weights of a group that this rank updates."""
         return self.parts[number]
 
     def fetch(self, unit: int) -> dict[int, numpy.ndarray]:
-        """The arrays of a unit by index, whole until it is released; collective.
+        """Gather the arrays of a unit, valid until its release; collective.
 
         Raises:
-            ArgumentError: no such unit.
+            ArgumentError: unknown unit.
         """
         _check(unit, self.units)
         needed = [*self._groups_of[unit], *self._always]
@@ -203,10 +202,10 @@ class CutWeights:
         return {index: found[index] for index in self.units[unit]}
 
     def release(self, unit: int) -> bool:
-        """Let a unit go; tell whether its memory was given back, and its arrays must not be used.
+        """Release a unit; return True if its memory was freed and its arrays are invalid.
 
         Raises:
-            ArgumentError: no such unit, or it was not fetched.
+            ArgumentError: unknown unit, or it was not fetched.
         """
         _check(unit, self.units)
         if unit not in self._held:
@@ -219,11 +218,11 @@ class CutWeights:
         return True
 
     def poll(self) -> None:
-        """Move on what is fetched ahead."""
+        """Progress prefetches."""
         self._flights.poll()
 
     def expire(self) -> None:
-        """Forget whole weights before a step changes them: all units must be fetched again."""
+        """Discard gathered weights before a step updates them; fetch all units again."""
         self._flights.wait()
         for number in list(self._wholes):
             self._drop(number)
@@ -233,11 +232,11 @@ class CutWeights:
         self.rewind()
 
     def rewind(self) -> None:
-        """Begin a step: what this one has used is what the next is expected to."""
+        """Start a step; the order of the previous step predicts its order."""
         self._used, self._expected, self._as_expected = [], self._used or self._expected, True
 
     def catch_up(self) -> None:
-        """Fetch all that the other ranks are going to fetch in this step."""
+        """Fetch the remaining units that the other ranks will fetch in this step."""
         for unit in list(self._held):
             self.release(unit)
         for unit in self._expected[len(self._used):] if self._as_expected else ():
@@ -245,28 +244,28 @@ class CutWeights:
             self.release(unit)
 
     def publish(self, number: int) -> None:
-        """Gather what stays whole, in the background."""
+        """Start to gather a group that stays whole."""
         if number in self._always:
             self._begin(number)
 
     def finish(self) -> None:
-        """Wait for what :meth:`publish` has begun."""
+        """Wait for gathers that :meth:`publish` started."""
         self._flights.wait()
 
     @property
     def live(self) -> int:
-        """Elements of weights that are whole here now, or on their way."""
+        """Return the number of elements of gathered weights and of pending gathers."""
         return sum(whole.size for whole in self._wholes.values())
 
     @property
     def nbytes(self) -> int:
-        """Bytes held for weights: parts, second copies, and what is whole."""
+        """Return the bytes of weights: parts, second copies, and gathered weights."""
         return sum(vector.nbytes for vector in (*self.parts, *self._copies.values(),
                                                 *self._wholes.values()))
 
     # ----------------------------------------------------------------------------------------
     def _begin(self, number: int) -> None:
-        """Begin to gather a group, unless it is here or on its way."""
+        """Start to gather a group, unless it is gathered or pending."""
         if number in self._wholes:
             return
         group, part = self.groups[number], self.parts[number]
@@ -295,7 +294,7 @@ class CutWeights:
         self._buffers.give(self._wholes.pop(number))
 
     def _prefetch(self) -> None:
-        """Begin what was used next in the step before, as far as the limits allow."""
+        """Start gathers in the order of the previous step, within the limits."""
         ahead = 0
         for unit in self._expected[len(self._used):] if self._as_expected else ():
             ahead += self._count(self._groups_of[unit])
@@ -307,7 +306,7 @@ class CutWeights:
                 self._begin(number)
 
     def _is_used_soon(self, unit: int) -> bool:
-        """Tell whether a unit is used again before too many others, as in the step before."""
+        """Return True if a unit was used again within ``reuse`` elements in the previous step."""
         if not self._as_expected or self.live > self.fetching.max_live:
             return False
         between = 0

@@ -1,8 +1,8 @@
-"""What a stage sends, and on which communicators: one for sums, one for weights.
+"""Collectives of a stage and their communicators: one for sums, one for weights.
 
-Sums go over the communicator that was given, so that they keep what it promises about bits.
-Weights go over a duplicate: a gather ahead of its use, and a reduce-scatter as soon as gradients
-are whole, may begin in different orders on different ranks.
+Sums use the user's communicator, so that its determinism applies. Weights use a duplicate: a
+prefetch, and a reduce-scatter after the last gradient of a group, may start in different orders on
+different ranks.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from hpccoll.training.shard.weights import Gather
 
 
 class Wires:
-    """The exchanges of one rank; made by all ranks together.
+    """Collectives of one rank; creation is collective.
 
     Args:
-        comm: of all ranks.
+        comm: communicator of all ranks.
         stage: 0 to 3.
-        zeropp: what travels as integers, and from where.
+        zeropp: settings of ZeRO++.
 
     Attributes:
         gathers: the duplicate.
         gather: fills whole weights from parts.
-        inside: rank and size of the node and what fills weights from its ranks' parts; ``None``
-            where the node keeps no copy.
+        inside: rank in the node, size of the node, and a gather inside it; ``None`` without a copy
+            in the node.
     """
 
     def __init__(self, comm: Any, stage: int, zeropp: ZeroPlusPlus):
@@ -51,11 +51,11 @@ class Wires:
         self._integers = (TwoLevels(comm, zeropp.gradients, zeropp.block)
                           if zeropp.gradients else None)
         for each in (comm, *self._made):
-            getattr(each, "layout", None)  # found out by all ranks here, not by a thread of some
+            getattr(each, "layout", None)  # detect it on all ranks here, not in a thread of some
 
     def begin(self, groups: Sequence[ShardGroup], arrays: Sequence[numpy.ndarray],
               spans: Sequence[slice] | None = None) -> list[numpy.ndarray]:
-        """Copy rank 0's arrays into the vectors of groups, or only spans of these; collective."""
+        """Copy rank 0's arrays into the groups' vectors, or only spans of them; collective."""
         vectors = []
         for number, group in enumerate(groups):
             first = arrays[group.bucket.members[0]]
@@ -70,11 +70,11 @@ class Wires:
 
     def exact_gather(self, part: numpy.ndarray, whole: numpy.ndarray, counts: Sequence[int]
                      ) -> Steps:
-        """Fill ``whole`` from the parts of all ranks, as they are."""
+        """Fill ``whole`` from the parts of all ranks without quantisation."""
         return _gather(self.gathers)(part, whole, counts)
 
     def reduce(self, group: ShardGroup, vector: numpy.ndarray) -> Steps:
-        """Sum a group's gradients; above stage 0 only this rank's part, at the front."""
+        """Sum the gradients of a group; above stage 0 only this rank's part, at the front."""
         if self._integers is not None:
             yield from self._integers.reduce(vector, group.counts)
         elif self.stage:
@@ -94,7 +94,7 @@ class Wires:
         return self.exact_gather(part, whole, counts)
 
     def free(self) -> None:
-        """Free the communicators that were made; collective."""
+        """Free the created communicators; collective."""
         while self._made:
             self._made.pop().Free()
         if self._integers is not None:
@@ -103,12 +103,12 @@ class Wires:
 
 
 def _gather(comm: Any) -> Gather:
-    """What fills whole vectors from the parts of a communicator's ranks."""
+    """Return a function that fills whole vectors from the parts of all ranks."""
     def gather(part: numpy.ndarray, whole: numpy.ndarray, counts: Sequence[int]) -> Steps:
         rank = comm.Get_rank()
         start = [0, *accumulate(counts)][rank]
         mine = whole[start:start + counts[rank]]
-        # The part may be a view of the whole already.
+        # The part may already be a view of ``whole``.
         if not numpy.may_share_memory(mine, part):
             mine[:] = part
         with comm.using(iallgather="auto"):

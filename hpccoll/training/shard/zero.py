@@ -1,14 +1,14 @@
-"""Training whose state, gradients and weights are cut over the ranks: ZeRO 1, 2 and 3.
+"""Sharded training of optimizer state, gradients and weights: ZeRO 1, 2 and 3.
 
-    stage   cut                       a step sends, of n bytes and P ranks
+    stage   sharded                   a step sends, of n bytes and P ranks
     0       nothing                   allreduce of gradients               2n(P-1)/P
     1       the optimizer's state     reduce-scatter, allgather of weights  2n(P-1)/P
     2       + gradients               the same, group by group             2n(P-1)/P
     3       + weights                 + allgather in both passes           3n(P-1)/P
 
-and one allreduce of three numbers, in which ranks agree on the norm, on whether all is finite, and
-on whether every gradient came. Sums of all stages are made on the communicator that was given, in
-one order where it promises one: with ``determinism="size"`` all stages have the same bits.
+and one allreduce of three numbers: the norm, the count of non-finite values, and the count of
+missing gradients. All stages compute sums on the user's communicator, in its deterministic order if
+it has one: with ``determinism="size"`` all stages are bitwise equal.
 Source: Rajbhandari, Rasley, Ruwase and He, "ZeRO", SC 2020; DeepSpeed; PyTorch's FSDP.
 """
 
@@ -42,13 +42,13 @@ from hpccoll.training.shard.wires import Wires
 
 
 class Update(NamedTuple):
-    """What a step did.
+    """Result of a step.
 
     Attributes:
-        number: steps so far.
-        norm: of the gradient, before it was clipped; ``nan`` where nobody looked.
-        applied: weights were changed; not where a loss scale was too large.
-        scale: of the next losses.
+        number: number of completed steps.
+        norm: norm of the gradient before clipping; ``nan`` if it was not computed.
+        applied: True if weights were updated; False if the loss scale was too large.
+        scale: loss scale of the next step.
     """
 
     number: int
@@ -58,42 +58,43 @@ class Update(NamedTuple):
 
 
 class Sharded:
-    """Parameters, gradients and optimizer state of one rank; collective from end to end.
+    """Sharded parameters, gradients and optimizer state; all methods are collective.
 
     Args:
-        comm: an ``hpccoll.Comm`` on which nobody else makes collectives meanwhile.
-        parameters: arrays of floating-point numbers, in the order of a forward pass; those of
-            rank 0 count. They are copied: :attr:`parameters` is what the model uses from now on.
-        optimizer: element-wise, see :mod:`hpccoll.training.optimizers`. May be replaced between
-            steps by one with the same state, such as with another rate.
+        comm: an ``hpccoll.Comm`` with no other collectives in the meantime.
+        parameters: floating-point arrays, in the order of a forward pass; those of rank 0 are
+            broadcast. They are copied: the model must use :attr:`parameters`.
+        optimizer: element-wise optimizer, see :mod:`hpccoll.training.optimizers`. Between steps it
+            may be replaced by one with the same state, such as one with another rate.
         stage: 0 to 3.
-        names: of the arrays, for messages.
+        names: names of the arrays, for messages.
         units: indices of the arrays that are used together, in the order of a forward pass; by
-            default every array is one.
+            default each array is one unit.
         op: ``"average"`` or ``"sum"`` of the ranks' gradients.
         clip: largest 2-norm of the gradient of all arrays, or a
             :class:`~hpccoll.training.shard.clip.Clip`.
-        loss_scale: losses are multiplied by :attr:`scale`, gradients divided by it; a step whose
-            gradients are not finite is skipped.
-        check: without a loss scale, gradients that are not finite are an error.
-        missing: ``"raise"``, or ``"zeros"`` for arrays that a pass may leave out.
-        accumulate: what :meth:`paused` does at stages 2 and 3: ``"whole"`` gradients add up here,
-            without communication, or ``"shards"`` add up, with an exchange in every pass.
+        loss_scale: loss scaling: multiply losses by :attr:`scale`; gradients are divided by it.
+            A step with non-finite gradients is skipped.
+        check: without a loss scale, raise an error for non-finite gradients.
+        missing: ``"raise"``, or ``"zeros"`` for arrays that a pass may omit.
+        accumulate: behaviour of :meth:`paused` at stages 2 and 3: ``"whole"`` accumulates whole
+            gradients without communication, ``"shards"`` accumulates parts with an exchange in
+            each pass.
         bucket_bytes, first_bucket_bytes: limits of a group at stages 0 to 2.
-        fetching: when weights of stage 3 come and go.
-        zeropp: what travels as integers at stage 3.
-        storage: folder for files in which the state is mapped; by default it is in memory.
-        model_comm: ranks that hold other parts of the model, at this place of ``comm``; the norm
-            is that of the whole model.
-        replicated: indices of arrays that all ranks of ``model_comm`` hold alike, counted once.
+        fetching: limits of weights at stage 3.
+        zeropp: quantisation at stage 3.
+        storage: folder for memory-mapped state; by default the state is in memory.
+        model_comm: communicator of the ranks with the other parts of the model, at this position of
+            ``comm``; the norm is that of the whole model.
+        replicated: indices of arrays that are equal on all ranks of ``model_comm``, counted once.
 
     Attributes:
         optimizer, units: as above.
-        number: steps so far.
+        number: number of completed steps.
 
     Raises:
-        ArgumentError: options that do not go together.
-        ShardError: arrays or options that differ between ranks.
+        ArgumentError: incompatible options.
+        ShardError: arrays or options differ between ranks.
     """
 
     def __init__(self, comm: Any, parameters: Sequence[Any], optimizer: ElementwiseOptimizer, *,
@@ -159,7 +160,7 @@ class Sharded:
         store = Mapped(storage) if storage is not None else InMemory()
         self._owned = [Owned(self._weights.part(number), optimizer, store, exact_type(dtype))
                        for number, dtype in enumerate(dtypes)]
-        # Sums of numbers of two bytes must not overflow: half of the division comes before.
+        # 16-bit sums must not overflow: divide by about half of the divisor first.
         low = any(dtype.itemsize == 2 for dtype in dtypes)
         before = 2.0 ** (self.size.bit_length() // 2) if low and op == "average" else 1.0
         self._divisor = (self.size if op == "average" else 1) / before
@@ -167,10 +168,10 @@ class Sharded:
                                     self._reduction, before, missing == "zeros",
                                     accumulate == "shards")
 
-    # -- what a model uses ---------------------------------------------------------------------
+    # -- weights and gradients of the model ----------------------------------------------------
     @property
     def parameters(self) -> list[numpy.ndarray]:
-        """The model's arrays, changed by every step; stages 0 to 2.
+        """Arrays of the model, which each step updates; stages 0 to 2.
 
         Raises:
             ArgumentError: stage 3; use :meth:`fetched`.
@@ -181,10 +182,10 @@ class Sharded:
 
     @property
     def gradients(self) -> list[numpy.ndarray]:
-        """Arrays that a backward pass may write to, and then call ``ready(index)``; stages 0, 1.
+        """Gradient buffers for a backward pass, before ``ready(index)``; stages 0 and 1.
 
         Raises:
-            ArgumentError: stages 2 and 3, which hold no whole gradients.
+            ArgumentError: stages 2 and 3, which have no whole gradients.
         """
         if self.stage > 1:
             raise ArgumentError("stage", f"stage {self.stage} has no full gradients",
@@ -192,65 +193,66 @@ class Sharded:
         return self._gradients.views
 
     def fetch(self, unit: int) -> dict[int, numpy.ndarray]:
-        """The arrays of a unit, by index; stage 3 gathers them, and begins those that come next.
+        """Return the arrays of a unit by index; stage 3 gathers them and prefetches the next.
 
-        Valid until it is released, or the next step. All ranks fetch the same units in the
-        same order.
+        Valid until the release or the next step. All ranks must fetch the same units in the same
+        order.
 
         Raises:
-            ArgumentError: no such unit.
+            ArgumentError: unknown unit.
         """
         return self._weights.fetch(unit)
 
     def release(self, unit: int) -> bool:
-        """Let a unit go; tell whether its arrays are gone, as at stage 3 only.
+        """Release a unit; return True if its arrays are invalid, at stage 3 only.
 
         Raises:
-            ArgumentError: no such unit, or it was not fetched.
+            ArgumentError: unknown unit, or it was not fetched.
         """
         return self._weights.release(unit)
 
     @contextmanager
     def fetched(self, unit: int) -> Iterator[dict[int, numpy.ndarray]]:
-        """Fetch a unit for the block of a ``with``."""
+        """Return a context manager that fetches and releases a unit."""
         yield self.fetch(unit)
         self.release(unit)
 
     @property
     def scale(self) -> float:
-        """What to multiply the loss by before the backward pass."""
+        """Factor for the loss before the backward pass."""
         return self._scale.value
 
     # -- a step --------------------------------------------------------------------------------
     def ready(self, index: int, gradient: Any = None) -> None:
-        """Bring the gradient of an array, in any order; its group sets off when it is whole.
+        """Submit the gradient of an array, in any order; launch its group if it is complete.
 
-        What is wrong with it is raised by :meth:`step`, on all ranks.
+        :meth:`step` raises faults of it on all ranks.
 
         Args:
-            index: of the array.
-            gradient: of its shape and type; may be omitted where :attr:`gradients` was written.
+            index: index of the array.
+            gradient: array of its shape and dtype; may be omitted if :attr:`gradients` was written.
         """
         self._gradients.ready(index, gradient)
         self._weights.poll()
 
     def paused(self) -> AbstractContextManager[None]:
-        """Add up the gradients of a backward pass, for a later one to exchange.
+        """Return a context that accumulates the gradients of a backward pass.
 
-        Nothing is sent, and whole gradients stay here; with ``accumulate="shards"`` every block
-        is one pass that is exchanged at once, and this rank's part adds up.
+        A later pass exchanges them: nothing is sent, and this rank stores whole gradients. With
+        ``accumulate="shards"`` each block is one pass with an exchange, and only this rank's part
+        is accumulated.
         """
         return self._gradients.paused()
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
-        """A block for the passes of one step: its error on one rank is raised on all.
+        """Return a context for the passes of one step that propagates errors to all ranks.
 
-        The others get it in their :meth:`step`. At stage 3 from the second step on: only then is
-        it known which weights they are going to fetch.
+        Other ranks raise in their :meth:`step`. At stage 3 this works from the second step on,
+        because the first step determines the order of fetches.
 
         Raises:
-            ShardError: in place of an error in the block.
+            ShardError: instead of an error in the block.
         """
         try:
             yield
@@ -264,12 +266,12 @@ class Sharded:
             raise
 
     def step(self) -> Update:
-        """Finish the exchange, and make a step of the optimizer with the gradients of all ranks.
+        """Finish the exchange, and run an optimizer step with the gradients of all ranks.
 
         Raises:
-            ShardError: on all ranks, if gradients of one are missing or wrong. Those that were
-                brought are forgotten, nothing else is changed.
-            NonFiniteError: on all ranks, if a gradient holds inf or nan; without a loss scale.
+            ShardError: on all ranks, if gradients of one are missing or invalid. Submitted
+                gradients are discarded; nothing else is changed.
+            NonFiniteError: on all ranks, if a gradient contains inf or nan; without a loss scale.
         """
         faults = self._gradients.finish()
         norm, finite, wrong = self._look(len(faults))
@@ -295,20 +297,20 @@ class Sharded:
             self.optimizer, gradient, self.number, self._divisor * self.scale, factor))
 
     def _change(self, change: Callable[[Owned, numpy.ndarray], None]) -> None:
-        """Change weights group by group, and give each to the others while the next is changed."""
+        """Update weights group by group; gather each group while the next one is updated."""
         self._weights.expire()
         for number, owned in enumerate(self._owned):
             change(owned, self._gradients.part(number))
             self._weights.publish(number)
         self._weights.finish()
 
-    # -- what must survive ---------------------------------------------------------------------
+    # -- checkpoints ---------------------------------------------------------------------------
     def state(self) -> dict[str, Any]:
-        """All that training goes on from, whole, on every rank; collective.
+        """Gather the whole training state on every rank; collective.
 
         Returns:
-            ``{"number", "scale", "vectors": {name: [array of each parameter]}}``, the exact
-            weights under ``"weights"``. It does not depend on the stage or the ranks.
+            ``{"number", "scale", "vectors": {name: [array of each parameter]}}``, with exact
+            weights as ``"weights"``. It does not depend on the stage or the number of ranks.
         """
         gather = self._wires.exact_gather if self.stage else None
         vectors = {name: checkpoint.collect(gather, self._groups, self._specs, parts)
@@ -316,10 +318,10 @@ class Sharded:
         return {"number": self.number, "scale": tuple(self._scale), "vectors": vectors}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Go on from what :meth:`state` gave, here or at another stage or number of ranks.
+        """Restore a state of :meth:`state`, also of another stage or number of ranks.
 
         Raises:
-            ArgumentError: it is of other arrays, or of another optimizer.
+            ArgumentError: the state belongs to other arrays or another optimizer.
         """
         checkpoint.check(self._specs, self._vectors(), state["vectors"])
         for name, parts in self._vectors().items():
@@ -327,10 +329,10 @@ class Sharded:
         self._go_on(state["number"], state["scale"])
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write a file on every rank, and an index; what was there before is replaced; collective.
+        """Write or replace a checkpoint: a file on each rank and an index; collective.
 
         Raises:
-            ShardError: on all ranks, if a rank cannot write; the files of before stay.
+            ShardError: on all ranks, if a rank cannot write; the older checkpoint remains.
         """
         vectors = {name: [part if self.stage else part[span]
                           for part, span in zip(parts, self._own_spans())]
@@ -339,10 +341,10 @@ class Sharded:
                         {"number": self.number, "scale": tuple(self._scale)})
 
     def restore(self, folder: str | os.PathLike[str]) -> None:
-        """Go on from what :meth:`save` wrote, with any number of ranks, and any stage; collective.
+        """Restore a checkpoint of any number of ranks and any stage; collective.
 
         Raises:
-            ShardError: on all ranks, if files are missing, or those of other arrays.
+            ShardError: on all ranks, if files are missing or belong to other arrays.
         """
         facts = checkpoint.restore(self._wires.gathers, folder, self._groups, self._specs,
                                    self._spans, self._vectors())
@@ -350,12 +352,12 @@ class Sharded:
 
     @property
     def footprint(self) -> Holding:
-        """Bytes that this rank holds now."""
+        """Return the current memory of this rank."""
         return Holding(self._weights.nbytes, self._gradients.nbytes,
                          sum(owned.nbytes for owned in self._owned))
 
     def close(self) -> None:
-        """Free the communicators that were made; collective."""
+        """Free the created communicators; collective."""
         self._wires.free()
 
     # ------------------------------------------------------------------------------------------
@@ -363,7 +365,7 @@ class Sharded:
         return self._wires.reduce(self._groups[number], vector)
 
     def _look(self, faults: int) -> tuple[float, bool, bool]:
-        """Agree on the norm, on whether it is finite, and on whether anything is wrong."""
+        """Reduce the norm, non-finite values and faults over ranks."""
         order = self.clip.order if self.clip else 2.0
         looked = self.check or self.clip is not None or self.loss_scale is not None
         mine = join([power(values, order) for values in self._counted()], order) if looked else 0.0
@@ -375,7 +377,7 @@ class Sharded:
         return norm if looked and not told[1] else math.nan, not told[1], bool(told[2])
 
     def _counted(self) -> Iterator[numpy.ndarray]:
-        """The gradients that this rank looks at for all: no element twice."""
+        """Yield the gradients that this rank counts in norms, without duplicates."""
         others_look = self.model_comm is not None and self.model_comm.Get_rank() > 0
         for number, (group, span) in enumerate(zip(self._groups, self._own_spans())):
             values = self._gradients.counted(number)
@@ -387,13 +389,13 @@ class Sharded:
         return [group.part(self.rank) for group in self._groups]
 
     def _vectors(self) -> dict[str, list[numpy.ndarray]]:
-        """Exact weights and the optimizer's vectors, by name and group."""
+        """Return exact weights and the optimizer's vectors, by name and group."""
         names = self._owned[0].state if self._owned else ()
         return {"weights": [owned.exact for owned in self._owned],
                 **{name: [owned.state[name] for owned in self._owned] for name in names}}
 
     def _go_on(self, number: int, scale: Sequence[float]) -> None:
-        """Let all ranks see weights that were loaded."""
+        """Publish loaded weights to all ranks."""
         self.number = number
         if self.loss_scale:
             self._scale = Scale(float(scale[0]), int(scale[1]))
