@@ -238,8 +238,7 @@ def survey(comm: MPI.Intracomm, plan: SurveyPlan, wrap: Wrap,
 
     def visit(numbers: Sequence[int], measure: Callable[[Sequence[int], float], None],
               part: float, end: float) -> bool:
-        """Measure points until this part of the time is over; return True on all ranks to stop.
-        """
+        """Measure points until this part of the time is over; return True on all ranks to stop."""
         while numbers:
             case = surveyor.points[numbers[0]].case
             progress(f"{case.rule.name} {case.nbytes}", min(1 - surveyor.left() / plan.seconds, 1))
