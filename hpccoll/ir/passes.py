@@ -239,7 +239,7 @@ def reverse(program: Program, side: str = LEFT) -> Program:
 
 
 def _reversed(steps: Round, side: str) -> list[Round]:
-    """Local steps come after the messages of their round, so backwards they come before."""
+    """Return the reversed rounds of one round: local steps first, then messages."""
     local, messages = [], []
     for step in reversed(steps):
         network = step.peer if isinstance(step.peer, InNetwork) else None

@@ -56,7 +56,7 @@ class BlockingForm:
     @classmethod
     def select(cls, wanted: Sequence[Candidate], case: Case, memory: CaseBuffers,
                hierarchical: bool) -> tuple[list[Candidate], dict[str, str]]:
-        """As :func:`hpccoll.measure.candidates.select`, for calls of this form."""
+        """Return the candidates of this form, like :func:`hpccoll.measure.candidates.select`."""
         return choosing.select(wanted, case, memory, hierarchical)
 
     @property

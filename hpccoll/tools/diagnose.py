@@ -101,7 +101,7 @@ class HangDiagnosis:
     silent: Sequence[int]
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         return {"format": "hpccoll diagnosis 1", "verdict": self.verdict, "ranks": self.ranks,
                 "silent": list(self.silent), "communicators": [
                     {"name": one.name, "ranks": [
@@ -172,7 +172,7 @@ def _rank(index: int, views: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]
 
 # -- judging -----------------------------------------------------------------------------------
 def diagnose(files: Sequence[Mapping[str, Any]]) -> HangDiagnosis:
-    """Judge the records of a job's ranks."""
+    """Return the diagnosis of the records of a job's ranks."""
     comms = _comms(files)
     ranks = max(file["ranks"] for file in files)
     silent = sorted(set(range(ranks)) - {file["rank"] for file in files})

@@ -132,7 +132,7 @@ def apart(group: Sequence[Comparison]) -> list[Sequence[Comparison]]:
 
 
 def sentence(pairs: Sequence[Comparison], who: str, library: str) -> str:
-    """``auto was 1.6x as fast as MPICH at 1 MiB and above, equal up to 4 KiB``."""
+    """Return ``auto was 1.6x as fast as MPICH at 1 MiB and above, equal up to 4 KiB``."""
     order = (FASTER, SAME, SLOWER, NOISY)
     whole = [(kind, list(group)) for kind, group in groupby(pairs, lambda pair: pair.kind)]
     cut = [(kind, part) for kind, group in whole for part in apart(group)]
