@@ -141,7 +141,7 @@ def _record(log: Log, since: int) -> dict[str, Any]:
 
 
 def _seconds(when: int, since: int) -> float | str | None:
-    """Return a time of a log in seconds; True if a call has ended at an unknown time."""
+    """Return a time of a log in seconds, or "yes" for an end at an unknown time."""
     return "yes" if when == SOME_TIME else (when + since) / 1e9 if when else None
 
 

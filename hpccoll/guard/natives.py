@@ -92,7 +92,7 @@ class Natives:
             native: the method.
             name: of the method, in lower case.
             call: the resolved call; ``None`` if only mpi4py can parse it, or if the wrapper
-                serves calls that differ.
+                is for calls that differ.
         """
         if self.guard.always and self.guard.context.size > 1:
             return partial(self._bounded, getattr(MPI.Intracomm, f"I{name}"), name)
@@ -142,8 +142,7 @@ class Natives:
     def objects(self, native: Callable[..., Any], description: Description) -> Callable[..., Any]:
         """Return a lower-case method of mpi4py, numbered and monitored like a blocking one.
 
-        If it raises, only the caller knows whether it had sent anything: see
-        :meth:`unsent`.
+        If it raises before it has sent anything, the caller calls :meth:`unsent`.
         """
         return self.attended(native, description.collective, self.guard.stamp(description), True)
 

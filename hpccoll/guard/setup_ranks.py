@@ -85,7 +85,7 @@ class SetupRanks:
         return [self.title, zlib.crc32(repr(self.world).encode()), self.turn]
 
     def begin(self) -> int:
-        """Record the begin of the call; return its stamp."""
+        """Record the start of the call; return its stamp."""
         words, (description, stamp) = self.log.words, _described(self.title)
         self.number = words[NUMBER] + 1
         words[STAMPS + (self.number & LAST)], words[ENDS + (self.number & LAST)] = stamp, 0

@@ -162,7 +162,7 @@ class LowerCase(BlockingForm):
 
     @staticmethod
     def served(case: Case, config: Config) -> str:
-        """Return a name without an algorithm."""
+        """Return ``auto``: methods for objects have no choice of algorithms."""
         return AUTO
 
     @classmethod

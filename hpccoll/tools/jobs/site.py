@@ -64,7 +64,7 @@ class Site:
         yours: directives whose value is the user's: ``account``, ``partition``, ``qos``.
         modules: lines that load the site's MPI and Python.
         cpu_bind: value of ``srun --cpu-bind``, and why.
-        cpus: first processors of the local ranks in their order, in place of ``cpu_bind``; each
+        cpus: first processors of the local ranks in their order, instead of ``cpu_bind``; each
             rank may have its equal part of the cores from there on.
         bind: options of ``mpiexec`` for a node with all its ranks, instead of the usual ones.
         devices: ``srun`` options for devices, each with its reason.

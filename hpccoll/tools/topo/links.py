@@ -95,7 +95,7 @@ def together(comm: MPI.Intracomm, stop: bool = False) -> bool:
     """Wait for all ranks, with sleeps that leave processors to working ranks.
 
     Returns:
-        True if any of them wants to stop.
+        True if any of them requests a stop.
     """
     mine, found = numpy.array([stop], "i4"), numpy.empty(1, "i4")
     request = comm.Iallreduce(mine, found, MPI.MAX)
