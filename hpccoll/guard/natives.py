@@ -1,8 +1,8 @@
 """Native MPI calls: recorded in this rank's log, and monitored by a thread.
 
 At the level ``tags`` the library's own blocking call runs between two log entries that cost some
-nanoseconds. So ranks that wait in an algorithm of hpccoll see which native call another rank is
-in, and :class:`Natives` checks the other ranks from the watcher thread. At the level ``always``
+nanoseconds. So ranks that wait in an algorithm of hpccoll can report another rank's native call,
+and :class:`Natives` checks the other ranks from the watcher thread. At the level ``always``
 the call runs in its nonblocking form, polled like hpccoll's own calls: it ends with an error.
 """
 

@@ -138,7 +138,7 @@ def _start(programs: PackedPrograms, paths: Sequence[Path]) -> list[int] | None:
 
 def _refined(colours: list[int], programs: PackedPrograms, paths: Sequence[Path]
              ) -> list[int] | None:
-    """Split colours until ranks of one see the same colours everywhere."""
+    """Split colours until all ranks of one have peers of the same colours."""
     peers = [array("l", [code >> 1 for code in programs.mine(rank)]) for rank in range(len(paths))]
     inside: dict[Path, list[int]] = {}
     for rank, path in enumerate(paths):
@@ -170,7 +170,7 @@ def _refined(colours: list[int], programs: PackedPrograms, paths: Sequence[Path]
             parts: dict[tuple, list[int]] = {}
             for rank in ranks:
                 parts.setdefault(seen(rank), []).append(rank)
-            # Ranks with unchanged surroundings see the same as any one of them.
+            # Ranks with unchanged surroundings are all equal: one of them is enough.
             untouched = len(members[c]) - len(ranks)
             stays = None
             if untouched:

@@ -1,7 +1,6 @@
 """Facts of one rank, and the gather of all of them on rank 0.
 
-A rank's own facts need no messages, so they are reported even if every rank believes that it is
-alone.
+A rank's own facts need no messages, so they are reported even if every rank is a job of its own.
 """
 
 from __future__ import annotations
