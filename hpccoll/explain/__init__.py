@@ -1,9 +1,8 @@
-"""Explanations: a schedule in words, as plain data, as a picture; the table as a list, as a page.
+"""Explanations: a schedule as text, plain data or plot; the table of algorithms as a list.
 
-``replay`` runs a schedule on block names; ``text`` and ``space_time`` show what it
-finds, ``forms`` writes it for other programs, ``catalogue`` shows the table of algorithms. Nothing
-here judges a schedule: what is proved is asked of :mod:`hpccoll.proof`. A new way to show a
-schedule is a module that reads ``replay``.
+``replay`` runs a schedule on block names; ``text`` and ``space_time`` show the result, ``forms``
+exports it for other programs, ``catalogue`` lists the table of algorithms. Nothing here verifies a
+schedule: :mod:`hpccoll.proof` does. A new way to show a schedule is a module that uses ``replay``.
 """
 
 from hpccoll.explain.catalogue import as_list, collectives

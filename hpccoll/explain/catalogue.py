@@ -1,4 +1,4 @@
-"""The table of algorithms for people: names in a terminal."""
+"""Lists of the table of algorithms for a terminal."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from hpccoll.ir.collectives import collective_named
 
 
 def first_line(entry: Algorithm) -> str:
-    """What an algorithm does, in a sentence: its builder's."""
+    """Return the first line of the docstring of an algorithm's builder."""
     return (inspect.getdoc(entry.build) or "").partition("\n")[0]
 
 
 def collectives(width: int = 1000) -> str:
-    """The collectives, with what each does and how many algorithms there are for it."""
+    """Return the collectives, each with a description and its number of algorithms."""
     longest, lines = max(map(len, ALGORITHMS)), []
     for name, known in algorithm_names().items():
         lines += wrap(WANTS[name].replace("rank {root}", "the root").format(), width,
@@ -27,11 +27,12 @@ def collectives(width: int = 1000) -> str:
 
 
 def as_list(collective: str | None = None, width: int = 1000) -> str:
-    """The names of all algorithms, or of those for a collective, with what each does; those of
-    installed packages after the table's.
+    """Return the names of all algorithms, or of those for a collective, with descriptions.
+
+    Those of installed packages follow the table's.
 
     Args:
-        collective: one of them; all, if omitted.
+        collective: its name; all if omitted.
         width: characters of a line.
 
     Raises:

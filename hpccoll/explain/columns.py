@@ -1,8 +1,8 @@
-"""Tables for people: columns that fit a width, and give way in an order where they do not.
+"""Text tables: columns that fit a width, and are dropped by priority otherwise.
 
-Text only, so that it serves a terminal, ``print`` and a notebook alike; who prints adds colours to
-whole lines. What is empty in every row is left out; what is the same in every row belongs into the
-line above the table, which is the caller's to write.
+Text only, for terminals, ``print`` and notebooks; the caller adds colours to whole lines. Columns
+that are empty in every row are omitted; values common to all rows belong in the line above the
+table, which the caller writes.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-#: Characters of a line where nothing is known of the terminal, and of no line less than that.
+#: Line width of unknown terminals, and minimum line width.
 WIDTH, NARROWEST = 100, 60
-#: Between columns; a text column is not cut below so many characters.
+#: Characters between columns; minimum characters of a text column.
 GAP, SHORTEST = 2, 12
-#: What marks the row that was chosen, or is best, and what stands in its place elsewhere.
+#: Mark of the chosen or best row, and its placeholder in other rows.
 MARK, NO_MARK = "* ", "  "
-#: Cells that say nothing.
+#: Cells without information.
 EMPTY = frozenset(("", "-"))
 
 
@@ -24,12 +24,12 @@ class Header(NamedTuple):
     """One column.
 
     Attributes:
-        name: its head.
-        right: set to the right, as numbers are; names are not.
-        spare: 0 for a column that always stays; of the others, those of the lowest
-            numbers have the room there is, all of one number together.
-        meaning: for the legend, where the name does not say it.
-        least: characters that it has at least, where rows come one by one.
+        name: its heading.
+        right: True for right alignment, as of numbers; False for names.
+        spare: 0 for a column that is never dropped; of the others, those with the lowest
+            numbers have priority, all of one number together.
+        meaning: text of the legend, if the name is not enough.
+        least: minimum characters, if rows are printed one by one.
     """
 
     name: str
@@ -40,10 +40,10 @@ class Header(NamedTuple):
 
 
 class FittedTable:
-    """Columns with their widths, and the lines that they make.
+    """Columns with their widths, and their lines.
 
     Attributes:
-        shown, hidden: numbers of the columns that fit, and names of those that do not.
+        shown, hidden: indices of the columns that fit, and names of the others.
     """
 
     def __init__(self, columns: Sequence[Header], rows: Iterable[Sequence[str]] = (),
@@ -58,7 +58,7 @@ class FittedTable:
             self._fit(max(width, NARROWEST))
 
     def _fit(self, width: int) -> None:
-        """Leave columns out, then cut names, until a line is not longer than the width."""
+        """Drop columns, then cut names, until a line fits the width."""
         wanted = self.shown
         self.shown = [n for n in wanted if not self.columns[n].spare]
         for spare in sorted({self.columns[n].spare for n in wanted} - {0}):
@@ -79,11 +79,11 @@ class FittedTable:
 
     @property
     def head(self) -> str:
-        """The names of the columns."""
+        """Return the line of headings."""
         return self.line([column.name for column in self.columns])
 
     def line(self, cells: Sequence[str], marked: bool = False) -> str:
-        """One row; a marked one is the one to look at."""
+        """Return the line of one row, with or without the mark."""
         words = []
         for n in self.shown:
             word = cells[n] if len(cells[n]) <= self.widths[n] else _cut(cells[n], self.widths[n])
@@ -92,21 +92,21 @@ class FittedTable:
         return ((MARK if marked else NO_MARK) + (" " * GAP).join(words)).rstrip()
 
     def lines(self, marked: Iterable[int] = ()) -> list[str]:
-        """Head and rows; ``marked`` are numbers of rows."""
+        """Return head and rows; ``marked`` are indices of rows."""
         chosen = set(marked)
         return [self.head, *(self.line(row, n in chosen) for n, row in enumerate(self.rows))]
 
     def legend(self) -> list[str]:
-        """What columns mean that do not say it, in lines."""
+        """Return the legend in lines."""
         return [f"{column.name}: {column.meaning}" for column in
                 (self.columns[n] for n in self.shown) if column.meaning]
 
     def left_out(self) -> str:
-        """A line about what does not fit; empty where all does."""
+        """Return a line about the hidden columns; empty if there are none."""
         return f"--full also shows: {', '.join(self.hidden)}" if self.hidden else ""
 
 
 def _cut(word: str, width: int) -> str:
-    """The word without its middle, whose ends tell it apart: a name, and its last parameter."""
+    """Return the word without its middle; the ends identify it: a name, and its last parameter."""
     tail = (width - 1) // 3
     return word[:width - 1 - tail] + "\N{HORIZONTAL ELLIPSIS}" + word[len(word) - tail:]

@@ -1,9 +1,9 @@
-"""A schedule for other programs: as plain data, and as MSCCL's XML, which libraries run on GPUs.
+"""Exports of a schedule: plain data, and MSCCL's XML, which libraries run on GPUs.
 
-In MSCCL's form every rank gets a threadblock for local steps, one for each peer that it sends to,
+In MSCCL's form every rank has a threadblock for local steps, one for each peer that it sends to,
 and one for each that it receives from. The first collects the ends of a round, a ``nop`` for each,
-and all messages of the next round wait for it. Chunks travel one by one. What is sent and received
-into in one round, which threadblocks would do in any order, is sent from a copy.
+and all messages of the next round wait for it. Chunks are sent one by one. Slots that are both sent
+and received into in one round, where threadblocks have no order, are sent from a copy.
 The format: :mod:`hpccoll.algorithms.msccl`.
 """
 
@@ -21,13 +21,13 @@ from hpccoll.ir.in_network import InNetwork
 from hpccoll.ir.schedule import COPY, RECV, SEND, Schedule, Span, Step
 from hpccoll.proof.verifier import verify
 
-#: What MSCCL calls the buffers, and which collectives it has.
+#: MSCCL's names of buffers and collectives.
 BUFFERS = {IN: "i", OUT: "o", TMP: "s"}
 NAMES = ("allreduce", "allgather", "reduce_scatter", "alltoall")
 
 
 def as_json(schedule: Schedule) -> dict:
-    """Explain a schedule as plain data: what :mod:`json` writes, it reads back unchanged.
+    """Return a schedule as plain data, unchanged by a round trip through :mod:`json`.
 
     Programs are complete, so a reader can rebuild every step.
     """
@@ -74,12 +74,11 @@ def _step(step: Step) -> dict:
 
 
 def as_msccl(schedule: Schedule) -> str:
-    """Write a schedule as MSCCL's XML; lanes are written as one, which is proved.
+    """Return a schedule as MSCCL's XML; lanes are merged into one, which is proved.
 
     Raises:
-        ScheduleError: a collective that MSCCL does not have, a message without blocks or through
-            what the network does for several ranks, or rounds of lanes that deadlock one after the
-            other.
+        ScheduleError: a collective that MSCCL does not have, a message without blocks or with a
+            network operation, or rounds of lanes that deadlock one after the other.
     """
     name = schedule.collective.name
     if name not in NAMES:
@@ -106,18 +105,18 @@ def as_msccl(schedule: Schedule) -> str:
 
 
 class _Writer:
-    """The threadblocks of one rank."""
+    """Threadblocks of one rank."""
 
     def __init__(self, gpu: ElementTree.Element, schedule: Schedule, rank: int, scratch: int):
         self.gpu, self.schedule, self.rank, self.scratch = gpu, schedule, rank, scratch
-        #: Slots of scratch beyond the schedule's that copies need.
+        #: Additional slots of scratch for copies.
         self.copies = 0
         self.blocks: dict[tuple[int, int], ElementTree.Element] = {}
         self.numbers: dict[tuple[int, int], int] = {}
         self.main = self.block(-1, -1)
 
     def block(self, to: int, frm: int) -> ElementTree.Element:
-        """The threadblock that sends to one rank, or receives from one, or neither."""
+        """Return the threadblock that sends to one rank, or receives from one, or neither."""
         if (to, frm) not in self.blocks:
             self.numbers[to, frm] = len(self.blocks)
             self.blocks[to, frm] = ElementTree.SubElement(self.gpu, "tb", {
@@ -125,7 +124,7 @@ class _Writer:
         return self.blocks[to, frm]
 
     def write(self, rounds: Sequence[Sequence[Step]]) -> None:
-        """All rounds, one after the other."""
+        """Write all rounds, one after the other."""
         for number, steps in enumerate(rounds):
             if any(step.kind in (SEND, RECV) and not step.spans for step in steps):
                 raise ScheduleError(f"{self.schedule.title}, rank {self.rank}, round {number}: "
@@ -133,7 +132,7 @@ class _Writer:
             moved = self.moved(steps)
             after = len(self.main) - 1
             busy: dict[tuple[int, int], None] = {}
-            #: Where each slot was received into last: by which threadblock, in which step of it.
+            #: Last receive into each slot: threadblock, and step of it.
             arrived: dict[Span, tuple[int, int]] = {}
             for step in steps:
                 if step.kind in (SEND, RECV):
@@ -163,7 +162,7 @@ class _Writer:
 
     def step(self, block: ElementTree.Element, kind: str, source: Span | None, into: Span | None,
              waits: int, step: int) -> None:
-        """One step, which waits for a step of a threadblock."""
+        """Write one step, which waits for a step of a threadblock."""
         if step < 0:
             waits = -1
         element = ElementTree.SubElement(block, "step", {"s": str(len(block)), "type": kind})
@@ -176,7 +175,7 @@ class _Writer:
             element.set(field, str(value))
 
     def moved(self, steps: Sequence[Step]) -> dict[Span, Span]:
-        """Copy what is sent and received into; where each such slot is sent from."""
+        """Copy slots that are both sent and received into; return the copy of each."""
         def slots(kind: str) -> dict[Span, None]:
             return dict.fromkeys(Span(span.buffer, slot, slot + 1) for step in steps
                                  if step.kind == kind for span in step.spans

@@ -1,7 +1,7 @@
-"""A schedule too large to follow message by message: who sends how much to whom, and when.
+"""Plot of message sums, for schedules with too many messages to draw.
 
-Left, a square for every sender and receiver, darker where more blocks go; right, the blocks of each
-round, all ranks together, and how many messages carry them.
+Left, a square for every sender and receiver, darker for more blocks; right, the blocks of each
+round, all ranks together, and the number of messages.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ WIDTH, HEIGHT = 11.0, 5.4
 
 
 def summed(schedule: Schedule, line: Timeline, nbytes: int | None = None) -> Any:
-    """A figure of the sums.
+    """Return a figure of the sums.
 
     Args:
-        schedule, line: what to draw, and its messages.
+        schedule, line: the schedule, and its messages.
         nbytes: bytes of a rank's vector, or of all its blocks together.
     """
     figure = new_figure(WIDTH, HEIGHT)
@@ -49,7 +49,7 @@ def summed(schedule: Schedule, line: Timeline, nbytes: int | None = None) -> Any
 
 
 def _square(panel: Any, schedule: Schedule, line: Timeline) -> None:
-    """Blocks from every rank to every rank; ranks of a group stand together."""
+    """Draw the blocks from every rank to every rank; ranks of a group are adjacent."""
     size = schedule.size
     place = schedule.topology.positions if schedule.topology else range(size)
     sent = [[0.0] * size for _ in range(size)]
@@ -74,7 +74,7 @@ def _square(panel: Any, schedule: Schedule, line: Timeline) -> None:
 
 
 def _rounds(panel: Any, line: Timeline) -> None:
-    """Blocks of every round."""
+    """Draw the blocks of every round."""
     blocks, messages = [0] * line.rounds, [0] * line.rounds
     for message in line.messages:
         blocks[message.round - 1] += max(len(message.values), 1)

@@ -1,7 +1,7 @@
-"""Pictures: the one style sheet, figures without a screen, and the files they are drawn into.
+"""Plots: the common style sheet, figures without a screen, and output files.
 
-Every picture of the package takes its colours, ticks and spines from here. Text is large enough to
-be read where a page shows the picture 830 pixels wide.
+All plots of the package use these colours, ticks and spines. Text is large enough to be readable in
+a page with a plot width of 830 pixels.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from hpccoll.atomic_file import writable
 from hpccoll.errors import ArgumentError, HpccollError
 from hpccoll.units import short_size_text, time_text
 
-#: Colours that tell few things apart, with the common colour blindnesses too (after Okabe and Ito).
+#: Distinct colours for few items, also for common colour blindness (after Okabe and Ito).
 FEW = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195", "#8c6d31")
-#: Of text, of what is beside the point, of grids and axes, of grounds.
+#: Colours of text, secondary text, grids and axes, and backgrounds.
 INK, SOFT, FAINT, GROUND = "#22262d", "#6b7380", "#dfe3e8", "#f4f6f8"
-#: Points of text: titles of pictures and panels, labels, ticks.
+#: Text sizes in points: titles of plots and panels, labels, ticks.
 HEAD, TITLE, LABEL, TICK = 15, 12, 10.5, 10
-#: Ratios that an axis may name, and how many of them at most.
+#: Candidate tick labels of a ratio axis, and their maximum number.
 RATIOS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.35, 1.5, 1.75, 2,
           2.5, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100)
 MOST_TICKS = 9
-#: Beside 1, those that say most: they are kept where not all fit.
+#: The most useful ones except 1: they are kept if not all fit.
 ROUND = (0.5, 1.5, 2, 3, 5, 10, 0.2, 0.1, 20, 50, 100)
 TIMES = "\N{MULTIPLICATION SIGN}"
 
 
 def new_figure(width: float, height: float) -> Any:
-    """An empty figure of so many inches.
+    """Return an empty figure of a size in inches.
 
     Raises:
         HpccollError: matplotlib is not installed.
@@ -45,7 +45,7 @@ def new_figure(width: float, height: float) -> Any:
 
 
 def check(path: str, option: str = "--plot") -> None:
-    """Find out whether a picture can be drawn into the file of an option.
+    """Raise unless a plot can be written to the file of an option.
 
     Raises:
         HpccollError: matplotlib is not installed.
@@ -60,7 +60,7 @@ def check(path: str, option: str = "--plot") -> None:
 
 
 def dress(panel: Any, title: str) -> None:
-    """What all panels have in common."""
+    """Apply the common style of panels."""
     panel.set_title(title, loc="left", fontsize=TITLE, color=INK)
     panel.set_axisbelow(True)
     panel.tick_params(which="both", colors=SOFT, labelsize=TICK, length=0)
@@ -69,7 +69,7 @@ def dress(panel: Any, title: str) -> None:
 
 
 def ratio_ticks(low: float, high: float) -> list[float]:
-    """Ratios between two ends that an axis names: 1 and enough others to read points off.
+    """Return the tick ratios between two ends: 1 and enough others to read points off.
 
     >>> ratio_ticks(0.7, 3.6)
     [0.7, 1, 1.2, 1.5, 2, 2.5, 3]
@@ -88,7 +88,7 @@ def ratio_ticks(low: float, high: float) -> list[float]:
 
 
 def ratio_axis(panel: Any, low: float, high: float) -> None:
-    """A logarithmic axis of ratios whose points can be read off."""
+    """Set a logarithmic axis of ratios with readable ticks."""
     panel.set_yscale("log", base=2)
     panel.set_ylim(low, high)
     ticks = ratio_ticks(low, high)
@@ -98,7 +98,7 @@ def ratio_axis(panel: Any, low: float, high: float) -> None:
 
 
 def time_axis(panel: Any, values: Sequence[float]) -> None:
-    """A logarithmic axis of times; where these span little, 2 and 5 are named too."""
+    """Set a logarithmic axis of times; a small range has ticks at 2 and 5 as well."""
     panel.set_yscale("log")
     few = bool(values) and max(values) < 100 * min(values)
     panel.yaxis.set_major_formatter(lambda value, position: time_text(value, 3))
@@ -109,7 +109,7 @@ def time_axis(panel: Any, values: Sequence[float]) -> None:
 
 
 def size_axis(panel: Any, sizes: Sequence[float], most: int = 10) -> None:
-    """A logarithmic axis of bytes; the last size has its label, and others that fit."""
+    """Set a logarithmic axis of bytes; the last size has a label, and others that fit."""
     panel.set_xscale("log", base=2)
     least = (sizes[-1] / sizes[0]) ** (1 / most)
     shown = [sizes[-1]]
@@ -122,7 +122,7 @@ def size_axis(panel: Any, sizes: Sequence[float], most: int = 10) -> None:
 
 
 def save(figure: Any, path: Any, dpi: int = 150, **more: Any) -> None:
-    """Write a picture on white; the suffix names the format.
+    """Write a plot on white; the suffix selects the format.
 
     Raises:
         ArgumentError: the file cannot be written.

@@ -1,9 +1,9 @@
-"""A schedule replayed on block names: what every message carries, and when it arrives.
+"""Replay of a schedule on block names: contents and arrival of every message.
 
-A message arrives one round after the later of its two ranks got there, so the last arrival
-is the longest chain of dependent messages - the number that :class:`hpccoll.proof.verifier.Proof`
-calls ``rounds``. Nothing is judged here: a wrong schedule is replayed as far as it goes,
-because that is where the author of an algorithm looks for the mistake.
+A message arrives one round after the later of its two ranks has reached it, so the last arrival
+is the longest chain of dependent messages: ``rounds`` of :class:`hpccoll.proof.verifier.Proof`.
+Nothing is verified here: a wrong schedule is replayed as far as possible, because the author of an
+algorithm needs that to find the error.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class Value(NamedTuple):
 
 
 class TimedMessage(NamedTuple):
-    """One message, placed in time.
+    """One message with its time.
 
     Attributes:
-        round: when it arrives, counted from 1.
+        round: of its arrival, counted from 1.
         sender, receiver: its ranks.
-        values: what it carries, slot by slot; ``None`` for memory that was never written.
-        side: how it is reduced on arrival (``left``, ``right``), empty when it is stored.
+        values: its contents, slot by slot; ``None`` for memory that was never written.
+        side: of the reduction on arrival (``left``, ``right``), empty if it is stored.
     """
 
     round: int
@@ -45,13 +45,13 @@ class TimedMessage(NamedTuple):
 
 
 class TimedOperation(NamedTuple):
-    """What the network does with messages of several ranks, placed in time.
+    """Operation of the network on messages of several ranks, with its time.
 
     Attributes:
-        round: when it is over, counted from 1.
+        round: of its completion, counted from 1.
         network: its ranks.
-        values: what it gives, slot by slot.
-        sides: of each sink, how it reduces what arrives; empty where it is stored.
+        values: its result, slot by slot.
+        sides: of each sink, the side of the reduction on arrival; empty if it is stored.
     """
 
     round: int
@@ -63,8 +63,8 @@ class TimedOperation(NamedTuple):
 class Timeline(NamedTuple):
     """All messages by round, and the round in which each round of each program ends.
 
-    Of a program without lanes only the rounds that end are there; of one with lanes all are, and
-    ``None`` is for those that never end.
+    For a program without lanes it contains only rounds that end; with lanes it contains all, and
+    ``None`` for those that never end.
     """
 
     messages: list[TimedMessage]
@@ -73,16 +73,16 @@ class Timeline(NamedTuple):
 
     @property
     def rounds(self) -> int:
-        """The longest chain of dependent messages."""
+        """Return the longest chain of dependent messages."""
         return max([0, *(m.round for m in self.messages), *(o.round for o in self.operations)])
 
 
 class ScheduleFacts(NamedTuple):
-    """What a schedule costs and what was proved, with one element per block.
+    """Costs and proved properties of a schedule, with one element per block.
 
-    Where the schedule is wrong, ``proof`` is ``None`` and ``problem`` says why. ``sent`` and
-    ``messages`` count what the busiest rank sends, ``all_sent`` and ``all_messages`` what all
-    ranks do; ``scratch`` is the most that one rank needs.
+    If the schedule is wrong, ``proof`` is ``None`` and ``problem`` is the reason. ``sent`` and
+    ``messages`` count those of the busiest rank, ``all_sent`` and ``all_messages`` those of all
+    ranks; ``scratch`` is the maximum of one rank.
     """
 
     proof: Proof | None
@@ -96,7 +96,7 @@ class ScheduleFacts(NamedTuple):
 
 
 def timeline(schedule: Schedule) -> Timeline:
-    """Replay a schedule; messages that never meet their partner are left out."""
+    """Replay a schedule; messages without a partner are omitted."""
     ranks = [_Rank(schedule, rank) for rank in range(schedule.size)]
     posted: dict[tuple[int, int], deque] = defaultdict(deque)
     joined: dict[InNetwork, dict[tuple[str, int], deque]] = defaultdict(dict)
@@ -134,7 +134,7 @@ def timeline(schedule: Schedule) -> Timeline:
 
 def _operation(network: InNetwork, waiting: Mapping[tuple[str, int], Sequence[Any]]
                ) -> TimedOperation:
-    """What the network makes of the ends that are first in line."""
+    """Return the operation of the first waiting ends."""
     first = [waiting[end][0] for end in waiting]
     values: tuple[Value | None, ...] = ()
     for rank in network.senders:
@@ -147,7 +147,7 @@ def _operation(network: InNetwork, waiting: Mapping[tuple[str, int], Sequence[An
 
 def _carried_out(operation: TimedOperation, network: InNetwork,
                  waiting: dict[tuple[str, int], deque]) -> list[_Lane]:
-    """Give every sink its result; return the lanes that can go on."""
+    """Deliver the result to every sink; return the lanes that can continue."""
     woken = []
     for kind, rank in list(waiting):
         lane, step, _ = waiting[kind, rank].popleft()
@@ -161,7 +161,7 @@ def _carried_out(operation: TimedOperation, network: InNetwork,
 
 
 class _Rank:
-    """What one rank's slots hold, and which of its rounds are over."""
+    """Contents of one rank's slots, and its completed rounds."""
 
     def __init__(self, schedule: Schedule, rank: int):
         program = schedule.program(rank)
@@ -169,7 +169,7 @@ class _Rank:
         self.finish: list[int | None] = [None] * len(self.waits)
         self.lanes = [_Lane(self, numbers) for numbers in
                       (by_lane(self.waits) if self.waits else [range(len(self.rounds))])]
-        #: Lanes that wait for others, and whether a round has ended since.
+        #: Lanes that wait for others, and True if a round has ended since.
         self.waiting: list[_Lane] = []
         self.ended = False
         given = schedule.collective.given(rank, schedule.size, schedule.root, schedule.nblocks)
@@ -178,7 +178,7 @@ class _Rank:
             for buffer, keys in given.items() for slot, key in enumerate(keys)}
 
     def begins(self, number: int, lane: _Lane) -> int | None:
-        """When a round begins; ``None`` where it waits for other lanes."""
+        """Return the start time of a round; ``None`` if it waits for other lanes."""
         if not self.waits:
             return lane.latest
         times = [self.finish[other] for other in self.waits[number]]
@@ -189,7 +189,7 @@ class _Rank:
         return max(known, default=0)
 
     def ends(self, number: int, time: int) -> None:
-        """A round is over."""
+        """Record the end of a round."""
         if self.waits:
             self.finish[number] = time
             self.ended = True
@@ -197,7 +197,7 @@ class _Rank:
             self.finish.append(time)
 
     def woken(self) -> list[_Lane]:
-        """Lanes that may go on, since a round has ended."""
+        """Return the lanes that may continue after the end of a round."""
         if not self.ended:
             return []
         woken, self.waiting, self.ended = self.waiting, [], False
@@ -215,7 +215,7 @@ class _Rank:
 
 
 class _Lane:
-    """Where one lane of a rank stands."""
+    """Position of one lane of a rank."""
 
     def __init__(self, rank: _Rank, numbers: Sequence[int]):
         self.rank, self.numbers = rank, numbers
@@ -223,7 +223,7 @@ class _Lane:
         self.posted = False
 
     def start(self) -> list[tuple[Step, tuple]]:
-        """Finish what has no messages left, then post the next round that has some."""
+        """Complete rounds without pending messages, then post the next round that has some."""
         rank = self.rank
         while self.index < len(self.numbers):
             number = self.numbers[self.index]
@@ -246,14 +246,14 @@ class _Lane:
         return []
 
     def complete(self, arrival: int) -> bool:
-        """Count one message as done; tell whether it was the last of its round."""
+        """Count one message as complete; return True if it was the last of its round."""
         self.open -= 1
         self.latest = max(self.latest, arrival)
         return not self.open
 
 
 def _is_message(step: Step) -> bool:
-    """Lowering drops a message whose spans are empty, and keeps one written without spans."""
+    """Return False for a message of empty spans, which lowering drops; True without spans."""
     return step.kind in (SEND, RECV) and (not step.spans or any(_slots(step.spans)))
 
 
@@ -262,7 +262,7 @@ def _slots(spans: Sequence[Span]) -> Iterator[tuple[str, int]]:
 
 
 def facts(schedule: Schedule, line: Timeline | None = None) -> ScheduleFacts:
-    """Prove a schedule for one element per block, and count what it sends."""
+    """Prove a schedule for one element per block, and count its messages."""
     line = line or timeline(schedule)
     one, *_ = cases(schedule, schedule.collective)
     proof, problem, scratch = None, "", 0
@@ -285,7 +285,7 @@ def facts(schedule: Schedule, line: Timeline | None = None) -> ScheduleFacts:
 
 
 def ranks_of(mask: int) -> list[int]:
-    """The ranks of a bit set.
+    """Return the ranks of a bit set.
 
     >>> ranks_of(0b1011)
     [0, 1, 3]

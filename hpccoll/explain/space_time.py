@@ -1,11 +1,10 @@
-"""A schedule as a space-time picture: ranks down, rounds to the right, a line per message.
+"""Space-time diagram of a schedule: ranks down, rounds to the right, a line per message.
 
-A message of several blocks is a band with a stripe per block, so width shows volume. It
-ends in an arrowhead where it is stored, in a circled plus where it is reduced. What the network
-copies or reduces goes through a box. Everything is
-laid out in inches, so that stripes, heads and letters keep their proportions from 2 ranks to
-32; letters grow with the width, to be read where a page makes the picture small. Beyond, messages
-are summed up: :mod:`hpccoll.explain.message_sums`.
+A message of several blocks is a band with a stripe per block, so its width shows the volume. It
+ends in an arrowhead if it is stored, in a circled plus if it is reduced. Network operations go
+through a box. The layout is in inches, so that stripes, heads and letters keep their proportions
+from 2 to 32 ranks; letters grow with the width, so that they are readable in pages. Larger
+schedules are shown as sums: :mod:`hpccoll.explain.message_sums`.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from hpccoll.explain.text import WANTS, per_rank, title_of
 from hpccoll.ir.schedule import Schedule
 from hpccoll.units import byte_count, size_text
 
-#: Largest picture of messages, in ranks and in rounds; beyond, who sends how much to whom; and the
-#: most ranks that this is drawn of.
+#: Maximum ranks and rounds of a diagram of messages; larger schedules are shown as sums, up to a
+#: maximum number of ranks.
 MOST_RANKS, MOST_ROUNDS, MOST_SUMMED = 32, 62, 256
-#: Up to this many blocks are numbered in the legend; stripes that a message has at most.
+#: Maximum numbered blocks of the legend; maximum stripes of a message.
 NAMED, STRIPES = 16, 8
-#: Inches from where on letters grow with the picture, so that they can be read in a page; by how
-#: much they do at most.
+#: Width in inches from which letters grow with the diagram, for readability in a page; maximum
+#: factor.
 READABLE, LARGEST = 9.0, 1.6
 #: Inches: margins, an arrowhead, radii of a plus and a dot, the thinnest line, a stripe.
 LEFT, RIGHT, TOP, BOTTOM = 0.95, 0.4, 1.5, 0.9
@@ -40,18 +39,18 @@ HEAD, PLUS, DOT, THIN, STRIPE = 0.13, 0.075, 0.03, 0.022, 0.0125
 
 def draw(schedule: Schedule, path: str | PathLike, nbytes: int | str | None = None,
          beside: Sequence[Schedule] = ()) -> None:
-    """Draw a schedule into a file; the suffix names the format (png, svg, pdf).
+    """Draw a schedule into a file; the suffix selects the format (png, svg, pdf).
 
-    More than 32 ranks or 62 rounds are summed up: who sends how much to whom, and when.
+    More than 32 ranks or 62 rounds are shown as sums by sender, receiver and round.
 
     Args:
-        schedule: what to draw.
-        path: where to write.
+        schedule: to draw.
+        path: of the file.
         nbytes: bytes of a rank's vector, or of all its blocks together; shown in the title.
-        beside: others, to its right.
+        beside: further schedules, to its right.
 
     Raises:
-        ArgumentError: too large to be readable, an unknown format, or a path not writable.
+        ArgumentError: too large to be readable, an unknown format, or a path that is not writable.
         HpccollError: matplotlib is not installed.
     """
     figure = painted(schedule, None if nbytes is None else byte_count("nbytes", nbytes), beside)
@@ -65,12 +64,12 @@ def draw(schedule: Schedule, path: str | PathLike, nbytes: int | str | None = No
 
 def painted(schedule: Schedule, nbytes: int | None = None,
             beside: Sequence[Schedule] = ()) -> Any:
-    """A figure of a schedule: its messages, or their sums where there are too many to follow.
+    """Return a figure of a schedule: its messages, or their sums if there are too many.
 
-    Others stand to its right; of these the messages are drawn.
+    Further schedules are to its right, with their messages.
 
     Raises:
-        ArgumentError: too large even for that.
+        ArgumentError: too large even for sums.
         HpccollError: matplotlib is not installed.
     """
     drawn = schedule, *beside
@@ -88,7 +87,7 @@ def painted(schedule: Schedule, nbytes: int | None = None,
     width, height = sum(sheet.width for sheet in sheets), max(sheet.height for sheet in sheets)
     figure, start = new_figure(width, height), 0.0
     for sheet, line in zip(sheets, lines):
-        # From the top: sheets of one number of ranks have their ranks side by side.
+        # From the top: sheets with equal numbers of ranks have their ranks aligned.
         axes = figure.add_axes((start / width, 1 - sheet.height / height, sheet.width / width,
                                 sheet.height / height))
         sheet.paint(axes, line, nbytes)
@@ -97,17 +96,17 @@ def painted(schedule: Schedule, nbytes: int | None = None,
 
 
 class _Sheet:
-    """One picture: where ranks and rounds lie, in inches from the top left, and its colours."""
+    """One diagram: positions of ranks and rounds, in inches from the top left, and colours."""
 
     def __init__(self, schedule: Schedule, rounds: int):
         self.schedule, self.rounds = schedule, max(rounds, 1)
         self.row = min(max(6.0 / schedule.size, 0.4), 0.75) if schedule.size <= 16 else 0.24
-        # Steep lines are hard to follow, so rounds widen with the ranks, within reason.
+        # Steep lines are hard to follow, so rounds widen with the ranks, up to a limit.
         column = max(0.8 + 0.035 * schedule.size, 6.0 / self.rounds)
         self.column = max(min(column, 11 / self.rounds), 0.42)
         self.depth = min(0.36 * self.row, 0.22)
         wide = LEFT + self.column * self.rounds + RIGHT
-        #: What letters and what holds them are multiplied with.
+        #: Scale of letters and their boxes.
         self.zoom = min(max(wide / READABLE, 1.0), LARGEST)
         self.row = max(self.row, 0.2 * self.zoom)
         self.left, self.top, self.bottom = LEFT * self.zoom, TOP * self.zoom, BOTTOM * self.zoom
@@ -117,7 +116,7 @@ class _Sheet:
         self.height = self.top + self.row * (schedule.size - 1) + self.bottom
         self.pairs = schedule.collective.payload == "pairs"
         self.blocks = per_rank(schedule)
-        # Ranks of a group stand together, whatever their numbers.
+        # Ranks of a group are adjacent, whatever their numbers.
         self.lines = schedule.topology.positions if schedule.topology else range(schedule.size)
 
     def x(self, time: float) -> float:
@@ -127,11 +126,11 @@ class _Sheet:
         return self.line(self.lines[rank])
 
     def line(self, number: int) -> float:
-        """Where the line of that number from the top is."""
+        """Return the position of a line by its number from the top."""
         return self.top + self.row * number
 
     def colour(self, value: Value | None) -> str | tuple[float, float, float]:
-        """Colour of a block; in an all-to-all, of the rank it comes from."""
+        """Return the colour of a block; in an all-to-all, of its source rank."""
         if value is None:
             return INK
         block = value.block // self.schedule.size if self.pairs else value.block
@@ -148,7 +147,7 @@ class _Sheet:
         return hls_to_rgb(hue, light, 0.8)
 
     def paint(self, axes, line: Timeline, nbytes: int | None) -> None:
-        """Fill a pair of axes, whose unit becomes an inch."""
+        """Draw into axes, whose unit becomes an inch."""
         axes.set(xlim=(0, self.width), ylim=(self.height, 0))
         axes.axis("off")
         self.frame(axes)
@@ -168,7 +167,7 @@ class _Sheet:
         axes.text(0.3, 0.7 * self.zoom, wants, size=10 * self.zoom, color=SOFT, va="center")
 
     def frame(self, axes) -> None:
-        """Ranks as lines, rounds as columns, outermost groups of the topology as fields."""
+        """Draw ranks as lines, rounds as columns, outermost groups of the topology as fields."""
         size, depth = self.schedule.size, self.depth
         topology = self.schedule.topology
         groups = topology.groups() if topology and topology.depth > 1 else [range(size)]
@@ -239,9 +238,9 @@ class _Sheet:
                             autolim=False)
 
     def operation(self, axes, operation: TimedOperation) -> None:
-        """What the network does: from the sources to a box, and from there to the sinks."""
+        """Draw a network operation: from the sources to a box, and from there to the sinks."""
         sources, sinks = list(operation.network.senders), list(operation.network.receivers)
-        # Operations of one round stand apart if each has one source or one sink.
+        # Operations of one round are separate if each has one source or one sink.
         near = sources if len(sources) == 1 else sinks if len(sinks) == 1 else [*sources, *sinks]
         gap = min(0.12, self.column / 8)
         start, end = self.x(operation.round - 1) + gap, self.x(operation.round) - gap
@@ -261,7 +260,7 @@ class _Sheet:
         self.box(axes, box, shade, operation.network.reduces)
 
     def box(self, axes, centre: tuple[float, float], colour, reduces: bool) -> None:
-        """The network: with a plus where it reduces."""
+        """Draw the network as a box, with a plus if it reduces."""
         axes.plot(*centre, "s", ms=144 * PLUS, mfc="white", mec=colour, mew=1.4, zorder=5)
         if reduces:
             axes.plot(*centre, "+", ms=86 * PLUS, mec=colour, mew=1.4, zorder=6)
@@ -272,12 +271,12 @@ class _Sheet:
                 (self.x(message.round) - gap, self.y(message.receiver)))
 
     def plus(self, axes, centre: tuple[float, float], colour) -> None:
-        """A circled plus: the arriving block is reduced."""
+        """Draw a circled plus: the arriving block is reduced."""
         axes.plot(*centre, "o", ms=144 * PLUS, mfc="white", mec=colour, mew=1.4, zorder=5)
         axes.plot(*centre, "+", ms=86 * PLUS, mec=colour, mew=1.4, zorder=6)
 
     def legend(self, axes, line: Timeline) -> None:
-        """Colours of the blocks on the left, what the ends of lines mean on the right."""
+        """Draw the legend: colours of blocks on the left, ends of lines on the right."""
         messages: list[TimedMessage | TimedOperation] = [*line.messages, *line.operations]
         zoom, y = self.zoom, self.height - 0.34 * self.zoom
         if not any(m.values for m in messages):
@@ -321,7 +320,7 @@ class _Sheet:
 
 
 def bundled(messages: Sequence[TimedMessage]) -> list[TimedMessage]:
-    """Join messages that would cover each other: same round, ranks and kind of arrival."""
+    """Join overlapping messages: same round, ranks and kind of arrival."""
     bundles: dict[tuple, TimedMessage] = {}
     for message in messages:
         key = message.round, message.sender, message.receiver, bool(message.side)

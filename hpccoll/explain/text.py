@@ -1,4 +1,4 @@
-"""A schedule in words: what is wanted, what it costs, who talks to whom, what each rank does."""
+"""Text of a schedule: its specification, costs, messages and programs."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from hpccoll.ir.schedule import COPY, LEFT, RECV, SEND, Program, Schedule, Step
 from hpccoll.units import count_text as _count
 from hpccoll.units import ranges_text, ranks_text, size_text
 
-#: Up to this many ranks every message and every rank is listed; beyond, patterns and samples.
+#: Maximum ranks for a list of every message and rank; larger ones have patterns and samples.
 LISTED = 16
-#: Beyond this many ranks the text keeps to closed forms: replaying would take minutes.
+#: Maximum ranks for a replay; larger ones have closed forms only: a replay takes minutes.
 REPLAYED = 256
 
-#: What each collective wants, for people.
+#: Descriptions of the results of collectives.
 WANTS = {
     "barrier": "no rank leaves before every rank has entered",
     "bcast": "every rank ends with the vector of rank {root}",
@@ -48,20 +48,20 @@ WANTS = {
 
 def as_text(schedule: Schedule, nbytes: int | None = None, brief: bool = False,
             rank: int | None = None, width: int = WIDTH) -> str:
-    """Explain a schedule in words.
+    """Return a text that explains a schedule.
 
     Up to 16 ranks every message and every rank's rounds are listed; beyond, the pattern of
     each round and the programs of a few ranks.
 
     Args:
-        schedule: what to explain.
+        schedule: to explain.
         nbytes: bytes of a rank's vector, or of all its blocks together; adds bytes to the costs.
-        brief: leave out messages and programs: a line a round.
-        rank: the only rank whose program is listed.
+        brief: True to omit messages and programs: a line per round.
+        rank: list the program of this rank only.
         width: characters of a line.
 
     Raises:
-        ArgumentError: there is no such rank.
+        ArgumentError: invalid rank.
     """
     if rank is not None and not 0 <= rank < schedule.size:
         raise ArgumentError("rank", f"{rank} is not a rank of 0..{schedule.size - 1}")
@@ -76,12 +76,12 @@ def as_text(schedule: Schedule, nbytes: int | None = None, brief: bool = False,
                   "Communication pattern" + _key(schedule) * (not brief),
                   *_traffic(schedule, line, brief, width)]
         lines += [] if brief else ["", *_programs(schedule, line, rank, width)]
-    each = "\n".join(lines).split("\n")  # some are several already
+    each = "\n".join(lines).split("\n")  # some entries have several lines
     return "".join(f"{one}\n" for line in each for one in _fitted(line, width))
 
 
 def _fitted(line: str, width: int) -> list[str]:
-    """The line, cut between words where it is too long; what follows is set to the right."""
+    """Return the line, wrapped between words; continuation lines are indented."""
     if len(line) <= width:
         return [line]
     heading = re.match(r" +\w+(?: \w+)? {2,}| *", line)
@@ -91,7 +91,7 @@ def _fitted(line: str, width: int) -> list[str]:
 
 
 def title_of(schedule: Schedule) -> str:
-    """What a schedule is, for people: ``allreduce by ring, 8 ranks, 8 blocks``."""
+    """Return the title of a schedule: ``allreduce by ring, 8 ranks, 8 blocks``."""
     words = [f"{schedule.collective.name} by {schedule.algorithm}",
              _count(schedule.size, "rank")]
     words += [f"layout {schedule.topology}"] if schedule.topology else []
@@ -111,7 +111,7 @@ def _payload(schedule: Schedule, nbytes: int | None) -> str:
 
 
 def per_rank(schedule: Schedule) -> int:
-    """Blocks in the largest buffer of a rank."""
+    """Return the number of blocks in the largest buffer of a rank."""
     return schedule.nblocks if schedule.collective.payload == "vector" else schedule.size
 
 
@@ -157,7 +157,7 @@ def _claims(schedule: Schedule) -> Iterator[str]:
 
 
 def _key(schedule: Schedule) -> str:
-    """How to read the messages listed below."""
+    """Return the key of the notation of messages."""
     if schedule.size > LISTED or schedule.collective.payload == "none":
         return ""
     if schedule.collective.reduces:
@@ -183,7 +183,7 @@ def _traffic(schedule: Schedule, line: Timeline, brief: bool, width: int) -> Ite
 
 
 def _pattern(size: int, messages: list[TimedMessage]) -> str:
-    """Describe the messages of a round together: who, how many, how much, how they end."""
+    """Describe the messages of a round together: ranks, number, volume, and arrival."""
     links = {(m.sender, m.receiver) for m in messages}
     senders, receivers = ({link[i] for link in links} for i in (0, 1))
     shifts = {(to - frm) % size for frm, to in links}
@@ -216,7 +216,7 @@ def _pattern(size: int, messages: list[TimedMessage]) -> str:
 
 
 def _operation(schedule: Schedule, operation: TimedOperation, brief: bool) -> str:
-    """What the network does, in a line."""
+    """Return a line on a network operation."""
     network, values = operation.network, operation.values
     to = ranks_text(network.receivers)
     what = _count(len(values), "block") if brief or not values or len(values) > LISTED else (
@@ -275,7 +275,7 @@ def _programs(schedule: Schedule, line: Timeline, rank: int | None, width: int
 
 
 def _lanes(program: Program, finish: Sequence[int | None], width: int) -> Iterator[str]:
-    """The lanes of a rank, one after the other, each round with what it waits for elsewhere."""
+    """Yield the lanes of a rank, one after the other, each round with its waits for other lanes."""
     order = waits(program)
     for lane, numbers in enumerate(by_lane(order)):
         yield f"   lane {lane}"
@@ -289,7 +289,7 @@ def _lanes(program: Program, finish: Sequence[int | None], width: int) -> Iterat
 
 def _round(steps: Sequence[Step], finish: int | None, before: int | None, width: int,
            name: str = "") -> str:
-    """One round of a rank; local ones carry no number."""
+    """Yield the lines of one round of a rank; local rounds have no number."""
     when = "never" if finish is None else str(finish) if finish > (before or 0) else "-"
     head = f"    {when:>3}  "
     return textwrap.fill(name + "; ".join(map(_sentence, steps)), width,
@@ -297,7 +297,7 @@ def _round(steps: Sequence[Step], finish: int | None, before: int | None, width:
 
 
 def _sentence(step: Step) -> str:
-    """One step in words."""
+    """Return a sentence on one step."""
     here, there = (" ".join(map(str, spans)) for spans in (step.spans, step.source))
     order = "arriving op mine" if step.side == LEFT else "mine op arriving"
     if isinstance(step.peer, InNetwork):
@@ -314,7 +314,7 @@ def _sentence(step: Step) -> str:
 
 
 def _network(step: Step, network: InNetwork, here: str, order: str) -> str:
-    """One end of what the network does, in words."""
+    """Return a sentence on one end of a network operation."""
     here = here or "a signal"
     if step.kind == SEND and not network.reduces:
         return f"multicast {here} to {ranges_text(network.receivers)}"
@@ -328,7 +328,7 @@ def _network(step: Step, network: InNetwork, here: str, order: str) -> str:
 
 
 def _columns(words: list[str], width: int) -> Iterator[str]:
-    """Set words in columns, row by row."""
+    """Yield words in columns, row by row."""
     cell = max(map(len, words)) + 3
     per_row = max((width - 6) // cell, 1)
     for start in range(0, len(words), per_row):

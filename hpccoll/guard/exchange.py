@@ -1,7 +1,8 @@
-"""What the ranks of a communicator know of each other's calls: by shared memory, or by messages.
+"""Exchange of failures and call records between ranks, by shared memory or by messages.
 
-Both ways have the same verbs. ``ring`` publishes what failed here and wakes the others; ``rung``
-tells whether somebody has done so; ``records`` collects what all say, with bounded patience.
+Both classes have the same methods. ``ring`` publishes a failure of this rank and wakes the others;
+``rung`` returns True if a rank has done so; ``records`` collects the records of all ranks, with a
+bounded wait.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from hpccoll.runtime.events.log import (
 from hpccoll.transport.shm.mapping import share
 from hpccoll.transport.stamps import agree
 
-#: Seconds that a rank waits for the others to tell where they are, in shared memory; to come to the
-#: call, where they are late; to tell by messages, which wait until their sender has its turn; for
-#: the library to take messages that tell them; and between two looks.
+#: Seconds of the bounded waits: for positions of other ranks in shared memory; for late ranks to
+#: enter the call; for records by messages, which wait until their sender has its turn; for the
+#: library to send these messages; and between two polls.
 PATIENCE, LATE, LONGER, SENDING, PAUSE = 0.25, 0.75, 2.0, 0.5, 2e-4
 
 
@@ -50,21 +51,22 @@ class SharedLogs:
         self.others = [log for other, log in sorted(logs.items()) if other != rank]
 
     def rung(self, in_turn: bool = False) -> bool:
-        """Tell whether a rank has given up; ``in_turn`` whether in a call that this one is at.
+        """Return True if a rank has failed; with ``in_turn``, only in this rank's current call.
 
-        In an earlier one this rank can go on: the others have left it.
+        This rank can complete an earlier call: the others have left it.
         """
         alarm = self.mine.words[ALARM]
         return bool(alarm) and not (in_turn and self.mine.words[NUMBER] < alarm - 1)
 
     def ring(self, story: Mapping[str, Any], gone: Container[int] = (),
              suspects: Container[int] = ()) -> None:
-        """Say what failed here, and tell the others the first call in which anybody has given up.
+        """Publish a failure, and the first call in which any rank has failed.
 
-        Two ranks may do so at once, and the store of a later call may come last. So each says first
-        where it has given up itself, and looks, after each store, where the others have. That
-        suffices: who made the last store looked after it, and found no earlier call. Whoever gave
-        up in one said so after that look, finds that store, and makes another: it was not the last.
+        Two ranks may do so concurrently, and the store of a later call may come last. So each rank
+        first publishes its own failed call, and checks those of the others after each store. That
+        suffices: the rank of the last store checked after it, and found no earlier call. A rank
+        with an earlier failure published it after that check, finds that store, and stores again:
+        so the store was not the last.
         """
         self.mine.tell(story)
         self.mine.words[FAILED] = story["number"] + 1
@@ -75,11 +77,11 @@ class SharedLogs:
                 self._order()
 
     def _first(self) -> int:
-        """The alarm for the first call in which anybody has said that it has given up."""
+        """Return the alarm of the first call in which any rank has failed."""
         return min(number for log in self.logs.values() if (number := log.words[FAILED]))
 
     def _order(self) -> None:
-        """Let others see what was stored before anything is loaded."""
+        """Order earlier stores before later loads, as seen by other ranks."""
         # A processor on which nothing else needs a fence may move a load before an earlier store,
         # but not across the atomic instruction that takes a lock.
         with self.barrier:
@@ -88,10 +90,10 @@ class SharedLogs:
             self.fence()
 
     def disagree(self, settled: bool = False) -> bool:
-        """Tell whether another rank has made another call where this one made its last.
+        """Return True if another rank's call of the same number differs from this rank's last.
 
         Args:
-            settled: count no call that its rank may yet take back.
+            settled: ignore calls that their rank may still undo.
         """
         number = self.mine.words[NUMBER]
         stamp = self.mine.stamp(number)
@@ -104,7 +106,7 @@ class SharedLogs:
         return False
 
     def comparison(self, stamp: int) -> Callable[[], bool | None]:
-        """Tells, once all ranks have noted the call that this one has, whether it is the same."""
+        """Return a callback: None until all ranks have recorded the call, then their agreement."""
         number, words = self.mine.words[NUMBER], [log.words for log in self.others]
 
         def met() -> bool | None:
@@ -115,10 +117,10 @@ class SharedLogs:
         return met
 
     def records(self, gone: Container[int] = (), number: int = 0) -> dict[int, LogRecord]:
-        """What all ranks say, once all have told where they are, or patience is at its end.
+        """Return the records of all ranks, complete or as they are when the wait times out.
 
-        Nobody waits for what those will say that are ``gone``, nor for long for those that have
-        left the call of that ``number``; with ranks that come to it, there is more patience.
+        The wait ignores the ranks in ``gone``, and is short for ranks that have left the call of
+        that ``number``; it is longer for ranks that enter it.
         """
         others = [log for rank, log in self.logs.items() if rank != self.rank and rank not in gone]
         start = time.monotonic()
@@ -131,7 +133,7 @@ class SharedLogs:
 
 
 class MessagedLogs:
-    """Logs of ranks that do not all share memory: they tell each other what failed by messages.
+    """Logs of ranks that do not all share memory: they send failures as messages.
 
     Args:
         comm: the private communicator.
@@ -144,21 +146,21 @@ class MessagedLogs:
         self.mine = self.logs[self.rank]
         self.sent: list[MPI.Request] = []
         self.arrived: dict[int, LogRecord] = {}
-        #: What is just being received, by its sender: the request and its memory.
+        #: Pending receives by sender: the request and its memory.
         self.arriving: dict[int, tuple[MPI.Request, bytearray]] = {}
-        #: Sends are made here: one to a machine that is gone may not return.
+        #: The thread of sends: a send to a lost machine may not return.
         self.sender: threading.Thread | None = None
 
     def rung(self, in_turn: bool = False) -> bool:
-        """Tell whether a rank has given up, in whichever call."""
+        """Return True if a rank has failed, in any call."""
         return bool(self.mine.words[ALARM]) or self.comm.Iprobe(MPI.ANY_SOURCE, ALARM_TAG)
 
     def ring(self, story: Mapping[str, Any], gone: Container[int] = (),
              suspects: Container[int] = ()) -> None:
-        """Say what failed here, and tell the others, but for those that are gone.
+        """Send a failure to the other ranks, except those that have exited.
 
-        Those that are waited for come last: MPICH does not return from a send to a machine whose
-        connection is lost. A thread sends, where there may be one, and is not waited for for long.
+        Missing ranks come last: MPICH does not return from a send to a machine whose connection is
+        lost. A thread sends if threads are permitted, and is joined with a short timeout.
         """
         self.mine.tell(story)
         self.mine.words[ALARM] = 1
@@ -173,7 +175,7 @@ class MessagedLogs:
                 try:
                     self.sent.append(self.comm.Isend([data, MPI.BYTE], other, ALARM_TAG))
                 except MPI.Exception:
-                    pass  # the library knows that it is gone
+                    pass  # the library has detected that it exited
 
         if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
             send()
@@ -181,27 +183,27 @@ class MessagedLogs:
         sender = threading.Thread(target=send, name="hpccoll alarm", daemon=True)
         try:
             sender.start()
-        except RuntimeError:  # there is no thread to be had
+        except RuntimeError:  # no thread can be started
             send()
             return
         self.sender = sender
         sender.join(SENDING)
 
     def disagree(self, settled: bool = False) -> bool:
-        """Nothing is known of ranks that have not failed."""
+        """Return False: calls of ranks that have not failed are unknown."""
         return False
 
     def comparison(self, stamp: int) -> Callable[[], bool | None]:
-        """Tells, once all ranks have begun it, whether their stamps are the same."""
+        """Return a callback: None until all ranks have begun the call, then their agreement."""
         mine, found = numpy.array([stamp]), numpy.zeros(self.size, "q")
         request = self.comm.Iallgather(mine, found)
         return lambda: (all(not stamp or not other or agree(stamp, int(other)) for other in found)
                         if request.Test() else None)
 
     def records(self, gone: Container[int] = (), number: int = 0) -> dict[int, LogRecord]:
-        """What all ranks say that have given up, waited for as above.
+        """Return the records of all failed ranks, with a bounded wait.
 
-        Nobody is asked where the library is still busy with a send.
+        Sends no request while the library is busy with a send.
         """
         stuck = self.sender is not None and self.sender.is_alive()
         end, others = time.monotonic() + LONGER, {
@@ -213,11 +215,11 @@ class MessagedLogs:
         return {**{rank: log.record() for rank, log in self.logs.items()}, **self.arrived}
 
     def _receive(self, other: int) -> None:
-        """Take what a rank has told, if it is there; never wait for it.
+        """Receive the record of a rank if it has arrived; never waits.
 
-        Each is asked for by itself: where one is gone, a library may refuse to look for any. That
-        a message has begun says nothing of its end: one that the library does not send at once
-        comes only while its sender is in MPI, or lives.
+        Each rank has its own probe: after one has died, a library may refuse to probe any source.
+        A message that has begun may never complete: the library sends a large one only while its
+        sender is in MPI, or alive.
         """
         status = MPI.Status()
         try:
@@ -229,12 +231,12 @@ class MessagedLogs:
                 if request.Test():
                     self.arrived[other] = LogRecord.unpacked(bytes(data))
         except MPI.Exception:
-            # The library knows that it is gone; its request would say now that all has come.
+            # The library has detected the exit; its request would now report completion.
             self.arriving.pop(other, None)
 
 
 def logs_of(context: Context) -> SharedLogs | MessagedLogs:
-    """The logs of a communicator; collective."""
+    """Return the logs of a communicator; collective."""
     node = context.node
     if node is not None and node.local:
         shared = share(node.comm, LOG_BYTES, EARLY_BYTES)

@@ -1,11 +1,11 @@
-"""Flight records: what every rank did last, written down when something goes wrong.
+"""Flight records: the last calls of every rank, written to a file after a failure.
 
     logs in shared memory --dump--> FOLDER/flight-JOB-rankR.json --> hpccoll trace diagnose FOLDER
 
-The logs are always kept (``runtime/events/log.py``). With ``HPCCOLL_TRACE`` each rank writes them
-down when a long wait is reported, when a call fails, and on SIGUSR1 and SIGTERM; ``comm.dump()``
-does it at any time. A rank that was killed or stopped cannot: the others on its node write for it.
-A thread writes on signals, because the main one may be in the MPI library's hands.
+The logs are always kept (``runtime/events/log.py``). With ``HPCCOLL_TRACE`` each rank writes a
+record when a long wait is reported, when a call fails, and on SIGUSR1 and SIGTERM; ``comm.dump()``
+does so at any time. A killed or stopped rank cannot: the others on its node write for it. A thread
+writes on signals, because the main thread may block in a native call.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ if TYPE_CHECKING:
     from hpccoll.guard.guard import Guard
 
 FORMAT = "hpccoll flight 1"
-#: Where records go that nobody has named a folder for.
+#: Default folder of records.
 FOLDER = "hpccoll-trace"
-#: States of ranks that write for themselves.
+#: States of ranks that can write their own record.
 ABLE = (WAITING, NATIVE, AWAY)
-#: Signals that make a rank write; the second ends it then.
+#: Signals on which a rank writes a record; the second one then ends it.
 SIGNALS = signal.SIGUSR1, signal.SIGTERM
 
 
 class FlightRecorder:
-    """Writes down what this process knows of all its communicators.
+    """Writes records of all communicators of this process.
 
     Attributes:
-        folder: where to, when something goes wrong; empty where nobody asked for it.
-        job: what all ranks of the job call it.
-        failed: what was known when the first call failed is written, and stays.
+        folder: of records written on failures; empty if not configured.
+        job: name of the job, the same on all ranks.
+        failed: True once the record of the first failed call is written; it is never replaced.
         guards: of communicators.
     """
 
@@ -61,7 +61,7 @@ class FlightRecorder:
         self.listening = 0
 
     def add(self, guard: Guard) -> None:
-        """Write down what a communicator does from now on; collective over it."""
+        """Record a communicator from now on; collective over it."""
         comm, self.count = guard.context.comm, self.count + 1
         mine = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{self.count}"
         guard.name = MPI.Intracomm.bcast(comm, mine, 0)
@@ -79,19 +79,19 @@ class FlightRecorder:
                 listen(self)
 
     def noticed(self, why: str, failed: bool = False) -> None:
-        """Write, where that was asked for, that something goes wrong, until a call has failed."""
+        """Write a record if configured; until a call has failed."""
         if self.folder and not self.failed:
             self.failed = failed
             self.dump(why, self.folder)
 
     def dump(self, why: str, folder: str | os.PathLike[str] = "") -> str:
-        """Write down what is known; the file's path, or nothing where it cannot be written.
+        """Write a record; return the file's path, or an empty string if it cannot be written.
 
-        Any thread may call it; it communicates with nobody.
+        Thread-safe; does not communicate.
 
         Args:
-            why: in words.
-            folder: where to; what ``HPCCOLL_TRACE`` says, else :data:`FOLDER`, if omitted.
+            why: reason, as text.
+            folder: the destination; that of ``HPCCOLL_TRACE``, else :data:`FOLDER`, if omitted.
         """
         place = Path(folder or self.folder or FOLDER)
         rank = MPI.COMM_WORLD.Get_rank()
@@ -101,14 +101,14 @@ class FlightRecorder:
                 place.mkdir(parents=True, exist_ok=True)
                 with replacing(path) as file:
                     json.dump(self.snapshot(why), file)
-            except (OSError, ValueError) as error:  # what went wrong matters more
+            except (OSError, ValueError) as error:  # the failure itself matters more
                 print(f"hpccoll: cannot write the flight record of rank {rank}: "
                       f"{error}", file=sys.stderr)
                 return ""
         return str(path)
 
     def snapshot(self, why: str) -> dict[str, Any]:
-        """What this process knows, as plain data; times in seconds since 1970."""
+        """Return the state of this process as plain data; times in seconds since 1970."""
         since = time.time_ns() - time.monotonic_ns()
         return {"format": FORMAT, "why": why, "when": time.time(), "job": self.job,
                 "rank": MPI.COMM_WORLD.Get_rank(), "ranks": MPI.COMM_WORLD.Get_size(),
@@ -129,7 +129,7 @@ def _communicator(guard: Guard, since: int) -> dict[str, Any]:
 
 
 def _record(log: Log, since: int) -> dict[str, Any]:
-    """The last calls of a rank, and what failed there."""
+    """Return the last calls of a rank, and its failure."""
     meanings = log.descriptions()
     calls = []
     for number, stamp, start, end in log.calls():
@@ -141,12 +141,12 @@ def _record(log: Log, since: int) -> dict[str, Any]:
 
 
 def _seconds(when: int, since: int) -> float | str | None:
-    """A time of a log in seconds; whether it is only known that something has ended."""
+    """Return a time of a log in seconds, or "yes" for an end at an unknown time."""
     return "yes" if when == SOME_TIME else (when + since) / 1e9 if when else None
 
 
 def _requests(guard: Guard) -> list[dict[str, Any]]:
-    """Nonblocking and persistent calls of ours that are under way."""
+    """Return the pending nonblocking and persistent calls of hpccoll."""
     found = []
     for operation in list(PROGRESS.operations):
         if operation.context is guard.context and not operation.over:
@@ -157,20 +157,20 @@ def _requests(guard: Guard) -> list[dict[str, Any]]:
 
 # -- signals -----------------------------------------------------------------------------------
 def listen(recorder: FlightRecorder) -> None:
-    """Write on signals, unless the program has handlers of its own for them."""
+    """Write records on signals, unless the program has its own handlers for them."""
     if threading.current_thread() is not threading.main_thread():
-        return  # only there may handlers be set
+        return  # handlers can be set only there
     ours = [one for one in SIGNALS if signal.getsignal(one) == signal.SIG_DFL]
     if not ours:
         return
     reading, writing = socket.socketpair()
     writing.setblocking(False)
     before = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
-    if before != -1:  # the program waits for signals in this way
+    if before != -1:  # the program uses the wakeup descriptor itself
         signal.set_wakeup_fd(before)
         return
     for one in ours:
-        # The thread is woken up before this is called, which waits until Python runs again.
+        # The thread wakes before this handler runs, which waits for the interpreter.
         signal.signal(one, lambda number, frame: None)
     threading.Thread(target=_work, args=(recorder, reading, writing, ours), daemon=True,
                      name="hpccoll flight recorder").start()
@@ -186,7 +186,7 @@ def _work(recorder: FlightRecorder, reading: socket.socket, writing: socket.sock
                 elif number in ours:
                     recorder.noticed("SIGTERM")
                 if number in ours and number == signal.SIGTERM:
-                    # Only the main thread may ask Python for it, and it may never come to that.
+                    # Only the main thread may call Python for it, which may never return to Python.
                     ctypes.CDLL(None).signal(int(number), None)
                     os.kill(os.getpid(), number)
 

@@ -1,14 +1,14 @@
-"""What watches over the calls of a communicator: :class:`Guard`.
+"""Guard of the calls of a communicator: :class:`Guard`.
 
-    before a call    compare: at the highest level, have all ranks the same one?
-    a plan is made   stamp: its messages carry it, so those of calls that disagree never pair up
-    a call starts    opening: it is noted in this rank's log; refused where a rank has given up
-    a rank waits     listen: has a rank given up, is it in another call, or gone?
-    it waits long    tell: what the others are doing
-    a call fails     fail: tell the others, collect what all know, and judge
-    a later call     refuse
+    before a call    compare: at the highest level, raise unless all ranks make the same call
+    a plan is made   stamp: its messages carry it, so messages of different calls never match
+    a call starts    opening: record it in this rank's log; raise if another rank has failed
+    a rank waits     listen: raise if a rank has failed, is in another call, or has died
+    a long wait      tell: collect the status of the other ranks for the report
+    a call fails     fail: send the failure to all ranks, collect their records, judge
+    a later call     refuse: raise again
 
-What the MPI library runs is looked after by a thread (``natives.py``, ``watcher.py``).
+A watcher thread monitors native MPI calls (``natives.py``, ``watcher.py``).
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ from hpccoll.transport.stamps import split
 if TYPE_CHECKING:
     from hpccoll.guard.queued import Queued
 
-#: Looks at which the first message of a rank that is waited for must be of another call.
+#: Consecutive polls that must find a message of another call first.
 CERTAIN = 3
-#: Seconds from when a process's memory is gone until the process is.
+#: Seconds between the removal of a process's memory and its exit.
 DYING = 0.05
 
 
 def _missing(batch: Batch) -> Sequence[int]:
-    """Ranks whose messages MPI has not delivered, of those that a batch waits for."""
+    """Return the ranks of a batch whose messages MPI has not delivered."""
     if isinstance(batch, CheckedBatch):
         batch = batch.inner
     if isinstance(batch, BothBatch):
@@ -73,10 +73,10 @@ def _missing(batch: Batch) -> Sequence[int]:
 
 
 class Guard:
-    """The guard of one communicator's context; making it is collective.
+    """Guard of one communicator's context; the constructor is collective.
 
     Attributes:
-        told: called once with what refuses calls, when one has failed.
+        told: callback; called once, after a failure, with the function that rejects calls.
     """
 
     def __init__(self, context: Context):
@@ -89,13 +89,13 @@ class Guard:
         self.alarm = self.logs.mine.address + 8 * ALARM
         self.lock = threading.RLock()
         self.failure: BrokenCommunicatorError | None = None
-        #: What a thread found out, for the next call to raise.
+        #: Error found by a thread; the next call raises it.
         self.untold: BaseException | None = None
         self.told: Callable[[Callable[[], NoReturn]], None] = lambda refuse: None
         self.suspect: tuple[int, int, int] = (0, 0, 0)
-        #: Tags whose messages all go through shared memory, where the logs do.
+        #: Tags whose messages all use shared memory, as the logs do.
         self.channels = context.node.tags if context.node is not None else {}
-        #: The wait that this rank has told of, and when it asked for the others.
+        #: The wait that this rank has reported, and the time of its last status request.
         self.said: tuple[str, int, int] = ("", 0, 0)
         self.asked = 0.0
         self.natives = Natives(self)
@@ -109,7 +109,8 @@ class Guard:
         context.remote.heard = self.heard
         if context.endpoint is not context.remote:
             context.endpoint.heard = self.heard  # type: ignore[attr-defined]
-        #: What all ranks call the communicator, and its ranks in COMM_WORLD; for flight records.
+        #: Name of the communicator, the same on all ranks, and its ranks in COMM_WORLD; for flight
+        #: records.
         self.name, self.world_ranks = "", tuple(range(context.size))
         if self.stamps and context.size > 1:
             WATCHER.add(self.natives)
@@ -117,18 +118,18 @@ class Guard:
 
     def queued(self, check: Callable[[], None], abort: Callable[[], None], device: Any,
                happened: Callable[[Any], bool]) -> Queued:
-        """What watches calls that a library queues on a device; see :class:`Queued`."""
-        from hpccoll.guard.queued import Queued  # nobody else needs it
+        """Return the monitor of calls that a library queues on a device; see :class:`Queued`."""
+        from hpccoll.guard.queued import Queued  # only device calls need it
         return Queued(self, check, abort, device, happened)
 
     # -- before and while a call runs ---------------------------------------------------------
     @property
     def number(self) -> int:
-        """Number of this rank's last blocking call."""
+        """Return the number of this rank's last blocking call."""
         return self.logs.mine.words[NUMBER]
 
     def stamp(self, description: Description) -> int:
-        """The stamp of a call's messages, which the others can look up from now on."""
+        """Return the stamp of a call's messages; publish the call under this stamp."""
         if not self.stamps:
             return 0
         stamp = description.stamp()
@@ -136,35 +137,34 @@ class Guard:
         return stamp
 
     def opening(self, stamp: int, tag: int) -> Action | None:
-        """What is to be called when a plan starts: note it, hear whether a rank has given up."""
+        """Return a callback for the start of a plan: record the call, check for failures."""
         if not stamp or self.context.size == 1:
             return None
         if tag or self.always:
-            # Ranks may start requests in any order: no log has them. Or it was noted before.
+            # Requests start in any order, so no log has them. Or the call is recorded already.
             return self.heard, ()
         return self._noting(stamp), ()
 
     def closing(self, stamp: int, tag: int) -> Action | None:
-        """What is to be called when a plan has ended: that is noted, too."""
+        """Return a callback for the end of a plan: it records the end of the call."""
         if not stamp or self.context.size == 1 or tag or self.always:
             return None
         return ends(self.logs.mine), ()
 
     def _noting(self, stamp: int) -> Callable[[], None]:
-        """Notes a call in the log, and hears whether a rank has given up."""
+        """Return a callback that records a call in the log and checks for failures."""
         return begins(self.logs.mine, stamp, self.heard, isinstance(self.logs, MessagedLogs))
 
     def compare(self, description: Description | None, title: str = "") -> None:
-        """Raise unless all ranks are about to make the same call; collective.
+        """Raise unless all ranks make the same call; collective.
 
         Args:
-            description: of the call; ``None``, which is the same as any other, where only mpi4py
-                can tell.
-            title: what it is, for messages to people; the collective, if omitted.
+            description: of the call; ``None`` if only mpi4py can describe it: equal to any other.
+            title: name of the call in error messages; the collective if omitted.
 
         Raises:
-            ContractError: they are not.
-            CollectiveTimeout: some make none.
+            ContractError: the calls differ.
+            CollectiveTimeout: some ranks make no call.
         """
         stamp = self.stamp(description) if description else 0
         title = f"comparison before {title or (description and description.collective)}"
@@ -186,21 +186,21 @@ class Guard:
             raise
 
     def heard(self, in_turn: bool = False) -> None:
-        """Raise if a rank has given up; ``in_turn`` if in a call that this one has come to.
+        """Raise if a rank has failed; with ``in_turn``, only in a call that this rank has entered.
 
         Raises:
-            BrokenCommunicatorError: one has.
+            BrokenCommunicatorError: another rank has failed.
         """
         if self.logs.rung(in_turn):
             raise self.failure or BrokenCommunicatorError()
 
     def listen(self, awaited: Awaited) -> None:
-        """Raise if waiting is pointless; say for whom this rank waits.
+        """Raise if the wait cannot complete; publish the ranks that this rank waits for.
 
         Raises:
-            BrokenCommunicatorError: a rank has given up.
+            BrokenCommunicatorError: a rank has failed.
             ForeignMessage: a rank is in another call.
-            PeerLost: a rank is gone.
+            PeerLost: a rank has exited.
         """
         self.losses.check(awaited.title)
         tag = split(getattr(awaited, "tag", FIRST_TAG))[0]
@@ -214,18 +214,18 @@ class Guard:
                 self.board.lost(0, GRACE, peers=awaited.pending()[1]))
         if lost:
             raise self.loss(lost, awaited.title)
-        # By the last call that has begun: who waits for a request of an earlier one waits in it.
+        # By the last call that has begun: a wait for an earlier request happens inside it.
         self._say(awaited, self.logs.mine.words[NUMBER])
         if isinstance(awaited, (Execution, PreparedRun, Attendant)) and (
                 isinstance(self.logs, MessagedLogs) or tag not in self.channels):
             self._look_at_messages(awaited)
 
     def _say(self, awaited: Awaited, number: int) -> None:
-        """Say what this rank waits for; ask, now and then, what the others are doing."""
+        """Publish what this rank waits for; request the status of the other ranks periodically."""
         round, peers = awaited.pending()
         now, mine = time.monotonic(), self.logs.mine
         if self.said != (awaited.title, number, round):
-            if mine.quiet_for() > QUIET:  # a wait begins; else one for several, in turn
+            if mine.quiet_for() > QUIET:  # a new wait; otherwise one of several that take turns
                 self.asked = now
             self.said = awaited.title, number, round
             mine.say(saying(awaited.title, number, round, peers, call_site()))
@@ -235,35 +235,35 @@ class Guard:
             self.ask()
 
     def ask(self) -> None:
-        """Ask the others what they are doing."""
+        """Request the status of the other ranks."""
         for rank, log in self.logs.logs.items():
             if rank != self.rank:
                 log.ask()
 
     def doing(self) -> list[Doing]:
-        """What each rank is doing, as far as this one can see without asking.
+        """Return the status of each rank as far as it is known without messages.
 
-        Never communicates; any thread may ask.
+        Never communicates; thread-safe.
         """
         return self.board.all()
 
     def tell(self, peers: Sequence[int] = ()) -> RankStates:
-        """Where the ranks are, and which of them this one's call lacks."""
+        """Return the status of the ranks, and the ranks that this rank's call waits for."""
         RECORDER.noticed("a long wait")
         return self.board.states(self.logs.mine.words[NUMBER], peers)
 
     def check_ranks(self, peers: Sequence[int]) -> RankStates:
-        """Where the ranks are, for a wait for messages of the program's; never communicates.
+        """Return the status of the ranks, for a wait for user messages; never communicates.
 
         Raises:
             PeerLost: a rank has died or has ended its program.
-            BrokenCommunicatorError: a rank has given up.
+            BrokenCommunicatorError: a rank has failed.
         """
         self.heard()
         found, now = self.board.look(), time.monotonic()
         killed, ended = ([rank for rank in found if self.board.doing(rank).state == state]
                          for state in (KILLED, GONE))
-        if killed:  # a rank may have ended because of that; who waits for it hears of it, but later
+        if killed:  # another rank may have exited for this reason; its waiter gets the error later
             ended = [rank for rank in ended
                      if rank in peers and now - found[rank] >= LAST_MESSAGES]
         if killed or ended:
@@ -273,7 +273,7 @@ class Guard:
 
     def loss(self, lost: tuple[int, ...], title: str, numbered: bool = True
              ) -> BrokenCommunicatorError:
-        """The error of a call for which ranks are lost; why, if one has left after an error."""
+        """Return the error of a call with lost ranks, and the cause if one left after an error."""
         number = self.logs.mine.words[NUMBER]
         stories = {rank: self.logs.logs[rank].story() for rank in lost if rank in self.logs.logs}
         failed = [(rank, story) for rank, story in stories.items() if story]
@@ -283,10 +283,10 @@ class Guard:
                         f"call {number}, {title}," if number and numbered else title)
 
     def _look_at_messages(self, awaited: Execution | PreparedRun | Attendant) -> None:
-        """Look whether a rank whose message is missing has sent one of another call instead.
+        """Check whether a missing rank has sent a message of another call instead.
 
-        Such a rank cannot have gone on: its message of this call would have come before. But one
-        that is just being received may not be complete yet.
+        Such a rank cannot complete this call: messages arrive in order. A message that is being
+        received may be incomplete.
         """
         comm, status, remote = self.context.comm, MPI.Status(), self.context.remote
         for peer in {peer for batch in awaited.batches for peer in _missing(batch)}:
@@ -303,17 +303,17 @@ class Guard:
     def fail(self, error: BaseException, title: str, description: Description | None, tag: int,
              site: str = "", number: int | None = None, in_thread: bool = False,
              own: bool = False) -> BaseException:
-        """Take note that a call failed here; return what the caller is to get.
+        """Record a failed call, and return the error for the caller.
 
         Args:
-            error: how it failed.
-            title: what it was.
-            description: of the call, where there is one.
+            error: the error of the call.
+            title: name of the call.
+            description: of the call, if there is one.
             tag: of its messages; 0 for blocking calls.
-            site: where in the program; where the caller's is, if omitted.
+            site: file and line of the call; those of the caller if omitted.
             number: of the call; that of the last one begun, if omitted.
-            in_thread: it is the watcher that has found it: the next call raises it.
-            own: it has failed here, and not because another rank did, whatever the error's type.
+            in_thread: True in the watcher thread: the next call raises the error.
+            own: True if the call failed on this rank, whatever the error's type.
         """
         with self.lock:
             if self.failure is not None:
@@ -340,7 +340,7 @@ class Guard:
                 or self.logs.mine.doing().get("peers", ()))
             verdict = error
             if isinstance(error, PeerLost) and self.losses.known:
-                self.context.revoke()  # whatever anybody waits in ends now
+                self.context.revoke()  # ends every pending wait
             elif not interrupted:
                 late = isinstance(error, (ForeignMessage, BrokenCommunicatorError)) and not (
                     isinstance(error, PeerLost))
@@ -350,14 +350,14 @@ class Guard:
                 "reason": summary(verdict), **states_fields(verdict)})
             if isinstance(verdict, BrokenCommunicatorError):
                 self.failure = verdict
-            if in_thread:  # before anybody else may ask
+            if in_thread:  # before another call can check it
                 self.untold = verdict
         self.told(self.refuse)
         RECORDER.noticed(f"{type(verdict).__name__}: {verdict}", failed=True)
         return verdict
 
     def revoke(self) -> None:
-        """End all calls of all ranks that wait in shared memory, and refuse later ones here."""
+        """End the calls of all ranks that wait in shared memory; reject later calls here."""
         with self.lock:
             if self.failure is None:
                 story = {"number": 0, "tag": 0, "title": "revoke", "site": call_site(),
@@ -368,20 +368,20 @@ class Guard:
         self.told(self.refuse)
 
     def _judged(self, error: BaseException, title: str, tag: int, number: int) -> BaseException:
-        """What the caller is to get, by what all ranks say, also those late to a call."""
+        """Return the error for the caller, from the records of all ranks, late ranks included."""
         records = self.logs.records(self.board.gone, number)
         contract = judge(records, self.context.size)
         if contract is None and isinstance(error, ForeignMessage) and error.peer >= 0 and not tag:
             contract = met(records[self.rank], self.rank, error.peer, self.context.size)
         if contract is not None:
             return contract
-        # Where a rank has given up, the library may fail to get what that rank's memory held.
+        # After a rank failed, the library may not be able to read that rank's memory.
         if isinstance(error, PeerLost) or not isinstance(
                 error, (BrokenCommunicatorError, MPI.Exception)):
             return error
         origins = [(rank, record.story) for rank, record in sorted(records.items())
                    if record.story and not record.story["heard"] and rank != self.rank]
-        # Who saw that a rank is gone knows more than who only waited in vain.
+        # An error that names a dead rank is more precise than a timeout.
         origins.sort(key=lambda origin: not origin[1]["lost"])
         if not origins:
             return error
@@ -389,14 +389,14 @@ class Guard:
 
     @property
     def alarmed(self) -> bool:
-        """Tell whether this rank knows, without asking, that one has given up."""
+        """Return True if a failure of another rank is known without communication."""
         return bool(self.logs.mine.words[ALARM])
 
     def refused(self) -> NoReturn:
-        """Raise what a call gets that comes after another rank has given up.
+        """Raise the error of a call that starts after another rank has failed.
 
         Raises:
-            BrokenCommunicatorError: says which one, when, and why.
+            BrokenCommunicatorError: with the rank, the time and the cause.
         """
         raise self.fail(BrokenCommunicatorError(),
                         "a native collective", None, 0)
@@ -408,21 +408,21 @@ class Guard:
         return copy(self.failure or BrokenCommunicatorError())  # with a traceback of its own
 
     def refuse(self) -> NoReturn:
-        """Raise what every call gets after one has failed.
+        """Raise the error of every call that follows a failed one.
 
         Raises:
-            BrokenCommunicatorError: says which one, when, and why.
-            ContractError: ranks have disagreed, and nobody has been told here.
+            BrokenCommunicatorError: with the rank, the time and the cause.
+            ContractError: ranks have disagreed, and this rank has not raised it yet.
         """
         raise self._again()
 
     def leave(self, how: int) -> None:
-        """Tell the others that this rank has freed the communicator, or ends its program."""
+        """Publish that this rank has freed the communicator, or exits."""
         words = self.logs.mine.words
         words[LEFT] = words[LEFT] or how
 
     def free(self) -> None:
-        """Let the context go."""
+        """Release the context."""
         RECORDER.guards.discard(self)
         self.natives.last_look()
         self.leave(FREED)

@@ -1,10 +1,9 @@
-"""Calls that the MPI library runs: noted in this rank's log, and looked after by a thread.
+"""Native MPI calls: recorded in this rank's log, and monitored by a thread.
 
-At the level ``tags`` such a call is the library's own, between two notes in the log that cost some
-nanoseconds. So ranks that wait in a call of ours see who is in which of the library's, and
-:class:`Natives` sees, from the watcher's thread, what has become of the others. At the level
-``always`` the call is made in its nonblocking form, and waited for as one of ours: it ends with an
-error.
+At the level ``tags`` the library's own blocking call runs between two log entries that cost some
+nanoseconds. So ranks that wait in an algorithm of hpccoll can report another rank's native call,
+and :class:`Natives` checks the other ranks from the watcher thread. At the level ``always``
+the call runs in its nonblocking form, polled like hpccoll's own calls: it ends with an error.
 """
 
 from __future__ import annotations
@@ -41,21 +40,21 @@ from hpccoll.runtime.progress.waiting import STANDSTILL, Meeting
 if TYPE_CHECKING:
     from hpccoll.guard.guard import Guard
 
-#: Kinds of calls that are kept.
+#: Maximum number of cached wrappers.
 MOST_KINDS = 2048
-#: Seconds from when a rank was found to be killed, for what it did before to take effect, and from
-#: which on the others are asked what they are doing.
+#: Seconds after a rank was found dead in which its last actions take effect; and seconds after
+#: which the status of the other ranks is requested.
 GRACE, CURIOUS = 0.5, 1.0
 
 
 class Stay(NamedTuple):
-    """A call that this rank has been found in.
+    """A call that a poll found this rank in.
 
     Attributes:
         number: of the call; 0 for none.
-        since: when it was found there first.
-        looked: when the watcher looked last.
-        reports: of it.
+        since: time of the first poll that found it.
+        looked: time of the last poll.
+        reports: number of reports about it.
     """
 
     number: int
@@ -65,7 +64,7 @@ class Stay(NamedTuple):
 
 
 def answer(log: Log) -> None:
-    """Write where the program is, if another rank has asked for it; called by the watcher."""
+    """Publish the program's position if another rank has requested it; called by the watcher."""
     if log.words[ASKED]:
         log.words[ASKED] = 0
         if log.quiet_for() > QUIET:
@@ -73,13 +72,13 @@ def answer(log: Log) -> None:
 
 
 class Natives:
-    """The calls that the MPI library runs on one communicator."""
+    """Native calls of one communicator."""
 
     def __init__(self, guard: Guard):
         self.guard, self.log = guard, guard.logs.mine
         self.kinds: dict[tuple[Any, int], Callable[..., Any]] = {}
         self.stay = Stay(0, 0.0, 0.0, Reports(0.0))
-        #: The log of the next rank here, and the call that was not like its own at the last look.
+        #: Log of the next rank on this node, and its call that differed at the last poll.
         near = sorted(guard.logs.logs)
         self.next = guard.logs.logs[near[(near.index(guard.rank) + 1) % len(near)]]
         self.odd, self.said = 0, False
@@ -87,13 +86,13 @@ class Natives:
     # -- how they are called -------------------------------------------------------------------
     def method(self, native: Callable[..., Any], name: str, call: Call | None
                ) -> Callable[..., Any]:
-        """A blocking method of the MPI library's as it is to be called.
+        """Return a native blocking method with the log entries of the level around it.
 
         Args:
             native: the method.
-            name: what it is called in lower case.
-            call: what it is called for; ``None`` where only mpi4py understands it, or it serves
-                calls that are not all alike.
+            name: of the method, in lower case.
+            call: the resolved call; ``None`` if only mpi4py can parse it, or if the wrapper
+                is for calls that differ.
         """
         if self.guard.always and self.guard.context.size > 1:
             return partial(self._bounded, getattr(MPI.Intracomm, f"I{name}"), name)
@@ -103,10 +102,10 @@ class Natives:
 
     def beginning(self, native: Callable[..., MPI.Request], name: str, call: Call | None
                   ) -> Callable[..., MPI.Request]:
-        """A nonblocking method of the MPI library's as it is to be called; as :meth:`method`.
+        """Return a native nonblocking method with log entries; arguments as of :meth:`method`.
 
-        Its calls are counted with the blocking ones: all ranks begin both in one order. Who waits
-        for its request is told who has not come, and gets an error where it cannot end.
+        Its calls are numbered with the blocking ones: all ranks begin both in one order. A wait
+        for its request reports the missing ranks, and raises if it cannot complete.
         """
         stamp = self.guard.stamp(describe_native(call, name)) if call is not None else 0
         return self._kept(native, stamp, lambda: bounded(
@@ -114,7 +113,7 @@ class Natives:
 
     def _kept(self, native: Callable[..., Any], stamp: int, make: Callable[[], Callable[..., Any]]
               ) -> Callable[..., Any]:
-        """What serves calls of one method with one stamp; made where it is not known."""
+        """Return the cached wrapper of a method for one stamp; make it if there is none."""
         served = self.kinds.get((native, stamp))
         if served is None:
             if len(self.kinds) >= MOST_KINDS:
@@ -124,47 +123,46 @@ class Natives:
 
     def queueing(self, function: Callable[..., Any], description: Description
                  ) -> Callable[..., Any]:
-        """A function that queues a call on a device, as it is to be called: noted in the log.
+        """Return a function that queues a call on a device, with a log entry.
 
-        NCCL connects in its first calls, where the host waits until the peers come. At the level
-        ``always`` the call was noted when it was compared; this is one without a stamp.
+        NCCL connects in its first calls, where the host waits for the peers. At the level
+        ``always`` the comparison has recorded the call; this entry has no stamp.
         """
         stamp = 0 if self.guard.always else self.guard.stamp(description)
         return self._kept(function, stamp,
                           lambda: self.attended(function, description.collective, stamp))
 
     def lasting(self, request: MPI.Prequest, name: str) -> MPI.Prequest:
-        """A persistent request of the MPI library's, whose waits are bounded.
+        """Return a native persistent request whose waits are bounded.
 
         It has no number: ranks may start such requests in any order.
         """
         return lasting(request, self.guard, f"native {name}")
 
     def objects(self, native: Callable[..., Any], description: Description) -> Callable[..., Any]:
-        """A lower-case method of mpi4py's, counted and looked after like a blocking one.
+        """Return a lower-case method of mpi4py, numbered and monitored like a blocking one.
 
-        Of what it raises, only the caller can tell whether it was before anything was sent: see
-        :meth:`unsent`.
+        If it raises before it has sent anything, the caller calls :meth:`unsent`.
         """
         return self.attended(native, description.collective, self.guard.stamp(description), True)
 
     def unsent(self) -> None:
-        """Take a call of objects back, which sent nothing: other ranks have not come to it."""
+        """Undo the record of an object call that sent nothing: it has no match on other ranks."""
         if self.counts:
             self.log.words[NUMBER] -= 1
 
     @property
     def counts(self) -> bool:
-        """Tell whether calls are counted here."""
+        """Return True if calls are numbered."""
         return self.guard.stamps and self.guard.context.size > 1
 
     def attended(self, function: Callable[..., Any], name: str = "set-up", stamp: int = 0,
                  pickles: bool = False) -> Callable[..., Any]:
-        """A function in which all ranks call the MPI library, as it is to be called.
+        """Return a wrapper of a function in which all ranks call the MPI library.
 
         Args:
-            function, name, stamp: what it is.
-            pickles: it may fail after the library has done its part.
+            function, name, stamp: of the call.
+            pickles: True if it may fail after the library has completed its part.
         """
         if not self.counts:
             return function
@@ -173,7 +171,7 @@ class Natives:
 
     def together(self, function: Callable[..., Any], description: Description
                  ) -> Callable[..., Any]:
-        """A function in which all ranks make something, to be called once all have come to it."""
+        """Return a wrapper that runs a collective function once all ranks have entered it."""
         def call(*args: Any) -> Any:
             if self.guard.context.size > 1:
                 self.guard.compare(description)
@@ -183,7 +181,7 @@ class Natives:
 
     def begin_duplicate(self, begin: Callable[..., tuple[Any, MPI.Request]], *args: Any
                         ) -> tuple[Any, MPI.Request]:
-        """Begin to duplicate the communicator; who waits for the request has bounds."""
+        """Begin to duplicate the communicator; waits for the request are bounded."""
         made: list[Any] = []
 
         def begin_request() -> MPI.Request:
@@ -197,24 +195,24 @@ class Natives:
 
     def _bounded(self, begin: Callable[..., MPI.Request], name: str, comm: MPI.Intracomm,
                  *args: Any) -> None:
-        """Make a call in its nonblocking form, and wait for it as for ours.
+        """Run a call in its nonblocking form, with a bounded wait as for hpccoll's own calls.
 
         Raises:
-            CollectiveTimeout, BrokenCommunicatorError: it has not ended.
+            CollectiveTimeout, BrokenCommunicatorError: it has not completed.
         """
         self.waited(begin(comm, *args), f"native {name}", args)
 
     def waited(self, request: MPI.Request, title: str, held: tuple[Any, ...] = (),
                timeout: float | None = None) -> None:
-        """Wait, with bounds, for a request that all ranks take part in.
+        """Wait with bounds for a request of all ranks.
 
         Args:
-            request, title: what it is.
-            held: its memory, which the library may use for longer.
+            request, title: the request, and its name in errors.
+            held: its memory; the library may still use it after an error.
             timeout: in seconds; the communicator's if omitted.
 
         Raises:
-            CollectiveTimeout, BrokenCommunicatorError: it has not ended.
+            CollectiveTimeout, BrokenCommunicatorError: it has not completed.
         """
         context = self.guard.context
         try:
@@ -228,10 +226,10 @@ class Natives:
             raise
 
     def _failed(self, name: str, pickles: bool, error: BaseException) -> bool:
-        """Tell whether a call failed before anything was sent, as far as that is known here.
+        """Return True if a call is known to have failed before it sent anything.
 
         Raises:
-            PeerLost: it failed because a rank is gone.
+            PeerLost: it failed because a rank has exited.
         """
         if isinstance(error, HpccollError) or not isinstance(error, Exception):
             return False
@@ -244,12 +242,12 @@ class Natives:
             raise verdict from cause_of(error)
         return False
 
-    # -- what the watcher asks -----------------------------------------------------------------
+    # -- called by the watcher ------------------------------------------------------------------
     def watched(self) -> str:
-        """Answer who asks what this rank is doing; look after a call.
+        """Answer status requests, and check the current native call.
 
         Returns:
-            What to say where that call cannot end any more; else nothing.
+            The message to print if the call cannot complete; otherwise empty.
         """
         words, now = self.log.words, time.monotonic()
         answer(self.log)
@@ -259,7 +257,7 @@ class Natives:
         if not inside or inside != self.stay.number:
             self.stay = Stay(inside, now, now, Reports(self.guard.context.bounds.report))
             return ""
-        # As in a wait of ours: time for which this process stood still is no wait.
+        # As in hpccoll's own waits, the time in which this process was stopped does not count.
         still = max(now - self.stay.looked - STANDSTILL, 0.0)
         self.stay = self.stay._replace(since=self.stay.since + still, looked=now)
         elapsed = now - self.stay.since
@@ -276,13 +274,13 @@ class Natives:
         return ""
 
     def _look_back(self) -> None:
-        """Break the communicator where ranks have made different calls, and nothing told them.
+        """Mark the communicator as broken if ranks made different calls without an error.
 
-        The library compares nothing. Of ours no message is used by another call, but where ranks
-        come in another order, by chance each message may wait for its call. Each rank compares with
-        the next one: where not all have done the same, some neighbours have not. At two looks, for
-        a call of the other one's that fails at once is not counted. Not of the same call: in a fast
-        loop, the one of the last look is forgotten.
+        The MPI library compares nothing. hpccoll's messages never match another call, but if ranks
+        make calls in another order, every message may still find its call by chance. Each rank
+        compares its log with the next one: if not all agree, some neighbours differ. The check
+        needs two polls, because a call of the other rank that fails immediately is not counted. The
+        two polls see different calls: in a fast loop, the log drops the call of the last poll.
         """
         number, before = self.log.differs(self.next), self.odd
         self.odd = number if self.log.words[ENDS + (number & LAST)] else 0
@@ -293,21 +291,21 @@ class Natives:
             error = self.guard.fail(
                 ForeignMessage(-1, self.guard.rank), "a call that has ended",
                 self.log.description(number), 0, number=number, in_thread=True)
-        if not isinstance(error, BrokenCommunicatorError):  # else another thread was first
+        if not isinstance(error, BrokenCommunicatorError):  # otherwise another thread was first
             self._tell_late(error)
 
     @property
     def told(self) -> bool:
-        """Tell whether somebody has said that something is wrong."""
+        """Return True if any rank has reported a failure."""
         return self.said or self.guard.failure is not None or self.guard.alarmed
 
     def last_look(self) -> None:
-        """Say, at the end, what nobody has said of calls that ranks have made differently."""
+        """Report at exit calls that differed between ranks, unless they were reported before."""
         if not self.log.words[LEFT] and not self.told and self.log.differs(self.next):
             self._tell_late(None)
 
     def _tell_late(self, error: BaseException | None) -> None:
-        """Say once that calls were not the same; nothing where the logs show it no more."""
+        """Report differing calls once; return nothing if the logs no longer show them."""
         records = {rank: log.record() for rank, log in self.guard.logs.logs.items()}
         error = error or judge(records, self.guard.context.size)
         if error is None:
@@ -317,7 +315,7 @@ class Natives:
               f"{error}", file=sys.stderr, flush=True)
 
     def _hopeless(self, number: int, elapsed: float) -> BaseException | None:
-        """Why a call cannot end any more; ``None`` where it may."""
+        """Return the reason why a call cannot complete; ``None`` if it can."""
         guard, timeout = self.guard, self.guard.context.bounds.timeout
         if guard.logs.rung(True) if self.speaks else guard.alarmed:
             return guard.failure or BrokenCommunicatorError()
@@ -330,26 +328,26 @@ class Natives:
             return None
         missing = self._missing(number)
         if not missing:
-            return None  # all have come: it is the library that takes so long
+            return None  # all ranks have entered: the library itself is slow
         return self._late(number, timeout, guard.tell(missing))
 
     def _missing(self, number: int) -> tuple[int, ...]:
-        """The ranks that are not known to have come to a call."""
+        """Return the ranks that are not known to have entered a call."""
         return tuple(one.rank for one in self.guard.doing() if one.rank != self.guard.rank and not (
             one.state in (NATIVE, AWAY) and one.begun >= number))
 
     def _late(self, number: int, seconds: float, states: RankStates) -> CollectiveTimeout:
-        """The error of a call that takes too long."""
+        """Return the error of a call that timed out."""
         return CollectiveTimeout(self._title(number), self.guard.rank, 0, self._missing(number),
                                  round(seconds, 1), states)
 
     def _title(self, number: int) -> str:
-        """What a call is called in messages."""
+        """Return the name of a call in messages."""
         description = self.log.description(number)
         return f"native {called(description)}" if description else "a native collective"
 
     def _given_up(self, number: int, error: BaseException) -> str:
-        """Tell the others that a call cannot end; return what to say, if it still has not."""
+        """Publish that a call cannot complete; return the message unless it has completed."""
         description, site, title = self.log.description(number), main_site(), self._title(number)
         verdict = error
         if self.speaks:
@@ -361,19 +359,19 @@ class Natives:
 
     @property
     def speaks(self) -> bool:
-        """Tell whether a thread may tell the others: by memory, or where MPI allows it to."""
+        """Return True if a thread may publish failures: by memory, or if MPI permits threads."""
         return (not isinstance(self.guard.logs, MessagedLogs)
                 or MPI.Query_thread() == MPI.THREAD_MULTIPLE)
 
     def busy(self) -> bool:
-        """Tell whether this rank was in the MPI library's hands at the last look."""
+        """Return True if the last poll found this rank in a native call."""
         return bool(self.stay.number)
 
     def escaped(self) -> bool:
-        """Tell whether the call that was looked after has ended."""
+        """Return True if the monitored call has returned."""
         return self.log.words[INSIDE] != self.stay.number
 
     def leave(self, how: int) -> None:
-        """Tell the others that this rank ends its program."""
+        """Publish that this rank exits."""
         self.last_look()
         self.guard.leave(how)

@@ -1,10 +1,9 @@
-"""Calls that a library has queued on a device, which return before they have happened.
+"""Calls that a library has queued on a device, which return before they run.
 
-Each is noted in this rank's log when it is made, as a call of the MPI library's is; what becomes of
-it is looked at by the watcher's thread (:class:`Queued`), where calls are compared. Where one
-cannot end any more - a rank does not come, is gone, or has given up, or the library has found a
-fault - what is queued is ended, so that whoever waits for the device goes on, and the next call
-raises the error.
+Each call is recorded in this rank's log when it is made, like a native MPI call. If calls are
+compared, the watcher thread monitors it (:class:`Queued`). A call cannot complete if a rank is
+missing, has exited or failed, or if the library reports a fault. Then all queued calls are aborted,
+so that waits for the device end, and the next call raises the error.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ if TYPE_CHECKING:
 
 
 class Pending(NamedTuple):
-    """A call that was queued.
+    """A queued call.
 
     Attributes:
         number: of the call; 0 where calls have none.
         description: of it.
-        event: happens when it has; its ``done`` asks the device.
-        held: what must not go before that.
-        since: when it was queued.
+        event: recorded behind it on the device; its ``done`` queries the device.
+        held: objects that must live until then.
+        since: time at which it was queued.
     """
 
     number: int
@@ -54,14 +53,14 @@ class Pending(NamedTuple):
 
 
 class Queued:
-    """What is queued by the calls of one communicator.
+    """Queued calls of one communicator.
 
     Args:
         guard: of the communicator.
-        check: raises a fault that the library has found.
-        abort: ends all that is queued.
-        device: where it is queued.
-        happened: tells whether an event has happened, or raises a fault of the device.
+        check: raises if the library has found a fault.
+        abort: aborts all queued calls.
+        device: the device of the queue.
+        happened: returns True if an event has completed, or raises a fault of the device.
     """
 
     def __init__(self, guard: Guard, check: Callable[[], None], abort: Callable[[], None],
@@ -70,26 +69,26 @@ class Queued:
         self.device, self.happened = device, happened
         self.lock, self.pending = threading.RLock(), deque[Pending]()
         self.ended, self.why = False, ""
-        #: The call at the last look, and its reports.
+        #: The call at the last poll, and its reports.
         self.stay = 0, Reports(0.0)
-        #: When a call was last found to have happened.
+        #: Time at which a call was last found complete.
         self.moved = 0.0
         if guard.stamps and guard.context.size > 1:
             WATCHER.add(self)
 
-    # -- what calls say ------------------------------------------------------------------------
+    # -- called by collectives ------------------------------------------------------------------
     def add(self, description: Description, event: Any, held: Any) -> None:
-        """A call was queued; forget those that have happened."""
+        """Add a queued call; remove the completed ones."""
         number = self.guard.logs.mine.words[NUMBER] if self.guard.stamps else 0
         with self.lock:
             self.tidy()
             self.pending.append(Pending(number, description, event, held, time.monotonic()))
 
     def refuse(self) -> None:
-        """Raise what has ended the calls before, if anything has.
+        """Raise the error that aborted earlier calls, if there is one.
 
         Raises:
-            BrokenCommunicatorError: it has; or a ``ContractError``, where ranks have disagreed.
+            BrokenCommunicatorError: calls were aborted; or ``ContractError`` if ranks disagreed.
         """
         if self.ended and self.guard.failure is not None:
             self.guard.refuse()
@@ -99,14 +98,14 @@ class Queued:
                                           "communicator, or end the job")
 
     def tidy(self) -> None:
-        """Forget the calls that have happened."""
+        """Remove the completed calls."""
         with self.lock:
             while self.pending and self.pending[0].event.done:
                 self.pending.popleft()
                 self.moved = time.monotonic()
 
     def end(self) -> None:
-        """End all that is queued, once."""
+        """Abort all queued calls, once."""
         with self.lock:
             if not self.ended:
                 self.ended = True
@@ -114,9 +113,9 @@ class Queued:
                 self.pending.clear()
 
     def close(self, seconds: float, free: Callable[[], None]) -> None:
-        """Give the library's resources back, when all has happened; else end it.
+        """Free the library's resources when all calls have completed; otherwise abort.
 
-        Giving back waits for the other ranks, for ever where one has ended what it had queued.
+        Freeing waits for the other ranks, forever if one of them has aborted its calls.
         """
         if self.ended:
             return
@@ -125,13 +124,13 @@ class Queued:
         elif not self.drain(seconds):
             first = self.pending[0]
             self._give_up(first, self._late(first, seconds, self.guard.tell()), own=False)
-        with self.lock:  # the thread may be asking for faults
+        with self.lock:  # the thread may be checking for faults
             if not self.ended:
                 self.ended = True
                 free()
 
     def drain(self, seconds: float) -> bool:
-        """Wait until all has happened; tell whether it has in time."""
+        """Wait until all calls have completed; return True unless the wait timed out."""
         until = time.monotonic() + seconds
         self.tidy()
         while self.pending and time.monotonic() < until:
@@ -141,21 +140,21 @@ class Queued:
 
     @contextmanager
     def failing(self, description: Description) -> Iterator[None]:
-        """What fails in here ends all that is queued, and the communicator.
+        """Abort all queued calls and break the communicator if the body raises.
 
-        The others are told of the first call that cannot end. One in which nothing was sent is no
-        longer counted here, and who is still in the call before can end that.
+        The other ranks get the first call that cannot complete. A call that sent nothing is not
+        counted any more, and a rank in the call before can still complete that.
 
         Raises:
-            BrokenCommunicatorError: it has failed.
+            BrokenCommunicatorError: the body has failed.
         """
         title, words = called(description), self.guard.logs.mine.words
-        begun = words[NUMBER] + self.guard.stamps  # else calls have no numbers
+        begun = words[NUMBER] + self.guard.stamps  # otherwise calls have no numbers
         try:
             yield
         except BaseException as error:
             with self.lock:
-                with suppress(Exception):  # the device may have failed, too
+                with suppress(Exception):  # the device may have failed as well
                     self.tidy()
                 number, which = max(begun, words[NUMBER]), (title, description)
                 if self.pending:
@@ -163,7 +162,7 @@ class Queued:
                     which = called(known), known
                 self.end()
             if isinstance(error, HpccollError) and self.guard.failure is not None:
-                raise  # it is what a failure before this call has made of it
+                raise  # it is the error of an earlier failure
             told: BaseException = error if not isinstance(error, Exception) or isinstance(
                 error, HpccollError) else BrokenCommunicatorError(
                     f"{title}: {type(error).__name__}: {error}; the NCCL communicator is broken; "
@@ -173,10 +172,10 @@ class Queued:
                 raise
             raise verdict from cause_of(error)
 
-    # -- what the watcher asks -----------------------------------------------------------------
+    # -- called by the watcher ------------------------------------------------------------------
     def watched(self) -> str:
-        """Look after what is queued; returns what to say where the process has to end: nothing."""
-        self.device.use()  # else a thread's first question makes a context on device 0
+        """Check the queued calls; return an empty message: the process is never ended."""
+        self.device.use()  # otherwise the first query of a thread makes a context on device 0
         with self.lock:
             if self.ended:
                 return ""
@@ -184,7 +183,7 @@ class Queued:
             first = self.pending[0] if self.pending else None
         if first is None:
             return ""
-        # Ranks of other nodes are never seen to come: a call behind a backlog must not look late.
+        # Entries of ranks on other nodes are not visible: a call behind a backlog is not late.
         elapsed = time.monotonic() - max(first.since, self.moved)
         fault = self._fault(first)
         error = fault or self._hopeless(first, elapsed)
@@ -201,7 +200,7 @@ class Queued:
         return ""
 
     def _fault(self, first: Pending) -> BaseException | None:
-        """What the library has found out, or the device."""
+        """Return a fault that the library or the device has found."""
         with self.lock:
             if self.ended:
                 return None
@@ -213,7 +212,7 @@ class Queued:
         return None
 
     def _hopeless(self, first: Pending, elapsed: float) -> BaseException | None:
-        """Why a call cannot happen any more; ``None`` where it may."""
+        """Return the reason why a call cannot complete; ``None`` if it can."""
         guard, timeout = self.guard, self.guard.context.bounds.timeout
         if self._given_up():
             return guard.failure or BrokenCommunicatorError()
@@ -223,26 +222,26 @@ class Queued:
         if lost:
             return guard.loss(lost, f"{called(first.description)} of NCCL")
         if elapsed < timeout or not self._missing(first):
-            return None  # where all have come, it is the device that takes so long
+            return None  # all ranks have entered: the device itself is slow
         return self._late(first, timeout, guard.tell(self._missing(first)))
 
     def _given_up(self) -> bool:
-        """Tell whether a rank, this one or another, has given up a call."""
+        """Return True if any rank, this one included, has failed in a call."""
         guard = self.guard
         return guard.failure is not None or (
             bool(guard.logs.rung(True)) if guard.natives.speaks else guard.alarmed)
 
     def _missing(self, first: Pending) -> tuple[int, ...]:
-        """The ranks that are not known to have come to a call."""
+        """Return the ranks that are not known to have entered a call."""
         return tuple(one.rank for one in self.guard.doing() if one.begun < first.number)
 
     def _late(self, first: Pending, seconds: float, states: RankStates) -> CollectiveTimeout:
-        """The error of a call that takes too long."""
+        """Return the error of a call that timed out."""
         return CollectiveTimeout(f"{called(first.description)} of NCCL", self.guard.rank, 0,
                                  self._missing(first), round(seconds, 1), states)
 
     def _give_up(self, first: Pending, error: BaseException, own: bool) -> None:
-        """Tell the others that a call cannot happen; the next call raises it here."""
+        """Publish that a call cannot complete; the next call on this rank raises the error."""
         self.why = summary(error)
         if self.guard.natives.speaks:
             error = self.guard.fail(error, called(first.description), first.description, 0,
@@ -252,12 +251,12 @@ class Queued:
                      f"call {first.number} on")
 
     def busy(self) -> bool:
-        """Tell whether something is queued."""
+        """Return True if a call is queued."""
         return bool(self.pending)
 
     def escaped(self) -> bool:
-        """Tell whether all has ended; the process is never ended for it."""
+        """Return True if no call is pending; the process is never ended for it."""
         return True
 
     def leave(self, how: int) -> None:
-        """This rank ends its program: the guard tells the others."""
+        """Do nothing: the guard publishes that this rank exits."""

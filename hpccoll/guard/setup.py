@@ -1,11 +1,11 @@
-"""Calls that make a communicator or memory, where no guard watches yet: :class:`SetupCall`.
+"""Calls that create a communicator or memory before a guard exists: :class:`SetupCall`.
 
-    ranks meet       a nonblocking allgather on the user's communicator, polled: who is missing is
-                     reported, and an error ends the wait; do all make the same call?
-    library's call   no rank is missing any more, but one may die: the watcher's thread checks
+    ranks meet       a nonblocking allgather on the user's communicator, polled: missing ranks are
+                     reported, an error ends the wait, and the calls of all ranks are compared
+    library's call   all ranks are in it, but one may die: the watcher thread checks
 
-Two calls come here: the first collective of a communicator, which makes the private one and its
-guard, and ``Split`` and its like before that.
+Two calls use it: the first collective of a communicator, which creates the private one and its
+guard, and before that ``Split`` and similar methods.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from hpccoll.runtime.events.log import INSIDE
 from hpccoll.runtime.planning.description import Description
 from hpccoll.runtime.progress.waiting import Awaited, Meeting, Watch
 
-#: Looks at which a rank must be gone, until the library's call is taken not to end any more.
+#: Consecutive polls that must find a rank dead before the library's call counts as failed.
 LOOKS = 5
-#: Seconds from when a process's memory is gone until the process is.
+#: Seconds between the removal of a process's memory and its exit.
 DYING = 0.05
-#: Tests before a wait is watched, and bytes that tell what a rank calls, and where.
+#: Tests before a wait is monitored, and bytes of the text of a rank's call and position.
 TRIES, CALL_BYTES = 100, 512
 #: Memory of meetings that have failed: the library may still use it.
 _abandoned: list[Any] = []
@@ -51,11 +51,11 @@ class SetupCall(Meeting):
     """A context in which all ranks of a communicator, or of a group, call the MPI library.
 
     Args:
-        of: the communicator; or a group, whose ranks have none to meet on.
-        title: what the call is, for messages to people.
+        of: the communicator; or a group, whose ranks cannot meet on one.
+        title: name of the call in messages.
         config: its bounds.
         turn: number of set-up calls on the communicator so far, the same on every rank.
-        failed: called with what refuses later calls, when the communicator cannot be used any more.
+        failed: callback, called with the function that rejects later calls after a failure.
     """
 
     def __init__(self, of: MPI.Comm | MPI.Group, title: str, config: Config, turn: int = 0,
@@ -67,7 +67,7 @@ class SetupCall(Meeting):
         self.timeout, self.report = config.timeout, config.report
         self.since = self.asked = 0.0
         self.reports = Reports(config.report)
-        #: By rank, looks in a row at which it was found lost, or had given up.
+        #: By rank, consecutive polls that found it lost or failed.
         self.lost: dict[int, int] = {}
         self.gave_up: dict[int, int] = {}
 
@@ -98,12 +98,12 @@ class SetupCall(Meeting):
                 raise verdict from cause_of(error)
 
     def _meet(self, comm: MPI.Intracomm, stamp: int) -> None:
-        """Wait until all ranks have come.
+        """Wait until all ranks have entered the call.
 
         Raises:
-            CollectiveTimeout: some have not.
-            PeerLost: some are gone.
-            ContractError: some have come to another call.
+            CollectiveTimeout: some ranks are missing.
+            PeerLost: some ranks have exited.
+            ContractError: some ranks have entered another call.
         """
         mine, found = numpy.array([stamp, self.ranks.number]), numpy.empty((self.size, 2), int)
         try:
@@ -135,7 +135,7 @@ class SetupCall(Meeting):
             raise
 
     def _disagree(self, comm: MPI.Intracomm) -> NoReturn:
-        """Raise what every rank calls."""
+        """Raise the error that lists the call of every rank."""
         text = json.dumps([self.title, call_site()[-200:]]).encode()
         mine = numpy.frombuffer(text.ljust(CALL_BYTES, b"\0"), "u1")
         found = numpy.empty((self.size, CALL_BYTES), "u1")
@@ -149,17 +149,17 @@ class SetupCall(Meeting):
             for title, sites in calls.items()])
 
     def pending(self) -> tuple[int, tuple[int, ...]]:
-        """No round, and the ranks that are not known to have come."""
+        """Return no round, and the ranks that are not known to have entered."""
         return 0, self.ranks.missing()
 
     def listen(self, awaited: Awaited) -> None:
-        """Raise if waiting is pointless; write for whom this rank waits.
+        """Raise if the wait cannot complete; publish the ranks that this rank waits for.
 
         Raises:
-            PeerLost: a rank is gone.
-            BrokenCommunicatorError: a rank has given up.
+            PeerLost: a rank has exited.
+            BrokenCommunicatorError: a rank has failed.
         """
-        self._hear()  # first: a rank that is gone may have reported why
+        self._hear()  # first: a rank that exited may have published the cause
         now = time.monotonic()
         lost = tuple(rank for rank, when in self.ranks.board.look().items() if now - when >= GRACE)
         if lost:
@@ -172,16 +172,16 @@ class SetupCall(Meeting):
             JOB.ask()
 
     def _hear(self) -> None:
-        """Raise if a rank has given up in this call."""
+        """Raise if a rank has failed in this call."""
         for error in self.ranks.failures().values():
             raise error
 
     def tell(self, peers: Sequence[int] = ()) -> RankStates:
-        """Where the ranks are, and which of them have not come."""
+        """Return the status of the ranks, and the ranks that have not entered."""
         return self.ranks.board.states(0, peers or self.ranks.missing())
 
     def _explained(self, error: BaseException) -> BaseException:
-        """An error of the MPI library, by its cause."""
+        """Return the error for a failure inside the MPI library, by its cause."""
         if not isinstance(error, MPI.Exception):
             return error
         if self.comm is not None:
@@ -193,7 +193,7 @@ class SetupCall(Meeting):
         return self.ranks.loss(tuple(sorted(gone))) if gone else error
 
     def _refuse(self, error: BaseException) -> None:
-        """Have later calls refused."""
+        """Reject later calls."""
         failure = error if isinstance(error, BrokenCommunicatorError) else (
             BrokenCommunicatorError.reported(self.rank, {
                 "number": 0, "title": self.title, "when": time.strftime("%H:%M:%S"),
@@ -205,7 +205,7 @@ class SetupCall(Meeting):
 
     # -- in the watcher's thread ----------------------------------------------------------------
     def check(self) -> str:
-        """Check the library's call; return what to print where it cannot end any more, else ''."""
+        """Check the library's call; return the message to print if it cannot complete, or ''."""
         error, elapsed = self._hopeless(), time.monotonic() - self.since
         if error is None and elapsed >= self.reports.due:
             states = self.tell()
@@ -221,12 +221,12 @@ class SetupCall(Meeting):
         return ""
 
     def _hopeless(self) -> HpccollError | None:
-        """Why the call cannot end any more; ``None`` where it may."""
+        """Return the reason why the call cannot complete; ``None`` if it can."""
         ranks, board = self.ranks, self.ranks.board
         failures, gone = ranks.failures(), board.look()
         for rank in _lasting(self.gave_up, failures):
             return failures[rank]
-        # Ranks that have met may leave as soon as their part is done; of others nobody knows.
+        # Ranks that have met may leave once their part is complete; others are not known.
         ends = (KILLED,) if self.comm is not None else (KILLED, GONE)
         lost = _lasting(self.lost, [one for one in gone if board.doing(one).state in ends])
         if lost:
@@ -239,7 +239,7 @@ class SetupCall(Meeting):
 
 
 def _lasting(looks: dict[int, int], found: Any) -> tuple[int, ...]:
-    """Count looks in a row at which a rank was found; the ranks of :data:`LOOKS` of them."""
+    """Count the consecutive polls that found a rank; return the ranks with :data:`LOOKS`."""
     for rank in set(looks) - set(found):
         del looks[rank]
     for rank in found:

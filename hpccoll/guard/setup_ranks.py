@@ -1,4 +1,4 @@
-"""What is known of the ranks of a set-up call, from the logs of their processes."""
+"""Status of the ranks of a set-up call, from the logs of their processes."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ GAVE_UP = -1
 
 
 class SetupBoard(Board):
-    """What ranks do, where nothing is known of their calls but set-up calls."""
+    """Status of ranks of which only set-up calls are known."""
 
     def doing(self, rank: int) -> Doing:
-        """What a rank does; its last call is known only while it is in a set-up call."""
+        """Return the status of a rank; its last call is known only while it is in a set-up call."""
         one = super().doing(rank)
         if one.state in (WAITING, NATIVE) or not one.begun:
             return one
@@ -40,7 +40,7 @@ class SetupRanks:
 
     Args:
         rank: this one.
-        of: the communicator, or the group, whose ranks call.
+        of: the communicator or group of the call.
         title: of the call.
         turn: number of set-up calls on the communicator so far, the same on every rank.
 
@@ -57,7 +57,7 @@ class SetupRanks:
 
     @property
     def world(self) -> tuple[int, ...]:
-        """The ranks in ``COMM_WORLD``."""
+        """Return the ranks in ``COMM_WORLD``."""
         if self._world is None:
             world = MPI.COMM_WORLD.Get_group()
             group = self.of if isinstance(self.of, MPI.Group) else self.of.Get_group()
@@ -69,7 +69,7 @@ class SetupRanks:
 
     @property
     def board(self) -> SetupBoard:
-        """What the ranks do, as far as their logs are known."""
+        """Return the status board of the ranks whose logs are known."""
         if JOB.look() or self._board is None:
             logs = {rank: JOB.logs[one] for rank, one in enumerate(self.world) if one in JOB.logs}
             logs[self.rank] = self.log
@@ -81,11 +81,11 @@ class SetupRanks:
 
     @property
     def key(self) -> list[Any]:
-        """What tells this call from others, the same on all its ranks."""
+        """Return the key of this call, the same on all its ranks."""
         return [self.title, zlib.crc32(repr(self.world).encode()), self.turn]
 
     def begin(self) -> int:
-        """Write that this rank begins the call; return its stamp."""
+        """Record the start of the call; return its stamp."""
         words, (description, stamp) = self.log.words, _described(self.title)
         self.number = words[NUMBER] + 1
         words[STAMPS + (self.number & LAST)], words[ENDS + (self.number & LAST)] = stamp, 0
@@ -94,16 +94,16 @@ class SetupRanks:
         return stamp
 
     def end(self, how: int = SOME_TIME) -> None:
-        """Write that the call has ended here."""
+        """Record the end of the call on this rank."""
         self.log.words[INSIDE], self.log.words[ENDS + (self.number & LAST)] = 0, how
 
     def say(self) -> None:
-        """Write for whom this rank waits; the others recognise the call by its key."""
+        """Publish the ranks that this rank waits for; the others match the call by its key."""
         self.log.say({**saying(self.title, self.number, 0, self.missing(), call_site()),
                       "call": self.key})
 
     def missing(self) -> tuple[int, ...]:
-        """The ranks that are not known to have come."""
+        """Return the ranks that are not known to have entered the call."""
         return tuple(rank for rank in range(len(self.world))
                      if rank != self.rank and not self._has_come(rank))
 
@@ -126,11 +126,11 @@ class SetupRanks:
         return log.words[INSIDE] == number and log.stamp(number) == _described(self.title)[1]
 
     def _before(self, rank: int, number: int) -> bool:
-        """Return whether a rank's call is an earlier one, in which this rank has met it."""
+        """Return True if a rank's call is an earlier one, in which the two ranks have met."""
         return number <= JOB.met.get(self.world[rank], 0)
 
     def fail(self, error: BaseException) -> None:
-        """Write that the call has failed here."""
+        """Record that the call has failed on this rank."""
         self.log.tell({"call": self.key, "number": self.number, "when": time.strftime("%H:%M:%S"),
                        "reason": summary(error), "title": self.title, **states_fields(error),
                        "lost": error.ranks if isinstance(error, PeerLost) else ()})
@@ -139,7 +139,7 @@ class SetupRanks:
         JOB.fail()
 
     def failures(self) -> dict[int, BrokenCommunicatorError]:
-        """What the call is to raise, by the ranks in which it has failed.
+        """Return the errors for the call, by the rank that has failed.
 
         Until the ranks have met, a rank's last call may be the same one on another communicator,
         whose ranks and turn are the same: it counts as this one, unless this rank was in it too.
@@ -166,19 +166,19 @@ class SetupRanks:
         return reported_error(rank, {**story, "number": 0}, self.title)
 
     def loss(self, lost: tuple[int, ...]) -> PeerLost:
-        """The error of a call for which ranks are lost."""
+        """Return the error of a call with lost ranks."""
         return PeerLost(lost, self.board.states(0, lost), self.title)
 
 
 @lru_cache
 def _described(title: str) -> tuple[Description, int]:
-    """The description of a set-up call, and its stamp."""
+    """Return the description of a set-up call, and its stamp."""
     description = Description(title)
     return description, description.stamp()
 
 
 def _end(log: Log, number: int) -> int:
-    """How a call has ended; 0 where it has not, or is not remembered."""
+    """Return the recorded end of a call; 0 if it has not ended, or is not in the log."""
     words = log.words
     known = number <= words[NUMBER] < number + LAST
     return words[ENDS + (number & LAST)] if known else 0

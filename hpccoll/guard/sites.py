@@ -1,4 +1,4 @@
-"""Where in the program a call was made: looked for only when one has failed, or somebody asks."""
+"""Call sites: file and line of a call, computed only on a failure or a status request."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ import sysconfig
 import threading
 from types import FrameType
 
-#: Where hpccoll's own files are.
+#: Folder of hpccoll's own files.
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-#: Where Python's library and installed packages are.
+#: Folders of Python's library and of installed packages.
 _LIBRARIES = tuple(sysconfig.get_paths()[name] + os.sep
                    for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
 def call_site(thread: int = 0) -> str:
-    """File and line of the innermost frame that is not hpccoll's; empty in a thread of ours.
+    """Return file and line of the innermost frame outside hpccoll; empty in its own threads.
 
     Args:
-        thread: whose call, by its identifier; 0 for the caller's.
+        thread: identifier of the thread; 0 for the calling one.
     """
     return _site(sys._current_frames().get(thread) if thread else sys._getframe(1))
 
 
 def main_site() -> str:
-    """Where the main thread is in the program, not in a library's; asked by another thread."""
+    """Return the position of the main thread in the program; for calls from other threads."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     return _site(frame, _LIBRARIES) or _site(frame)
 

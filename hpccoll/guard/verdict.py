@@ -1,4 +1,4 @@
-"""Which ranks differ from the others, and in what: judged by the ranks' records alone."""
+"""Comparison of the ranks' records: finds the ranks that differ, and in which fields."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def judge(records: Mapping[int, LogRecord], size: int) -> ContractError | None:
         size: number of ranks.
 
     Returns:
-        ``None`` where they agree in all that is known.
+        ``None`` if all known records agree.
     """
     numbers = sorted({number for record in records.values() for number in record.stamps})
     for number in numbers:
@@ -36,7 +36,7 @@ def judge(records: Mapping[int, LogRecord], size: int) -> ContractError | None:
 
 
 def met(record: LogRecord, rank: int, peer: int, size: int) -> ContractError:
-    """What is known where a rank got a message of another call, and its sender tells nothing."""
+    """Return the error for a message of another call whose sender has no record."""
     stamp = record.stamps.get(record.number, 0)
     mine = _fields({rank: record}, {rank: stamp}, [rank])
     here = Party((rank,), mine, _sites({rank: record}, [rank], record.number))
@@ -45,9 +45,9 @@ def met(record: LogRecord, rank: int, peer: int, size: int) -> ContractError:
 
 
 def groups(stamps: Mapping[int, int]) -> list[list[int]]:
-    """Ranks that agree, by their stamps; in the order of their first ranks.
+    """Return groups of ranks with equal stamps, in the order of their first ranks.
 
-    Who moves mere bytes agrees with everybody who moves as many: with the largest such group.
+    Calls that move plain bytes match every call of the same size: they join its largest group.
 
     >>> groups({0: 1, 1: 2, 2: 1})
     [[0, 2], [1]]
@@ -65,14 +65,14 @@ def groups(stamps: Mapping[int, int]) -> list[list[int]]:
 
 def _fields(records: Mapping[int, LogRecord], stamps: Mapping[int, int], ranks: Iterable[int]
             ) -> Mapping[str, str]:
-    """What the ranks of a group called."""
+    """Return the fields of the call of a group."""
     known = [found for rank in ranks if (found := records[rank].descriptions.get(stamps[rank]))]
     known.sort(key=lambda description: not description.dtype)
     return known[0]._asdict() if known else {}
 
 
 def _sites(records: Mapping[int, LogRecord], ranks: Iterable[int], number: int) -> tuple[str, ...]:
-    """Where the ranks of a group made a call, as far as they have told."""
+    """Return the known call sites of a group of ranks."""
     stories = [records[rank].story for rank in ranks]
     return tuple(sorted({story["site"] for story in stories
                          if story and story["number"] == number and story["site"]}))
@@ -83,7 +83,7 @@ def _absent(size: int, known: Iterable[int]) -> tuple[int, ...]:
 
 
 def _by_stories(records: Mapping[int, LogRecord], size: int) -> ContractError | None:
-    """The same for nonblocking and persistent calls, which no log has: by what failed."""
+    """Return the same for nonblocking and persistent calls, which no log has: by failures."""
     stories = {rank: record.story for rank, record in records.items()
                if record.story and record.story["tag"] and record.story["fields"]}
     for tag in sorted({story["tag"] for story in stories.values()}):
@@ -99,7 +99,7 @@ def _by_stories(records: Mapping[int, LogRecord], size: int) -> ContractError | 
 
 
 def states_fields(error: BaseException) -> Mapping[str, Any]:
-    """Return where the ranks were when a wait failed, as fields of a failure for other ranks."""
+    """Return the status of the ranks when a wait failed, as fields of a failure record."""
     states = error.states if isinstance(error, HpccollError) else None
     return {"missing": states.missing, "lines": states.lines} if states is not None else {}
 

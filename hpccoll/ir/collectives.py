@@ -1,13 +1,13 @@
-"""Each collective as what is given before it and what is wanted after it.
+"""Specification of each collective: given input and wanted output.
 
-A collective never says how. It names, for one rank, the blocks its buffers hold at the
+A collective contains no algorithm. It names, for one rank, the blocks of its buffers at the
 start (``given``) and, for each slot of the output, which block must be there and which
 ranks must have contributed to it exactly once (``wanted``). Proofs compare a schedule
 with these two functions and nothing else.
 
 Payloads:
 
-* ``none``   - no data (barrier); what is wanted is knowledge of every rank's arrival.
+* ``none``   - no data (barrier); the result is knowledge of every rank's arrival.
 * ``vector`` - every rank holds one vector, cut into ``nblocks`` near-equal blocks.
 * ``blocks`` - one block per rank; sizes may differ and be zero.
 * ``pairs``  - one block per (source, destination); block key is ``source * size + destination``.
@@ -37,7 +37,7 @@ class Collective:
     every slot holds the calling rank's own contribution. ``wanted`` lists the slots of the
     output in the same terms; an empty list means the rank receives nothing.
 
-    ``in_place`` says which memory ``MPI.IN_PLACE`` shares between the buffers: ``same`` - input
+    ``in_place`` is the memory that ``MPI.IN_PLACE`` shares between the buffers: ``same`` - input
     slot i is output slot i; ``own`` - the only input slot is output slot ``rank``; ``front`` -
     the input starts where the output starts; ``root`` - the only output slot is input slot
     ``root``; empty - the algorithms need separate buffers.
@@ -76,7 +76,7 @@ T = TypeVar("T")
 
 def _at_root(condition: Callable[[int, int, int, int], T],
              nothing: Callable[[], T]) -> Callable[[int, int, int, int], T]:
-    """Restrict a condition to the root; elsewhere there is nothing."""
+    """Restrict a condition to the root; it is empty on other ranks."""
     def restricted(rank: int, size: int, root: int, n: int) -> T:
         return condition(rank, size, root, n) if rank == root else nothing()
     return restricted
@@ -142,17 +142,17 @@ def block_counts(count: int, nblocks: int) -> list[int]:
 
 def slot_keys(collective: Collective, rank: int, size: int, root: int = 0,
               nblocks: int = 1) -> dict[str, Sequence[int]]:
-    """The block key of every slot of a rank's ``in`` and ``out``."""
+    """Return the block key of every slot of a rank's ``in`` and ``out``."""
     keys = dict(collective.given(rank, size, root, nblocks))
     wanted = collective.wanted(rank, size, root, nblocks)
     if wanted:
         keys[OUT] = [w.block for w in wanted]
     elif collective is EXSCAN:
-        # Rank 0 has a result buffer too; it is left alone.
+        # Rank 0 has a result buffer too; it is not written.
         keys[OUT] = range(nblocks)
     return keys
 
-#: Method name in lower case -> what its algorithms are registered under.
+#: Method name in lower case -> name of its algorithms in the registry.
 METHODS = {
     **{name: name for name in COLLECTIVES}, "reduce_scatter_block": "reduce_scatter",
     "allgatherv": "allgather", "gatherv": "gather", "scatterv": "scatter",
@@ -160,7 +160,7 @@ METHODS = {
 
 
 def method_named(text: str) -> str:
-    """The method in lower case, as MPI and mpi4py spell it, too; the text itself if it is none.
+    """Return the method in lower case, from names of MPI and mpi4py; other text is unchanged.
 
     >>> method_named("MPI_Iallgatherv"), method_named("Allreduce_init"), method_named("ring")
     ('allgatherv', 'allreduce', 'ring')
@@ -171,7 +171,7 @@ def method_named(text: str) -> str:
 
 
 def collective_named(text: str) -> str:
-    """The collective whose algorithms serve a method; the text itself if there is none.
+    """Return the collective whose algorithms implement a method; other text is unchanged.
 
     >>> collective_named("Ireduce_scatter_block"), collective_named("scam")
     ('reduce_scatter', 'scam')

@@ -1,7 +1,7 @@
-"""What the local steps of a phase do with its messages, and with each other's results.
+"""Dataflow analysis of a phase: uses of messages and of results by its local steps.
 
-A transport that reads a message where it lies must know which steps use it (:func:`consumers`);
-an executor that keeps more digits than a type has must know which results are used at once
+A transport that reads a message in place needs the steps that use it (:func:`consumers`); an
+executor that accumulates in higher precision needs the results that the next step uses
 (:func:`fused_with_next`, :func:`links`).
 """
 
@@ -16,18 +16,18 @@ from hpccoll.ir.schedule import RECV
 
 
 def consumers(phase: Phase, space: int) -> list[list[Local]] | None:
-    """The local steps that use each message of a phase, if messages can be used in place.
+    """Return the local steps that use each message of a phase, if messages can be used in place.
 
-    A transport that can read a message where it lies may run these steps on arrival, in this
+    A transport that can read a message in place may run these steps on arrival, in this
     order, instead of receiving the message first. That is safe when all local work of the
     phase consumes messages, in the order of the messages, from landing space that nothing
     reads later, and writes nothing that a message of the phase is sent from or received into.
 
     Args:
-        space: where landing space begins, see :class:`Lowered`.
+        space: start of landing space, see :class:`Lowered`.
 
     Returns:
-        One list per message, or ``None`` where messages must be received first.
+        One list per message, or ``None`` if messages must be received first.
     """
     uses: list[list[Local]] = [[] for _ in phase.messages]
     last = 0
@@ -52,7 +52,7 @@ def consumers(phase: Phase, space: int) -> list[list[Local]] | None:
 
 
 def fused_with_next(steps: Sequence[Local]) -> list[bool]:
-    """For each local step of a phase: does the next one use its result as an operand?
+    """Return for each local step True if the next one uses its result as an operand.
 
     Such steps form a chain, ``x = a op b; x = x op c; y = d op x``, which may pass a result on
     before it is rounded. Chains depend on the layout of the blocks, except in the phases
@@ -63,12 +63,12 @@ def fused_with_next(steps: Sequence[Local]) -> list[bool]:
 
 
 class Link(NamedTuple):
-    """What a step in a chain does with the accumulator, which holds results before rounding.
+    """Use of the accumulator, which holds unrounded results, by a step in a chain.
 
     Attributes:
         left, right: this operand is in the accumulator.
-        held: the result goes there.
-        rounded: the result is wanted rounded, where the step writes it.
+        held: the result is stored there.
+        rounded: the rounded result is written to memory.
     """
 
     left: bool
@@ -78,7 +78,7 @@ class Link(NamedTuple):
 
 
 def links(steps: Sequence[Local]) -> Iterator[Link]:
-    """What each local step of a phase does with an accumulator, where chains are allowed."""
+    """Yield each local step's use of an accumulator, for phases that permit chains."""
     where = None
     for step, following, more in zip(steps, (*steps[1:], None), fused_with_next(steps)):
         left = where is not None and step.left == where

@@ -1,6 +1,6 @@
-"""Extents: element ranges of buffers, and what a lowered program is made of.
+"""Extents: element ranges of buffers, and the parts of a lowered program.
 
-The nouns of lowering - :class:`Extent`, :class:`Message`, :class:`Local`, :class:`Phase`,
+The types of lowering - :class:`Extent`, :class:`Message`, :class:`Local`, :class:`Phase`,
 :class:`Lowered`, :class:`Segment`, :class:`SlotLayout` - and pure functions on extents.
 """
 
@@ -24,11 +24,11 @@ class Extent(NamedTuple):
 
     @property
     def empty(self) -> bool:
-        """Whether it holds no element."""
+        """Return True if it has no element."""
         return not self.count
 
     def join(self, other: Extent) -> Extent | None:
-        """Both as one, if the other starts where this one ends."""
+        """Return both as one, if the other starts at the end of this one."""
         if self.buffer != other.buffer or self.offset + self.count != other.offset:
             return None
         return Extent(self.buffer, self.offset, self.count + other.count)
@@ -57,16 +57,16 @@ class Local(NamedTuple):
 
     @property
     def operands(self) -> tuple[Extent, ...]:
-        """What it reads, from left to right."""
+        """Return the extents that it reads, from left to right."""
         return (self.left, self.right) if self.right else (self.left,)
 
     @property
     def empty(self) -> bool:
-        """Whether it works on no element."""
+        """Return True if it has no element."""
         return self.into.empty
 
     def join(self, other: Local) -> Local | None:
-        """Both as one, if the other one continues this one in all operands."""
+        """Return both as one, if the other one continues this one in all operands."""
         into, left = self.into.join(other.into), self.left.join(other.left)
         if into is None or left is None:
             return None
@@ -80,7 +80,7 @@ class Local(NamedTuple):
 
 
 class Phase(NamedTuple):
-    """One round: local work, then all messages at once, then local work."""
+    """One round: local work, then all messages concurrently, then local work."""
 
     before: tuple[Local, ...]
     messages: tuple[Message, ...]
@@ -90,12 +90,12 @@ class Phase(NamedTuple):
 class Lowered(NamedTuple):
     """One rank's phases, and the elements of scratch they need.
 
-    Scratch from ``landing`` on is space where messages land or are packed: what is there is
-    used in the same phase and never again. ``single_block`` has the numbers of the phases whose
+    Scratch from ``landing`` on is landing space for received and packed messages: its contents
+    are used in the same phase only. ``single_block`` has the numbers of the phases whose
     steps reduce one block each: there the local steps are the same for every layout of the blocks.
     ``rounds`` has the number of the program's round that each phase was made of, and ``waits``, for
     programs with lanes, the phases that each waits for (:func:`hpccoll.ir.order.waits`). Phases
-    that may be under way at once have landing space of their own.
+    that may run concurrently have separate landing space.
     """
 
     phases: tuple[Phase, ...]
@@ -106,19 +106,19 @@ class Lowered(NamedTuple):
     waits: tuple[tuple[int, ...], ...] = ()
 
     def round_of(self, phase: int) -> int:
-        """The number of the program's round that a phase was made of."""
+        """Return the number of the program's round that a phase was made of."""
         return self.rounds[phase] if phase < len(self.rounds) else phase
 
 
 class Segment(NamedTuple):
-    """One segment of a plan: a lowered program, and how far to shift ``in`` and ``out``."""
+    """One segment of a plan: a lowered program, and the shifts of ``in`` and ``out``."""
 
     program: Lowered
     shift: int
 
 
 class SlotLayout(NamedTuple):
-    """Where the slots of ``in`` and ``out`` lie, and how large a scratch block is.
+    """Extents of the slots of ``in`` and ``out``, and sizes of scratch blocks.
 
     ``places[buffer][slot]`` is the slot's extent; with ``MPI.IN_PLACE`` the places of one
     buffer name extents of the other, so that aliasing is visible to lowering and proof.
@@ -130,7 +130,7 @@ class SlotLayout(NamedTuple):
 
 def packed(buffer: str, counts: Sequence[int], displs: Sequence[int] | None = None,
            base: int = 0) -> list[Extent]:
-    """Lay slots of the given counts one after the other, or at the given displacements."""
+    """Place slots of the given counts one after the other, or at the given displacements."""
     if displs is not None:
         return [Extent(buffer, base + d, c) for d, c in zip(displs, counts)]
     places, offset = [], base
@@ -141,7 +141,7 @@ def packed(buffer: str, counts: Sequence[int], displs: Sequence[int] | None = No
 
 
 def alias(kind: str, places: dict[str, list[Extent]], rank: int, root: int) -> None:
-    """Make the places of ``in`` and ``out`` share memory the way ``MPI.IN_PLACE`` does."""
+    """Make the places of ``in`` and ``out`` share memory as for ``MPI.IN_PLACE``."""
     if kind == "same" and OUT in places and IN in places:
         places[IN] = places[OUT]
     elif kind == "own" and OUT in places:
@@ -181,25 +181,25 @@ def slices(pack: Extent, extents: Sequence[Extent]) -> list[Extent]:
 
 
 def clipped(extent: Extent, start: int, length: int) -> Extent:
-    """The part of a block that belongs to the segment ``[start, start + length)``."""
+    """Return the part of a block that belongs to the segment ``[start, start + length)``."""
     return Extent(extent.buffer, extent.offset + start,
                   min(max(extent.count - start, 0), length))
 
 
 def shifted(extent: Extent, shift: int) -> Extent:
-    """The extent in the memory of another segment: scratch is the segment's own."""
+    """Return the extent in the memory of another segment: scratch is the segment's own."""
     if not shift or extent.buffer == TMP:
         return extent
     return Extent(extent.buffer, extent.offset + shift, extent.count)
 
 
 def overlap(one: Extent, other: Extent) -> bool:
-    """Tell whether two extents share an element."""
+    """Return True if two extents share an element."""
     return (one.buffer == other.buffer and one.offset < other.offset + other.count
             and other.offset < one.offset + one.count)
 
 
 def within(inner: Extent, outer: Extent) -> bool:
-    """Tell whether an extent lies inside another one."""
+    """Return True if an extent is inside another one."""
     return (inner.buffer == outer.buffer and outer.offset <= inner.offset
             and inner.offset + inner.count <= outer.offset + outer.count)

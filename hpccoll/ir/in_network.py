@@ -1,17 +1,17 @@
-"""What the network does with messages of several ranks: copies of one, and reduction on the way.
+"""In-network operations: copies of a message to several ranks, and reductions of several.
 
-The peer of a step is a rank, or an :class:`InNetwork`: the ranks whose messages the network takes,
-and those to which it gives the result. Its n-th operation takes the n-th message of each source,
-reduces them if they are several, and gives the result to the n-th receive of each sink. Nothing is
-buffered: it may wait until all ends are posted. But who has the result knows only that the sources
-have given, not that the other sinks are there. So one noun says all of
+The peer of a step is a rank, or an :class:`InNetwork`: the source ranks of an operation, and the
+sink ranks of its result. Its n-th operation takes the n-th message of each source, reduces them if
+there are several, and delivers the result to the n-th receive of each sink. Messages are not
+buffered: the operation may wait until all ends are posted. A rank with the result knows that all
+sources have sent, but not that the other sinks have received. One type describes all of
 
     multicast                       one source, several sinks
     in-network reduction            several sources, one sink
     in-network allreduce            several sources, several sinks
 
-The network combines in an order of its own, so operators must commute; what it gives to all sinks
-of one operation has the same bits. Few transports can do it: :data:`ABILITIES`.
+The network combines in an unspecified order, so operators must commute; all sinks of one operation
+get the same bits. Few transports support it: :data:`ABILITIES`.
 
 Such operations are those of InfiniBand switches (Graham et al., "Scalable Hierarchical Aggregation
 Protocol (SHArP)", COMHPC 2016) and of NVSwitches (Klenk et al., "An In-Network Architecture for
@@ -26,16 +26,16 @@ from itertools import chain
 from operator import index
 from typing import Any, NamedTuple, TypeAlias
 
-#: What a network can do: give copies of a message to several ranks, and reduce messages of several.
+#: Abilities of a network: copy a message to several ranks, and reduce messages of several.
 MULTICAST, REDUCTION = ABILITIES = "multicast", "in-network reduction"
-#: Ranks, as runs of neighbours from left to right.
+#: Ranks, as ascending runs of consecutive numbers.
 Runs: TypeAlias = tuple[range, ...]
 
 
 class InNetwork(NamedTuple):
-    """Ranks whose messages the network takes, and ranks to which it gives the result.
+    """Source ranks of a network operation, and the sink ranks of its result.
 
-    Made by :func:`in_network` and :func:`multicast`; equal ones are one operation after the other.
+    Made by :func:`in_network` and :func:`multicast`; equal ones are consecutive operations.
     """
 
     sources: Runs
@@ -43,41 +43,41 @@ class InNetwork(NamedTuple):
 
     @property
     def senders(self) -> Iterator[int]:
-        """The sources, in order."""
+        """Yield the sources, in order."""
         return chain.from_iterable(self.sources)
 
     @property
     def receivers(self) -> Iterator[int]:
-        """The sinks, in order."""
+        """Yield the sinks, in order."""
         return chain.from_iterable(self.sinks)
 
     @property
     def ends(self) -> int:
-        """Messages of an operation, sent and received."""
+        """Return the number of messages of an operation, sent and received."""
         return sum(map(len, (*self.sources, *self.sinks)))
 
     @property
     def reduces(self) -> bool:
-        """Whether there is more than one source."""
+        """Return True if there is more than one source."""
         return sum(map(len, self.sources)) > 1
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Which of the :data:`ABILITIES` it takes."""
+        """Return the required :data:`ABILITIES`."""
         copies = sum(map(len, self.sinks)) > 1 or not self.reduces
         return (MULTICAST,) * copies + (REDUCTION,) * self.reduces
 
     def has(self, rank: int, sends: bool) -> bool:
-        """Whether a rank is a source (``sends``), or a sink."""
+        """Return True if a rank is a source (with ``sends``), or a sink."""
         return any(rank in run for run in (self.sources if sends else self.sinks))
 
     def others(self, rank: int) -> list[int]:
-        """All its ranks but one."""
+        """Return all its ranks but one."""
         return sorted({*self.senders, *self.receivers} - {rank})
 
     @property
     def backwards(self) -> InNetwork:
-        """Sources for sinks: of a multicast, the reduction."""
+        """Exchange sources and sinks: a multicast becomes a reduction."""
         return InNetwork(self.sinks, self.sources)
 
     def __str__(self) -> str:
@@ -87,12 +87,12 @@ class InNetwork(NamedTuple):
         return f"[{sources} > {sinks}]"
 
 
-#: What a message goes to or comes from.
+#: Destination or source of a message.
 Peer: TypeAlias = int | InNetwork
 
 
 def in_network(sources: Iterable[int], sinks: Iterable[int]) -> InNetwork:
-    """Name an operation of the network by its ranks, in any order.
+    """Return a network operation from its ranks, in any order.
 
     >>> print(in_network(range(4), [0]), in_network([2], [3, 0, 1]))
     [0-3 > 0] [2 > 0-1,3]
@@ -102,7 +102,7 @@ def in_network(sources: Iterable[int], sinks: Iterable[int]) -> InNetwork:
 
 @lru_cache(1024)
 def multicast(root: int, ranks: range) -> InNetwork:
-    """One message of a rank for all others of a range; costs the same for any number of them."""
+    """Return a multicast of a rank to all others of a range; costs the same for any range."""
     if ranks.step != 1:
         return in_network([root], (rank for rank in ranks if rank != root))
     return InNetwork((range(root, root + 1),), tuple(run for run in (
@@ -111,7 +111,7 @@ def multicast(root: int, ranks: range) -> InNetwork:
 
 
 def played(peer: Peer, ranks: Sequence[int]) -> Peer:
-    """The same peer in terms of the ranks that play those of a sub-program."""
+    """Map a peer to the ranks that play those of a sub-program."""
     if isinstance(peer, InNetwork):
         return in_network(map(ranks.__getitem__, peer.senders),
                           map(ranks.__getitem__, peer.receivers))
@@ -119,7 +119,7 @@ def played(peer: Peer, ranks: Sequence[int]) -> Peer:
 
 
 def fault_of(peer: Any, rank: int, sends: bool, size: int) -> str:
-    """What is wrong with an operation as the peer of a rank's step; empty if nothing is."""
+    """Return the error of an operation as the peer of a rank's step; empty if it is valid."""
     for runs in peer:
         stop = -1
         for run in runs if isinstance(runs, tuple) and runs else (None,):

@@ -1,20 +1,20 @@
 """Lowering: one rank's program on concrete block sizes, as messages and local operations.
 
-What comes out is what runs: element ranges of three buffers, one message per step, packing
-where a step's memory is not contiguous, landing space for reductions. Proofs work on this
-form, so that nothing between the proof and the wire is taken on trust.
+The output is executed as it is: element ranges of three buffers, one message per step, packing of
+steps whose memory is not contiguous, landing space for reductions. Proofs use this form, so that
+every transformation before execution is proved.
 
-Two things happen on the way:
+Lowering has two optimizations:
 
-* **Copies wait.** A copy from ``in`` is not materialised but remembered; until the slot is
+* **Deferred copies.** A copy from ``in`` is not executed but recorded; until the slot is
   written, readers read ``in`` directly, and the first reduction takes it as an operand.
   Most algorithms thus never copy their input.
-* **Empty messages vanish.** A step whose blocks hold no elements is dropped; sender and
+* **No empty messages.** A step whose blocks hold no elements is dropped; sender and
   receiver agree because they agree on the sizes. A step written without any span (a
   barrier's token) is always sent.
 
-In a program with lanes copies do not wait, since a lane may read what another one has copied. Each
-lane has landing space of its own.
+In a program with lanes copies are not deferred, because a lane may read a copy of another one. Each
+lane has its own landing space.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _in_lanes(program: Program, lowering: _Lowering, order: Waits) -> Lowered:
             made[number] = lowering.phase(program.rounds[number])
     phases: list[Phase] = []
     rounds: list[int] = []
-    # Of each round, the phase made of it, or those that it waited for if nothing is left of it.
+    # By round, its phase, or the phases that it waited for if it is empty.
     over: list[tuple[int, ...]] = []
     kept: list[tuple[int, ...]] = []
     for number, others in enumerate(order):
@@ -91,20 +91,20 @@ def _in_lanes(program: Program, lowering: _Lowering, order: Waits) -> Lowered:
         phases.append(made[number])
         rounds.append(number)
         kept.append(before)
-    # No phase is said to reduce single blocks: chains of lanes would share an accumulator.
+    # No phase is in single_block: chains of lanes would share an accumulator.
     return Lowered(tuple(phases), lowering.scratch, lowering.base, rounds=tuple(rounds),
                    waits=tuple(kept))
 
 
 class _Lowering:
-    """State of one lowering: where slots are, and which copies are still only remembered."""
+    """State of one lowering: extents of slots, and deferred copies."""
 
     def __init__(self, program: Program, layout: SlotLayout):
         self.places = dict(layout.places)
         self.places[TMP] = packed(TMP, [layout.scratch(b) for b in program.scratch])
         self.base = sum(e.count for e in self.places[TMP])
         self.scratch = self.landing_base = self.base
-        #: Whether copies of the input wait until somebody writes there.
+        #: True if copies of the input are deferred until the slot is written.
         self.remembers = True
         self.written = {e.buffer for e in self.places.get(OUT, ())} | {OUT, TMP}
         self.remembered: dict[tuple[str, int], Extent] = {}
@@ -117,19 +117,19 @@ class _Lowering:
         return places[span.start:span.stop]
 
     def readable(self, spans: Sequence[Span]) -> list[Extent]:
-        """Extents that hold the current content of the spans, slot by slot."""
+        """Return the extents with the current content of the spans, slot by slot."""
         if not self.remembered:
             return [e for span in spans for e in self.place(span)]
         return [self.remembered.get(slot, extent) for span in spans
                 for slot, extent in zip(_slots(span), self.place(span))]
 
     def writable(self, spans: Sequence[Span]) -> list[Extent]:
-        """Extents to write; whatever was remembered for these slots is out of date."""
+        """Return the extents to write; discard deferred copies of these slots."""
         extents: list[Extent] = []
         for span in spans:
             if span.buffer == IN:
                 raise ScheduleError(f"{span} is written, but the input is read-only")
-            extents += self.place(span)  # raises where it does not exist: slots can be walked now
+            extents += self.place(span)  # raises if it does not exist: slots can be iterated now
             if self.remembered:
                 for slot in _slots(span):
                     self.remembered.pop(slot, None)
@@ -144,7 +144,7 @@ class _Lowering:
         self.arriving = {slot for step in steps if step.kind == RECV
                          for span in step.spans if self.place(span) for slot in _slots(span)
                          } if self.remembered else set()
-        # Sends read before receives overwrite what is remembered: they are posted together.
+        # Sends are resolved before receives discard deferred copies: they are posted together.
         sends = [self.send(s, before) if s.kind == SEND else None for s in steps]
         for step, ready in zip(steps, sends):
             if step.kind == RECV:
@@ -157,7 +157,7 @@ class _Lowering:
         return Phase(tuple(before), tuple(messages), tuple(after))
 
     def land(self, count: int) -> Extent:
-        """Landing space for so many elements, until the end of the phase."""
+        """Allocate landing space for a number of elements, until the end of the phase."""
         extent = Extent(TMP, self.landing, count)
         self.landing += count
         return extent
@@ -173,10 +173,10 @@ class _Lowering:
         return message(step, extents)
 
     def materialise(self, step: Step, before: list[Local]) -> list[Extent]:
-        """Carry remembered copies out where that makes the message contiguous; else return nothing.
+        """Execute deferred copies if that makes the message contiguous; else return nothing.
 
-        Otherwise one remembered slot among many (a gather's own block) would have the whole
-        message packed. Slots that this round also receives must stay as they are.
+        Otherwise one deferred slot among many (a gather's own block) would cause packing of the
+        whole message. Slots that this round also receives must not change.
         """
         slots = [slot for span in step.spans for slot in _slots(span)]
         own = [e for span in step.spans for e in self.place(span)]
@@ -221,7 +221,7 @@ class _Lowering:
         return reductions(self.writable(step.spans), arriving, mine, step.side)
 
     def settle(self) -> list[Local]:
-        """Carry out the remembered copies that the caller will look at."""
+        """Execute the deferred copies of the caller's buffers."""
         return joined([Local(self.places[buffer][slot], extent)
                       for (buffer, slot), extent in self.remembered.items() if buffer == OUT])
 
@@ -231,7 +231,7 @@ def _slots(span: Span) -> Iterator[tuple[str, int]]:
 
 
 def message(step: Step, extents: list[Extent]) -> Message | None:
-    """The step's message; ``None`` where its blocks are empty on both sides."""
+    """Return the step's message; ``None`` if its blocks are empty on both sides."""
     if extents:
         return Message(step.kind, step.peer, extents[0])
     return None if step.spans else Message(step.kind, step.peer, Extent(TMP, 0, 0))
@@ -239,7 +239,7 @@ def message(step: Step, extents: list[Extent]) -> Message | None:
 
 def reductions(into: Iterable[Extent], arriving: Iterable[Extent], mine: Iterable[Extent],
                side: str) -> list[Local]:
-    """``into = arriving op mine`` or ``mine op arriving``, slot by slot, joined where adjacent."""
+    """Return ``into = arriving op mine`` or ``mine op arriving``, by slot, adjacent ones joined."""
     left, right = (arriving, mine) if side == LEFT else (mine, arriving)
     return joined(Local(*extents) for extents in zip(into, left, right, strict=True))
 
@@ -251,7 +251,7 @@ def segments(program: Program, layout: SlotLayout, longest: int, segment: int) -
     same sizes share one lowering and differ only by the shift.
 
     Args:
-        longest: elements of the longest block on any rank; says how many segments there are.
+        longest: elements of the longest block on any rank; determines the number of segments.
         segment: elements of a block per segment; 0 for a single segment.
     """
     step = segment or max(longest, 1)
@@ -269,7 +269,7 @@ def segments(program: Program, layout: SlotLayout, longest: int, segment: int) -
 
 
 def _cut(layout: SlotLayout, start: int, length: int) -> SlotLayout:
-    """The layout of the segment ``[start, start + length)`` of every block."""
+    """Return the layout of the segment ``[start, start + length)`` of every block."""
     def scratch(key: int) -> int:
         return clipped(Extent(TMP, 0, layout.scratch(key)), start, length).count
 

@@ -1,7 +1,7 @@
-"""Reduction operators as data: does the order matter, is the result exact, on which types.
+"""Reduction operators as data: dependence on order, exactness, and types.
 
-Everything an algorithm may ask about an operator without touching a number. The kernels
-that compute are in :mod:`hpccoll.arrays.kernels`.
+Properties of operators that algorithms use; no computation. The kernels are in
+:mod:`hpccoll.arrays.kernels`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Operator(NamedTuple):
         name: the MPI name without prefix, in lower case (``"sum"``).
         kinds: NumPy dtype kinds the operator is defined on (MPI 4.1, section 6.9.2).
         exact: kinds on which every order of evaluation gives the same bits.
-        pairs: whether the operator works on (value, index) pairs.
+        pairs: True if the operator works on (value, index) pairs.
     """
 
     name: str
@@ -28,11 +28,11 @@ class Operator(NamedTuple):
     pairs: bool = False
 
     def defined_on(self, kind: str) -> bool:
-        """Tell whether MPI defines this operator on elements of a NumPy dtype kind."""
+        """Return True if MPI defines this operator on elements of a NumPy dtype kind."""
         return kind in self.kinds
 
     def is_exact(self, kind: str) -> bool:
-        """Tell whether reassociation cannot change the result on this kind."""
+        """Return True if reassociation cannot change the result on this kind."""
         return kind in self.exact
 
 

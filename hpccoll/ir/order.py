@@ -1,10 +1,10 @@
-"""What each round of a program waits for: lanes, and dependencies of single rounds.
+"""Order of a program's rounds: lanes, and dependencies of single rounds.
 
 A program without :attr:`~hpccoll.ir.schedule.Program.after` is one lane. With it, a round begins
-when those it names are over, and when the round before it is over that sends to a rank that it
-sends to as well, or receives from one that it receives from too: so the n-th message from one rank
-to another is the n-th on both sides, whatever else goes on. Proofs, lowering, the simulator and
-execution take their order from :func:`waits`, which holds both.
+when the rounds that it names are over, and the latest earlier rounds with a send to the same rank,
+or a receive from the same rank. So the n-th message from one rank to another is the n-th on both
+sides. Proofs, lowering, the simulator and execution use the order of :func:`waits`, which includes
+both.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Waits = tuple[tuple[int, ...], ...]
 
 def lanes(*each: Sequence[Round], scratch: Sequence[int] = (), before: Sequence[Round] = ()
           ) -> Program:
-    """Put lanes side by side: sequences of rounds that go on independently of each other.
+    """Combine lanes: sequences of rounds that run independently of each other.
 
     Args:
-        each: the lanes; no lane may name memory that another one writes.
+        each: the lanes; no lane may use memory that another one writes.
         scratch: of all lanes together, as in :class:`~hpccoll.ir.schedule.Program`.
         before: rounds that all lanes wait for.
 
@@ -45,13 +45,13 @@ def lanes(*each: Sequence[Round], scratch: Sequence[int] = (), before: Sequence[
 
 
 def after_all(after: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """The rounds that nothing waits for: who waits for them waits for all."""
+    """Return the rounds that no round waits for: a wait for them is a wait for all."""
     awaited = {number for numbers in after for number in numbers}
     return tuple(number for number in range(len(after)) if number not in awaited)
 
 
 def one_after_another(programs: Iterable[Program]) -> Waits:
-    """What the rounds of programs wait for that follow each other; ``()`` for one lane."""
+    """Return the waits of the rounds of consecutive programs; ``()`` for one lane."""
     programs = list(programs)
     if not any(program.after for program in programs):
         return ()
@@ -64,14 +64,14 @@ def one_after_another(programs: Iterable[Program]) -> Waits:
 
 
 def chained(rounds: int) -> Waits:
-    """One lane: each round waits for the one before it."""
+    """Return the waits of one lane: each round waits for the one before it."""
     return tuple((number - 1,) if number else () for number in range(rounds))
 
 
 def waits(program: Program) -> Waits:
-    """What each round waits for, the order of messages included; ``()`` for a single lane.
+    """Return the waits of each round, the order of messages included; ``()`` for a single lane.
 
-    What is waited for anyway, through other rounds, is left out.
+    Transitive waits are omitted.
     """
     if not program.after:
         return ()
@@ -96,7 +96,7 @@ def waits(program: Program) -> Waits:
 
 
 def pasts(waits: Waits) -> list[int]:
-    """For every round, those that are over before it begins, as bits."""
+    """Return for every round those that are over before it begins, as bits."""
     before: list[int] = []
     for numbers in waits:
         known = 0
@@ -107,7 +107,7 @@ def pasts(waits: Waits) -> list[int]:
 
 
 def lane_numbers(waits: Waits) -> list[int]:
-    """The lane of every round: as few as follow from who waits for whom, in the order written."""
+    """Return the lane of every round: a small number of lanes, in the order written."""
     found: list[int] = []
     ends: list[int] = []  # of each lane, the last round so far
     for number, numbers in enumerate(waits):
@@ -121,7 +121,7 @@ def lane_numbers(waits: Waits) -> list[int]:
 
 
 def by_lane(waits: Waits) -> Iterator[list[int]]:
-    """The numbers of each lane's rounds."""
+    """Yield the numbers of each lane's rounds."""
     found = lane_numbers(waits)
     for lane in range(max(found, default=-1) + 1):
         yield [number for number, held in enumerate(found) if held == lane]

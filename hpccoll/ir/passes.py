@@ -1,11 +1,11 @@
-"""Passes: programs made from programs - embedded, one after the other, reversed.
+"""Passes: transformations of programs - embedding, concatenation, reversal.
 
-Hierarchical algorithms are flat ones put together here. A program for a few ranks becomes part
-of a parent's when its ranks, and the memory its slots stand for, are named in the parent's
-terms. Passes work on one rank's program at a time and never look at another rank's, so a
-composed program costs its own steps and no more.
+Hierarchical algorithms are composed of flat ones here. A program for a few ranks becomes part of a
+parent's when its ranks, and the memory of its slots, are expressed in the parent's terms. Passes
+transform one rank's program at a time and never read another rank's, so the cost of a composed
+program is proportional to its own steps.
 
-Beside ``in``, ``out`` and ``tmp`` the programs in between may use buffers of other names;
+Besides ``in``, ``out`` and ``tmp`` intermediate programs may use buffers of other names;
 :func:`allot` turns such a work buffer into scratch at the end.
 """
 
@@ -22,9 +22,9 @@ from hpccoll.ir.in_network import InNetwork, Peer, played
 from hpccoll.ir.order import one_after_another
 from hpccoll.ir.schedule import COPY, LEFT, RECV, SEND, Program, Round, Span, Step
 
-#: Finds the memory of some of the parent's blocks, given their keys.
+#: Callback that returns the memory of some of the parent's blocks, given their keys.
 Place: TypeAlias = Callable[[Sequence[int]], Sequence[Span]]
-#: Of one piece, the parent's ranks that play the sub-program's ranks, and its memory.
+#: Ranks of the parent that play the sub-program's ranks in one piece, and its memory.
 PlacedPiece: TypeAlias = tuple[Sequence[int], Sequence[Span]]
 
 
@@ -32,7 +32,7 @@ class Piece(NamedTuple):
     """Some of the parent's blocks, as part of a sub-program's block.
 
     Attributes:
-        ranks: the parent's rank that plays each of the sub-program's ranks for these blocks.
+        ranks: the parent's rank for each of the sub-program's ranks for these blocks.
         keys: the blocks, in an order that all these ranks agree on.
     """
 
@@ -41,7 +41,7 @@ class Piece(NamedTuple):
 
 
 def runs(buffer: str, numbers: Iterable[int]) -> tuple[Span, ...]:
-    """Name slots of a buffer, neighbours as one span."""
+    """Return spans of slots of a buffer, adjacent slots as one span."""
     if isinstance(numbers, range) and numbers.step == 1:
         return (Span(buffer, numbers.start, numbers.stop),) if numbers else ()
     spans, start, stop = [], 0, 0
@@ -57,7 +57,7 @@ def runs(buffer: str, numbers: Iterable[int]) -> tuple[Span, ...]:
 def embed(program: Program, keys: Mapping[str, Sequence[int]],
           blocks: Callable[[int], Sequence[Piece]], place: Mapping[str, Place],
           ranks: Sequence[int] = ()) -> Program:
-    """Write a sub-program in its parent's terms.
+    """Rewrite a sub-program in its parent's terms.
 
     A message to a sub-rank becomes one message to each parent's rank that plays it for some of
     the blocks sent. Sender and receiver agree on these messages if any two ranks hold the pieces
@@ -69,8 +69,8 @@ def embed(program: Program, keys: Mapping[str, Sequence[int]],
         keys: its block key of every slot of ``in`` and ``out``: see
             :func:`hpccoll.ir.collectives.slot_keys`.
         blocks: for a block key, the pieces in which this rank plays that sub-rank.
-        place: where the parent keeps the blocks of the sub-program's ``in`` and ``out``. If it
-            names ``tmp``, the first scratch slot of each block lies there; all other scratch
+        place: the parent's memory of the blocks of the sub-program's ``in`` and ``out``. If it
+            names ``tmp``, the first scratch slot of each block is there; all other scratch
             slots become scratch of the result. Buffers may be given the same place only if the
             algorithm never needs a block in two of them at a time.
         ranks: the parent's rank for every sub-rank, for messages without blocks.
@@ -94,7 +94,7 @@ def embed(program: Program, keys: Mapping[str, Sequence[int]],
             messages: dict[Peer, list[Span]] = {}
             before: Sequence[int] = ()
             for players, spans in pieces(step.spans):
-                if players is not before:  # neighbours are mostly played by the same ranks
+                if players is not before:  # adjacent blocks mostly have the same ranks
                     before, mine = players, messages.setdefault(
                         played(step.peer, players), [])
                 mine.extend(spans)
@@ -108,7 +108,7 @@ def embed(program: Program, keys: Mapping[str, Sequence[int]],
 
 def _memory(keys: Mapping[str, Sequence[int]], blocks: Callable[[int], Sequence[Piece]],
             place: Mapping[str, Place]) -> tuple[dict[str, list[list[PlacedPiece]]], list[int]]:
-    """The pieces of every slot, and the scratch of those that have no place."""
+    """Return the pieces of every slot, and the scratch of those without a place."""
     scratch: list[int] = []
     known: dict[tuple[Place, int], list[PlacedPiece]] = {}
 
@@ -136,7 +136,7 @@ def _memory(keys: Mapping[str, Sequence[int]], blocks: Callable[[int], Sequence[
 
 
 def _paired(into: Sequence[Span], source: Sequence[Span]) -> list[tuple[Span, Span]]:
-    """Pair the slots on both sides of a local step, as few and long spans as possible."""
+    """Pair the slots on both sides of a local step, in few and long spans."""
     if into == source:
         return list(zip(into, source))
     pairs: list[tuple[Span, Span]] = []
@@ -168,13 +168,12 @@ def renamed(program: Program, names: Mapping[str, tuple[str, int]]) -> Program:
 def relabelled(program: Program, order: Sequence[int],
                key_of: Callable[[int], int] | None = None,
                buffers: Collection[str] = ()) -> Program:
-    """Write a program of positions for the ranks that are at these positions.
+    """Rewrite a program of positions for the ranks at these positions.
 
     Args:
         order: the rank at every position.
-        key_of: the key of a block of which this is the key in terms of positions; the same if
-            omitted.
-        buffers: those with a slot for every position, which have one for every rank instead.
+        key_of: maps a block key in terms of positions to one of ranks; identity if omitted.
+        buffers: those with a slot for every position, converted to one for every rank.
     """
     def slots(span: Span) -> Sequence[int]:
         numbers = order if span.buffer in buffers else range(span.stop)
@@ -205,13 +204,13 @@ def relabelled(program: Program, order: Sequence[int],
 
 
 def allot(program: Program, buffer: str, keys: Sequence[int]) -> Program:
-    """Make scratch of a work buffer whose slots are sized like the given blocks."""
+    """Convert a work buffer with slots of the given blocks' sizes to scratch."""
     moved = renamed(program, {buffer: (TMP, len(program.scratch))})
     return moved._replace(scratch=(*program.scratch, *keys) if program.scratch else keys)
 
 
 def concatenate(*programs: Program) -> Program:
-    """Run programs one after the other; each has scratch of its own."""
+    """Concatenate programs; each has its own scratch."""
     apart, base = [], 0
     for program in programs:
         apart.append(renamed(program, {TMP: (TMP, base)}) if base else program)
@@ -223,11 +222,11 @@ def concatenate(*programs: Program) -> Program:
 
 
 def reverse(program: Program, side: str = LEFT) -> Program:
-    """Run a program backwards: what it spread from one place is reduced into that place.
+    """Reverse a program: data spread from one place is reduced into that place.
 
     Turns a broadcast into a reduction, and an allgather into a reduce-scatter, of operators that
-    commute. What was ``out`` must hold the contributions at the start, and what was read from
-    ``in`` is written there. Every rank must receive every block at most once, or a contribution
+    commute. The former ``out`` must hold the contributions at the start, and results are written
+    to the former ``in``. Every rank must receive every block at most once, or a contribution
     would count twice. A multicast becomes a reduction in the network.
 
     Raises:
@@ -240,7 +239,7 @@ def reverse(program: Program, side: str = LEFT) -> Program:
 
 
 def _reversed(steps: Round, side: str) -> list[Round]:
-    """Local steps come after the messages of their round, so backwards they come before."""
+    """Return the reversed rounds of one round: local steps first, then messages."""
     local, messages = [], []
     for step in reversed(steps):
         network = step.peer if isinstance(step.peer, InNetwork) else None

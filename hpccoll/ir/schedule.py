@@ -1,42 +1,42 @@
 """Schedules: what each rank sends, receives, copies and reduces, round by round, as data.
 
-A :class:`Schedule` knows the collective, the number of ranks and a builder; it makes one
+A :class:`Schedule` has the collective, the number of ranks and a builder; it makes one
 rank's :class:`Program` on demand, at the cost of that rank's own steps. A program is a
 tuple of rounds, a round a tuple of steps.
 
 Steps name memory as spans of slots in three buffers: ``in`` (the caller's input, never
 written), ``out`` (the result) and ``tmp`` (scratch, whose slots are sized like the blocks
-in :attr:`Program.scratch`). How many elements a slot has is decided later, by lowering.
+in :attr:`Program.scratch`). Lowering determines the number of elements of a slot.
 
-What a round means:
+Semantics of a round:
 
-1. Its sends and receives are posted together, wherever they stand in it. A send carries what its
-   slots held when the round began.
-2. It goes on when all of them are complete. A send may wait for its receive. Messages between two
+1. Its sends and receives are posted together, in any position. A send carries the contents of its
+   slots at the start of the round.
+2. It continues when all of them are complete. A send may wait for its receive. Messages between two
    ranks are received in the order in which they were sent.
-3. Then the receives that reduce are carried out, in the order written, and after them the local
+3. Then the receives that reduce are executed, in the order written, and after them the local
    steps, in the order written, each on all its slots at once.
 
 A message is the row of its slots, and is received into slots of the same sizes: of the same blocks,
 unless the schedule is for blocks of one size. Both sides of a local step are slots of the same
 blocks, one by one.
 
-A slot may stand twice in a message that is sent, and in many messages of a round that send it or
-reduce into it. What a plain receive writes belongs to it until the round is over: no other message
-of the round may name these slots, but a receive-and-reduce that is written after it, which adds to
-what has arrived. A receive names each slot once. In place, slots of ``in`` and ``out`` are the same
-memory, and all this holds for them as for one. Proofs check it by slot
-(:func:`hpccoll.proof.memory_rules.check_slots`), so that it holds whatever lies side by side.
+A slot may occur twice in a message that is sent, and in many messages of a round that send it or
+reduce into it. The slots that a plain receive writes belong to it until the round is over: no other
+message of the round may use them, except a receive-and-reduce that is written after it, which
+reduces into the received data. A receive names each slot once. In place, slots of ``in`` and
+``out`` are the same memory, and these rules apply to the shared memory. Proofs check them by slot
+(:func:`hpccoll.proof.memory_rules.check_slots`), so that they hold for every adjacency of blocks.
 
 The peer of a message may be an operation of the network instead of a rank
-(:mod:`hpccoll.ir.in_network`): a multicast, or a reduction on the way. What has been said of
-messages holds for its ends; all of them carry the same blocks. A rank that gives to an operation
-and gets its result may name the same slots in both, for what arrives has left before.
+(:mod:`hpccoll.ir.in_network`): a multicast, or a reduction. The rules of messages apply to its
+ends; all of them carry the same blocks. A rank that contributes to an operation and receives its
+result may name the same slots in both, because the contribution is sent before the result arrives.
 
-Rounds follow one another, unless :attr:`Program.after` says what each of them waits for. Those that
-do not wait for each other are under way at once, in any order, and what one of them writes the
-others must not name. Only rounds that send to one rank, or receive from one rank, keep the order in
-which they are written, so that it is clear which message is which.
+Rounds run one after another, unless :attr:`Program.after` names the rounds that each of them waits
+for. Rounds that do not wait for each other run concurrently, in any order, and must not use memory
+that another of them writes. Only rounds that send to one rank, or receive from one rank, keep the
+order in which they are written, so that messages match.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from hpccoll.ir.topology import Topology
 SEND, RECV, COPY, REDUCE = "send", "recv", "copy", "reduce"
 #: Side of the arriving operand in a reduction: LEFT is ``arriving op mine``.
 LEFT, RIGHT = "left", "right"
-#: Lines of a schedule that ``str`` shows whole, and the first ones of a longer one.
+#: Maximum lines of a schedule in ``str``, and number of first lines of a longer one.
 SHOWN, FIRST = 40, 8
 
 
@@ -68,11 +68,11 @@ class Span(NamedTuple):
 
     @property
     def empty(self) -> bool:
-        """Whether it has no slot."""
+        """Return True if it has no slot."""
         return self.start == self.stop
 
     def join(self, other: Span) -> Span | None:
-        """Both as one, if the other starts where this one ends."""
+        """Return both as one, if the other starts at the end of this one."""
         if self.buffer != other.buffer or self.stop != other.start:
             return None
         return Span(self.buffer, self.start, other.stop)
@@ -87,10 +87,10 @@ class Step(NamedTuple):
 
     Attributes:
         kind: ``send``, ``recv``, ``copy`` or ``reduce``.
-        peer: the other rank of a message, or what the network does with it; -1 for local steps.
+        peer: the other rank of a message, or an operation of the network; -1 for local steps.
         spans: memory sent from, or written to. Empty for a message without payload.
         source: memory read by a local step.
-        side: for reductions, on which side of the operator the arriving operand stands.
+        side: for reductions, the side of the operator with the arriving operand.
     """
 
     kind: str
@@ -115,11 +115,11 @@ Round: TypeAlias = tuple[Step, ...]
 
 
 class Program(NamedTuple):
-    """One rank's rounds, and the block keys its scratch slots are sized like.
+    """One rank's rounds, and the block keys that determine the sizes of its scratch slots.
 
     Attributes:
         rounds: its rounds.
-        scratch: for every slot of scratch, the key of the block that it is as large as.
+        scratch: for every slot of scratch, the key of a block of its size.
         after: for every round, the numbers of earlier ones that must be over before it begins;
             ``()`` for all: each waits for the one before it. See :func:`hpccoll.ir.order.lanes`.
     """
@@ -130,7 +130,7 @@ class Program(NamedTuple):
 
 
 def at(buffer: str, start: int, stop: int | None = None) -> Span:
-    """Name one slot, or the slots ``start`` to ``stop - 1``, of a buffer."""
+    """Return one slot, or the slots ``start`` to ``stop - 1``, of a buffer as a span."""
     return Span(buffer, start, start + 1 if stop is None else stop)
 
 
@@ -169,15 +169,15 @@ class Schedule:
     """All ranks' programs for one collective, generated rank by rank.
 
     Attributes:
-        collective: what it implements.
-        algorithm: name, for people.
+        collective: of the schedule.
+        algorithm: name, for texts.
         size: number of ranks.
         build: ``build(rank) -> Program``; pure, so that every rank can build any other's.
         root: root rank of rooted collectives.
-        nblocks: blocks a vector is cut into (``vector`` payloads; others have ``size``).
+        nblocks: blocks that a vector is cut into (``vector`` payloads; others have ``size``).
         params: the algorithm's parameters, for printing and comparison.
         topology: the layout it was composed for, if any.
-        uniform: all blocks must have the same size (alltoall through intermediate ranks).
+        uniform: True if all blocks must have the same size (alltoall through intermediate ranks).
         rounds, sent: closed forms the proof must confirm: longest chain of dependent messages,
             and blocks sent by the busiest rank when every block has one element.
     """
@@ -216,7 +216,7 @@ class Schedule:
 
     @property
     def title(self) -> str:
-        """One line that identifies the schedule: ``allreduce ring size=4 nblocks=4``."""
+        """Return one line that identifies the schedule: ``allreduce ring size=4 nblocks=4``."""
         words = [self.collective.name, self.algorithm, f"size={self.size}"]
         words += [f"root={self.root}"] if self.collective.rooted else []
         words += [f"nblocks={self.nblocks}"] if self.collective.payload == "vector" else []
@@ -225,7 +225,7 @@ class Schedule:
         return " ".join(words)
 
     def __str__(self) -> str:
-        """The text form of a small schedule; of a larger one, how it begins."""
+        """Return the text form of a small schedule, or the beginning of a larger one."""
         shown = list(islice(self.lines(), SHOWN + 1))
         if len(shown) > SHOWN:
             shown[FIRST:] = [f"... {self.size} ranks in total; .lines() has all lines, hpccoll "
@@ -238,7 +238,7 @@ class Schedule:
         return f"<Schedule {self.title}" + (f": {', '.join(costs)}>" if costs else ">")
 
     def lines(self) -> Iterator[str]:
-        """The text form: title, then each rank's rounds, one round a line."""
+        """Yield the text form: title, then each rank's rounds, one round per line."""
         yield self.title
         for rank, program in enumerate(self.programs()):
             scratch = list(program.scratch)
@@ -249,7 +249,7 @@ class Schedule:
 
     @property
     def digest(self) -> str:
-        """Sixteen hexadecimal digits that change when any step of any rank does."""
+        """Return sixteen hexadecimal digits that change with any step of any rank."""
         sha = hashlib.sha256()
         for line in self.lines():
             sha.update(line.encode() + b"\n")

@@ -29,13 +29,13 @@ _RUN = re.compile(r"\s*(\d+)\s*(?:-\s*(\d+)\s*(?:/\s*(\d+)\s*)?)?")
 
 
 class GroupBounds(NamedTuple):
-    """Where the smaller groups of a group start.
+    """Bounds of the subgroups of a group.
 
     Attributes:
-        number: how many they are.
-        starts: the first position of each, and the end; ``None`` where all have one size.
-        least: ranks of the smallest.
-        shapes: those that differ, in the order in which they come.
+        number: of subgroups.
+        starts: the first position of each, and the end; ``None`` if all have one size.
+        least: number of ranks of the smallest.
+        shapes: the different ones, in order of appearance.
     """
 
     number: int
@@ -44,13 +44,13 @@ class GroupBounds(NamedTuple):
     shapes: tuple[Group, ...]
 
     def group(self, index: int) -> range:
-        """The positions of one of them."""
+        """Return the positions of one subgroup."""
         if self.starts is None:
             return range(index * self.least, (index + 1) * self.least)
         return range(self.starts[index], self.starts[index + 1])
 
     def holding(self, position: int) -> int:
-        """The number of the one that holds a position."""
+        """Return the number of the subgroup with a position."""
         if self.starts is None:
             return position // self.least
         return bisect_right(self.starts, position) - 1
@@ -63,7 +63,7 @@ class Topology:
     Attributes:
         tree: the groups.
         order: the rank at each position, which is the leaf's number from the left; ``None``
-            where every rank is at the position of its own number.
+            if every rank is at the position of its own number.
 
     >>> Topology.parse("2x4").groups()
     [range(0, 4), range(4, 8)]
@@ -84,13 +84,13 @@ class Topology:
                     "topology", f"'{_text(self.tree)}@{_order_text(order)}' does not place every "
                                 f"rank of 0..{self.size - 1} once",
                     "after the @, list every rank once: 2x2@0,2,1,3")
-            # One value for one layout: it compares, prints and hashes alike.
+            # One value for one layout: equal layouts compare, print and hash equally.
             object.__setattr__(self, "order", None if order == tuple(range(len(order)))
                                else order)
 
     @classmethod
     def parse(cls, text: str | int | Topology, size: int | None = None) -> Topology:
-        """Read a topology from text.
+        """Parse a topology from text.
 
         Args:
             text: ``"8"``, ``"2x4"``, ``"4x2x8"``, ``"3,5,4"``, ``"(2,3),(4)"``,
@@ -98,8 +98,8 @@ class Topology:
             size: number of ranks the topology must have, when known.
 
         Raises:
-            ArgumentError: malformed text, an empty group, another number of ranks, or an order
-                that is none.
+            ArgumentError: malformed text, an empty group, another number of ranks, or an invalid
+                order.
         """
         if isinstance(text, Topology):
             topology = text
@@ -122,12 +122,12 @@ class Topology:
 
     @cached_property
     def _hash(self) -> int:
-        # Caches are asked once a program, and there may be many groups.
+        # Cached: there is one lookup per program, and there may be many groups.
         return hash((self.tree, self.order))
 
     @cached_property
     def size(self) -> int:
-        """Number of ranks."""
+        """Return the number of ranks."""
         return _size(self.tree)
 
     @cached_property
@@ -135,12 +135,12 @@ class Topology:
         return {}
 
     def bounds(self, tree: Group) -> GroupBounds:
-        """Where the groups of a group of this topology start; found once for all equal ones.
+        """Return the bounds of the subgroups of a group; cached for equal ones.
 
         Args:
             tree: the group, an object of :attr:`tree` itself.
         """
-        # A number is the same group wherever it stands; a tuple lives as long as the tree.
+        # A number is the same group in any position; a tuple lives as long as the tree.
         key = (tree,) if isinstance(tree, int) else id(tree)
         found = self._bounds.get(key)
         if found is None:
@@ -156,27 +156,27 @@ class Topology:
 
     @property
     def depth(self) -> int:
-        """Number of levels: 1 when flat, 2 for nodes of ranks, and so on."""
+        """Return the number of levels: 1 when flat, 2 for nodes of ranks, and so on."""
         return _depth(self.tree)
 
     @property
     def children(self) -> tuple[Topology, ...]:
-        """Shapes of the groups one level down; empty when the topology is flat."""
+        """Return the shapes of the groups one level down; empty when the topology is flat."""
         return tuple(Topology(g) for g in self.tree) if isinstance(self.tree, tuple) else ()
 
     @cached_property
     def plain(self) -> Topology:
-        """The same groups of positions: what it would be with ranks in order."""
+        """Return the same groups with ranks in order."""
         return self if self.order is None else Topology(self.tree)
 
     @property
     def ranks(self) -> Sequence[int]:
-        """The rank at every position."""
+        """Return the rank at every position."""
         return range(self.size) if self.order is None else self.order
 
     @cached_property
     def positions(self) -> Sequence[int]:
-        """The position of every rank."""
+        """Return the position of every rank."""
         if self.order is None:
             return range(self.size)
         positions = [0] * len(self.order)
@@ -185,12 +185,12 @@ class Topology:
         return positions
 
     def groups(self) -> list[Sequence[int]]:
-        """Ranks of each outermost group; each rank on its own when the topology is flat."""
+        """Return the ranks of each outermost group; single ranks when the topology is flat."""
         ranks = self.ranks
         return [ranks[group.start:group.stop] for group in self.ranges()]
 
     def ranges(self) -> Iterator[range]:
-        """Positions in each outermost group."""
+        """Yield the positions in each outermost group."""
         start = 0
         for group in (self.tree if isinstance(self.tree, tuple) else (1,) * self.tree):
             yield range(start, start + _size(group))
@@ -218,7 +218,7 @@ def _text(tree: Group) -> str:
 
 
 def _order_text(order: Sequence[int]) -> str:
-    """Ranks as text; three or more with the same step between them are a run."""
+    """Return ranks as text; three or more with the same step between them are a run."""
     words, start = [], 0
     while start < len(order):
         step = order[start + 1] - order[start] if start + 1 < len(order) else 0

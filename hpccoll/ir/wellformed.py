@@ -1,12 +1,12 @@
-"""Whether a program is one: what a builder returned, looked at before anybody works with it.
+"""Validation of the output of a builder, before any other use.
 
-A builder is anybody's code and may return anything. :func:`program_of` makes one rank's program
-and either returns it, as tuples, or says what is wrong with it and where. It looks at each step
-once and at no slot, so it ends in bounded time and memory whatever it is given: programs have at
-most :data:`MOST_STEPS` rounds and steps, and memory at most :data:`MOST_SLOTS` slots a buffer.
-Only a builder that does not return cannot be helped here; proofs watch the clock.
+A builder is user code and may return anything. :func:`program_of` makes one rank's program and
+either returns it, as tuples, or raises an error with the location. It visits each step once and no
+slot, so it ends in bounded time and memory for any input: programs have at most :data:`MOST_STEPS`
+rounds and steps, and memory at most :data:`MOST_SLOTS` slots per buffer. It has no time limit for a
+builder that does not return; proofs have one.
 
-What a program does is for :mod:`hpccoll.proof` to say.
+:mod:`hpccoll.proof` checks the semantics of a program.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from hpccoll.ir.schedule import (
     Step,
 )
 
-#: Rounds and steps of one program, together.
+#: Maximum rounds and steps of one program, together.
 MOST_STEPS = 1 << 22
-#: Slots of one buffer, and blocks of a collective.
+#: Maximum slots of one buffer, and maximum blocks of a collective.
 MOST_SLOTS = 1 << 22
-#: The sides that a step of each kind may have.
+#: Permitted sides of a step of each kind.
 SIDES = {SEND: ("",), RECV: ("", LEFT, RIGHT), COPY: ("",), REDUCE: (LEFT, RIGHT)}
 
 
@@ -46,8 +46,8 @@ def program_of(schedule: Schedule, rank: int) -> Program:
     """Make one rank's program and check its form.
 
     Raises:
-        ScheduleError: the builder raised (its error is the cause), or what it returned is no
-            program: names the rank, and the round and step at fault.
+        ScheduleError: the builder raised (its error is the cause), or returned an invalid
+            program: with the rank, and the round and step of the error.
     """
     try:
         program = schedule.program(rank)
@@ -60,7 +60,7 @@ def program_of(schedule: Schedule, rank: int) -> Program:
 
 
 def keys_of(schedule: Schedule, collective: Collective | None = None) -> int:
-    """How many blocks a schedule's collective, or another one, has; their keys are 0, 1, ..."""
+    """Return the number of blocks of a collective (the schedule's); their keys are 0, 1, ..."""
     payload = (collective or schedule.collective).payload
     if payload == "vector":
         return schedule.nblocks
@@ -70,14 +70,14 @@ def keys_of(schedule: Schedule, collective: Collective | None = None) -> int:
 @lru_cache(64)
 def _slots(collective: str, size: int, root: int, nblocks: int, at_root: bool
            ) -> tuple[tuple[str, int], ...]:
-    """How many slots the buffers of the root, or of the other ranks, have."""
+    """Return the number of slots of the buffers of the root, or of the other ranks."""
     rank = root if at_root else (root + 1) % size
     keys = slot_keys(COLLECTIVES[collective], rank, size, root, nblocks)
     return tuple((buffer, len(held)) for buffer, held in keys.items())
 
 
 class _Form:
-    """What the program of one rank must look like."""
+    """Form of a valid program of one rank."""
 
     def __init__(self, schedule: Schedule, rank: int):
         self.schedule, self.rank, self.size = schedule, rank, schedule.size
@@ -93,7 +93,7 @@ class _Form:
                             round=self.round, step=_text(self.step))
 
     def checked(self, program: Any) -> Program:
-        """The same program as tuples."""
+        """Return the same program as tuples."""
         if not isinstance(program, Program):
             self.fault(f"the builder returned {_kind(program)}, expected a Program")
         self.held[TMP] = self.scratch(program.scratch)
@@ -113,7 +113,7 @@ class _Form:
         return Program(tuple(rounds), program.scratch, self.after(program.after, len(rounds)))
 
     def after(self, after: Any, rounds: int) -> Waits:
-        """What the rounds wait for, as tuples."""
+        """Return the waits of the rounds, as tuples."""
         self.round = None
         given = self.sequence(after, "after", MOST_STEPS)
         if given and len(given) != rounds:
@@ -141,7 +141,7 @@ class _Form:
         if len(keys) > MOST_SLOTS:
             self.fault(f"has {len(keys)} slots of scratch, at most {MOST_SLOTS} are supported")
         most = keys_of(self.schedule)
-        # A range says all with its ends.
+        # A range is validated by its ends.
         ends = range(0, len(keys), max(len(keys) - 1, 1)) if isinstance(keys, range) else range(
             len(keys))
         for slot in ends:
@@ -192,7 +192,7 @@ class _Form:
             self.fault(f"{peer} is not another rank of 0..{self.size - 1}")
 
     def spans(self, spans: Any) -> int:
-        """How many slots some spans have."""
+        """Return the number of slots of some spans."""
         if not isinstance(spans, tuple):
             self.fault(f"spans must be a tuple, got {_kind(spans)}")
         slots = 0
@@ -210,7 +210,7 @@ class _Form:
 
 
 def _is_index(value: Any) -> bool:
-    """Tell whether a value counts: an int, or one of NumPy's."""
+    """Return True if a value is an integer of Python or NumPy."""
     if isinstance(value, int):
         return True
     try:
@@ -221,19 +221,19 @@ def _is_index(value: Any) -> bool:
 
 
 def _kind(value: Any) -> str:
-    """What a value is, for messages: short, whatever it is."""
+    """Return a short description of a value for messages."""
     name = type(value).__name__
     article = "" if value is None else "an " if name[0] in "aeiou" else "a "
     return "nothing" if value is None else article + name
 
 
 def _text(step: Any) -> str | None:
-    """A step as it is printed, or as it is, cut short, where it cannot be."""
+    """Return the printed form of a step, or its shortened repr if it has none."""
     if step is None:
         return None
     try:
         text = str(step)
-    except Exception:  # whatever a builder put there: the text must not hide the fault
+    except Exception:  # any object of a builder: the text must not hide the fault
         text = tuple.__repr__(step) if isinstance(step, tuple) else type(step).__name__
     return text if len(text) < 200 else f"{text[:197]}..."
 

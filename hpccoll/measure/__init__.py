@@ -1,15 +1,14 @@
-"""Timing of collectives, every result checked, on any communicator class that is handed in.
+"""Timing of collectives with checked results, on any communicator class.
 
-    cases (what is called) -> buffers, inputs (with which data) -> timing (how long it takes)
-    candidates, call_forms (by what, and how)                   -> results (what the times say)
-    noise (which times are no results), load (which other processes ran meanwhile)
-    survey_plan, shortlist -> survey (everything, for a tuning table) -> probe (inside a job)
+    cases (collective, size, type) -> buffers, inputs (data) -> timing (measurement)
+    candidates, call_forms (implementations, call forms)     -> results (statistics)
+    noise (times that are not results), load (other processes during the measurement)
+    survey_plan, shortlist -> survey (all candidates, for a tuning table) -> probe (inside a job)
 
-The rule: never ``comm`` nor ``tools``. A job measures itself, so this stands below the communicator
-and gets its class as ``wrap`` (see :mod:`hpccoll.measure.wrapping`).
+Rule: no import of ``comm`` or ``tools``. A job measures itself, so this package is below the
+communicator and gets its class as ``wrap`` (see :mod:`hpccoll.measure.wrapping`).
 
 ``device_buffers`` has buffers on a GPU. A new candidate that is not an algorithm of hpccoll is a
-``Peer`` in ``World.peers``, made where it is wanted (see :mod:`hpccoll.tools.bench.torch_groups`).
-A new form of calls is a class in ``call_forms.FORMS``. What a survey tries is decided in
-``shortlist``.
+``Peer`` in ``World.peers``, created by its user (see :mod:`hpccoll.tools.bench.torch_groups`). A
+new call form is a class in ``call_forms.FORMS``. ``shortlist`` selects what a survey tries.
 """

@@ -1,4 +1,4 @@
-"""The buffers of one rank for one case: filled, poisoned and checked."""
+"""Buffers of one rank for one case: filled, poisoned and checked."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from hpccoll.measure.cases import Case, arguments
 from hpccoll.measure.wrapping import Wrap
 from hpccoll.runtime.context import existing
 
-#: Bytes that the start of a buffer in an arena is a multiple of.
+#: Alignment in bytes of the start of a buffer in an arena.
 ALIGNED = 64
 
 
 class Arena:
-    """Registered memory that the buffers of all cases are cut from, one case after the other.
+    """Registered memory for the buffers of all cases, one case after the other.
 
     Such memory is kept until its communicator is freed, and allocating it is collective, though
     ranks may need different numbers of buffers: so it is allocated once, with room for the
     largest case.
 
     Args:
-        comm: what is measured on; collective.
+        comm: the measured communicator; collective.
         wrap: the class of communicators that is timed.
         nbytes: the larger buffer of the largest case.
         sets: of buffers.
-        topology: pretend layout; the first use of a communicator decides about it.
+        topology: pretend layout; set by the first use of a communicator.
         xp: the module of its arrays.
     """
 
@@ -42,15 +42,15 @@ class Arena:
         context = existing(comm)
         node = context and context.node
         here = bool(node and node.local and node.locate(self.bytes) is not None)
-        #: Whether all ranks have registered memory; without it, what they have is ordinary.
+        #: True if all ranks have registered memory; otherwise they allocate ordinary memory.
         self.registered = bool(comm.allreduce(here, MPI.LAND))
 
     def clear(self) -> None:
-        """Forget the buffers: the next case begins."""
+        """Release the buffers for the next case."""
         self.used = 0
 
     def empty(self, count: int, dtype: numpy.dtype) -> Any:
-        """The next ``count`` elements."""
+        """Return the next ``count`` elements."""
         start, end = self.used, self.used + count * dtype.itemsize
         self.used = -(-end // ALIGNED) * ALIGNED
         return self.bytes[start:end].view(dtype)
@@ -59,16 +59,16 @@ class Arena:
 class CaseBuffers:
     """Buffers of one rank, and the arguments that pass them to the collective.
 
-    ``source`` is where this rank's input lies and ``result`` where its output will; either may
-    be empty. In place they share memory; elsewhere the input must survive the call.
+    ``source`` is this rank's input and ``result`` its output; either may
+    be empty. In place they share memory; otherwise the call must not change the input.
 
     Args:
-        case, rank: whose buffers.
-        empty: makes an array of so many elements of a type.
-        op: the operator to pass, where it is not the one that MPI has for the case's.
+        case, rank: of the buffers.
+        empty: callback that makes an array of a number of elements and a type.
+        op: the operator to pass; MPI's own for the case if omitted.
     """
 
-    #: Whether the arguments are arrays of a GPU.
+    #: True if the arguments are arrays of a GPU.
     on_device = False
 
     def __init__(self, case: Case, rank: int,
@@ -91,7 +91,7 @@ class CaseBuffers:
                 recv = shared
         else:
             self.source = empty(inputs, case.dtype)
-            # Rank 0 of an exscan passes a buffer too, and gets nothing in it.
+            # Rank 0 of an exscan passes a buffer too; the call does not write to it.
             room = case.count if case.collective == "exscan" else outputs
             whole = empty(room, case.dtype)
             self.result = whole[:outputs]
@@ -119,11 +119,11 @@ class CaseBuffers:
 
     @property
     def restorable(self) -> bool:
-        """In place, a reduction's output would grow without bounds from call to call."""
+        """Return True if the input must be restored: in place, sums would grow without bounds."""
         return self.case.rule.reduces and self.case.shares(self.rank)
 
     def restore(self) -> None:
-        """Put the input of an in-place reduction back."""
+        """Restore the input of an in-place reduction."""
         self.recv[...] = self._kept
 
     def wrong(self, iteration: int) -> int:
@@ -149,7 +149,7 @@ class CaseBuffers:
         return number
 
     def whole(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        """A method as it is to be timed: until its result is there."""
+        """Return the callable to time: it returns when the result is complete."""
         return method
 
     def _contribution(self, block: int, iteration: int) -> numpy.ndarray:
@@ -160,7 +160,7 @@ class CaseBuffers:
 
 def _share(case: Case, rank: int, shared: numpy.ndarray, inputs: int,
            outputs: int) -> tuple[numpy.ndarray, numpy.ndarray]:
-    """Where input and output lie in one buffer."""
+    """Return the parts of one buffer that input and output share."""
     at = sum(case.counts[:rank])
     source, result = shared[:inputs], shared[:outputs]
     if case.rule.in_place == "own":

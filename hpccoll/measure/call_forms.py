@@ -1,7 +1,7 @@
-"""How a collective is called: at once, prepared beforehand, or on Python objects.
+"""Forms of a collective: blocking, nonblocking, persistent, or on Python objects.
 
-A form of calls knows the method's name, which candidates it has, and for one set of buffers what to
-call in an iteration. What a call returns is kept, not copied, until it is looked at.
+A form provides the method's name, its candidates, and the callable of an iteration for one set of
+buffers. The return value of a call is kept without a copy until it is checked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hpccoll.measure.cases import Case
 from hpccoll.runtime.progress.engine import can_progress
 from hpccoll.tune.table import Candidate
 
-#: What ``auto`` and the MPI library are called by; the rest are algorithms.
+#: Names of ``auto`` and the MPI library; all others are algorithms.
 _WHOLE = (NATIVE, choosing.FORWARDED, AUTO)
 
 
@@ -29,14 +29,14 @@ class BlockingForm:
     """The upper-case method, called again in every iteration.
 
     Attributes:
-        call, arguments: what an iteration calls, and with what.
-        returned: what the last call returned.
+        call, arguments: callable and arguments of an iteration.
+        returned: return value of the last call.
     """
 
     word = "blocking"
-    #: What can be measured like this.
+    #: Collectives that have this form.
     collectives: Sequence[str] = tuple(METHODS)
-    #: What records and tables say of it; nothing of what is usual.
+    #: Name of the form in records and tables; empty for the usual one.
     about = ""
 
     def __init__(self, memory: CaseBuffers, method: Callable):
@@ -45,53 +45,53 @@ class BlockingForm:
 
     @staticmethod
     def method(collective: str) -> str:
-        """The method's name."""
+        """Return the method's name."""
         return collective.capitalize()
 
     @staticmethod
     def served(case: Case, config: Config) -> str | None:
-        """What serves ``auto``; ``None`` where the choice says it."""
+        """Return the algorithm of ``auto``; ``None`` if the selection reports it."""
         return None
 
     @classmethod
     def select(cls, wanted: Sequence[Candidate], case: Case, memory: CaseBuffers,
                hierarchical: bool) -> tuple[list[Candidate], dict[str, str]]:
-        """As :func:`hpccoll.measure.candidates.select`, for calls of this form."""
+        """Return the candidates of this form, like :func:`hpccoll.measure.candidates.select`."""
         return choosing.select(wanted, case, memory, hierarchical)
 
     @property
     def arguments(self) -> tuple:
-        """What an iteration passes."""
+        """Return the arguments of an iteration."""
         return self.memory.arguments
 
     def deliver(self) -> None:
-        """Put what was returned where results are looked for."""
+        """Copy the return value into the result buffer."""
 
     def free(self) -> None:
-        """End what was prepared."""
+        """Release prepared requests."""
 
 
 class NonblockingForm(BlockingForm):
-    """Calls that return before they are done, so that ranks need not wait for each other.
+    """Calls that return before they complete, so that ranks need not wait for each other.
 
-    Without a wish the MPI library serves them, so ``auto`` is no candidate unless asked for.
+    By default the MPI library runs them, so ``auto`` is no candidate unless requested.
     """
 
     @staticmethod
     def method(collective: str) -> str:
-        """The method's name."""
+        """Return the method's name."""
         return f"I{collective}"
 
     @staticmethod
     def served(case: Case, config: Config) -> str:
-        """What serves ``auto``: what the environment wishes, or the MPI library."""
+        """Return the algorithm of ``auto``: that of the environment, or the MPI library."""
         wish = config.algorithm.get(METHODS[case.collective])
         return NATIVE if wish is None else Candidate(wish[0], tuple(wish[1].items())).label
 
     @classmethod
     def select(cls, wanted: Sequence[Candidate], case: Case, memory: CaseBuffers,
                hierarchical: bool) -> tuple[list[Candidate], dict[str, str]]:
-        """Leave out what would wait."""
+        """Remove candidates that would block."""
         chosen, refused = choosing.select(wanted, case, memory, hierarchical)
         if not wanted:
             chosen = [c for c in chosen if c.name != AUTO]
@@ -107,7 +107,7 @@ class NonblockingForm(BlockingForm):
 
 
 class AwaitedForm(NonblockingForm):
-    """A nonblocking call that is waited for at once."""
+    """A nonblocking call followed by its wait."""
 
     word, about = "nonblocking", "nonblocking: times include the call and its Wait"
 
@@ -132,12 +132,12 @@ class PersistentForm(NonblockingForm):
 
     @staticmethod
     def method(collective: str) -> str:
-        """The method's name."""
+        """Return the method's name."""
         return f"{collective}_init".capitalize()
 
     @property
     def arguments(self) -> tuple:
-        """Nothing: the request knows its buffers."""
+        """Return no arguments: the request holds its buffers."""
         return ()
 
     def free(self) -> None:
@@ -148,8 +148,8 @@ class PersistentForm(NonblockingForm):
 class LowerCase(BlockingForm):
     """mpi4py's methods for Python objects, on arrays; a single float or complex as a number.
 
-    Python's integers do not overflow as an array's, so one of those stays an array. These methods
-    have no choice of algorithms: see :mod:`hpccoll.comm.objects.methods`.
+    Python's integers do not overflow as an array's, so an integer stays an array. These methods
+    have no selection of algorithms: see :mod:`hpccoll.comm.objects.methods`.
     """
 
     word, about = "lower-case", "lower case: arrays as objects, a single float as a number"
@@ -157,18 +157,18 @@ class LowerCase(BlockingForm):
 
     @staticmethod
     def method(collective: str) -> str:
-        """The method's name."""
+        """Return the method's name."""
         return collective
 
     @staticmethod
     def served(case: Case, config: Config) -> str:
-        """``auto`` says nothing of algorithms."""
+        """Return ``auto``: methods for objects have no choice of algorithms."""
         return AUTO
 
     @classmethod
     def select(cls, wanted: Sequence[Candidate], case: Case, memory: CaseBuffers,
                hierarchical: bool) -> tuple[list[Candidate], dict[str, str]]:
-        """The MPI library's method and hpccoll's."""
+        """Return the MPI library's method and hpccoll's."""
         wanted = choosing.expand(wanted or [Candidate(NATIVE), Candidate(AUTO)], case.collective,
                                  case.size, case.nbytes, hierarchical)
         refused = {c.label: "methods for objects have no choice of algorithms"
@@ -177,7 +177,7 @@ class LowerCase(BlockingForm):
 
     @property
     def arguments(self) -> tuple:
-        """The object, and what follows the buffers."""
+        """Return the object, and the arguments after the buffers."""
         memory = self.memory
         given = memory.source if memory.given else None
         if given is not None and given.size == 1 and given.dtype.kind in "fc":
@@ -186,23 +186,23 @@ class LowerCase(BlockingForm):
         return given, *memory.arguments[buffers:]
 
     def deliver(self) -> None:
-        """Put the object where results are looked for."""
+        """Copy the object into the result buffer."""
         if self.memory.wanted:
             self.memory.result[...] = self.returned
         self.returned = None
 
 
-#: All forms that a benchmark of times has, by name.
+#: All forms of a timing benchmark, by name.
 FORMS: dict[str, type[BlockingForm]] = {
     form.word: form for form in (BlockingForm, AwaitedForm, PersistentForm, LowerCase)}
 
 
 def check(form: type[BlockingForm], collectives: Sequence[str], in_place: bool,
           peers: bool) -> None:
-    """Refuse what cannot be combined.
+    """Raise if options cannot be combined.
 
     Raises:
-        ArgumentError: names the option.
+        ArgumentError: with the name of the option.
     """
     for collective in collectives:
         if collective not in form.collectives:

@@ -1,4 +1,4 @@
-"""Candidates: what is compared with what, and where each may serve."""
+"""Candidates of a comparison, and the cases that each one supports."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from hpccoll.tune.cost_model import plausible
 from hpccoll.tune.loading import Tuned
 from hpccoll.tune.table import Candidate
 
-#: The native method as ``hpccoll.Comm`` calls it: what ``auto`` can have of the MPI library.
+#: The native method as ``hpccoll.Comm`` calls it: the native time that ``auto`` can reach.
 FORWARDED = "forwarded"
-#: Stand for every algorithm that can serve, and for those that ``hpccoll tune`` would measure.
+#: Placeholders for all algorithms that support the case, and for those of ``hpccoll tune``.
 ALL, PLAUSIBLE = "all", "plausible"
-#: Stands for what is compared where nobody names anything.
+#: Placeholder for the default candidates.
 USUAL = "usual"
-#: What is no name of an algorithm.
+#: Names that are not algorithms.
 WORDS = (NATIVE, FORWARDED, AUTO, ALL, PLAUSIBLE, USUAL, *QUEUED)
-#: Bytes from which on the algorithms that the table picks for large messages are compared.
+#: Minimum bytes at which the table's algorithms for large messages are compared.
 LARGE = 64 << 10
 
 
 def parse(text: str) -> list[Candidate]:
-    """Read ``native,auto,ring:segment=65536,my.py:torus:x=2``; nothing for the default.
+    """Parse ``native,auto,ring:segment=65536,my.py:torus:x=2``; empty for the default.
 
     Raises:
-        ArgumentError: malformed, a name no collective knows, or one given twice.
+        ArgumentError: malformed, a name that no collective has, or a duplicate.
     """
     known = {*WORDS, *(name for table in algorithm_names().values() for name in table)}
     candidates: list[Candidate] = []
@@ -61,10 +61,10 @@ def parse(text: str) -> list[Candidate]:
 
 
 def check(wanted: Iterable[Candidate], collectives: Iterable[str], size: int) -> None:
-    """Demand that every candidate can be built for at least one of the collectives.
+    """Raise unless every candidate can be built for at least one of the collectives.
 
     Raises:
-        ArgumentError: names the candidate, and what could be asked for instead.
+        ArgumentError: with the candidate, and the valid names.
     """
     bases = dict.fromkeys(METHODS[c] for c in collectives)
     for candidate in wanted:
@@ -83,7 +83,7 @@ def check(wanted: Iterable[Candidate], collectives: Iterable[str], size: int) ->
 
 def expand(wanted: Sequence[Candidate], collective: str, size: int, nbytes: int,
            hierarchical: bool) -> list[Candidate]:
-    """Put names in the place of ``all``, ``plausible``, and of nothing."""
+    """Replace ``all``, ``plausible`` and an empty list by names."""
     base = METHODS[collective]
     usual = [NATIVE, AUTO, *picks(base, nbytes >= LARGE)]
     words = {
@@ -98,12 +98,12 @@ def expand(wanted: Sequence[Candidate], collective: str, size: int, nbytes: int,
 
 def select(wanted: Sequence[Candidate], case: Case, memory: CaseBuffers,
            hierarchical: bool) -> tuple[list[Candidate], dict[str, str]]:
-    """The candidates of one case, and why others cannot serve it.
+    """Return the candidates of one case, and the reasons why others do not support it.
 
     Args:
-        wanted: what the user asked for; empty for the default.
-        case, memory: the call that is to be served.
-        hierarchical: whether ``all`` and ``plausible`` mean hierarchical algorithms too.
+        wanted: the user's candidates; empty for the default.
+        case, memory: the call.
+        hierarchical: True if ``all`` and ``plausible`` include hierarchical algorithms.
     """
     named = expand(wanted, case.collective, case.size, case.nbytes, hierarchical)
     call = _call(case, memory)
@@ -114,7 +114,7 @@ def select(wanted: Sequence[Candidate], case: Case, memory: CaseBuffers,
 
 def serves(candidate: Candidate, case: Case, memory: CaseBuffers, config: Config,
            tuned: Tuned | None = None, place: Place | None = None) -> str:
-    """The algorithm that runs; for ``auto``, what it chooses under the environment's wishes."""
+    """Return the algorithm that runs; for ``auto``, its choice under the environment's settings."""
     if candidate.name != AUTO:
         return candidate.label
     wish = config.algorithm.get(METHODS[case.collective])
@@ -143,7 +143,7 @@ def _objection(candidate: Candidate, call: Call, case: Case, on_device: bool) ->
 
 
 def _is_known(collective: str, name: str) -> bool:
-    """Tell whether a name or reference is an algorithm of the collective."""
+    """Return True if a name or reference is an algorithm of the collective."""
     if is_reference(name):
         return load(name).collective in ("", collective)
     return name in algorithm_names()[collective]

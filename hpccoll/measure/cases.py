@@ -1,7 +1,7 @@
-"""Cases: one collective, one size, one type - and how the call is written in mpi4py.
+"""Cases: one collective, one size, one type, and the mpi4py call.
 
-A case is the same on every rank. What a rank holds and what it must get follows from
-:mod:`hpccoll.ir.collectives`, for every collective alike.
+A case is the same on every rank. The input and the result of each rank follow from
+:mod:`hpccoll.ir.collectives`, for every collective.
 
 The size of a case is the larger of a rank's two buffers (nccl-tests); OSU's is the message:
 one block where the collective has blocks.
@@ -42,7 +42,7 @@ class Case(NamedTuple):
         counts: elements of the blocks of one buffer: one for a vector, else one per rank.
         dtype, op: element type; name of the operator, or ``None``.
         in_place: pass ``MPI.IN_PLACE`` where the collective takes it.
-        message: bytes by OSU's reckoning.
+        message: message size in bytes as OSU defines it.
     """
 
     collective: str
@@ -56,23 +56,23 @@ class Case(NamedTuple):
 
     @property
     def rule(self) -> Collective:
-        """What must hold before and after."""
+        """Return the specification of the collective."""
         return COLLECTIVES[METHODS[self.collective]]
 
     @property
-    def count(self) -> int:  # type: ignore[override]  # MPI's word; nobody counts fields
-        """Elements of a rank's larger buffer."""
+    def count(self) -> int:  # type: ignore[override]  # MPI's term; tuple.count is not used
+        """Return the elements of a rank's larger buffer."""
         return sum(self.counts)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of a rank's larger buffer."""
+        """Return the bytes of a rank's larger buffer."""
         return self.count * self.dtype.itemsize
 
     def extent(self, block: int) -> int:
-        """Elements of a block.
+        """Return the elements of a block.
 
-        Between two ranks both directions are equal, as in place needs it, and every rank sends
+        Between two ranks both directions have one size, as in place requires, and every rank sends
         and receives blocks of all the sizes.
         """
         if self.rule.payload == "pairs":
@@ -80,16 +80,16 @@ class Case(NamedTuple):
         return self.counts[block]
 
     def given(self, rank: int) -> list[int]:
-        """Blocks of a rank's input buffer; the broadcast buffer of the root counts as one."""
+        """Return the blocks of a rank's input buffer; the broadcast buffer of the root is one."""
         held = self.rule.given(rank, self.size, self.root, len(self.counts))
         return list(held.get(IN, held.get(OUT, ())))
 
     def wanted(self, rank: int) -> list[Wanted]:
-        """Blocks of a rank's output buffer and who contributes to them."""
+        """Return the blocks of a rank's output buffer and the ranks that contribute to them."""
         return self.rule.wanted(rank, self.size, self.root, len(self.counts))
 
     def shares(self, rank: int) -> bool:
-        """Tell whether a rank's input and output are one buffer."""
+        """Return True if a rank's input and output are one buffer."""
         return self.in_place and (not self.rule.rooted or rank == self.root)
 
 
@@ -101,10 +101,10 @@ def make(collective: str, size: int, nbytes: int, dtype: numpy.dtype, op: str = 
     Args:
         collective: a method's name in lower case.
         size: ranks of the communicator.
-        nbytes: bytes of the larger buffer; with ``osu``, of the message as OSU reckons it.
-        dtype, op, root, in_place: as for the call; ``op`` is ignored where nothing is reduced.
-        uneven: blocks of different sizes where the collective takes them.
-        osu: how ``nbytes`` is meant.
+        nbytes: bytes of the larger buffer; with ``osu``, of the message as OSU defines it.
+        dtype, op, root, in_place: as for the call; ``op`` is ignored unless it reduces.
+        uneven: True for blocks of different sizes, if the collective permits them.
+        osu: True if ``nbytes`` is a message size of OSU.
     """
     rule = COLLECTIVES[METHODS[collective]]
     elements = max(nbytes // dtype.itemsize, 1)
@@ -125,15 +125,15 @@ def make(collective: str, size: int, nbytes: int, dtype: numpy.dtype, op: str = 
 
 
 def data_type(text: str, op: str | None = None) -> numpy.dtype:
-    """Read a type by its NumPy name, or as OSU writes it; check that it suits the operator.
+    """Parse a type by its NumPy or OSU name; check that it supports the operator.
 
     Raises:
-        ArgumentError: no such type, no such operator, or one not defined on the other.
+        ArgumentError: unknown type, unknown operator, or an operator not defined on the type.
     """
     osu = {"mpi_char": "int8", "mpi_int": "int32", "mpi_float": "float32"}
     try:
         if text == BFLOAT16:
-            importlib.import_module("ml_dtypes")  # which brings the type
+            importlib.import_module("ml_dtypes")  # which registers the type
         dtype = numpy.dtype(osu.get(text.lower(), text))
         if not dtype.isnative or mpi_type(dtype) == MPI.DATATYPE_NULL or not (
                 dtype.kind in "biufc" or is_bfloat16(dtype)):
@@ -153,14 +153,14 @@ def data_type(text: str, op: str | None = None) -> numpy.dtype:
 
 
 def mpi_type(dtype: numpy.dtype) -> MPI.Datatype:
-    """The MPI type of an element; one that MPI defines, not a duplicate of it."""
+    """Return the MPI type of an element: a predefined one, not a duplicate of it."""
     return datatype_of(dtype) if is_bfloat16(dtype) else MPI.Datatype.fromcode(dtype.char)
 
 
 def arguments(case: Case, rank: int, send: Any, recv: Any, op: MPI.Op | None = None) -> tuple:
-    """The positional arguments of the mpi4py method for these buffers.
+    """Return the positional arguments of the mpi4py method for these buffers.
 
-    ``op`` is for reductions; if omitted, it is what MPI has under the case's name for it.
+    ``op`` is for reductions; if omitted, MPI's predefined operator of the case's name.
     """
     if case.op is None:
         return _ARGUMENTS[case.collective](case, rank, send, recv)
@@ -170,14 +170,14 @@ def arguments(case: Case, rank: int, send: Any, recv: Any, op: MPI.Op | None = N
 
 
 def _vector(case: Case, array: Any, counts: Sequence[int]) -> Any:
-    """A buffer of blocks with their counts and displacements."""
-    if is_in_place(array):  # or nothing, where a rank has no such buffer
+    """Return a buffer of blocks with their counts and displacements."""
+    if is_in_place(array):  # or None, if a rank has no such buffer
         return array
     return [array, (list(counts), list(_displacements(counts)))]
 
 
 def _typed(case: Case, array: Any, counts: Sequence[int]) -> Any:
-    """The same with displacements in bytes and a type for each block."""
+    """Return the same with displacements in bytes and a type for each block."""
     if is_in_place(array):
         return array
     displs = [d * case.dtype.itemsize for d in _displacements(counts)]
@@ -198,7 +198,7 @@ def _pairs(spec: Callable) -> Callable:
     return call
 
 
-#: Of collectives that move data only.
+#: Collectives that move data only.
 _ARGUMENTS: dict[str, Callable] = {
     "barrier": lambda c, rank, send, recv: (),
     "bcast": lambda c, rank, send, recv: (recv, c.root),

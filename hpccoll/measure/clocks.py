@@ -1,4 +1,4 @@
-"""Clocks of ranks, compared by messages."""
+"""Offsets between the clocks of ranks, measured by messages."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
-#: Messages to and fro between rank 0 and a node, of which the fastest tells the time.
+#: Round trips between rank 0 and a node; the fastest one determines the offset.
 ROUNDS, TAG = 8, 17
 
 
 def seconds_ahead(comm: Any) -> float:
-    """How far the clock of rank 0 is ahead of this rank's; collective.
+    """Return how many seconds the clock of rank 0 is ahead of this rank's; collective.
 
-    Ranks of one node read the same clock. One rank of every other node sends messages to and fro,
-    and takes the answer of the fastest to come from the middle of its way (F. Cristian,
-    Probabilistic clock synchronization, 1989).
+    Ranks of one node read the same clock. One rank of every other node measures round trips, and
+    assumes that the fastest reply was sent at half of its round trip (F. Cristian, Probabilistic
+    clock synchronization, 1989).
     """
     rank, clocks = comm.Get_rank(), comm.allgather(clock_name())
     leaders = {clock: clocks.index(clock) for clock in clocks if clock != clocks[0]}
@@ -51,9 +51,9 @@ def _ask(comm: Any, stamp: Any) -> float:
 
 
 def clock_name() -> str:
-    """What tells the clock behind :func:`time.perf_counter` from those of other nodes."""
+    """Return an identifier of the clock of :func:`time.perf_counter`, different on other nodes."""
     try:
-        # Containers may have a clock of their own within one kernel.
+        # Containers may have their own clock within one kernel.
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {os.readlink('/proc/self/ns/time')}"
     except OSError:

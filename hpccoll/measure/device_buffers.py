@@ -1,4 +1,4 @@
-"""Buffers of a case on a GPU: written and looked at on the host, copied there and back."""
+"""Buffers of a case on a GPU: written and checked on the host, copied both ways."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from hpccoll.measure.cases import Case, arguments
 class DeviceBuffers(CaseBuffers):
     """Buffers of one rank on its current device; see :class:`CaseBuffers`.
 
-    What the host sees is copied before and after calls, not in the measured time. A call is over
-    when the current stream is, which is in the measured time.
+    Host copies happen before and after calls, outside the measured time. A call ends with the
+    synchronization of the current stream, which is in the measured time.
 
     Args:
-        case, rank: whose buffers.
-        empty: makes an array of so many elements of a type on the device.
+        case, rank: of the buffers.
+        empty: callback that makes an array of a number of elements and a type on the device.
     """
 
     on_device = True
@@ -35,7 +35,7 @@ class DeviceBuffers(CaseBuffers):
         self.arguments = arguments(case, rank, self._there(self.send), self._there(self.recv))
 
     def _there(self, host: Any) -> Any:
-        """The counterpart of an array; what is none is itself."""
+        """Return the device counterpart of an array; other objects are returned unchanged."""
         return next((there for one, there in self.pairs if one is host), host)
 
     def refill(self, iteration: int) -> None:
@@ -44,7 +44,7 @@ class DeviceBuffers(CaseBuffers):
         self._push()
 
     def restore(self) -> None:
-        """Put the input of an in-place reduction back."""
+        """Restore the input of an in-place reduction."""
         super().restore()
         self._push()
 
@@ -59,7 +59,7 @@ class DeviceBuffers(CaseBuffers):
         return super().changed(iteration)
 
     def whole(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        """A method, and what a caller on the host waits for until its result is there."""
+        """Return the callable to time: the method and the synchronization of its stream."""
         def call(*args: Any) -> Any:
             returned = method(*args)
             synchronize()

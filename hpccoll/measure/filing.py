@@ -1,8 +1,8 @@
-"""What of a survey is believed, and goes into the table: times by candidate, kind of call and size.
+"""Filter of a survey's times: those that go into the table by candidate, kind of call and size.
 
-A busy machine makes times that cannot be: ratios that no algorithm reaches, and messages that took
-much longer than larger ones. What is wrong with native spoils the whole point, since everything is
-compared with it; another candidate's time is missing alone.
+A busy machine causes impossible times: ratios that no algorithm reaches, and messages that took
+much longer than larger ones. A wrong native time invalidates the whole point, because all
+candidates are compared with it; another candidate's time is left out alone.
 """
 
 from __future__ import annotations
@@ -17,19 +17,18 @@ from hpccoll.measure.shortlist import candidate_of
 from hpccoll.measure.survey_plan import SurveyPoint
 from hpccoll.tune.table import Candidate, Curves, Kind
 
-#: Points of a survey, and all results of each.
+#: Points of a survey with all their results.
 Measured = Sequence[tuple[SurveyPoint, Sequence[Result]]]
 
 
 class Doubt(NamedTuple):
-    """What is not in the table, since nobody should believe it.
+    """A time that is left out of the table as implausible.
 
     Attributes:
         collective, nbytes: the point.
-        ratio: how many times as fast as native the best candidate seemed; 0 where that is no
-            reason.
-        late: how many times as long as more bytes it took, or 0.
-        label: the candidate whose time is left out; empty where the whole point is.
+        ratio: native time divided by that of the best candidate; 0 if that is not the reason.
+        late: time divided by that of a larger size, or 0.
+        label: the candidate whose time is left out; empty for the whole point.
     """
 
     collective: str
@@ -40,7 +39,7 @@ class Doubt(NamedTuple):
 
 
 class Filed(NamedTuple):
-    """Times as the table has them; the wrong elements of candidates that had any; the doubts."""
+    """Times of the table; wrong elements of candidates that had any; doubtful times."""
 
     curves: Curves
     failures: Mapping[tuple[str, Candidate], int]
@@ -48,7 +47,7 @@ class Filed(NamedTuple):
 
 
 def late(measured: Measured) -> list[dict[str, float]]:
-    """For each point, the candidates that took much longer than for more bytes, and how much."""
+    """Return, for each point, the candidates much slower than for more bytes, with the factor."""
     found: list[dict[str, float]] = [{} for _ in measured]
     curves: dict[tuple[Kind, str], list[tuple[int, int, float]]] = {}
     for number, (point, results) in enumerate(measured):
@@ -63,7 +62,7 @@ def late(measured: Measured) -> list[dict[str, float]]:
 
 
 def filed(measured: Measured) -> Filed:
-    """The times that are believed, and what is left out."""
+    """Return the plausible times, and what is left out."""
     doubtful: list[Doubt] = []
     curves: dict[Kind, list] = {}
     failures: dict[tuple[str, Candidate], int] = {}
@@ -87,5 +86,5 @@ def filed(measured: Measured) -> Filed:
 
 
 def _right(results: Sequence[Result]) -> list[Result]:
-    """Those that may be in the table."""
+    """Return the results that may be in the table."""
     return [r for r in results if not r.failures and r.trimmed > 0]

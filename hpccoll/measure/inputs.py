@@ -1,10 +1,10 @@
-"""Benchmark data whose result is exact, and which is quick to make and check at any size.
+"""Benchmark data with exact results, fast to generate and check at any size.
 
 The contribution of a rank to a block comes from :mod:`hpccoll.arrays.exact` and is a pure
 function of (rank, block, iteration, element), so every rank knows every result without
 communication. It repeats after ``PERIOD`` elements, which makes filling and checking as cheap
-as a copy, whatever the number of ranks; a prime period lets no shift by a block or by a power
-of two go unseen. All candidates of a case have the same data, so the latest is kept.
+as a copy, whatever the number of ranks; a prime period detects every shift by a block or by a
+power of two. All candidates of a case have the same data, so the latest is cached.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ import numpy
 
 from hpccoll.arrays import exact
 
-#: Elements after which data repeats.
+#: Period of the data in elements.
 PERIOD = 4093
-#: Periods kept.
+#: Maximum number of cached periods.
 KEPT = 128
 
 
 def contribution(op: str | None, dtype: numpy.dtype, rank: int, size: int, block: int,
                  iteration: int, count: int) -> numpy.ndarray:
-    """The first ``count`` elements, at most a period, of a rank's contribution to a block.
+    """Return the first ``count`` elements, at most a period, of a rank's contribution to a block.
 
-    Read-only, as what :func:`result` returns.
+    The array is read-only, like that of :func:`result`.
     """
     return _contribution(op, dtype, rank, size, block, iteration, min(count, PERIOD))
 
 
 def result(op: str | None, dtype: numpy.dtype, ranks: Sequence[int], size: int, block: int,
            iteration: int, count: int) -> numpy.ndarray:
-    """What the contributions of ``ranks`` to a block come to; at most a period of it."""
+    """Return at most a period of the result of the contributions of ``ranks`` to a block."""
     if op is None:
         owner, = ranks
         return contribution(op, dtype, owner, size, block, iteration, count)
@@ -41,7 +41,7 @@ def result(op: str | None, dtype: numpy.dtype, ranks: Sequence[int], size: int, 
 
 
 def fill(array: numpy.ndarray, period: numpy.ndarray) -> None:
-    """Write a period again and again."""
+    """Fill an array with copies of a period."""
     whole, rest = _cut(array)
     if whole.size:
         whole[...] = period
@@ -49,11 +49,11 @@ def fill(array: numpy.ndarray, period: numpy.ndarray) -> None:
 
 
 def wrong(array: numpy.ndarray, period: numpy.ndarray, bitwise: bool) -> int:
-    """Count the elements that differ from a period written again and again.
+    """Count the elements that differ from copies of a period.
 
-    ``bitwise`` compares bits, so that a NaN equals itself. Numbers are compared by value, as
-    the sign of a zero may depend on the order of a reduction, and a long double has bytes that
-    mean nothing.
+    ``bitwise`` compares bits, so that a NaN equals itself. Otherwise numbers are compared by
+    value: the sign of a zero may depend on the order of a reduction, and a long double has
+    padding bytes.
     """
     if bitwise:
         array, period = _bits(array), _bits(period)
@@ -84,18 +84,18 @@ def _frozen(array: numpy.ndarray) -> numpy.ndarray:
 
 
 def _seed(size: int, block: int, iteration: int) -> int:
-    # Two apart: exact takes the next seed too, for the imaginary parts.
+    # Two apart: exact uses the next seed for the imaginary parts.
     return 2 * (iteration * size + block)
 
 
 def _cut(array: numpy.ndarray) -> tuple[numpy.ndarray, numpy.ndarray]:
-    """The whole periods of an array, one a row, and the rest."""
+    """Return the whole periods of an array, one per row, and the rest."""
     whole = array.size // PERIOD * PERIOD
     return array[:whole].reshape(-1, PERIOD), array[whole:]
 
 
 def _bits(array: numpy.ndarray) -> numpy.ndarray:
-    """The same memory as unsigned integers, or tuples of them."""
+    """Return a view of the memory as unsigned integers, or tuples of them."""
     size = array.dtype.itemsize
     if size <= 8:
         return array.view(f"u{size}")

@@ -25,7 +25,7 @@ _STAT, _BOOT = "/proc/stat", "/proc/sys/kernel/random/boot_id"
 
 
 class OtherLoad:
-    """Measures the load of other processes from now on; collective.
+    """Measures the load of other processes from its construction on; collective.
 
     Args:
         comm: all ranks of the job; only methods of ``MPI.Intracomm`` itself are called.
@@ -33,7 +33,7 @@ class OtherLoad:
 
     def __init__(self, comm: MPI.Intracomm):
         self.comm = MPI.Intracomm(comm)
-        # Emulated hosts share a kernel, and so one /proc/stat.
+        # Emulated hosts share a kernel and its /proc/stat.
         kernel = _read(_BOOT).replace("-", "")[:7]
         self.node = self.comm.Split(int(kernel, 16) if kernel else 0, self.comm.rank)
         cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
@@ -41,13 +41,13 @@ class OtherLoad:
         self.start = self._read()
 
     def share(self, seconds: float = 0.0) -> float:
-        """The share of the cores of this rank's node; collective, and once only.
+        """Return the share of the cores of this rank's node; collective, only once.
 
         Args:
-            seconds: sleep until so much time has been observed.
+            seconds: minimum observation time; sleeps for the rest.
 
         Returns:
-            From 0 to 1, the same on all ranks of a node; 0 where it is unknown.
+            From 0 to 1, the same on all ranks of a node; 0 if unknown.
         """
         sleep(max(0.0, seconds - (monotonic() - self.start[0])))
         elapsed, busy, own = (end - start for start, end in zip(self.start, self._read()))
@@ -57,14 +57,14 @@ class OtherLoad:
         return min(max(share, 0.0), 1.0)
 
     def _read(self) -> tuple[float, float, float]:
-        """Time now, busy seconds of the cores, and processor time of all ranks of the node."""
+        """Return time, busy seconds of the cores, and processor time of all ranks of the node."""
         self.comm.Barrier()
         own = self.node.allreduce(sum(os.times()[:4]))
         return monotonic(), busy_seconds(_read(_STAT), self.cores), own
 
 
 def busy_seconds(text: str, cores: Collection[int]) -> float:
-    """Seconds since the start for which cores were busy, from the text of ``/proc/stat``.
+    """Return the seconds since boot for which cores were busy, from the text of ``/proc/stat``.
 
     >>> busy_seconds("cpu  9 9 9 9\\ncpu0 100 50 25 800 3 4 5 25 0 0\\ncpu1 1 1 1 1\\n", {0})
     2.0
@@ -79,7 +79,7 @@ def busy_seconds(text: str, cores: Collection[int]) -> float:
 
 
 def load_text(share: float) -> str:
-    """Report the share of other processes; empty where it is small.
+    """Return a text on the share of other processes; empty if it is small.
 
     >>> load_text(0.34), load_text(0.02)
     ('other processes used 34 % of the cores', '')

@@ -1,9 +1,9 @@
-"""A probe: a few seconds of measuring inside a job, for a place that no table knows.
+"""Probe: a few seconds of measurement inside a job, for a place without a tuning table.
 
-``HPCCOLL_TUNING=probe`` asks for it. All ranks of the communicator measure together, and rank 0
-adds the times to the table in the default place, where ``hpccoll tune`` replaces them later. A job
-never fails because they cannot be kept: then they serve its own communicators, with one warning.
-Nor does it measure a place again: see :mod:`hpccoll.tune.loading`.
+``HPCCOLL_TUNING=probe`` enables it. All ranks of the communicator measure together, and rank 0
+adds the times to the table in the default place, where ``hpccoll tune`` replaces them later. If
+the table cannot be written, the job continues with one warning, and its own communicators use the
+times. A place is not measured twice: see :mod:`hpccoll.tune.loading`.
 """
 
 from __future__ import annotations
@@ -19,23 +19,22 @@ from hpccoll.tune.store import add
 from hpccoll.tune.table import Curves, Fingerprint, parse, render
 from hpccoll.units import count_text
 
-#: Where times come from that no file holds.
+#: Source name of times that are not in a file.
 UNKEPT = "a probe of this job"
 
 
 def probe(context: Context, machine: Fingerprint, path: str,
           wrap: Wrap) -> tuple[Curves, str, list[str]]:
-    """Measure, and keep the times, if there are any; collective, and the same on all ranks.
+    """Measure, and store the times if there are any; collective, the same on all ranks.
 
     Args:
-        context: what hpccoll keeps about the communicator.
-        machine: what the times will hold for.
+        context: hpccoll's state of the communicator.
+        machine: the machine that the times are valid for.
         path: the table that rank 0 adds them to.
         wrap: the class of communicators that is timed.
 
     Returns:
-        The times, which may be none; the file that holds them now; on rank 0, what is to be
-        warned of.
+        The times, which may be none; their file; on rank 0, the text of a warning.
     """
     outcome = survey(context.comm, survey_plan.PROBE, wrap, topology=context.topology)
     curves, source = outcome.curves, path
@@ -51,7 +50,7 @@ def probe(context: Context, machine: Fingerprint, path: str,
             source = UNKEPT
             problems.append("the probe measured nothing; this job does not repeat it")
         else:
-            # As a later job reads them, which chooses alike.
+            # Read back like in a later job, for the same choices.
             (curves,) = parse(render({machine: curves}), path).values()
             try:
                 add(path, machine, curves)

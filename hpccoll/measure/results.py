@@ -1,4 +1,4 @@
-"""Results: one series of times for one candidate on one case, and what it says."""
+"""Results: a series of times of one candidate on one case, and its statistics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hpccoll.config import NATIVE
 
 
 class Result(NamedTuple):
-    """What one candidate did on one case.
+    """Result of one candidate on one case.
 
     Attributes:
         collective, candidate: their names.
@@ -21,14 +21,14 @@ class Result(NamedTuple):
         ranks, root: of the communicator; ``root`` is ``None`` where there is none.
         nbytes, count, message: size of the case, see :class:`hpccoll.measure.cases.Case`.
         dtype, op: element type and operator, ``None`` where there is none.
-        in_place: whether ``MPI.IN_PLACE`` was passed.
-        first_seconds: of the very first call, which makes schedules, plans and connections.
+        in_place: True if ``MPI.IN_PLACE`` was passed.
+        first_seconds: of the first call, which makes schedules, plans and connections.
         seconds: for every iteration, the time of the slowest rank.
         rank_mean_seconds: for every rank, its own mean time.
         wrong: wrong elements of outputs, over all ranks and checked iterations.
         changed: elements of inputs that a call changed, likewise.
-        limit_seconds: what the memory allows, see :mod:`hpccoll.tools.bench.roofline`;
-            ``None`` where memory is not the limit.
+        limit_seconds: bound by the memory bandwidth, see :mod:`hpccoll.tools.bench.roofline`;
+            ``None`` if memory is not the limit.
     """
 
     collective: str
@@ -37,7 +37,7 @@ class Result(NamedTuple):
     ranks: int
     root: int | None
     nbytes: int
-    count: int  # type: ignore[assignment]  # a field of every record; nobody counts fields
+    count: int  # type: ignore[assignment]  # a field of every record; tuple.count is not used
     message: int
     dtype: str | None
     op: str | None
@@ -51,62 +51,62 @@ class Result(NamedTuple):
 
     @property
     def failures(self) -> int:
-        """Everything that was not as it must be."""
+        """Return the number of wrong and changed elements."""
         return self.wrong + self.changed
 
     @property
     def mean(self) -> float:
-        """Mean seconds of an iteration."""
+        """Return the mean seconds of an iteration."""
         return float(numpy.mean(self.seconds))
 
     @property
     def median(self) -> float:
-        """Median seconds of an iteration."""
+        """Return the median seconds of an iteration."""
         return self.percentile(50)
 
     @property
     def trimmed(self) -> float:
-        """Mean seconds of an iteration, extremes left out; see :func:`trimmed`."""
+        """Return the trimmed mean seconds of an iteration; see :func:`trimmed`."""
         return trimmed(self.seconds)
 
     @property
     def limit(self) -> float | None:
-        """The fraction of the memory limit that the median iteration reaches."""
+        """Return the fraction of the memory limit that the median iteration reaches."""
         return self.limit_seconds / self.median if self.limit_seconds and self.median else None
 
     @property
     def variation(self) -> float:
-        """Coefficient of variation: standard deviation over mean."""
+        """Return the coefficient of variation: standard deviation over mean."""
         return float(numpy.std(self.seconds)) / self.mean if self.mean else 0.0
 
     def percentile(self, percent: float) -> float:
-        """The time that so many per cent of the iterations do not exceed."""
+        """Return a percentile of the iterations' times in seconds."""
         return float(numpy.percentile(self.seconds, percent))
 
     def algorithm_bandwidth(self, seconds: float) -> float:
-        """Bytes per second by the size of the case."""
+        """Return the bytes per second by the size of the case."""
         return self.nbytes / seconds if seconds else 0.0
 
     def bus_bandwidth(self, seconds: float) -> float:
-        """Bytes per second that a link must carry with a bandwidth-optimal algorithm."""
+        """Return the bytes per second that a link must carry with a bandwidth-optimal algorithm."""
         return self.algorithm_bandwidth(seconds) * bus_factor(self.collective, self.ranks)
 
 
 def trimmed(seconds: Sequence[float] | numpy.ndarray) -> float:
-    """The mean without the shortest and the longest tenth, of three and more without one of each.
+    """Return the mean without the shortest and longest tenth; of three and more, without one each.
 
-    Times of one call come in heaps: ranks that share a processor had their turn or waited for it,
-    caches were shared or not. A median is the height of one of two equal heaps, the other one in
-    the next run; this is between them, and what a program that calls many times pays.
+    Times of one call have several modes: ranks that share a processor had their turn or waited for
+    it, caches were shared or not. A median is at one of two equal modes, and at the other one in
+    the next run. The trimmed mean is between them, which is the cost for a program with many calls.
     """
     cut = max(len(seconds) // 10, int(len(seconds) > 2))
     return float(numpy.mean(numpy.sort(seconds)[cut:len(seconds) - cut]))
 
 
 def joined(*rounds: Sequence[Result]) -> list[Result]:
-    """The results of several rounds of one case, put together by candidate.
+    """Return the results of several rounds of one case, merged by candidate.
 
-    What was wrong once is wrong. What an automatic choice serves is what it did last.
+    Errors of any round count. The algorithm of an automatic choice is that of the last round.
     """
     by_candidate: dict[str, list[Result]] = {}
     for result in (r for part in rounds for r in part):
@@ -126,7 +126,7 @@ def _together(results: Sequence[Result]) -> Result:
 
 
 def bus_factor(collective: str, ranks: int) -> float:
-    """Bus bandwidth over algorithm bandwidth, as nccl-tests defines it."""
+    """Return bus bandwidth over algorithm bandwidth, as defined by nccl-tests."""
     base = METHODS[collective]
     if base == "allreduce":
         return 2 * (ranks - 1) / ranks
@@ -136,14 +136,14 @@ def bus_factor(collective: str, ranks: int) -> float:
 
 
 def ratios(group: Sequence[Result]) -> dict[str, float]:
-    """How many times faster than native each candidate of one case is, by medians."""
+    """Return the speedup over native of each candidate of one case, by medians."""
     native = next((r.median for r in group if r.candidate == NATIVE), None)
     return {} if native is None else {
         r.candidate: native / r.median for r in group if r.median}
 
 
 def mean_ratios(groups: Iterable[Sequence[Result]]) -> dict[str, tuple[float, int]]:
-    """Geometric mean of each candidate's ratios, and over how many cases."""
+    """Return the geometric mean of each candidate's ratios, and the number of cases."""
     by_candidate: dict[str, list[float]] = {}
     for group in groups:
         for candidate, ratio in ratios(group).items():

@@ -1,6 +1,6 @@
-"""Which candidates a survey tries, and which of them get another round.
+"""Selection of the candidates of a survey, and of those with further rounds.
 
-Pure functions of times and of what is known of algorithms; the same code decides in tests.
+Pure functions of times and of properties of algorithms; tests run the same code.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from hpccoll.tune.cost_model import plausible
 from hpccoll.tune.rules import RULES
 from hpccoll.tune.table import Candidate
 
-#: From this size on, messages may be cut into segments of these bytes: inside nodes, and between.
+#: Minimum message size for segments, and segment sizes in bytes: inside nodes, and between.
 SEGMENTED = 1 << 20
 SEGMENTS, BETWEEN = (128 << 10, 512 << 10, 2 << 20), (48 << 10, 256 << 10, 1 << 20)
-#: The second round is for candidates at most this much slower than the best of the first; later
-#: ones are for those at most this much slower than the best so far.
+#: Maximum factor to the best time of the first round for a candidate of the second one, and to the
+#: best time so far for later rounds.
 NEAR, CLOSE = 1.6, 1.2
-#: How many candidates have a first round, however short the time.
+#: Minimum number of candidates in the first round, however short the time.
 FEWEST = 4
 
 
 class Latest(NamedTuple):
-    """What the first round of a collective's latest size took.
+    """Times of the first round of a collective's latest size.
 
     Attributes:
         nbytes: that size.
@@ -44,16 +44,16 @@ class Latest(NamedTuple):
     order: Sequence[Candidate]
 
     def seconds(self, nbytes: int) -> float:
-        """What a candidate may take at another size, where calls grow with the bytes."""
+        """Estimate the seconds of a candidate at another size, proportional to the bytes."""
         return self.idle + self.busy * max(nbytes / max(self.nbytes, 1), 1.0)
 
 
 def worth_trying(plan: SurveyPlan, point: SurveyPoint, latest: Latest | None,
                  hierarchical: bool) -> list[Candidate]:
-    """Everything worth a try, the most promising first: there may not be time for all.
+    """Return all plausible candidates, the most promising first: time may be short.
 
-    Native, what a user brings, what the rules name, and then in turn what was fast for fewer bytes,
-    which knows the machine, and what is cheap by its closed form, which knows the number of bytes.
+    Native, the user's candidates, those of the rules, and then in turn those that were fast for
+    fewer bytes, which depends on the machine, and those with a low cost by their closed form.
     """
     case = point.case
     names = plausible(case.rule.name, case.size, case.nbytes, hierarchical)
@@ -73,20 +73,23 @@ def worth_trying(plan: SurveyPlan, point: SurveyPoint, latest: Latest | None,
 
 def affordable(point: SurveyPoint, tried: list[Candidate], latest: Latest | None,
                seconds: float) -> list[Candidate]:
-    """As many of the candidates as the first round, at half of the time, has room for."""
+    """Return as many candidates as fit into half of the time."""
     if latest is None:
         return tried
     return tried[:max(int(seconds / 2 / latest.seconds(point.case.nbytes)), FEWEST)]
 
 
 def fastest(result: Result) -> float:
-    """The shortest of a few iterations: a disturbance makes them longer, and one would be enough to
-    keep the best candidate out of the second round."""
+    """Return the shortest of a few iterations.
+
+    A disturbance makes iterations longer; one could exclude the best candidate from the second
+    round.
+    """
     return min(result.seconds)
 
 
 def candidate_of(result: Result) -> Candidate:
-    """The candidate that a result is of."""
+    """Return the candidate of a result."""
     candidate = Candidate.read(result.candidate)
     if candidate is None:
         raise ValueError(f"{result.candidate!r} is not a candidate label")
@@ -95,7 +98,7 @@ def candidate_of(result: Result) -> Candidate:
 
 def near(rough: Sequence[Result], case: Case, plan: SurveyPlan,
          segments: Sequence[int] = SEGMENTS) -> list[Candidate]:
-    """The candidates that came near the best one, native, and the best with other segments."""
+    """Return the candidates near the best one, native, and the best with other segments."""
     good = sorted((r for r in rough if not r.failures), key=fastest) or rough
     candidates = list(dict.fromkeys([Candidate(NATIVE), *(
         candidate_of(r) for r in good if fastest(r) <= NEAR * fastest(good[0]))]))
@@ -106,7 +109,7 @@ def near(rough: Sequence[Result], case: Case, plan: SurveyPlan,
 
 
 def close(fine: Sequence[Result]) -> list[Candidate]:
-    """The candidates that are close to the best one; none where it is alone."""
+    """Return the candidates close to the best one; none if there is no other."""
     good = [r for r in fine if not r.failures]
     if not good:
         return []
@@ -116,8 +119,10 @@ def close(fine: Sequence[Result]) -> list[Candidate]:
 
 
 def of_all_rounds(rough: Sequence[Result], *rounds: Sequence[Result]) -> list[Result]:
-    """The results of later rounds together; of the first, which is short, where there are no
-    others. What was wrong in the first is wrong."""
+    """Return the merged results of later rounds, or those of the first if there are no others.
+
+    The first round is short. Its errors count.
+    """
     first, later = ({r.candidate: r for r in part} for part in (rough, joined(*rounds)))
     failed = {name: r for name, r in first.items() if name in later and r.failures}
     return [*(first | later | {name: later[name]._replace(
@@ -126,19 +131,19 @@ def of_all_rounds(rough: Sequence[Result], *rounds: Sequence[Result]) -> list[Re
 
 
 def _ruled(collective: str) -> list[str]:
-    """What rules name: algorithms that were best elsewhere."""
+    """Return the algorithms of the tuning rules: best on other machines."""
     return [rule.algorithm for rule in RULES if rule.collective == collective]
 
 
 def _representative(collective: str, names: Sequence[str]) -> list[str]:
-    """The names, those first that were best elsewhere, for few bytes or for many."""
+    """Return the names, first those that were best on other machines for few or many bytes."""
     picked = [*picks(collective, large=False), *picks(collective, large=True)]
     return [name for name in dict.fromkeys((*_ruled(collective), *picked, *names))
             if name in names]
 
 
 def _variants(case: Case, name: str) -> Iterator[Candidate]:
-    """An algorithm with other values of its parameters."""
+    """Yield an algorithm with other values of its parameters."""
     entry = ALGORITHMS[case.rule.name][name]
     for key, default in entry.params.items():
         for value in entry.variants[key].measured:

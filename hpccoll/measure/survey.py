@@ -1,16 +1,16 @@
-"""A survey of all candidates over all sizes: what ``hpccoll tune`` writes down.
+"""Survey of all candidates over all sizes: the measurement of ``hpccoll tune``.
 
 A size is measured in several rounds. The first gives every candidate a few calls. The second gives
-those that came near the best one the rest of the size's time, together with variants of the best
-that cut their messages otherwise. When all sizes have had these two, later rounds are for the
-candidates that are still so close to the best one that noise would decide: later, since a machine
-that is slow or busy for some seconds is so for one round only. Native barriers before and after
-show where it was too busy, and so does a size that took much longer than a larger one; there the
-first two rounds are repeated, and a later one that was disturbed does not count.
-Sizes rise, and each may use its part of what remains of the time: where that is short, only the
-most promising are tried. When all time is spent, what is missing stays missing. A probe tries a
-handful of candidates for few sizes, from which the model of :mod:`hpccoll.tune.cost_model` says
-what to expect of the others.
+the rest of the size's time to those near the best one, and to variants of the best with other
+segments. When all sizes have had these two, later rounds measure the candidates that are still so
+close to the best one that noise would decide. They are later, because a disturbance of some seconds
+then affects one round only. A size is disturbed if native barriers before or after it are slow, or
+if it took much longer than a larger one. Then the first two rounds are repeated, and a disturbed
+later round does not count.
+
+Sizes are ascending, and each has its share of the remaining time: if it is short, only the most
+promising candidates run. When the time is over, the rest stays unmeasured. A probe runs a few
+candidates for few sizes; the model of :mod:`hpccoll.tune.cost_model` predicts the others.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ from hpccoll.measure.wrapping import Wrap
 from hpccoll.runtime.context import context_of
 from hpccoll.tune.table import Candidate, Curves, Fingerprint, Kind, fingerprint
 
-#: The part of the time that the first two rounds have, that repeating them may have, and how many
-#: later rounds there are.
+#: Share of the time for the first two rounds, share for repeating them, and the number of later
+#: rounds.
 FIRST, AGAIN, MORE = 0.55, 0.15, 4
-#: Barriers that show how busy the machine is, and how many times the shortest time that they took
-#: in the survey is too busy: ranks that wait for another process's time slice take a hundred.
+#: Number of barriers that measure the load, and the factor to their shortest time in the survey
+#: above which the machine is too busy: ranks that wait for a time slice take a hundred times as
+#: long.
 BARRIERS, BUSY = 9, 10.0
-#: Calls of the first round that are not timed, and that are; with one to check each candidate
-#: before and one after.
+#: Untimed and timed calls of the first round; each candidate has one check before and one after.
 UNTIMED, TIMED = 1, 3
 ROUGH = Settings(warmup=UNTIMED, iterations=TIMED)
 ROUGH_CALLS = UNTIMED + TIMED + 2
-#: Seconds for a candidate's second or a later round, at least and at most.
+#: Minimum and maximum seconds of a candidate's second or later round.
 SHORTEST, LONGEST = 0.004, 0.5
 
 
@@ -68,14 +68,14 @@ def _add(one: Any, two: Any, datatype: MPI.Datatype) -> None:
 
 
 class Survey(NamedTuple):
-    """The outcome.
+    """Result of a survey.
 
     Attributes:
-        machine: what the times hold for.
+        machine: the machine that the times are valid for.
         curves: times, on rank 0.
-        failures: wrong elements of collectives' candidates that had any; these are left out.
-        interrupted: not everything was measured.
-        doubtful: what a busy machine spoilt, which is left out.
+        failures: wrong elements of candidates that had any; they are left out.
+        interrupted: True if points are missing.
+        doubtful: implausible times, which are left out.
     """
 
     machine: Fingerprint
@@ -86,10 +86,10 @@ class Survey(NamedTuple):
 
 
 class Surveyor:
-    """A survey in progress; rank 0 decides what is tried, and sends that to the others.
+    """A survey in progress; rank 0 selects the candidates, and broadcasts them.
 
     Args:
-        comm: the ranks.
+        comm: communicator of the ranks.
         plan: what to measure.
         wrap: the class of communicators that is timed.
         topology: pretend layout.
@@ -97,25 +97,25 @@ class Surveyor:
 
     def __init__(self, comm: MPI.Intracomm, plan: SurveyPlan, wrap: Wrap,
                  topology: Topology | None = None):
-        # Without tuning: an old table must not stand in the way.
+        # Without tuning: an old table must not influence the survey.
         self.world = World(comm, ROUGH._replace(topology=topology), wrap, forwarded=True,
                            tuning=OFF)
         self.plan = plan
         context = context_of(self.world.measured, self.world.config, topology)
         self.hierarchical = context.topology.depth > 1
         self.machine = fingerprint(context.topology, context.place.oversubscribed)
-        # Inside a node other segments gain a few per cent, which a short round cannot show.
+        # Inside a node other segments gain a few per cent, which a short round cannot resolve.
         between = self.hierarchical or not context.place.one_node
         self.segments = BETWEEN if between else SEGMENTS if plan.thorough else ()
         self.points = list(points(plan, self.world.size))
-        #: Sums in rank order, as an operator of the user's may need them.
+        #: Sums in rank order, like a user's operator that does not commute.
         self.ordered = MPI.Op.Create(_add, commute=False)
         self.start = perf_counter()
         #: On rank 0.
         self.latest: dict[Kind, Latest] = {}
         #: The results of each round so far, by the number of the point; on rank 0.
         self.rounds: dict[int, list[list[Result]]] = {}
-        #: Seconds of a barrier around the first two rounds of each point, and the fewest of all.
+        #: Barrier seconds around the first two rounds of each point, and their minimum.
         self.barriers: dict[int, float] = {}
         self.fastest_barrier = inf
 
@@ -125,13 +125,13 @@ class Surveyor:
         self.world.free()
 
     def left(self, part: float = 1.0) -> float:
-        """Seconds that remain of a part of the time."""
+        """Return the remaining seconds of a part of the time."""
         return part * self.plan.seconds - (perf_counter() - self.start)
 
     def share(self, part: float, numbers: Sequence[int]) -> float:
-        """Seconds for the first of the points that are still to come in a part of the time.
+        """Return the seconds for the first of the remaining points in a part of the time.
 
-        Costs rise with sizes: of what is left, larger ones get more.
+        Costs rise with sizes: larger sizes get larger shares.
         """
         weights = [self.points[number].weight for number in numbers]
         return self.left(part) * weights[0] / sum(weights)
@@ -162,8 +162,10 @@ class Surveyor:
             self.rounds[number] = [rough, fine]
 
     def disturbed(self) -> list[int]:
-        """Points that were begun while the machine was busy, as barriers show, or as native does,
-        which took much longer than for more bytes; the same on all ranks."""
+        """Return the disturbed points, the same on all ranks.
+
+        Their barriers were slow, or native took much longer than for more bytes.
+        """
         spoilt = {number for number, found in zip(self.rounds, late(self.measured()))
                   if NATIVE in found}
         return self.world.control.bcast([number for number, barrier in self.barriers.items()
@@ -173,7 +175,7 @@ class Surveyor:
         return barrier > BUSY * self.fastest_barrier
 
     def _barrier(self) -> float:
-        """Seconds of a barrier now."""
+        """Measure the seconds of a barrier."""
         seconds = []
         for _ in range(BARRIERS):
             start = perf_counter()
@@ -184,19 +186,19 @@ class Surveyor:
         return now
 
     def results(self, number: int) -> list[Result]:
-        """The results of all rounds of a point together; on rank 0."""
+        """Return the merged results of all rounds of a point; on rank 0."""
         return of_all_rounds(*self.rounds.get(number, [[]]))
 
     def measured(self) -> Measured:
-        """All points so far, and their results; none but on rank 0."""
+        """Return all points so far with their results; empty on other ranks than 0."""
         return [(self.points[number], self.results(number)) for number in self.rounds]
 
     def undecided(self) -> list[int]:
-        """Points where several candidates are close to the best one; the same on all ranks."""
+        """Return the points with several candidates close to the best; the same on all ranks."""
         return self.world.control.bcast([n for n in self.rounds if close(self.results(n))])
 
     def resume(self, numbers: Sequence[int], part: float) -> None:
-        """Measure candidates again that are close to the best one of the first of the points."""
+        """Measure again the candidates close to the best one of the first of the points."""
         number, point = numbers[0], self.points[numbers[0]]
         chosen = close(self.results(number)), self.share(part, numbers)
         barrier = self._barrier()
@@ -207,7 +209,7 @@ class Surveyor:
 
     def _round(self, point: SurveyPoint, memories: list[CaseBuffers],
                candidates: list[Candidate], seconds: float) -> list[Result]:
-        """Measure candidates for so long."""
+        """Measure candidates for the given seconds."""
         if not candidates:
             return []
         pace = Settings(warmup=2, seconds=min(max(seconds / len(candidates), SHORTEST), LONGEST))
@@ -222,22 +224,21 @@ def survey(comm: MPI.Intracomm, plan: SurveyPlan, wrap: Wrap,
            stopped: Callable[[], bool] = lambda: False,
            progress: Callable[[str, float], None] = lambda name, part: None,
            topology: Topology | None = None) -> Survey:
-    """Measure everything; collective.
+    """Run a survey; collective.
 
     Args:
-        comm: the ranks.
+        comm: communicator of the ranks.
         plan: what to measure.
         wrap: the class of communicators that is timed.
-        stopped: asked on rank 0 whether to end early.
-        progress: called on rank 0 with what is measured, and the part of everything that is done.
+        stopped: callback on rank 0, returns True to end early.
+        progress: callback on rank 0, gets the current point and the completed share of the survey.
         topology: pretend layout.
     """
     surveyor = Surveyor(comm, plan, wrap, topology)
 
     def visit(numbers: Sequence[int], measure: Callable[[Sequence[int], float], None],
               part: float, end: float) -> bool:
-        """Measure point after point until that part of the time is over; return on all ranks
-        whether to end everything."""
+        """Measure points until this part of the time is over; return True on all ranks to stop."""
         while numbers:
             case = surveyor.points[numbers[0]].case
             progress(f"{case.rule.name} {case.nbytes}", min(1 - surveyor.left() / plan.seconds, 1))
@@ -249,7 +250,7 @@ def survey(comm: MPI.Intracomm, plan: SurveyPlan, wrap: Wrap,
         return False
 
     try:
-        # A point without any time is missing, so the first rounds may take more than their part.
+        # The first rounds may exceed their part: a point without any time would be missing.
         interrupted = visit(range(len(surveyor.points)), surveyor.begin, FIRST, 1.0)
         if not interrupted:
             interrupted = visit(surveyor.disturbed(), surveyor.begin, FIRST + AGAIN, FIRST + AGAIN)

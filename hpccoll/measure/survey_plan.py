@@ -1,4 +1,4 @@
-"""What a survey measures: collectives, sizes, time, and the points that follow from them."""
+"""Plan of a survey: collectives, sizes, time, and the resulting points."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.measure.cases import Case, make
 from hpccoll.tune.table import Candidate, Kind
 
-#: Sizes in bytes of a quick survey, and of a full one.
+#: Sizes in bytes of a quick and a full survey.
 QUICK = (8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 2 << 20, 4 << 20)
 FULL = tuple(8 << shift for shift in range(0, 24, 2))
-#: The method that stands for a collective, where another one than its own.
+#: The method measured for a collective, if its name differs.
 METHOD = {"reduce_scatter": "reduce_scatter_block"}
 
 
 class SurveyPlan(NamedTuple):
-    """What to survey.
+    """Contents of a survey.
 
     Attributes:
-        collectives: what their algorithms are registered under.
+        collectives: names of their algorithms in the registry.
         sizes: bytes, ascending.
-        seconds: for everything.
+        seconds: for the whole survey.
         thorough: try values of parameters, segments inside nodes, too, of several algorithms, and
             operators that do not commute.
-        most: candidates beside native for one size, 0 for all; those that represent the others,
+        most: maximum candidates per size in addition to native, 0 for all; representative ones,
             without segments.
-        brought: candidates of one's own, by collective; tried at every size.
+        brought: the user's candidates by collective; measured at every size.
     """
 
     collectives: Sequence[str] = tuple(COLLECTIVES)
@@ -40,29 +40,29 @@ class SurveyPlan(NamedTuple):
     brought: Mapping[str, Sequence[Candidate]] = {}
 
 
-#: What a job may spend unprepared: sizes where a call is latency, where the two meet, and transfer.
+#: Plan of a probe: sizes of latency, of transfer, and between them.
 PROBE = SurveyPlan(sizes=(64, 16 << 10, 1 << 20), seconds=4.0, thorough=False, most=4)
 
 
 class SurveyPoint(NamedTuple):
-    """A case, and whether its operator commutes (``True`` where there is none)."""
+    """A case, and True if its operator commutes or it has none."""
 
     case: Case
     commutes: bool
 
     @property
     def kind(self) -> Kind:
-        """What the table files it under."""
+        """Return the kind that the table stores it under."""
         return self.case.rule.name, self.commutes
 
     @property
     def weight(self) -> float:
-        """What it costs beside others: more for larger sizes."""
+        """Return the relative cost: more for larger sizes."""
         return 1.0 + self.case.nbytes / (1 << 20)
 
 
 def points(plan: SurveyPlan, size: int) -> Iterator[SurveyPoint]:
-    """The points of a plan on so many ranks, by rising size, each once."""
+    """Yield the points of a plan for a number of ranks, by ascending size, each once."""
     seen = set()
     for nbytes in sorted(plan.sizes):
         for collective in plan.collectives:

@@ -1,13 +1,13 @@
-"""Measuring candidates side by side.
+"""Interleaved measurement of candidates.
 
-All candidates of a case run together on the same buffers: every repetition gives each of them
-a batch of iterations, each time in another order, so that drift of the machine and what the one
-before has left behind hit all alike. An iteration starts at a barrier; its time is
-that of the slowest rank. The first and the last iteration of every candidate are checked, on
-data of their own, and not timed with the others.
+All candidates of a case run on the same buffers: every repetition gives each of them a batch of
+iterations, in a different order, so that drift of the machine and cache effects of the previous
+candidate affect all equally. An iteration starts at a barrier; its time is that of the slowest
+rank. The first and the last iteration of every candidate are checked, on separate data, and not
+timed with the others.
 
-Rank 0 sets the pace and sends it to the others after every repetition, so that all ranks stop
-together: at the budget, or on Ctrl-C.
+Rank 0 sets the number of iterations after every repetition and broadcasts it, so that all ranks
+stop together: at the budget, or on Ctrl-C.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ from hpccoll.runtime.context import existing
 from hpccoll.tune.loading import Tuned
 from hpccoll.tune.table import Candidate
 
-#: Repetitions that the iterations of a case are spread over, about.
+#: Approximate number of repetitions of a case.
 REPETITIONS = 25
-#: Iterations of a candidate when the budget decides.
+#: Minimum and maximum iterations of a candidate under a budget.
 LEAST, MOST = 10, 5000
-#: Iterations of warm-up for each set of buffers; hpccoll has everything prepared after three.
+#: Warm-up iterations for each set of buffers; hpccoll has prepared everything after three.
 WARM = 5
 
 AnyRunner = TypeVar("AnyRunner")
 
 
 class Settings(NamedTuple):
-    """How to measure.
+    """Settings of a measurement.
 
     Attributes:
-        warmup, iterations: per candidate; ``None`` leaves it to the budget.
+        warmup, iterations: per candidate; ``None`` for as many as the budget permits.
         seconds: budget of one candidate on one case.
         rotate: sets of buffers that iterations use in turn.
-        segment_bytes: for the algorithms of hpccoll's table; 0 for the default.
+        segment_bytes: for hpccoll's algorithms; 0 for the default.
         topology: pretend layout.
-        form: how collectives are called.
+        form: the call form.
     """
 
     warmup: int | None = None
@@ -68,7 +68,7 @@ class Settings(NamedTuple):
 
 
 class Peer(Protocol):
-    """Collectives of another library, over the same ranks, as one more candidate.
+    """Collectives of another library on the same ranks, as a candidate.
 
     Attributes:
         version: of that library.
@@ -77,22 +77,22 @@ class Peer(Protocol):
     version: str
 
     def method(self, collective: str) -> Callable:
-        """A function that takes the arguments of mpi4py's method."""
+        """Return a function with the arguments of mpi4py's method."""
 
     def free(self) -> None:
-        """End it; collective."""
+        """Release it; collective."""
 
 
 class World:
     """The communicators of a benchmark: one to measure on, one for barriers and agreements.
 
     Args:
-        comm: the ranks.
-        settings: the pace.
+        comm: communicator of the ranks.
+        settings: of the measurement.
         wrap: the class of communicators that is timed.
         forwarded: measure the native method as ``wrap`` calls it, which is what an automatic
-            choice can have; otherwise as mpi4py does.
-        tuning: where ``wrap`` takes measured times from; the environment's setting if omitted.
+            choice can reach; otherwise as mpi4py does.
+        tuning: source of measured times of ``wrap``; the environment's setting if omitted.
 
     Attributes:
         meet: the barrier that an iteration starts at: ``wrap``'s, because its ranks leave it within
@@ -114,10 +114,10 @@ class World:
     @contextmanager
     def method(self, candidate: Candidate, collective: str,
                form: type[BlockingForm] = BlockingForm) -> Iterator[Callable]:
-        """The method that a user of the candidate would call.
+        """Return the method that a user of the candidate would call.
 
-        Each candidate has a wrapper of its own, since what a wrapper remembers of earlier calls
-        ends with its ``using`` block.
+        Each candidate has its own wrapper, because the cache of a wrapper ends with its
+        ``using`` block.
         """
         if candidate.name in self.peers:
             yield self.peers[candidate.name].method(collective)
@@ -130,7 +130,7 @@ class World:
         if candidate.name == AUTO:
             yield getattr(self._wrap(self.measured, topology, tuning=self._tuning), name)
             return
-        # What is asked for by name is measured, whatever it promises.
+        # Named algorithms are measured, whatever their properties.
         comm = self._wrap(self.measured, topology, determinism=NONE, tuning=self._tuning)
         algorithm = NATIVE if candidate.name == FORWARDED else candidate.name
         wish = {METHODS[collective]: (algorithm, dict(candidate.params))}
@@ -140,17 +140,17 @@ class World:
 
     @property
     def tuned(self) -> Tuned | None:
-        """The measured times that ``auto`` rests on, once it has run."""
+        """Return the measured times that ``auto`` uses, once it has run."""
         return self._wrap(self.measured).tuned
 
     @property
     def place(self) -> Place | None:
-        """Where ``auto`` runs, once it knows."""
+        """Return the place of ``auto``, once it is known."""
         context = existing(self.measured)
         return None if context is None else context.place
 
     def free(self) -> None:
-        """Free the communicators, and end peers; collective."""
+        """Free the communicators and peers; collective."""
         for peer in self.peers.values():
             peer.free()
         self.measured.Free()
@@ -158,7 +158,7 @@ class World:
 
 
 class Runner:
-    """One candidate on one case: calls it, checks it, keeps its times."""
+    """Runner of one candidate on one case: calls it, checks it, stores its times."""
 
     def __init__(self, world: World, case: Case, candidate: Candidate, method: Callable,
                  memories: Sequence[CaseBuffers]):
@@ -186,7 +186,7 @@ class Runner:
         return times
 
     def check(self, occasion: int) -> float:
-        """Run once on each set of buffers, on fresh data; check everything; the first time."""
+        """Run once on each set of buffers, on fresh data; check all; return the first time."""
         fresh = list(enumerate(self.memories, occasion * len(self.memories)))
         for iteration, memory in fresh:
             memory.refill(iteration)
@@ -199,12 +199,12 @@ class Runner:
         return times[0]
 
     def free(self) -> None:
-        """End what was prepared; collective."""
+        """Release prepared requests; collective."""
         for formed in self.calls:
             formed.free()
 
     def result(self) -> Result | None:
-        """Bring the ranks' results together; ``None`` on all ranks but 0."""
+        """Gather the ranks' results; ``None`` on all ranks but 0."""
         comm, case = self.world.control, self.case
         series = numpy.array(self.times)
         slowest = numpy.empty_like(series)
@@ -230,14 +230,14 @@ def measure(world: World, case: Case, candidates: Sequence[Candidate], memories:
             stopped: Callable[[], bool] = lambda: False,
             progress: Callable[[str, float], None] = lambda name, part: None,
             settings: Settings | None = None) -> list[Result]:
-    """Measure candidates on a case; the results are on rank 0, other ranks get none.
+    """Measure candidates on a case; return the results on rank 0, nothing on other ranks.
 
     Args:
         world: the communicators.
-        case, candidates, memories: what to call, by which algorithms, on which buffers.
-        stopped: asked on rank 0 whether to end early.
-        progress: called with the name of the case and the part of it that is done.
-        settings: the pace of this case; the world's if omitted.
+        case, candidates, memories: the call, its algorithms, and its buffers.
+        stopped: callback on rank 0, returns True to end early.
+        progress: callback, gets the name of the case and its completed share.
+        settings: of this case; the world's if omitted.
     """
     settings = settings or world.settings
     warmup = WARM * settings.rotate if settings.warmup is None else settings.warmup
@@ -264,7 +264,7 @@ def measure(world: World, case: Case, candidates: Sequence[Candidate], memories:
 
 def _repeat(world: World, settings: Settings, runners: Sequence[Runner],
             stopped: Callable[[], bool], progress: Callable[[str, float], None]) -> None:
-    """Let the candidates take turns until rank 0 says that it is enough."""
+    """Run the candidates in turn until rank 0 ends the repetitions."""
     done, repetition, start = 0, 0, perf_counter()
     while True:
         spent = (perf_counter() - start) / len(runners)
@@ -281,16 +281,16 @@ def _repeat(world: World, settings: Settings, runners: Sequence[Runner],
 
 
 def in_turn(runners: Sequence[AnyRunner], repetition: int) -> list[AnyRunner]:
-    """The runners in the order of a repetition; the same on every rank.
+    """Return the runners in the order of a repetition; the same on every rank.
 
-    Shuffled, so that nobody always comes after the same one: a slow candidate leaves cold caches
-    and tired processors to the next.
+    Shuffled, so that no candidate always follows the same one: a slow candidate leaves cold caches
+    and throttled processors to the next.
     """
     return Random(repetition).sample(runners, len(runners))
 
 
 def next_batch(settings: Settings, done: int, spent: float) -> int:
-    """Iterations of the next repetition, 0 for none, after ``done`` in ``spent`` seconds."""
+    """Return the iterations of the next repetition, 0 for none, after ``done`` in ``spent`` s."""
     if settings.iterations is not None:
         return min(-(-settings.iterations // REPETITIONS), settings.iterations - done)
     if not done:
@@ -299,6 +299,6 @@ def next_batch(settings: Settings, done: int, spent: float) -> int:
         return 0
     pace = spent / done
     affordable = (settings.seconds - spent) / pace
-    # At most doubling: a lucky first iteration must not commit everybody to a long batch.
+    # At most doubling: a fast first iteration must not cause a long batch.
     batch = min(settings.seconds / REPETITIONS / pace, affordable, 2 * done)
     return max(min(int(batch), MOST - done, MOST // REPETITIONS), 1)

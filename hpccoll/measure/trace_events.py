@@ -1,4 +1,4 @@
-"""Timelines as files in the Trace Event Format of Chrome, which https://ui.perfetto.dev shows."""
+"""Timeline files in the Trace Event Format of Chrome, for https://ui.perfetto.dev."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from hpccoll.atomic_file import replacing
 
 def save_events(path: str | os.PathLike[str], said: Mapping[str, Any],
                 events: Iterable[Mapping[str, Any]]) -> None:
-    """Write a timeline; whole or not at all.
+    """Write a timeline atomically.
 
     Args:
         path: of the file.
-        said: what the file says of itself, its ``format`` first.
+        said: header fields of the file, its ``format`` first.
         events: ``M`` names a line, ``X`` is a span, ``i`` an instant; times in microseconds.
 
     Raises:
@@ -30,7 +30,7 @@ def save_events(path: str | os.PathLike[str], said: Mapping[str, Any],
 
 
 def line_names(process: int, name: str, lines: Mapping[str, int]) -> Iterable[dict[str, Any]]:
-    """Events that name a process, and its lines by their numbers."""
+    """Yield events that name a process, and its lines by their numbers."""
     yield {"ph": "M", "name": "process_name", "pid": process, "args": {"name": name}}
     yield from ({"ph": "M", "name": "thread_name", "pid": process, "tid": line,
                  "args": {"name": text}} for text, line in lines.items())

@@ -1,7 +1,7 @@
-"""What is timed: any class of communicators that offers what this protocol names.
+"""Protocols of a measured class of communicators.
 
-``measure`` stands below ``comm``, so that a job can measure itself. Whoever measures hands in the
-class, which is :class:`hpccoll.Comm` outside tests.
+``measure`` is below ``comm``, so that a job can measure itself. Callers pass the class, which is
+:class:`hpccoll.Comm` outside tests.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class MeasuredComm(Protocol):
 
     @property
     def tuned(self) -> Tuned | None:
-        """The measured times that choices rest on; ``None`` before the first collective."""
+        """Return the measured times that choices use; ``None`` before the first collective."""
 
     def Barrier(self) -> None:
         """Wait for all ranks."""
@@ -36,7 +36,7 @@ class MeasuredComm(Protocol):
 
 
 class Wrap(Protocol):
-    """A class of such communicators, or what makes one from a communicator and a layout."""
+    """A class of such communicators, or a function of a communicator and a layout."""
 
     def __call__(self, comm: MPI.Intracomm, layout: Topology | None = None, /, *,
                  determinism: str | None = None, tuning: str | None = None) -> MeasuredComm: ...

@@ -1,8 +1,8 @@
-"""All ranks' programs from a builder that may be wrong: checked, and in bounded time.
+"""Programs of all ranks from an untrusted builder: checked, and in bounded time.
 
 A builder that does not return is interrupted after :data:`MOST_SECONDS`, between two steps of its
-Python code. That cannot be done to a loop inside a function written in C, such as
-``tuple(itertools.count())``: such a builder hangs, as it would anywhere.
+Python code. A loop inside a C function, such as ``tuple(itertools.count())``, cannot be
+interrupted: such a builder hangs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hpccoll.errors import ProofError, ScheduleError
 from hpccoll.ir.schedule import Program, Schedule
 from hpccoll.ir.wellformed import program_of
 
-#: Seconds for a builder to make one rank's program.
+#: Time limit in seconds of a builder for one rank's program.
 MOST_SECONDS = 10.0
 
 
@@ -24,7 +24,7 @@ def programs_of(schedule: Schedule) -> list[Program]:
     """Make and check the programs of all ranks.
 
     Raises:
-        ProofError: a builder raised, did not return, or returned what is no program. Names the
+        ProofError: a builder raised, did not return, or returned an invalid program. With the
             rank, the round and the step; the builder's own error is its cause.
     """
     programs: list[Program] = []
@@ -45,11 +45,11 @@ def programs_of(schedule: Schedule) -> list[Program]:
 
 
 class _TooLate(BaseException):
-    """Ends a builder. No ``Exception``: a builder that catches these must end as well."""
+    """Ends a builder. Not an ``Exception``: a builder that catches these must end as well."""
 
 
 class _Watch:
-    """Raises :class:`_TooLate` in the thread that made it, when its patience is over."""
+    """Raises :class:`_TooLate` in the thread that made it when the time is over."""
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
@@ -58,14 +58,14 @@ class _Watch:
         self.watcher = threading.Thread(target=self._wait, daemon=True)
 
     def patient(self, seconds: float) -> None:
-        """Wait so long from now on."""
+        """Restart the time limit."""
         self.end = time.monotonic() + seconds
 
     def _wait(self) -> None:
         while not self.over.wait(max(min(self.end - time.monotonic(), MOST_SECONDS), 0.01)):
             with self.lock:
                 if not self.over.is_set() and time.monotonic() >= self.end:
-                    self.end += 1.0  # once more, if that does not end it
+                    self.end += 1.0  # repeated if that does not end it
                     self.raised = True
                     _raise_in(self.thread)
 
@@ -82,15 +82,15 @@ class _Watch:
             self._receive()
 
     def _receive(self) -> None:
-        """Take what may have been raised too late for the builder.
+        """Receive an exception that may have been raised too late for the builder.
 
-        One more is raised and caught: it takes the other's place. To take an exception back with a
-        null pointer is what CPython offers for that, but 3.11 then believes for ever that one is
-        on its way: every call and loop of the process becomes slower, and a profiler hangs.
+        Another one is raised and caught: it replaces the first. CPython cancels an exception with
+        a null pointer, but 3.11 then assumes forever that one is pending: every call and loop of
+        the process becomes slower, and a profiler hangs.
         """
         try:
             _raise_in(self.thread)
-            while True:  # it comes between two steps
+            while True:  # it is raised between two steps
                 pass
         except _TooLate:
             pass

@@ -1,8 +1,8 @@
-"""For which block sizes lowered programs are looked at, and each rank's program lowered for them.
+"""Sample block sizes of the proof, and each rank's program lowered for them.
 
-All sizes are proved by :mod:`hpccoll.proof.slots`. What lowering does is shown on samples that
-differ in kind: one element a block, all different, some empty, in place and not, cut into segments
-and not.
+All sizes are proved by :mod:`hpccoll.proof.slots`. Lowering is proved on samples that differ in
+kind: one element per block, all different, some empty, in place and not, cut into segments and
+not.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from hpccoll.ir.extents import Segment, SlotLayout, alias, packed
 from hpccoll.ir.lowering import segments
 from hpccoll.ir.schedule import Program, Schedule
 
-#: From this many ranks on, lowering is shown on one sample of block sizes instead of six.
+#: From this number of ranks on, lowering is proved on one sample of block sizes instead of six.
 LARGE = 128
-#: Up to this many blocks there is a sample in which no two have the same size.
+#: Maximum number of blocks for a sample with different sizes of all blocks.
 FEW = 8
 
 
@@ -27,8 +27,8 @@ class BlockSizes(NamedTuple):
     Attributes:
         size_of: elements of a block, by its key.
         keys: number of block keys.
-        in_place: with ``MPI.IN_PLACE``.
-        segment: most elements of a block in a segment; 0 for one segment.
+        in_place: True for ``MPI.IN_PLACE``.
+        segment: maximum elements of a block in a segment; 0 for one segment.
     """
 
     size_of: Callable[[int], int]
@@ -38,7 +38,7 @@ class BlockSizes(NamedTuple):
 
 
 def cases(schedule: Schedule, collective: Collective) -> list[BlockSizes]:
-    """Sample block sizes: one element each first, then all different, some empty, in segments."""
+    """Return sample block sizes: one element each, all different, some empty, in segments."""
     n = schedule.nblocks if collective.payload == "vector" else schedule.size
     keys = n * n if collective.payload == "pairs" else n
     one = BlockSizes(lambda key: 1, keys)
@@ -63,14 +63,14 @@ def _cut(count: int, nblocks: int) -> Callable[[int], int]:
 
 
 def mixed(key: int) -> int:
-    """Sizes of 0 to 3 elements without a pattern; the first blocks have 3, 0, 2 and 1."""
+    """Return sizes of 0 to 3 elements without a pattern; the first blocks have 3, 0, 2 and 1."""
     return (3, 0, 2, 1)[key] if key < 4 else (key * 2654435761 >> 9) % 4
 
 
 def similar(sizes: Sequence[int], in_place: bool = False, segmented: bool = False) -> BlockSizes:
-    """Small sizes like these: the same blocks are empty, and unequal ones stay unequal.
+    """Return small similar sizes: the same blocks are empty, and unequal ones stay unequal.
 
-    Lowering packs where empty or distant blocks make it, and looks at no size otherwise, so a
+    Lowering packs for empty or distant blocks, and depends on no other property of sizes, so a
     proof for these is one for the given ones.
 
     >>> list(map(similar([700, 0, 699, 700]).size_of, range(4)))

@@ -1,8 +1,8 @@
-"""The proof of lowered programs, element by element, for given block sizes.
+"""Proof of lowered programs, element by element, for given block sizes.
 
-All ranks' programs are run on symbols: what lowering has made of them - ranges of elements,
-packing, landing space, segments - and nothing else. What holds for all sizes is proved by
-:mod:`hpccoll.proof.slots`; this shows that lowering does what was proved, on samples.
+All ranks' lowered programs run on symbols, with ranges of elements, packing, landing space and
+segments. :mod:`hpccoll.proof.slots` proves the properties for all sizes; this module proves on
+samples that lowering preserves them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def prove_segments(schedule: Schedule, collective: Collective, case: BlockSizes,
     """Prove lowered programs, a list of segments for each rank.
 
     Raises:
-        ProofError: names the rank, round and step at fault.
+        ProofError: with the rank, round and step of the error.
     """
     run = _ElementRun(schedule, collective, case, programs)
     check_memory(programs, run.fault)
@@ -36,7 +36,7 @@ def prove_segments(schedule: Schedule, collective: Collective, case: BlockSizes,
 
 
 class _ElementRun(Rendezvous):
-    """All ranks' symbolic memories while a case is proved."""
+    """All ranks' symbolic memories during the proof of a case."""
 
     def __init__(self, schedule: Schedule, collective: Collective, case: BlockSizes,
                  programs: list[list[Segment]]):
@@ -52,7 +52,7 @@ class _ElementRun(Rendezvous):
 
     # -- memory ----------------------------------------------------------------------------
     def start(self, rank: int) -> Memory:
-        """Memory before the call: the given contributions, garbage elsewhere."""
+        """Return memory before the call: the given contributions, garbage elsewhere."""
         size_of, root, nblocks = self.case.size_of, self.schedule.root, self.schedule.nblocks
         slots = slot_keys(self.collective, rank, self.size, root, nblocks)
         memory: Memory = {buffer: [GARBAGE] * sum(map(size_of, keys))
@@ -67,7 +67,7 @@ class _ElementRun(Rendezvous):
         return memory
 
     def share(self, memory: Memory, rank: int) -> None:
-        """Leave the one memory that ``MPI.IN_PLACE`` leaves, under the name lowering uses."""
+        """Keep the one memory of ``MPI.IN_PLACE``, under the name that lowering uses."""
         kind = self.collective.in_place
         if kind == "root":
             if rank == self.schedule.root:
@@ -80,7 +80,7 @@ class _ElementRun(Rendezvous):
             memory[OUT][start:start + len(held)] = held
 
     def find(self, rank: int, segment: int, extent: Extent) -> tuple[list[Symbol], Extent]:
-        """The list an extent lies in, and the extent moved to its segment's place."""
+        """Return the list that contains an extent, and the extent shifted to its segment."""
         extent = shifted(extent, self.programs[rank][segment].shift)
         buffer = (TMP, segment) if extent.buffer == TMP else extent.buffer
         memory = self.memory[rank].get(buffer)
@@ -125,13 +125,13 @@ class _ElementRun(Rendezvous):
             self.write(thread.rank, thread.segment, message.extent, symbols)
 
     def forget(self, thread: Thread) -> None:
-        """Empty the landing space: a message used in place was never there."""
+        """Clear the landing space: a message used in place was never stored there."""
         program = self.programs[thread.rank][thread.segment].program
         scratch = self.memory[thread.rank][TMP, thread.segment]
         if not program.waits:
             scratch[program.landing:] = [GARBAGE] * (len(scratch) - program.landing)
             return
-        # Other lanes may be using theirs.
+        # Other lanes may still use theirs.
         for message in thread.round.messages:
             buffer, start, count = message.extent
             if message.kind == RECV and buffer == TMP and start >= program.landing:
@@ -147,7 +147,7 @@ class _ElementRun(Rendezvous):
 
     # -- the verdict -----------------------------------------------------------------------
     def conclude(self) -> Proof:
-        """Compare what memory holds in the end with what was wanted."""
+        """Compare the final memory with the specification."""
         verdict = Judge(self.symbols, self.fault)
         for rank in range(self.size):
             for cell, symbol, wanted in self.results(rank):
@@ -163,7 +163,7 @@ class _ElementRun(Rendezvous):
                      max(map(len, sends)), self.needs)
 
     def results(self, rank: int) -> Iterator[tuple[int, Symbol, WantedElement]]:
-        """The place and symbol of every element that is wanted from a rank."""
+        """Yield position, symbol and specification of every required element of a rank."""
         wanted = self.collective.wanted(rank, self.size, self.schedule.root,
                                         self.schedule.nblocks)
         if not wanted:
@@ -178,7 +178,7 @@ class _ElementRun(Rendezvous):
                 cell += 1
 
     def check_untouched(self, rank: int) -> None:
-        """Input stays as it was; an output that is not wanted is not written."""
+        """Check that the input is unchanged, and an output that is not required is not written."""
         memory, fresh = self.memory[rank], self.start(rank)
         if memory.get(IN) != fresh.get(IN):
             raise self.fault("the input was overwritten", rank)

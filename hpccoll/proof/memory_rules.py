@@ -1,11 +1,11 @@
-"""Rules for memory that messages may be using: a round's messages and segments keep apart.
+"""Memory rules: messages and segments in flight must not conflict.
 
 Transports move the messages of a round, and of several segments, in any order and at any time.
-So no two of them may meet in memory unless both only read it, and a local step must not overwrite
-a part of what it still reads.
+So no two of them may overlap in memory unless both only read it, and a local step must not
+overwrite memory that it still reads.
 
-:func:`check_slots` says so of programs as they are written, by slot, which holds for all block
-sizes. :func:`check_memory` says the same of lowered ones, by element.
+:func:`check_slots` checks programs as written, by slot, which is valid for all block sizes.
+:func:`check_memory` checks lowered ones, by element.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from hpccoll.ir.schedule import COPY, RECV, SEND, Span, Step
 
 #: A message, as written or lowered.
 Posted = TypeVar("Posted", Step, Message)
-#: An element of the input or the output: the buffer and the place in it.
+#: An element of the input or the output: buffer and index.
 Cell = tuple[str, int]
 
 
 class Fault(Protocol):
-    """Makes the error that names the schedule, and the rank, round and step at fault."""
+    """Callback that makes an error with schedule, rank, round and step."""
 
     def __call__(self, problem: str, rank: int | None = None, round: int | None = None,
                  step: object = None) -> ProofError: ...
 
 
 class SlotMap(NamedTuple):
-    """Which slots of a rank are the same memory.
+    """Aliases between the slots of a rank.
 
     Attributes:
-        where: by buffer, the buffer whose memory it shares, and from which slot on.
-        spoiled: slots of ``in`` that lie where ``out`` does, for some block sizes.
+        where: by buffer, the buffer whose memory it shares, and the first slot there.
+        spoiled: slots of ``in`` that overlap ``out``, for some block sizes.
     """
 
     where: Mapping[str, tuple[str, int]]
     spoiled: range = range(0)
 
     def areas(self, span: Span) -> list[tuple[str, int, int]]:
-        """The memory of a span: buffer, first slot, and the slot after the last."""
+        """Return the memory of a span: buffer, first slot, and the slot after the last."""
         buffer, first = self.where[span.buffer]
         areas = [(buffer, first + span.start, first + span.stop)]
         if self.spoiled and span.buffer == OUT:
@@ -55,15 +55,15 @@ class SlotMap(NamedTuple):
 
 def check_slots(rank: int, number: int, steps: Sequence[Step], slots: SlotMap, fault: Fault
                 ) -> None:
-    """Check the steps of one round, as they are written.
+    """Check the steps of one round, as written.
 
-    The slots that a receive writes belong to it until the round is over: no other message may name
-    them, but a receive-and-reduce that is written after it, and it names each once. The two sides
-    of a local step are the same slots, or none in common. What the network gives may replace what
-    the rank gave to the same operation.
+    The slots that a receive writes belong to it until the round is over: no other message may use
+    them, except a receive-and-reduce that is written after it, and it names each once. The two
+    sides of a local step are the same slots, or disjoint. The result of a network operation may
+    replace the rank's contribution to the same operation.
 
     Raises:
-        ProofError: two messages, or two sides of a step, meet in memory that one writes.
+        ProofError: two messages, or two sides of a step, overlap in memory that one writes.
     """
     used: list[tuple[str, int, int, str, Step]] = []
     plain: list[tuple[Step, list[tuple[str, int, int]]]] = []
@@ -96,10 +96,10 @@ def check_slots(rank: int, number: int, steps: Sequence[Step], slots: SlotMap, f
 
 def check_lanes(rank: int, rounds: Sequence[Sequence[Step]], waits: Waits, slots: SlotMap,
                 fault: Fault) -> None:
-    """Check that rounds which share memory that one of them writes wait for each other.
+    """Check that conflicting rounds wait for each other.
 
     Raises:
-        ProofError: two rounds may be under way at once, and one writes what the other one names.
+        ProofError: two rounds may run concurrently, and one writes memory of the other.
     """
     marks = _Marks(waits)
     for number, steps in enumerate(rounds):
@@ -107,7 +107,7 @@ def check_lanes(rank: int, rounds: Sequence[Sequence[Step]], waits: Waits, slots
         for step in steps:
             if step.kind == COPY and all(slots.areas(here) == slots.areas(there)
                                          for here, there in zip(step.spans, step.source)):
-                continue  # in place, the input is there already
+                continue  # in place, the input is already there
             writes = step.kind != SEND
             for spans, changed in ((step.spans, writes), (step.source, False)):
                 for span in spans:
@@ -117,15 +117,15 @@ def check_lanes(rank: int, rounds: Sequence[Sequence[Step]], waits: Waits, slots
                             raise fault(_APART.format(other), rank, number, step)
 
 
-#: What is wrong with a round that meets another one.
+#: Error texts of a round that conflicts with another one.
 _APART = "uses memory of round {} without waiting for it"
 
 
 class _Marks:
-    """Of every cell of memory, the round that wrote it last and those that have read it since.
+    """Of every memory cell, the round that wrote it last and those that have read it since.
 
-    Rounds come in the order written, in which each stands behind all that it waits for. Who waits
-    for the last round that wrote has waited for those before, or an error was found.
+    Rounds come in the order written, each after all that it waits for. A round that waits for the
+    last writer has waited for earlier ones, or an error was found.
     """
 
     def __init__(self, waits: Waits):
@@ -135,11 +135,11 @@ class _Marks:
         self.number = self.past = 0
 
     def begin(self, number: int) -> None:
-        """The round that comes next."""
+        """Start the next round."""
         self.number, self.past = number, self.pasts[number] | 1 << number
 
     def use(self, cells: Iterable[Cell], writes: bool) -> int | None:
-        """Use some cells; return a round that uses one of them and is not waited for."""
+        """Access some cells; return a conflicting round that is not waited for."""
         for cell in cells:
             last = self.written.get(cell, self.number)
             if not self.past >> last & 1:
@@ -156,7 +156,7 @@ class _Marks:
         return None
 
 
-#: What is wrong with a message that meets another one.
+#: Error texts of a message that conflicts with another one.
 _USED = "uses memory of '{}' of the same round"
 
 
@@ -165,7 +165,7 @@ def _meet(one: tuple[str, int, int], other: tuple[str, int, int]) -> bool:
 
 
 def _replaced(messages: Sequence[Posted], memory: Callable[[Posted], object]) -> list[Posted]:
-    """Sends to operations of the network whose results replace them, where there is no doubt."""
+    """Return sends to network operations whose results clearly replace them."""
     ends: dict[InNetwork, list[Posted]] = {}
     for message in messages:
         if isinstance(message.peer, InNetwork):
@@ -176,7 +176,7 @@ def _replaced(messages: Sequence[Posted], memory: Callable[[Posted], object]) ->
 
 
 def _check_sides(rank: int, number: int, step: Step, slots: SlotMap, fault: Fault) -> None:
-    """The sides of a local step are one memory, or have nothing in common."""
+    """Check that the sides of a local step are the same memory, or disjoint."""
     for here, there in zip(step.spans, step.source):
         for i, one in enumerate(slots.areas(here)):
             for other in slots.areas(there):
@@ -186,7 +186,7 @@ def _check_sides(rank: int, number: int, step: Step, slots: SlotMap, fault: Faul
 
 def _check_apart(rank: int, number: int, used: Sequence[tuple[str, int, int, str, object]],
                  fault: Fault) -> None:
-    """No receive meets another message in memory."""
+    """Check that no receive overlaps another message in memory."""
     furthest: dict[tuple[str, str], tuple[int, object]] = {}
     for buffer, start, stop, kind, message in sorted(used, key=lambda use: use[:4]):
         for seen in (RECV, SEND):
@@ -201,7 +201,7 @@ def check_memory(programs: Sequence[Sequence[Segment]], fault: Fault) -> None:
     """Check all ranks' segments.
 
     Raises:
-        ProofError: two messages of a round, or two segments, meet in memory that one writes.
+        ProofError: two messages of a round, or two segments, overlap in memory that one writes.
     """
     for rank, segments in enumerate(programs):
         touched: list[tuple[set[Cell], set[Cell]]] = []
@@ -228,7 +228,7 @@ def _check_messages(rank: int, number: int, messages: Sequence[Message], fault: 
 
 
 def _check_local(rank: int, number: int, step: Local, fault: Fault) -> None:
-    """A local step works on memory of one size, and in place or apart, not in between."""
+    """Check that the operands of a local step have one size, and are equal or disjoint."""
     into = step.into
     for operand in step.operands:
         if operand.count != into.count:
@@ -239,7 +239,7 @@ def _check_local(rank: int, number: int, step: Local, fault: Fault) -> None:
 
 
 def _check_phases(rank: int, program: Lowered, fault: Fault) -> None:
-    """What :func:`check_lanes` says, of phases, landing space included."""
+    """Check phases like :func:`check_lanes`, landing space included."""
     marks = _Marks(program.waits)
     for number, phase in enumerate(program.phases):
         marks.begin(number)
@@ -256,7 +256,7 @@ def _check_phases(rank: int, program: Lowered, fault: Fault) -> None:
 
 
 def _touched(segment: Segment) -> tuple[set[Cell], set[Cell]]:
-    """Cells that a segment reads and writes; its scratch is its own."""
+    """Return the cells that a segment reads and writes, except its own scratch."""
     reads: set[Cell] = set()
     writes: set[Cell] = set()
     for phase in segment.program.phases:

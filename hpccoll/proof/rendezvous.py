@@ -1,12 +1,12 @@
-"""Ranks that meet: rounds go on, and messages move, where a send waits for its receive.
+"""Rendezvous of ranks: execution of rounds in which a send waits for its receive.
 
-Every lane of a rank is a :class:`Thread`, which goes on by itself, but for the rounds of other
-lanes that its rounds wait for. The messages from one rank to another keep the order in which they
-are written, because :func:`hpccoll.ir.order.waits` says so. So nothing depends on which thread goes
-first, and one run stands for all, as long as rounds that do not wait for each other share no
-memory: that is for :mod:`hpccoll.proof.memory_rules` to say.
+Every lane of a rank is a :class:`Thread`, which advances independently, except for rounds of other
+lanes that it waits for. The messages from one rank to another keep the order in which they are
+written (:func:`hpccoll.ir.order.waits`). So the result does not depend on the order of threads, and
+one run represents all, if concurrent rounds share no memory: :mod:`hpccoll.proof.memory_rules`
+proves that.
 
-What a message carries, and what local steps do, is for those who derive from :class:`Rendezvous`:
+Subclasses of :class:`Rendezvous` define the content of messages and the local steps:
 :mod:`hpccoll.proof.slots` moves whole blocks of any size, :mod:`hpccoll.proof.elements` the
 elements of lowered programs.
 """
@@ -22,7 +22,7 @@ from hpccoll.ir.in_network import ABILITIES, InNetwork, Peer, fault_of
 from hpccoll.ir.order import Waits, by_lane
 from hpccoll.ir.schedule import RECV, SEND, Schedule
 
-#: Where rounds run: rank and number of the segment.
+#: Location of rounds: rank and number of the segment.
 Place = tuple[int, int]
 
 
@@ -37,20 +37,20 @@ class MessageLike(Protocol):
 
 
 class RoundLike(Protocol):
-    """What has messages that are posted together."""
+    """Messages that are posted together."""
 
     @property
     def messages(self) -> Sequence[Any]: ...
 
 
 class RoundsOver:
-    """How far the rounds of one rank (those of one segment) have come.
+    """Progress of the rounds of one rank in one segment.
 
     Attributes:
-        waits: what each of them waits for; ``()`` for one lane.
-        over: which of them are over.
-        times: when each of them was over, in messages that depend on each other.
-        learned: the ranks (as bits) of whose arrival one knows who has waited for it.
+        waits: rounds that each of them waits for; ``()`` for one lane.
+        over: flags of the completed rounds.
+        times: completion time of each, in dependent messages.
+        learned: by round, the ranks (as bits) whose arrival is known after waiting for it.
         waiting: lanes that wait for others.
     """
 
@@ -61,7 +61,7 @@ class RoundsOver:
 
 
 class Thread:
-    """Where one lane of a rank stands in its rounds."""
+    """Position of one lane of a rank in its rounds."""
 
     def __init__(self, place: Place, rounds: Sequence[Any], numbers: Sequence[int],
                  progress: RoundsOver):
@@ -72,17 +72,17 @@ class Thread:
 
     @property
     def number(self) -> int:
-        """The number of the round it is in, or waits to begin."""
+        """Return the number of the round that it is in, or waits to begin."""
         return self.numbers[self.index]
 
     @property
     def round(self) -> Any:
-        """The round it is in, or waits to begin."""
+        """Return the round that it is in, or waits to begin."""
         return self.rounds[self.number]
 
     @property
     def done(self) -> bool:
-        """Whether it has no round left."""
+        """Return True if it has no round left."""
         return self.index >= len(self.numbers)
 
 
@@ -105,34 +105,34 @@ class Rendezvous:
             progress = RoundsOver(waits, len(rounds))
             self.threads += [Thread(place, rounds, numbers, progress) for numbers in
                              (by_lane(waits) if waits else [range(len(rounds))])]
-        #: By rank, the ranks (as bits) whose arrival it knows of.
+        #: By rank, the ranks (as bits) whose arrival is known to it.
         self.known = [1 << rank for rank in range(self.size)]
         self.queues: dict[tuple[int, int, int], deque[tuple[Thread, Any]]] = {}
-        #: By operation of the network and segment, the ends that wait, by kind and rank.
+        #: By network operation and segment, the waiting ends, by kind and rank.
         self.ends: dict[tuple[InNetwork, int], dict[tuple[str, int], deque[End]]] = {}
 
-    # -- what differs ----------------------------------------------------------------------
+    # -- defined by subclasses --------------------------------------------------------------
     def begin(self, thread: Thread) -> None:
-        """A round starts: what comes before its messages."""
+        """Handle the start of a round, before its messages."""
 
     def end(self, thread: Thread) -> None:
-        """All messages of a round are complete: what comes after them."""
+        """Handle the completion of a round's messages."""
 
     def move(self, source: Thread, out: Any, sink: Thread, into: Any) -> None:
-        """Carry the content of a send of one thread to a receive of another."""
+        """Copy the content of a send of one thread to a receive of another."""
         raise NotImplementedError
 
     def combine_and_move(self, sources: Sequence[End], sinks: Sequence[End]) -> None:
-        """Carry out an operation of the network."""
+        """Execute an operation of the network."""
         raise NotImplementedError
 
     def number_of(self, thread: Thread) -> int:
-        """The number of the round a thread is in, as the schedule counts them."""
+        """Return the number of a thread's round, as the schedule counts them."""
         return thread.number
 
     def fault(self, problem: str, rank: int | None = None, round: int | None = None,
               step: object = None) -> ProofError:
-        """The error that names a place."""
+        """Return the error with a location."""
         return ProofError(problem, schedule=self.schedule.title, rank=rank, round=round,
                           step=None if step is None else str(step))
 
@@ -141,7 +141,7 @@ class Rendezvous:
         """Advance every thread until all are done or none can move.
 
         Raises:
-            ProofError: some wait for ever, or a message is for nobody.
+            ProofError: a deadlock, or a message without a receiver.
         """
         ready = deque(self.threads)
         while ready:
@@ -155,7 +155,7 @@ class Rendezvous:
                 "for messages that never come", thread.rank, self.number_of(thread), waits)
 
     def advance(self, thread: Thread) -> list[Thread]:
-        """Start the next round of a thread, match its messages; return threads that can go on."""
+        """Start the next round of a thread, match its messages; return threads that can advance."""
         woken: list[Thread] = []
         progress = thread.progress
         if thread.started:
@@ -198,7 +198,7 @@ class Rendezvous:
         return woken if messages else [*woken, thread]
 
     def match(self, thread: Thread, message: MessageLike, peer: int) -> list[Thread]:
-        """Post one message; when its partner is waiting, move the data and complete both."""
+        """Post one message; if its partner is waiting, move the data and complete both."""
         rank, sending = thread.rank, message.kind == SEND
         pair = (rank, peer, thread.segment) if sending else (peer, rank, thread.segment)
         queue = self.queues.setdefault(pair, deque())
@@ -212,7 +212,7 @@ class Rendezvous:
         return self.complete([(sender, out)], [(receiver, into)])
 
     def join(self, thread: Thread, message: MessageLike, network: InNetwork) -> list[Thread]:
-        """Post one end of an operation of the network; carry it out when all ends are there."""
+        """Post one end of an operation of the network; execute it when all ends are posted."""
         waiting = self.ends.setdefault((network, thread.segment), {})
         waiting.setdefault((message.kind, thread.rank), deque()).append((thread, message))
         if len(waiting) < network.ends:
@@ -225,7 +225,7 @@ class Rendezvous:
         return self.complete(sources, sinks)
 
     def complete(self, sources: Sequence[End], sinks: Sequence[End]) -> list[Thread]:
-        """Messages have moved: say so at all their ends; return threads that can go on."""
+        """Complete moved messages at all their ends; return threads that can advance."""
         knew = 0
         for sender, _ in sources:
             knew |= sender.knew
@@ -245,17 +245,17 @@ class Rendezvous:
     # -- the verdict -----------------------------------------------------------------------
     @property
     def rounds(self) -> int:
-        """Longest chain of dependent messages."""
+        """Return the longest chain of dependent messages."""
         return max(thread.finish for thread in self.threads)
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """What the network has had to do."""
+        """Return the used abilities of the network."""
         found = {need for network, _ in self.ends for need in network.needs}
         return tuple(need for need in ABILITIES if need in found)
 
     def check_knowledge(self) -> None:
-        """Every rank knows that all others have entered the barrier."""
+        """Check that every rank knows that all others have entered the barrier."""
         for rank, known in enumerate(self.known):
             missing = [r for r in range(self.size) if not known >> r & 1]
             if missing:

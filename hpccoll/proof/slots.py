@@ -1,20 +1,20 @@
-"""The proof for all block sizes at once: programs run on slots, one symbol for a whole block.
+"""Proof for all block sizes: programs run on slots, one symbol for a whole block.
 
-Nothing is lowered here, and no block has a size. What makes that enough for every size:
+Nothing is lowered here, and no block has a size. The proof is valid for every size because:
 
 * A message is received into blocks of the keys it was sent from, and local steps work on blocks of
-  one key. So element ``e`` of a block meets nothing but elements ``e`` of the same block, and what
-  happens to it is what happens to the block. A step of other keys is refused: there are sizes for
-  which its two sides differ.
-* Where a block is empty, both ends drop the same message. Taking a message out, both ends, leaves
-  the others in order, and nobody waits longer.
-* What lies side by side, and is therefore sent without packing, depends on which blocks are empty.
-  It makes no difference, because the memory of a receive is used by nothing else in its round: that
-  is checked by slot. See :func:`hpccoll.proof.memory_rules.check_slots`.
+  one key. So element ``e`` of a block is combined only with elements ``e`` of the same block, and
+  has the history of the block. A step of other keys is rejected: there are sizes for which its two
+  sides differ.
+* If a block is empty, both ends drop the same message. Removing both ends of a message keeps the
+  order of the others, and no rank waits longer.
+* Which blocks are adjacent, and are therefore sent without packing, depends on the empty blocks. It
+  makes no difference, because the memory of a receive is used by nothing else in its round: that is
+  checked by slot. See :func:`hpccoll.proof.memory_rules.check_slots`.
 * Segments of a block are blocks of other sizes, and share no element.
 
-A message may also be received into slots of the same keys in another order: blocks then lie across
-the slots' borders (:class:`~hpccoll.proof.symbols.BlockPart`), and nobody can use one of these
+A message may also be received into slots of the same keys in another order: blocks then cross the
+borders of slots (:class:`~hpccoll.proof.symbols.BlockPart`), and such a slot cannot be used
 alone. In place, the slots of ``in`` are those of ``out`` (:class:`SlotMemory`).
 """
 
@@ -35,7 +35,7 @@ from hpccoll.proof.verdict import Judge, Proof, WantedElement
 
 
 class SlotMessage(NamedTuple):
-    """One end of a message, and where in its round it is written."""
+    """One end of a message, and its position in its round."""
 
     kind: str
     peer: Peer
@@ -59,12 +59,12 @@ def prove_slots(schedule: Schedule, collective: Collective, programs: Sequence[P
     """Prove the programs of all ranks for all block sizes.
 
     Args:
-        schedule, collective: whose programs, and what they must do.
+        schedule, collective: of the programs, and their specification.
         programs: well-formed ones, see :func:`hpccoll.ir.wellformed.program_of`.
-        in_place: with ``MPI.IN_PLACE``.
+        in_place: True for ``MPI.IN_PLACE``.
 
     Raises:
-        ProofError: names the rank, round and step at fault.
+        ProofError: with the rank, round and step of the error.
     """
     run = _SlotRun(schedule, collective, programs, in_place)
     run.go()
@@ -72,12 +72,12 @@ def prove_slots(schedule: Schedule, collective: Collective, programs: Sequence[P
 
 
 class SlotMemory:
-    """One rank's slots: what they hold, how they are sized, and which are the same memory.
+    """Slots of one rank: their symbols, sizes and aliases.
 
     Attributes:
         cells: by buffer, the symbols of its slots; ``in`` and ``out`` may be one list.
         sizes: by buffer, the keys by which its slots are sized.
-        where: by buffer, which list it is in, and from which slot on.
+        where: by buffer, its list, and the first slot there.
         spoiled: slots of ``in`` that a write to ``out`` may overwrite, for some block sizes.
     """
 
@@ -108,8 +108,8 @@ class SlotMemory:
         elif OUT in self.cells:
             self.input = None
             if kind == "front" and rank and not uniform:
-                # The result lies at the start of the input. Which blocks lie there depends on
-                # their sizes: the first one at least, the rank's own at most.
+                # The result is at the start of the input. The blocks there depend on their sizes:
+                # the first one at least, the rank's own at most.
                 self.spoiled = range(rank + 1)
                 return
             held = self.cells[IN]
@@ -122,7 +122,7 @@ class SlotMemory:
             self.where[IN] = OUT, first
 
     def read(self, spans: Sequence[Span]) -> list[Symbol]:
-        """What the slots of some spans hold, in order."""
+        """Return the symbols in the slots of some spans, in order."""
         symbols: list[Symbol] = []
         for buffer, start, stop in spans:
             _, first = self.where[buffer]
@@ -130,7 +130,7 @@ class SlotMemory:
         return symbols
 
     def write(self, spans: Sequence[Span], symbols: Sequence[Symbol]) -> None:
-        """Put symbols into the slots of some spans."""
+        """Write symbols into the slots of some spans."""
         at = 0
         for buffer, start, stop in spans:
             _, first = self.where[buffer]
@@ -142,7 +142,7 @@ class SlotMemory:
                     self.cells[IN][slot] = GARBAGE
 
     def keys(self, spans: Sequence[Span]) -> list[int]:
-        """By which blocks the slots of some spans are sized."""
+        """Return the block keys that determine the sizes of the slots of some spans."""
         if len(spans) == 1:
             (buffer, start, stop), = spans
             return self.sizes[buffer][start:stop]
@@ -153,7 +153,7 @@ class SlotMemory:
 
 
 class _SlotRun(Rendezvous):
-    """All ranks' slots while they are proved."""
+    """All ranks' slots during a proof."""
 
     def __init__(self, schedule: Schedule, collective: Collective, programs: Sequence[Program],
                  in_place: bool):
@@ -167,7 +167,7 @@ class _SlotRun(Rendezvous):
         known: dict[object, list[int]] = {}
 
         def listed(keys: Sequence[int]) -> list[int]:
-            """The keys as a list; where all blocks have one size, all keys are one."""
+            """Return the keys as a list; if all blocks have one size, all keys are equal."""
             name = keys if isinstance(keys, (range, tuple)) else tuple(keys)
             if name not in known:
                 known[name] = [0] * len(keys) if schedule.uniform else list(keys)
@@ -181,9 +181,9 @@ class _SlotRun(Rendezvous):
                 check_slots(rank, number, steps, places, self.fault)
             if orders[rank]:
                 check_lanes(rank, program.rounds, orders[rank], places, self.fault)
-        #: What arrived for receives that reduce, by rank, round and place, until the round ends.
+        #: Symbols received for reductions, by rank, round and place, until the round ends.
         self.landed: dict[tuple[int, int, int], list[Symbol]] = {}
-        #: Whether some blocks lie across the borders of slots.
+        #: True if some blocks cross the borders of slots.
         self.torn = False
 
     # -- messages --------------------------------------------------------------------------
@@ -208,7 +208,7 @@ class _SlotRun(Rendezvous):
 
     def give(self, source: Thread, out: SlotMessage, symbols: list[Symbol], sink: Thread,
              into: SlotMessage) -> None:
-        """What arrives at a receive; ``out`` says what it was sent from."""
+        """Store symbols that arrive at a receive; ``out`` is the matching send."""
         receiver = self.memory[sink.rank]
         given = self.memory[source.rank].keys(out.step.spans)
         taken = receiver.keys(into.step.spans)
@@ -250,8 +250,7 @@ class _SlotRun(Rendezvous):
 
     def combined(self, memory: SlotMemory, spans: Sequence[Span], left: list[Symbol],
                  right: list[Symbol], how: Callable[[Symbol, Symbol], Symbol]) -> list[Symbol]:
-        """What slots of some spans would hold, combined slot by slot; or block by block, where
-        blocks lie across the borders of slots."""
+        """Return the combined symbols of slots, slot by slot, or block by block across borders."""
         if self.torn and any(isinstance(s, BlockPart) for s in (*left, *right)):
             held = memory.keys(spans)
             one, other = pieces_of(held, left), pieces_of(held, right)
@@ -263,7 +262,7 @@ class _SlotRun(Rendezvous):
 
     # -- the verdict -----------------------------------------------------------------------
     def conclude(self) -> Proof:
-        """Compare what the slots hold in the end with what was wanted."""
+        """Compare the final slots with the specification."""
         verdict = Judge(self.symbols, self.fault)
         schedule = self.schedule
         for rank, memory in enumerate(self.memory):
@@ -291,7 +290,7 @@ class _SlotRun(Rendezvous):
 
 
 def _sorted(steps: Round) -> SlotRound:
-    """Tell messages from local steps. A message of no slots is not sent, unless it says so."""
+    """Separate messages from local steps. A message of no slots is not sent, unless written so."""
     messages = tuple(SlotMessage(step.kind, step.peer, step, place)
                      for place, step in enumerate(steps) if step.kind in (SEND, RECV)
                      and (not step.spans or any(span.start < span.stop for span in step.spans)))
@@ -300,7 +299,7 @@ def _sorted(steps: Round) -> SlotRound:
 
 
 def _blocks(keys: Sequence[int]) -> str:
-    """Blocks by their keys, for messages."""
+    """Return the names of blocks by their keys, for messages."""
     if len(keys) == 1:
         return f"block {keys[0]}"
     return f"blocks [{', '.join(map(str, keys[:8]))}{', ...' if len(keys) > 8 else ''}]"

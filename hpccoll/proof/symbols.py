@@ -1,12 +1,12 @@
-"""Symbols: what an element of memory holds while a schedule is proved, with its whole history.
+"""Symbols: contents of memory elements during a proof, with their whole history.
 
 A symbol is an integer. A negative one is a contribution: one element of one rank's block. Others
 are the combination ``left op right`` of two symbols, numbered once for each pair, so equal symbols
 have equal histories. ``GARBAGE`` is memory that was never written, and anything combined with it.
 
-Where symbols stand for whole blocks, a message may also be received into blocks of the same sizes
-in another order. What slots hold that lie across the borders of blocks is a :class:`BlockPart` of
-some, whole again only where all parts stand side by side.
+If symbols stand for whole blocks, a message may also be received into blocks of the same sizes in
+another order. A slot across the borders of blocks contains a :class:`BlockPart`, which is whole
+again only if all parts are adjacent.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ GARBAGE = None
 
 
 class BlockPart(NamedTuple):
-    """What one of several slots holds that have received a row of blocks across their borders.
+    """Content of one of several slots that have received blocks across their borders.
 
     Attributes:
         pieces: the blocks, by key and symbol, in order.
         slots: the keys of the slots that hold them, in order.
-        place: which of these slots this is.
+        place: index of this slot among them.
     """
 
     pieces: tuple[tuple[int, Symbol], ...]
@@ -37,7 +37,7 @@ class BlockPart(NamedTuple):
 
 
 def pieces_of(keys: Sequence[int], symbols: Sequence[Symbol]) -> list[tuple[int, Symbol]]:
-    """The blocks, by key and symbol, in a row of slots: parts that stand side by side are whole."""
+    """Return the blocks in a row of slots, by key and symbol; complete parts are merged."""
     pieces: list[tuple[int, Symbol]] = []
     at = 0
     while at < len(symbols):
@@ -53,13 +53,13 @@ def pieces_of(keys: Sequence[int], symbols: Sequence[Symbol]) -> list[tuple[int,
 
 
 def laid(keys: Sequence[int], pieces: Sequence[tuple[int, Symbol]]) -> list[Symbol]:
-    """What slots of these keys hold after a row of as many blocks was put into them.
+    """Return the symbols of slots after a row of as many blocks is written into them.
 
-    Where the slots so far have the same keys as the blocks so far, in any order, a slot and a block
-    end at the same element, whatever the sizes. Only what lies between two such places is in parts.
+    If the slots so far have the same keys as the blocks so far, in any order, a slot and a block
+    end at the same element, whatever the sizes. Only slots between two such positions have parts.
     """
     symbols: list[Symbol] = []
-    apart: Counter[int] = Counter()  # how many more of a key the slots have had than the blocks
+    apart: Counter[int] = Counter()  # by key, number of slots minus number of blocks so far
     for place, (key, (block, _)) in enumerate(zip(keys, pieces, strict=True), 1):
         for held, more in ((key, 1), (block, -1)):
             apart[held] += more
@@ -74,7 +74,7 @@ def laid(keys: Sequence[int], pieces: Sequence[tuple[int, Symbol]]) -> list[Symb
 
 
 class SymbolTable:
-    """The symbols of one proof.
+    """Symbols of one proof.
 
     Args:
         size: number of ranks.
@@ -88,15 +88,15 @@ class SymbolTable:
         self.known: dict[tuple[int, int], int] = {}
         self.operands: list[tuple[int, int]] = []
         self.canonical: dict[int, int] = {}
-        #: Symbols in which a network combined contributions in an order of its own.
+        #: Symbols combined by a network in an unspecified order.
         self.unordered_ones: set[int] = set()
 
     def contribution(self, key: int, element: int, rank: int) -> int:
-        """A rank's element of a block: negative, so never mistaken for a combination."""
+        """Return a rank's element of a block: negative, unlike a combination."""
         return -1 - ((self.base[key] + element) * self.size + rank)
 
     def combine(self, left: Symbol, right: Symbol) -> Symbol:
-        """``left op right``."""
+        """Return the symbol of ``left op right``."""
         if left.__class__ is int and right.__class__ is int:
             return self._pair(left, right)
         return GARBAGE
@@ -110,7 +110,7 @@ class SymbolTable:
         return symbol
 
     def aggregate(self, left: Symbol, right: Symbol) -> Symbol:
-        """Both, combined by a network in an order of its own: like no other symbol."""
+        """Return a new symbol of both, combined by a network in an unspecified order."""
         if left.__class__ is not int or right.__class__ is not int:
             return GARBAGE
         symbol = len(self.operands)
@@ -120,11 +120,11 @@ class SymbolTable:
         return symbol
 
     def in_order(self, symbol: int) -> bool:
-        """Tell whether a schedule says in which order contributions were combined."""
+        """Return True if the schedule determines the order of combination."""
         return symbol not in self.unordered_ones
 
     def leaves(self, symbol: int, most: int) -> list[int]:
-        """Contributions of a symbol from left to right; stops after ``most``."""
+        """Return the contributions of a symbol from left to right; stops after ``most``."""
         contributions: list[int] = []
         stack = [symbol]
         while stack and len(contributions) < most:
@@ -137,12 +137,12 @@ class SymbolTable:
         return contributions
 
     def associate_alike(self, one: Symbol, other: Symbol) -> bool:
-        """Tell whether two results have the same bits: the same association, however ordered."""
+        """Return True if two results have the same bits: one association, operands in any order."""
         return one == other or (isinstance(one, int) and isinstance(other, int)
                                 and self.unordered(one) == self.unordered(other))
 
     def unordered(self, symbol: int) -> int:
-        """The same association with operands in canonical order: ``a+b`` equals ``b+a``."""
+        """Return the same association with operands in canonical order: ``a+b`` equals ``b+a``."""
         done, stack = self.canonical, [symbol]
         while stack:
             top = stack[-1]
@@ -160,7 +160,7 @@ class SymbolTable:
         return symbol if symbol < 0 else done[symbol]
 
     def describe(self, contributions: list[int]) -> str:
-        """The first contributions, for people: ``rank 1's block 0, rank 2's block 0 ...``."""
+        """Return a text of the first contributions: ``rank 1's block 0, rank 2's block 0 ...``."""
         words = []
         for leaf in contributions[:8]:
             cell, rank = divmod(-1 - leaf, self.size)

@@ -1,6 +1,6 @@
-"""The verdict on results: what was wanted, and what the symbols in the output say.
+"""Verdict on results: comparison of the output's symbols with the specification.
 
-:class:`Judge` judges one output after the other; :class:`Proof` is what holds of all of them.
+:class:`Judge` checks one output after the other; :class:`Proof` has the common properties.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from hpccoll.proof.symbols import GARBAGE, BlockPart, Symbol, SymbolTable
 
 
 class Proof(NamedTuple):
-    """What was proved about a schedule.
+    """Proved properties of a schedule.
 
     Attributes:
-        rank_order: contributions are combined in rank order: operators need not commute.
-        replicas_identical: all ranks compute a shared result by the same association, so
+        rank_order: True if contributions are combined in rank order: operators need not commute.
+        replicas_identical: True if all ranks compute a shared result by the same association, so
             that floating-point results have the same bits everywhere.
         rounds: longest chain of dependent messages (the messages of a round are independent).
-        sent: most elements sent by one rank, with one element per block.
-        messages: most messages sent by one rank.
-        network: what the network must be able to do: of :data:`hpccoll.ir.in_network.ABILITIES`.
+        sent: maximum elements sent by one rank, with one element per block.
+        messages: maximum messages sent by one rank.
+        network: required abilities of the network: of :data:`hpccoll.ir.in_network.ABILITIES`.
     """
 
     rank_order: bool
@@ -34,7 +34,7 @@ class Proof(NamedTuple):
 
 
 class WantedElement(NamedTuple):
-    """An element of the output: its block, its place in it, and the ranks that must contribute."""
+    """An element of the output: its block, its index there, and the required contributors."""
 
     key: int
     element: int
@@ -42,11 +42,11 @@ class WantedElement(NamedTuple):
 
 
 class Judge:
-    """Judges results, one by one.
+    """Checks results, one by one.
 
     Attributes:
-        ordered: so far, all combine contributions in rank order.
-        identical: so far, all ranks have combined the same elements alike.
+        ordered: True while all results combine contributions in rank order.
+        identical: True while all ranks combine the same elements by the same association.
     """
 
     def __init__(self, symbols: SymbolTable, fault: Fault):
@@ -56,10 +56,10 @@ class Judge:
         self.judged: dict[tuple[Symbol, WantedElement], bool] = {}
 
     def judge(self, rank: int, place: str, symbol: Symbol, wanted: WantedElement) -> None:
-        """Judge one result.
+        """Check one result.
 
         Raises:
-            ProofError: it is not what is wanted there.
+            ProofError: the result is wrong.
         """
         case = symbol, wanted
         if case not in self.judged:
@@ -69,7 +69,7 @@ class Judge:
                                                        symbol)
 
     def _in_order(self, rank: int, place: str, symbol: Symbol, wanted: WantedElement) -> bool:
-        """Tell whether a result is in rank order; raise when it is wrong."""
+        """Return True if a result is in rank order; raise if it is wrong."""
         key, element, ranks = wanted
         where = f"{place} (block {key}, element {element})"
         if symbol is GARBAGE:

@@ -1,21 +1,21 @@
-"""Proof that a schedule does what its collective promises, for all block sizes.
+"""Proof that a schedule implements its collective, for all block sizes.
 
 The programs of all ranks are run on symbols. A symbol is a contribution (block, element,
 rank), or the combination of two symbols, so a result carries its complete history: which
 contributions it holds, how often, in which order and association. Messages are matched
 with zero buffering: a send completes only when its receive is posted. Proved are
 
-* every wanted block holds each required contribution exactly once - in rank order, for
-  operators that do not commute - and memory that is not wanted is left alone;
-* each send meets one receive of the same blocks, in order, and nothing is left over;
+* every output block contains each required contribution exactly once - in rank order, for
+  operators that do not commute - and other memory is unchanged;
+* each send matches one receive of the same blocks, in order, and no message is left;
 * no deadlock, even when every send is synchronous;
 * no step touches memory that a message of the same round, or another segment, may be
   using; scratch stays in bounds;
 * the numbers of rounds and of blocks sent equal the closed form, where one is given.
 
-Twice: :mod:`hpccoll.proof.slots` proves the programs as they are written, on slots, for every
-size of every block, in place and not; :mod:`hpccoll.proof.elements` proves what lowering makes of
-them, for the samples of :mod:`hpccoll.proof.cases`, in segments too.
+There are two proofs: :mod:`hpccoll.proof.slots` proves the programs as written, on slots, for every
+size of every block, in place and not; :mod:`hpccoll.proof.elements` proves the lowered programs,
+for the samples of :mod:`hpccoll.proof.cases`, in segments as well.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ __all__ = ["Proof", "verify"]
 
 def verify(schedule: Schedule, collective: Collective | None = None, *,
            commutative: bool = True, sizes: BlockSizes | None = None) -> Proof:
-    """Prove a schedule for all block sizes, and what lowering makes of it for a sample.
+    """Prove a schedule for all block sizes, and its lowered form for a sample.
 
     Args:
-        schedule: what to prove.
-        collective: what it must do; the schedule's own collective if omitted.
-        commutative: ``False`` demands rank order of every reduction.
+        schedule: to prove.
+        collective: its specification; the schedule's own collective if omitted.
+        commutative: ``False`` requires rank order of every reduction.
         sizes: block sizes to add to the sample.
 
     Raises:
-        ProofError: names the rank, round and step at fault.
+        ProofError: with the rank, round and step of the error.
     """
     collective = collective or schedule.collective
     programs = programs_of(schedule)
@@ -71,7 +71,7 @@ def verify(schedule: Schedule, collective: Collective | None = None, *,
 
 def prove(schedule: Schedule, collective: Collective, case: BlockSizes,
           programs: Sequence[Program] | None = None) -> Proof:
-    """Prove what lowering makes of a schedule for one case; see :func:`verify`."""
+    """Prove the lowered form of a schedule for one case; see :func:`verify`."""
     programs = programs_of(schedule) if programs is None else programs
     return prove_segments(schedule, collective, case, [
         lower_all(schedule, collective, rank, case, program)

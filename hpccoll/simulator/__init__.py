@@ -1,10 +1,10 @@
-"""Simulation: how long a schedule takes on a machine that is described, not there.
+"""Simulation: the time of a schedule on a described machine.
 
 ``simulate`` times the same schedules that are proved and run, for any number of ranks. A
 ``machine_model`` comes from the ``catalog`` or a file, and may have one of the ``shapes``;
-:mod:`hpccoll.ir.cost` and ``routes`` say what ranks do and what their messages share;
-``symmetry`` and ``colouring`` find ranks that do the same; ``effort`` says what it takes;
-``packed`` and ``wiring`` put programs and channels into arrays; ``event_loop`` lets time pass, at
+:mod:`hpccoll.ir.cost` and ``routes`` have the rounds of ranks and the resources of their messages;
+``symmetry`` and ``colouring`` find equal ranks; ``effort`` estimates the cost of a simulation;
+``packed`` and ``wiring`` store programs and channels in arrays; ``event_loop`` processes events, at
 the rates of ``fair_share`` and under ``conditions`` such as noise, and ``compiled_loop`` does so in
 C; ``report``, ``loads`` and ``plot`` show the result, ``validation`` compares it with measurements.
 Nothing here needs MPI or NumPy. A new cost is a field of the machine model, and a term in both
@@ -44,20 +44,20 @@ def simulate(schedule: Schedule, nbytes: float | str, machine: str | Machine = "
             if omitted.
         itemsize: bytes of an element: cut blocks at whole elements, as a plan does. By default
             blocks are equal parts.
-        segment_bytes: pipeline segments of blocks of at most so many bytes, two at a time.
-        fold: ``False`` times every rank on its own.
-        told: called with a stage, the part of it that is done, and a line for people; see
+        segment_bytes: maximum bytes of a pipeline segment of a block; two segments are in flight.
+        fold: ``False`` to simulate every rank separately.
+        told: callback, gets a stage, its completed share, and a line of text; see
             :mod:`hpccoll.simulator.effort`.
-        shape: of the machine's network, in place of its own: ``"torus:4x4x4"``, or a
+        shape: of the network, instead of the machine's own: ``"torus:4x4x4"``, or a
             :class:`hpccoll.simulator.shapes.Shape`.
-        conditions: ranks that come late, noise, and work between rounds; see
+        conditions: late ranks, noise, and work between rounds; see
             :class:`hpccoll.simulator.conditions.SimulatedConditions`. Repeats give their median.
 
     Raises:
-        ArgumentError: a size, machine or topology that cannot be used, or more messages than
-            can be passed.
-        ScheduleError: the schedule deadlocks, messages do not match, or a builder returned what
-            is no program.
+        ArgumentError: an invalid size, machine or topology, or more messages than can be
+            simulated.
+        ScheduleError: the schedule deadlocks, messages do not match, or a builder returned an
+            invalid program.
     """
     from hpccoll.ir.cost.network import NetworkPaths
     from hpccoll.ir.cost.workload import Workload
@@ -112,5 +112,5 @@ def simulate(schedule: Schedule, nbytes: float | str, machine: str | Machine = "
 
 
 def _bytes(argument: str, value: float | str) -> float:
-    """A size as people write it, too; anything else is looked at where it is used."""
+    """Parse a size, also as text; other values are validated by their user."""
     return size(argument, value) if isinstance(value, str) else value

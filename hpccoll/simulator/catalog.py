@@ -1,4 +1,4 @@
-"""Machine files: those that come along, by name, and those of the user, by path."""
+"""Machine files: the included ones, by name, and those of the user, by path."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ SUFFIX = ".json"
 
 
 def names() -> list[str]:
-    """Machines that come along."""
+    """Return the names of the included machines."""
     return sorted(entry.name.removesuffix(SUFFIX) for entry in _folder().iterdir()
                   if entry.name.endswith(SUFFIX))
 
 
 def find(machine: str | os.PathLike | Machine) -> Machine:
-    """Look a machine up by name, or read its file.
+    """Return a machine by name, or from its file.
 
     Raises:
         ArgumentError: neither a name nor a file, or a file that does not describe a machine.
@@ -45,10 +45,10 @@ def find(machine: str | os.PathLike | Machine) -> Machine:
 
 
 def shaped(machine: Machine, shape: str | Shape | None) -> Machine:
-    """The machine with another shape of its network; as it is without one.
+    """Return the machine with another shape of its network; unchanged without one.
 
     Raises:
-        ArgumentError: text that is no shape.
+        ArgumentError: invalid text.
     """
     if shape is None:
         return machine

@@ -1,14 +1,15 @@
-"""Colouring: ranks that do the same in the same surroundings, where no symmetry takes them along.
+"""Colouring: classes of equivalent ranks in schedules without a symmetry.
 
-Folded ranks beside others, trees, groups of different sizes: no shift of all ranks maps such a
-schedule to itself, and still most ranks wait for the same things at the same times. Ranks get a
-colour by their own rounds; then the colour of a rank is split wherever messages of the same place
-in the program go to ranks of different colours, or lie at different places in the peer's program,
-or the groups around hold other colours; until nothing splits any more. Then every message of a
-colour has the same counterpart, and every link of a group carries as many of each, so one rank of
-each colour is enough.
+With folded ranks next to others, trees, or groups of different sizes, no shift of all ranks maps a
+schedule to itself, but most ranks still wait for the same things at the same times. Each rank gets
+a colour by its own rounds. A colour is split if messages of the same position in the program go to
+ranks of different colours, or have different positions in the peer's program, or if the surrounding
+groups contain other colours; this is repeated until no colour splits. Then every message of a
+colour has the same counterpart, and every link of a group carries the same number of each, so one
+rank of each colour is enough.
+
 Source: colour refinement, Paige and Tarjan, "Three partition refinement algorithms", SIAM J.
-Comput. 1987: what is split off is looked at again, what keeps the colour is not.
+Comput. 1987: only ranks that are split off are processed again.
 """
 
 from __future__ import annotations
@@ -21,18 +22,17 @@ from typing import Any
 from hpccoll.ir.cost.network import LINK_IN, NetworkPaths, Resource, parting
 from hpccoll.simulator.packed import PackedPrograms
 
-#: Ranks from which on it is worth a look, and the part of them that colours may be.
+#: Minimum number of ranks, and maximum ratio of colours to ranks, for which colouring pays.
 MANY, PART = 256, 0.5
 
 Path = tuple[int, ...]
 
 
 class Colouring:
-    """Classes of ranks by colour; see :class:`~hpccoll.simulator.symmetry.Symmetry`, whose place
-    it takes.
+    """Classes of ranks by colour, like :class:`~hpccoll.simulator.symmetry.Symmetry`.
 
     Args:
-        layout: where the ranks are.
+        layout: of the ranks.
         programs: of every rank.
         colours: of every rank.
     """
@@ -58,51 +58,51 @@ class Colouring:
             self.alike[kind] += 1
 
     def representatives(self) -> Iterator[int]:
-        """The first rank of every colour."""
+        """Yield the first rank of every colour."""
         return iter(self.first.values())
 
     def images(self, rank: int) -> int:
-        """Ranks of a rank's colour."""
+        """Return the number of ranks of a rank's colour."""
         return self.sizes[self.colours[rank]]
 
     def link(self, sends: bool, rank: int, peer: int) -> Hashable:
-        """What messages between two ranks have in common with those of their images alone."""
+        """Return a key that messages between two ranks share only with their images."""
         here = self.colours[rank], self.programs.place(rank, 2 * peer + sends)
         there = self.colours[peer], self.programs.place(peer, 2 * rank + (not sends))
         return (here, there) if sends else (there, here)
 
     def sharing(self, resource: Resource, sender: Path, receiver: Path) -> int:
-        """How many images of a message go over one resource that is no port."""
+        """Return the number of images of a message on one resource other than a port."""
         if resource.path not in self.groups:
             return 1  # a rank's own link
         path = receiver if resource.kind == LINK_IN else sender
         return self.groups[resource.path][self.colours[self.numbers[path]]]
 
     def classed(self, path: Path) -> Path:
-        """The path of the representative of a rank or group."""
+        """Return the path of the representative of a rank or group."""
         if path in self.kind_of:
             return self.kind_of[path]
         return self.paths[self.first[self.colours[self.numbers[path]]]]
 
     def copies(self, resource: Resource) -> int:
-        """How many resources a representative's stands for."""
+        """Return the number of resources that a representative's stands for."""
         if resource.path in self.alike:
             return self.alike[resource.path]
         return self.images(self.numbers[resource.path])
 
     def describe(self, size: int) -> str:
-        """One line for people."""
+        """Return a one-line description."""
         classes = len(self.first)
         return (f"{size:,} ranks in {classes:,} class{'es' * (classes != 1)} "
                 "(by colour, all ranks compared)")
 
 
 def colour(programs: PackedPrograms, layout: NetworkPaths) -> Colouring | None:
-    """Colour the ranks; ``None`` where few are alike, or messages do not meet.
+    """Colour the ranks; ``None`` if few are equal, or messages do not match.
 
     Args:
         programs: of all ranks.
-        layout: where they are.
+        layout: of the ranks.
     """
     paths = [layout.path(rank) for rank in range(layout.size)]
     colours = _start(programs, paths)
@@ -113,7 +113,7 @@ def colour(programs: PackedPrograms, layout: NetworkPaths) -> Colouring | None:
 
 
 def _start(programs: PackedPrograms, paths: Sequence[Path]) -> list[int] | None:
-    """Colours by what a rank does itself, and where its messages stand in its peers' programs."""
+    """Return colours by a rank's own rounds, and its messages' positions in its peers' programs."""
     own: dict[Hashable, int] = {}
     places: dict[Hashable, int] = {}
     colours = []
@@ -125,7 +125,7 @@ def _start(programs: PackedPrograms, paths: Sequence[Path]) -> list[int] | None:
             if code not in seen:
                 peer, sends = code >> 1, code & 1
                 if peer < 0:
-                    return None  # in the network, messages of many ranks meet
+                    return None  # in the network, messages of many ranks are combined
                 try:
                     there = programs.place(peer, 2 * rank + (not sends))
                 except (ValueError, LookupError):
@@ -138,7 +138,7 @@ def _start(programs: PackedPrograms, paths: Sequence[Path]) -> list[int] | None:
 
 def _refined(colours: list[int], programs: PackedPrograms, paths: Sequence[Path]
              ) -> list[int] | None:
-    """Split colours until ranks of one see the same colours everywhere."""
+    """Split colours until all ranks of one have peers of the same colours."""
     peers = [array("l", [code >> 1 for code in programs.mine(rank)]) for rank in range(len(paths))]
     inside: dict[Path, list[int]] = {}
     for rank, path in enumerate(paths):
@@ -170,7 +170,7 @@ def _refined(colours: list[int], programs: PackedPrograms, paths: Sequence[Path]
             parts: dict[tuple, list[int]] = {}
             for rank in ranks:
                 parts.setdefault(seen(rank), []).append(rank)
-            # Those that nothing has changed around see what any one of them sees.
+            # Ranks with unchanged surroundings are all equal: one of them is enough.
             untouched = len(members[c]) - len(ranks)
             stays = None
             if untouched:

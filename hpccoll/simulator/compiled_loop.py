@@ -1,6 +1,6 @@
-"""The event loop in C, where it was compiled: the same events, and the same bits.
+"""The event loop in C, if compiled: the same events with identical bits.
 
-Arrays go in and come out; rounds of the log become objects when asked for (decision 0055).
+Input and output are arrays; rounds of the log become objects on access (decision 0055).
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from hpccoll.units import time_text
 
 
 def available() -> bool:
-    """Tell whether it was compiled."""
+    """Return True if it was compiled."""
     return _pass_time is not None
 
 
 def run_compiled(wiring: ChannelWiring, told: Told) -> SimulationRun:
-    """Time what is wired.
+    """Simulate the wired programs.
 
     Raises:
-        ScheduleError: messages that do not meet, or meet with unequal sizes.
+        ScheduleError: messages that do not match, or have unequal sizes.
     """
     work, programs = wiring.work, wiring.programs
     kinds = {(0, wiring.machine.level(0).alpha): 0}
@@ -70,8 +70,11 @@ def _zeros(kind: str, number: int) -> array:
 
 
 class _Log:
-    """Rounds of all threads, in columns: when each began, arrived, ended and its last message was
-    matched; by which thread, in its round ..., with which class of ranks, and the message."""
+    """Rounds of all threads, in columns.
+
+    For each: times of its begin, its arrival, its end and the match of its last message; thread and
+    round that posted that message, the class of ranks, and the message.
+    """
 
     def __init__(self, wiring: ChannelWiring):
         self.wiring, work = wiring, wiring.work
@@ -86,7 +89,7 @@ class _Log:
                         *(_zeros("i", rounds) for _ in range(4)))
 
     def done(self, place: int) -> Done:
-        """A round, as an object."""
+        """Return a round as an object."""
         began, arrived, ended, matched, by, at, peer, message = (
             column[place] for column in self.columns)
         if by < 0:
@@ -101,7 +104,7 @@ class _Log:
 
 
 class _Thread(Sequence[Done]):
-    """The log of one thread; its rounds become objects when they are asked for."""
+    """Log of one thread; its rounds become objects on access."""
 
     __slots__ = ("_log", "number")
 

@@ -1,14 +1,14 @@
-"""What a call meets besides its schedule: ranks that come late, noise, and work between rounds.
+"""Conditions of a call besides its schedule: late ranks, noise, and work between rounds.
 
 Delays are drawn from a distribution, written as text:
 
 * ``uniform:20us`` - from 0 to 20 microseconds, ``uniform:5us:20us`` from 5;
-* ``normal:10us:2us`` - mean and standard deviation; what would be negative is 0;
+* ``normal:10us:2us`` - mean and standard deviation; negative values become 0;
 * ``exponential:10us`` - mean;
 * ``one:3:50us`` - rank 3 alone; ``list:0,5us,20us`` - one delay for each rank, in order.
 
-Draws follow from the seed alone: the same seed makes the same ranks late by as much, whatever the
-algorithm. Repeated simulations take the seeds that follow.
+Draws depend on the seed only: the same seed gives the same delays for all algorithms. Repeated
+simulations use the following seeds.
 Source of the idea that noise is amplified by collectives: Hoefler, Schneider and Lumsdaine,
 "Characterizing the influence of system noise on large-scale applications by simulation", SC 2010.
 """
@@ -25,11 +25,11 @@ from hpccoll.units import seconds, time_text
 
 __all__ = ["SimulatedConditions"]
 
-#: Distributions that are drawn from, and the numbers of times that each takes.
+#: Random distributions, and the numbers of times that each takes.
 DRAWN = {"uniform": (1, 2), "normal": (2,), "exponential": (1,)}
 HOW = "write uniform:20us, normal:10us:2us, exponential:10us"
 HOW_RANKS = f"{HOW}, one:RANK:50us or list:0,5us,20us"
-#: Repeats of one simulation.
+#: Maximum repeats of one simulation.
 MOST = 10_000
 
 
@@ -39,8 +39,8 @@ class Delays:
 
     Attributes:
         kind: one of ``DRAWN``, ``one`` or ``list``.
-        times: seconds that it takes.
-        rank: the one that is late, of ``one``.
+        times: parameters in seconds.
+        rank: the late one, of ``one``.
     """
 
     kind: str
@@ -48,7 +48,7 @@ class Delays:
     rank: int = -1
 
     def draw(self, random: Random) -> float:
-        """One delay, in seconds."""
+        """Draw one delay, in seconds."""
         if self.kind == "uniform":
             low, high = self.times if len(self.times) > 1 else (0.0, self.times[0])
             return random.uniform(low, high)
@@ -57,10 +57,10 @@ class Delays:
         return random.expovariate(1 / self.times[0]) if self.times[0] else 0.0
 
     def of_ranks(self, size: int, random: Random) -> list[float]:
-        """A delay for every rank.
+        """Return a delay for every rank.
 
         Raises:
-            ArgumentError: a rank that is not there, or a list for another number of ranks.
+            ArgumentError: an invalid rank, or a list for another number of ranks.
         """
         if self.kind == "list":
             if len(self.times) != size:
@@ -81,15 +81,15 @@ class Delays:
 
 
 def delays(argument: str, text: str, ranks: bool = False) -> Delays:
-    """Read a distribution.
+    """Parse a distribution.
 
     Args:
-        argument: what it was given for.
+        argument: name of its argument.
         text: see the module.
-        ranks: whether it may name single ranks.
+        ranks: True if it may name single ranks.
 
     Raises:
-        ArgumentError: text that is no distribution.
+        ArgumentError: invalid text.
     """
     kind, *rest = text.strip().split(":")
     if kind in DRAWN and len(rest) in DRAWN[kind]:
@@ -108,13 +108,13 @@ def delays(argument: str, text: str, ranks: bool = False) -> Delays:
 
 
 def work_after_rounds(argument: str, text: str) -> tuple[float, float]:
-    """Read work of a rank after a round: seconds, seconds per byte received, or both.
+    """Parse work of a rank after a round: seconds, seconds per byte received, or both.
 
     >>> work_after_rounds("--compute", "5us,0.25ns/B")
     (5e-06, 2.5e-10)
 
     Raises:
-        ArgumentError: text that is neither.
+        ArgumentError: invalid text.
     """
     found = [0.0, 0.0]
     for part in text.split(","):
@@ -125,16 +125,16 @@ def work_after_rounds(argument: str, text: str) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class SimulatedConditions:
-    """What a call meets. Distributions are :class:`Delays`, or text that is one.
+    """Conditions of a call. Distributions are :class:`Delays`, or their text.
 
     Attributes:
-        late: by how much ranks come late.
+        late: delays of ranks at the start.
         noise: added to the latency of every message.
         compute_noise: added to the end of every round of every rank, on its processor.
         round_seconds: work of a rank after every round, on its processor.
         byte_seconds: the same, for every byte that it received in the round.
         seed: of all draws.
-        repeat: how often it is simulated; the median is shown.
+        repeat: number of simulations; the median is reported.
     """
 
     late: Delays | str | None = None
@@ -170,26 +170,26 @@ class SimulatedConditions:
 
     @property
     def random(self) -> bool:
-        """Whether anything is drawn."""
+        """Return True if any value is random."""
         return any(d is not None and d.kind in DRAWN
                    for d in (self.late, self.noise, self.compute_noise)
                    if isinstance(d, Delays))
 
     @property
     def alike(self) -> bool:
-        """Whether all ranks meet the same."""
+        """Return True if all ranks have the same conditions."""
         return not (self.late or self.noise or self.compute_noise)
 
     def turn(self, number: int) -> SimulatedConditions:
-        """Those of one of the repeats."""
+        """Return the conditions of one of the repeats."""
         return replace(self, seed=self.seed + number, repeat=1)
 
     def drawn(self, size: int) -> Drawn:
-        """Delays for a simulation of so many ranks."""
+        """Return the delays for a simulation with a number of ranks."""
         return Drawn(self, size)
 
     def describe(self) -> str:
-        """All that is not as usual, in a line; empty where nothing is."""
+        """Return the deviations from the default in a line; empty if there are none."""
         told = [f"{name} {value}" for name, value in (
             ("late", self.late), ("noise", self.noise),
             ("noise of computing", self.compute_noise)) if value]
@@ -203,12 +203,12 @@ class SimulatedConditions:
         return ", ".join(told)
 
 
-#: Nobody is late, and nothing is in the way.
+#: No rank is late, and there is no noise.
 USUAL = SimulatedConditions()
 
 
 class Drawn:
-    """Delays of one simulation; what is not asked for is 0."""
+    """Delays of one simulation; 0 by default."""
 
     def __init__(self, conditions: SimulatedConditions, size: int):
         self.conditions = conditions
@@ -218,19 +218,19 @@ class Drawn:
             self.late = conditions.late.of_ranks(size, Random(f"late {seed}"))
         self.messages, self.rounds = Random(f"noise {seed}"), Random(f"compute {seed}")
         self.noise, self.compute_noise = conditions.noise, conditions.compute_noise
-        #: Whether ranks work after rounds; whether anything is drawn, or somebody late.
+        #: True if ranks work after rounds; True if any value is random, or a rank is late.
         self.works = bool(conditions.round_seconds or conditions.byte_seconds)
         self.any = not conditions.alike
 
     def message(self) -> float:
-        """Seconds that a message takes longer to arrive."""
+        """Return the additional latency of a message in seconds."""
         return self.noise.draw(self.messages) if isinstance(self.noise, Delays) else 0.0
 
     def round(self) -> float:
-        """Seconds that a round takes a processor longer."""
+        """Return the additional processor time of a round in seconds."""
         return (self.compute_noise.draw(self.rounds) if isinstance(self.compute_noise, Delays)
                 else 0.0)
 
     def work(self, received: float) -> float:
-        """Seconds of work after a round in which so many bytes were received."""
+        """Return the seconds of work after a round that received a number of bytes."""
         return self.conditions.round_seconds + self.conditions.byte_seconds * received

@@ -1,4 +1,4 @@
-"""What a simulation will cost, said before it starts: programs, messages, time and memory."""
+"""Estimated cost of a simulation: programs, messages, time and memory."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from hpccoll.ir.cost.workload import Workload
 from hpccoll.ir.in_network import InNetwork
 from hpccoll.units import size_text, time_text
 
-#: Seconds and bytes that a message takes, about, in the compiled event loop and in Python.
+#: Approximate seconds and bytes per message in the compiled event loop and in Python.
 COMPILED = find_spec("hpccoll.simulator._events") is not None
 COSTS = {True: (15e-6, 600), False: (80e-6, 3300)}
-#: Most messages that are tried at all.
+#: Maximum number of simulated messages.
 MOST = 100_000_000
-#: Ranks whose programs are looked at, about.
+#: Approximate number of ranks whose programs are sampled.
 LOOKED = 5
-#: Told how a simulation goes on: its stage (``ESTIMATE``, ``PROGRAMS`` or ``MESSAGES``), the part
-#: of it that is done (of an estimate: the seconds), and a line for people.
+#: Progress callback: stage (``ESTIMATE``, ``PROGRAMS`` or ``MESSAGES``), its completed share
+#: (of an estimate: the seconds), and a line of text.
 Told: TypeAlias = Callable[[str, float, str], None]
 ESTIMATE, PROGRAMS, MESSAGES = "estimate", "programs", "messages"
 
 
 def silent(stage: str, part: float, text: str) -> None:
-    """Tell nobody."""
+    """Ignore progress."""
 
 
 class Effort(NamedTuple):
-    """What it takes.
+    """Estimated effort of a simulation.
 
     Attributes:
-        programs: ranks, or classes of ranks, whose programs are made.
+        programs: number of ranks, or classes of ranks, whose programs are made.
         messages: sends and receives of them all.
-        seconds: about, on one core.
-        nbytes: of memory, about.
+        seconds: approximate, on one core.
+        nbytes: of memory, approximate.
     """
 
     programs: int
@@ -54,13 +54,13 @@ def effort(work: Workload, programs: int, settled: bool = True, repeat: int = 1)
     """Estimate from the programs of a few ranks.
 
     Args:
-        work: what to do.
-        programs: how many ranks are timed on their own.
-        settled: the machine and the conditions let the compiled event loop serve it.
-        repeat: how often it is simulated.
+        work: the rounds of all ranks.
+        programs: number of separately simulated ranks.
+        settled: True if machine and conditions permit the compiled event loop.
+        repeat: number of simulations.
     """
     size, root = work.schedule.size, work.schedule.root
-    # The first, the last and the root may have more to do than all others.
+    # The first, the last and the root may have more rounds than all others.
     special = {0, size - 1, root}
     others = {size * k // LOOKED for k in range(1, LOOKED)} - special or special
     if programs < size:
@@ -71,11 +71,11 @@ def effort(work: Workload, programs: int, settled: bool = True, repeat: int = 1)
         rounds[rank] = work.rounds(rank)
         took[rank] = perf_counter() - start
     made = {rank: sum(len(r.messages) for r in held) for rank, held in rounds.items()}
-    # The first program fills caches that serve all others, so a mean would count them as often.
+    # The first program fills caches for all others, so a mean would count them repeatedly.
     seconds = sum(took[rank] for rank in special) + (
         median(took[rank] for rank in others) * (programs - len(special)))
     usual = sum(made[rank] for rank in others) / len(others)
-    # An end of a message counts half: its counterpart is one of another program.
+    # An end of a message counts half: its counterpart belongs to another program.
     ends = round(sum(made[rank] for rank in special)
                  + usual * (programs - len(special))) * work.segments
     in_python = any(r.waits is not None or any(isinstance(m.peer, InNetwork) for m in r.messages)
@@ -85,7 +85,7 @@ def effort(work: Workload, programs: int, settled: bool = True, repeat: int = 1)
 
 
 def check(expected: Effort, title: str) -> None:
-    """Refuse what would not end, and not fit.
+    """Raise if a simulation would exceed time or memory.
 
     Raises:
         ArgumentError: it would take days.

@@ -1,15 +1,14 @@
 """The event loop: events in time order, exact for any schedule on any machine of the model.
 
 Every rank runs its rounds in order, one at a time; with segments, two at a time, in turn. Lanes of
-a program go on independently, but for the rounds that theirs wait for. A
-message begins when both ends are posted (rendezvous, as the proof demands), takes ``alpha``, then
-flows at the rate that :mod:`~hpccoll.simulator.fair_share` gives it, recomputed whenever a message
-that shares something with it begins or ends. Messages from one rank to another flow one after the
-other. A round's local work starts when its messages are complete and waits for the rank's
-processor, first come first served.
+a program are independent, except for the rounds that they wait for. A message begins when both ends
+are posted (rendezvous, as the proof requires), takes ``alpha``, then flows at the rate of
+:mod:`~hpccoll.simulator.fair_share`, recomputed whenever a message on one of its resources begins
+or ends. Messages from one rank to another flow one after the other. A round's local work starts
+when its messages are complete and waits for the rank's processor, first come first served.
 
 Ranks folded into classes (:mod:`~hpccoll.simulator.symmetry`) run as one: a message stands for all
-its images, and a link counts how many of them it carries.
+its images, and a link counts the images that it carries.
 """
 
 from __future__ import annotations
@@ -44,19 +43,19 @@ from hpccoll.simulator.traffic import (
 from hpccoll.simulator.wiring import ChannelWiring
 from hpccoll.units import time_text
 
-#: Events that are due at the same time, but for rounding, happen together.
+#: Events at the same time, up to rounding, are processed together.
 TOGETHER = 1e-14
-#: Moments after which somebody is told.
+#: Number of time steps between two progress reports.
 OFTEN = 256
 BEGIN, FINISH, POST, COMPUTED, COME = range(5)
 
 
 def run(work: Workload, machine: Machine, layout: NetworkPaths, folding: Folding,
         told: Told = silent, conditions: SimulatedConditions = USUAL) -> SimulationRun:
-    """Time a schedule, and tell how far it is.
+    """Simulate a schedule, and report the progress.
 
     Raises:
-        ScheduleError: messages that do not meet, or meet with unequal sizes.
+        ScheduleError: messages that do not match, or have unequal sizes.
     """
     wiring = ChannelWiring(work, machine, layout, folding, told, conditions.drawn(layout.size))
     if available() and wiring.settled:
@@ -77,14 +76,14 @@ class EventLoop:
         self.flowing: list[dict[Flow, float]] = [{} for _ in self.capacity]
         self.dirty: dict[int, None] = {}
         self.now, self.order = 0.0, 0
-        #: When, in which order, the kind of event, and what it is about.
+        #: Heap of events: time, order, kind, and arguments.
         self.events: list[tuple[float, int, int, tuple[Any, ...]]] = []
         self.ready: deque[PipelineSlot] = deque()
         self.processor = [0.0] * len(self.ranks)
         self.active, self.since = [0] * len(self.ranks), [0.0] * len(self.ranks)
         self.busy = [0.0] * len(self.ranks)
         self.level_bytes: dict[int, float] = {}
-        #: Messages of all ranks, and of those that are timed.
+        #: Number of messages of all ranks, and of the simulated ones.
         self.messages = self.met = 0
         self.threads: list[PipelineSlot] = []
         for rank in range(len(self.ranks)):
@@ -92,7 +91,7 @@ class EventLoop:
                 self.add(rank, slot)
 
     def channel(self, number: int) -> ClassLink:
-        """A channel, and what waits on it."""
+        """Return a channel with its waiting messages."""
         wiring = self.wiring
         held = slice(*wiring.first_use[number:number + 2])
         needs = [(wiring.uses[held], wiring.weights[held], wiring.holds[held]),
@@ -118,7 +117,7 @@ class EventLoop:
             self.threads.append(beside[0][-1])
 
     def round(self, number: int) -> PostedRound:
-        """A round, made when it is due."""
+        """Return a round, constructed on demand."""
         wiring, channels = self.wiring, self.channels
         held = wiring.messages(number)
         return PostedRound(
@@ -132,10 +131,10 @@ class EventLoop:
         heapq.heappush(self.events, (time, self.order, kind, what))
 
     def go(self, told: Told) -> None:
-        """Let time pass until nothing happens any more.
+        """Process events until none is left.
 
         Raises:
-            ScheduleError: messages that do not meet, or meet with unequal sizes.
+            ScheduleError: messages that do not match, or have unequal sizes.
         """
         ends = self.wiring.ends or 1
         steps = 0
@@ -168,7 +167,7 @@ class EventLoop:
             raise self.wiring.stuck(stuck.rank, len(stuck.log), stuck.pending)
 
     def advance(self) -> None:
-        """Start the next round of every thread that is through with one."""
+        """Start the next round of every thread whose round is over."""
         while self.ready:
             thread = self.ready.popleft()
             if not thread.held:
@@ -177,7 +176,7 @@ class EventLoop:
                 self.start(thread, thread.current)
 
     def start(self, thread: PipelineSlot, current: PostedRound) -> None:
-        """Post a round's messages, one after the other where that takes time."""
+        """Post a round's messages, one after the other if posting takes time."""
         messages = current.messages
         thread.began, thread.pending = self.now, len(messages)
         if not messages:
@@ -195,7 +194,7 @@ class EventLoop:
         self.processor[thread.rank] = free
 
     def posted(self, thread: PipelineSlot, *message) -> None:
-        """The processor has posted a message."""
+        """Handle the end of the posting of a message."""
         self.release(thread.rank)
         self.post(thread, *message)
 
@@ -217,7 +216,7 @@ class EventLoop:
 
     def join(self, thread: PipelineSlot, sends: int, channel: ClassLink, network: InNetwork,
              nbytes: float) -> None:
-        """Post one end of what the network does; it begins when the last one is there."""
+        """Post one end of an operation of the network; it begins with the last end."""
         waiting = channel.ends.setdefault(thread.slot, {})
         waiting.setdefault((sends, thread.rank), deque()).append((thread, len(thread.log), nbytes))
         if len(waiting) < network.ends:
@@ -235,7 +234,7 @@ class EventLoop:
                    sum(map(len, network.sources)))
 
     def match(self, flow: Flow, sent: int) -> None:
-        """All ends of a message are posted, which stands for so many that are sent."""
+        """Handle a message with all ends posted; it stands for ``sent`` messages."""
         channel = flow.channel
         for thread, _ in flow.ends:
             self.occupy(thread.rank)
@@ -250,7 +249,7 @@ class EventLoop:
             self.begin(flow)
 
     def begin(self, flow: Flow) -> None:
-        """The first byte is through: the message takes its share, once those before it are done."""
+        """Handle the arrival of the first byte: the message flows after those before it."""
         if not flow.left or not flow.uses:
             self.arrive(flow)
             return
@@ -259,7 +258,7 @@ class EventLoop:
             self.enter(flow)
 
     def enter(self, flow: Flow) -> None:
-        """A message takes its share of what it uses."""
+        """Start the flow of a message on its resources."""
         flow.since = self.now
         if len(flow.channel.ways) > 1:
             flow.met = min(flow.channel.ways, key=self.crowded)
@@ -275,7 +274,7 @@ class EventLoop:
             self.dirty.update(dict.fromkeys(index for index, _ in flow.uses))
 
     def crowded(self, way: Met) -> tuple[float, float]:
-        """Seconds per byte of one more message on a way's fullest resource, and on all."""
+        """Return the seconds per byte of one more message on a route: fullest resource, total."""
         waits = [(len(self.flowing[index]) + 1) * weight / self.capacity[index]
                  for index, weight in way.uses]
         return max(waits), sum(waits)
@@ -286,7 +285,7 @@ class EventLoop:
         self.at(self.now + flow.left / rate, FINISH, flow, flow.version)
 
     def finish(self, flow: Flow, version: int) -> None:
-        """The last byte is through, unless the rate has changed in between."""
+        """Handle the arrival of the last byte, unless the rate has changed since."""
         if version != flow.version:
             return
         flow.version += 1
@@ -301,7 +300,7 @@ class EventLoop:
         self.arrive(flow)
 
     def share(self) -> None:
-        """Give new rates to messages, after something changed on resources."""
+        """Recompute the rates of messages after a change on resources."""
         if not self.dirty:
             return
         rates = new_rates(self.dirty, self.flowing, self.capacity)
@@ -315,7 +314,7 @@ class EventLoop:
             self.flows_at(flow, rate)
 
     def arrive(self, flow: Flow) -> None:
-        """A message is complete on both sides."""
+        """Handle a message that is complete on both sides."""
         for index, weight in flow.met.meets:
             self.carried[index] += weight * flow.nbytes
         for thread, _ in flow.ends:
@@ -325,7 +324,7 @@ class EventLoop:
                 self.computes(thread, flow)
 
     def computes(self, thread: PipelineSlot, flow: Flow | None) -> None:
-        """All messages of a round are complete: its local work waits for the processor."""
+        """Start the local work of a round once the processor is free; its messages are complete."""
         seconds = (thread.current.seconds if thread.current else 0.0) + self.drawn.round()
         arrived = self.now
         if not seconds:
@@ -338,7 +337,7 @@ class EventLoop:
         self.at(end, COMPUTED, thread, flow, arrived)
 
     def ended(self, thread: PipelineSlot, flow: Flow | None, arrived: float) -> None:
-        """A round is over."""
+        """Handle the end of a round."""
         self.release(thread.rank)
         self.logged(thread, flow, arrived)
         self.ready.append(thread)
@@ -371,6 +370,6 @@ class EventLoop:
             self.busy[rank] += self.now - self.since[rank]
 
     def outcome(self) -> SimulationRun:
-        """What was found."""
+        """Return the result."""
         return self.wiring.outcome(self.threads, self.busy, self.level_bytes, self.carried,
                                    self.messages)

@@ -1,14 +1,14 @@
-"""How messages that share a resource share it: max-min fairness.
+"""Max-min fair rates of messages on shared resources.
 
-All rates grow together until a resource is full; its messages keep the rate they have reached,
-and the others grow on. So no message can have more without taking from one that has no more: each
-is *held* by a full resource on which none is faster.
+All rates grow together until a resource is full; its messages keep the rate they have reached, and
+the others grow on. So no message can get more without reducing a slower or equal one: each is
+*held* by a full resource on which no message is faster.
 Source: Bertsekas and Gallager, "Data Networks", 1992, section 6.5.2 (progressive filling); the
 sharing of SimGrid.
 
-When messages begin and end, few rates change. So those on the resources in question get new rates
-among what the others leave, and others come in where they are no longer held, or are faster than
-one that is held by a resource of theirs. Once none is, all are held: the one choice that is fair.
+When messages begin and end, few rates change. So only messages on the affected resources get new
+rates first, with the others fixed. Further messages are added if they are no longer held, or are
+faster than one that their resource holds. Once none is left, all are held: the unique solution.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
-#: Resources that fill up at the same rate, but for rounding, fill up together; rates that differ
-#: by no more are the same, and a resource of which no more is left is full.
+#: Tolerance of rounding: resources that fill up at rates within it fill up together, rates within
+#: it are equal, and a resource with less left is full.
 TOLERANCE = 1e-12
 
 
 class Sharing(Protocol):
-    """A message that shares what it uses: its rate, and the resource that holds it."""
+    """A message on shared resources: its rate, and the resource that holds it."""
 
     rate: float
     held_by: int
@@ -37,12 +37,12 @@ Sharer = TypeVar("Sharer", bound=Sharing)
 
 def new_rates(changed: Iterable[int], sharers: Sequence[Mapping[Sharer, float]],
               capacity: Sequence[float]) -> dict[Sharer, tuple[float, int]]:
-    """Find which messages may have another rate, with that rate and the resource that holds them.
+    """Return the messages whose rates may change, with the new rates and the holding resources.
 
     Args:
-        changed: resources that messages have begun or ceased to use.
-        sharers: the messages on each resource, and how much of it a byte takes.
-        capacity: what each resource has per second.
+        changed: resources whose set of messages has changed.
+        sharers: the messages on each resource, and their use of it per byte.
+        capacity: of each resource per second.
     """
     found: dict[Sharer, tuple[float, int]] = {
         flow: (0.0, -1) for resource in changed for flow in sharers[resource]}
@@ -72,7 +72,7 @@ def new_rates(changed: Iterable[int], sharers: Sequence[Mapping[Sharer, float]],
 
 def _unheld(resource: int, slowest: float, sharers: Mapping[Sharer, float],
             found: Mapping[Sharer, tuple[float, int]], capacity: float) -> list[Sharer]:
-    """Messages that keep their rates, and may not, given rates of others on a resource."""
+    """Return messages whose fixed rates violate fairness, given other rates on a resource."""
     load = fastest = 0.0
     for flow, weight in sharers.items():
         rate = found[flow][0] if flow in found else flow.rate
@@ -86,11 +86,11 @@ def _unheld(resource: int, slowest: float, sharers: Mapping[Sharer, float],
 
 def fair_rates(uses: Sequence[Sequence[tuple[int, float]]],
                capacity: Mapping[int, float]) -> list[tuple[float, int]]:
-    """Give every message its rate, in bytes per second, and the resource that holds it.
+    """Return the rate of every message, in bytes per second, and the resource that holds it.
 
     Args:
-        uses: for each message, the resources it needs and how much of each a byte takes.
-        capacity: what each resource has per second.
+        uses: for each message, the resources it needs and its use of each per byte.
+        capacity: of each resource per second.
     """
     rates, held_by = [math.inf] * len(uses), [-1] * len(uses)
     members: dict[int, list[int]] = {}
@@ -115,6 +115,6 @@ def fair_rates(uses: Sequence[Sequence[tuple[int, float]]],
                     growing[other] -= 1
                     load[other] -= weight
                     left[other] = max(left[other] - weight * level, 0.0)
-        # Counted, not subtracted to zero: rounding would leave ghosts of loads behind.
+        # Counted, not subtracted to zero: rounding errors would remain as load.
         load = {resource: amount for resource, amount in load.items() if growing[resource]}
     return list(zip(rates, held_by))

@@ -1,4 +1,4 @@
-"""Fields of files that describe machines: read, and refused by name where they cannot be used."""
+"""Validation of the fields of machine files, with errors that name the field."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hpccoll.errors import ArgumentError
 
 
 def once(file: str):
-    """A hook for :func:`json.loads` that refuses a field given twice."""
+    """Return a hook for :func:`json.loads` that rejects duplicate fields."""
     def as_mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         for index, (key, _) in enumerate(pairs):
             if key in dict(pairs[:index]):
@@ -20,7 +20,7 @@ def once(file: str):
 
 
 def check(data: Any, where: str, required: tuple, optional: tuple, file: str) -> None:
-    """Refuse what lacks a field, or has one that nobody knows."""
+    """Raise if a field is missing or unknown."""
     if not isinstance(data, Mapping):
         raise ArgumentError("machine", f"{file}: {where}: expected an object with the fields "
                                        f"{', '.join(required)}, got {data!r}")
@@ -35,7 +35,7 @@ def check(data: Any, where: str, required: tuple, optional: tuple, file: str) ->
 
 def text(data: Mapping, name: str, file: str, default: str | None = None,
           where: str = "") -> str:
-    """A text of the file."""
+    """Return a text field."""
     value = data.get(name, default)
     if not isinstance(value, str) or not value and default is None:
         raise ArgumentError("machine", f"{file}: {where}{name}: expected a string, got {value!r}")
@@ -44,7 +44,7 @@ def text(data: Mapping, name: str, file: str, default: str | None = None,
 
 def number(data: Mapping, name: str, where: str, file: str, default: float | None = None,
            least: float | None = None) -> float:
-    """A number of the file: positive, or at least ``least``."""
+    """Return a number: positive, or at least ``least``."""
     if name not in data and default is not None:
         return default
     value = data[name]
@@ -58,27 +58,27 @@ def number(data: Mapping, name: str, where: str, file: str, default: float | Non
 
 
 def cost(what: str, value: float, unit: str = "seconds") -> None:
-    """Refuse what is no cost."""
+    """Raise unless a value is a valid cost."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
         raise ArgumentError("machine", f"{what}: expected a finite number of {unit}, 0 or more, "
                                        f"got {value!r}")
 
 
 def rate(what: str, value: float) -> None:
-    """Refuse what is no rate."""
+    """Raise unless a value is a valid rate."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
         raise ArgumentError("machine", f"{what}: expected a positive number of bytes per second, "
                                        f"got {value!r}")
 
 
 def choice(what: str, value: object, known: tuple[str, ...]) -> None:
-    """Refuse what is not among the words that are known."""
+    """Raise unless a value is one of the known words."""
     if value not in known:
         raise ArgumentError("machine", f"{what}: expected {' or '.join(known)}, got {value!r}")
 
 
 def whole(what: str, value: object, least: int = 1) -> int:
-    """A whole number, which files of floats may hold as one."""
+    """Return an integer, which may be stored as a float."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not (
             math.isfinite(value) and value == int(value) and value >= least):
         raise ArgumentError("machine", f"{what}: expected an integer of {least} or more, got "

@@ -1,4 +1,4 @@
-"""Tori and meshes: nodes at the crossings of a grid.
+"""Tori and meshes: nodes at the points of a grid.
 
 Source: Dally and Towles, "Principles and Practices of Interconnection Networks", 2004 (dimension
 order).
@@ -19,15 +19,15 @@ __all__ = ["MeshShape", "Torus"]
 
 @dataclass(frozen=True, kw_only=True)
 class Torus(Shape):
-    """Nodes at the crossings of a grid; position = i + extents[0] * (j + extents[1] * (k ...)).
+    """Nodes at the points of a grid; position = i + extents[0] * (j + extents[1] * (k ...)).
 
-    Every dimension has a rate of its own. Where it wraps round, its last node has a link to the
-    first; two nodes have two cables then. Shortest ways go round the nearer way, both where they
-    are equal (``static``: upwards), and take the dimensions in order, beginning with any of them
-    (``static``: with the first).
+    Every dimension has its own rate. If it wraps around, its last node has a link to the first; two
+    nodes then have two cables. Shortest routes use the shorter direction, both if they are equal
+    (``static``: upwards), and take the dimensions in order, starting with any of them (``static``:
+    with the first).
 
     Attributes:
-        wrap: whether dimensions wrap round, all of them or one by one.
+        wrap: True for dimensions that wrap around, one value for all or one each.
     """
 
     wrap: tuple[bool, ...] = (True,)
@@ -44,7 +44,7 @@ class Torus(Shape):
                                 f"one or {len(self.extents)}, got {list(self.wrap)!r}")
 
     def digits(self, position: int) -> list[int]:
-        """The coordinates of a position."""
+        """Return the coordinates of a position."""
         found = []
         for extent in self.extents:
             position, digit = divmod(position, extent)
@@ -52,7 +52,7 @@ class Torus(Shape):
         return found
 
     def wraps(self, dimension: int) -> bool:
-        """Whether a dimension wraps round."""
+        """Return True if a dimension wraps around."""
         return self.wrap[dimension if len(self.wrap) > 1 else 0]
 
     def ways(self, start: int, end: int) -> Iterator[tuple[Link, ...]]:
@@ -81,7 +81,7 @@ class Torus(Shape):
         return tuple(links)
 
     def neighbour(self, position: int, dimension: int, step: int) -> int:
-        """The position one step up or down a dimension, round it at the ends."""
+        """Return the position one step up or down a dimension, wrapped around at the ends."""
         stride, extent = math.prod(self.extents[:dimension]), self.extents[dimension]
         digit = position // stride % extent
         return position + ((digit + step) % extent - digit) * stride
@@ -100,7 +100,7 @@ class Torus(Shape):
 
 @dataclass(frozen=True, kw_only=True)
 class MeshShape(Torus):
-    """A torus that does not wrap round."""
+    """A torus that does not wrap around."""
 
     wrap: tuple[bool, ...] = (False,)
 

@@ -1,4 +1,4 @@
-"""What was used, and how much of the time: ports, links, buses; links of the shape; energy."""
+"""Utilisation of ports, links, buses and links of the shape; energy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hpccoll.simulator.traffic import SimulationRun
 
 
 class Load(NamedTuple):
-    """How much of the time a link, bus or port was used, and by how many bytes."""
+    """Utilisation of a link, bus or port, and its bytes."""
 
     name: str
     kind: str
@@ -24,13 +24,13 @@ class Load(NamedTuple):
 
 
 class LinkUse(NamedTuple):
-    """How much of the time a link of the shape was used.
+    """Utilisation of a link of the shape.
 
     Attributes:
-        link: of the shape; ``name`` is for people.
-        nbytes: that went over it; over each, where it stands for several.
-        utilisation: part of the time that it would have taken alone.
-        alike: links that it stands for.
+        link: of the shape; ``name`` is its text.
+        nbytes: transferred bytes; of each link, if it stands for several.
+        utilisation: transfer time at full rate divided by the total time.
+        alike: number of links that it stands for.
     """
 
     link: Link
@@ -41,7 +41,7 @@ class LinkUse(NamedTuple):
 
 
 def loads(run: SimulationRun, folding: Folding) -> Iterator[Load]:
-    """The most used resource of every kind and level, the most used one first."""
+    """Yield the most used resource of every kind and level, the most used one first."""
     best: dict[tuple[str, str], tuple[float, Resource, float, int]] = {}
     for resource, carried in run.usage:
         used = carried / resource.capacity / run.seconds if run.seconds else 0.0
@@ -77,7 +77,7 @@ def _name(resource: Resource, shape: Shape | None) -> str:
 
 
 def link_uses(run: SimulationRun, folding: Folding) -> list[LinkUse]:
-    """The links of the machine's shape that were used, the busiest first."""
+    """Return the used links of the machine's shape, the busiest first."""
     shape, uses = run.shape, []
     for resource, carried in run.usage:
         if resource.kind == SHAPE_LINK and carried and shape:
@@ -89,7 +89,7 @@ def link_uses(run: SimulationRun, folding: Folding) -> list[LinkUse]:
 
 
 def links_text(shape: Shape, uses: Sequence[LinkUse]) -> str:
-    """How evenly the links of a shape were used, in a line."""
+    """Return a line on the balance of the links of a shape."""
     used = sum(use.alike for use in uses)
     total = sum(use.utilisation * use.alike for use in uses)
     return (f"links          {used:,} of {shape.links:,} used, "
@@ -97,7 +97,7 @@ def links_text(shape: Shape, uses: Sequence[LinkUse]) -> str:
 
 
 def energy(run: SimulationRun, machine: Machine, size: int, folding: Folding) -> dict[str, float]:
-    """Joules by what took them, all ranks together; empty where the machine does not say."""
+    """Return joules by consumer, for all ranks; empty if the machine has no energy costs."""
     if not machine.counts_energy:
         return {}
     spent = {f"idle of {size:,} ranks": machine.idle * size * run.seconds,

@@ -1,30 +1,30 @@
-"""The machine a schedule is timed on: nested levels, each with a latency, a rate and shared links.
+"""Machine model of the simulator: nested levels, each with a latency, a rate and shared links.
 
 A machine is a tree of links, outermost level first: the nodes of ``network``, the sockets of
-``node``, and so on. A message belongs to the level at which sender and receiver part. Alone it
-takes ``alpha + (nbytes + header) * beta`` of that level. What it shares with other messages:
+``node``, and so on. A message belongs to the outermost level at which the groups of sender and
+receiver differ. Alone it takes ``alpha + (nbytes + header) * beta`` of that level. Resources:
 
 * **ports** - a rank sends one message at the full rate of its level, or several at parts of it;
   the same for receiving, separately;
-* **links** - a group of a level (a node of the network) hangs on one full-duplex link: all that
-  its ranks send out of it share ``link`` bytes per second, and all that comes in as well. With
-  ``rails`` it hangs on several such links, and its ranks are dealt out among them in order;
+* **links** - a group of a level (a node of the network) has one full-duplex link: all messages that
+  its ranks send out of it share ``link`` bytes per second, and all incoming ones as well. With
+  ``rails`` it has several such links, and its ranks are assigned to them in order;
 * **buses** - all messages of a level inside one surrounding group share ``bus`` bytes per second;
-* **in the network** - a level whose switches give copies of a message to several ranks, or reduce
-  those of several (:mod:`hpccoll.ir.in_network`), says so by ``in_network``: such an operation
-  takes that ``alpha`` once the last end is posted, then flows at that rate or slower, through the
-  ports and links of all its ranks at once;
-* **the shape** - between groups of the outermost level, messages take hops over the links of a
-  network (:mod:`~hpccoll.simulator.shapes`), beside all this.
+* **in the network** - a level whose switches copy a message to several ranks, or reduce messages of
+  several (:mod:`hpccoll.ir.in_network`), has ``in_network``: such an operation takes that
+  ``alpha`` once the last end is posted, then flows at that rate or slower, through the ports and
+  links of all its ranks concurrently;
+* **the shape** - between groups of the outermost level, messages also take hops over the links of a
+  network (:mod:`~hpccoll.simulator.shapes`).
 
-Ports and links work both ways at once, each way at the full rate; with ``duplex`` "half", both
-ways share it.
+Ports and links are full duplex, with the full rate in each direction; with ``duplex`` "half", both
+directions share it.
 
 Reducing takes ``gamma`` seconds per byte of the result, on the rank's own processor. Posting a
 message takes that processor ``overhead`` seconds, on either side. The ``header`` of a message is
-all that it costs its way besides its bytes: many small messages hold each other up on a link.
+its additional load on links in bytes: many small messages delay each other on a link.
 Source of the terms: Hockney (alpha, beta); Thakur, Rabenseifner and Gropp (gamma); LogP (overhead,
-and its gap, here the header). In the network: a vector goes in and out once, in one latency, where
+and its gap, here the header). In the network: a vector goes in and out once, in one latency, while
 messages between hosts move 2 (p - 1) / p of it (De Sensi et al., "Flare: Flexible In-Network
 Allreduce", SC '21).
 """
@@ -42,7 +42,7 @@ from hpccoll.simulator import fields
 from hpccoll.simulator.shape_files import shape_as_data, shape_from_data
 from hpccoll.simulator.shapes import DUPLEX, Shape
 
-#: Fields of a machine file, and of one of its levels; those that must be there, and the rest.
+#: Fields of a machine file, and of one of its levels: required ones, and optional ones.
 REQUIRED, OPTIONAL = ("name", "levels", "reduce_bytes_per_second"), (
     "copy_bytes_per_second", "description", "sources", "duplex", "shape", "idle_watts",
     "reduce_joules_per_byte")
@@ -54,12 +54,12 @@ UNIT_REQUIRED, UNIT_OPTIONAL = ("alpha_seconds", "bytes_per_second"), ("reduces"
 
 @dataclass(frozen=True)
 class SwitchUnit:
-    """What the switches of a level do with messages of several ranks: at least copy them.
+    """In-network operations of a level's switches: at least copies.
 
     Attributes:
         alpha: seconds from the last end posted until the first byte arrives.
         beta: seconds per byte of each rank's stream.
-        reduces: messages of several ranks are combined, too.
+        reduces: True if messages of several ranks are combined as well.
     """
 
     alpha: float
@@ -73,20 +73,20 @@ class SwitchUnit:
 
 @dataclass(frozen=True)
 class Level:
-    """One level of a machine: what a message costs whose ends part here.
+    """One level of a machine: the cost of a message between groups of this level.
 
     Attributes:
-        name: for people, and for files.
+        name: in texts and files.
         alpha: seconds until the first byte arrives.
-        beta: seconds per byte of a message that shares nothing.
+        beta: seconds per byte of a message on unshared resources.
         link: bytes per second into, and out of, each group of this level; unlimited by default.
         bus: bytes per second of all messages of this level in one surrounding group.
         overhead: seconds a processor needs to post one message, sent or received.
-        header: bytes that a message counts as on its way, beyond its own.
-        rails: links, each of ``link`` bytes per second, that a group hangs on; a rank uses one.
-        duplex: ``half`` if what leaves a group and what enters it share its link.
+        header: additional bytes of a message on its route.
+        rails: number of links of a group, each of ``link`` bytes per second; a rank uses one.
+        duplex: ``half`` if both directions of a group's link share its rate.
         energy: joules per byte of a message of this level.
-        in_network: what its switches do with messages of several ranks; nothing by default.
+        in_network: operations of its switches on messages of several ranks; none by default.
     """
 
     name: str
@@ -118,20 +118,20 @@ class Level:
 
 @dataclass(frozen=True)
 class Machine:
-    """Levels from the outside in, and what computing costs.
+    """Levels from the outside in, and costs of computation.
 
     A layout with fewer levels than the machine uses its outer ones; one with more uses the
-    innermost again for what is nested deeper, on the same bus and without links.
+    innermost again for deeper groups, on the same bus and without links.
 
     Attributes:
-        name: for people.
+        name: in texts.
         levels: outermost first.
         gamma: seconds per byte reduced.
-        copy: seconds per byte copied, beside copies of the input, which are never carried out.
-        description, sources: for people.
-        duplex: ``half`` if a rank's port serves sending and receiving together.
-        shape: of the network between groups of the outermost level, where that matters.
-        idle: watts of a rank's part of the machine while nothing happens.
+        copy: seconds per byte copied, except copies of the input, which are never executed.
+        description, sources: texts.
+        duplex: ``half`` if sends and receives share a rank's port.
+        shape: of the network between groups of the outermost level, if modelled.
+        idle: idle watts of a rank's part of the machine.
         reduce_energy: joules per byte reduced.
     """
 
@@ -168,37 +168,37 @@ class Machine:
                                                f"and level {names[0]!r} has no rate")
 
     def level(self, depth: int) -> Level:
-        """The level of messages whose ends part at a depth of the layout."""
+        """Return the level of messages between different groups at a depth of the layout."""
         return self.levels[min(depth, len(self.levels) - 1)]
 
     @property
     def posts_in_turn(self) -> bool:
-        """Whether a processor posts the messages of a round one after the other, not at once."""
+        """Return True if a processor posts the messages of a round one after the other."""
         return any(level.overhead for level in self.levels)
 
     @property
     def counts_energy(self) -> bool:
-        """Whether the machine says what anything takes."""
+        """Return True if the machine has energy costs."""
         return bool(self.idle or self.reduce_energy or any(level.energy for level in self.levels)
                     or self.shape is not None and self.shape.joules_per_byte)
 
 
 def machine_from_text(text: str, file: str) -> Machine:
-    """Read a machine from JSON; docs/simulate.md lists the fields.
+    """Parse a machine from JSON; docs/simulate.md lists the fields.
 
     Args:
         text: the JSON.
-        file: what to call it in messages.
+        file: its name in messages.
 
     Raises:
-        ArgumentError: a missing, unknown, negative, infinite or malformed field; names it and
-            the file.
+        ArgumentError: a missing, unknown, negative, infinite or malformed field; with its name
+            and the file.
     """
     def refuse(word: str):
         raise ArgumentError("machine", f"{file}: {word} is not a valid number")
 
     try:
-        # No number of a machine must be whole, and a float of any length can be read.
+        # No number of a machine is required to be an integer, and a float of any length is valid.
         data = json.loads(text, parse_int=float, parse_constant=refuse,
                           object_pairs_hook=fields.once(file))
     except json.JSONDecodeError as error:
@@ -225,7 +225,7 @@ def machine_from_text(text: str, file: str) -> Machine:
 
 
 def machine_as_data(machine: Machine) -> dict[str, Any]:
-    """The fields of a machine file, as :mod:`json` writes them.
+    """Return the fields of a machine file, as :mod:`json` writes them.
 
     Raises:
         ArgumentError: a cost of zero, which a file cannot hold as a rate.

@@ -1,6 +1,6 @@
-"""Programs of many ranks in arrays: twelve to sixteen bytes a message, where objects take hundreds.
+"""Programs of many ranks in arrays: 12 to 16 bytes per message, instead of hundreds for objects.
 
-Rounds are written down once; colours are found in the arrays, and event loops read from them.
+Rounds are stored once; colouring and the event loops read the arrays.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from collections.abc import Callable, Hashable, Sequence
 from hpccoll.ir.cost.workload import Round, Workload
 from hpccoll.ir.in_network import InNetwork, Peer
 
-#: Messages of a rank from which on one is found by a dictionary; programs after which one is told.
+#: Minimum messages of a rank for a dictionary of them; programs between two progress reports.
 LONG, OFTEN = 64, 64
 
 
 class PackedPrograms:
-    """The rounds of ranks, one rank after the other, of every kind of segment.
+    """Rounds of ranks, one rank after the other, of every kind of segment.
 
     Attributes:
         kinds: kinds of segments of a rank.
-        first_round: where the rounds of the next rank and kind begin, kind by kind; with an end.
+        first_round: indices of the first round of each rank and kind, kind by kind; with an end.
         reduced, copied: bytes of each round.
-        first_message: where the messages of each round begin; with an end.
+        first_message: indices of the first message of each round; with an end.
         codes: of each message, twice the peer, and 1 if it is sent; the peer -1 - n is the n-th
             of ``networks``.
-        networks: what the network does with messages of several ranks.
+        networks: operations of the network on messages of several ranks.
         nbytes: of each message.
         waits: of each round of a program with lanes, those of the same rank and kind that it
             waits for, the first one being 0.
@@ -42,7 +42,7 @@ class PackedPrograms:
         self.numbers: dict[InNetwork, int] = {}
 
     def add(self, made: Sequence[Sequence[Round]]) -> None:
-        """Write down one more rank: its rounds of every kind."""
+        """Append a rank: its rounds of every kind."""
         for rounds in made:
             for messages, reduced, copied, waits in rounds:
                 if waits is not None:
@@ -55,7 +55,7 @@ class PackedPrograms:
             self.first_round.append(len(self.reduced))
 
     def number(self, peer: Peer) -> int:
-        """The rank, or the number that stands for what the network does."""
+        """Return the rank, or the number of an operation of the network."""
         if not isinstance(peer, InNetwork):
             return peer
         if peer not in self.numbers:
@@ -64,17 +64,17 @@ class PackedPrograms:
         return self.numbers[peer]
 
     def messages(self, rank: int) -> range:
-        """Where the messages of a rank are, the first that was added being 0."""
+        """Return the indices of the messages of a rank, from 0."""
         first = self.first_message[self.first_round[rank * self.kinds]]
         return range(first, self.first_message[self.first_round[(rank + 1) * self.kinds]])
 
     def mine(self, rank: int) -> array[int]:
-        """The codes of a rank's messages."""
+        """Return the codes of a rank's messages."""
         held = self.messages(rank)
         return self.codes[held.start:held.stop]
 
     def place(self, rank: int, code: int) -> int:
-        """Where among a rank's messages the first of a code stands.
+        """Return the position of the first message of a code among a rank's messages.
 
         Raises:
             KeyError, ValueError: there is none.
@@ -89,7 +89,7 @@ class PackedPrograms:
         return self.places[rank][code]
 
     def shape(self, rank: int) -> tuple:
-        """All that a rank does itself: rounds, with their messages' bytes but not their peers."""
+        """Return a rank's own rounds, with their messages' bytes but not their peers."""
         shape: list[Hashable] = []
         for kind in range(self.kinds):
             place = rank * self.kinds + kind
@@ -102,7 +102,7 @@ class PackedPrograms:
         return tuple(shape)
 
     def chosen(self, ranks: Sequence[int]) -> PackedPrograms:
-        """Those of some ranks alone."""
+        """Return the programs of some ranks only."""
         part = PackedPrograms(self.kinds)
         part.networks, part.numbers = self.networks, self.numbers
         for rank in ranks:
@@ -128,10 +128,10 @@ class PackedPrograms:
 def pack(work: Workload, ranks: Sequence[int],
          made: Callable[[int], Sequence[Sequence[Round]]] | None = None,
          progress: Callable[[float], None] = lambda part: None) -> PackedPrograms:
-    """Make the programs of some ranks and write them down.
+    """Make and store the programs of some ranks.
 
     Args:
-        made: gives a rank's rounds of every kind of segment; progress: told the part done.
+        made: callback that returns a rank's rounds by kind; progress: gets the completed share.
     """
     programs = PackedPrograms(len(work.kinds))
     for number, rank in enumerate(ranks):

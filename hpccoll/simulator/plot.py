@@ -1,4 +1,4 @@
-"""The picture: time over nodes or bytes, and what the critical path spends it on."""
+"""Plot: time over nodes or bytes, and the parts of the critical path."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from hpccoll.simulator.table import LEVEL, label, rates_of
 from hpccoll.simulator.validation import NEAR, Compared, off, picks
 from hpccoll.units import size_text, time_text
 
-#: Inches of a panel, and the most panels side by side.
+#: Size of a panel in inches, and the maximum number of panels in a row.
 WIDTH, HEIGHT, ACROSS = 4.9, 3.9, 3
-#: What a critical path is made of, and the colours of it.
+#: Parts of a critical path, and their colours.
 PARTS = {"latency": "#56b4e9", "transfer": "#0072b2", "sharing": "#d55e00", "posting": "#cc79a7",
          "local work": "#009e73", "coming late": "#999999"}
 
@@ -103,7 +103,7 @@ def draw_against(compared: Sequence[Compared], path: str) -> None:
 
 def merged(series: dict[str, list[tuple[float, float]]]
            ) -> dict[tuple[str, ...], list[tuple[float, float]]]:
-    """Lines that lie upon each other as one, with the names of all of them."""
+    """Merge identical lines into one, with the names of all of them."""
     groups: dict[tuple[str, ...], list[tuple[float, float]]] = {}
     for name, line in series.items():
         alike = next((names for names, other in groups.items() if len(other) == len(line) and all(
@@ -118,7 +118,7 @@ def merged(series: dict[str, list[tuple[float, float]]]
 
 def _lines(panel: Any, points: Sequence[tuple[float, Report]], styles: dict[str, str],
            title: str) -> None:
-    """Time of every algorithm over one variable."""
+    """Draw the time of every algorithm over one variable."""
     dress(panel, title)
     series: dict[str, list[tuple[float, float]]] = {}
     for x, report in points:
@@ -136,7 +136,7 @@ def _lines(panel: Any, points: Sequence[tuple[float, Report]], styles: dict[str,
 
 
 def _bars(panel: Any, reports: Sequence[Report], title: str) -> None:
-    """One bar for every algorithm, the fastest on top."""
+    """Draw one bar for every algorithm, the fastest on top."""
     dress(panel, title)
     reports = sorted(reports, key=lambda r: -r.seconds)
     parts = [{**{name: sum(getattr(cost, name) for cost in report.critical)
@@ -163,7 +163,7 @@ def _bars(panel: Any, reports: Sequence[Report], title: str) -> None:
 
 
 def _links(panel: Any, reports: Sequence[Report], shape: Shape, styles: dict[str, str]) -> None:
-    """How much of the time the links of a shape are used, the busiest link first."""
+    """Draw the utilisation of the links of a shape, the busiest link first."""
     dress(panel, f"{shape.links:,} links of the {shape.kind}, busiest first")
     for report in reports:
         reach, used = [0.0], [report.links[0].utilisation if report.links else 0.0]

@@ -1,4 +1,4 @@
-"""What a simulation found: time, critical path, busiest link, bytes per level, idle times."""
+"""Report of a simulation: time, critical path, busiest link, bytes per level, idle times."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from hpccoll.units import rate_text, size_text, time_text
 
 __all__ = ["Report"]
 
-#: Hops of the critical path that the JSON form lists one by one.
+#: Maximum hops of the critical path in the JSON form.
 LISTED = 200
-#: A difference of times below this part of the later one comes from rounding.
+#: A difference of times below this part of the later one is a rounding error.
 ROUNDING = 1e-13
 
 
 class Hop(NamedTuple):
-    """One round on the critical path, from the post that came last to the end of the round.
+    """One round on the critical path, from its last post to its end.
 
     Attributes:
-        rank: whose round it is (of a class: its representative).
+        rank: of the round (of a class: its representative).
         peer: the other end of the message; -1 for local work alone.
         level: name of the message's level; empty for local work alone.
         nbytes: bytes of the message.
         posting, latency, transfer, sharing, local: seconds: of the processor for posting; alpha;
-            the message alone; what sharing added; reducing and copying, and waiting for it.
+            the message alone; delay by sharing; reducing and copying, and waiting for it.
     """
 
     rank: int
@@ -55,7 +55,7 @@ class Hop(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """Sums over the hops of a critical path that belong to one level."""
+    """Sums over the hops of a critical path at one level."""
 
     level: str
     messages: int
@@ -76,26 +76,26 @@ class Idle(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """The outcome of :func:`hpccoll.simulate`.
+    """Result of :func:`hpccoll.simulate`.
 
     Attributes:
-        schedule, machine, topology, nbytes, segments: what was simulated.
+        schedule, machine, topology, nbytes, segments: of the simulation.
         seconds: until the last rank is done.
-        folding: how ranks were folded.
+        folding: of the ranks.
         critical: costs on the critical path, by level; with ``local_seconds`` and
             ``late_seconds`` they add up to ``seconds``.
         local_seconds: reducing and copying on the critical path.
         hops: the critical path, first hop first.
-        busiest: what was used most: links, buses and ports.
+        busiest: most used links, buses and ports.
         level_bytes: bytes sent at each level, all ranks together.
         messages: number of messages, all ranks together.
         idle: over all ranks.
         idle_seconds: of each representative.
-        links: links of the machine's shape that were used, the busiest first.
-        energy: joules by what took them, all ranks together; empty where the machine says nothing.
-        late_seconds: by how much the rank came late with which the critical path begins.
-        last_came: seconds until the last rank came.
-        conditions: what the call met, in words.
+        links: used links of the machine's shape, the busiest first.
+        energy: joules by consumer, for all ranks; empty if the machine has no energy costs.
+        late_seconds: delay of the rank at the start of the critical path.
+        last_came: seconds until the last rank entered the call.
+        conditions: of the call, as text.
         repeats: seconds of all repeats, in order of length; this report is of the median one.
     """
 
@@ -129,11 +129,11 @@ class Report:
                 f"{self.machine.name}: {time_text(self.seconds)}>")
 
     def as_text(self) -> str:
-        """All that was found, in words: some twenty lines."""
+        """Return the report as text of about twenty lines."""
         return "\n".join(lines(self)) + "\n"
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data: what :mod:`json` writes, it reads back unchanged."""
+        """Return plain data, unchanged by a round trip through :mod:`json`."""
         s = self.schedule
         return {
             "format": 1, "title": s.title, "collective": s.collective.name,
@@ -157,7 +157,7 @@ class Report:
 def report(schedule: Schedule, machine: Machine, layout: NetworkPaths, folding: Folding,
            nbytes: float, segments: int, run: SimulationRun,
            conditions: SimulatedConditions = USUAL) -> Report:
-    """Read a run."""
+    """Return the report of a run."""
     path, late = critical_path(run, machine)
     hops = tuple(reversed(path))
     idle = [run.seconds - busy for busy in run.busy]
@@ -173,10 +173,10 @@ def report(schedule: Schedule, machine: Machine, layout: NetworkPaths, folding: 
 
 
 def critical_path(run: SimulationRun, machine: Machine) -> tuple[list[Hop], float]:
-    """Go back from the end: through the message that came last, to the end posted last.
+    """Follow the last message back from the end, to the end of it that was posted last.
 
     Returns:
-        The rounds, the last one first, and by how much the rank of the first one came late.
+        The rounds, the last one first, and the delay of the rank of the first one.
     """
     hops: list[Hop] = []
     last = max((t for t in run.threads if t.log), key=lambda t: t.log[-1].ended, default=None)
@@ -204,13 +204,13 @@ def critical_path(run: SimulationRun, machine: Machine) -> tuple[list[Hop], floa
 
 
 def _before(run: SimulationRun, thread: LoggedThread, number: int) -> tuple[LoggedThread, int]:
-    """The round that one waited for last; its number is -1 where there is none."""
+    """Return the round that a round waited for last; number -1 if there is none."""
     before = thread.log[number].before
     return (thread, number - 1) if before is None else (run.threads[before[0]], before[1])
 
 
 def median(reports: Sequence[Report]) -> Report:
-    """The report of the median of repeats; the lower one of an even number."""
+    """Return the report of the median of repeats; the lower one of an even number."""
     ordered = sorted(reports, key=lambda found: found.seconds)
     return replace(ordered[(len(ordered) - 1) // 2],
                    repeats=tuple(found.seconds for found in ordered))
@@ -236,7 +236,7 @@ def _by_level(run: SimulationRun, machine: Machine) -> dict[str, float]:
 
 
 def parts(result: Report) -> dict[str, float]:
-    """Seconds of the critical path by what they were spent on, those that are not 0."""
+    """Return the nonzero seconds of the critical path by activity."""
     spent = {what: sum(getattr(cost, what) for cost in result.critical)
              for what in ("posting", "latency", "transfer", "sharing")}
     spent["local work"], spent["coming late"] = result.local_seconds, result.late_seconds
@@ -244,7 +244,7 @@ def parts(result: Report) -> dict[str, float]:
 
 
 def summary(result: Report) -> Iterator[str]:
-    """The report in a few lines."""
+    """Yield the report in a few lines."""
     yield result.schedule.title
     yield (f"  {size_text(result.nbytes)} per rank on {result.machine.name}, layout "
            f"{result.topology}: {time_text(result.seconds)}" + (
@@ -259,7 +259,7 @@ def summary(result: Report) -> Iterator[str]:
 
 
 def lines(result: Report) -> Iterator[str]:
-    """The report for people."""
+    """Yield the full report as lines."""
     yield result.schedule.title
     yield (f"  {size_text(result.nbytes)} per rank on {result.machine.name}, layout "
            f"{result.topology}" + (f", {result.segments} segments" if result.segments > 1 else ""))

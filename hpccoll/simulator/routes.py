@@ -1,4 +1,4 @@
-"""What lies between two ranks: ports, links of groups, buses, and the links of the shape."""
+"""Resources between two ranks: ports, links of groups, buses, and the links of the shape."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from hpccoll.ir.cost.network import (
 )
 from hpccoll.simulator.machine_model import Machine
 
-#: Resources that a message needs, and how much of each one byte takes: seconds of ports, bytes of
+#: Resources of a message, and its use of each per byte: seconds of ports, bytes of
 #: links and buses.
 Uses: TypeAlias = Sequence[tuple[Resource, float]]
 
 
 class Across(NamedTuple):
-    """What messages meet between two nodes of a shape.
+    """Routes between two nodes of a shape.
 
     Attributes:
         seconds: latency of the hops.
-        ways: one way or several, of which a message takes one: the links on it, and how much of
-            each one byte needs.
+        ways: one route or several, of which a message takes one: its links, and the use of each
+            per byte.
     """
 
     seconds: float
@@ -45,10 +45,10 @@ NOTHING = Across(0.0, ((),))
 
 
 class Routes:
-    """The ways on a machine between the ranks of a layout.
+    """Routes on a machine between the ranks of a layout.
 
     Raises:
-        ArgumentError: the machine's shape has no room for so many nodes.
+        ArgumentError: the layout has more nodes than the machine's shape.
     """
 
     def __init__(self, machine: Machine, layout: NetworkPaths):
@@ -60,34 +60,34 @@ class Routes:
                                            f"{shape.describe()}",
                                 "set larger extents, or fewer nodes")
         radices = layout.radices() or ()
-        #: By depth, how deep the groups are that have a rail each; ``None`` where none have.
+        #: By depth, the depth of the groups with a rail each; ``None`` without rails.
         self.rails = {depth: _groups(level.rails, depth, radices)
                       for depth, level in enumerate(machine.levels) if level.rails > 1}
         self.half = {level.name for level in machine.levels if level.duplex == "half"}
 
     @property
     def by_groups(self) -> bool:
-        """Whether all that is shared belongs to ranks and groups, which folding goes by."""
+        """Return True if all shared resources belong to ranks and groups, as folding requires."""
         return self.machine.shape is None and None not in self.rails.values()
 
     def leaving(self, sender: tuple[int, ...], depth: int) -> Uses:
-        """What a message that leaves the group of a depth needs on its sender's side."""
+        """Return the use of a message that leaves the group of a depth, on the sender's side."""
         level = self.machine.level(depth)
         uses = [(Resource(SEND_PORT, "", sender, 1.0), level.beta),
                 *self._links(LINK_OUT, sender, depth)]
         if math.isfinite(level.bus):
-            # Below the machine's levels, all messages are of its innermost, and on the bus of that.
+            # Below the machine's levels, all messages use its innermost level and that bus.
             around = sender[:min(depth, len(self.machine.levels) - 1)]
             uses.append((Resource(BUS, level.name, around, level.bus), 1.0))
         return uses
 
     def entering(self, receiver: tuple[int, ...], depth: int) -> Uses:
-        """What a message from outside the group of a depth needs on its receiver's side."""
+        """Return the use of a message from outside the group of a depth, on the receiver's side."""
         return [(Resource(RECV_PORT, "", receiver, 1.0), self.machine.level(depth).beta),
                 *self._links(LINK_IN, receiver, depth)]
 
     def across(self, sender: tuple[int, ...], receiver: tuple[int, ...]) -> Across:
-        """What a message meets on the machine's shape, given the paths of its ends."""
+        """Return the routes of a message on the machine's shape, from the paths of its ends."""
         shape = self.machine.shape
         if shape is None or sender[0] == receiver[0]:
             return NOTHING
@@ -104,7 +104,7 @@ class Routes:
                 if math.isfinite(self.machine.levels[d].link)]
 
     def _link(self, kind: str, depth: int, path: tuple[int, ...]) -> Resource:
-        """The link of the group around a rank, or the one of its rails that the rank uses."""
+        """Return the link of the group around a rank, or its rail that the rank uses."""
         level = self.machine.levels[depth]
         around = path[:depth + 1]
         if level.rails > 1:
@@ -115,7 +115,7 @@ class Routes:
         return Resource(kind, level.name, around, level.link)
 
     def shared(self, resource: Resource) -> Resource:
-        """The resource that a way really meets: one for both ways where they share it."""
+        """Return the actual resource of a route: one for both directions if they share it."""
         if resource.kind in (SEND_PORT, RECV_PORT):
             return resource._replace(kind=PORT) if self.machine.duplex == "half" else resource
         if resource.kind in (LINK_OUT, LINK_IN) and resource.level in self.half:
@@ -123,9 +123,9 @@ class Routes:
         return resource
 
     def binding(self, resource: Resource) -> bool:
-        """Tell whether a resource can hold messages up: ports always, links unless wide enough.
+        """Return True if a resource can limit messages: ports always, links unless wide enough.
 
-        The ports of the ranks in a group bound what can go through its link.
+        The ports of the ranks in a group bound the rate through its link.
         """
         if resource.kind not in (LINK_OUT, LINK_IN) or None in self.rails.values():
             return True
@@ -135,6 +135,6 @@ class Routes:
 
 
 def _groups(rails: int, depth: int, radices: tuple[int, ...]) -> int | None:
-    """How deep the groups are of which a group of some depth has as many as rails, if it has."""
+    """Return the depth at which a group has as many subgroups as rails, if there is one."""
     inner = list(accumulate(radices[depth + 1:], mul, initial=1))
     return depth + 1 + inner.index(rails) if rails in inner else None

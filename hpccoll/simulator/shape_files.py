@@ -1,4 +1,4 @@
-"""Shapes as data and as text: read, written, and refused by the name of the field."""
+"""Shapes as data and as text: parsed, written, and validated by field."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHAPES: Mapping[str, type[Shape]] = {
 
 
 def shape_from_data(data: Any, file: str) -> Shape:
-    """Read the ``shape`` of a machine file.
+    """Parse the ``shape`` of a machine file.
 
     Raises:
         ArgumentError: an unknown kind, or a missing, unknown or malformed field.
@@ -39,7 +39,7 @@ def shape_from_data(data: Any, file: str) -> Shape:
 
 
 def shape_as_data(shape: Shape) -> dict[str, Any]:
-    """The ``shape`` of a machine file."""
+    """Return the ``shape`` of a machine file."""
     held = {f.name: getattr(shape, f.name) for f in dataclass_fields(shape)
             if getattr(shape, f.name) != f.default}
     return {"kind": shape.kind, **{name: list(value) if isinstance(value, tuple) else value
@@ -47,13 +47,13 @@ def shape_as_data(shape: Shape) -> dict[str, Any]:
 
 
 def shape_from_text(text: str, argument: str = "shape") -> Shape:
-    """Read a shape as people write it: ``torus:4x4x4``, ``fat_tree:8x4:up=1x2:routing=spread``.
+    """Parse a shape from text: ``torus:4x4x4``, ``fat_tree:8x4:up=1x2:routing=spread``.
 
     >>> shape_from_text("mesh:4x2:bytes_per_second=2e9").nodes
     8
 
     Raises:
-        ArgumentError: text that is no shape.
+        ArgumentError: invalid text.
     """
     kind, *rest = text.split(":")
     data: dict[str, Any] = {"kind": kind, "extents": rest[0] if rest else ""}
@@ -71,7 +71,7 @@ def shape_from_text(text: str, argument: str = "shape") -> Shape:
 
 
 def _value(text: str) -> Any:
-    """Numbers with an x between them, words, true and false."""
+    """Parse numbers separated by x, words, true and false."""
     words = {"true": True, "false": False}
     parts = []
     for part in text.split("x"):
@@ -83,5 +83,5 @@ def _value(text: str) -> Any:
 
 
 def _problem(error: ArgumentError) -> str:
-    """What an error says behind the name of its argument."""
+    """Return the text of an error after the name of its argument."""
     return str(error).removeprefix(f"{error.argument}: ")

@@ -1,16 +1,16 @@
-"""The shape of a network: which links a message takes from node to node.
+"""Shape of a network: the links of a message from node to node.
 
-A node is a group of a machine's outermost level. It sits at a *position* of the shape, 0, 1, ...;
-what leaves it takes hops over links, and all messages on a link share it max-min fair. Where
-several shortest ways lead to a node, ``routing`` says which one a message takes:
+A node is a group of a machine's outermost level. It has a *position* in the shape, 0, 1, ...; its
+messages take hops over links, and all messages on a link share it max-min fair. If there are
+several shortest routes to a node, ``routing`` selects one:
 
 * ``static`` - always the same: dimension by dimension on a torus, up by the digits of the
   destination in a fat tree (D-mod-K), the cable of the destination's number in a dragonfly;
-* ``spread`` - all of them at once, an equal part of every message on each;
-* ``adaptive`` - the one whose fullest link has the least to carry when the message begins.
+* ``spread`` - all of them, an equal part of every message on each;
+* ``adaptive`` - the one whose fullest link has the least load when the message begins.
 
 Kinds of shapes are in :mod:`~hpccoll.simulator.grids` and :mod:`~hpccoll.simulator.switched`;
-:mod:`~hpccoll.simulator.shape_files` reads and writes them.
+:mod:`~hpccoll.simulator.shape_files` parses and writes them.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from hpccoll.simulator import fields
 __all__ = ["Shape"]
 
 ROUTINGS, DUPLEX = ("static", "spread", "adaptive"), ("full", "half")
-#: Nodes of a shape, and ways between two of them that are looked at.
+#: Maximum nodes of a shape, and maximum routes considered between two of them.
 MOST_NODES, MOST_WAYS = 1 << 24, 4096
 
-#: A link: what it is, and where; the first number is the kind of link, for its rate.
+#: A link: kind and position; the first number is the kind, which has a rate.
 Link = tuple[int, ...]
-#: Links of a way, or parts of several ways: how much of each a byte needs.
+#: Links of a route, or of several in part: the use of each per byte.
 Way = tuple[tuple[Link, float], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """What all shapes have.
+    """Base class of shapes.
 
     Attributes:
-        extents: numbers that say how large it is; each kind of shape says of what.
-        bytes_per_second: of a link, one way: one rate, or one for each kind of link. Empty stands
+        extents: size of the shape; the meaning depends on the kind of shape.
+        bytes_per_second: of a link, per direction: one rate, or one for each kind of link. Empty
             for the rate of the machine's outermost level.
-        hop_seconds: latency of a link, beside the level's.
-        duplex: ``half`` if both ways over a link share its rate.
+        hop_seconds: latency of a link, in addition to the level's.
+        duplex: ``half`` if both directions of a link share its rate.
         routing: see the module.
         joules_per_byte: of a link.
-        positions: where nodes sit: the position of node 0, of node 1, ...; in order if empty.
+        positions: the position of node 0, of node 1, ...; in order if empty.
     """
 
     extents: tuple[int, ...]
@@ -61,7 +61,7 @@ class Shape:
     positions: tuple[int, ...] = ()
 
     kind: ClassVar[str]
-    #: What the extents are, for messages.
+    #: Meaning of the extents, in messages.
     means: ClassVar[str]
 
     def __post_init__(self):
@@ -90,25 +90,25 @@ class Shape:
 
     @property
     def nodes(self) -> int:
-        """Nodes that it has room for."""
+        """Return the maximum number of nodes."""
         return math.prod(self.extents)
 
     @property
     def kinds(self) -> int:
-        """Kinds of links: each may have a rate."""
+        """Return the number of kinds of links: each may have a rate."""
         return len(self.extents)
 
     @property
     def places(self) -> int:
-        """Nodes that have a position."""
+        """Return the number of nodes with a position."""
         return len(self.positions) or self.nodes
 
     def position(self, node: int) -> int:
-        """Where a node sits."""
+        """Return the position of a node."""
         return self.positions[node] if self.positions else node
 
     def routes(self, start: int, end: int) -> tuple[Way, ...]:
-        """What a message between two positions may take: one of these, chosen when it begins."""
+        """Return the routes between two positions; a message takes one, chosen when it begins."""
         if self.routing == "spread":
             return (self.spread(start, end),)
         if self.routing == "static":
@@ -117,10 +117,10 @@ class Shape:
 
     @abstractmethod
     def ways(self, start: int, end: int) -> Iterator[tuple[Link, ...]]:
-        """The links of every shortest way, that of static routing first."""
+        """Yield the links of every shortest route, that of static routing first."""
 
     def spread(self, start: int, end: int) -> Way:
-        """The links of all shortest ways, each with the part of a byte that goes over it."""
+        """Return the links of all shortest routes, each with its part of a byte."""
         ways = self._listed(start, end)
         parts: dict[Link, float] = {}
         for way in ways:
@@ -129,7 +129,7 @@ class Shape:
         return tuple(parts.items())
 
     def hops(self, start: int, end: int) -> int:
-        """Links of the longest way that a message may take."""
+        """Return the number of links of the longest possible route."""
         if self.routing == "static":
             return len(next(self.ways(start, end)))
         return max(map(len, self._listed(start, end)))
@@ -143,28 +143,28 @@ class Shape:
         return list(dict.fromkeys(ways))
 
     def capacity(self, link: Link, usual: float) -> float:
-        """Bytes per second of a link; ``usual`` where the shape does not say."""
+        """Return the bytes per second of a link; ``usual`` by default."""
         rates = self.bytes_per_second or (usual,)
         return rates[link[0] if len(rates) > 1 else 0]
 
     def bundle(self, link: Link) -> int:
-        """Links that one stands for."""
+        """Return the number of links that one stands for."""
         return 1
 
     @property
     @abstractmethod
     def links(self) -> int:
-        """How many there are."""
+        """Return the number of links."""
 
     @abstractmethod
     def name(self, link: Link) -> str:
-        """A link, for people."""
+        """Return the name of a link."""
 
     def describe(self) -> str:
-        """The shape, for people."""
+        """Return a text description of the shape."""
         return f"{self.kind} {'x'.join(map(str, self.extents))}, {self.routing} routes"
 
 
 def listed(value: Any) -> list:
-    """One value, or several."""
+    """Return one value or several as a list."""
     return list(value) if isinstance(value, (list, tuple)) else [value]

@@ -23,13 +23,13 @@ __all__ = ["Dragonfly", "FatTree"]
 class FatTree(Shape):
     """An extended generalised fat tree: ``extents[0]`` nodes below a switch, and so on upwards.
 
-    Every level has a rate, from the nodes' cables upwards. A shortest way goes up to the first
-    level where both nodes are below one switch, and down again.
+    Every level has a rate, from the nodes' cables upwards. A shortest route goes up to the first
+    level at which both nodes are below one switch, and down again.
 
     Attributes:
         up: cables upwards from a node, from a switch of the first level, ...: with fewer than
-            there are downwards, the tree tapers. By default a node has one, and a switch as many
-            as downwards.
+            downwards, the tree tapers. By default a node has one, and a switch as many as
+            downwards.
     """
 
     up: tuple[int, ...] = ()
@@ -47,7 +47,7 @@ class FatTree(Shape):
                                 f"numbers, one for each of the extents, got {list(self.up)!r}")
 
     def _climb(self, start: int, end: int) -> list[tuple[int, int, int]]:
-        """Levels on the way up, and the groups of each that are left and entered."""
+        """Return the levels on the route up, and the groups of each that are left and entered."""
         found = []
         for level, extent in enumerate(self.extents):
             if start == end:
@@ -76,7 +76,7 @@ class FatTree(Shape):
         return (level, 0 if self.duplex == "half" else down, group, *taken)
 
     def spread(self, start: int, end: int) -> Way:
-        # All that leaves a group is spread over all its cables, so they are always alike: as one.
+        # Traffic out of a group is spread over all its cables, so they are equal: modelled as one.
         climb = self._climb(start, end)
         return tuple((self._link(level, down, group, ()), 1.0) for down in (0, 1)
                      for level, group in ((c[0], c[1 + down]) for c in climb))
@@ -106,16 +106,17 @@ class FatTree(Shape):
 
 @dataclass(frozen=True, kw_only=True)
 class Dragonfly(Shape):
-    """Groups of routers, every router of a group beside every other, every group beside every
-    other; ``extents`` are groups, routers per group, nodes per router.
+    """Groups of routers, all-to-all connected within groups and between them.
 
-    Two kinds of links have rates: within groups, and between them. A way is a hop to the router
-    whose cable leads to the other group, over it, and a hop to the node's router; cables of a
-    group belong to its routers in turn, in the order of the groups after it (palm tree). Detours
-    through a third group are not taken.
+    ``extents`` are groups, routers per group, nodes per router.
+
+    Two kinds of links have rates: within groups, and between them. A route is a hop to the router
+    with a cable to the other group, a hop over it, and a hop to the node's router. Cables of a
+    group are assigned to its routers in turn, in the order of the groups after it (palm tree).
+    Detours through a third group are not used.
 
     Attributes:
-        cables: between two groups.
+        cables: number of cables between two groups.
     """
 
     cables: int = 1

@@ -1,20 +1,20 @@
-"""Folding: ranks that do the same in the same surroundings are timed once.
+"""Folding: equivalent ranks are simulated once.
 
-A rank's path through a regular layout is a number with one digit a level. A *symmetry* changes
-some digits of all ranks at once: it adds a constant to them, round the level ("+"), or takes the
-exclusive or with one ("^", levels of a power of two). It maps groups to groups, so the machine
-looks the same afterwards. If it also maps the program of every rank to that of its image, then
-ranks that differ only in those digits do the same at the same time, and one of each class is
-enough: rings and circulant algorithms are symmetric under "+", recursive doubling and halving
-under "^", compositions over levels under a choice for each.
+A rank's path through a regular layout is a number with one digit per level. A *symmetry* changes
+some digits of all ranks at once: it adds a constant to them, modulo the level's size ("+"), or xors
+them with one ("^", levels of a power of two). It maps groups to groups, so the machine
+is unchanged. If it also maps the program of every rank to that of its image, then ranks that differ
+only in those digits do the same at the same time, and one of each class is enough: rings and
+circulant algorithms are symmetric under "+", recursive doubling and halving under "^", compositions
+over levels under a choice for each.
 
-Whether a symmetry holds is looked at, not declared: the programs of other ranks are compared
-with those of their representatives, message by message. Where all programs together are short,
-all ranks are; otherwise a sample, with the ranks at the corners of every level in it. The engine
-then insists that every message of the folded schedule meets its counterpart of the same size.
+Symmetries are verified, not declared: the programs of other ranks are compared with those of their
+representatives, message by message. If all programs together are short, all ranks are compared;
+otherwise a sample, which includes the ranks at the corners of every level. The engine also requires
+that every message of the folded schedule matches its counterpart of the same size.
 
-Messages of a round to different ranks may stand in any order, unless posting them takes the
-processor time: else all of them are posted at once.
+Messages of a round to different ranks may have any order, unless posting takes processor time:
+otherwise all of them are posted at the same time.
 """
 
 from __future__ import annotations
@@ -37,85 +37,85 @@ from hpccoll.simulator.effort import check as effort_check
 from hpccoll.simulator.packed import PackedPrograms, pack
 from hpccoll.units import time_text
 
-#: Programs are compared for all ranks up to so many messages and blocks, beyond for a sample: a
-#: small one where all of the larger one's steps would name more spans of memory than this.
+#: Maximum messages and blocks for a comparison of all ranks; larger programs are sampled, with a
+#: small sample if all of the larger one's steps would name more memory spans than this.
 ALL, SAMPLE, FEW, LONG = 200_000, 24, 8, 2_000_000
-#: Programs that are made where they are long, about: to compare them, and to time those of the
-#: classes; and how many times as long all takes as to make them.
+#: Approximate number of long programs that are made: for the comparison, and for the classes; and
+#: the factor of the total time to the time of making them.
 USUAL, WIRED = 20, 1.25
-#: Seconds of comparing from which on it is reported.
+#: Minimum seconds of a comparison for progress reports.
 WORTH = 1.0
-#: Messages of programs kept for comparison with another symmetry.
+#: Maximum messages of cached programs for the comparison with another symmetry.
 KEPT = 1_000_000
 
 Path = tuple
 
 
 class Symmetry(NamedTuple):
-    """What may be done to the digits of a rank: "+", "^", or "=" for nothing, level by level."""
+    """Operations on the digits of a rank, level by level: "+", "^", or "=" for none."""
 
     radices: tuple[int, ...]
     modes: tuple[str, ...]
 
     @property
     def order(self) -> int:
-        """Ranks in a class."""
+        """Return the number of ranks in a class."""
         return self.fixing(())
 
     def fixing(self, path: Sequence[int]) -> int:
-        """Number of symmetries that leave a group, given by its path, where it is."""
+        """Return the number of symmetries that keep a group, given by its path."""
         number = 1
         for radix, mode in list(zip(self.radices, self.modes))[len(path):]:
             number *= radix if mode != "=" else 1
         return number
 
     def classed(self, path: Path) -> Path:
-        """The path of the representative of a rank or group."""
+        """Return the path of the representative of a rank or group."""
         return tuple(digit if mode == "=" else 0 for digit, mode in zip(path, self.modes))
 
     def moved(self, path: Path, by: Path) -> Path:
-        """The image of a rank, if the image of the representative is the rank ``by``."""
+        """Return the image of a rank if the image of the representative is the rank ``by``."""
         return tuple((digit + d) % radix if mode == "+" else digit ^ d if mode == "^" else digit
                      for digit, d, radix, mode in zip(path, by, self.radices, self.modes))
 
     def apart(self, path: Path, other: Path) -> Path:
-        """What takes one rank's digits to another's; the same for all images of the pair."""
+        """Return the difference of two ranks' digits; the same for all images of the pair."""
         return tuple((b - a) % radix if mode == "+" else a ^ b if mode == "^" else 0
                      for a, b, radix, mode in zip(path, other, self.radices, self.modes))
 
     def images(self, rank: int) -> int:
-        """Ranks in the class of a rank."""
+        """Return the number of ranks in the class of a rank."""
         return self.order
 
     def link(self, sends: bool, rank: int, peer: int) -> Hashable:
-        """What messages between two ranks have in common with those of their images alone."""
+        """Return a key that messages between two ranks share only with their images."""
         sender, receiver = map(self.path, (rank, peer) if sends else (peer, rank))
         return self.classed(sender), self.classed(receiver), self.apart(sender, receiver)
 
     def sharing(self, resource: Resource, sender: Path, receiver: Path) -> int:
-        """How many images of a message go over one resource that is no port."""
+        """Return the number of images of a message on one resource other than a port."""
         return self.fixing(resource.path)
 
     def copies(self, resource: Resource) -> int:
-        """How many resources a representative's stands for."""
+        """Return the number of resources that a representative's stands for."""
         return self.order // self.fixing(resource.path)
 
     def representatives(self) -> Iterator[int]:
-        """The rank with zeros in all digits that change, for every class."""
+        """Yield the rank with zeros in all digits that change, for every class."""
         free = [range(radix) if mode == "=" else (0,)
                 for radix, mode in zip(self.radices, self.modes)]
         for path in product(*free):
             yield self.rank(path)
 
     def rank(self, path: Path) -> int:
-        """The rank at a path."""
+        """Return the rank at a path."""
         number = 0
         for digit, radix in zip(path, self.radices):
             number = number * radix + digit
         return number
 
     def path(self, rank: int) -> Path:
-        """The path of a rank."""
+        """Return the path of a rank."""
         digits = []
         for radix in reversed(self.radices):
             rank, digit = divmod(rank, radix)
@@ -128,13 +128,13 @@ class Symmetry(NamedTuple):
 
 
 class Folding(NamedTuple):
-    """What is alike.
+    """Classes of equivalent ranks.
 
     Attributes:
-        symmetry: a symmetry, or colours; ``None`` where every rank stands alone.
-        checked: on how many ranks the symmetry was checked.
-        programs: those that were made for that.
-        packed: those of all ranks, where they had to be made.
+        symmetry: a symmetry, or colours; ``None`` if every rank is simulated.
+        checked: number of ranks on which the symmetry was checked.
+        programs: those made for the check.
+        packed: those of all ranks, if they were made.
     """
 
     symmetry: Symmetry | Colouring | None
@@ -143,7 +143,7 @@ class Folding(NamedTuple):
     packed: PackedPrograms | None = None
 
     def describe(self, size: int) -> str:
-        """One line for people."""
+        """Return a one-line description."""
         if self.symmetry is None:
             return f"{size:,} ranks, each timed on its own"
         if isinstance(self.symmetry, Colouring):
@@ -156,14 +156,15 @@ class Folding(NamedTuple):
 
 def find_symmetry(work: Workload, layout: NetworkPaths, told: Told = silent,
                   in_order: bool = True) -> Folding:
-    """Find the symmetry with the fewest classes; without one, ranks of one colour where they are
-    many, and else every rank stands alone.
+    """Find the symmetry with the fewest classes.
+
+    Without a symmetry, ranks are coloured if there are many; otherwise every rank is simulated.
 
     Args:
-        in_order: the order of messages to different ranks in a round counts.
+        in_order: True if the order of messages to different ranks in a round matters.
 
     Raises:
-        ArgumentError: every rank would stand alone, and they are too many.
+        ArgumentError: every rank would be simulated, and there are too many.
     """
     radices = layout.radices()
     if layout.size == 1:
@@ -187,10 +188,10 @@ def find_symmetry(work: Workload, layout: NetworkPaths, told: Told = silent,
 
 def unfolded(work: Workload, layout: NetworkPaths, told: Told = silent, settled: bool = True,
              repeat: int = 1) -> Folding:
-    """Let every rank stand alone; ``settled`` and ``repeat`` are those of the effort.
+    """Simulate every rank; ``settled`` and ``repeat`` are those of the effort.
 
     Raises:
-        ArgumentError: they are too many.
+        ArgumentError: there are too many ranks.
     """
     if layout.size >= MANY or not settled or repeat > 1:
         announce(work, layout, told, settled, repeat)
@@ -199,10 +200,10 @@ def unfolded(work: Workload, layout: NetworkPaths, told: Told = silent, settled:
 
 def announce(work: Workload, layout: NetworkPaths, told: Told, settled: bool = True,
              repeat: int = 1) -> None:
-    """Say what the programs of all ranks will take.
+    """Report the estimated effort of the programs of all ranks.
 
     Raises:
-        ArgumentError: they are too many.
+        ArgumentError: there are too many ranks.
     """
     expected = effort(work, layout.size, settled, repeat)
     effort_check(expected, work.schedule.title)
@@ -210,7 +211,7 @@ def announce(work: Workload, layout: NetworkPaths, told: Told, settled: bool = T
 
 
 def symmetries(radices: tuple[int, ...]) -> Iterator[Symmetry]:
-    """List every symmetry of a layout that changes some digit."""
+    """Yield every symmetry of a layout that changes some digit."""
     choices = [("=",) if radix == 1 else ("+", "^", "=") if radix > 2 and not radix & (radix - 1)
                else ("+", "=") for radix in radices]
     for modes in product(*choices):
@@ -220,9 +221,9 @@ def symmetries(radices: tuple[int, ...]) -> Iterator[Symmetry]:
 
 def check(symmetry: Symmetry, programs: ComparedPrograms, layout: NetworkPaths,
           in_order: bool = True) -> int:
-    """Compare programs; return on how many ranks the symmetry holds, 0 if it fails on one."""
+    """Compare programs; return the number of ranks on which the symmetry holds, 0 if it fails."""
     size = layout.size
-    # A program of few messages may still take a look at every block to make.
+    # A program of few messages may still need to visit every block.
     if (programs.messages(0) + programs.work.nblocks) * size <= ALL:
         ranks: Sequence[int] = range(size)
     else:
@@ -241,7 +242,7 @@ def sample(symmetry: Symmetry, programs: ComparedPrograms, layout: NetworkPaths)
             else FEW)
     free = [sorted({0, 1, radix // 2, radix - 1} & set(range(radix)))
             for radix in symmetry.radices]
-    # The ranks after and before the first come first: most symmetries that fail do so there.
+    # The ranks after and before the first come first: most failures occur there.
     corners = [symmetry.rank(path) for path in product(*free)]
     draw = Random(layout.size)
     chosen = [1, layout.size - 1, layout.size // 2, programs.work.schedule.root]
@@ -251,10 +252,10 @@ def sample(symmetry: Symmetry, programs: ComparedPrograms, layout: NetworkPaths)
 
 
 class ComparedPrograms:
-    """Programs by rank; the latest ones are kept.
+    """Programs by rank; the latest ones are cached.
 
-    The shorter of the second and the third one shows how long all that are compared take, which is
-    reported then: the first fills caches, and one alone may contain a pause.
+    The shorter time of the second and the third one predicts the time of the comparison, which is
+    reported then: the first fills caches, and a single one may contain a pause.
     """
 
     def __init__(self, work: Workload, told: Told = silent):
@@ -264,7 +265,7 @@ class ComparedPrograms:
         self.held = 0
 
     def of(self, rank: int) -> list[list[Round]]:
-        """The rounds of every kind of segment."""
+        """Return the rounds of every kind of segment."""
         if rank not in self.kept:
             start = perf_counter()
             self.kept[rank] = [self.work.rounds(rank, s) for s in self.work.kinds]
@@ -289,18 +290,18 @@ class ComparedPrograms:
 
     @cached_property
     def spans(self) -> int:
-        """Spans of memory that the steps of the first rank name, which take time to make."""
+        """Return the number of memory spans in the steps of the first rank, which cost time."""
         return sum(len(step.spans) + len(step.source)
                    for steps in self.work.schedule.program(0).rounds for step in steps)
 
     def messages(self, rank: int) -> int:
-        """Messages of a rank."""
+        """Return the number of messages of a rank."""
         return sum(len(r.messages) for rounds in self.of(rank) for r in rounds)
 
 
 def _alike(symmetry: Symmetry, programs: ComparedPrograms, layout: NetworkPaths, first: int,
            rank: int, in_order: bool) -> bool:
-    """Tell whether the symmetry that takes one rank to the other takes its program along."""
+    """Return True if the symmetry that maps one rank to the other also maps its program."""
     by = layout.path(rank)
     images: dict[Peer, int] = {}
     for ours, theirs in zip(programs.of(first), programs.of(rank)):
@@ -312,7 +313,7 @@ def _alike(symmetry: Symmetry, programs: ComparedPrograms, layout: NetworkPaths,
             moved = []
             for sends, peer, nbytes in mine.messages:
                 if isinstance(peer, InNetwork):
-                    return False  # its ranks are of several classes
+                    return False  # its ranks belong to several classes
                 if peer not in images:
                     images[peer] = symmetry.rank(symmetry.moved(layout.path(peer), by))
                 moved.append((sends, images[peer], nbytes))
@@ -323,5 +324,5 @@ def _alike(symmetry: Symmetry, programs: ComparedPrograms, layout: NetworkPaths,
 
 
 def _sorted(messages: list[tuple]) -> list[tuple]:
-    """By peer; those of one peer stay in their order."""
+    """Return messages sorted by peer; those of one peer keep their order."""
     return sorted(messages, key=lambda message: (message[0], message[1]))

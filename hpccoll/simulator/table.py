@@ -1,7 +1,7 @@
-"""Several simulations as a table: a block for every point, its fastest algorithm first.
+"""Table of several simulations: a block for every point, its fastest algorithm first.
 
-A *point* is a number of nodes and a size. What all points share stands in the header. Many points
-get a line each, with the fastest algorithm and the next one; ``full`` shows all algorithms of all.
+A *point* is a number of nodes and a size. Values common to all points are in the header. Many
+points get a line each, with the two fastest algorithms; ``full`` shows all algorithms of all.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hpccoll.units import count_text, rate_text, size_text, time_text
 
 #: With more points than this, each has one line.
 POINTS = 6
-#: Times within this factor of the fastest are level with it.
+#: Times within this factor of the fastest count as equal.
 LEVEL = 1.0005
 _PLACE = (Header("nodes"), Header("ranks"), Header("size"))
 _COLUMNS = (
@@ -51,7 +51,7 @@ class SimulatedPoint(NamedTuple):
 
 
 class SimulatedTable(NamedTuple):
-    """Lines for people; ``best`` are numbers of those that show a fastest algorithm."""
+    """Lines of text; ``best`` are the numbers of those that show a fastest algorithm."""
 
     lines: list[str]
     best: frozenset[int]
@@ -68,13 +68,13 @@ def points(reports: Sequence[tuple[int, Report]]) -> list[SimulatedPoint]:
 
 def simulated_table(reports: Sequence[tuple[int, Report]], width: int = WIDTH,
                     full: bool = False, layout: str = "") -> SimulatedTable:
-    """Set simulations of one collective on one machine side by side.
+    """Return a table of simulations of one collective on one machine.
 
     Args:
         reports: each with its number of nodes.
         width: characters of a line.
         full: all columns, however wide, and all algorithms of all points.
-        layout: of the ranks, where it is not so many nodes of so many ranks.
+        layout: of the ranks, unless it is a number of nodes of equal size.
     """
     grouped = points(reports)
     short = len(grouped) > POINTS and not full
@@ -99,7 +99,7 @@ def simulated_table(reports: Sequence[tuple[int, Report]], width: int = WIDTH,
 
 
 def verdict(grouped: Sequence[SimulatedPoint]) -> str:
-    """Which algorithm is fastest at how many points, in a sentence; those level with it too.
+    """Return a sentence on the number of points at which each algorithm is fastest, or equal.
 
     A point with one algorithm is not counted.
     """
@@ -130,13 +130,13 @@ def _ahead(leads: Sequence[float]) -> str:
 
 
 def label(report: Report) -> str:
-    """Name of an algorithm and its parameters, as ``--algorithm`` takes them."""
+    """Return the name of an algorithm and its parameters, as ``--algorithm`` takes them."""
     return report.schedule.algorithm + "".join(
         f":{name}={value}" for name, value in report.schedule.params)
 
 
 def rates_of(machine: Machine) -> str:
-    """Where a machine's rates come from, in a few words."""
+    """Return a short text on the source of a machine's rates."""
     if machine.description.lower().startswith("measured"):
         return f"{machine.name} was {machine.description[0].lower()}{machine.description[1:]}"
     if machine.name in names():
@@ -146,7 +146,7 @@ def rates_of(machine: Machine) -> str:
 
 
 def level_note(machine: Machine, topology: Topology) -> str:
-    """What to know where a layout has another depth than the machine has levels; else empty."""
+    """Return a remark if a layout's depth differs from the machine's levels; else empty."""
     levels = [level.name for level in machine.levels]
     depth, inner = topology.depth, topology.size > len(topology.groups())
     if depth > len(levels):
@@ -179,13 +179,13 @@ def _header(grouped: Sequence[SimulatedPoint], layout: str, width: int) -> list[
 
 
 def said(line: str, width: int) -> list[str]:
-    """A comment in lines of a width; none for an empty one."""
+    """Return a comment wrapped to a width; no line for an empty one."""
     return wrap(line, max(width, NARROWEST), initial_indent="# ", subsequent_indent="#   ",
                 break_long_words=False, break_on_hyphens=False)
 
 
 def _varies(grouped: Sequence[SimulatedPoint], column: int, layout: str) -> bool:
-    """Whether a column of the place is not the same for all points."""
+    """Return True if a column of the place differs between points."""
     if column == 0 and layout:
         return False
     return len({_place(point)[column] for point in grouped}) > 1
@@ -228,14 +228,14 @@ def _busiest(report: Report) -> str:
 
 
 def _parts(report: Report) -> list[str]:
-    """What the critical path spends its time on, and how idle ranks are."""
+    """Return texts of the parts of the critical path, and of the ranks' idle time."""
     sums = [sum(getattr(cost, part) for cost in report.critical)
             for part in ("latency", "transfer", "sharing")]
     return [time_text(s) for s in (*sums, report.local_seconds, report.idle.mean)]
 
 
 def _many(grouped: Sequence[SimulatedPoint], short: bool) -> str:
-    """That not all algorithms are shown."""
+    """Return a remark if not all algorithms are shown."""
     most = max(len(point.reports) for point in grouped)
     return (f"{len(grouped)} points, one line each: --full shows all {most} algorithms of every "
             "point") if short and most > 2 else ""

@@ -1,4 +1,4 @@
-"""What is under way in a simulation, and what is left of it: messages, threads, the outcome."""
+"""State of a simulation, and its result: messages, threads, the outcome."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from hpccoll.simulator.shapes import Shape
 
 
 class Met(NamedTuple):
-    """What a message meets on its way, each resource with its use per byte.
+    """Resources of a message on its route, each with its use per byte.
 
     Attributes:
-        uses: what can hold the message up.
-        meets: all of it.
+        uses: resources that can limit the message.
+        meets: all resources.
     """
 
     uses: list[tuple[int, float]]
@@ -26,9 +26,9 @@ class Met(NamedTuple):
 
 
 class ClassLink:
-    """From one class of ranks to another: what its messages cost, and which sides wait.
+    """Channel from one class of ranks to another: costs of its messages, and waiting ends.
 
-    Or between several, through the network: ``network`` says what it does.
+    Or between several ranks, through the network: ``network`` is the operation.
     """
 
     __slots__ = ("alpha", "beta", "depth", "ends", "header", "line", "network", "overhead",
@@ -37,24 +37,23 @@ class ClassLink:
     def __init__(self, depth: int, level: Level, alpha: float, beta: float, ways: list[Met],
                  network: InNetwork | None = None):
         self.network = network
-        #: By slot, the ends that wait for the network's other ones, by whether they send and rank.
+        #: By slot, the waiting ends of an operation of the network, by direction and rank.
         self.ends: dict[int, dict[tuple[int, int], deque[tuple[PipelineSlot, int, float]]]] = {}
         self.depth, self.alpha, self.overhead = depth, alpha, level.overhead
-        #: Seconds per byte of a message that is alone on its way.
+        #: Seconds per byte of a message on unshared resources.
         self.header, self.beta = level.header, beta
-        #: What a message meets, on each of the ways of which it takes one.
+        #: Resources of a message, on each possible route.
         self.ways = ways
-        #: By slot, the sides posted whose other side is not: whether they send, their thread and
-        #: its round, and the bytes.
+        #: By slot, the posted ends without a match: direction, thread and its round, and bytes.
         self.waiting: dict[int, deque[tuple[int, PipelineSlot, int, float]]] = {}
-        #: Messages whose bytes flow, or wait to.
+        #: Messages whose bytes flow, or wait to flow.
         self.line: deque[Flow] = deque()
 
 
 class Flow:
-    """One message on its way; its ends are the sender's and receiver's threads and rounds.
+    """A message in flight; its ends are the sender's and receiver's threads and rounds.
 
-    Through the network it has several of both, the senders' first.
+    In the network it has several of both, the senders' first.
     """
 
     __slots__ = ("alpha", "channel", "ends", "held_by", "last", "left", "matched", "met", "nbytes",
@@ -64,26 +63,26 @@ class Flow:
                  ends: Sequence[tuple[PipelineSlot, int]],
                  nbytes: float, matched: float, last: int):
         self.channel, self.ends, self.nbytes, self.matched = channel, ends, nbytes, matched
-        #: Which of its ends was posted last.
+        #: Index of the end that was posted last.
         self.last = last
         self.left, self.alpha = nbytes + channel.header, channel.alpha
-        #: On the way that it takes: the first, or another one once its bytes flow.
+        #: Its route: the first, or another one once its bytes flow.
         self.met = channel.ways[0]
         self.rate, self.since, self.version = 0.0, matched, 0
-        #: The resource that lets it have no more.
+        #: The resource that limits its rate.
         self.held_by = -1
 
     @property
     def uses(self) -> list[tuple[int, float]]:
-        """What can hold it up, each resource with its use per byte."""
+        """Return the resources that can limit it, each with its use per byte."""
         return self.met.uses
 
 
 class PostedRound(NamedTuple):
-    """A round: its messages (whether they send, the channel, bytes), and seconds of local work.
+    """A round: its messages (direction, channel, bytes), and seconds of local work.
 
-    In a program with lanes, ``waits`` has the rounds that must be over before, and ``needs`` says
-    the same of its lanes: how many rounds of which ones.
+    In a program with lanes, ``waits`` has the rounds that must be over before, and ``needs`` the
+    same by lane: a number of rounds of each.
     """
 
     messages: Sequence[tuple[int, ClassLink, float]]
@@ -93,7 +92,7 @@ class PostedRound(NamedTuple):
 
 
 class LoggedThread(Protocol):
-    """A slot of a class of ranks, and the rounds that it is through with."""
+    """A slot of a class of ranks, and its completed rounds."""
 
     @property
     def rank(self) -> int: ...
@@ -107,8 +106,8 @@ class PipelineSlot:
 
     Attributes:
         index: its place among all threads.
-        beside: the lanes of the slot, itself included, and those of them that wait for others.
-        held: its round waits for other lanes.
+        beside: the lanes of the slot, itself included, and the waiting ones of them.
+        held: True if its round waits for other lanes.
     """
 
     __slots__ = ("began", "beside", "current", "held", "index", "log", "pending", "rank", "rounds",
@@ -118,13 +117,13 @@ class PipelineSlot:
                  beside: tuple[list[PipelineSlot], list[PipelineSlot]] | None = None):
         self.rank, self.slot, self.rounds, self.index = rank, slot, rounds, index
         self.beside, self.held = beside, False
-        #: The round that runs; ``None`` at the end.
+        #: Current round; ``None`` at the end.
         self.current: PostedRound | None = PostedRound((), 0.0)
         self.pending, self.began = 0, 0.0
         self.log: list[Done] = []
 
     def free(self) -> bool:
-        """Whether its round may begin; if not, it waits."""
+        """Return True if its round may begin; otherwise it waits."""
         if self.beside is None or self.current is None:
             return True
         lanes, waiting = self.beside
@@ -134,7 +133,7 @@ class PipelineSlot:
         return not self.held
 
     def before(self) -> tuple[int, int] | None:
-        """Thread and number of the round that its round has waited for last, in lanes."""
+        """Return thread and number of the round that its round waited for last, in lanes."""
         if self.beside is None or self.current is None:
             return None
         lanes, _ = self.beside
@@ -145,7 +144,7 @@ class PipelineSlot:
 
 
 def in_lanes(segments: Sequence[Sequence[PostedRound]]) -> list[Iterator[PostedRound]]:
-    """The rounds of segments that follow each other, lane by lane."""
+    """Return the rounds of consecutive segments, lane by lane."""
     order = tuple(each.waits or () for each in segments[0])
     lanes = list(by_lane(order))
     place = {number: (lane, position) for lane, numbers in enumerate(lanes)
@@ -153,7 +152,7 @@ def in_lanes(segments: Sequence[Sequence[PostedRound]]) -> list[Iterator[PostedR
 
     def rounds(numbers: Sequence[int]) -> Iterator[PostedRound]:
         for turn, held in enumerate(segments):
-            # A segment begins when all lanes are through with the one before it.
+            # A segment begins when all lanes have completed the one before it.
             first = tuple((lane, turn * len(lanes[lane])) for lane in range(len(lanes)) if turn)
             for number in numbers:
                 before = (place[other] for other in order[number])
@@ -165,10 +164,10 @@ def in_lanes(segments: Sequence[Sequence[PostedRound]]) -> list[Iterator[PostedR
 
 
 class Done(NamedTuple):
-    """A round that is over: when it began and ended, and what its end waited for.
+    """A completed round: its begin and end, and the cause of its end.
 
     Attributes:
-        arrived: when its messages were complete; its local work follows.
+        arrived: time at which its messages were complete; its local work follows.
         waited: the last message: posted last by the thread ``by`` in its round ``at``, at
             ``matched``; ``None`` for rounds without messages.
         before: in a program with lanes, the thread and number of the round that ended last of
@@ -196,14 +195,14 @@ class Waited(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """What went over a resource: bytes, or for a port seconds, of each of its images."""
+    """Usage of a resource: bytes, or for a port seconds, of each of its images."""
 
     resource: Resource
     carried: float
 
 
 class SimulationRun(NamedTuple):
-    """The outcome of a simulation, class by class.
+    """Result of a simulation, class by class.
 
     Attributes:
         seconds: until the last rank is done.
@@ -211,11 +210,11 @@ class SimulationRun(NamedTuple):
         threads: the threads, ``depth`` for each class, with their logs.
         busy: seconds in which a class moved messages or computed.
         level_bytes: bytes per depth of the layout, of all ranks together.
-        usage: of all ports, links and buses that were used.
+        usage: of all used ports, links and buses.
         messages: number of messages, of all ranks together.
         reduced: bytes that were reduced, by all ranks together.
-        shape: of the machine, whose links are among those used.
-        last: seconds until the last rank came.
+        shape: of the machine, if its links are used.
+        last: seconds until the last rank entered the call.
     """
 
     seconds: float

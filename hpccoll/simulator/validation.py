@@ -1,7 +1,7 @@
-"""Simulated against measured: the record of a benchmark, run again on a machine file.
+"""Validation: simulated against measured times of a benchmark's record.
 
 Only algorithms of the table are compared; the host MPI's own and the automatic choice have no
-schedule of their own. What counts in the end is whether the simulation picks the right algorithm:
+schedule. The criterion is that the simulation selects the right algorithm:
 the measured-best, or one that measured within ``NEAR`` of it.
 """
 
@@ -22,9 +22,9 @@ from hpccoll.simulator import simulate
 from hpccoll.simulator.machine_model import Machine
 from hpccoll.units import size_text, time_text
 
-#: An algorithm is as good as the measured-best up to this factor.
+#: Permitted factor to the measured-best algorithm.
 NEAR = 1.15
-#: A machine file fits where the median of simulated over measured is 1 up to this factor.
+#: A machine file fits if the median of simulated over measured is 1 up to this factor.
 FITS = 3.0
 
 
@@ -39,7 +39,7 @@ class Compared(NamedTuple):
 
 
 class Picks(NamedTuple):
-    """Sizes at which the simulated-best algorithm measured best or near it, of how many."""
+    """Number of sizes at which the simulated-best algorithm measured near the best, and of all."""
 
     right: int
     of: int
@@ -47,15 +47,15 @@ class Picks(NamedTuple):
 
 def compare(record: Mapping[str, Any], machine: Machine, topology: Topology | None = None,
             segment_bytes: int = 0, collective: str | None = None) -> list[Compared]:
-    """Simulate what a record of ``hpccoll bench --json`` measured.
+    """Simulate the cases of a record of ``hpccoll bench --json``.
 
     Args:
         topology: layout of the ranks; the record's if omitted.
-        segment_bytes: of candidates that do not say it themselves.
+        segment_bytes: of candidates without their own.
         collective: the only one to simulate; all if omitted.
 
     Raises:
-        HpccollError: not such a record, or one without an algorithm of the table.
+        HpccollError: invalid record, or one without an algorithm of the table.
     """
     try:
         layout = topology or _layout(record["environment"])
@@ -74,7 +74,7 @@ def compare(record: Mapping[str, Any], machine: Machine, topology: Topology | No
 
 
 def picks(compared: Sequence[Compared]) -> Picks:
-    """Count the sizes, with two algorithms or more, at which the simulation picks well."""
+    """Count the sizes, with two algorithms or more, at which the selection is good."""
     right = of = 0
     for _, same in groupby(sorted(compared), key=lambda c: c[:2]):
         group = list(same)
@@ -86,15 +86,15 @@ def picks(compared: Sequence[Compared]) -> Picks:
 
 
 def off(compared: Sequence[Compared]) -> float:
-    """The median of simulated over measured times: 1 where the machine file fits the machine."""
+    """Return the median of simulated over measured times: 1 if the machine file fits."""
     return median(c.simulated / c.measured for c in compared)
 
 
 def beside(compared: Sequence[Compared], width: int = WIDTH, full: bool = False) -> list[str]:
-    """A line per algorithm and size, measured and simulated, and what it says of both.
+    """Return a line per algorithm and size, measured and simulated, and a conclusion.
 
-    In a block of one size, ``*`` marks what measured best and what is simulated best where that is
-    right.
+    In a block of one size, ``*`` marks the measured-best algorithm, and the simulated-best one if
+    it is right.
     """
     rows: list[list[str]] = []
     marked: list[int] = []
@@ -121,7 +121,7 @@ def beside(compared: Sequence[Compared], width: int = WIDTH, full: bool = False)
 
 
 def conclusion(compared: Sequence[Compared]) -> list[str]:
-    """What the comparison is worth, in words."""
+    """Return the conclusions of the comparison as text."""
     right, of = picks(compared)
     factor = off(compared)
     told = [f"simulated / measured: {factor:.3g} in the middle, "
@@ -151,7 +151,7 @@ def _simulated(result: Mapping[str, Any], machine: Machine, layout: Topology,
 
 
 def _read(candidate: str) -> tuple[str, dict[str, int]]:
-    """Name and settings of a candidate such as ``bruck:k=4:segment=65536``."""
+    """Return name and settings of a candidate such as ``bruck:k=4:segment=65536``."""
     name, *settings = candidate.split(":")
     try:
         return name, {key: int(value) for key, _, value in (s.partition("=") for s in settings)}
@@ -160,7 +160,7 @@ def _read(candidate: str) -> tuple[str, dict[str, int]]:
 
 
 def _layout(environment: Mapping[str, Any]) -> Topology:
-    """The layout that was given, or else the ranks of each host."""
+    """Return the given layout, or else the ranks of each host."""
     if environment["topology"]:
         return Topology.parse(environment["topology"])
     hosts = environment["rank_hosts"]

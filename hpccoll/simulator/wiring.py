@@ -1,11 +1,11 @@
-"""What is posted, and what it shares: programs on channels, all in arrays.
+"""Wiring: programs on channels, and the resources of channels, all in arrays.
 
-A channel leads from a rank, or class of ranks, to another. What its messages need is half the
-sender's (its port, the links out of its groups, the bus) and half the receiver's, and each half
-depends on nothing else but the depth at which the two part, so halves are found once. On a shape,
-its links come between. What the network does with messages of several ranks is a channel with as
-many halves as it has ends. Both event loops read from here:
-:mod:`~hpccoll.simulator.event_loop` and its compiled twin.
+A channel leads from a rank, or class of ranks, to another. The resources of its messages are half
+the sender's (its port, the links out of its groups, the bus) and half the receiver's. Each half
+depends only on the depth at which the two paths differ, so halves are computed once. On a shape,
+its links come between. An operation of the network on messages of several ranks is a channel with
+as many halves as it has ends. Both event loops use these arrays:
+:mod:`~hpccoll.simulator.event_loop` and its compiled form.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from hpccoll.simulator.traffic import LoggedThread, SimulationRun, Usage
 
 
 class _Part(NamedTuple):
-    """What a message needs on a part of its way: resources, by index; seconds of a byte alone."""
+    """Resources on a part of a route, by index; seconds per unshared byte."""
 
     resources: array[int]
     weights: array[float]
@@ -37,22 +37,22 @@ class _Part(NamedTuple):
 
 
 class ChannelWiring:
-    """Programs of ranks that are timed, on channels.
+    """Programs of the simulated ranks, on channels.
 
     Attributes:
-        ranks: those that are timed, each for its class.
-        multiple: ranks that each stands for.
+        ranks: the simulated ones, each for its class.
+        multiple: number of ranks that each stands for.
         programs: their rounds; ``codes`` has for each of their messages twice the channel, and 1
             if it is sent; ``seconds`` for each of their rounds the local work.
-        depths, alphas, betas: of each channel, the depth at which its ends part, the latency, and
-            seconds per byte of a message that is alone on its way.
-        first_use: where the uses of each channel begin, with an end: ``uses`` (indices of
-            resources), ``weights`` (of them a byte needs) and ``holds`` (1 if the resource can
-            ever hold a message up).
-        others: uses, weights and holds of the other ways of channels that have several.
-        networks: of channels with several ends, what the network does.
-        drawn: what ranks and messages meet by chance.
-        resources, capacity: what is shared.
+        depths, alphas, betas: of each channel, the depth at which its paths differ, the latency,
+            and seconds per byte of a message on unshared resources.
+        first_use: indices of the first use of each channel, with an end: ``uses`` (indices of
+            resources), ``weights`` (use per byte) and ``holds`` (1 if the resource can ever limit
+            a message).
+        others: uses, weights and holds of the other routes of channels with several.
+        networks: of channels with several ends, the operation.
+        drawn: random delays of ranks and messages.
+        resources, capacity: the shared resources.
     """
 
     def __init__(self, work: Workload, machine: Machine, layout: NetworkPaths, folding: Folding,
@@ -95,7 +95,7 @@ class ChannelWiring:
         del self.channels, self.halves, self.known, self.paths
 
     def channel(self, sends: bool, rank: int, peer: int) -> int:
-        """The channel between two ranks: one for all images of the pair."""
+        """Return the channel between two ranks: one for all images of the pair."""
         sender, receiver = (rank, peer) if sends else (peer, rank)
         key: Hashable = (self.symmetry.link(sends, rank, peer) if self.symmetry
                          else sender * self.layout.size + receiver)
@@ -106,7 +106,7 @@ class ChannelWiring:
         return number
 
     def operation(self, peer: int) -> int:
-        """The channel of what the network does, by the peer that stands for it."""
+        """Return the channel of an operation of the network, by the number of its peer."""
         if self.symmetry:
             raise ScheduleError(
                 f"{self.work.schedule.title}: equivalent ranks differ in network operations; "
@@ -117,10 +117,10 @@ class ChannelWiring:
         return self.channels[peer]
 
     def wire_operation(self, network: InNetwork) -> None:
-        """Add a channel with many ends: every rank has a stream of its own, to or from the switch.
+        """Add a channel with many ends: every rank has its own stream to or from the switch.
 
         Raises:
-            CapabilityError: the machine's switches cannot do it.
+            CapabilityError: the machine's switches do not support it.
         """
         sources, sinks = ([self.path(rank) for rank in ranks]
                           for ranks in (network.senders, network.receivers))
@@ -173,13 +173,13 @@ class ChannelWiring:
         self.first_use.append(len(self.uses))
 
     def path(self, rank: int) -> tuple[int, ...]:
-        """The path of a rank."""
+        """Return the path of a rank."""
         if rank not in self.paths:
             self.paths[rank] = self.layout.path(rank)
         return self.paths[rank]
 
     def half(self, sends: bool, rank: int, depth: int) -> _Part:
-        """What messages need on a rank's side, for all images of a message at once."""
+        """Return the resources on a rank's side, for all images of a message."""
         key = sends, rank, depth
         if key not in self.halves:
             path = self.path(rank)
@@ -188,7 +188,7 @@ class ChannelWiring:
         return self.halves[key]
 
     def part(self, uses: Uses, sender: tuple[int, ...], receiver: tuple[int, ...]) -> _Part:
-        """What a part of a way needs, for all images of a message at once."""
+        """Return the resources of a part of a route, for all images of a message."""
         found = _Part(array("i"), array("d"), array("b"), 0.0)
         beta = 0.0
         for resource, weight in uses:
@@ -203,7 +203,7 @@ class ChannelWiring:
         return found._replace(beta=beta)
 
     def resource(self, resource: Resource) -> tuple[int, bool]:
-        """Index of a resource, or of the one that stands for it, and whether it ever binds."""
+        """Return the index of a resource (or its representative), and True if it can ever limit."""
         if self.symmetry:
             resource = resource._replace(path=self.symmetry.classed(resource.path))
         if resource not in self.known:
@@ -213,41 +213,44 @@ class ChannelWiring:
         return self.known[resource]
 
     def received(self, number: int) -> float:
-        """Bytes that arrive in a round."""
+        """Return the bytes that arrive in a round."""
         held = slice(*self.programs.first_message[number:number + 2])
         return sum(nbytes for code, nbytes in zip(self.programs.codes[held],
                                                   self.programs.nbytes[held]) if not code & 1)
 
-    # -- what event loops ask ----------------------------------------------------------------
+    # -- used by event loops -------------------------------------------------------------------
     def rounds(self, rank: int, segment: int) -> range:
-        """Where the rounds of a class of ranks are for a segment."""
+        """Return the indices of the rounds of a class of ranks for a segment."""
         place = rank * self.programs.kinds + self.work.kind(segment)
         return range(*self.programs.first_round[place:place + 2])
 
     def messages(self, number: int) -> slice:
-        """Where the messages of a round are."""
+        """Return the slice of the messages of a round."""
         return slice(*self.programs.first_message[number:number + 2])
 
     @property
     def settled(self) -> bool:
-        """Whether all is known before: no way is chosen on the way, nothing happens by chance but
-        where the arrays say so, messages have two ends, and rounds follow one another."""
+        """Return True if the simulation is determined by the arrays.
+
+        Routes are fixed, random values are in the arrays, messages have two ends, and rounds follow
+        one another.
+        """
         return not (self.others or self.drawn.any or self.programs.waits or self.networks)
 
     @property
     def ends(self) -> int:
-        """Sends and receives of all segments."""
+        """Return the number of sends and receives of all segments."""
         one = len(self.codes)
         return one if self.programs.kinds > 1 else one * self.work.segments
 
     def stuck(self, rank: int, number: int, pending: int) -> ScheduleError:
-        """A round that never ends."""
+        """Return the error of a round that never ends."""
         return ScheduleError(
             f"{self.work.schedule.title}: rank {self.ranks[rank]} deadlocks in round {number} "
             f"waiting for {pending} message(s); call verify() for the step")
 
     def unequal(self, rank: int, number: int, mine: float, theirs: float) -> ScheduleError:
-        """A message whose two ends are of different sizes."""
+        """Return the error of a message whose two ends differ in size."""
         return ScheduleError(
             f"{self.work.schedule.title}: rank {self.ranks[rank]} expects {mine:g} bytes in round "
             f"{number}, but its peer has {theirs:g}")
@@ -255,7 +258,7 @@ class ChannelWiring:
     def outcome(self, threads: Sequence[LoggedThread], busy: Sequence[float],
                 level_bytes: dict[int, float], carried: Sequence[float],
                 messages: int) -> SimulationRun:
-        """What an event loop has found."""
+        """Return the result of an event loop."""
         reduced = 0.0
         if self.machine.reduce_energy:
             reduced = sum(many * sum(self.programs.reduced[held.start:held.stop])
@@ -268,7 +271,7 @@ class ChannelWiring:
 
 
 def _joined(*parts: _Part) -> _Part:
-    """Parts of a way as one; what two of them need, which both ways share, stands once."""
+    """Merge parts of a route; a resource of two parts, shared by both directions, occurs once."""
     all_of = _Part(array("i"), array("d"), array("b"), max(part.beta for part in parts))
     for part in parts:
         all_of.resources.extend(part.resources)

@@ -1,21 +1,21 @@
 """Calibration: a machine for the simulator, measured on the ranks of this job.
 
-For every level of the layout, two ranks that part there pass a message back and forth through
-hpccoll itself, so that what its Python and its transports cost is in the numbers: the smallest
-message gives ``alpha``, several one way, which need not wait for each other, its ``overhead``, and
-the slope between large ones ``beta``. Then many send at once: between groups, disjoint pairs, all
-in one direction; in the innermost group, all ranks in pairs, both ways.
-If together they are clearly slower than one message times their number, the rate of all is the
-limit of the link between groups, or of the bus in the innermost one: its memory. (Pairs that send
-there and back would soon do so in turns, and each have a direction of the link to itself.) By how
-much small messages of many ranks take longer than one on such a link is the ``header``. Reducing
-and copying are timed on one rank, on arrays too large for most caches: they count for little where
-messages are small.
+At every level of the layout, two ranks in different groups exchange messages through hpccoll
+itself, so that the cost of its Python code and transports is included. The smallest message gives
+``alpha``; several one-way messages, which need not wait for each other, give ``overhead``; the
+slope between large ones gives ``beta``. Then many ranks send concurrently: between groups, disjoint
+pairs, all in one direction; in the innermost group, all ranks in pairs, both ways.
+If the concurrent messages are clearly slower than one message times their number, their total rate
+is the limit of the link between groups, or of the bus in the innermost one: its memory. (Pairs that
+send both ways would soon take turns, and each would have a direction of the link alone.) The
+additional time of small messages of many ranks on such a link is the ``header``. Reductions and
+copies are timed on one rank, on arrays too large for most caches: with small messages they matter
+little.
 
-Ranks that do not measure wait as they would in a collective, not asleep: where processors are
-shared, a rank that waits takes turns with one that works.
+Ranks that do not measure poll as in a collective, and do not sleep: on shared processors, a waiting
+rank takes turns with a working one.
 
-What is not measured: switches.
+Switches are not measured.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from hpccoll.measure.load import OtherLoad, load_text
 from hpccoll.simulator.machine_model import Level, Machine
 from hpccoll.tools.bench.provenance import record
 
-#: Bytes of the message whose time is the latency; and of those that show the rate.
+#: Bytes of the latency message, and of the bandwidth messages.
 SMALL, MIDDLE, LARGE = 8, 4 << 20, 32 << 20
-#: Batches of small and of large messages, whose median counts, as in benchmarks.
+#: Number of batches of small and of large messages; the median counts, as in benchmarks.
 MANY, FEW = 100, 9
-#: Seconds for the batches of one measurement, and fewest batches even where that takes longer.
+#: Seconds for the batches of one measurement, and minimum batches even if that takes longer.
 PATIENCE, LEAST = 2.0, 3
-#: Messages there and back in a batch: short, so that some batches are left in peace.
+#: Round trips in a batch: few, so that some batches are undisturbed.
 TURNS, LARGE_TURNS = 10, 2
-#: Bytes of the arrays that are reduced and copied, and how often in a batch.
+#: Bytes of the reduced and copied arrays, and repetitions in a batch.
 LOCAL, LOCAL_TURNS = 16 << 20, 3
-#: From which factor between the batches' quarters on the machine is too busy to be measured.
+#: Factor between the batches' quarters above which the machine is too busy.
 BUSY = 10.0
-#: Pairs together count as held up below this part of what they reach one by one.
+#: Concurrent pairs count as limited below this part of the sum of their single rates.
 HELD_UP = 0.85
 
 
@@ -59,14 +59,14 @@ def calibrate(comm: hpccoll.Comm, name: str,
     """Measure a machine; collective over two ranks or more, and the same on all of them.
 
     Args:
-        comm: the ranks.
-        name: what the machine is called.
-        stopped: asked after every measurement; where it says so on any rank, all end.
-        force: accept the measurement of a busy machine.
+        comm: communicator of the ranks.
+        name: of the machine.
+        stopped: callback after every measurement; if it returns True on any rank, all end.
+        force: True to accept the measurement of a busy machine.
 
     Raises:
-        NoisyMachineError: on all ranks, where a busy machine was measured.
-        KeyboardInterrupt: on all ranks, where one was told to stop.
+        NoisyMachineError: on all ranks, if the machine was busy.
+        KeyboardInterrupt: on all ranks, if ``stopped`` returned True on one.
     """
     def passing(*asked: Any) -> float:
         seconds = _passing(comm, *asked)
@@ -115,9 +115,9 @@ def calibrate(comm: hpccoll.Comm, name: str,
 
 
 def _crossings(topology: Topology) -> Iterator[tuple[int, list[tuple[int, int]]]]:
-    """For every depth at which some ranks part: disjoint pairs of such ranks.
+    """Yield each depth with more than one group, and disjoint pairs of ranks in different groups.
 
-    At the innermost depth the pairs lie in one group, elsewhere in two neighbouring groups.
+    At the innermost depth the pairs are in one group, elsewhere in two neighbouring groups.
     """
     layout = NetworkPaths(topology)
     paths = [layout.path(rank) for rank in range(topology.size)]
@@ -138,9 +138,9 @@ def _crossings(topology: Topology) -> Iterator[tuple[int, list[tuple[int, int]]]
 
 
 def steadiness(comm: hpccoll.Comm) -> float:
-    """By which factor quarters of the batches of one small message differ, on the worst rank.
+    """Return the factor between quarters of the batches of one small message, on the worst rank.
 
-    Between the first and the third quarter of the batches, so that single bad moments do not count.
+    It is that between the first and the third quarter, so that single disturbances do not count.
     """
     buffer = numpy.zeros(SMALL // 4, "f4")
 
@@ -161,25 +161,25 @@ def _timed(function: Callable[[], None]) -> float:
 
 
 def there_and_back(pair: hpccoll.Comm, buffer: numpy.ndarray) -> None:
-    """Two messages, one after the other."""
+    """Send a message, and receive the reply."""
     pair.Bcast(buffer, 0)
     pair.Bcast(buffer, 1)
 
 
 def one_way(pair: hpccoll.Comm, buffer: numpy.ndarray) -> None:
-    """Two messages, one after the other, from the first rank."""
+    """Send two messages from the first rank, one after the other."""
     pair.Bcast(buffer, 0)
     pair.Bcast(buffer, 0)
 
 
 def exchanged(pair: hpccoll.Comm, buffer: numpy.ndarray) -> None:
-    """Two messages at once, twice."""
+    """Exchange two messages concurrently, twice."""
     pair.Allgather(MPI.IN_PLACE, buffer)
     pair.Allgather(MPI.IN_PLACE, buffer)
 
 
 def disturbed(spread: float) -> str:
-    """What batches that differ by such a factor say of the machine; empty where they are steady."""
+    """Return a text on a factor between batches; empty if they are steady."""
     if spread < BUSY:
         return ""
     return (f"batches of one message differ by {spread:.0f}x: other processes use these cores")
@@ -187,12 +187,12 @@ def disturbed(spread: float) -> str:
 
 def _passing(comm: hpccoll.Comm, pairs: Sequence[tuple[int, int]], nbytes: int,
              messages: Callable[[hpccoll.Comm, numpy.ndarray], None] = there_and_back) -> float:
-    """Seconds of one of two messages between the ranks of a pair, the slowest of several pairs."""
+    """Return the seconds of one of two messages in a pair; of the slowest of several pairs."""
     index = next((i for i, pair in enumerate(pairs) if comm.rank in pair), None)
     plain = MPI.Intracomm(comm).Split(MPI.UNDEFINED if index is None else index, comm.rank)
     seconds = 0.0
     if plain != MPI.COMM_NULL:
-        # With a layout of its own: the one that the environment gives is that of all ranks.
+        # With its own layout: that of the environment is for all ranks.
         pair = hpccoll.Comm(plain, Topology(2))
         buffer = numpy.zeros((2 if messages is exchanged else 1) * nbytes // 4, "f4")
         turns, batches = (TURNS, MANY) if nbytes == SMALL else (LARGE_TURNS, FEW)
@@ -202,7 +202,7 @@ def _passing(comm: hpccoll.Comm, pairs: Sequence[tuple[int, int]], nbytes: int,
                 messages(pair, buffer)
 
         with pair.using(bcast="linear", allgather="ring", segment_bytes=2 * nbytes):
-            often()  # makes what the others find ready
+            often()  # warm-up: connections and plans
             fit = PATIENCE / pair.allreduce(_median(often, 1), MPI.MAX)
             seconds = _median(often, min(batches, max(LEAST, int(fit)))) / (2 * turns)
         pair.Free()
@@ -213,7 +213,7 @@ def _passing(comm: hpccoll.Comm, pairs: Sequence[tuple[int, int]], nbytes: int,
 
 
 def _local() -> tuple[float, float]:
-    """Seconds per byte of reducing into one operand, and of copying."""
+    """Return the seconds per byte of reducing into one operand, and of copying."""
     left, right = numpy.ones(LOCAL // 4, "f4"), numpy.ones(LOCAL // 4, "f4")
 
     def timed(function: Callable[..., Any], *operands: Any) -> float:
@@ -230,7 +230,7 @@ def _median(function: Callable[[], None], batches: int) -> float:
 
 
 def _name(word: str, taken: set[str]) -> str:
-    """The word, or the word with a number where an outer level has it."""
+    """Return the word, with a number if an outer level has the same."""
     name, number = word, 2
     while name in taken:
         name, number = f"{word}-{number}", number + 1

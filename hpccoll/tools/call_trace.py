@@ -1,4 +1,4 @@
-"""The collectives of a traced job: a timeline for Perfetto, what it comes to, and a picture."""
+"""Trace of a job's collectives: a timeline for Perfetto, a summary, and a plot."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from hpccoll.measure.trace_events import line_names
 from hpccoll.training.picture import COLOURS, INK, dress, new_figure
 from hpccoll.units import count_text, short_size_text, size_text, time_text
 
-#: Heads of the table; where somebody noted what is inside of calls two of them, else two others.
+#: Heads of the table; two of them with moments inside of calls, two others without.
 HEADS = ("call", "bytes", "count", "a call", "waits", "messages", "reduces", "skew",
          "arrived last", "algorithm")
 INSIDE, OUTSIDE = ("messages", "reduces"), ("skew", "arrived last")
-#: Rows of the table; ranks and calls of the picture.
+#: Maximum rows of the table; maximum ranks and calls of the plot.
 LINES, MOST_RANKS, MOST_CALLS = 20, 32, 40
-#: Lines of phases that a communicator may have.
+#: Maximum lines of phases of a communicator.
 MOST_LINES = 1000
 
 
@@ -41,13 +41,13 @@ class CallTimes(NamedTuple):
     """Calls of one kind that all ranks of their communicator made; means over calls and ranks.
 
     Attributes:
-        kind: what they have in common.
-        calls: how many.
+        kind: of the calls.
+        calls: their number.
         seconds: of a call.
-        waits: of that, before all had come that the rank needed; the rest is the collective's.
-        skew: between the first rank to come and the last.
-        last: the rank of ``COMM_WORLD`` that came last most often, and in which part of the calls.
-        reduces: in reductions; ``None`` where that is not known.
+        waits: of that, before all needed ranks had entered; the rest is the collective's.
+        skew: between the first and the last rank.
+        last: the rank of ``COMM_WORLD`` that was last most often, and in which part of the calls.
+        reduces: in reductions; ``None`` if unknown.
     """
 
     kind: CallKind
@@ -60,12 +60,12 @@ class CallTimes(NamedTuple):
 
     @property
     def messages(self) -> float | None:
-        """Seconds of a call in neither waits nor reductions, where these are known."""
+        """Return the seconds of a call in neither waits nor reductions, if known."""
         return None if self.reduces is None else max(
             self.seconds - self.waits - self.reduces, 0.0)
 
     def cells(self) -> tuple[str, ...]:
-        """The row as text, in the order of :data:`HEADS`."""
+        """Return the row as text, in the order of :data:`HEADS`."""
         parts = ("" if part is None else f"{part / self.seconds if self.seconds else 0.0:.0%}"
                  for part in (self.waits, self.messages, self.reduces))
         return (*named(self.kind), f"{self.calls:,}", time_text(self.seconds, 3), *parts,
@@ -78,13 +78,13 @@ class CallSummary:
     """A traced job in numbers.
 
     Attributes:
-        ranks, missing: ranks that have told, and how many have not.
-        rows: kinds of calls, longest time in all first.
+        ranks, missing: number of ranks with a record, and without.
+        rows: kinds of calls, longest total time first.
         slowest: the rank that others waited for longest, and these seconds, summed over them.
-        waits: seconds in which ranks waited for another one, by the last to come.
-        offsets: how far the clock of rank 0 was ahead, by rank, where they differ.
-        compared: how often clocks were compared.
-        stragglers: how each rank came to the calls of each communicator, the worst first.
+        waits: seconds in which ranks waited for another one, by the last rank.
+        offsets: how far the clock of rank 0 was ahead, by rank, if clocks differ.
+        compared: number of clock comparisons.
+        stragglers: arrival statistics of the ranks of each communicator, the latest first.
     """
 
     ranks: int
@@ -97,7 +97,7 @@ class CallSummary:
     stragglers: Sequence[Straggler] = ()
 
     def sentences(self) -> list[str]:
-        """What else there is to say."""
+        """Return further remarks."""
         text = [f"{count_text(self.ranks, 'rank')}" + (
             f"; no trace of {count_text(self.missing, 'rank')}" if self.missing else "")]
         if self.slowest is not None and self.slowest[1] > 0:
@@ -113,7 +113,7 @@ class CallSummary:
         return [*found, *told(self.stragglers), clocks]
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         return {"format": "hpccoll call summary 1", "ranks": self.ranks, "missing": self.missing,
                 "rows": [{**row.kind._asdict(), **row._asdict(), "messages": row.messages,
                           "kind": None}
@@ -124,14 +124,14 @@ class CallSummary:
 
 
 def named(kind: CallKind) -> tuple[str, str]:
-    """A kind's method as mpi4py spells it, and its bytes."""
+    """Return a kind's method name in mpi4py, and its bytes."""
     if kind.nbytes == OBJECTS:
         return kind.title.split()[0], "objects"
     return kind.title.capitalize(), short_size_text(kind.nbytes)
 
 
 def summary(joined: JoinedRecords, ranks: int) -> CallSummary:
-    """Sum a traced job up, of so many ranks."""
+    """Return the summary of a traced job with a number of ranks."""
     groups: dict[CallKind, list[tuple[MatchedCalls, numpy.ndarray]]] = defaultdict(list)
     waits: dict[int, float] = defaultdict(float)
     for one, number, at in each_kind(joined):
@@ -166,7 +166,7 @@ def _row(kind: CallKind, found: Sequence[tuple[MatchedCalls, numpy.ndarray]]) ->
 
 
 def table(found: CallSummary) -> Table:
-    """The rows of a summary, the longest ones."""
+    """Return a table of the longest rows of a summary."""
     shown = Table(box=SIMPLE_HEAD, pad_edge=False)
     inside = any(row.reduces is not None for row in found.rows)
     wanted = [head not in (OUTSIDE if inside else INSIDE) for head in HEADS]
@@ -180,10 +180,10 @@ def table(found: CallSummary) -> Table:
 
 # -- the timeline ------------------------------------------------------------------------------
 def events(joined: JoinedRecords) -> Iterator[dict[str, Any]]:
-    """Events of the Trace Event Format: a process for each rank, a line for each communicator.
+    """Yield events of the Trace Event Format: a process for each rank, a line per communicator.
 
-    Inside of a call that all ranks made, what it waited for the last one stands as ``waiting``.
-    Below, where moments were noted, lines have the phases, and what the rank did in them.
+    Inside a call of all ranks, the wait for the last rank is the span ``waiting``. If moments were
+    recorded, lines below have the phases, and the activities in them.
     """
     waits = _waits_by_start(joined)
     for record in joined.records:
@@ -213,8 +213,7 @@ def events(joined: JoinedRecords) -> Iterator[dict[str, Any]]:
 
 def _inside(joined: JoinedRecords, record: RankRecord, one: CallRecord, name: str,
             place: tuple[int, int]) -> Iterator[dict[str, Any]]:
-    """What a rank did inside of the calls of a communicator, one of so many, on lines of its own.
-    """
+    """Yield the activities of a rank inside calls of one of ``many`` communicators."""
     made = activities(one)
     if made is None:
         return
@@ -251,15 +250,15 @@ def _waits_by_start(joined: JoinedRecords) -> dict[tuple[int, int, float], float
 
 
 def said(joined: JoinedRecords, found: CallSummary) -> dict[str, Any]:
-    """What the timeline's file says of itself."""
+    """Return the header fields of the timeline's file."""
     return {"format": "hpccoll call timeline 1", "ranks": found.ranks,
             "clock": "of rank 0; " + found.sentences()[-1],
             "seconds ahead": {str(rank): seconds for rank, seconds in found.offsets.items()}}
 
 
-# -- the picture -------------------------------------------------------------------------------
+# -- the plot ----------------------------------------------------------------------------------
 def draw(joined: JoinedRecords, found: CallSummary, path: str | os.PathLike[str]) -> None:
-    """Draw what every rank did in collectives: the sums, and some calls in the middle.
+    """Draw the activities of every rank in collectives: the sums, and some calls in the middle.
 
     Raises:
         HpccollError: matplotlib is not installed.
@@ -313,7 +312,7 @@ def _bars(panel: Any, rows: Sequence[int], starts: Any, waits: Any, rest: Any,
 
 
 def totals(records: Sequence[RankRecord]) -> str:
-    """How much was traced, in words."""
+    """Return the amount of traced calls as text."""
     calls = sum(sums.calls for record in records for one in record.communicators
                 for sums in one.sums().values())
     nbytes = sum(sums.calls * max(one.kinds[number].nbytes, 0) for record in records

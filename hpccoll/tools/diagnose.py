@@ -1,10 +1,10 @@
-"""Why a job hung or failed: the flight records of its ranks, joined and judged.
+"""Diagnosis of a job that hung or failed, from the flight records of its ranks.
 
     FOLDER/flight-JOB-rankR.json  --read-->  RecordedComm  --verdicts-->  sentences
 
-What a rank wrote of itself counts; of one that could not write, what the others on its node saw.
-Blame goes to the few: where ranks disagree, those that differ from the majority; where some wait,
-those that are not there.
+A rank's own record has priority; for a rank that could not write, those of its node count. The
+minority is reported: if ranks disagree, those that differ from the majority; if some wait, the
+missing ones.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ from hpccoll.errors.contract import in_words
 from hpccoll.units import count_text, ranks_text, time_text
 
 FORMAT = "hpccoll flight 1"
-#: States of ranks, as :mod:`hpccoll.guard.board` calls them.
+#: States of ranks, named as in :mod:`hpccoll.guard.board`.
 WAITING, NATIVE, AWAY, STOPPED, DEBUGGED, KILLED, ENDED, FREED, FAILED = (
     "waiting", "in the MPI library", "in no wait", "stopped", "held by a debugger", "killed",
     "ended", "freed", "failed")
-#: Fields of a call that all ranks must agree on, and what they are called.
+#: Fields of a call that all ranks must agree on, with their names in texts.
 FIELDS = {"collective": "collective", "count": "count", "dtype": "type", "operator": "operator",
           "root": "root", "algorithm": "algorithm", "layout": "layout"}
-#: Texts of states whose field value in the records is older.
+#: Texts of states whose value in the records is older.
 STATE_TEXTS = {AWAY: "computing", "not heard of": "unknown"}
-#: Seconds after the first from which a rank is said to be late, in the mean.
+#: Mean seconds after the first rank from which a rank counts as late.
 LATE = 0.01
 HEADS = ("rank", "state", "call", "arguments", "since", "waits for", "at")
 
 
 @dataclass(frozen=True)
 class RecordedRank:
-    """What is known of a rank of a communicator.
+    """Recorded status of a rank of a communicator.
 
     Attributes:
         rank: in ``COMM_WORLD``.
         state: one of those above, or ``not heard of``.
-        begun, completed: numbers of calls; -1 where they are not known.
-        call, site: in words, and file and line.
+        begun, completed: numbers of calls; -1 if unknown.
+        call, site: the call as text; file and line.
         round, peers: of its wait; ranks of ``COMM_WORLD``.
         calls: the last ones, by number.
-        story: what failed there.
-        own: it has written itself.
+        story: its failure.
+        own: True if it has written its own record.
     """
 
     rank: int
@@ -68,18 +68,18 @@ class RecordedRank:
 
     @property
     def inside(self) -> bool:
-        """Tell whether it is in a call."""
+        """Return True if it is in a call."""
         return self.state in (WAITING, NATIVE)
 
     @property
     def whereabouts(self) -> str:
-        """Where it is in the program, in words."""
+        """Return its position in the program as text."""
         return f" at {self.site}" if self.site else ""
 
 
 @dataclass(frozen=True)
 class RecordedComm:
-    """A communicator, and what is known of its ranks."""
+    """A communicator, and the recorded status of its ranks."""
 
     name: str
     ranks: Sequence[RecordedRank]
@@ -87,12 +87,12 @@ class RecordedComm:
 
 @dataclass(frozen=True)
 class HangDiagnosis:
-    """What has happened to a job.
+    """Diagnosis of a job.
 
     Attributes:
-        verdict: in some sentences.
-        comms: communicators, those in trouble first.
-        ranks, silent: of the job, and those that have not written.
+        verdict: sentences.
+        comms: communicators, those with errors first.
+        ranks, silent: number of ranks, and the ranks without a record.
     """
 
     verdict: str
@@ -101,7 +101,7 @@ class HangDiagnosis:
     silent: Sequence[int]
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         return {"format": "hpccoll diagnosis 1", "verdict": self.verdict, "ranks": self.ranks,
                 "silent": list(self.silent), "communicators": [
                     {"name": one.name, "ranks": [
@@ -113,10 +113,10 @@ class HangDiagnosis:
 
 # -- reading -----------------------------------------------------------------------------------
 def read(folder: Path) -> list[Mapping[str, Any]]:
-    """The records of the newest job in a folder.
+    """Return the records of the newest job in a folder.
 
     Raises:
-        ArgumentError: there are none, or a file is something else.
+        ArgumentError: there are none, or a file has another format.
     """
     files = sorted(folder.glob("flight-*-rank*.json"),
                    key=lambda file: (file.stat().st_mtime, file.name))
@@ -153,7 +153,7 @@ def _comms(files: Sequence[Mapping[str, Any]]) -> list[RecordedComm]:
 
 def _rank(index: int, views: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
           ) -> RecordedRank:
-    """What is known of a rank: by itself, else by who wrote last."""
+    """Return the status of a rank: from its own record, else from the latest of another rank."""
     own = [view for view in views if view[1]["rank"] == index]
     file, comm = (own or views)[-1]
     world, doing = comm["world_ranks"], comm["doing"][index]
@@ -172,7 +172,7 @@ def _rank(index: int, views: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]
 
 # -- judging -----------------------------------------------------------------------------------
 def diagnose(files: Sequence[Mapping[str, Any]]) -> HangDiagnosis:
-    """Judge the records of a job's ranks."""
+    """Return the diagnosis of the records of a job's ranks."""
     comms = _comms(files)
     ranks = max(file["ranks"] for file in files)
     silent = sorted(set(range(ranks)) - {file["rank"] for file in files})
@@ -188,7 +188,7 @@ def diagnose(files: Sequence[Mapping[str, Any]]) -> HangDiagnosis:
 
 
 def verdicts(comm: RecordedComm) -> Iterator[str]:
-    """What is wrong on a communicator, the cause first; nothing where nothing is."""
+    """Yield the errors of a communicator, the cause first; nothing if there are none."""
     ranks = comm.ranks
     inside = [one for one in ranks if one.inside or one.story]
     if not inside and not any(one.state in (KILLED, STOPPED, DEBUGGED) for one in ranks):
@@ -209,7 +209,7 @@ def verdicts(comm: RecordedComm) -> Iterator[str]:
 
 
 def first_difference(ranks: Sequence[RecordedRank]) -> str | None:
-    """The first call that ranks made differently, and who differs in what."""
+    """Return a sentence on the first call that differs, the ranks and the fields."""
     numbers = sorted({number for one in ranks for number in one.calls})
     for number in numbers:
         calls = {one.rank: one.calls[number] for one in ranks
@@ -221,7 +221,7 @@ def first_difference(ranks: Sequence[RecordedRank]) -> str | None:
                     groups[call[field]].append(rank)
             if len(groups) > 1:
                 most = max(map(len, groups.values()))
-                # Those that differ first; where no group is larger than the others, all alike.
+                # Differing ranks first; if no group is the largest, all are equal.
                 told = sorted(groups.values(), key=lambda group: (len(group) == most, group))
                 sites = {one.rank: one.whereabouts for one in ranks if one.begun == number}
                 return (f"Ranks disagree on the {title} in call {number}: " + "; ".join(
@@ -235,7 +235,7 @@ def _known(call: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _absent(name: str, number: int, ranks: Sequence[RecordedRank], blame: bool) -> Iterator[str]:
-    """Who is not in the call that others are in, and why."""
+    """Yield sentences on the ranks missing in a call, and why."""
     inside = [one for one in ranks if one.begun == number and (one.inside or one.story)]
     which = next((one.call for one in inside if one.call), "")
     call = f"call {number} of {name}" + (f", {which}" if which else "")
@@ -264,7 +264,7 @@ def _absent(name: str, number: int, ranks: Sequence[RecordedRank], blame: bool) 
 
 
 def _chain(ranks: Sequence[RecordedRank]) -> Iterator[str]:
-    """Who waits for whom, where nobody is absent."""
+    """Yield sentences on the waits between ranks if no rank is missing."""
     waits = {one.rank: one.peers for one in ranks if one.state == WAITING and one.peers}
     behind = {rank: [peer for peer in peers if peer in waits] for rank, peers in waits.items()}
     linked = {rank: peers for rank, peers in behind.items() if peers}
@@ -276,7 +276,7 @@ def _chain(ranks: Sequence[RecordedRank]) -> Iterator[str]:
 
 
 def slowest(ranks: Sequence[RecordedRank]) -> str | None:
-    """Who came last to the last calls, where that is one rank by far."""
+    """Return a sentence on the last rank in the last calls, if it is one rank by far."""
     common = set.intersection(*({number for number, call in one.calls.items() if call["start"]}
                                 for one in ranks)) if ranks else set()
     if len(common) < 2 or len(ranks) < 2:
@@ -301,7 +301,7 @@ def _short(text: str, most: int = 240) -> str:
 
 # -- showing -----------------------------------------------------------------------------------
 def table(comm: RecordedComm) -> Table:
-    """A line for each rank."""
+    """Return a table with a line for each rank."""
     shown = Table(box=SIMPLE_HEAD, pad_edge=False, title=comm.name, title_justify="left")
     for head in HEADS:
         shown.add_column(head, overflow="fold", justify="right" if head in ("rank", "call")
@@ -317,7 +317,7 @@ def table(comm: RecordedComm) -> Table:
 
 
 def heading(found: HangDiagnosis) -> str:
-    """How many ranks have told."""
+    """Return a heading with the number of recorded ranks."""
     told = found.ranks - len(found.silent)
     return f"{count_text(found.ranks, 'rank')}, records of {told}" + (
         f"; no record of {ranks_text(found.silent)}" if found.silent else "")

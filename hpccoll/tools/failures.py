@@ -1,6 +1,6 @@
-"""What jobs print that end before any Python could say something, and what it means.
+"""Known error texts of jobs that fail before Python starts, with cause and remedy.
 
-Imports no MPI, which may be what failed. A new text is an entry of :data:`KNOWN`, and a row in
+Imports no MPI, which may be the failing part. A new text is an entry of :data:`KNOWN`, and a row in
 docs/api/launch-errors.md; a test compares them.
 """
 
@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 
 class Sign(NamedTuple):
-    """What a failure is known by: a part of a line that it prints.
+    """Pattern of a failure: a part of a line that it prints.
 
     Attributes:
-        text: a part of a line, as it is printed.
-        topic: one word about what.
-        cause, remedy: what is wrong, and what to do.
+        text: a part of a line, as printed.
+        topic: one word.
+        cause, remedy: of the failure.
     """
 
     text: str
@@ -78,7 +78,7 @@ KNOWN = (
 
 
 class Failure(NamedTuple):
-    """What a line of a job's output means, in the form of doctor's findings."""
+    """Explanation of a line of a job's output, in the form of doctor's findings."""
 
     topic: str
     what: str
@@ -88,7 +88,7 @@ class Failure(NamedTuple):
 
 
 def explained(lines: Iterable[str]) -> Iterator[Failure]:
-    """What a job's output says of its end: one failure for each known text, in their order."""
+    """Yield the failures in a job's output: one for each known text, in their order."""
     left = list(KNOWN)
     for line in lines:
         for known in [each for each in left if each.text in line]:
@@ -98,6 +98,6 @@ def explained(lines: Iterable[str]) -> Iterator[Failure]:
 
 
 def _shown(line: str, text: str) -> str:
-    """The line without what is before its last colon, unless the text is there."""
+    """Return the line after its last colon, unless that drops the text."""
     short = re.sub(r"^.*[:\]] +(?=.*" + re.escape(text) + ")", "", line.strip())
     return short if len(short) <= 100 else text

@@ -1,7 +1,7 @@
-"""An installed hpccoll that the folder of its source hides, and what that costs.
+"""Detection of an installed hpccoll that a source folder hides.
 
-Python looks first where a program lies, and ``python -m`` where it is started. In a clone that is
-the folder ``hpccoll`` of the source, which has no compiled parts unless they were built there.
+Python searches first the folder of the program, and ``python -m`` the current folder. In a clone
+this is the source folder ``hpccoll``, which has no compiled parts unless they were built there.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from pathlib import Path
 
 import hpccoll
 
-#: What to do about it.
+#: Remedy.
 REMEDY = ("run pip install -e '.[...]' in the clone, or start programs in another folder")
 
 
 def hidden(package: Path = Path(hpccoll.__file__).parent, path: Iterable[str] | None = None
            ) -> str:
-    """The installed package that has compiled parts, where the one that runs has none.
+    """Return the hidden package with compiled parts, if the running one has none.
 
     Args:
-        package: folder of the one that runs.
-        path: folders where Python looks; ``sys.path`` by default.
+        package: folder of the running one.
+        path: Python's search path; ``sys.path`` by default.
 
     Returns:
-        A folder; empty where nothing is hidden, or nothing is lost by it.
+        A folder; empty if no package is hidden, or nothing is lost by it.
     """
     if _compiled(package):
         return ""
@@ -35,7 +35,7 @@ def hidden(package: Path = Path(hpccoll.__file__).parent, path: Iterable[str] | 
 
 
 def told(package: str, there: str) -> str:
-    """The sentence about it, without what to do."""
+    """Return the sentence about it, without the remedy."""
     return (f"hpccoll is imported from {package}, which has no compiled parts; the one installed "
             f"in {there} has them")
 

@@ -1,4 +1,4 @@
-"""The profile of a program, when it is over: gathered, shown, written and drawn."""
+"""Profile of a program at exit: gathered, printed, written and drawn."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from hpccoll.measure.observed.profile import HEADS, Profile, compared, profile
 from hpccoll.training.picture import COLOURS, INK, dress, new_figure
 from hpccoll.units import time_text
 
-#: Rows of a table, and of a picture.
+#: Maximum rows of a table, and of a plot.
 LINES, BARS = 20, 16
-#: Columns of text, and columns that a narrow terminal lacks.
+#: Columns of text, and columns dropped on narrow terminals.
 TEXT, SPARE = ("call", "algorithm"), ("max/mean",)
 
 
 class ProfileWishes(NamedTuple):
-    """What is to be done with a profile.
+    """Outputs of a profile.
 
     Attributes:
-        compare: measure the calls that took longest again, by the MPI library and by ours.
-        json_path, plot_path: files to write; none where empty.
+        compare: True to measure the longest calls again, by the MPI library and by hpccoll.
+        json_path, plot_path: files to write; none if empty.
     """
 
     compare: bool = False
@@ -40,7 +40,7 @@ class ProfileWishes(NamedTuple):
 
 
 def finish(wishes: ProfileWishes) -> Profile | None:
-    """Gather what all ranks noted; collective over all. Write what was asked for.
+    """Gather the records of all ranks, and write the requested files; collective over all.
 
     Returns:
         The profile on rank 0; ``None`` elsewhere.
@@ -51,7 +51,7 @@ def finish(wishes: ProfileWishes) -> Profile | None:
     OBSERVER.paused = True
     world = MPI.Intracomm(MPI.COMM_WORLD).Dup()
     try:
-        world.Barrier()  # what other ranks wrote last comes before the profile
+        world.Barrier()  # output of other ranks comes before the profile
         record = OBSERVER.record()
         OBSERVER.align(world)
         records = gathered(world, record._replace(ahead=tuple(OBSERVER.ahead)))
@@ -71,7 +71,7 @@ def finish(wishes: ProfileWishes) -> Profile | None:
 
 
 def lines(found: Profile, width: int) -> list[str]:
-    """The profile as text: its longest rows, and what they come to."""
+    """Return the profile as text: its longest rows, and a summary."""
     table = FittedTable([Header(head, head not in TEXT, int(head in SPARE)) for head in HEADS],
                         [row.cells() for row in found.rows[:LINES]], width)
     text = [*table.lines(), ""] if found.rows else []

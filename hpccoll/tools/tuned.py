@@ -1,4 +1,4 @@
-"""What a tuning found, for people: which algorithm is fastest over which sizes, and how much."""
+"""Report of a tuning: the fastest algorithm by size, and its speedup."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from hpccoll.tune.loading import Tuned
 from hpccoll.tune.table import DISTURBED, Curves, Disagreement, Fingerprint
 from hpccoll.units import count_text, size_text, time_text
 
-#: Points that a busy machine spoilt and that are named one by one.
+#: Maximum number of disturbed points listed individually.
 NAMED = 6
 
 
 class FastestPoint(NamedTuple):
-    """One size of one kind of call: what is fastest, and how native does.
+    """One size of one kind of call: the fastest candidate, and native.
 
     Attributes:
-        own: seconds of algorithms of the user's own, by their labels.
+        own: seconds of the user's algorithms, by label.
     """
 
     kind: str
@@ -38,19 +38,19 @@ class FastestPoint(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """How many times as fast as native."""
+        """Return the speedup over native."""
         return self.native / self.seconds if self.native else 0.0
 
 
 def fastest(curves: Curves, tuned: Tuned) -> list[FastestPoint]:
-    """The fastest of every size, as later jobs choose it."""
+    """Return the fastest candidate of every size, as later jobs choose it."""
     points = []
     for (collective, commutes), curve in curves.items():
         for nbytes, times in curve:
             known = {c: c.name == NATIVE or is_ours(collective, c.name) for c in times}
             ranking = [each for each in tuned.ranking(collective, commutes, nbytes)
                        if known.get(each[0], True)]
-            if not ranking:  # no time of native's, which a probe's must have
+            if not ranking:  # no native time, which a probe must have
                 continue
             best, seconds, predicted = ranking[0]
             native = next((t for c, t in times.items() if c.name == NATIVE), None)
@@ -64,7 +64,7 @@ def fastest(curves: Curves, tuned: Tuned) -> list[FastestPoint]:
 def lines(machine: Fingerprint, points: Sequence[FastestPoint],
           doubtful: Sequence[Doubt], width: int = WIDTH,
           full: bool = False, stayed: Sequence[Disagreement] = ()) -> list[str]:
-    """The table; sizes with the same fastest candidate share a line, unless ``full``."""
+    """Return the table; sizes with the same fastest candidate share a line, unless ``full``."""
     library = library_name(machine.mpi).rpartition(" ")[0] or NATIVE
     told = comment(f"{machine.mpi}, {machine.host}, {count_text(machine.ranks, 'rank')}, layout "
                    f"{machine.topology}", width)
@@ -115,7 +115,7 @@ def _verdict(points: Sequence[FastestPoint], library: str) -> list[str]:
 
 
 def _spoilt(doubtful: Sequence[Doubt]) -> list[str]:
-    """What a busy machine did, and what to do about it."""
+    """Return remarks on disturbed points, and the remedy."""
     points = [doubt for doubt in doubtful if not doubt.label]
     single = [doubt for doubt in doubtful if doubt.label]
     told = [f"{count_text(len(points), 'point')} disturbed by other processes, "
@@ -126,7 +126,7 @@ def _spoilt(doubtful: Sequence[Doubt]) -> list[str]:
 
 
 def _stayed(stayed: Sequence[Disagreement]) -> list[str]:
-    """Which times of the table the new ones did not change."""
+    """Return remarks on times of the table that the new ones did not change."""
     named = ", ".join(f"{each.collective} {size_text(each.nbytes)} {each.candidate.label} "
                       f"{_time(each.old)} (now {_time(each.new)})" for each in stayed[:NAMED])
     more = f" and {len(stayed) - NAMED} more" if len(stayed) > NAMED else ""
@@ -136,7 +136,7 @@ def _stayed(stayed: Sequence[Disagreement]) -> list[str]:
 
 
 def _named(doubtful: Sequence[Doubt]) -> str:
-    """The first of them, and why each is not believed."""
+    """Return the first doubtful points, each with the reason."""
     named = ", ".join(
         f"{doubt.collective} {size_text(doubt.nbytes)}{' ' * bool(doubt.label)}{doubt.label} "
         + (f"({doubt.ratio:.0f}x as fast)" if doubt.ratio else
@@ -155,7 +155,7 @@ def _sizes(group: Sequence[FastestPoint]) -> str:
 
 
 def _range(text: Callable[[float], str], values: Sequence[float]) -> str:
-    """Lowest and highest, or the only one."""
+    """Return the lowest and highest value, or the only one."""
     if not values:
         return "-"
     low, high = text(min(values)), text(max(values))
@@ -163,7 +163,7 @@ def _range(text: Callable[[float], str], values: Sequence[float]) -> str:
 
 
 def comment(line: str, width: int) -> list[str]:
-    """A remark below a table, in lines of that width."""
+    """Return a remark below a table, wrapped to a width."""
     return [f"# {part}" for part in wrap(line, width - 2, subsequent_indent="  ",
                                          break_long_words=False, break_on_hyphens=False)]
 

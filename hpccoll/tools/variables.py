@@ -1,4 +1,4 @@
-"""The variables that programs for torchrun read, of ranks that MPI started."""
+"""Variables for programs for torchrun, set for ranks that MPI started."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from mpi4py import MPI
 
 
 def set_variables(environ: MutableMapping[str, str] = os.environ) -> None:
-    """Set those that are not set; collective over ``MPI.COMM_WORLD``.
+    """Set missing variables; collective over ``MPI.COMM_WORLD``.
 
     They are ``RANK``, ``WORLD_SIZE``, ``LOCAL_RANK``, ``LOCAL_WORLD_SIZE``, ``MASTER_ADDR`` and
-    ``MASTER_PORT``. The port is one that was free on rank 0's host a moment ago.
+    ``MASTER_PORT``. The port was free on rank 0's host a moment ago.
     """
     comm = MPI.Intracomm(MPI.COMM_WORLD)
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)

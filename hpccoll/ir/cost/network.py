@@ -1,7 +1,7 @@
-"""Where ranks are in a layout, and what messages between them share.
+"""Positions of ranks in a layout, and shared resources of messages between them.
 
-A rank's place is the path to it through the tree of groups: for rank 13 of ``4x2x8`` it is
-(0, 1, 5). Two ranks part at the first index in which their paths differ; the message between them
+A rank's position is the path to it through the tree of groups: for rank 13 of ``4x2x8`` it is
+(0, 1, 5). Two paths diverge at the first index in which they differ; the message between the ranks
 leaves every group on the sender's path from there on, and enters every group on the receiver's.
 """
 
@@ -16,20 +16,20 @@ from hpccoll.ir.topology import Group, Topology
 
 #: Kinds of resources. A port has one second per second; a link or bus has bytes per second.
 SEND_PORT, RECV_PORT, LINK_OUT, LINK_IN, BUS = "send", "recv", "out", "in", "bus"
-#: A port and a link that both ways share, and a link of the network's shape.
+#: A half-duplex port, a half-duplex link, and a link of the network's shape.
 PORT, LINK, SHAPE_LINK = "port", "link", "hop"
 PORTS = SEND_PORT, RECV_PORT, PORT
-#: All kinds, in the order in which they are shown.
+#: All kinds, in their order in reports.
 KINDS = *PORTS, LINK_OUT, LINK_IN, LINK, BUS, SHAPE_LINK
 
 
 class Resource(NamedTuple):
-    """Something that messages share.
+    """A resource shared by messages.
 
     Attributes:
         kind: a port of a rank, the link of a group out or in, a bus, or a link of the shape.
         level: name of the level it belongs to; empty for ports.
-        path: the rank's or the group's; the link's of a shape.
+        path: of the rank or the group; the link for a shape.
         capacity: bytes per second; 1 for ports, whose messages need ``beta`` seconds per byte.
     """
 
@@ -40,7 +40,7 @@ class Resource(NamedTuple):
 
 
 def parting(one: Sequence[int], other: Sequence[int]) -> int:
-    """The depth at which two paths part."""
+    """Return the depth at which two paths diverge."""
     for depth, (a, b) in enumerate(zip(one, other)):
         if a != b:
             return depth
@@ -57,7 +57,7 @@ class NetworkPaths:
         self._measure(topology.tree)
 
     def _measure(self, tree: Group) -> int:
-        """Number of ranks below a group; groups that are one object are measured once."""
+        """Return the number of ranks below a group; one object is measured once."""
         if isinstance(tree, int):
             return tree
         if id(tree) not in self.sizes:
@@ -66,7 +66,7 @@ class NetworkPaths:
         return self.sizes[id(tree)]
 
     def path(self, rank: int) -> tuple[int, ...]:
-        """Index of the rank's group at every level, and of the rank in the innermost group."""
+        """Return the index of a rank's group at every level, and of the rank in the last."""
         rank, tree, indices = self.topology.positions[rank], self.topology.tree, []
         while not isinstance(tree, int):
             starts = self.starts[id(tree)]
@@ -77,7 +77,7 @@ class NetworkPaths:
         return (*indices, rank)
 
     def ranks(self, path: Sequence[int]) -> int:
-        """Number of ranks in the group at a path; 1 for a rank's own path."""
+        """Return the number of ranks in the group at a path; 1 for a rank's own path."""
         tree = self.topology.tree
         for index in path:
             if isinstance(tree, int):
@@ -86,7 +86,7 @@ class NetworkPaths:
         return self._measure(tree)
 
     def within(self, path: Sequence[int], depth: int) -> int:
-        """Index of a rank among all ranks of the group around it that is so deep."""
+        """Return the index of a rank among all ranks of its group at a depth."""
         tree, index = self.topology.tree, 0
         for level, digit in enumerate(path):
             here = digit if isinstance(tree, int) else self.starts[id(tree)][digit]
@@ -96,14 +96,14 @@ class NetworkPaths:
 
     @property
     def nodes(self) -> int:
-        """Groups of the outermost level, or ranks where there are none."""
+        """Return the number of groups of the outermost level, or of ranks if there are none."""
         tree = self.topology.tree
         return tree if isinstance(tree, int) else len(tree)
 
     def radices(self) -> tuple[int, ...] | None:
-        """Number of groups in a group, level by level.
+        """Return the number of groups in a group, level by level.
 
-        ``None`` where groups differ, and where a rank's number does not tell its place.
+        ``None`` if groups differ, or if ranks are not numbered by position.
         """
         if self.topology.order:
             return None

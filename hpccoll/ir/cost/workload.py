@@ -1,12 +1,12 @@
-"""What one rank has to do, in bytes: the schedule's rounds on a message of a given size.
+"""Workload of one rank in bytes: the schedule's rounds on a message of a given size.
 
-Blocks are equal by default, parts of bytes included, so that ranks which do the same do equally
-much. With an ``itemsize``, blocks are whole elements, as a plan cuts them, and those that get no
-element vanish.
+Blocks are equal by default, including fractions of bytes, so that equivalent ranks have equal
+work. With an ``itemsize``, blocks are whole elements, as a plan cuts them, and empty
+blocks vanish.
 
-Messages of a round from one rank to another count as one: algorithms cut them where memory wraps
-round, which is not the network's business. Copies of the input are free: plans read the input
-where it lies. Packing of messages that are not contiguous in memory is not counted.
+Messages of a round from one rank to another count as one: algorithms cut them at the end of a
+buffer, which is irrelevant to the network. Copies of the input are free: plans read the input in
+place. Packing of messages that are not contiguous in memory is not counted.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from hpccoll.ir.order import waits
 from hpccoll.ir.schedule import COPY, RECV, SEND, Schedule, Span
 from hpccoll.ir.wellformed import program_of
 
-#: Segments in flight at once, as in plans.
+#: Segments in flight, as in plans.
 DEPTH = 2
-#: Bytes of a message, and segments of a block, that can be simulated.
+#: Maximum bytes of a message, and maximum segments of a block, in a simulation.
 MOST_BYTES, MOST_SEGMENTS = 1e30, 1_000_000
 
 
@@ -54,11 +54,11 @@ class Workload:
     """The rounds of any rank, segment by segment.
 
     Args:
-        schedule: what to do.
+        schedule: of the rounds.
         nbytes: bytes of a rank's vector, or of all its blocks together.
         itemsize: bytes of an element, for blocks of whole elements; 0 for equal blocks.
-        segment_bytes: cut blocks into segments of at most so many bytes; 0 for one segment.
-        joined: count the messages of a round from one rank to another as one.
+        segment_bytes: maximum bytes of a segment of a block; 0 for one segment.
+        joined: True to count the messages of a round from one rank to another as one.
 
     Raises:
         ArgumentError: a size that is negative, not a number, or not of whole elements.
@@ -102,23 +102,22 @@ class Workload:
 
     @property
     def depth(self) -> int:
-        """Segments in flight at once."""
+        """Return the number of segments in flight."""
         return min(DEPTH, self.segments)
 
     def kind(self, segment: int) -> int:
-        """A number that is equal for segments of equal rounds."""
+        """Return a number that is equal for segments of equal rounds."""
         return segment if self.counts else 0
 
     @property
     def kinds(self) -> range:
-        """A segment of every kind; its number is that of the kind."""
+        """Return a segment of every kind; its number is that of the kind."""
         return range(self.segments if self.counts else 1)
 
     def rounds(self, rank: int, segment: int = 0) -> list[Round]:
-        """One rank's rounds of one segment.
+        """Return one rank's rounds of one segment.
 
-        Rounds in which nothing is left to do are dropped, where others do not wait for them by
-        number.
+        Empty rounds are dropped, unless others wait for them by number.
         """
         program = program_of(self.schedule, rank)
         measure = self._measure(rank, program.scratch, segment)
@@ -126,7 +125,7 @@ class Workload:
         rounds: list[Round] = []
         order = waits(program)
         for number, steps in enumerate(program.rounds):
-            # In units, which are exact: sums of bytes would depend on how they were cut.
+            # In exact units: sums of bytes would depend on how they were cut.
             messages: list[tuple[bool, Peer, int]] = []
             reduced = copied = 0
             places: dict[tuple[bool, Peer], int] = {}
@@ -155,7 +154,7 @@ class Workload:
 
     def _measure(self, rank: int, scratch: Sequence[int],
                  segment: int) -> Callable[[Sequence[Span]], int]:
-        """A function that counts the units, of one size, in some spans."""
+        """Return a callback that counts the units, of one size, in some spans."""
         if not self.unit:
             return lambda spans: 0
         if not self.counts:
@@ -164,7 +163,7 @@ class Workload:
         pairs, size = s.collective.payload == "pairs", s.size
 
         def count(key: int) -> int:
-            # A pair's block has the size that its destination has in every rank's list.
+            # A pair's block has the size of its destination in every rank's list.
             held = self.counts[key % size if pairs else key]
             return min(max(held - start, 0), self.step) if self.segments > 1 else held
 
@@ -176,7 +175,7 @@ class Workload:
 
 
 def _slots(spans: Sequence[Span]) -> int:
-    """How many slots some spans have."""
+    """Return the number of slots of some spans."""
     slots = 0
     for _, start, stop in spans:
         slots += stop - start

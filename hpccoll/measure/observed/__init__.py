@@ -1,14 +1,14 @@
-"""What the collectives of a program did: counted and timed on every rank, then joined.
+"""Profile of the collectives of a program: recorded on every rank, then joined.
 
-    watched   a class of communicators, like another one, whose calls are noted
-    record    what is noted on a rank, and its file
-    observer  what this process notes, and the clocks' differences; gathered, or written
-    phases    what a rank did inside of its calls, by the moments that it noted
-    joined    the records of all ranks: which calls belong together, who waited for whom
-    stragglers  who came last, how often, and by how much
-    profile   what they amount to: a row for each kind of call
-    against   the same calls served by the MPI library, on a sample
+    watched   a subclass of a communicator class that records its calls
+    record    the record of a rank, and its file
+    observer  recorder of this process, and the clock offsets; gathered, or written
+    phases    activities inside of calls, from the recorded moments
+    joined    the records of all ranks: matching of calls, wait times
+    stragglers  the last rank of each call: how often, and how late
+    profile   summary: a row for each kind of call
+    against   native times of a sample of the same calls
 
-Nothing here is loaded unless ``HPCCOLL_PROFILE`` or ``HPCCOLL_TRACE`` asks for it; a communicator's
-class is chosen when it is made, so nobody else pays.
+Nothing here is loaded unless ``HPCCOLL_PROFILE`` or ``HPCCOLL_TRACE`` is set; a communicator's
+class is chosen when it is made, so other programs have no overhead.
 """

@@ -1,8 +1,8 @@
-"""The same calls served by the MPI library: what ours saved or lost, by a sample.
+"""Native times of a sample of the program's calls: seconds that hpccoll saved or lost.
 
-The kinds that took longest are called again after the program's end, on buffers of their own, ours
-and the library's in turn, as ``hpccoll bench`` does. Only upper-case blocking calls of equal blocks
-that all ranks made together can be.
+The kinds that took longest run again after the program's end, on separate buffers, hpccoll's and
+the library's in turn, as in ``hpccoll bench``. Only upper-case blocking calls with equal blocks on
+all ranks can be measured.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hpccoll.measure.timing import Settings, World, measure
 from hpccoll.measure.wrapping import Wrap
 from hpccoll.tune.table import Candidate
 
-#: Kinds that are measured, and seconds for each candidate of one.
+#: Number of measured kinds, and seconds for each candidate of one.
 MOST_SAMPLES, SECONDS = 8, 0.2
 METHODS = ("allreduce", "bcast", "reduce", "allgather", "gather", "scatter", "alltoall",
            "reduce_scatter_block", "scan", "exscan", "barrier")
@@ -29,15 +29,15 @@ METHODS = ("allreduce", "bcast", "reduce", "allgather", "gather", "scatter", "al
 
 def sampled(found: Profile | None, comm: MPI.Intracomm, wrap: Wrap
             ) -> Mapping[CallRow, tuple[float, float]]:
-    """Native time to ours, and the seconds that ours saves in a call; collective.
+    """Return the ratio of native time to hpccoll's, and seconds saved per call; collective.
 
     Args:
         found: the profile, on rank 0.
         comm: all ranks.
-        wrap: makes our communicators.
+        wrap: makes hpccoll's communicators.
 
     Returns:
-        By row of the profile's details; nothing but on rank 0.
+        By row of the profile's details; empty on other ranks than 0.
     """
     native = MPI.Intracomm.bcast
     rows = [row for row in found.details if _can_be_called(row)][:MOST_SAMPLES] if found else []
@@ -65,6 +65,6 @@ def _can_be_called(row: CallRow) -> bool:
 
 
 def case_of(row: CallRow, size: int) -> Case:
-    """The case of a row of the profile."""
+    """Return the case of a row of the profile."""
     dtype, _, op = row.what.partition(" ")
     return make(row.title, size, max(row.least, 1), numpy.dtype(dtype or "u1"), op or "sum")

@@ -1,9 +1,9 @@
-"""The records of all ranks, joined: which calls belong together, and who waited for whom.
+"""Joined records of all ranks: matching of calls, and wait times.
 
-Ranks make the calls of a communicator in one order, so the n-th call of each is the same one. Its
-*wait* on a rank is the time before the last rank that it needs had come: all of them for an
-allreduce, the root for a broadcast. The rest of its time is the collective's own: messages and
-reductions.
+Ranks make the calls of a communicator in one order, so the n-th calls of all ranks match. The
+*wait* of a call ends when the last rank that it needs has entered: all ranks for an allreduce, the
+root for a broadcast. The rest of its time is the collective itself: messages and reductions.
+
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import numpy
 from hpccoll.ir.collectives import METHODS
 from hpccoll.measure.observed.record import CallKind, CallRecord, RankRecord, ordered
 
-#: Whom a rank needs before its call can end: everybody, the root, everybody at the root alone, or
-#: the ranks before it.
+#: Ranks that a call needs before it can complete: all, the root, all at the root only, or the
+#: lower ranks.
 EVERYBODY, THE_ROOT, AT_THE_ROOT, THOSE_BEFORE = range(4)
 NEEDED = {"bcast": THE_ROOT, "scatter": THE_ROOT, "reduce": AT_THE_ROOT, "gather": AT_THE_ROOT,
           "scan": THOSE_BEFORE, "exscan": THOSE_BEFORE}
@@ -30,10 +30,10 @@ class MatchedCalls(NamedTuple):
 
     Attributes:
         name, ranks: of the communicator.
-        kinds: of each call, by its number in ``calls``, as its first rank saw it.
+        kinds: by their numbers in ``calls``, as recorded on the first rank.
         calls: the kind of each call.
         starts, stops: seconds, a row for each rank.
-        waits: seconds of each call before all had come that the rank needed.
+        waits: seconds of each call before all needed ranks had entered.
     """
 
     name: str
@@ -46,19 +46,19 @@ class MatchedCalls(NamedTuple):
 
     @property
     def skews(self) -> numpy.ndarray:
-        """Seconds between the first and the last rank to come to each call."""
+        """Return the seconds between the first and the last rank that enter each call."""
         found: numpy.ndarray = self.starts.max(0) - self.starts.min(0)
         return found
 
 
 @dataclass(frozen=True)
 class JoinedRecords:
-    """What all ranks noted.
+    """Records of all ranks.
 
     Attributes:
         records: of the ranks.
-        matched: the communicators whose ranks have all told.
-        zero: the beginning of the first, in the clock of rank 0.
+        matched: the communicators with records of all ranks.
+        zero: start of the first record, in the clock of rank 0.
     """
 
     records: Sequence[RankRecord]
@@ -67,7 +67,7 @@ class JoinedRecords:
 
     @property
     def offsets(self) -> dict[int, float]:
-        """By rank, how far the clock of rank 0 was ahead, where they read different ones."""
+        """Return by rank how far the clock of rank 0 was ahead, for ranks with other clocks."""
         return {record.rank: record.ahead[-1][1] for record in self.records
                 if record.ahead and record.clock != self.records[0].clock}
 
@@ -88,7 +88,7 @@ def join(records: Sequence[RankRecord]) -> JoinedRecords:
 
 
 def corrected(times: numpy.ndarray | float, ahead: Sequence[tuple[float, float]]) -> numpy.ndarray:
-    """Times in the clock of rank 0; between two comparisons in proportion."""
+    """Return times in the clock of rank 0, interpolated between two comparisons."""
     if not ahead:
         return numpy.asarray(times)
     when, seconds = zip(*ahead)
@@ -125,12 +125,12 @@ def _match(ranks: tuple[int, ...], members: Sequence[CallRecord],
 
 def _waits(kinds: Sequence[CallKind], numbers: numpy.ndarray, starts: numpy.ndarray,
            stops: numpy.ndarray) -> numpy.ndarray:
-    """Seconds of each call before the last rank had come that each rank needed."""
+    """Return the seconds of each call before the last rank that it needs had entered."""
     waits = numpy.zeros_like(starts)
     for number in numpy.unique(numbers):
         kind = kinds[number]
         title = kind.title.removesuffix(" of objects")
-        if title not in METHODS:  # it begins something, and waits for nobody
+        if title not in METHODS:  # it begins a request, and does not wait
             continue
         at = numbers == number
         begun, needed = starts[:, at], NEEDED.get(METHODS[title], EVERYBODY)
@@ -150,7 +150,7 @@ def _waits(kinds: Sequence[CallKind], numbers: numpy.ndarray, starts: numpy.ndar
 
 
 def waits_by_kind(joined: JoinedRecords) -> Mapping[CallKind, tuple[float, float, float]]:
-    """Seconds of matched calls of each kind, over all ranks: in waits, in all, and of skew."""
+    """Return the seconds of matched calls by kind, over all ranks: waits, total, skew."""
     sums: dict[CallKind, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
     for one, number, at in each_kind(joined):
         found = sums[one.kinds[number]]
@@ -161,7 +161,7 @@ def waits_by_kind(joined: JoinedRecords) -> Mapping[CallKind, tuple[float, float
 
 
 def each_kind(joined: JoinedRecords) -> Iterator[tuple[MatchedCalls, int, numpy.ndarray]]:
-    """Each kind of calls of each communicator: its number, and which calls are of it."""
+    """Yield each kind of calls of each communicator: its number, and a mask of its calls."""
     for one in joined.matched:
         for number in numpy.unique(one.calls):
             yield one, int(number), one.calls == number

@@ -1,8 +1,8 @@
-"""What this process notes of its communicators: :class:`Observer`, gathered or written at the end.
+"""Records of this process's communicators: :class:`Observer`, gathered or written at exit.
 
-Ranks compare their clocks when they first meet in a collective of all, and once more at the end:
-with ``HPCCOLL_TRACE`` a rank waits :data:`PATIENCE` seconds for the others, and writes its file
-anyway.
+Ranks compare their clocks in the first collective of all ranks, and again at exit: with
+``HPCCOLL_TRACE`` a rank waits :data:`PATIENCE` seconds for the others, and then writes its file
+in any case.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from hpccoll.measure.observed.joined import join
 from hpccoll.measure.observed.profile import Profile, profile
 from hpccoll.measure.observed.record import WIDTH, CallRecord, RankRecord, save
 
-#: Communicators that are told apart; later ones are counted together.
+#: Maximum number of separate communicators; later ones are counted together.
 MOST_COMMUNICATORS = 256
-#: Calls of all ranks that are joined.
+#: Maximum number of joined calls, over all ranks.
 GATHERED = 4_000_000
-#: Seconds for the other ranks to come to their end, and between two looks.
+#: Seconds to wait for the other ranks at exit, and between two polls.
 PATIENCE, PAUSE = 5.0, 1e-3
 _keyvals: list[int] = []
 
 
 class Observer:
-    """What a process notes of its communicators.
+    """Records of a process's communicators.
 
     Attributes:
-        paused: communicators that are made now are not watched: hpccoll measures by them.
+        paused: True while new communicators are not recorded: hpccoll measures with them.
         records: of communicators, in the order in which each was first used.
         ahead: comparisons of clocks.
-        job: what the ranks of this job call it, once they have met; for names of files.
-        written: the file of this rank is there.
+        job: name of the job, once the ranks have agreed on it; for names of files.
+        written: True if the file of this rank exists.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Observer:
         self.job, self.written = "", False
 
     def record_of(self, comm: MPI.Intracomm) -> CallRecord:
-        """A new record for a communicator."""
+        """Return a new record for a communicator."""
         world, group = MPI.Intracomm(MPI.COMM_WORLD).Get_group(), comm.Get_group()
         ranks = tuple(group.Translate_ranks(None, world))
         group.Free()
@@ -71,7 +71,7 @@ class Observer:
         self.ahead.append((time.perf_counter(), seconds_ahead(comm)))
 
     def record(self) -> RankRecord:
-        """All that has been noted so far."""
+        """Return the record of this rank so far."""
         return RankRecord(MPI.COMM_WORLD.Get_rank(), clock_name(), tuple(self.ahead), self.began,
                           time.perf_counter(), tuple(self.records))
 
@@ -80,7 +80,7 @@ OBSERVER = Observer()
 
 
 def gathered(comm: MPI.Intracomm, record: RankRecord) -> list[RankRecord]:
-    """The records of all ranks, on rank 0; collective. Many calls are cut to the last ones."""
+    """Return the records of all ranks, on rank 0; collective. Long records keep the last calls."""
     most = max(GATHERED // comm.Get_size(), 1)
     data = [one.as_json() for one in record.communicators]
     for one in data:
@@ -94,14 +94,14 @@ def gathered(comm: MPI.Intracomm, record: RankRecord) -> list[RankRecord]:
 
 
 def stats(comm: MPI.Intracomm, record: CallRecord | None, all_ranks: bool) -> Profile:
-    """The profile of one communicator: of this rank, or of all; then collective.
+    """Return the profile of one communicator: of this rank, or, collectively, of all.
 
     Args:
-        comm, record: the communicator, and what is noted of its calls.
-        all_ranks: gather what all ranks noted.
+        comm, record: the communicator, and the record of its calls.
+        all_ranks: True to gather the records of all ranks.
 
     Raises:
-        ArgumentError: nothing is noted.
+        ArgumentError: there is no record.
     """
     if not hasattr(type(comm), "_watched"):
         raise ArgumentError("stats", "this job does not count calls",
@@ -117,7 +117,7 @@ def stats(comm: MPI.Intracomm, record: CallRecord | None, all_ranks: bool) -> Pr
 
 # -- files -------------------------------------------------------------------------------------
 def write_at_end(folder: str) -> None:
-    """Write what this rank has noted when the program ends, or ends MPI; once."""
+    """Register a callback that writes this rank's file once, at exit or in MPI_Finalize."""
     if _keyvals:
         return
 
@@ -131,14 +131,14 @@ def write_at_end(folder: str) -> None:
                               f"{MPI.COMM_WORLD.Get_rank()}: {error}",
                               RuntimeWarning, stacklevel=2)
 
-    # MPI_Finalize frees COMM_SELF first: the program may call it. Else Python's end comes before.
+    # MPI_Finalize frees COMM_SELF first; the program may call it before Python exits.
     _keyvals.append(MPI.Comm.Create_keyval(delete_fn=lambda comm, key, value: end()))
     MPI.Intracomm(MPI.COMM_SELF).Set_attr(_keyvals[0], True)
     atexit.register(end)
 
 
 def write(folder: str) -> None:
-    """Compare clocks, if all ranks come to it, and write this rank's file.
+    """Compare clocks if all ranks arrive in time, and write this rank's file.
 
     Raises:
         OSError: it cannot be written.

@@ -1,9 +1,9 @@
-"""What a rank did inside of blocking calls of ours, by the moments that it noted.
+"""Activities of a rank inside hpccoll's blocking calls, from recorded moments.
 
     CallRecord --moments between a call's beginning and end--> Activities --> spans, seconds by kind
 
-An activity lasts until the next moment of its *line*, or until the call's end. A line is a place
-where one phase follows another: each segment in flight has one, and each lane of its phases.
+An activity lasts until the next moment of its *line*, or until the call's end. A line is a sequence
+of phases: each segment in flight has one, and each lane of its phases.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy
 from hpccoll.measure.observed.record import CallKind, CallRecord, RankRecord
 from hpccoll.runtime.events.moments import KEPT, PHASE_BITS, PLAN_BITS, ROW, Activity
 
-#: How an activity is called; those that wait for others are told for whom.
+#: Names of activities; those that wait have the awaited rank as well.
 NAMES = {Activity.SENDING: "sending", Activity.WAITING: "waiting for",
          Activity.COPYING: "copying", Activity.REDUCING: "reducing",
          Activity.DRAINING: "waiting for space at"}
@@ -27,9 +27,9 @@ class Activities(NamedTuple):
     """Arrays of one length, in the order of lines of calls.
 
     Attributes:
-        calls: which of the record's kept calls.
+        calls: indices of the record's kept calls.
         lines: numbers of lines.
-        plans, segments, phases, kinds: what was done; the last is an :class:`Activity`.
+        plans, segments, phases, kinds: of the activity; the last is an :class:`Activity`.
         starts, stops: seconds of the rank's clock.
     """
 
@@ -47,9 +47,9 @@ class TraceSpan(NamedTuple):
     """A span of a timeline, on a line: a phase, or an activity in it.
 
     Attributes:
-        line, name: where, and what.
+        line, name: of the span.
         start, stop: seconds of the rank's clock.
-        details: what else there is to say, of a phase.
+        details: further data of a phase.
     """
 
     line: int
@@ -60,7 +60,7 @@ class TraceSpan(NamedTuple):
 
 
 def activities(record: CallRecord) -> Activities | None:
-    """What was done inside of a record's kept calls; ``None`` where no moments were noted."""
+    """Return the activities inside a record's kept calls; ``None`` without moments."""
     calls = record.calls()
     if record.noted is None or not len(calls):
         return None
@@ -69,7 +69,7 @@ def activities(record: CallRecord) -> Activities | None:
     begun, times = calls[order, 1], 1e-9 * rows[:, 2]
     which = numpy.searchsorted(begun, times, "right") - 1
     inside = (which >= 0) & (times <= calls[order[which], 2])
-    if len(rows) == KEPT:  # the beginning of the first call may have been written over
+    if len(rows) == KEPT:  # the start of the first call may be overwritten
         inside &= which > which[0]
     rows, times, found = rows[inside], times[inside], order[which[inside]]
     plans, segments = rows[:, 0] >> PLAN_BITS, rows[:, 0] & (1 << PLAN_BITS) - 1
@@ -87,7 +87,7 @@ def activities(record: CallRecord) -> Activities | None:
 
 def _lines(plans: list[dict[str, Any]], numbers: numpy.ndarray, segments: numpy.ndarray,
            phases: numpy.ndarray) -> numpy.ndarray:
-    """The line of each row."""
+    """Return the line of each row."""
     known: dict[tuple[int, int, int], int] = {}
     found = []
     for key in zip(numbers.tolist(), segments.tolist(), phases.tolist()):
@@ -103,7 +103,7 @@ def _lines(plans: list[dict[str, Any]], numbers: numpy.ndarray, segments: numpy.
 
 
 def spans(record: CallRecord, made: Activities) -> Iterator[TraceSpan]:
-    """Each phase, followed by what was done in it."""
+    """Yield each phase, followed by its activities."""
     plans = record.noted["plans"] if record.noted is not None else []
     columns = [column.tolist() for column in made]
     rows = list(zip(*columns))
@@ -128,7 +128,7 @@ def spans(record: CallRecord, made: Activities) -> Iterator[TraceSpan]:
 
 
 def reduced_by_rank(records: Iterable[RankRecord]) -> Mapping[int, float]:
-    """Seconds that each rank spent in reductions, where that is known."""
+    """Return the seconds that each rank spent in reductions, if known."""
     sums: dict[int, float] = defaultdict(float)
     for record in records:
         for made in filter(None, map(activities, record.communicators)):
@@ -138,7 +138,7 @@ def reduced_by_rank(records: Iterable[RankRecord]) -> Mapping[int, float]:
 
 
 def reduced_by_kind(records: Iterable[RankRecord]) -> Mapping[CallKind, float]:
-    """Mean seconds that a call of each kind spent in reductions, where that is known."""
+    """Return the mean seconds in reductions of a call of each kind, if known."""
     sums: dict[CallKind, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for record in records:
         for one in record.communicators:

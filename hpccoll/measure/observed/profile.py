@@ -1,4 +1,4 @@
-"""A profile: a row for each kind of call of a program, over all ranks."""
+"""Profile of a program: a row for each kind of call, over all ranks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hpccoll.measure.observed.record import INIT, OBJECTS, WAIT, CallKind
 from hpccoll.measure.observed.stragglers import Straggler, stragglers, told
 from hpccoll.units import count_text, short_size_text, time_text
 
-#: Sizes of a method, served alike, that have a row each; more share one.
+#: Maximum sizes of a method with one algorithm that have their own rows; more share one.
 MOST_SIZES = 4
 HEADS = ("call", "bytes", "count", "time", "waits", "algorithm", "max/mean", "vs native")
 
@@ -23,15 +23,15 @@ class CallRow(NamedTuple):
     Attributes:
         title: the method, in lower case.
         least, most: bytes; -1 for objects.
-        what: type and operator, where all have the same.
-        served: by whom.
-        calls: of the rank that made most.
+        what: type and operator, if all calls agree.
+        served: name of the algorithm or library that ran them.
+        calls: maximum over the ranks.
         seconds: in them and in the waits for their requests; mean of the ranks.
-        waiting: seconds of that in which a rank waited for others to come, or for a request; mean
-            of the ranks. ``None`` where nobody knows.
-        imbalance: the rank with the longest time to the mean.
-        ratio: native time to ours, where a sample was measured.
-        saved: seconds that ours saved against native, by the sample; negative where it lost.
+        waiting: seconds of that in which a rank waited for other ranks or for a request; mean
+            of the ranks. ``None`` if unknown.
+        imbalance: longest time of a rank divided by the mean.
+        ratio: native time divided by hpccoll's, if a sample was measured.
+        saved: seconds saved against native, by the sample; negative for a loss.
     """
 
     title: str
@@ -48,7 +48,7 @@ class CallRow(NamedTuple):
 
     @property
     def sizes(self) -> str:
-        """Bytes, or the range."""
+        """Return the bytes, or the range, as text."""
         if self.least == OBJECTS:
             return "objects"
         least, most = short_size_text(self.least), short_size_text(self.most)
@@ -56,11 +56,11 @@ class CallRow(NamedTuple):
 
     @property
     def method(self) -> str:
-        """The method as mpi4py spells it."""
+        """Return the method's name in mpi4py."""
         return self.title.split()[0] if self.least == OBJECTS else self.title.capitalize()
 
     def cells(self) -> tuple[str, ...]:
-        """The row as text, in the order of :data:`HEADS`."""
+        """Return the row as text, in the order of :data:`HEADS`."""
         waiting = "" if self.waiting is None else (
             f"{self.waiting / self.seconds:.0%}" if self.seconds else "0%")
         return (self.method, self.sizes, f"{self.calls:,}", time_text(self.seconds, 3), waiting,
@@ -70,15 +70,15 @@ class CallRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Profile:
-    """What the collectives of a program did.
+    """Summary of the collectives of a program.
 
     Attributes:
-        ranks: how many have told.
-        seconds: between the first and the last of what was noted; mean of the ranks.
+        ranks: number of ranks with a record.
+        seconds: between the first and the last recorded event; mean of the ranks.
         rows: longest time first.
         details: a row for each size.
-        stragglers: how each rank came to the calls of each communicator, the worst first.
-        notes: what else there is to know, in words.
+        stragglers: arrival statistics of the ranks of each communicator, the latest first.
+        notes: further remarks, as text.
     """
 
     ranks: int
@@ -90,16 +90,16 @@ class Profile:
 
     @property
     def collective_seconds(self) -> float:
-        """Seconds in collectives; mean of the ranks."""
+        """Return the seconds in collectives; mean of the ranks."""
         return sum(row.seconds for row in self.rows)
 
     @property
     def waiting_seconds(self) -> float:
-        """Seconds of them in which ranks waited for others; mean of the ranks."""
+        """Return the seconds in which ranks waited for others; mean of the ranks."""
         return sum(row.waiting or 0.0 for row in self.rows)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         return {"format": "hpccoll profile 1", "ranks": self.ranks, "seconds": self.seconds,
                 "collective_seconds": self.collective_seconds,
                 "waiting_seconds": self.waiting_seconds,
@@ -108,7 +108,7 @@ class Profile:
                 "notes": list(self.notes)}
 
     def sentences(self) -> list[str]:
-        """What the table comes to."""
+        """Return a summary of the table in sentences."""
         share = self.collective_seconds / self.seconds if self.seconds else 0.0
         known = [row for row in self.rows if row.waiting is not None]
         seconds = sum(row.seconds for row in known)
@@ -133,13 +133,13 @@ class Profile:
 
 
 def columns_of(rows: Sequence[CallRow], cells: Sequence[str]) -> list[str]:
-    """The cells of a line, without those of columns that are empty throughout."""
+    """Return the cells of a line without those of empty columns."""
     filled = [any(column) for column in zip(*(row.cells() for row in rows))] or [True] * len(HEADS)
     return [cell for cell, wanted in zip(cells, filled) if wanted]
 
 
 def profile(joined: JoinedRecords) -> Profile:
-    """Sum the records of ranks up."""
+    """Summarize the records of ranks."""
     ranks = len(joined.records)
     times: dict[CallKind, list[float]] = defaultdict(lambda: [0.0] * ranks)
     counts: dict[CallKind, list[int]] = defaultdict(lambda: [0] * ranks)
@@ -149,7 +149,7 @@ def profile(joined: JoinedRecords) -> Profile:
             for number, sums in one.sums().items():
                 kind = one.kinds[number]._replace(root=-1)
                 if kind.title.endswith(WAIT):
-                    continue  # it counts for the call
+                    continue  # counted with its call
                 counts[kind][index] += sums.calls
                 times[kind][index] += sums.seconds + sums.waited
                 waited[kind] += sums.waited
@@ -173,14 +173,14 @@ def _row(kind: CallKind, counts: Sequence[int], times: Sequence[float], waited: 
     if kind.title.startswith("i") or kind.title.endswith(INIT):
         waiting = waited / ranks
     elif matched is not None and ranks > 1:
-        # What was kept singly stands for all of them.
+        # The kept calls represent all of them.
         waiting = mean * (matched[0] / matched[1] if matched[1] else 0.0)
     return CallRow(kind.title, kind.nbytes, kind.nbytes, kind.what, kind.served, max(counts), mean,
                    waiting, max(times) / mean if mean else 1.0)
 
 
 def rows_of(details: Iterable[CallRow]) -> tuple[CallRow, ...]:
-    """Rows for people: many sizes of a method that are served alike share one."""
+    """Return condensed rows: many sizes of a method with one algorithm share one."""
     groups: dict[tuple[str, str], list[CallRow]] = defaultdict(list)
     for row in details:
         groups[row.title, row.served].append(row)
@@ -205,7 +205,7 @@ def _together(group: Sequence[CallRow]) -> CallRow:
 
 
 def compared(found: Profile, ratios: Mapping[CallRow, tuple[float, float]]) -> Profile:
-    """The profile with what a sample says: native time to ours, and seconds saved by a call."""
+    """Return the profile with the sample's results: time ratios, and seconds saved per call."""
     details = [row._replace(ratio=ratios[row][0], saved=ratios[row][1] * row.calls)
                if row in ratios else row for row in found.details]
     return replace(found, details=tuple(details), rows=rows_of(details))

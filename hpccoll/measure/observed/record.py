@@ -1,9 +1,9 @@
-"""What is noted of a rank's calls: when each began and ended, and of what kind it was.
+"""Record of a rank's calls: start, end and kind of each.
 
     RankRecord (process) --has--> CallRecord (communicator) --has--> CallKind, three numbers a call
 
 Times are those of :func:`time.perf_counter`. The last :data:`KEPT` calls of a communicator are
-kept singly, earlier ones in sums. A file for each rank keeps them after the job:
+kept individually, earlier ones as sums. A file for each rank stores them after the job:
 
     HPCCOLL_TRACE=FOLDER  -->  FOLDER/calls-JOB-rankR.json on every rank  -->  read(FOLDER)
 """
@@ -21,28 +21,28 @@ import numpy
 from hpccoll.atomic_file import replacing
 from hpccoll.errors import ArgumentError
 
-#: What the files call themselves.
+#: Format name in the files.
 FORMAT = "hpccoll calls 1"
-#: Calls that are kept singly, of a communicator.
+#: Calls of a communicator that are kept individually.
 KEPT = 200_000
-#: Numbers a call: of its kind, its beginning, its end.
+#: Numbers per call: its kind, start and end.
 WIDTH = 3
-#: Suffixes of starts of persistent requests, and of waits for requests, which come in any order.
+#: Suffixes of starts of persistent requests, and of waits for requests: in no fixed order.
 INIT, WAIT = "_init", " wait"
-#: Bytes of what is not an array: its ranks alone know.
+#: Size of a call on objects, which is unknown.
 OBJECTS = -1
 
 
 class CallKind(NamedTuple):
-    """What calls have in common.
+    """Common properties of calls.
 
     Attributes:
         title: the method in lower case, ``allreduce_init`` for a start of such a request,
             ``iallreduce wait`` for a wait for one, ``bcast of objects`` for a lower-case method.
-        nbytes: of the larger buffer; :data:`OBJECTS` where there is none.
-        what: type and operator, as far as they are known.
-        root: -1 where there is none.
-        served: by whom.
+        nbytes: of the larger buffer; :data:`OBJECTS` if there is none.
+        what: type and operator, if known.
+        root: -1 if there is none.
+        served: name of the algorithm or library that runs it.
     """
 
     title: str
@@ -53,7 +53,7 @@ class CallKind(NamedTuple):
 
 
 class CallSums(NamedTuple):
-    """Calls of a kind on one rank: how many, and seconds in them and in the waits for them."""
+    """Calls of a kind on one rank: their number, and seconds in them and in their waits."""
 
     calls: int
     seconds: float
@@ -61,17 +61,17 @@ class CallSums(NamedTuple):
 
 
 class Rows(Protocol):
-    """What notes calls in machine code."""
+    """Compiled recorder of calls."""
 
     def drain(self) -> bytes:
-        """Take them away: three numbers each."""
+        """Return and remove the recorded calls: three numbers each."""
 
 
 class Noted(Protocol):
-    """What notes moments inside of calls."""
+    """Recorder of moments inside of calls."""
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data, see :mod:`hpccoll.runtime.events.moments`."""
+        """Return plain data, see :mod:`hpccoll.runtime.events.moments`."""
 
 
 class CallRecord:
@@ -83,14 +83,14 @@ class CallRecord:
         number: of the communicator among those of the same ranks.
 
     Attributes:
-        kinds: by the number that calls have for them.
-        times: of each kept call its kind, beginning and end.
-        ordered: calls before the kept ones that all ranks make in one order.
+        kinds: by their numbers in ``times``.
+        times: kind, start and end of each kept call.
+        ordered: number of earlier calls that all ranks make in one order.
         earlier: calls that are not kept, and their seconds, by kind.
         waited: seconds in waits for requests, by kind.
-        rows: where machine code notes calls that are not in ``times`` yet.
-        moments: where moments inside of calls are noted, if anywhere.
-        noted: the same as plain data, of a record that was read.
+        rows: compiled recorder of calls that are not in ``times`` yet.
+        moments: recorder of moments inside of calls, if any.
+        noted: the same as plain data, of a record from a file.
     """
 
     def __init__(self, name: str, ranks: tuple[int, ...], number: int = 0):
@@ -106,7 +106,7 @@ class CallRecord:
         self._numbers: dict[CallKind, int] = {}
 
     def number_of(self, kind: CallKind) -> int:
-        """The number of a kind."""
+        """Return the number of a kind."""
         number = self._numbers.get(kind)
         if number is None:
             number = self._numbers[kind] = len(self.kinds)
@@ -114,31 +114,31 @@ class CallRecord:
         return number
 
     def add(self, kind: int, start: float, stop: float) -> None:
-        """Note a call."""
+        """Record a call."""
         self.take()
         self.times.extend((kind, start, stop))
         if len(self.times) > 2 * KEPT * WIDTH:
             self._sum_up(KEPT)
 
     def take(self) -> None:
-        """Take what machine code has noted."""
+        """Move the calls from the compiled recorder into this record."""
         if self.rows is not None:
             self.absorb(self.rows.drain())
 
     def absorb(self, data: bytes) -> None:
-        """Note calls that come as three numbers each."""
+        """Record calls given as three numbers each."""
         self.times.frombytes(data)
         if len(self.times) > 2 * KEPT * WIDTH:
             self._sum_up(KEPT)
 
     def add_wait(self, kind: int, start: float, stop: float) -> None:
-        """Note a wait for the request of a call."""
+        """Record a wait for the request of a call."""
         one = self.kinds[kind]
         self.waited[kind] = self.waited.get(kind, 0.0) + stop - start
         self.add(self.number_of(one._replace(title=one.title + WAIT)), start, stop)
 
     def forget(self, kept: int) -> None:
-        """Keep the last calls, and sum the earlier ones up."""
+        """Keep the last calls, and add the earlier ones to the sums."""
         self.take()
         self._sum_up(kept)
 
@@ -152,12 +152,12 @@ class CallRecord:
         del self.times[:cut * WIDTH]
 
     def calls(self) -> numpy.ndarray:
-        """The kept calls, a row for each: kind, beginning, end."""
+        """Return the kept calls, one per row: kind, start, end."""
         self.take()
         return numpy.array(self.times).reshape(-1, WIDTH)
 
     def sums(self) -> dict[int, CallSums]:
-        """All calls, by kind."""
+        """Return the sums of all calls by kind."""
         found = _summed(self.calls())
         every = {*found, *self.earlier, *self.waited}
         none = CallSums(0, 0.0)
@@ -166,7 +166,7 @@ class CallRecord:
                                self.waited.get(kind, 0.0)) for kind, (new, old) in pairs.items()}
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         self.take()
         return {"name": self.name, "ranks": list(self.ranks), "number": self.number,
                 "kinds": [list(kind) for kind in self.kinds], "ordered": self.ordered,
@@ -176,7 +176,7 @@ class CallRecord:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> CallRecord:
-        """What :meth:`as_json` made."""
+        """Construct a record from the output of :meth:`as_json`."""
         self = cls(data["name"], tuple(data["ranks"]), data["number"])
         for kind in data["kinds"]:
             self.number_of(CallKind(*kind))
@@ -188,7 +188,7 @@ class CallRecord:
 
 
 def ordered(kinds: list[CallKind]) -> numpy.ndarray:
-    """For each kind, whether all ranks make its calls in one order."""
+    """Return a mask of the kinds whose calls all ranks make in one order."""
     return numpy.array([not kind.title.endswith((INIT, WAIT)) for kind in kinds], bool)
 
 
@@ -201,13 +201,13 @@ def _summed(calls: numpy.ndarray) -> dict[int, CallSums]:
 
 
 class RankRecord(NamedTuple):
-    """All that one rank noted.
+    """All records of one rank.
 
     Attributes:
         rank: in ``COMM_WORLD``.
         clock: name of its clock; ranks with one name read the same.
-        ahead: times of this rank, and how far the clock of rank 0 was ahead of it then.
-        began, ended: of the noting.
+        ahead: times of this rank, and how far the clock of rank 0 was ahead then.
+        began, ended: of the recording.
         communicators: the calls of each.
     """
 
@@ -221,7 +221,7 @@ class RankRecord(NamedTuple):
 
 # -- a file for each rank ----------------------------------------------------------------------
 def save(folder: str, record: RankRecord, job: str, ranks: int) -> None:
-    """Write the file of a rank, of so many.
+    """Write the file of one of ``ranks`` ranks.
 
     Raises:
         OSError: it cannot be written.
@@ -234,17 +234,17 @@ def save(folder: str, record: RankRecord, job: str, ranks: int) -> None:
 
 
 def _told(record: CallRecord) -> dict[str, Any]:
-    """A record with all that it has, times rounded."""
+    """Return a complete record as plain data, with rounded times."""
     data = record.as_json()
     data["times"] = [round(seconds, 9) for seconds in data["times"]]
     return data if record.moments is None else {**data, "noted": record.moments.as_json()}
 
 
 def read(folder: Path) -> tuple[list[RankRecord], int]:
-    """The newest job's records in a folder, and how many ranks it had.
+    """Return the newest job's records in a folder, and its number of ranks.
 
     Raises:
-        ArgumentError: there are none, or a file is something else.
+        ArgumentError: there are none, or a file has another format.
     """
     files = sorted(folder.glob("calls-*-rank*.json"), key=lambda file: file.stat().st_mtime)
     if not files:

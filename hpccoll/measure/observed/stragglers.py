@@ -1,4 +1,4 @@
-"""Who came last to the calls of a communicator: how often, by how much, and who waited for it."""
+"""Stragglers: the last ranks to enter calls, how often, how late, and the wait they cause."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from hpccoll.ir.collectives import METHODS
 from hpccoll.measure.observed.joined import JoinedRecords
 from hpccoll.units import count_text, time_text
 
-#: Communicators that are told of, those first whose ranks waited longest.
+#: Maximum number of reported communicators, those with the longest waits first.
 MOST_TOLD = 3
 
 
 class Straggler(NamedTuple):
-    """How a rank came to the blocking calls of a communicator.
+    """Arrival statistics of a rank in the blocking calls of a communicator.
 
     Attributes:
         name: of the communicator.
         rank: of ``COMM_WORLD``.
         calls: that all of its ranks made.
-        last: to how many of them this one came last.
-        late: mean seconds after the first rank to come.
-        latest: the most.
-        waits: seconds that others waited for this one, as the last to come, summed over them.
-        first: lowest rank of the communicator: the parts of a split may have one name.
+        last: number of calls that this rank entered last.
+        late: mean seconds after the first rank.
+        latest: maximum seconds after the first rank.
+        waits: seconds that others waited for this one as the last rank, summed over them.
+        first: lowest rank of the communicator: parts of a split may share a name.
     """
 
     name: str
@@ -46,8 +46,7 @@ class Straggler(NamedTuple):
 
 
 def stragglers(joined: JoinedRecords) -> list[Straggler]:
-    """All ranks of all communicators whose ranks have told; who was waited for longest comes first.
-    """
+    """Return the statistics of all ranks with complete records, the longest waits first."""
     found = []
     for one in joined.matched:
         blocking = numpy.array([kind.title.removesuffix(" of objects") in METHODS
@@ -65,7 +64,7 @@ def stragglers(joined: JoinedRecords) -> list[Straggler]:
 
 
 def told(found: Sequence[Straggler]) -> list[str]:
-    """The rank of each communicator that was waited for longest, in words."""
+    """Return sentences about the rank of each communicator that caused the longest wait."""
     worst: dict[tuple[str, int], Straggler] = {}
     for one in found:
         if one.waits > 0:

@@ -1,9 +1,9 @@
-"""A class of communicators like another one, which notes what its calls are and how long they take.
+"""Subclass of a communicator class that records kind and time of its calls.
 
-    call --> the method of the class beneath, between two looks at the clock --> CallRecord
+    call --> method of the base class, between two clock reads --> CallRecord
 
-Requests are of such a class, too: a wait for one counts for the call that began it. The class
-methods of mpi4py that wait for several (``Waitall``) know nothing of it.
+Requests have such a class, too: a wait for one is counted with the call that began it. The class
+methods of mpi4py that wait for several requests (``Waitall``) are not recorded.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ LOWER_CASE = ("barrier", "bcast", "gather", "scatter", "allgather", "alltoall", 
               "allreduce", "scan", "exscan")
 NAMES = {id(getattr(MPI, name.upper())): name for name in OPERATORS}
 IN_PLACE, NATIVE = MPI.IN_PLACE, "native"
-#: Kinds of calls known by their arguments, at most; sizes may be new in every call.
+#: Maximum number of cached kinds by arguments; sizes may be new in every call.
 MOST_KEYS = 4096
-#: Classes that were made, by the one beneath.
+#: Cached classes by their base class.
 _classes: dict[Any, Any] = {}
 
 
 def watched(cls: Any) -> Any:
-    """A subclass whose calls are noted, of a class of communicators; itself if it is one."""
+    """Return a recording subclass of a class of communicators; itself if it is one."""
     if "_watched" in vars(cls):
         return cls
     if cls not in _classes:
@@ -61,12 +61,12 @@ def _watched(cls: Any) -> Any:
 
 
 def _blocking(method: Callable, title: str) -> Callable:
-    """A blocking method that notes its calls."""
+    """Return a blocking method that records its calls."""
     root_at = _root_at(method, title)
 
     def slow(comm: Any, key: Hashable, start: float, stop: float, args: tuple[Any, ...],
              named: Mapping[str, Any]) -> None:
-        """Note a call whose kind is not known yet, or told anew."""
+        """Record a call whose kind is unknown or out of date."""
         kind = _kind(comm, key, title, (*args, *named.values()),
                      named.get("root", args[root_at] if 0 <= root_at < len(args) else 0)
                      if root_at >= 0 else -1)
@@ -98,7 +98,7 @@ def _blocking(method: Callable, title: str) -> Callable:
 
 
 def _begun(method: Callable, title: str, prepared: bool) -> Callable:
-    """A method that makes a request; one that is prepared counts when it is started."""
+    """Return a method that makes a request; a persistent one is counted at its start."""
     root_at = _root_at(method, title)
 
     @wraps(method)
@@ -127,14 +127,14 @@ class PlainSeen:
         self.told = False
 
     def learn(self, key: Hashable, kind: int) -> None:
-        """Note of which kind the calls with a key are."""
+        """Store the kind of calls with a key."""
         if len(self.known) >= MOST_KEYS:
             self.known.clear()
         self.known[key] = kind
 
 
 def observe(comm: Any, blocking: bool = True) -> Any:
-    """Find what notes the calls of a communicator; compare clocks where all ranks meet."""
+    """Return the recorder of a communicator; compare clocks in calls of all ranks."""
     lifetime = comm._check_alive()
     record: CallRecord | None = lifetime.observed
     if record is None:
@@ -148,7 +148,7 @@ def observe(comm: Any, blocking: bool = True) -> Any:
         cache.seen = _tape.Seen(cast(Any, record.rows)) if BUILT else PlainSeen()
     comm._seen = cache.seen
     world = MPI.Intracomm(MPI.COMM_WORLD)
-    # A call that begins something must not wait for anybody.
+    # A nonblocking call must not wait for other ranks.
     if blocking and not OBSERVER.ahead and comm.Get_size() == world.Get_size():
         comm._private()  # raises if this rank alone is observed
         private = world.Dup()
@@ -158,7 +158,7 @@ def observe(comm: Any, blocking: bool = True) -> Any:
 
 
 def _kind(comm: Any, key: Hashable, title: str, given: Sequence[Any], root: Any) -> int:
-    """The number of a call's kind, as it is known, or told anew who serves it."""
+    """Return the number of a call's kind, cached or resolved again."""
     told, comm._served = comm._served, None
     known = comm._cache.observed
     if told is None and (title, key) in known:
@@ -183,7 +183,7 @@ def _kind(comm: Any, key: Hashable, title: str, given: Sequence[Any], root: Any)
 
 
 def _token(argument: Any) -> Any:
-    """What tells an argument from others."""
+    """Return a hashable key of an argument."""
     if type(argument) is ndarray:
         return argument.nbytes, argument.dtype.num
     if type(argument) is int:
@@ -194,13 +194,13 @@ def _token(argument: Any) -> Any:
     if argument is IN_PLACE:
         return "in place"
     if isinstance(argument, (list, tuple)) and argument:
-        # A call like an earlier one, by another spelling, is told apart by what it moves.
+        # Equal calls with other spellings have the key of their data.
         return _nbytes(argument), *(one for one in argument[1:] if type(one) is int)
     return type(argument)
 
 
 def _array(argument: Any) -> Any:
-    """The array of a buffer argument; ``None`` where there is none."""
+    """Return the array of a buffer argument; ``None`` if there is none."""
     one = argument[0] if isinstance(argument, (list, tuple)) and argument else argument
     return one if isinstance(one, ndarray) else None
 
@@ -211,7 +211,7 @@ def _nbytes(argument: Any) -> int:
 
 
 def _root_at(method: Callable, title: str) -> int:
-    """Which argument is the root; -1 where there is none."""
+    """Return the index of the root argument; -1 if there is none."""
     name = title.removesuffix(" of objects").removesuffix(INIT)
     name = METHODS.get(name) or METHODS.get(name.removeprefix("i"), "")
     if not name or not COLLECTIVES[name].rooted:
@@ -225,7 +225,7 @@ def _root_at(method: Callable, title: str) -> int:
 
 # -- requests ----------------------------------------------------------------------------------
 def watch_request(request: Any, record: CallRecord, kind: int) -> Any:
-    """The request, of a class whose waits are noted."""
+    """Return the request, with a class that records its waits."""
     if type(request) not in _classes:
         _classes[type(request)] = _watched_request(type(request))
     cls = _classes[type(request)]

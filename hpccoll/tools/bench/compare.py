@@ -1,9 +1,9 @@
-"""Two records compared: what became slower, and by how much.
+"""Comparison of two records: regressions and their factors.
 
 The ratio is old / new of the medians, so above 1 the new run is faster. A candidate regressed
-where its new median is longer than the old one by more than the tolerance, or where its new
-results were wrong. Where native itself moved between the runs, the machine did, and nothing is
-judged. Needs no MPI.
+if its new median is longer than the old one by more than the tolerance, or if its new results
+were wrong. If native itself changed between the runs, the machine did, and no case is judged.
+Needs no MPI.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ from hpccoll.explain.columns import WIDTH, FittedTable, Header
 from hpccoll.tools.bench.records import Entry, Key, Record
 from hpccoll.units import count_text, size_text, time_text
 
-#: What of an environment makes two runs differ before anything is measured.
+#: Fields of the environment that must be equal in two comparable runs.
 SAME = ("library", "mpi4py", "numpy", "python", "ranks", "hosts", "topology", "cpu", "cores",
         "shared_cache", "thread_level", "executor", "buffers", "variables")
-#: What of the settings does, beside what the environment says, and what it was before there was
-#: such an option.
+#: Settings that must be equal as well, with their value in records older than the option.
 CHOSEN = {"uneven": False, "segment_bytes": 0, "warmup": None, "iterations": None, "seconds": 0.25,
           "sweeps": 1, "rotate": 1, "form": "blocking"}
 
@@ -41,19 +40,19 @@ class ComparedCase(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """How many times faster the new one is."""
+        """Return the old median divided by the new one."""
         return self.old.seconds / self.new.seconds
 
     def regressed(self, tolerance: float) -> bool:
-        """Tell whether it became worse by more than the tolerance, a part of the old time."""
+        """Return True if its results are wrong, or its time grew by more than the tolerance."""
         return self.new.wrong > 0 or self.new.seconds > self.old.seconds * (1 + tolerance)
 
 
 def pairs(old: Record, new: Record, collectives: Sequence[str] = ()) -> list[ComparedCase]:
-    """What both records have, of some collectives or of all, in the order of the new one.
+    """Return the cases of both records, of some collectives or all, in the order of the new one.
 
     Raises:
-        HpccollError: they have nothing in common.
+        HpccollError: they have no case in common.
     """
     compared = [ComparedCase(key, old.entries[key], entry) for key, entry in new.entries.items()
              if key in old.entries and (not collectives or key.collective in collectives)]
@@ -64,10 +63,10 @@ def pairs(old: Record, new: Record, collectives: Sequence[str] = ()) -> list[Com
 
 
 def native_moves(compared: Sequence[ComparedCase]) -> dict[Key, float]:
-    """By which factor native itself differs at each case, in either direction.
+    """Return the factor, at least 1, between the native times of each case.
 
-    Native is the same code in both records where the library is the same: what moves it is the
-    machine, and that moves everything measured beside it.
+    With the same library, native is the same code in both records: a difference comes from the
+    machine, and affects all candidates.
     """
     moves = {pair.key._replace(candidate=""): max(pair.ratio, 1 / pair.ratio)
              for pair in compared if pair.key.candidate == NATIVE}
@@ -76,9 +75,9 @@ def native_moves(compared: Sequence[ComparedCase]) -> dict[Key, float]:
 
 def comparable(old: Record, new: Record, compared: Sequence[ComparedCase], tolerance: float
                ) -> list[ComparedCase]:
-    """The cases where native is near itself, so that the others may be compared.
+    """Return the cases with similar native times, where other candidates can be compared.
 
-    With another MPI library native is another one, and all may be.
+    With another MPI library native differs, and all cases are returned.
     """
     if old.library != new.library:
         return list(compared)
@@ -87,13 +86,13 @@ def comparable(old: Record, new: Record, compared: Sequence[ComparedCase], toler
 
 
 def bound(tolerance: float) -> float:
-    """How far native may move where everything else is judged to a tolerance."""
+    """Return the permitted factor between native times for a tolerance."""
     return max(1.25, 1 + 2 * tolerance)
 
 
 def lines(old: Record, new: Record, compared: list[ComparedCase], tolerance: float,
           width: int = WIDTH, full: bool = False) -> Iterator[Text]:
-    """The table; comment lines start with ``#``."""
+    """Return the lines of the table; comment lines start with ``#``."""
     said = partial(_said, width=width)
     yield from said(f"old: {old.path}, {old.environment.get('time', '')}")
     yield from said(f"new: {new.path}, {new.environment.get('time', '')}")
@@ -132,7 +131,7 @@ def _verdict(compared: list[ComparedCase], judged: set[Key], old: Record, new: R
 
 def _table(name: str, pairs: list[ComparedCase], judged: set[Key], tolerance: float, width: int,
            full: bool) -> Iterator[Text]:
-    """One collective: a line a size and candidate; what is the same in all stands above."""
+    """Return the lines of one collective; fields common to all are in the title."""
     keys = [pair.key for pair in pairs]
     same = {field: {getattr(key, field) for key in keys}
             for field in ("ranks", "dtype", "op", "root", "in_place")}
@@ -170,7 +169,7 @@ def _word(pair: ComparedCase, judged: set[Key], tolerance: float) -> str:
 
 
 def _circumstances(record: Record) -> Iterator[tuple[str, Any]]:
-    """What should be the same in two records, name by name."""
+    """Yield names and values that should be equal in two records."""
     for name in SAME:
         yield name, record.environment.get(name)
     for name, before in CHOSEN.items():

@@ -23,7 +23,7 @@ PERCENTILES = (50, 90, 99)
 class Osu:
     """The text form of OSU's latency tests; ReFrame's stock OSU checks read it.
 
-    Several candidates come one after the other, which their sizes must wait for.
+    Candidates are printed one after the other, so their sizes are kept until the end.
 
     Args:
         file: where to write.
@@ -39,10 +39,10 @@ class Osu:
         self.started = ""
 
     def begin(self, environment: Mapping[str, Any]) -> None:
-        """Nothing: OSU's checks know the comments they expect."""
+        """Do nothing: OSU's checks expect fixed comments."""
 
     def collective(self, name: str, labels: Sequence[str]) -> None:
-        """Write what is left of the collective before."""
+        """Write the remaining lines of the previous collective."""
         self.flush()
         self.several, self.started = len(labels) > 1, ""
 
@@ -54,7 +54,7 @@ class Osu:
             self.write(results[0])
 
     def end(self, groups: Sequence[Group], interrupted: bool) -> None:
-        """Write what is left."""
+        """Write the remaining lines."""
         self.flush()
 
     def flush(self) -> None:
@@ -109,10 +109,10 @@ class Csv:
         self.writer: csv.DictWriter | None = None
 
     def begin(self, environment: Mapping[str, Any]) -> None:
-        """Nothing: the columns follow from the first result."""
+        """Do nothing: the columns follow from the first result."""
 
     def collective(self, name: str, labels: Sequence[str]) -> None:
-        """Nothing: the collective is a column."""
+        """Do nothing: the collective is a column."""
 
     def group(self, results: Group, refused: Mapping[str, str]) -> None:
         """Write the lines of a case."""
@@ -127,17 +127,17 @@ class Csv:
         self.file.flush()
 
     def end(self, groups: Sequence[Group], interrupted: bool) -> None:
-        """Nothing more to write."""
+        """Do nothing."""
 
 
 class Json:
-    """The record: environment, settings and raw series, so that anything can be recomputed.
+    """JSON record: environment, settings and raw series, so that all statistics can be recomputed.
 
     Args:
         opened: opens the file.
         settings: all options.
-        tolerance: how much slower than the best candidate ``auto`` may be, as a part of its time.
-        keep: times of each series, evenly taken; 0 for all of them. Statistics are of all.
+        tolerance: permitted slowdown of ``auto`` against the best candidate, relative to its time.
+        keep: number of evenly spaced times of each series; 0 for all. Statistics use all times.
     """
 
     def __init__(self, opened: Callable[[], AbstractContextManager[TextIO]],
@@ -151,10 +151,10 @@ class Json:
         self.environment = environment
 
     def collective(self, name: str, labels: Sequence[str]) -> None:
-        """Nothing: the record is written at the end."""
+        """Do nothing: the record is written at the end."""
 
     def group(self, results: Group, refused: Mapping[str, str]) -> None:
-        """Nothing: the record is written at the end."""
+        """Do nothing: the record is written at the end."""
 
     def end(self, groups: Sequence[Group], interrupted: bool) -> None:
         """Write the record."""
@@ -171,14 +171,14 @@ class Json:
 
 
 def entries(group: Group) -> list[dict[str, Any]]:
-    """The results of a case as plain data."""
+    """Return the results of a case as plain data."""
     faster = ratios(group)
     return [{**result._asdict(), "statistics": statistics(result, faster.get(result.candidate))}
             for result in group]
 
 
 def _thinned(entry: dict[str, Any], keep: int) -> dict[str, Any]:
-    """A result with so many of its times."""
+    """Return a result with ``keep`` of its times."""
     count = len(entry["seconds"])
     if not 0 < keep < count:
         return entry
@@ -186,7 +186,7 @@ def _thinned(entry: dict[str, Any], keep: int) -> dict[str, Any]:
 
 
 def statistics(result: Result, ratio: float | None) -> dict[str, Any]:
-    """What a series says; ``ratio`` and the median are what to compare by."""
+    """Return the statistics of a series; comparisons use ``ratio`` and the median."""
     return {
         "iterations": len(result.seconds), "min_seconds": min(result.seconds),
         "mean_seconds": result.mean, "trimmed_seconds": result.trimmed,

@@ -1,20 +1,20 @@
-"""How much of a nonblocking collective hides behind computation.
+"""Overlap of nonblocking collectives with computation.
 
-    pure        begin, and wait at once
-    alone       work of the caller's, with nothing under way
-    compute     the same work, between begin and wait
-    overlapped  begin, do that work, wait: the total
+    pure        begin, then wait
+    alone       computation of the caller, without a pending collective
+    compute     the same computation, between begin and wait
+    overlapped  begin, compute, wait: the total
     overlap     100 % - (overlapped - compute) / pure, as OSU's NBC tests define it, not below 0 %
-    gain        (alone + pure - overlapped) / pure: what a program is quicker by
+    gain        (alone + pure - overlapped) / pure: time saved by the program
     processor   processor time of the process beyond that of the work alone
 
-All of it hidden is 100 %; a library that moves nothing until ``Wait`` has 0 %. Where all processors
-compute, what moves data takes time from the work: that is no loss of overlap, but one of gain.
+Full overlap is 100 %; a library that progresses only in ``Wait`` has 0 %. If all processors
+compute, progress takes processor time from the computation: this reduces gain, not overlap.
 
-The work is one of :data:`WORK`, as long as the ``pure`` of the slowest candidate, so that totals
-are of the same work; ``tests`` calls of ``Test`` are spread over it, whose own time is no
-computation. Times are of the slowest rank in every iteration, and medians over iterations;
-candidates take turns.
+The computation is one of :data:`WORK`, as long as the ``pure`` of the slowest candidate, so that
+all totals contain the same work; ``tests`` calls of ``Test`` are spread over it, and their own time
+is not computation. Times are those of the slowest rank in every iteration, and medians over
+iterations; candidates take turns.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ from hpccoll.tools.bench.report import Lines, header
 from hpccoll.tools.bench.session import Buffers, Options, planned
 from hpccoll.tune.table import Candidate
 
-#: Elements of the array that is worked on: in the cache, and enough for NumPy to release Python's
-#: lock.
+#: Elements of the computation's array: it fits into the cache, and is large enough for NumPy to
+#: release Python's lock.
 WORKED = 2048
-#: Kinds of work: NumPy lets other threads of Python run, Python does not, and who is asleep waits
-#: for a device, say, and leaves a processor free.
+#: Kinds of work: NumPy releases Python's lock, Python does not, and ``asleep`` models a wait for a
+#: device, which leaves a processor idle.
 WORK = NUMPY, PYTHON, ASLEEP = "numpy", "python", "asleep"
-#: Repetitions that the iterations are spread over.
+#: Number of repetitions of a case.
 REPETITIONS = 5
 
 
 class Overlap(NamedTuple):
-    """What one candidate did on one case; seconds are of every iteration's slowest rank."""
+    """Times of one candidate on one case; seconds of every iteration's slowest rank."""
 
     collective: str
     candidate: str
@@ -73,7 +73,7 @@ class Overlap(NamedTuple):
 
     @property
     def medians(self) -> dict[str, float]:
-        """Median seconds of each kind of time."""
+        """Return the median seconds of each kind of time."""
         return {name: float(numpy.median(times)) for name, times in (
             ("pure", self.pure_seconds), ("alone", self.alone_seconds),
             ("compute", self.compute_seconds), ("overlapped", self.overlapped_seconds),
@@ -81,25 +81,25 @@ class Overlap(NamedTuple):
 
     @property
     def percent(self) -> float:
-        """The part of the collective that was hidden, in per cent."""
+        """Return the overlap in per cent."""
         times = self.medians
         return min(max(100 - 100 * (times["overlapped"] - times["compute"]) / times["pure"], 0.0),
                    100.0)
 
     @property
     def gain(self) -> float:
-        """What a program is quicker by, in per cent of the collective; slower below 0."""
+        """Return the gain in per cent of the collective; negative for a loss."""
         times = self.medians
         return 100 * (times["alone"] + times["pure"] - times["overlapped"]) / times["pure"]
 
     @property
     def failures(self) -> int:
-        """Everything that was not as it must be."""
+        """Return the number of wrong and changed elements."""
         return self.wrong + self.changed
 
 
 class Computation:
-    """Work of a kind, of a chosen length."""
+    """Computation of one kind and a chosen length."""
 
     def __init__(self, comm: MPI.Intracomm, kind: str = NUMPY):
         self.kind, self.array = kind, numpy.ones(WORKED)
@@ -114,7 +114,7 @@ class Computation:
         self.unit = comm.allreduce(float(numpy.median(seconds)), MPI.MAX)
 
     def units(self, seconds: float) -> int:
-        """How many units last so long, at least one."""
+        """Return the units of work that last ``seconds``, at least one."""
         return max(round(seconds / self.unit), 1)
 
     def roots(self, units: int) -> None:
@@ -125,7 +125,7 @@ class Computation:
 
 
 def _sums(units: int) -> None:
-    """Compute with numbers of Python."""
+    """Compute with Python numbers."""
     total = 0
     for number in range(20 * units):
         total += number * number
@@ -136,7 +136,7 @@ def _sleep(units: int) -> None:
 
 
 class OverlapRunner:
-    """One candidate on one case: calls it with and without computation, keeps its times."""
+    """Runner of one candidate on one case: times it with and without computation."""
 
     def __init__(self, world: World, case: Case, candidate: Candidate, method: Callable,
                  memory: CaseBuffers):
@@ -148,11 +148,11 @@ class OverlapRunner:
         self.overlapped: list[float] = []
         self.processor: list[float] = []
         self.wrong = self.changed = 0
-        #: Processor time of the process where the last iteration began.
+        #: Processor time of the process at the start of the last iteration.
         self.used = 0.0
 
     def begin(self) -> tuple[float, MPI.Request]:
-        """All ranks together: begin the collective."""
+        """Begin the collective on all ranks, after a barrier."""
         if self.memory.restorable:
             self.memory.restore()
         self.world.control.Barrier()
@@ -160,7 +160,7 @@ class OverlapRunner:
         return perf_counter(), self.method(*self.memory.arguments)
 
     def waiting(self, iterations: int) -> list[float]:
-        """Time so many iterations that wait at once."""
+        """Time iterations that wait immediately."""
         times = []
         for _ in range(iterations):
             start, request = self.begin()
@@ -169,7 +169,7 @@ class OverlapRunner:
         return times
 
     def together(self, iterations: int, work: Computation, units: int, tests: int) -> None:
-        """Time so many iterations that compute meanwhile."""
+        """Time iterations that compute before they wait."""
         slices = numpy.diff(numpy.linspace(0, units, tests + 2).astype(int))
         for _ in range(iterations):
             self.world.control.Barrier()
@@ -194,7 +194,7 @@ class OverlapRunner:
             self.processor.append(used + process_time())
 
     def check(self, iteration: int, work: Computation) -> None:
-        """Run on fresh data, computing meanwhile, and check everything."""
+        """Run with computation on fresh data, and check all results."""
         self.memory.refill(iteration)
         _, request = self.begin()
         work.do(1)
@@ -203,13 +203,13 @@ class OverlapRunner:
         self.changed += self.memory.changed(iteration)
 
     def slowest(self, times: Sequence[float]) -> tuple[float, ...]:
-        """Of every iteration the longest time of a rank; the same on all ranks."""
+        """Return the longest time of a rank for every iteration; the same on all ranks."""
         longest = numpy.array(times)
         self.world.control.Allreduce(MPI.IN_PLACE, longest, MPI.MAX)
         return tuple(map(float, longest))
 
     def result(self, tests: int, work: str) -> Overlap:
-        """Bring the ranks' results together; the same on all ranks."""
+        """Gather the ranks' results; the same on all ranks."""
         case, total = self.case, numpy.array([self.wrong, self.changed])
         self.world.control.Allreduce(MPI.IN_PLACE, total)
         return Overlap(case.collective, self.candidate.label, case.size,
@@ -221,7 +221,7 @@ class OverlapRunner:
 
 
 class OverlapOutcome(NamedTuple):
-    """How it ended; the environment is on rank 0."""
+    """Outcome of the measurement; the environment is on rank 0."""
 
     groups: list[list[Overlap]]
     environment: dict[str, Any] | None
@@ -230,31 +230,31 @@ class OverlapOutcome(NamedTuple):
 
 
 class OverlapReport(Protocol):
-    """What follows the measurement, on rank 0."""
+    """Receiver of the results, on rank 0."""
 
     def begin(self, environment: Mapping[str, Any]) -> None:
-        """The measurement begins."""
+        """Handle the start of the measurement."""
 
     def collective(self, name: str) -> None:
-        """A collective begins."""
+        """Handle the start of a collective."""
 
     def group(self, results: Sequence[Overlap], refused: Mapping[str, str]) -> None:
-        """A case was measured; ``refused`` candidates could not serve, for a reason."""
+        """Handle a measured case; ``refused`` maps unsupported candidates to reasons."""
 
     def end(self, failures: int, interrupted: bool) -> None:
-        """Everything that will be measured was measured."""
+        """Handle the end of the measurement."""
 
 
 def run(comm: MPI.Intracomm, options: Options, tests: int, report: OverlapReport | None,
         works: Sequence[str] = (NUMPY,), stopped: Callable[[], bool] = lambda: False,
         progress: Callable[[str, float], None] = lambda name, part: None) -> OverlapOutcome:
-    """Measure everything; collective.
+    """Run the benchmark; collective.
 
     Args:
-        comm: the ranks.
-        options: what to measure; checked already.
+        comm: communicator of the ranks.
+        options: of the benchmark; already checked.
         tests: calls of ``Test`` during the computation.
-        report: follows the course on rank 0.
+        report: receiver of results on rank 0.
         works: kinds of work, of :data:`WORK`.
         stopped, progress: as for a benchmark of blocking collectives.
     """
@@ -304,7 +304,7 @@ def _measure(world: World, case: Case, chosen: Sequence[Candidate], memory: Case
             runner.check(0, work)
             runner.waiting(WARM if settings.warmup is None else settings.warmup)
             longest = max(longest, float(numpy.median(runner.slowest(runner.waiting(3)))))
-        # A candidate spends its time once alone, once with the work alone, and twice with both.
+        # Time per candidate: once pure, once for the work alone, and twice for both.
         each = settings.iterations or min(max(int(settings.seconds / 4 / longest), LEAST), MOST)
         batches = [len(part) for part in numpy.array_split(range(each), REPETITIONS) if len(part)]
         for repetition, batch in enumerate(batches):
@@ -320,7 +320,7 @@ def _measure(world: World, case: Case, chosen: Sequence[Candidate], memory: Case
 
 
 class OverlapTable(Lines):
-    """The table, grouped by size; comment lines start with ``#``."""
+    """Table, grouped by size; comment lines start with ``#``."""
 
     def begin(self, environment: Mapping[str, Any]) -> None:
         """Write the header."""
@@ -364,7 +364,7 @@ class OverlapTable(Lines):
 
 
 def write_record(file: TextIO, options: Options, outcome: OverlapOutcome) -> None:
-    """Write environment, settings and every single time, as JSON."""
+    """Write environment, settings and all times as JSON."""
     entries = [{**r._asdict(), "statistics": {
         **{f"{name}_seconds": seconds for name, seconds in r.medians.items()},
         "overlap_percent": r.percent, "gain_percent": r.gain}}

@@ -1,4 +1,4 @@
-"""The picture: for every collective, the ratio to native and the bus bandwidth, over size."""
+"""Plot: for every collective, the ratio to native and the bus bandwidth over size."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from hpccoll.units import count_text
 
 #: Colours above and below a ratio of 1.
 BETTER, WORSE = "#e8f4ea", "#fbecea"
-#: Marks and dashes, changed when the colours are used up.
+#: Markers and dashes, changed when all colours are in use.
 MARKS, DASHES = "os^DvP", ("-", "--", ":", "-.")
-#: With more lines than this, shades would cover each other: only auto has one.
+#: With more lines than this, shades would overlap: only auto has one.
 SHADED = 4
-#: Inches of one panel, of what stands above and below, and of a line of the legend.
+#: Height in inches of one panel, of its margins, and of a line of the legend.
 WIDTH, HEIGHT, ABOVE, BELOW, ENTRY = 6.0, 3.5, 0.95, 0.55, 0.26
-#: What a node's memory allows: in the legend, since beside the curves a name has no room.
+#: Memory limit of a node: named in the legend, because there is no room next to the curves.
 LIMIT = "memory limit"
-#: Left margin, as a part of the whole; columns of the legend.
+#: Left margin relative to the width; columns of the legend.
 LEFT, COLUMNS = 0.07, 6
 
 
@@ -78,8 +78,7 @@ def draw(groups: Sequence[Group], environment: Mapping[str, Any], path: str) -> 
 
 def _ratio_panel(panel: Any, name: str, row: Sequence[Group],
                  styles: Mapping[str, dict]) -> set[str]:
-    """Native time over candidate's time; the native line is at 1. Returns whose lines have shades.
-    """
+    """Draw native time over candidate's time; return the labels of shaded lines."""
     series: dict[str, list[tuple[int, float]]] = {}
     spreads: dict[str, list[tuple[int, float, float]]] = {}
     for group in row:
@@ -116,7 +115,7 @@ def _ratio_panel(panel: Any, name: str, row: Sequence[Group],
 
 def _bandwidth_panel(panel: Any, name: str, row: Sequence[Group],
                      styles: Mapping[str, dict]) -> None:
-    """Bus bandwidth of the median iteration; of a barrier, its time."""
+    """Draw the bus bandwidth of the median iteration; for a barrier, its time."""
     sized = row[0][0].nbytes > 0
     _dress(panel, row, f"{name}: bus bandwidth" if sized else f"{name}: time")
     series: dict[str, list[tuple[int, float]]] = {}
@@ -138,7 +137,7 @@ def _bandwidth_panel(panel: Any, name: str, row: Sequence[Group],
 
 
 def _dress(panel: Any, row: Sequence[Group], title: str) -> None:
-    """Axes common to both panels."""
+    """Set the axes common to both panels."""
     dress(panel, title)
     sizes = [group[0].nbytes for group in row]
     if sizes[0]:
@@ -153,7 +152,7 @@ def _style(number: int, label: str) -> dict[str, Any]:
     if label == NATIVE:
         return {"color": SOFT, "linewidth": 2.2, "marker": "o", "markersize": 3.5, "zorder": 2}
     around = number // len(FEW)
-    # Where auto ran an algorithm that is drawn too, its line is the one to see.
+    # If auto ran an algorithm that is drawn too, auto's line is on top.
     return {"color": FEW[number % len(FEW)], "linewidth": 1.8, "markersize": 4.5,
             "zorder": 3.5 if label == AUTO else 3,
             "marker": MARKS[around % len(MARKS)], "linestyle": DASHES[around % len(DASHES)],
@@ -161,13 +160,13 @@ def _style(number: int, label: str) -> dict[str, Any]:
 
 
 def _about_shades(shaded: set[str]) -> str:
-    """What shades are; nothing where there are none."""
+    """Return the explanation of shades; empty if there are none."""
     whose = " of auto" if shaded == {AUTO} else ""
     return f"shaded: the middle parts of the run{whose}; " if shaded else ""
 
 
 def _title(names: Sequence[str], groups: Sequence[Group], environment: Mapping[str, Any]) -> str:
-    """What was measured where."""
+    """Return the title: collectives, machine, ranks."""
     known = [group[0] for group in groups]
     what = [names[0] if len(names) == 1 else f"{len(names)} collectives"]
     kind = [r.dtype for r in known if r.dtype][:1]

@@ -1,4 +1,4 @@
-"""Where a benchmark ran: everything that is needed to understand its numbers later."""
+"""Provenance of a benchmark: machine, software and job, for later interpretation."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from hpccoll.runtime.execution.compiled import executor
 from hpccoll.tools.hidden import hidden
 from hpccoll.transport.shm.caches import share_a_cache
 
-#: Environment variables that steer MPI libraries, transports and hpccoll.
+#: Prefixes of variables that configure MPI libraries, transports and hpccoll.
 PREFIXES = ("HPCCOLL_", "OMPI_MCA_", "PRTE_MCA_", "MPIR_CVAR_", "MPICH_", "I_MPI_", "UCX_", "FI_")
-#: How variables begin that launchers set by themselves.
+#: Prefixes of variables that launchers set.
 LAUNCHER = ("OMPI_MCA_PREFIXES", "OMPI_MCA_cpu_type", "OMPI_MCA_initial_wdir",
             "OMPI_MCA_num_procs", "I_MPI_HYDRA_", "I_MPI_INFO_", "I_MPI_INTERNAL_",
             "I_MPI_PIN_INFO", "I_MPI_PIN_MAPPING", "I_MPI_BIND_WIN_", "I_MPI_RETURN_WIN_")
@@ -32,7 +32,7 @@ LAUNCHER = ("OMPI_MCA_PREFIXES", "OMPI_MCA_cpu_type", "OMPI_MCA_initial_wdir",
 def record(comm: MPI.Intracomm, topology: str | None) -> dict[str, Any] | None:
     """Describe machine, software and job; collective, and ``None`` on all ranks but 0."""
     hosts = comm.allgather(MPI.Get_processor_name())
-    # What rules go by, and what moves the times of two ranks more than anything else.
+    # Input of the rules, and the largest influence on the times of two ranks.
     paired = len(hosts) == 2 and len(set(hosts)) == 1 and (os.cpu_count() or 1) > 1
     shared_cache = share_a_cache(comm) if paired else None
     if comm.Get_rank():

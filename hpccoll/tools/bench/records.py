@@ -1,4 +1,4 @@
-"""Records that ``hpccoll bench --json`` wrote, read again without MPI."""
+"""Reader of records of ``hpccoll bench --json``; needs no MPI."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, NamedTuple, get_type_hints
 
 from hpccoll.errors import HpccollError
 
-#: Version of the record; a change that breaks readers raises it.
+#: Version of the record; incremented by incompatible changes.
 SCHEMA = 1
-#: Medians, in seconds, and ratios outside of these are slips of a hand.
+#: Valid range of medians in seconds, and of ratios; others are typing errors.
 LEAST, MOST = 1e-15, 1e15
 
 
 class Key(NamedTuple):
-    """What must be the same for two medians to be compared."""
+    """Key of a case: two medians are comparable if it is equal."""
 
     collective: str
     ranks: int
@@ -27,12 +27,12 @@ class Key(NamedTuple):
     candidate: str
 
 
-#: What a result must hold of these, by name and type.
+#: Required fields of a result, by name and type.
 _KEY = get_type_hints(Key)
 
 
 class Entry(NamedTuple):
-    """What one candidate did on one case: the median, and the columns of the table."""
+    """Result of one candidate on one case: the median, and the columns of the table."""
 
     seconds: float
     wrong: int
@@ -45,9 +45,9 @@ class Record(NamedTuple):
 
     Attributes:
         path: its file.
-        environment, results: as they were written.
+        environment, results: as written.
         settings: all options side by side.
-        entries: what the results say.
+        entries: parsed results.
     """
 
     path: str
@@ -58,7 +58,7 @@ class Record(NamedTuple):
 
     @property
     def library(self) -> str:
-        """Name and version of the MPI library."""
+        """Return name and version of the MPI library."""
         return str(self.environment.get("library") or self.environment["mpi"])
 
 
@@ -66,7 +66,7 @@ def read(path: str) -> Record:
     """Read a record.
 
     Raises:
-        HpccollError: it is none, or cannot be read; the message names the file and the reason.
+        HpccollError: it is not a record, or unreadable; with the file and the reason.
     """
     try:
         with open(path, encoding="utf-8") as file:
@@ -107,7 +107,7 @@ def _entry(result: Mapping[str, Any]) -> Entry:
 
 
 def _typed(values: Mapping[str, Any], types: Mapping[str, Any]) -> list[Any]:
-    """Look values up, each of the type that it must have."""
+    """Return values by name; raise unless each has its type."""
     for name, kind in types.items():
         if not isinstance(values[name], kind):
             raise TypeError(f"{name} is {values[name]!r}")

@@ -1,20 +1,18 @@
-"""How near ``auto`` comes to the best candidate, point by point.
+"""Regret of ``auto``: its slowdown against the best candidate, for each point.
 
 A point is one case with ``auto`` and at least two other candidates. The time of a candidate is its
-trimmed mean, see :func:`hpccoll.measure.results.trimmed`. The smallest of several noisy times is
-too small, so nothing is compared with it: every second iteration decides which candidate is the
-best, and the others time it. That is done both ways round, and the geometric mean of the two
-ratios counts.
+trimmed mean, see :func:`hpccoll.measure.results.trimmed`. The minimum of several noisy times is
+biased: so every second iteration selects the best candidate, and the others time it. Both halves
+are used for both, and the geometric mean of the two ratios counts.
 
-What ``auto`` runs may be a candidate itself. If it is an algorithm of hpccoll's the two are one and
-the same code, so their iterations are put together: what differs between them is noise, and where
-it is the best, the ratio is 1. ``native`` stays apart, since ``auto`` reaches it through Python,
-and a user pays for that. Where it was measured ``forwarded`` too, as ``hpccoll.Comm`` calls it,
-that is the candidate instead: what remains is whether the choice was good. Peers that ``auto``
-cannot choose do not count.
+The algorithm of ``auto`` may be a candidate itself. If it is one of hpccoll's, both are the same
+code, and their iterations are merged: their difference is noise, and if it is the best, the ratio
+is 1. ``native`` stays separate, because ``auto`` calls it through Python, and a user pays for that.
+If it was also measured ``forwarded``, as ``hpccoll.Comm`` calls it, that is the candidate instead:
+the ratio then shows only the quality of the choice. Peers that ``auto`` cannot choose do not count.
 
-How much of it all is noise shows where ``auto`` and the algorithm that it runs were both measured:
-one and the same code, which should be near itself.
+The noise level follows from points where ``auto`` and its algorithm were both measured: the same
+code, whose ratio should be 1.
 """
 
 from __future__ import annotations
@@ -31,14 +29,14 @@ from hpccoll.measure.candidates import FORWARDED
 from hpccoll.measure.results import Result, trimmed
 from hpccoll.tools.bench.torch_groups import BACKENDS
 
-#: How much slower than the best candidate still counts as near, as a part of its time.
+#: Permitted slowdown against the best candidate, relative to its time.
 TOLERANCE = 0.1
 
 
 class Regret(NamedTuple):
-    """One point: what ``auto`` ran, the best candidate, and how many times its time auto took.
+    """One point: the algorithm of ``auto``, the best candidate, and the ratio of their times.
 
-    ``again`` is the ratio of the times of what auto ran, as auto and by name; ``None`` where it
+    ``again`` is the ratio of the times of auto's algorithm, as auto and by name; ``None`` if it
     has no name here, or is native and was not measured ``forwarded``.
     """
 
@@ -51,12 +49,12 @@ class Regret(NamedTuple):
     again: float | None = None
 
     def within(self, tolerance: float) -> bool:
-        """Whether auto was near enough."""
+        """Return True if auto was within the tolerance."""
         return self.ratio <= 1 + tolerance
 
 
 def regret_of(group: Sequence[Result]) -> Regret | None:
-    """How near auto came in one case; ``None`` where the case is no point."""
+    """Return the regret of one case; ``None`` if the case is not a point."""
     auto = next((r for r in group if r.candidate == AUTO and not r.failures), None)
     forwarded = any(r.candidate == FORWARDED for r in group)
     others = {NATIVE if r.candidate == FORWARDED else r.candidate: r for r in group
@@ -78,15 +76,15 @@ def regret_of(group: Sequence[Result]) -> Regret | None:
 
 
 def _halves(result: Result) -> list[numpy.ndarray]:
-    """Every second iteration, and the others between them."""
+    """Return the even and the odd iterations."""
     return [numpy.array(result.seconds[half::2]) for half in (0, 1)]
 
 
 def summary(groups: Iterable[Sequence[Result]], tolerance: float) -> dict[str, Any] | None:
-    """What the record says: points, those near enough, and the others; ``None`` if none counts.
+    """Return the summary of the record: points, those within tolerance, the others; or ``None``.
 
-    ``same`` and ``same_within`` count points where auto was measured by name as well, and those
-    where the two were near each other.
+    ``same`` and ``same_within`` count points where auto's algorithm was also measured by name, and
+    those where the two times agree.
     """
     points = [near for group in groups if (near := regret_of(group)) is not None]
     missed = [near for near in points if not near.within(tolerance)]
@@ -98,7 +96,7 @@ def summary(groups: Iterable[Sequence[Result]], tolerance: float) -> dict[str, A
 
 
 def lines(groups: Iterable[Sequence[Result]], tolerance: float) -> list[str]:
-    """What the table says, for people."""
+    """Return the summary lines of the table."""
     numbers = summary(groups, tolerance)
     if numbers is None:
         return []

@@ -1,8 +1,8 @@
-"""The tables: what people read while the benchmark runs.
+"""Tables, printed while the benchmark runs.
 
-The usual one has a line a size, fits the terminal and ends with a verdict; ``--full`` has a line a
-candidate with the columns of nccl-tests and more. Medians count in both, as in the picture. Comment
-lines start with ``#``. Lines appear as soon as a size is measured. Colours show on terminals only.
+The usual one has a line per size, fits the terminal and ends with a verdict; ``--full`` has a line
+per candidate with the columns of nccl-tests and more. Both use medians, like the plot. Comment
+lines start with ``#``. A line appears as soon as a size is measured; colours on terminals only.
 """
 
 from __future__ import annotations
@@ -24,45 +24,45 @@ from hpccoll.tools.hidden import REMEDY
 from hpccoll.units import rate_text, size_text, time_text
 
 Group = Sequence[Result]
-#: Ratios below are shown as slower than native: the host MPI may not win by more than this.
+#: Lower ratios are shown as slower than native.
 SLOWER = 0.95
-#: What is said of buffers on GPUs.
+#: Texts on buffers on GPUs.
 ON_GPUS = ("buffers are on GPUs; a call ends when its stream is complete; native is the MPI "
            "library as hpccoll.Comm calls it")
-#: What is said of buffers that are not ordinary, or should not have been.
+#: Texts on buffers that are not ordinary, or unexpectedly are.
 BUFFERS = {"registered": ["buffers are in registered memory (hpccoll.Comm.empty)"],
            "unregistered": ["some ranks have no registered memory and use ordinary buffers"],
            "device": [ON_GPUS], "device registered": [
                ON_GPUS, "they are in registered memory (hpccoll.Comm.empty(xp=cupy))"],
            "device unregistered": [ON_GPUS, "registration failed"]}
-#: What is said of two ranks' processors; of others it is not known.
+#: Texts on the processors of two ranks; for more ranks they are unknown.
 CACHES = {True: ", which share a cache", False: ", which share no cache", None: ""}
-#: Characters for the name of an algorithm.
+#: Width of an algorithm's name in characters.
 LONGEST = 21
-#: Columns that give way before those that the user named, and ones that a collective lacks.
+#: Columns dropped first on narrow terminals, and those that a collective may lack.
 OTHER, NONE = 90, 99
-#: Hosts and variables named one by one in the header.
+#: Maximum number of hosts and variables listed in the header.
 NAMED = 4
 
 
 class BenchReport(Protocol):
-    """What follows a benchmark, on rank 0."""
+    """Receiver of a benchmark's results, on rank 0."""
 
     def begin(self, environment: Mapping[str, Any]) -> None:
-        """The benchmark begins."""
+        """Handle the start of the benchmark."""
 
     def collective(self, name: str, labels: Sequence[str]) -> None:
-        """A collective begins; ``labels`` of candidates may appear."""
+        """Handle the start of a collective; ``labels`` of candidates may appear."""
 
     def group(self, results: Group, refused: Mapping[str, str]) -> None:
-        """A case was measured; ``refused`` candidates could not serve, for a reason."""
+        """Handle a measured case; ``refused`` maps unsupported candidates to reasons."""
 
     def end(self, groups: Sequence[Group], interrupted: bool) -> None:
-        """Everything that will be measured was measured."""
+        """Handle the end of the measurement."""
 
 
 class Lines:
-    """Lines on a console, each shown at once."""
+    """Lines on a console, flushed immediately."""
 
     def __init__(self, console: Console):
         self.console = console
@@ -72,17 +72,17 @@ class Lines:
         self.write(Text(f"# {line}".rstrip(), style or "dim"))
 
     def write(self, line: Text) -> None:
-        """Write a line as it is, however narrow the console; show it at once."""
+        """Write a line without wrapping, and flush it."""
         self.console.print(line, soft_wrap=True)
         self.console.file.flush()
 
 
 class SizeTable(Lines):
-    """The report of ``--format table``: a line a size, and the verdict in words.
+    """Report of ``--format table``: a line per size, and a verdict in sentences.
 
     Args:
-        console: where to write; its width is that of lines.
-        named: labels of candidates that the user named, which have a column each.
+        console: output; its width is that of lines.
+        named: labels of the user's candidates, which have a column each.
     """
 
     def __init__(self, console: Console, named: Sequence[str] = ()):
@@ -91,9 +91,9 @@ class SizeTable(Lines):
         self.environment: Mapping[str, Any] = {}
         self.refused: dict[str, str] = {}
         self.labels: Sequence[str] = ()
-        #: The named candidates of the collective that have a column.
+        #: Named candidates of the collective with a column.
         self.shown: list[str] = []
-        #: The columns of the collective; made when its first size is there.
+        #: Columns of the collective; created with its first size.
         self.table: FittedTable | None = None
 
     def begin(self, environment: Mapping[str, Any]) -> None:
@@ -103,13 +103,13 @@ class SizeTable(Lines):
             self.comment(line)
 
     def comment(self, text: str, style: str = "") -> None:
-        """Write a comment that fits the width; a word that does not is not broken."""
+        """Write a comment, wrapped to the width; long words are not broken."""
         for line in wrap(text, self.console.width - 2, subsequent_indent="  ",
                          break_long_words=False, break_on_hyphens=False):
             self.say(line, style)
 
     def collective(self, name: str, labels: Sequence[str]) -> None:
-        """Note what may come; the head follows with the first size."""
+        """Store the labels; the head follows with the first size."""
         self.labels, self.refused, self.table = labels, {}, None
 
     def group(self, results: Group, refused: Mapping[str, str]) -> None:
@@ -174,19 +174,19 @@ class SizeTable(Lines):
 
     @property
     def library(self) -> str:
-        """The MPI library's name."""
+        """Return the MPI library's name."""
         return verdict.library_of(self.environment)
 
     @property
     def limit(self) -> str:
-        """What the column says."""
+        """Return the heading of the limit's column."""
         rate = rate_text(self.environment.get("copy_rate") or 0)
         return (f"share of the copy bandwidth of this node ({rate}, measured now); 1 is as fast as "
                 "memory")
 
     def cells(self, results: Group, native: Result | None, one: Result | None,
               pair: verdict.Comparison | None) -> list[str]:
-        """One size: the candidate that is judged, and the best one that it did not run."""
+        """Return the cells of one size: of the judged candidate, and of the best other one."""
         ran = {one.candidate, one.serves} if one else set()
         rest = [r for r in results
                 if r.candidate not in ran and r.candidate != NATIVE and not r.failures]
@@ -217,11 +217,11 @@ class SizeTable(Lines):
 
 
 class TableReport(Lines):
-    """The report of ``--format table --full``: a line a candidate, all columns.
+    """Report of ``--format table --full``: a line per candidate, all columns.
 
     Args:
-        console: where to write.
-        tolerance: how much slower than the best candidate ``auto`` may be, as a part of its time.
+        console: output.
+        tolerance: permitted slowdown of ``auto`` against the best candidate, relative to its time.
     """
 
     def __init__(self, console: Console, tolerance: float = regret.TOLERANCE):
@@ -265,7 +265,7 @@ class TableReport(Lines):
             self.write(self.line(result, faster.get(result.candidate), number == 0))
 
     def line(self, result: Result, ratio: float | None, first: bool) -> Text:
-        """One candidate's line; only the first of a group names the case."""
+        """Return one candidate's line; only the first of a group names the case."""
         root = "-" if result.root is None else result.root
         where = (f"{size_text(result.nbytes):>11} {result.dtype or '-':>10} "
                  f"{result.op or '-':>6} {root:>5}" if first else " " * 35)
@@ -306,7 +306,7 @@ class TableReport(Lines):
 
 
 def failures(report: Lines, groups: Sequence[Group]) -> None:
-    """Write how many elements were wrong, and where."""
+    """Write the number of wrong elements, by case and candidate."""
     wrong = [r for group in groups for r in group if r.failures]
     total = sum(r.failures for r in wrong)
     report.say(f"wrong elements: {total}" + " (every result was checked)" * (not total),
@@ -318,7 +318,7 @@ def failures(report: Lines, groups: Sequence[Group]) -> None:
 
 
 def header(environment: Mapping[str, Any]) -> list[str]:
-    """A few lines about where the benchmark runs."""
+    """Return header lines about machine, software and job."""
     ranks, hosts = environment["ranks"], environment["hosts"]
     named = [f"{name} x{count}" if count > 1 else name for name, count in hosts.items()]
     more = f" and {len(named) - NAMED} more" if len(named) > NAMED else ""
@@ -349,7 +349,7 @@ def header(environment: Mapping[str, Any]) -> list[str]:
 
 
 def _time_of(results: Group, label: str) -> str:
-    """The time of one candidate at one size."""
+    """Return the time of one candidate at one size."""
     one = next((r for r in results if r.candidate == label), None)
     return "-" if one is None else "wrong" if one.failures else time_text(one.median, 3)
 
@@ -364,5 +364,5 @@ def _times(ratio: float) -> str:
 
 
 def _rate(rate: float) -> str:
-    """Bytes per second in GB/s; a dash where that is 0 to three digits."""
+    """Return bytes per second in GB/s; a dash if that is 0 to three digits."""
     return f"{rate / 1e9:8.3f}" if rate >= 5e5 else f"{'-':>8}"

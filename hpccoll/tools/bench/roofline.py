@@ -1,20 +1,20 @@
-"""The memory limit: the shortest time in which a node can move what a collective must move.
+"""Memory limit: the shortest time in which a node can move the bytes of a collective.
 
 Whatever the algorithm, every byte of input that a result depends on is read once, and every
-byte of every rank's result is written once. More is not demanded: a rank that reduces can read
-all inputs where they lie and write the result to all outputs, so reduced and passed-on values
-need no memory of their own. With p ranks and n bytes in the larger buffer of a rank:
+byte of every rank's result is written once. No more is necessary: a reducing rank can read all
+inputs in place and write the result to all outputs, so intermediate values need no memory. With p
+ranks and n bytes in the larger buffer of a rank:
 
     allreduce, alltoall, scan   p n read, p n written        allgather       n read, p n written
     reduce                      p n read,   n written        bcast           n read, (p-1) n written
     reduce_scatter              p n read,   n written        gather, scatter n read, n written
 
-In place, what lies where it belongs already is neither read nor written (:func:`moved` has the
-details). The time limit is these bytes over the rate of plain copies, measured on all ranks at
-once, where a copied byte counts as one read and one written.
+In place, data that is already in its final position is neither read nor written (see
+:func:`moved`). The time limit is these bytes over the rate of plain copies, measured on all ranks
+concurrently; a copied byte counts as one read and one write.
 
-It is a limit of memory, of GPUs' where the buffers are there: below ``SHOWN`` bytes caches hold
-everything and latency decides, and between nodes links are the tighter limit.
+It is a limit of memory, or of GPU memory for device buffers: below ``SHOWN`` bytes all data fits
+into caches and latency dominates, and between nodes links are the tighter limit.
 """
 
 from __future__ import annotations
@@ -27,15 +27,14 @@ from mpi4py import MPI
 from hpccoll.cuda import device_namespace, synchronize
 from hpccoll.measure.cases import Case
 
-#: Bytes of a rank's larger buffer from which on the limit says something.
+#: Minimum bytes of a rank's larger buffer for which the limit is meaningful.
 SHOWN = 1 << 20
-#: Bytes of the arrays that are copied, on the host and on GPUs: too large for the caches; and how
-#: often.
+#: Bytes of the copied arrays, on the host and on GPUs, too large for the caches; repetitions.
 COPIED, ON_GPUS, TURNS = 32 << 20, 256 << 20, 9
 
 
 def moved(case: Case) -> int:
-    """Bytes that all ranks together must read and write, whatever the algorithm."""
+    """Return the bytes that all ranks together must read and write with any algorithm."""
     p, base = case.size, case.rule.name
     total, own = case.count, 0
     if base == "barrier" or p == 1 and (case.in_place or base in ("bcast", "exscan")):
@@ -48,7 +47,7 @@ def moved(case: Case) -> int:
     both = (read + written) * total
     if not case.in_place:
         return both * bytes_of
-    # What a rank keeps for itself is in its place: never written, and read only for the others.
+    # A rank's own block is already in place: not written, and read only for other ranks.
     if base in ("allgather", "scan"):
         own = total
     elif base == "alltoall":
@@ -59,7 +58,7 @@ def moved(case: Case) -> int:
 
 
 def copy_rate(comm: MPI.Intracomm, on_device: bool = False) -> float:
-    """Bytes per second, read and written, of all ranks copying at once; collective.
+    """Measure the bytes per second, read and written, of all ranks copying; collective.
 
     The median over repetitions, each as long as its slowest rank's copy; the same on all ranks.
     Ranks that share a GPU share its rate.
@@ -67,7 +66,7 @@ def copy_rate(comm: MPI.Intracomm, on_device: bool = False) -> float:
     nbytes = ON_GPUS if on_device else COPIED
     namespace = device_namespace() if on_device else numpy
     source, target = namespace.empty(nbytes, "u1"), namespace.empty(nbytes, "u1")
-    source[...], target[...] = 1, 0  # memory that nobody has touched is copied faster
+    source[...], target[...] = 1, 0  # untouched memory is copied faster
     seconds = []
     for _ in range(TURNS):
         comm.Barrier()
@@ -80,7 +79,7 @@ def copy_rate(comm: MPI.Intracomm, on_device: bool = False) -> float:
 
 
 def shortest(case: Case, rate: float) -> float | None:
-    """Seconds that a case takes at least; ``None`` where memory is not what limits it."""
+    """Return the minimum seconds of a case; ``None`` if memory is not its limit."""
     if case.nbytes < SHOWN or not rate:
         return None
     return moved(case) / rate or None

@@ -1,4 +1,4 @@
-"""A benchmark from its options to its last report, on all ranks together."""
+"""Benchmark session: from options to the last report, on all ranks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from hpccoll.tools.bench.torch_groups import BACKENDS, available, objection, ope
 
 
 class Options(NamedTuple):
-    """What to measure, on every rank alike; see the command line for the meaning."""
+    """Options of a benchmark, the same on every rank; see the command line."""
 
     collectives: Sequence[str]
     sizes: Sequence[int]
@@ -47,23 +47,23 @@ class Options(NamedTuple):
 
     @property
     def layout(self) -> str | None:
-        """The layout to pretend, for people and records."""
+        """Return the pretend layout as text."""
         return None if self.settings.topology is None else str(self.settings.topology)
 
     def buffers(self, case: Case, rank: int, empty: Callable[..., Any] | None = None
                 ) -> CaseBuffers:
-        """Buffers of a case, in memory that nobody registers, unless it is said what makes it."""
+        """Return the buffers of a case, in unregistered memory unless ``empty`` is given."""
         if self.on_device:
             return DeviceBuffers(case, rank, empty)
         return CaseBuffers(case, rank, empty or numpy.empty)
 
     @property
     def hierarchical(self) -> bool:
-        """Whether a layout was given, which algorithms for several levels need."""
+        """Return True if a layout is given, which hierarchical algorithms need."""
         return self.settings.topology is not None
 
     def as_data(self) -> dict[str, Any]:
-        """The options for the record."""
+        """Return the options for the record."""
         settings = self.settings._asdict()
         return {**self._asdict(), "dtype": self.dtype.name,
                 "wanted": [c.label for c in self.wanted],
@@ -72,7 +72,7 @@ class Options(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How it ended; groups and environment are on rank 0."""
+    """Outcome of a benchmark; groups and environment are on rank 0."""
 
     groups: list[Group]
     environment: dict[str, Any] | None
@@ -81,10 +81,10 @@ class Outcome(NamedTuple):
 
 
 def check(options: Options, size: int) -> None:
-    """Find out what cannot work before anything is sent; the same on every rank.
+    """Raise for invalid options before communication starts; the same on every rank.
 
     Raises:
-        ArgumentError: names the option, or the environment variable.
+        ArgumentError: with the option, or the environment variable.
         HpccollError: PyTorch is not installed.
     """
     load()
@@ -119,7 +119,7 @@ def check(options: Options, size: int) -> None:
 
 
 def cases(options: Options, collective: str, size: int) -> Iterator[Case]:
-    """The cases of one collective: one per size, each once."""
+    """Yield the cases of one collective: one per size, each once."""
     seen = set()
     for nbytes in options.sizes:
         case = make(collective, size, nbytes, options.dtype, options.op, options.root,
@@ -130,16 +130,16 @@ def cases(options: Options, collective: str, size: int) -> Iterator[Case]:
 
 
 def planned(options: Options, size: int) -> list[Case]:
-    """All cases, in order."""
+    """Return all cases, in order."""
     return [case for name in options.collectives for case in cases(options, name, size)]
 
 
 class Buffers:
-    """Makes sets of buffers, which end with the next case; making it is collective.
+    """Factory of sets of buffers, each valid until the next; the constructor is collective.
 
     Attributes:
-        kind: ``"ordinary"``, ``"registered"``, or ``"unregistered"``: asked for in vain; on GPUs
-            with ``"device"`` before it, which alone stands for ordinary ones.
+        kind: ``"ordinary"``, ``"registered"``, or ``"unregistered"`` if registration failed; on
+            GPUs with the prefix ``"device"``, which alone means ordinary ones.
     """
 
     def __init__(self, world: World, options: Options, todo: Sequence[Case]):
@@ -154,7 +154,7 @@ class Buffers:
             self.kind = f"device {found}" if options.on_device else found
 
     def make(self, case: Case, sets: int) -> list[CaseBuffers]:
-        """The buffers of a case."""
+        """Return the buffers of a case."""
         if self.arena is None:
             return [self.options.buffers(case, self.rank) for _ in range(sets)]
         self.arena.clear()
@@ -162,13 +162,13 @@ class Buffers:
 
 
 class Audience:
-    """Passes cases on to the reports, which are on rank 0, and where a collective begins."""
+    """Dispatcher of cases and starts of collectives to the reports on rank 0."""
 
     def __init__(self, reports: Sequence[BenchReport], options: Options, size: int):
         self.reports, self.options, self.size, self.latest = reports, options, size, ""
 
     def show(self, case: Case, results: Group, refused: Mapping[str, str]) -> None:
-        """A case was measured."""
+        """Pass a measured case to the reports."""
         if case.collective != self.latest:
             self.latest = case.collective
             labels = _labels(self.options, case.collective, self.size)
@@ -181,16 +181,16 @@ class Audience:
 def run(comm: MPI.Intracomm, options: Options, reports: Sequence[BenchReport],
         stopped: Callable[[], bool] = lambda: False,
         progress: Callable[[str, float], None] = lambda name, part: None) -> Outcome:
-    """Measure everything; collective.
+    """Run the benchmark; collective.
 
     Args:
-        comm: the ranks.
-        options: what to measure; checked already.
-        reports: follow the course on rank 0.
-        stopped: asked on rank 0 whether to end early.
-        progress: called on rank 0 with what is measured, and the part of everything that is done.
+        comm: communicator of the ranks.
+        options: of the benchmark; already checked.
+        reports: receivers of results on rank 0.
+        stopped: callback on rank 0, returns True to end early.
+        progress: callback on rank 0, gets the current case and the completed share.
     """
-    # A library that cannot move device memory would crash in its own method.
+    # A library without support for device memory would crash in its own method.
     world = World(comm, _spread(options.settings, options.sweeps), Comm, options.on_device)
     todo = planned(options, world.size)
     limited = max(c.nbytes for c in todo) >= SHOWN
@@ -236,7 +236,7 @@ def run(comm: MPI.Intracomm, options: Options, reports: Sequence[BenchReport],
 def _visit(world: World, options: Options, case: Case, buffers: Buffers,
            rate: float, stopped: Callable[[], bool], progress: Callable[[str, float], None],
            ) -> tuple[list[Result], dict[str, str]]:
-    """Measure one case; its results, and why candidates were refused."""
+    """Measure one case; return its results, and why candidates are unsupported."""
     memories = buffers.make(case, options.settings.rotate)
     chosen, refused = options.settings.form.select(options.wanted, case, memories[0],
                                                    options.hierarchical)
@@ -250,14 +250,14 @@ def _visit(world: World, options: Options, case: Case, buffers: Buffers,
 
 
 def _spread(settings: Settings, sweeps: int) -> Settings:
-    """The pace of one sweep of several."""
+    """Return the settings of one sweep of several."""
     iterations = settings.iterations and -(-settings.iterations // sweeps)
     return settings._replace(seconds=settings.seconds / sweeps, iterations=iterations)
 
 
 def _part(progress: Callable[[str, float], None], number: int, total: int, name: str,
           part: float) -> None:
-    """Pass on which part of everything is done when a part of one case is."""
+    """Return a callback that reports the total progress from that of one case."""
     progress(name, (number + part) / total)
 
 

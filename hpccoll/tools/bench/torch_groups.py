@@ -1,13 +1,12 @@
 """Peers: PyTorch's collectives, in the same processes and on the same buffers.
 
-Its process groups are candidates more where PyTorch is installed: ``gloo`` is PyTorch's own, and
-``torch`` is hpccoll's (:mod:`hpccoll.torch`), so that what users of ``torch.distributed`` get of
-either stands side by side. Their ranks are MPI's; they find each other through a store on rank 0's
-host. Tensors share memory with the NumPy buffers, so nothing is copied that users would not copy:
-PyTorch reduces in place, and where the call is not in place, the input is copied to the output
-first, in the time.
+With PyTorch installed, its process groups are further candidates: ``gloo`` is PyTorch's own, and
+``torch`` is hpccoll's (:mod:`hpccoll.torch`), so that a benchmark compares both backends of
+``torch.distributed``. Their ranks are those of MPI; they connect through a store on rank 0's host.
+Tensors share memory with the NumPy buffers, without extra copies: PyTorch reduces in place, and if
+the call is not in place, the input is copied to the output first, inside the measured time.
 
-What is called is what its users call, ``torch.distributed``, with all that costs in Python.
+Calls go through ``torch.distributed``, including its overhead in Python.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ from mpi4py import MPI
 from hpccoll.errors import HpccollError
 from hpccoll.measure.cases import Case
 
-#: Candidates and the process groups behind them, and seconds until their calls give up.
+#: Candidates and their process groups, and the time limit of their calls in seconds.
 BACKENDS, TIMEOUT = {"gloo": "gloo", "torch": "hpccoll"}, 300
-#: What both offer, and on which types.
+#: Collectives and types that both support.
 COLLECTIVES = ("barrier", "bcast", "allreduce", "reduce", "allgather", "gather", "scatter",
                "reduce_scatter_block", "alltoall")
 TYPES = ("float16", "float32", "float64", "int8", "uint8", "int32", "int64")
-#: Operators, and what they are called there.
+#: Operators, and their names in PyTorch.
 OPERATORS = {"sum": "SUM", "prod": "PRODUCT", "min": "MIN", "max": "MAX"}
 
 
 def available() -> None:
-    """Find out whether there are peers.
+    """Raise unless PyTorch can be measured.
 
     Raises:
         HpccollError: PyTorch, or its Gloo, is not installed.
@@ -53,7 +52,7 @@ def available() -> None:
 
 
 def objection(case: Case) -> str:
-    """Why PyTorch cannot serve a case; nothing if it can."""
+    """Return the reason why PyTorch does not support a case; empty if it does."""
     if case.collective not in COLLECTIVES:
         return f"PyTorch has no {case.collective}"
     if case.count and case.dtype.name not in TYPES:
@@ -77,14 +76,14 @@ def open_groups(comm: MPI.Intracomm) -> dict[str, ProcessGroup]:
     if rank == 0:
         store = dist.TCPStore(host, 0, size, True, within, wait_for_workers=False)
     port = comm.bcast(store and store.port)
-    # Rank 0 serves all, so it must not let go before the others have.
+    # Rank 0 hosts the store, so it must release it last.
     store = store or dist.TCPStore(host, port, size, False, within)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=within)
     return {name: ProcessGroup(comm, backend) for name, backend in BACKENDS.items()}
 
 
 class ProcessGroup:
-    """A process group over all ranks, behind mpi4py's methods."""
+    """Process group over all ranks with the methods of mpi4py."""
 
     def __init__(self, comm: MPI.Intracomm, backend: str):
         self.torch = importlib.import_module("torch")
@@ -94,9 +93,9 @@ class ProcessGroup:
         self.version = self.torch.__version__
 
     def method(self, collective: str) -> Callable:
-        """A function that takes what the mpi4py method takes, and lets PyTorch do it.
+        """Return a function with the arguments of the mpi4py method that calls PyTorch.
 
-        What it makes of a set of buffers is kept: a user makes tensors once, too.
+        The tensors of a set of buffers are cached: a user makes tensors once, too.
         """
         prepared: dict[tuple[int, ...], tuple[Callable, tuple]] = {}
         prepare = getattr(self, f"_{collective}")
@@ -104,7 +103,7 @@ class ProcessGroup:
         def call(*arguments: Any) -> None:
             call_of = prepared.get(tuple(map(id, arguments)))
             if call_of is None:
-                # The arguments are kept, so that nothing else gets their identity.
+                # References to the arguments keep their ids unique.
                 call_of = prepare(*arguments), arguments
                 prepared[tuple(map(id, arguments))] = call_of
             call_of[0]()
@@ -112,7 +111,7 @@ class ProcessGroup:
         return call
 
     def free(self) -> None:
-        """End all process groups, on all ranks before rank 0 lets go of the store."""
+        """Destroy all process groups, on all ranks before rank 0 releases the store."""
         if self.dist.is_initialized():
             self.dist.destroy_process_group()
         self.comm.Barrier()
@@ -143,7 +142,7 @@ class ProcessGroup:
         if send is MPI.IN_PLACE:
             tensor = self._tensor(recv)
             return lambda: reduce(tensor, root, op, group)
-        # It may write to the tensors of all ranks, so those that send give a copy.
+        # It may write to the tensors of all ranks, so senders pass a copy.
         work = recv if self.rank == root else numpy.empty_like(send)
         tensor = self._tensor(work)
 
@@ -180,13 +179,13 @@ class ProcessGroup:
         return lambda: exchange(incoming, outgoing, group=group)
 
     def _newer(self, name: str, older: str) -> Callable:
-        """A function under its newer name, where this version has it."""
+        """Return a function by its newer name if this version has it."""
         return getattr(self.dist, name, None) or getattr(self.dist, older)
 
     def _tensor(self, array: numpy.ndarray) -> Any:
-        """A tensor that shares an array's memory."""
+        """Return a tensor that shares an array's memory."""
         with warnings.catch_warnings():
-            # Of read-only arrays, which it does not write to.
+            # A warning about read-only arrays, which it does not write to.
             warnings.simplefilter("ignore", UserWarning)
             return self.torch.from_numpy(array)
 

@@ -1,9 +1,9 @@
-"""The verdict of a benchmark: one sentence a collective, and what it is worth.
+"""Verdict of a benchmark: a sentence per collective, and its reliability.
 
-Medians over iterations count, as in the table and the picture. A size is *faster* or *slower* where
-the median ratio and all middle parts of the run say so, *too noisy* where these disagree by much,
-or where a larger message took a small part of the time. Ratios that differ have no mean: sizes are
-put together where theirs are near each other, and the lowest and the highest are said.
+Medians over iterations count, as in the table and the plot. A size is *faster* or *slower* if the
+median ratio and all middle parts of the run agree. It is *too noisy* if these differ by much, or if
+a larger message took a small part of the time. Different ratios have no mean: sizes are grouped by
+similar ratios, and the lowest and the highest are reported.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from hpccoll.measure.noise import Spread, absurd, overtaken, spread
 from hpccoll.measure.results import Result
 from hpccoll.units import count_text, size_text
 
-#: A ratio this near to 1 is equal.
+#: Ratios up to this factor from 1 are equal.
 EQUAL = 0.05
-#: What the same code may differ by from itself; more is noise.
+#: Permitted factor between two times of the same code; more is noise.
 LUCK = 0.2
-#: The part of the sizes from which on rough ratios are said to be so.
+#: Share of sizes with noisy ratios from which the text reports noise.
 ROUGH = 0.25
-#: With more stretches of sizes than this, a sentence counts instead of naming them.
+#: With more ranges of sizes than this, a sentence has their number, not their names.
 STRETCHES = 4
-#: Ratios that differ by less have one number, their mean ...
+#: Ratios that differ by less are reported as their mean ...
 ALIKE = 1.15
-#: ... and sizes are told apart where that explains this part of what their ratios differ by.
+#: ... and small and large sizes are separate if that explains this part of their difference.
 EXPLAINED = 0.5
 FASTER, SAME, SLOWER, NOISY = "faster", "equal", "slower", "noisy"
 
 
 class Comparison(NamedTuple):
-    """One candidate beside native at one size.
+    """One candidate compared with native at one size.
 
     Attributes:
-        native: seconds that native took.
-        late: how many times as long as at a larger size native took, where that is noise; else 0.
-        itself: the candidate left the call to native: it is no faster than that, and slower only
-            by what handing the call on costs.
+        native: seconds of native.
+        late: native time divided by that of a larger size, if that is noise; else 0.
+        itself: True if the candidate forwards the call to native: it is never faster, and slower
+            only by the overhead of forwarding.
     """
 
     nbytes: int
@@ -54,7 +54,7 @@ class Comparison(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """What may be said of it."""
+        """Return the class of the ratio."""
         low, high = self.spread
         unsure = self.spread.noisy and low <= 1 + EQUAL and high >= 1 - EQUAL
         if self.absurd or self.late or unsure:
@@ -71,20 +71,20 @@ class Comparison(NamedTuple):
 
     @property
     def handed_on(self) -> float:
-        """How many times as long as native it took where it left the call to it and is equal."""
+        """Return the overhead factor if it forwards the call to native and is equal."""
         handed = self.itself and self.kind == SAME and self.ratio < 1 - EQUAL
         return 1 / self.ratio if handed else 1.0
 
 
 def judged(group: Sequence[Result]) -> Result | None:
-    """Whom the verdict is about: auto, or else the fastest candidate that is not native."""
+    """Return the judged candidate: auto, or else the fastest one that is not native."""
     others = [r for r in group if r.candidate != NATIVE and not r.failures]
     auto = next((r for r in others if r.candidate == AUTO), None)
     return auto or min(others, key=lambda r: r.median, default=None)
 
 
 def compared(group: Sequence[Result], one: Result | None) -> Comparison | None:
-    """One candidate beside native; ``None`` where one of them is missing."""
+    """Return the comparison of a candidate with native; ``None`` if one of them is missing."""
     native = next((r for r in group if r.candidate == NATIVE), None)
     if native is None or one is None or not one.median or not native.median:
         return None
@@ -94,7 +94,7 @@ def compared(group: Sequence[Result], one: Result | None) -> Comparison | None:
 
 
 def sentences(groups: Sequence[Sequence[Result]], environment: Mapping[str, Any]) -> list[str]:
-    """What was found, in plain words: a sentence a collective, and what is to be known of it."""
+    """Return the verdict: a sentence per collective, and remarks."""
     if environment["ranks"] == 1:
         return ["one rank sends no messages: these times compare the start of calls only"]
     by_name: dict[str, list[Sequence[Result]]] = {}
@@ -118,7 +118,7 @@ def sentences(groups: Sequence[Sequence[Result]], environment: Mapping[str, Any]
 
 
 def apart(group: Sequence[Comparison]) -> list[Sequence[Comparison]]:
-    """Small and large sizes of one kind, where their ratios differ; else all of them together."""
+    """Return small and large sizes of one kind if their ratios differ; else one group."""
     def differ(some: Sequence[Comparison]) -> float:
         logs = [log(pair.ratio) for pair in some]
         return sum((value - sum(logs) / len(logs)) ** 2 for value in logs)
@@ -132,7 +132,7 @@ def apart(group: Sequence[Comparison]) -> list[Sequence[Comparison]]:
 
 
 def sentence(pairs: Sequence[Comparison], who: str, library: str) -> str:
-    """``auto was 1.6x as fast as MPICH at 1 MiB and above, equal up to 4 KiB``."""
+    """Return ``auto was 1.6x as fast as MPICH at 1 MiB and above, equal up to 4 KiB``."""
     order = (FASTER, SAME, SLOWER, NOISY)
     whole = [(kind, list(group)) for kind, group in groupby(pairs, lambda pair: pair.kind)]
     cut = [(kind, part) for kind, group in whole for part in apart(group)]
@@ -165,7 +165,7 @@ def sentence(pairs: Sequence[Comparison], who: str, library: str) -> str:
 
 
 def handed_on(pairs: Sequence[Comparison], library: str) -> list[str]:
-    """What equal calls that were left to the library took beyond it: no algorithm's doing."""
+    """Return the overhead of equal calls that were forwarded to the library."""
     longer = [pair for pair in pairs if pair.handed_on > 1]
     if not longer:
         return []
@@ -175,7 +175,7 @@ def handed_on(pairs: Sequence[Comparison], library: str) -> list[str]:
 
 
 def noise(pairs: Sequence[Comparison]) -> list[str]:
-    """That numbers are not to be trusted, where they are not, and what to do."""
+    """Return a remark about unreliable numbers and its remedy, if there are any."""
     noisy = [pair for pair in pairs if pair.kind == NOISY]
     rough = noisy or [pair for pair in pairs if pair.spread.noisy]
     if not noisy and len(rough) <= ROUGH * len(pairs):
@@ -196,7 +196,7 @@ def noise(pairs: Sequence[Comparison]) -> list[str]:
 
 
 def crowded(environment: Mapping[str, Any]) -> str:
-    """That ranks take turns, where a host has more of them than cores."""
+    """Return a remark if a host has more ranks than cores."""
     most = max(environment["hosts"].values(), default=0)
     if not environment.get("cores") or most <= environment["cores"]:
         return ""
@@ -205,7 +205,7 @@ def crowded(environment: Mapping[str, Any]) -> str:
 
 
 def library_of(environment: Mapping[str, Any]) -> str:
-    """The MPI library without its version: the name of a column."""
+    """Return the MPI library without its version: the name of a column."""
     return library_name(environment["mpi"]).rpartition(" ")[0] or "native"
 
 
@@ -214,7 +214,7 @@ def _bounds(group: Sequence[Comparison]) -> tuple[float, float]:
 
 
 def _times(group: Sequence[Comparison]) -> str:
-    """The mean of ratios that are alike, or the lowest and the highest: ``1.4x to 5.9x``."""
+    """Return the mean of similar ratios, or the lowest and the highest: ``1.4x to 5.9x``."""
     low, high = _bounds(group)
     if high < ALIKE * low:
         low = high = exp(sum(log(pair.ratio) for pair in group) / len(group))
@@ -223,7 +223,7 @@ def _times(group: Sequence[Comparison]) -> str:
 
 
 def _where(pairs: Sequence[Comparison], group: Sequence[Comparison]) -> str:
-    """Which sizes, as short as possible."""
+    """Return a short text of the sizes."""
     first, last = group[0] is pairs[0], group[-1] is pairs[-1]
     low, high = size_text(group[0].nbytes), size_text(group[-1].nbytes)
     if first and last:

@@ -1,8 +1,8 @@
-"""What is wrong with this job, and what to do about it: facts of every rank, findings from them.
+"""Diagnosis of this job: facts of every rank, findings from them, and remedies.
 
 Facts are gathered with MPI, findings are computed from facts alone, so that tests need no job. A
-new check is a function from facts to findings in ``findings.CHECKS``; what it needs to know is a
-field of ``RankFacts``.
+new check is a function from facts to findings in ``findings.CHECKS``; its input is a field of
+``RankFacts``.
 """
 
 from hpccoll.tools.doctor.facts import RankFacts as RankFacts

@@ -1,7 +1,6 @@
-"""What one rank can tell about itself, and how all of it comes together on rank 0.
+"""Facts of one rank, and the gather of all of them on rank 0.
 
-A rank's own facts need no messages, so that a job whose ranks do not know of each other - every
-one believes it is alone - can still say so.
+A rank's own facts need no messages, so they are reported even if every rank is a job of its own.
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ from hpccoll.tools.bench.provenance import LAUNCHER
 from hpccoll.tools.doctor.leftovers import leftovers
 from hpccoll.tools.hidden import hidden
 
-#: Variables that findings look at, beside all that begin with HPCCOLL_ or as libraries' do.
+#: Variables that findings use, in addition to those with the prefixes below or HPCCOLL_.
 VARIABLES = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-#: What variables of MPI libraries, their transports and OpenMP begin with.
+#: Prefixes of variables of MPI libraries, their transports and OpenMP.
 LIBRARIES = ("OMP_", "MPICH_", "MPIR_CVAR_", "OMPI_MCA_", "I_MPI_", "UCX_", "FI_")
 #: Seconds for which the load of other processes is observed.
 OBSERVED = 0.5
@@ -57,34 +56,34 @@ class RankFacts:
 
     Attributes:
         rank, size: in ``MPI.COMM_WORLD``.
-        launched: rank and number of ranks as the launcher says, -1 where it does not.
-        launcher: what started this process.
+        launched: rank and number of ranks from the launcher, -1 if unknown.
+        launcher: program that started this process.
         node: smallest rank that shares memory with this one.
-        host: name of the host, Slurm's name of the node where there is one.
+        host: name of the host; Slurm's name of the node if there is one.
         mpi, threads: the library with its version, and its thread level.
-        versions: of what has to be the same everywhere.
+        versions: of software that must be the same on all ranks.
         processors: those this process may run on.
         variables: of the environment.
-        problem: why the ``HPCCOLL_`` variables make no sense; empty if they do.
-        shared_bytes: free bytes for shared memory; -1 where there is none.
-        shared, single_copy: whether hpccoll shares memory with the node's other ranks, and
-            whether it reads theirs directly; ``None`` if it was not tried.
-        layout: topology that hpccoll discovered, and whether its allreduce was right.
-        ptrace_scope: the kernel's setting for reading other processes; -1 where unknown.
-        devices: addresses of the visible devices, the first being the one that is used.
-        nccl, no_nccl: version of NCCL where there are devices, or why there is none.
-        told: what is known of the ways of device data; ``None`` where no rank has a device.
-        gpu_numa, gpu_distance: NUMA group of the device that is used, and its distance from the
-            rank's processors, 10 being next to it; -1 where unknown, or no device is seen.
-        gpu_links: two addresses of devices and what links them; asked of one rank of each node.
+        problem: error in the ``HPCCOLL_`` variables; empty if valid.
+        shared_bytes: free bytes for shared memory; -1 if there is none.
+        shared, single_copy: True if hpccoll shares memory with the node's other ranks, and
+            if it reads theirs directly; ``None`` if not tested.
+        layout: topology that hpccoll discovered, and True if its allreduce was right.
+        ptrace_scope: the kernel's setting for reading other processes; -1 if unknown.
+        devices: addresses of the visible devices; the first one is used.
+        nccl, no_nccl: version of NCCL if there are devices, or why there is none.
+        told: facts about the data paths of devices; ``None`` if no rank has a device.
+        gpu_numa, gpu_distance: NUMA group of the used device, and its distance from the rank's
+            processors, 10 for the same group; -1 if unknown, or without a device.
+        gpu_links: two addresses of devices and their link; from one rank of each node.
         gpu_direct: modules of the kernel that let the network read memory of devices.
-        fabric: whether the node has an adapter of a fast network.
-        left: bytes, files, and how many of these can be removed, that dead jobs have left in the
-            node's shared memory; asked of one rank of each node.
+        fabric: True if the node has an adapter of a fast network.
+        left: bytes, files, and removable files, that dead jobs have left in the node's shared
+            memory; from one rank of each node.
         package, hides: the folder that hpccoll is imported from, and the installed one with
-            compiled parts that it hides; empty where there is none.
-        others: share of the node's cores that processes outside this job use; 0 where unknown.
-        no_recovery: why a job cannot go on without a rank that has died; empty if it can.
+            compiled parts that it hides; empty if there is none.
+        others: share of the node's cores that processes outside this job use; 0 if unknown.
+        no_recovery: why a job cannot continue after the death of a rank; empty if it can.
     """
 
     rank: int
@@ -123,7 +122,7 @@ class RankFacts:
 
 
 def own(environ: Mapping[str, str] = os.environ) -> RankFacts:
-    """The facts that a rank knows without asking others."""
+    """Return the facts of a rank that need no communication."""
     world, problem, runs = MPI.COMM_WORLD, "", ""
     try:
         runs = executor(config.load(environ))
@@ -152,7 +151,7 @@ def own(environ: Mapping[str, str] = os.environ) -> RankFacts:
 
 
 def gather(mine: RankFacts) -> list[RankFacts] | None:
-    """Ask all ranks; collective over ``MPI.COMM_WORLD``, ``None`` on all ranks but 0."""
+    """Gather the facts of all ranks; collective over ``MPI.COMM_WORLD``, ``None`` but on rank 0."""
     world = MPI.COMM_WORLD
     load = OtherLoad(world)
     near = world.Split_type(MPI.COMM_TYPE_SHARED, key=world.Get_rank())
@@ -172,7 +171,7 @@ def gather(mine: RankFacts) -> list[RankFacts] | None:
         near.Free()
     if world.allreduce(bool(mine.devices), MPI.LOR):
         mine = replace(mine, told=agree_on_ways(world)[mine.rank])
-    # Unequal settings would lead the ranks apart; they are a finding, not to be tried.
+    # Unequal settings would make the ranks diverge; they are a finding, and are not tested.
     settings = _settings(mine)
     if len(set(world.allgather((settings, bool(mine.problem))))) == 1 and not mine.problem:
         mine = _tried(mine)
@@ -184,7 +183,7 @@ def _settings(facts: RankFacts) -> tuple[tuple[str, str], ...]:
 
 
 def _tried(mine: RankFacts) -> RankFacts:
-    """Let hpccoll work on all ranks: its layout, shared memory, and one allreduce."""
+    """Test hpccoll on all ranks: its layout, shared memory, and one allreduce."""
     from hpccoll.runtime.context import existing
 
     comm = hpccoll.Comm(MPI.Intracomm(MPI.COMM_WORLD).Dup())
@@ -209,7 +208,7 @@ def _tried(mine: RankFacts) -> RankFacts:
 
 @functools.lru_cache(maxsize=1)
 def build() -> str:
-    """A digest of hpccoll's source: the same version may be checked out twice, differently."""
+    """Return a digest of hpccoll's source: two checkouts of one version may differ."""
     package, digest = Path(hpccoll.__file__).parent, hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
         digest.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes())

@@ -1,4 +1,4 @@
-"""Findings: what the facts of all ranks mean, whom it concerns, and what to do about it.
+"""Findings from the facts of all ranks: a sentence, the ranks, and a remedy.
 
 Every check is a function from facts to findings, so that a job of a thousand ranks is examined
 in a test without one.
@@ -17,14 +17,14 @@ from hpccoll.tools.hidden import REMEDY, told
 from hpccoll.units import count_text, ranks_text, size_text
 
 #: Levels: ``error`` - results or the whole job are at risk; ``warning`` - it works, but slower
-#: or otherwise than meant; ``note`` - good to know; ``ok``.
+#: or not as intended; ``note`` - information; ``ok``.
 ERROR, WARNING, NOTE, OK = "error", "warning", "note", "ok"
 LEVELS = ERROR, WARNING, NOTE, OK
-#: How launchers that :func:`hpccoll.machine.launcher.launcher` names give a rank its own processor.
+#: Options of the launchers of :func:`hpccoll.machine.launcher.launcher` that bind ranks.
 BINDS = (("srun", "srun --cpu-bind=cores with --cpus-per-task"),
          ("mpiexec (MPICH", "mpiexec -bind-to core"), ("mpiexec (Open", "mpiexec --bind-to core"),
          ("mpiexec (HPE", "mpiexec --cpu-bind core"), ("flux", "flux run --cores-per-task"))
-#: Bytes of shared memory below which large messages may not find room.
+#: Bytes of shared memory below which large messages may not fit.
 LITTLE_SHARED = 64 << 20
 
 
@@ -33,10 +33,10 @@ class Finding(NamedTuple):
 
     Attributes:
         level: one of :data:`LEVELS`.
-        topic: one word about what.
+        topic: one word.
         what: the finding, in a sentence.
         remedy: what to do; empty when there is nothing to do.
-        ranks: the ranks it concerns; empty for all.
+        ranks: the affected ranks; empty for all.
     """
 
     level: str
@@ -47,22 +47,22 @@ class Finding(NamedTuple):
 
 
 def examine(facts: Sequence[RankFacts], expected: int = 0) -> list[Finding]:
-    """Examine a job: findings in the order of their levels.
+    """Return the findings of a job in the order of their levels.
 
     Args:
         facts: of every rank of the world, in order.
-        expected: number of ranks the user expects; 0 if not said.
+        expected: number of ranks the user expects; 0 if not given.
     """
     findings = [*world(facts, expected)]
     if any(each.level == ERROR for each in findings):
-        return findings  # the rest would be about another job than the user's
+        return findings  # the rest would describe another job than the user's
     for check in CHECKS:
         findings += check(facts)
     return sorted(findings, key=lambda each: LEVELS.index(each.level))
 
 
 def world(facts: Sequence[RankFacts], expected: int) -> Iterator[Finding]:
-    """One job of as many ranks as were started?"""
+    """Check that there is one job with the expected number of ranks."""
     first, size = facts[0], len(facts)
     started = first.launched[1]
     if size == 1 and started > 1:
@@ -72,7 +72,7 @@ def world(facts: Sequence[RankFacts], expected: int) -> Iterator[Finding]:
                       alone(expected, first.launcher, first.mpi)[1] if size == 1 else
                       "start the number of ranks of --ranks: srun --ntasks, mpiexec -n")
     elif (first.slurm.get("SLURM_NTASKS", str(size)) != str(size)
-          # An mpiexec starts helpers by srun, and what it sets is of their job step.
+          # An mpiexec starts helpers by srun, which sets variables of their job step.
           and not first.launcher.startswith("mpiexec")):
         yield Finding(WARNING, "world", f"MPI.COMM_WORLD has {size} ranks, the Slurm job has "
                                         f"{first.slurm['SLURM_NTASKS']} tasks",
@@ -82,7 +82,7 @@ def world(facts: Sequence[RankFacts], expected: int) -> Iterator[Finding]:
 
 
 def library(facts: Sequence[RankFacts]) -> Iterator[Finding]:
-    """The MPI library."""
+    """Check the MPI library."""
     first = facts[0]
     yield Finding(OK, "MPI", f"{first.mpi}, thread level {first.threads}, "
                   f"mpi4py {first.versions['mpi4py']}, hpccoll {first.versions['hpccoll']}" + (
@@ -96,7 +96,7 @@ def library(facts: Sequence[RankFacts]) -> Iterator[Finding]:
 
 
 def versions(facts: Sequence[RankFacts]) -> Iterator[Finding]:
-    """The same software on every rank?"""
+    """Check that every rank has the same software."""
     for name in facts[0].versions:
         parts = _parts(facts, _entry("versions", name, ""))
         if len(parts) > 1:
@@ -110,7 +110,7 @@ def versions(facts: Sequence[RankFacts]) -> Iterator[Finding]:
 
 
 def settings(facts: Sequence[RankFacts]) -> Iterator[Finding]:
-    """The same variables on every rank, and ones that make sense?"""
+    """Check that the variables are valid, and the same on every rank."""
     for name in sorted({name for each in facts for name in each.variables}):
         parts = _parts(facts, _entry("variables", name, "(not set)"))
         own = name.startswith("HPCCOLL_")
@@ -126,7 +126,7 @@ def settings(facts: Sequence[RankFacts]) -> Iterator[Finding]:
 
 
 def layout(facts: Sequence[RankFacts]) -> Iterator[Finding]:
-    """Are the nodes found where they are?"""
+    """Check that the discovered nodes are the real ones."""
     nodes = _parts(facts, lambda each: each.node)
     if all("SLURMD_NODENAME" in each.slurm or "SLURM_NODEID" in each.slurm for each in facts):
         placed = _parts(facts, lambda each: each.host)
@@ -164,7 +164,7 @@ def layout(facts: Sequence[RankFacts]) -> Iterator[Finding]:
 
 
 def binding(facts: Sequence[RankFacts]) -> Iterator[Finding]:
-    """Processors enough, each rank with its own?"""
+    """Check the number of processors, and the binding of ranks."""
     crowded, shared, loose, narrow = [], [], [], []
     first, rooms = facts[0], set()
     for ranks in _parts(facts, lambda each: each.node).values():
@@ -207,7 +207,7 @@ def binding(facts: Sequence[RankFacts]) -> Iterator[Finding]:
 
 
 def _bound(first: RankFacts) -> str:
-    """How whoever started the ranks gives each a processor of its own."""
+    """Return the option of the launcher that binds each rank to its own processor."""
     return next((remedy for name, remedy in BINDS if first.launcher.startswith(name)),
                 "use the launcher's option: srun --cpu-bind=cores, mpiexec --bind-to core")
 
@@ -229,7 +229,7 @@ def _threads(facts: Sequence[RankFacts]) -> Iterator[Finding]:
 
 
 def memory(facts: Sequence[RankFacts]) -> Iterator[Finding]:
-    """Shared memory, and one process reading another's."""
+    """Check shared memory, and reads of another process's memory."""
     without = tuple(each.rank for each in facts if each.shared is False)
     single = tuple(each.rank for each in facts if each.single_copy is False and each.shared)
     little = tuple(each.rank for each in facts if 0 <= each.shared_bytes < LITTLE_SHARED)
@@ -253,7 +253,7 @@ def memory(facts: Sequence[RankFacts]) -> Iterator[Finding]:
 
 
 def load(facts: Sequence[RankFacts]) -> Iterator[Finding]:
-    """Do other processes use the cores?"""
+    """Check the load of other processes."""
     shares = {each.rank: each.others for each in facts if load_text(each.others)}
     if shares:
         yield Finding(WARNING, "load", f"{load_text(max(shares.values()))} while doctor ran",
@@ -262,7 +262,7 @@ def load(facts: Sequence[RankFacts]) -> Iterator[Finding]:
 
 
 def leftover(facts: Sequence[RankFacts]) -> Iterator[Finding]:
-    """Does memory of dead jobs lie about?"""
+    """Check for shared memory of dead jobs."""
     with_some = tuple(each.rank for each in facts if each.left[1])
     nbytes, files, sure = (sum(each.left[part] for each in facts) for part in range(3))
     if files:
@@ -276,13 +276,13 @@ def leftover(facts: Sequence[RankFacts]) -> Iterator[Finding]:
 
 
 def recovery(facts: Sequence[RankFacts]) -> Iterator[Finding]:
-    """Can a job go on without a rank?"""
+    """Check that a job can continue without a dead rank."""
     if not facts[0].no_recovery:
         yield Finding(OK, "recovery", "a job can continue after a rank dies: comm.shrink()")
 
 
 def devices(facts: Sequence[RankFacts]) -> Iterator[Finding]:
-    """Does every rank have a device, and a device of its own?"""
+    """Check that every rank has its own device."""
     hidden = tuple(each.rank for each in facts
                    if "SLURM_GPUS_PER_TASK" in each.slurm
                    or "per_task" in each.slurm.get("SLURM_TRES_BIND", "")
@@ -330,7 +330,7 @@ def devices(facts: Sequence[RankFacts]) -> Iterator[Finding]:
 
 
 def surroundings(facts: Sequence[RankFacts]) -> Iterator[Finding]:
-    """What is each rank's device next to: processors, other devices, the network?"""
+    """Check the links of each rank's device to processors, other devices and the network."""
     with_one = [each for each in facts if each.devices]
     if not with_one:
         return
@@ -368,7 +368,7 @@ def surroundings(facts: Sequence[RankFacts]) -> Iterator[Finding]:
 
 
 def _links(facts: Sequence[RankFacts]) -> Iterator[Finding]:
-    """What links the devices that ranks of a node begin on."""
+    """Report the links between the devices of ranks of a node."""
     known = {each.node: {frozenset(map(pci_address, pair)): link for *pair, link in each.gpu_links}
              for each in facts if each.gpu_links}
     kinds: dict[str, int] = {}
@@ -384,7 +384,7 @@ def _links(facts: Sequence[RankFacts]) -> Iterator[Finding]:
 
 
 def result(facts: Sequence[RankFacts]) -> Iterator[Finding]:
-    """Did hpccoll work?"""
+    """Check the result of hpccoll's test."""
     wrong = tuple(each.rank for each in facts if each.right is False)
     if wrong:
         yield Finding(ERROR, "result", "the result of an hpccoll allreduce is wrong",
@@ -399,12 +399,12 @@ CHECKS: tuple[Callable[[Sequence[RankFacts]], Iterable[Finding]], ...] = (
 
 
 def _entry(field: str, name: str, missing: str) -> Callable[[RankFacts], str]:
-    """What gives a rank's entry in one of its mappings."""
+    """Return a callback that gets a rank's entry in one of its mappings."""
     return lambda facts: getattr(facts, field).get(name, missing)
 
 
 def _parts(facts: Iterable[RankFacts], key: Callable[[RankFacts], object]) -> dict:
-    """Ranks by what the key says of them."""
+    """Group ranks by the value of a key function."""
     parts: dict = {}
     for each in facts:
         parts.setdefault(key(each), []).append(each.rank)
@@ -416,7 +416,7 @@ def _who_has_what(parts: dict) -> str:
 
 
 def _fewest(parts: dict) -> tuple[int, ...]:
-    """The ranks that differ from the most."""
+    """Return the ranks that differ from the majority."""
     most = max(parts.values(), key=len)
     return tuple(sorted(rank for ranks in parts.values() if ranks != most for rank in ranks))
 

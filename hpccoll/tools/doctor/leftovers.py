@@ -1,8 +1,8 @@
-"""Shared memory that dead jobs have left on this node: found, and removed where that is safe.
+"""Leftover shared memory of dead jobs on this node: search, and safe removal.
 
-A job that is killed can remove nothing. hpccoll's own memory has no name, or has it for an instant;
-MPI libraries keep files in /dev/shm as long as a job runs. A file of this user is left over if no
-process maps it or has it open, and it is not so young that a process may be about to.
+A killed job removes nothing. hpccoll's own memory has no name, or has one for an instant; MPI
+libraries keep files in /dev/shm as long as a job runs. A file of this user is left over if no
+process maps it or has it open, and it is not so young that a process may still open it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import NamedTuple
 
 from hpccoll.transport.shm.mapping import DIRECTORY, PREFIX
 
-#: What the names begin with that hpccoll and MPI libraries give their files, and whose they are.
+#: Prefixes of the file names of hpccoll and MPI libraries, and their owners.
 NAMES = {PREFIX: "hpccoll", "sm_segment.": "Open MPI", "vader_segment.": "Open MPI",
          "osc_rdma.": "Open MPI", "smsc_": "Open MPI", "pmix_": "PMIx", "mpich_shar_": "MPICH",
          "mpich_": "MPICH", "Intel_MPI_": "Intel MPI", "shm-col-space-": "Intel MPI"}
-#: Seconds in which a job that starts may have made a file that nobody has opened yet.
+#: Seconds in which a starting job may have made a file that is not open yet.
 YOUNG = 60.0
-#: The number of the machine's own namespace of processes: who is in another one does not see all.
+#: Inode of the machine's root PID namespace; processes in another one do not see all.
 WHOLE_MACHINE = "pid:[4026531836]"
 
 
@@ -30,9 +30,9 @@ class Leftover(NamedTuple):
     """A file that no living process uses.
 
     Attributes:
-        path, nbytes: where it is, and the memory that it takes.
-        owner: which library made it.
-        sure: it can be removed: no process can be using it that is not seen from here.
+        path, nbytes: of the file.
+        owner: library that made it.
+        sure: True if it can be removed: no invisible process can use it.
     """
 
     path: str
@@ -43,12 +43,12 @@ class Leftover(NamedTuple):
 
 def leftovers(directory: str = DIRECTORY, process: str = "/proc", now: float | None = None
               ) -> list[Leftover]:
-    """Files of this user in shared memory that dead jobs have left; never of a living process.
+    """Return this user's shared memory files of dead jobs; never those of a living process.
 
     Args:
-        directory: where shared memory has a file system.
-        process: where the machine shows its processes.
-        now: the time.
+        directory: file system of shared memory.
+        process: file system of processes.
+        now: current time.
     """
     found, end = [], (time.time() if now is None else now) - YOUNG
     for path in sorted(Path(directory).glob("*")):
@@ -63,13 +63,13 @@ def leftovers(directory: str = DIRECTORY, process: str = "/proc", now: float | N
     if not found:
         return []
     used, whole = set(_used(process)), _sees_all(process)
-    # Ours are named for an instant, in which nobody but its makers can use them: none is older.
+    # hpccoll's files have a name for an instant, in which only their makers use them.
     return [Leftover(str(path), status.st_blocks * 512, owner, whole or owner == "hpccoll")
             for path, status, owner in found if (status.st_dev, status.st_ino) not in used]
 
 
 def remove(found: list[Leftover]) -> list[Leftover]:
-    """Remove those that can be; return what was removed."""
+    """Remove the removable files; return them."""
     gone = []
     for each in found:
         if each.sure:
@@ -82,7 +82,7 @@ def remove(found: list[Leftover]) -> list[Leftover]:
 
 
 def _used(process: str) -> Iterator[tuple[int, int]]:
-    """Files that processes map or have open, by device and inode."""
+    """Yield device and inode of files that processes map or have open."""
     for one in Path(process).glob("[0-9]*"):
         try:
             for line in (one / "maps").read_text(errors="replace").splitlines():
@@ -91,7 +91,7 @@ def _used(process: str) -> Iterator[tuple[int, int]]:
                     major, minor = (int(part, 16) for part in fields[3].split(":"))
                     yield os.makedev(major, minor), int(fields[4])
         except OSError:
-            pass  # another user's, or it has ended
+            pass  # another user's, or it has exited
         try:
             for descriptor in (one / "fd").iterdir():
                 status = descriptor.stat()
@@ -101,7 +101,7 @@ def _used(process: str) -> Iterator[tuple[int, int]]:
 
 
 def _sees_all(process: str) -> bool:
-    """Tell whether all processes of the machine can be seen: not so in most containers."""
+    """Return True if all processes of the machine are visible: not so in most containers."""
     try:
         return os.readlink(f"{process}/self/ns/pid") == WHOLE_MACHINE
     except OSError:

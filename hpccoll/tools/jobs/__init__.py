@@ -1,6 +1,6 @@
-"""Job scripts: what is known about sites, and scripts made from it.
+"""Job scripts: facts about sites, and scripts made from them.
 
-The files in ``jobs/`` at the top of the repository are written here; a test compares them. A new
+The files in ``jobs/`` of the repository are generated here; a test compares them. A new
 site is an entry of ``sites.SITES``, with the page that its facts come from; a batch system an entry
 of ``directives.BATCH``, a launcher one of ``launches.LAUNCHES``.
 """

@@ -1,4 +1,4 @@
-"""What a batch system is told: ``#SBATCH``, ``#PBS``, ``# flux:``, or ``salloc`` and its like."""
+"""Directives of batch systems: ``#SBATCH``, ``#PBS``, ``# flux:``, or ``salloc`` and similar."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class BatchSystem(NamedTuple):
     """A batch system.
 
     Attributes:
-        mark: what its directives begin with.
+        mark: prefix of its directives.
         submit: the command that submits a script.
         interactive: the command that opens a shell in a job of the same size.
-        directives: gives those of a job.
-        before: the first lines of a script that it starts.
+        directives: callback that returns those of a job.
+        before: the first lines of its scripts.
     """
 
     mark: str
@@ -73,13 +73,13 @@ def _flux(site: Site, job: Job) -> list[Line]:
 
 
 def _theirs(site: Site, job: Job, options: dict[str, str]) -> list[Line]:
-    """Who pays, and the queue, which is called a partition with Slurm."""
+    """Return the account and the queue, which Slurm calls a partition."""
     given = {"account": job.account, "queue": job.partition}
     return [Line(f"{option} {given[name] or YOURS}", f"set your {name}")
             for name, option in options.items() if given[name] or name in site.yours]
 
 
-#: Batch system -> how it is spoken to.
+#: Batch systems by name.
 BATCH = {
     "slurm": BatchSystem("#SBATCH", "sbatch", "salloc", _slurm, (
         Line(': "${SLURM_JOB_ID:?this is a job script: start it with sbatch}"',
@@ -98,7 +98,7 @@ BATCH = {
 
 
 def directives(site: Site, job: Job) -> list[Line]:
-    """The job's directives, and those of the site's that set what the job does not set itself."""
+    """Return the job's directives, and those of the site that the job does not set."""
     batch = BATCH[site.scheduler]
     own = batch.directives(site, job)
     given = {_option(line) for line in own}
@@ -108,6 +108,6 @@ def directives(site: Site, job: Job) -> list[Line]:
 
 
 def _option(directive: Line) -> str:
-    """What a directive sets: ``--partition``, ``-q``, ``-l walltime``."""
+    """Return the option of a directive: ``--partition``, ``-q``, ``-l walltime``."""
     match = re.match("(-l )?[^ =]+", directive.text)
     return match[0] if match else directive.text

@@ -1,4 +1,4 @@
-"""What a job is to do: the user's wishes, checked against what the site has and completed by it."""
+"""Contents of a job: the user's settings, validated and completed with those of the site."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from hpccoll.errors import ArgumentError
 from hpccoll.tools.jobs.site import LAUNCH, LAUNCHERS, Site
 from hpccoll.tools.jobs.sites import find
 
-#: What is run when nothing else is said.
+#: Default command.
 BENCH = "python -m hpccoll bench allreduce"
-#: The same for a job that trains.
+#: Default command of a job that trains.
 TRAIN = "python -m hpccoll run train.py"
-#: The marks between the numbers of a time, in each of Slurm's forms -> the seconds of each number.
+#: Separators of the numbers of a time in Slurm's forms -> the seconds of each number.
 FORMS = {"": (60,), ":": (60, 1), "::": (3600, 60, 1), "-": (86400, 3600),
          "-:": (86400, 3600, 60), "-::": (86400, 3600, 60, 1)}
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a job script is to do.
+    """Contents of a job script.
 
     Attributes:
         site: name of a site.
         nodes, ppn: nodes, and ranks of each; ``ppn`` 0 means the site's own.
-        threads: threads of a rank; 0 means the node's cores shared out, or 1.
+        threads: threads of a rank; 0 means an equal share of the node's cores, or 1.
         gpus: devices of a node; -1 means the site's own.
         mpi: MPI library, ``""`` the site's own.
-        launcher: what starts the ranks, ``""`` the batch system's own.
+        launcher: program that starts the ranks, ``""`` the batch system's own.
         time: limit in one of Slurm's forms, whatever the batch system.
         name: of the job, and of its output.
-        account, partition, qos: the user's; left to be filled in where a site wants them.
+        account, partition, qos: the user's; placeholders if the site requires them.
         activate: file to source for the Python environment.
-        clean: the job has none of the submitting shell's variables: modules and the Python
+        clean: True for a job without the submitting shell's variables: modules and the Python
             environment are loaded in the script.
-        interactive: for a shell in a job, not for a script that is submitted.
-        train: the program trains a model: a rank for each device, unless ``ppn`` says otherwise.
-        command: shell text of what every rank runs.
+        interactive: True for a shell in a job instead of a submitted script.
+        train: True if the program trains a model: a rank for each device by default.
+        command: shell command of every rank.
     """
 
     site: str = "generic"
@@ -60,10 +60,10 @@ class Job:
 
 
 def completed(job: Job) -> tuple[Site, Job]:
-    """The job with the site's values where it has none of its own.
+    """Return the job with the site's values for omitted fields.
 
     Raises:
-        ArgumentError: unknown site or MPI library, no time, or what the site does not have.
+        ArgumentError: unknown site or MPI library, no time, or a resource that the site lacks.
     """
     site = find(job.site)
     if job.mpi and job.mpi not in LAUNCH:
@@ -76,7 +76,7 @@ def completed(job: Job) -> tuple[Site, Job]:
     job = replace(job, ppn=job.ppn or job.train and gpus or site.ppn, gpus=gpus,
                   mpi=job.mpi or site.mpi,
                   launcher=job.launcher or LAUNCHERS[site.scheduler][0], time=_clock(job.time))
-    # Ranks that have their places on a node do not grow when there are fewer of them.
+    # With fixed positions on a node, fewer ranks do not get more threads.
     share = site.cores // (len(site.cpus) or job.ppn)
     _check_cores(site, job, share)
     _check_gpus(site, job)
@@ -124,11 +124,11 @@ def _check_gpus(site: Site, job: Job) -> None:
 
 
 def _clock(time: str) -> str:
-    """A time in any of Slurm's forms as hours:minutes:seconds, which PBS reads the same way."""
+    """Return a time in any of Slurm's forms as hours:minutes:seconds, which PBS accepts too."""
     numbers, marks = re.split("[:-]", time), re.sub("[0-9]", "", time)
     if marks not in FORMS or not all(numbers):
         raise ArgumentError("--time", f"cannot read {time!r}", "write it like 01:30:00")
     seconds = sum(int(number) * unit for number, unit in zip(numbers, FORMS[marks]))
-    if not seconds:  # no limit to Slurm, no time to PBS
+    if not seconds:  # no limit for Slurm, invalid for PBS
         raise ArgumentError("--time", f"{time!r} is not a time limit", "write it like 01:30:00")
     return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"

@@ -1,7 +1,7 @@
-"""The launch of a job: ``srun``, ``mpirun``, ``mpiexec`` or ``flux run``, with binding and devices.
+"""Launch of a job: ``srun``, ``mpirun``, ``mpiexec`` or ``flux run``, with binding and devices.
 
-A launcher is a function that gives the options of its program; the array ``launch`` of a script has
-them all, and stands before every command that all ranks are to run.
+A launcher is a function that returns the options of its program; the array ``launch`` of a script
+has them all, and precedes every command for all ranks.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ BOUND = "bind every rank to its cores"
 
 
 class Launcher(NamedTuple):
-    """How a launcher is called.
+    """Command line of a launcher.
 
     Attributes:
         program: the command.
-        options: gives its options for a site's job.
+        options: callback that returns its options for a site's job.
         local: MPI library -> the variable with a rank's number on its node.
-        ranks: the number of ranks in the script; empty where the script has to name it.
+        ranks: the number of ranks in the script; empty if the script has no variable for it.
     """
 
     program: str
@@ -49,7 +49,7 @@ def _srun(site: Site, job: Job) -> list[Line]:
 
 
 def _mpirun(site: Site, job: Job) -> list[Line]:
-    """Inside a Slurm job, with the number of ranks that the job was given."""
+    """Return the options inside a Slurm job, with its number of ranks."""
     return [Line('-n "$SLURM_NTASKS"', "ranks of the job"),
             *_places(job, '"$SLURM_NTASKS_PER_NODE"')]
 
@@ -62,7 +62,7 @@ def _mpiexec(site: Site, job: Job) -> list[Line]:
 
 
 def _places(job: Job, ppn: str) -> list[Line]:
-    """Ranks of a node, and their cores, as the launchers of MPI libraries want them."""
+    """Return ranks per node and their cores for the launchers of MPI libraries."""
     if job.mpi == "openmpi":
         return [Line(f"--map-by ppr:{ppn}:node:pe={job.threads}", "ranks of each node"),
                 Line("--bind-to core", BOUND)]
@@ -99,7 +99,7 @@ LAUNCHES = {
 
 
 def launch(site: Site, job: Job) -> list[Line]:
-    """The array ``launch``: what stands before a command that every rank is to run."""
+    """Return the array ``launch``: the prefix of a command for every rank."""
     launcher = LAUNCHES[job.launcher]
     lines = [Line(f"launch=({launcher.program}", "command that starts every rank"),
              *(Line(f"    {line.text}".rstrip(), line.why)
@@ -114,5 +114,5 @@ def launch(site: Site, job: Job) -> list[Line]:
 
 
 def ranks(job: Job) -> str:
-    """The number of ranks, as the script has it."""
+    """Return the number of ranks as an expression of the script."""
     return LAUNCHES[job.launcher].ranks or str(job.nodes * job.ppn)

@@ -1,4 +1,4 @@
-"""A job script as text: binding, launch and checks for a site, every line with its reason."""
+"""Text of a job script: binding, launch and checks for a site, every line with its reason."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from hpccoll.tools.jobs.job import BENCH, TRAIN, Job, completed
 from hpccoll.tools.jobs.launches import launch, ranks
 from hpccoll.tools.jobs.site import LAUNCH, YOURS, Line, Site
 
-#: From this many nodes on, all ranks importing Python from one file system takes minutes.
+#: Minimum nodes at which imports of Python from one file system take minutes.
 MANY_NODES = 128
-#: Where reasons begin, and where lines end.
+#: Column of reasons, and maximum length of lines.
 COLUMN, WIDTH = 44, 100
 
-#: Name in ``jobs/`` -> the script there.
+#: Name in ``jobs/`` -> its job.
 TEMPLATES = {
     "cpu-mpich.sbatch": Job(),
     "cpu-openmpi.sbatch": Job(mpi="openmpi"),
@@ -30,7 +30,7 @@ TEMPLATES = {
     "train.sbatch": Job("gpu", name="hpccoll-train", time="04:00:00", train=True, command=TRAIN),
     "cpu.pbs": Job("pbs"),
 }
-#: MPI library -> what its mpirun says of its version, and whose it is.
+#: MPI library -> pattern in the version text of its mpirun, and its name.
 MPIRUN = {"openmpi": ("Open MPI", "Open MPI's"), "mpich": ("HYDRA", "MPICH's"),
           "intel": ("Intel", "Intel MPI's")}
 
@@ -39,8 +39,8 @@ def script(job: Job) -> str:
     """Write the script of a job.
 
     Raises:
-        ArgumentError: unknown site, MPI library or launcher, no time, or what the site does not
-            have.
+        ArgumentError: unknown site, MPI library or launcher, no time, or a resource that the site
+            lacks.
     """
     given, (site, job) = job, completed(job)
     head = directives(site, job)
@@ -60,21 +60,21 @@ def _joined(sections: list[list[Line]]) -> list[str]:
 
 
 def _facts(site: Site) -> str:
-    """Where a script's lines come from."""
+    """Return the source of a script's lines."""
     if not site.checked:
         return f"Source: {site.source}."
     return f"Source: {site.source}; as of {site.checked}. Not tested there."
 
 
 def _opening(site: Site, head: list[Line]) -> list[str]:
-    """How to come to the shell that such a script is for."""
+    """Return the comment on how to open the shell of such a script."""
     command = " ".join([BATCH[site.scheduler].interactive, *(line.text for line in head)])
     return [*_comment("Open a shell in a job with the next command, and source this file "
                       "there:"), f"#   {command}"]
 
 
 def _made_with(job: Job) -> str:
-    """The command line that makes the script."""
+    """Return the command line that makes the script."""
     plain, words = Job(), [f"--site {job.site}", f"--nodes {job.nodes}"]
     for field in fields(Job):
         value = getattr(job, field.name)
@@ -84,14 +84,14 @@ def _made_with(job: Job) -> str:
 
 
 def _explained(lines: list[Line]) -> list[str]:
-    """Lines of a script with their reasons: beside them where there is room, or else above."""
+    """Return lines of a script with their reasons: on the same line if short, or else above."""
     text = []
     for line in lines:
         beside = f"{line.text:<{COLUMN}} # {line.why}"
         if not line.why:
             text += [line.text]
         elif line.text and len(beside) <= WIDTH and not line.text.startswith("#PBS"):
-            text += [beside]  # PBS would read the reason as a part of the directive
+            text += [beside]  # PBS would parse the reason as a part of the directive
         else:
             indent = line.text[:len(line.text) - len(line.text.lstrip())]
             text += [*_comment(line.why, indent), *filter(None, [line.text])]
@@ -104,14 +104,14 @@ def _comment(why: str, indent: str = "") -> list[str]:
 
 
 def _beginning(site: Site, job: Job) -> list[Line]:
-    """The first lines: not outside a job, and what the batch system leaves to do."""
+    """Return the first lines: a check for a job, and steps that the batch system omits."""
     batch = BATCH[site.scheduler]
     lines = list(batch.before)
     if job.interactive:
         wrong = f"this is a job script: start it with {batch.submit}"
         lines = [Line(line.text.replace(wrong, "open a shell in a job first, see above"),
                       line.why) for line in lines]
-    # Told the number, srun takes the first processors and no masks of others.
+    # With the number, srun takes the first processors and no masks of others.
     if job.launcher == "srun" and not site.cpus:
         lines.append(Line(f"export SRUN_CPUS_PER_TASK={_cpus(site, job)}",
                           "required since Slurm 22.05: srun ignores the job's value"))
@@ -119,7 +119,7 @@ def _beginning(site: Site, job: Job) -> list[Line]:
 
 
 def _environment(site: Site, job: Job) -> list[Line]:
-    """Shell before the launch: modules, Python, threads, the site's variables."""
+    """Return the shell lines before the launch: modules, Python, threads, the site's variables."""
     lines = [] if job.interactive else [Line("set -e", "end the job when a command fails")]
     library = LAUNCH[job.mpi].settings if job.launcher == "srun" else ()
     lines += [
@@ -139,9 +139,9 @@ def _environment(site: Site, job: Job) -> list[Line]:
 
 
 def _modules(site: Site, job: Job) -> list[Line]:
-    """The site's modules: loaded where the job begins with nothing, or else named."""
+    """Return the lines that load the site's modules in a clean job, or else name them."""
     if any("uenv" in line.text for line in site.directives):
-        return []  # which has it all
+        return []  # which has the environment already
     modules = site.modules or (Line(f"module load {YOURS}", "the MPI library of mpi4py"),)
     if job.clean and site.scheduler == "slurm":
         modules = (Line("unset SLURM_EXPORT_ENV", "so that srun exports the variables set "
@@ -154,7 +154,7 @@ def _modules(site: Site, job: Job) -> list[Line]:
 
 
 def _asleep(why: str, *lines: str) -> list[Line]:
-    """Lines that do nothing until their ``#`` is taken away: each is whole, and says why above."""
+    """Return commented-out lines: each is complete, with a reason above."""
     return [Line("", why), *(Line(f"# {line}", "") for line in lines)]
 
 
@@ -168,7 +168,7 @@ def _python(job: Job) -> list[Line]:
 
 
 def _training(job: Job) -> list[Line]:
-    """What a program that trains wants to know; ranks meet through MPI, so no address is set."""
+    """Return variables for a training program; ranks connect through MPI, without an address."""
     return [
         Line("export PYTHONUNBUFFERED=1", "print losses immediately"),
         Line("", "ranks connect through MPI, without torchrun and MASTER_ADDR; hpccoll run sets "
@@ -178,7 +178,7 @@ def _training(job: Job) -> list[Line]:
 
 
 def _threads(site: Site, job: Job) -> str:
-    """Threads of a rank: one to a core, however many the job is given when it is submitted."""
+    """Return the threads of a rank: one per core of the submitted job."""
     if site.scheduler != "slurm":
         return str(job.threads)
     if site.smt == 1:
@@ -188,13 +188,13 @@ def _threads(site: Site, job: Job) -> str:
 
 
 def _cpus(site: Site, job: Job) -> str:
-    """Processors of a rank: a script has asked for them, a shell's salloc perhaps not."""
+    """Return the processors of a rank: requested by a script, perhaps not by a shell's salloc."""
     return (f"${{SLURM_CPUS_PER_TASK:-{site.smt}}}" if job.interactive
             else "$SLURM_CPUS_PER_TASK")
 
 
 def _whose(job: Job) -> list[Line]:
-    """A word on an mpirun of another MPI library, which would end in an assertion of its own."""
+    """Return a check for an mpirun of another MPI library, which would fail an assertion."""
     if job.launcher != "mpirun" or job.mpi not in MPIRUN:
         return []
     says, whose = MPIRUN[job.mpi]
@@ -206,7 +206,7 @@ def _whose(job: Job) -> list[Line]:
 
 
 def _run(job: Job, number: str) -> list[Line]:
-    """The check before the program, and the program."""
+    """Return the check before the program, and the program."""
     doctor = f'"${{launch[@]}}" python -m hpccoll doctor --ranks {number}'
     if job.interactive:
         return [Line(doctor, "check the job"),
@@ -214,7 +214,7 @@ def _run(job: Job, number: str) -> list[Line]:
     return [
         Line(f"if ! {doctor}; then",
              "check the job; stop on a problem"),
-        # srun fails by itself, too, and an MPI library before any Python runs.
+        # srun itself may fail, and an MPI library before Python starts.
         Line('    echo "job $job stops, see above; if doctor could not start: hpccoll doctor --log '
              'FILE" >&2', ""),
         Line("    exit 1", ""),

@@ -1,28 +1,28 @@
-"""What a site is, and how ranks of each MPI library are started there."""
+"""Description of a site, and of the start of ranks of each MPI library."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
-#: Placeholder for what only the user knows.
+#: Placeholder for the user's values.
 YOURS = "CHANGE-ME"
 
 
 class Line(NamedTuple):
-    """A line of a script, and why it is there."""
+    """A line of a script, and its reason."""
 
     text: str
     why: str
 
 
 class Library(NamedTuple):
-    """How the ranks of an MPI library are started.
+    """Start of the ranks of an MPI library.
 
     Attributes:
-        plugin: of ``srun --mpi``; empty where the site's module chooses.
+        plugin: of ``srun --mpi``; empty if the site's module chooses.
         why: the reason.
-        settings: what ``srun`` needs beside it.
+        settings: further variables for ``srun``.
     """
 
     plugin: str
@@ -30,7 +30,7 @@ class Library(NamedTuple):
     settings: tuple[Line, ...] = ()
 
 
-#: MPI library -> how it is started.
+#: MPI libraries by name.
 LAUNCH = {
     "mpich": Library("pmi2", "MPICH and MVAPICH use PMI-2"),
     "openmpi": Library("pmix", "Open MPI uses PMIx"),
@@ -41,7 +41,7 @@ LAUNCH = {
         "'libpmi2.so*'"),)),
     "site": Library("", "the site's MPI module selects srun's plug-in"),
 }
-#: Batch system -> what may start ranks in its jobs; the first does unless another is asked for.
+#: Batch system -> launchers in its jobs; the first one is the default.
 LAUNCHERS = {"slurm": ("srun", "mpirun"), "pbs": ("mpiexec",), "flux": ("flux",)}
 
 
@@ -50,27 +50,27 @@ class Site:
     """One kind of cluster.
 
     Attributes:
-        title, source: what it is, and the page that its facts come from.
-        checked: date of that page, or of the day on which it was read; empty for manuals.
+        title, source: name of the site, and the page of its facts.
+        checked: date of that page, or of reading it; empty for manuals.
         scheduler: key of :data:`LAUNCHERS`.
-        mpi: key of :data:`LAUNCH`; only ``srun`` asks for its plug-in.
-        ppn: ranks per node, unless the user says otherwise.
-        cores: cores of a node that ranks may have; 0 where nobody knows.
+        mpi: key of :data:`LAUNCH`; only ``srun`` uses its plug-in.
+        ppn: default ranks per node.
+        cores: cores of a node that ranks may have; 0 if unknown.
         smt: Slurm CPUs per core.
         gpus: devices of a node.
-        gres: whether devices are asked for by ``--gres``, not by ``--gpus-per-node``.
-        chunk: what PBS is to select of each node, in place of its processors and devices.
-        directives: of the batch system, beside the job's size and time.
+        gres: True if devices are requested by ``--gres`` instead of ``--gpus-per-node``.
+        chunk: PBS selection for each node, instead of its processors and devices.
+        directives: of the batch system, in addition to the job's size and time.
         yours: directives whose value is the user's: ``account``, ``partition``, ``qos``.
         modules: lines that load the site's MPI and Python.
         cpu_bind: value of ``srun --cpu-bind``, and why.
-        cpus: first processors of the local ranks in their order, in place of ``cpu_bind``; each
+        cpus: first processors of the local ranks in their order, instead of ``cpu_bind``; each
             rank may have its equal part of the cores from there on.
-        bind: options of ``mpiexec`` for a node with all its ranks, in place of the usual ones.
+        bind: options of ``mpiexec`` for a node with all its ranks, instead of the usual ones.
         devices: ``srun`` options for devices, each with its reason.
-        device: variable that picks a rank's device, its value, and why; ``{local}`` is the rank's
+        device: variable that selects a rank's device, its value, and why; ``{local}`` is the rank's
             number on its node, ``{gpus}`` the number of devices.
-        wrapper: program of the site's that picks a rank's device, in place of ``device``.
+        wrapper: program of the site that selects a rank's device, instead of ``device``.
         settings: lines of shell before the launch.
     """
 
@@ -98,5 +98,5 @@ class Site:
 
     @property
     def device_per_rank(self) -> bool:
-        """Whether the batch system gives every rank a device: their number is that of the ranks."""
+        """Return True if the batch system gives every rank a device: as many devices as ranks."""
         return any("per-task" in line.text for line in self.devices)

@@ -1,9 +1,9 @@
-"""What a job script has to know about sites: binding, devices, launcher, modules, variables.
+"""Sites: binding, devices, launcher, modules and variables for job scripts.
 
-Facts come from the sites' own user guides where these are public, named in ``source`` with the
-date of the page; where a site's own page was not seen, ``source`` says so. No script for a named
-site was run there. Partitions, accounts and qualities of service are the user's: they are
-placeholders in a script until given.
+Facts come from the sites' public user guides, named in ``source`` with the date of the page; if a
+site's own page was not read, ``source`` says so. No script for a named site was run there.
+Partitions, accounts and qualities of service depend on the user: they are placeholders until
+given.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OWN_MODULES = Line(f"module load {YOURS}", "the site's MPI, and the Python of m
 
 
 def _gpu_support(remedy: str) -> Line:
-    """The line that needs an mpi4py with the GPU transfer library (GTL)."""
+    """Return the line that requires an mpi4py with the GPU transfer library (GTL)."""
     return Line("export MPICH_GPU_SUPPORT_ENABLED=1",
                 "enables device buffers in Cray MPICH. MPI_Init fails if mpi4py is not linked to "
                 f"the GPU transfer library (GTL): {remedy}, or omit this line (docs/slurm.md)")
@@ -156,10 +156,10 @@ SITES: dict[str, Site] = {
 
 
 def find(name: str) -> Site:
-    """Look a site up.
+    """Return a site by name.
 
     Raises:
-        ArgumentError: it is unknown; the message lists the known ones.
+        ArgumentError: unknown site; the message lists the known ones.
     """
     if name not in SITES:
         raise ArgumentError.unknown("--site", name, SITES)

@@ -1,7 +1,7 @@
-"""The machine under a job: where every rank is, and what messages cost between any two.
+"""The machine under a job: positions of ranks, and costs of messages between them.
 
-``job_map`` and ``links`` ask all ranks and return values; ``text`` shows them on one. A
-new view of the machine is a function of a ``JobMap``, and of ``Links`` where it is about costs.
+``job_map`` and ``links`` gather from all ranks and return values; ``text`` prints them on one. A
+new view of the machine is a function of a ``JobMap``, and of ``Links`` for costs.
 """
 
 from hpccoll.tools.topo.job_map import JobMap as JobMap

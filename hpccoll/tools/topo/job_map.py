@@ -1,4 +1,4 @@
-"""Where every rank is: its node, processors, socket, NUMA group, cache and switches."""
+"""Position of every rank: node, processors, socket, NUMA group, cache and switches."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class JobMap(NamedTuple):
     """A job's ranks on their machine; the same on every rank.
 
     Attributes:
-        layout: nested groups of ranks, with all levels there are.
+        layout: nested groups of ranks, with all levels.
         used: those that hpccoll uses, see ``HPCCOLL_LEVELS`` and ``HPCCOLL_TOPOLOGY``.
         nodes: for every rank, the smallest rank of its node.
         positions: of every rank.
-        processors: those that every rank may run on.
+        processors: of every rank's affinity mask.
     """
 
     layout: Grouping
@@ -33,7 +33,7 @@ class JobMap(NamedTuple):
     processors: tuple[tuple[int, ...], ...]
 
     def meet(self, a: int, b: int) -> str:
-        """The smallest level that holds both ranks; ``network`` is above all others."""
+        """Return the smallest level that contains both ranks; ``network`` is above all others."""
         levels, ranks = iter(self.layout.names), self.layout.topology.plain
         smallest = "network"
         if NODE not in self.layout.names and self.nodes[a] == self.nodes[b]:
@@ -51,15 +51,15 @@ class JobMap(NamedTuple):
 
 
 def survey(comm: MPI.Intracomm, network: str = "") -> JobMap:
-    """Ask every rank where it is; collective over ``comm``.
+    """Gather the position of every rank; collective over ``comm``.
 
     Args:
         network: file about switches, in the form of Slurm's ``topology.conf``; ``""`` for
-            ``HPCCOLL_NETWORK``, or what Slurm's variables say.
+            ``HPCCOLL_NETWORK``, or Slurm's variables.
 
     Raises:
-        HpccollError: the file is malformed, or lacks a node; or a variable of a rank's environment
-            is malformed, or its layout not one of so many ranks. On every rank.
+        HpccollError: on every rank, if the file is malformed, or lacks a node; or if a variable is
+            malformed, or its layout has another number of ranks.
     """
     settings, problem = config.Config(), ""
     try:

@@ -1,7 +1,7 @@
-"""What a message costs between two ranks: latency and bandwidth, measured pair by pair.
+"""Cost of a message between two ranks: latency and bandwidth, measured pair by pair.
 
-One pair measures at a time, so that nobody shares a link; the other ranks sleep meanwhile,
-because a rank that waits busily would take a processor from those that measure.
+One pair measures at a time, so that links are not shared; the other ranks sleep meanwhile, because
+a polling rank would take a processor from those that measure.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from mpi4py import MPI
 
 from hpccoll.tools.topo.job_map import JobMap
 
-#: Bytes of the message whose time is the latency, and of the one that gives the bandwidth.
+#: Bytes of the latency message, and of the bandwidth message.
 SMALL, LARGE = 8, 1 << 20
 #: Round trips: warm-up, measured small ones, measured large ones.
 WARMUP, SHORT, LONG = 5, 50, 5
-#: All pairs of up to so many ranks are measured.
+#: Maximum number of ranks of which all pairs are measured.
 MOST = 32
-#: Seconds that a rank sleeps between two looks.
+#: Seconds that a rank sleeps between two polls.
 NAP = 0.001
 TAG = 7
 
@@ -31,10 +31,10 @@ class Links(NamedTuple):
     """Measured links, on rank 0.
 
     Attributes:
-        ranks: those that were measured, in order.
+        ranks: the measured ones, in order.
         latency: seconds of a small message one way, by pair of ranks, the smaller one first.
         bandwidth: bytes per second of a large one.
-        missing: pairs that were not measured, because somebody did not want to wait for them.
+        missing: number of pairs that were not measured, after an interruption.
     """
 
     ranks: tuple[int, ...]
@@ -43,7 +43,7 @@ class Links(NamedTuple):
     missing: int = 0
 
     def levels(self, machine: JobMap) -> dict[str, tuple[float, float, int]]:
-        """Median latency, median bandwidth and number of pairs, by the level where they meet."""
+        """Return median latency, median bandwidth and number of pairs by level."""
         pairs: dict[str, list[tuple[int, int]]] = {}
         for pair in self.latency:
             pairs.setdefault(machine.meet(*pair), []).append(pair)
@@ -53,7 +53,7 @@ class Links(NamedTuple):
 
 
 def chosen(size: int, most: int = MOST) -> tuple[int, ...]:
-    """Ranks to measure: all, or some neighbours and some far from each other.
+    """Select the ranks to measure: all, or some neighbours and some distant ones.
 
     >>> chosen(4), chosen(100, 6)
     ((0, 1, 2, 3), (0, 1, 2, 32, 65, 99))
@@ -70,7 +70,7 @@ def measure(comm: MPI.Intracomm, ranks: Sequence[int],
             stopped: Callable[[], bool] = lambda: False) -> Links | None:
     """Measure all pairs of ranks; collective over ``comm``, ``None`` on all ranks but 0.
 
-    Where ``stopped`` says so on any rank, the pairs that are left are not measured.
+    If ``stopped`` returns True on any rank, the remaining pairs are not measured.
     """
     mine, me = {}, comm.Get_rank()
     pairs = [(a, b) for i, a in enumerate(ranks) for b in ranks[i + 1:]]
@@ -92,10 +92,10 @@ def measure(comm: MPI.Intracomm, ranks: Sequence[int],
 
 
 def together(comm: MPI.Intracomm, stop: bool = False) -> bool:
-    """Wait for all ranks, without taking a processor from those that are still at work.
+    """Wait for all ranks, with sleeps that leave processors to working ranks.
 
     Returns:
-        Whether any of them wants to stop.
+        True if any of them requests a stop.
     """
     mine, found = numpy.array([stop], "i4"), numpy.empty(1, "i4")
     request = comm.Iallreduce(mine, found, MPI.MAX)
@@ -105,10 +105,10 @@ def together(comm: MPI.Intracomm, stop: bool = False) -> bool:
 
 
 def _pair(comm: MPI.Intracomm, peer: int, first: bool) -> tuple[float, float]:
-    """Seconds of a small and of a large message, one way: half a round trip.
+    """Measure the seconds of a small and of a large message, one way: half a round trip.
 
-    The shortest of many small ones, because what else the processors do only adds to them; the
-    median of large ones, because a link that had a rest may let the first bytes pass at once.
+    The shortest of many small ones, because disturbances only add time; the median of large ones,
+    because an idle link may buffer the first bytes.
     """
     halves = []
     for nbytes, trips, middle in ((SMALL, SHORT, min), (LARGE, LONG, statistics.median)):

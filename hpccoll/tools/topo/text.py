@@ -1,4 +1,4 @@
-"""A machine in words: the tree of its levels down to ranks, and what links cost at each."""
+"""Text of a machine: the tree of its levels down to ranks, and the costs of links."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from hpccoll.tools.topo.job_map import JobMap
 from hpccoll.tools.topo.links import Links
 from hpccoll.units import ranks_text, rate_text, time_text
 
-#: Ranks that a group names one by one; beyond, they are a range.
+#: Maximum number of ranks listed individually; more are a range.
 FEW = 16
-#: Pairs of one level that differ by more than this are not alike.
+#: Factor between pairs of one level above which they differ.
 UNEVEN = 3.0
 
 
 def tree(machine: JobMap) -> Tree:
-    """The levels as a tree; its leaves are ranks with the processors they may run on."""
+    """Return the levels as a tree; its leaves are ranks and their processors."""
     layout = machine.layout
     size = layout.topology.size
     levels = " / ".join((*layout.names, "rank"))
@@ -49,7 +49,7 @@ def _grow(branch: Tree, machine: JobMap, topology: Topology, ranks: Sequence[int
 
 
 def name_of(machine: JobMap, rank: int, level: str, switches: int) -> str:
-    """What a group is called, by its first rank; ``switches`` levels of switches remain."""
+    """Return the name of a group by its first rank; ``switches`` levels of switches remain."""
     here = machine.positions[rank]
     if level == SWITCH:
         return f"switch {here.switches[len(here.switches) - switches]}"
@@ -57,7 +57,7 @@ def name_of(machine: JobMap, rank: int, level: str, switches: int) -> str:
 
 
 def _leaves(machine: JobMap, ranks: Sequence[int]) -> Iterator[str]:
-    """Ranks one by one, or in one line if they are many and alike."""
+    """Yield one line per rank, or one line for many equal ranks."""
     masks = [machine.processors[rank] for rank in ranks]
     if len(ranks) > FEW and len(set(masks)) == 1:
         yield f"{ranks_text(ranks)} on {_processors(masks[0])}"
@@ -71,7 +71,7 @@ def _processors(mask: tuple[int, ...]) -> str:
 
 
 def table(machine: JobMap, links: Links, width: int = WIDTH) -> list[str]:
-    """Latency and bandwidth of every level, the nearest first; what pairs differ by, too."""
+    """Return latency and bandwidth of every level, the nearest first, with their ranges."""
     pairs: dict[str, list[tuple[int, int]]] = {}
     for pair in links.latency:
         pairs.setdefault(machine.meet(*pair), []).append(pair)
