@@ -168,7 +168,7 @@ class Prequest(Driven, MPI.Prequest):
     """Persistent collective that hpccoll runs: prepared once, started many times.
 
     Between two runs its handle is ``REQUEST_NULL``, so that ``MPI.Prequest.Startall``, which cannot
-        start it, raises an error: call ``Start`` on each.
+    start it, raises an error: call ``Start`` on each.
 
     Args:
         context: the context of its communicator.

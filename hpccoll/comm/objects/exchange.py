@@ -91,9 +91,9 @@ class ObjectExchange(ObjectMessages):
         """Combine the objects of a power of two of ranks by recursive doubling.
 
         Partners at doubling distances exchange frames, and both combine their values: then groups
-            of twice as many ranks hold one value. A large value, or one of a user's class, only
-            goes to the first rank of the new group, as in :meth:`binomial_reduce`. All ranks detect
-            that: a flag in every frame is set while all ranks of the sender's group hold the value.
+        of twice as many ranks hold one value. A large value, or one of a user's class, only
+        goes to the first rank of the new group, as in :meth:`binomial_reduce`. All ranks detect
+        that: a flag in every frame is set while all ranks of the sender's group hold the value.
 
         Args:
             obj, op: the object and the operator.

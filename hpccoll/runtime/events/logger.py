@@ -85,7 +85,7 @@ def tell_error(rank: int, error: BaseException) -> None:
     """Log that a call failed here.
 
     Without a handler, logging prints errors itself. Here it does so for other threads only: the
-        caller may never see their errors, while errors of its own thread are raised.
+    caller may never see their errors, while errors of its own thread are raised.
     """
     if LOGGER.hasHandlers() or threading.current_thread() is not threading.main_thread():
         LOGGER.error("a call failed on rank %d: %s", rank, summary(error))

@@ -178,7 +178,7 @@ class _Track:
     """Sequence of segments index, index + depth, ..., which run one after the other.
 
     The order must not depend on timing: segments of one track share a tag, so every rank has to run
-        the same segments in the same order.
+    the same segments in the same order.
     """
 
     def __init__(self, index: int):

@@ -169,7 +169,7 @@ def encode_segments(segments: Sequence[Segment], depth: int, itemsize: int, plac
     """Encode all segments of a plan as one tape, one after the other.
 
     Phases have consecutive numbers. All segments use the same scratch: a segment needs no data of
-        the one before it.
+    the one before it.
 
     Args:
         segments: the segments of one rank.
