@@ -2,7 +2,7 @@
 
     device --inward--> window --> phases of a segment --> same window --outward--> device
                          ^        messages, reductions                |
-                         +------ when the results are copied --+
+                         +------ when the results are copied ---------+
 
 The unit is a segment of the plan: while two are in flight between ranks, one stream copies the
 input of the next ones into their windows, and another copies the results of earlier ones back.
