@@ -147,8 +147,7 @@ class Base(MPI.Intracomm):
         return method.serve
 
     def _run_kept(self, location: Location) -> bool:
-        """Run the cached execution of a signature at these addresses; return True if there is
-        one."""
+        """Run the cached execution of a location; return True if there is one."""
         context = self._context
         execution = context.prepared.get(location) if context is not None else None
         if context is None or execution is None:
@@ -201,10 +200,9 @@ class Base(MPI.Intracomm):
             return None
 
     def _choose(self, method: Method, call: Call, barred: str = "") -> tuple[CallFacts, Choice]:
-        """Choose the algorithm of a call; may create the private communicator, on all ranks or
-        none.
+        """Choose the algorithm of a call; create the context if the choice needs it.
 
-        ``barred`` is the reason why NCCL does not run it.
+        All ranks create the context, or none. ``barred`` is the reason why NCCL does not run it.
         """
         facts, cache = facts_of(call), self._cache
         if self._config.determinism == ANY_P:

@@ -1,4 +1,4 @@
-"""``hpccoll.Comm``: an ``MPI.Intracomm`` whose collectives are hpccoll's.
+"""``hpccoll.Comm``: an ``MPI.Intracomm`` with the collectives of hpccoll.
 
 It shares the handle of the communicator that it wraps, and works wherever an ``MPI.Intracomm``
 does. The first collective that hpccoll runs itself duplicates the communicator. Derived
@@ -267,8 +267,7 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Creation, Recove
         return stats(self, self._record, all_ranks)
 
     def dump(self, folder: str = "") -> str:
-        """Write the last calls of this rank's communicators to a file for ``hpccoll trace
-        diagnose``.
+        """Write the last calls of this rank's communicators, for ``hpccoll trace diagnose``.
 
         Not collective, and thread-safe.
 

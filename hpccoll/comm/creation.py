@@ -57,8 +57,7 @@ class Creation(Base):
         return self._together(super().Dup_with_info, info)
 
     def Idup(self, info: MPI.Info | None = None) -> tuple[Self, MPI.Request]:
-        """Start to duplicate the communicator; its waits have a timeout after the first
-        collective."""
+        """Start to duplicate; waits have a timeout after the communicator's first collective."""
         return self._begin_duplicate(super().Idup, info)
 
     def Idup_with_info(self, info: MPI.Info) -> tuple[Self, MPI.Request]:

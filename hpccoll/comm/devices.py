@@ -94,8 +94,7 @@ class DeviceWays(Base):
         return context.registered.allocate(nbytes)
 
     def _check_alike(self, xp: Any) -> None:
-        """Raise an error unless all ranks create an array of the same kind of memory;
-        collective."""
+        """Raise an error unless ``xp`` is the same on all ranks of the node; collective."""
         name = getattr(xp, "__name__", type(xp).__name__)
         node = self._private().node
         mine = self.Get_rank(), name

@@ -88,8 +88,7 @@ class Lifetime:
         self.forget_calls()
 
     def end_setup(self, refuse: Callable[[], NoReturn]) -> None:
-        """Do the same after the failure of a call that creates a communicator, for such calls
-        too."""
+        """Do the same after a failed creation of a communicator, also for later creations."""
         self.refuse_setup = refuse
         self.end(refuse)
 

@@ -61,11 +61,11 @@ class Recovery(Base):
         return self.Shrink()
 
     def agree(self, good: bool) -> bool:
-        """Return True if ``good`` is true on all ranks and none has died; collective over the
-        living.
+        """Return True if ``good`` holds on all ranks and none has died; collective.
 
-        Every rank gets the same result, also on a revoked communicator. Without ULFM the death of a
-        rank ends the job, and the result depends on ``good`` alone.
+        Collective over the living ranks. Every rank gets the same result, also on a revoked
+        communicator. Without ULFM the death of a rank ends the job, and the result depends on
+        ``good`` alone.
 
         Raises:
             CollectiveTimeout, PeerLost: without ULFM, a rank does not make the call.

@@ -305,8 +305,7 @@ class IpcQueue:
             return make(count)
 
     def settle(self) -> None:
-        """After a failed call, make later work wait for all reads by peers of this rank's
-        memory."""
+        """Make work after a failed call wait for all reads by peers of this rank."""
         for place in self.peers.theirs:
             if place.kind == READ:
                 self.follow(*place)

@@ -115,7 +115,7 @@ def introduce(device: Any) -> Member:
         cupy: Any = importlib.import_module("cupy")
         return Member(host, cupy.cuda.runtime.deviceGetPCIBusId(device.id), number,
                       shares_gpus(number))
-    except Exception as error:  # whatever the driver says
+    except Exception as error:  # any driver error
         return Member(host, problem=f"{type(error).__name__}: {error}")
 
 

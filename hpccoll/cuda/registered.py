@@ -168,8 +168,7 @@ class RegisteredCall:
             self.memory.wait()
 
     def settle(self) -> None:
-        """After a failed call, make later work wait for the reads by peers of this rank's
-        memory."""
+        """Make work after a failed call wait for all reads by peers of this rank."""
         with suppress(Exception):  # CUDA itself may have failed; the caller gets the first error
             self.queue.settle()
             with self.queue.device:

@@ -185,8 +185,7 @@ class Windows:
             each.passed(number, phase)
 
     def view(self, number: int, others: Callable[[Extent], Any]) -> Callable[[Extent], Any]:
-        """Return a function that finds the memory of a segment's extents; ``others`` for the
-        host."""
+        """Return a function that finds a segment's extents; ``others`` finds host memory."""
         def view(extent: Extent) -> Any:
             buffer = self.buffers.get(extent.buffer)
             return others(extent) if buffer is None else buffer.view(number, extent)

@@ -157,8 +157,7 @@ def _rails(collective: str, least: int, block: int) -> tuple[Rule, ...]:
 
 
 def _leader(collective: str, least: int, vendors: tuple[str, ...]) -> Rule:
-    """Return a rule for a few ranks on several nodes: reduce inside nodes, as tapes, then
-    across."""
+    """Return a rule for a few ranks on several nodes: reduce in nodes, then across."""
     return Rule(collective, "leader", (least, 64 * KIB), most_ranks=8, one_node=False,
                 in_order=True, fabric=False, compiled=True, vendors=vendors, forms=(BLOCKING,))
 

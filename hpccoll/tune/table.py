@@ -197,7 +197,7 @@ def merged(old: Table, machine: Fingerprint, curves: Curves,
 
     Args:
         old, machine, curves: the table, and the times to add.
-        wrong: collectives, and candidates whose results were wrong: their old times go.
+        wrong: collectives, and candidates with wrong results: their old times are removed.
     """
     kept = {kind: _without(curve, [c for name, c in wrong if name == kind[0]])
             for kind, curve in old.get(machine, {}).items()}

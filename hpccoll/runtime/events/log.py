@@ -3,7 +3,7 @@
     line 0   alarm; length of the failure record; status request; call in which this rank failed
     line 1   number of the last blocking call; number of the pending native call; time of the last
              poll of a wait; 1 if the rank has left
-    then     stamps of the last REMEMBERED calls, by their numbers; when they began and ended
+    then     stamps of the last REMEMBERED calls, by their numbers; their start and end times
              status, in JSON
              failure record, in JSON
              descriptions of stamps, in JSON

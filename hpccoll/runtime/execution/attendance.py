@@ -68,7 +68,7 @@ class _NoBatch:
         """Do nothing."""
 
     def test(self, tries: int = 1) -> bool:
-        """Do nothing."""
+        """Return True."""
         return True
 
     def free(self) -> None:

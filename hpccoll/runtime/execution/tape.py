@@ -8,7 +8,7 @@ Each instruction is ``WIDTH`` words of 64 bits: the operation, its phase, and op
     flush                                   wait for cells for all unsent messages
     take    channel, landing, bytes         wait for the channel's next message
     taken   channel                         release that message's cell to the sender
-    note where, what record this moment, see hpccoll/runtime/events/moments.py
+    note    where, what                     record this moment, see runtime/events/moments.py
     post    way, at, bytes                  add a message with another node to the next batch
     start   batch                           start the messages posted since the last batch
     await   batch                           wait until all messages of that batch are complete

@@ -1,5 +1,4 @@
-"""Capabilities: rejects schedules that a transport cannot run, on every rank, before any
-message."""
+"""Capabilities: rejects schedules that a transport cannot run, before any message."""
 
 from __future__ import annotations
 

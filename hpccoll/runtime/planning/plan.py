@@ -50,9 +50,9 @@ def make(schedule: Schedule, rank: int, layout: SlotLayout, longest: int, segmen
 
 
 def segment_elements(itemsize: int, longest: int, segment_bytes: int, shared: bool) -> int:
-    """Elements of a block per segment; 0 when one segment suffices.
+    """Return the elements of a block per segment; 0 if one segment suffices.
 
-    Segments are evened out only when every rank knows the longest block (``shared``): two
+    Segments have equal sizes only if every rank has the longest block (``shared``): two
     ranks must cut the block they exchange at the same places.
     """
     most = max(segment_bytes // itemsize, 1)
