@@ -323,7 +323,7 @@ class Base(MPI.Intracomm):
         return self._context
 
     def _setup(self, title: str) -> SetupCall:
-        """Return a monitor for a collective call that creates a communicator, without a guard.
+        """Return a monitor for a collective call without a guard, such as a creation.
 
         Raises:
             BrokenCommunicatorError: such a call has failed before.
@@ -362,12 +362,12 @@ class Base(MPI.Intracomm):
         return lifetime
 
     def _guarded(self, method: Method, call: Call | None) -> Callable[..., Any]:
-        """Return the native method, with a guard if calls are compared."""
+        """Return the native method, with a guard if native calls are monitored."""
         guard = self._private().guard if self._guards else None
         return guard.native(method.native, method.name, call) if guard else method.native
 
     def _begun_by(self, method: Method, call: Call | None) -> Callable[..., MPI.Request]:
-        """Return the native nonblocking method, with a guard if calls are compared."""
+        """Return the native nonblocking method, with a guard if native calls are monitored."""
         guard = self._known_guard()
         if guard is None:
             return method.native

@@ -84,8 +84,8 @@ class Driven(Several, _Methods):
     def looking(self) -> Callable[[], bool]:
         """Return a callback that monitors the collective between tests of several requests.
 
-        The callback returns True to be called again, and False once the collective has completed.
-        An error also completes it; the next test raises that error.
+        The callback returns True to be called again, and False once the collective has completed
+        without an error. The next test raises its error, if any.
         """
         operation = self._operation
         if operation is None or operation.over:

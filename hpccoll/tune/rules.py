@@ -164,9 +164,10 @@ def _leader(collective: str, least: int, vendors: tuple[str, ...]) -> Rule:
 
 def _chain(collective: str, block: int, most_ranks: int = 8,
            vendors: tuple[str, ...] = MEASURED) -> Rule:
-    """Return rules for a chain of a few ranks on several nodes, which uses each link once each way.
+    """Return a rule for a chain of a few ranks on several nodes.
 
-    Longer chains, which need more segments to fill, were not measured.
+    A chain uses every link once in each direction. Longer chains, which need more segments to fill,
+    were not measured.
     """
     return Rule(collective, "chain", (128 * KIB, 0), most_ranks, block, one_node=False,
                 in_order=True, vendors=vendors, segment_bytes=256 * KIB)

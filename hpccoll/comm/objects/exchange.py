@@ -173,7 +173,8 @@ class ObjectExchange(ObjectMessages):
             and is_plain(value))
 
     def own(self, value: Any, obj: Any, op: Operator) -> Any:
-        """Return the value, copied if it is the caller's object and the operator may change it."""
+        """Return the value, copied if it is the caller's object and ``op`` may change or keep
+        it."""
         if value is obj and type(obj) not in IMMUTABLE and not (
                 type(obj) is numpy.ndarray and _ufunc(op)):
             return copy_of(obj, self.rank)
