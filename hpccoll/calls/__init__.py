@@ -1,6 +1,6 @@
-"""The user's arguments in; a checked ``Call`` and ``CallFacts`` out, before any message.
+"""Converts the user's arguments to a checked ``Call`` and ``CallFacts``, before any message.
 
-No cache and no choice lives here. A new collective is a function in ``resolve``. What users may
-pass as a buffer is in ``specification``; another kind of memory goes into ``memory``, another
-element type into ``datatypes``; what is left to mpi4py, and how its errors read, in ``native``.
+This package has no cache and chooses nothing. A new collective is a function in ``resolve``.
+``specification`` parses buffer arguments, ``memory`` supports kinds of memory, ``datatypes``
+element types; ``native`` passes other calls to mpi4py and converts its errors.
 """

@@ -1,4 +1,4 @@
-"""A call: one collective on the buffers of one rank, checked and brought into one form."""
+"""Call: one collective on the buffers of one rank, checked and normalized."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from hpccoll.ir import collectives
 from hpccoll.ir.extents import SlotLayout
 from hpccoll.ir.schedule import Schedule
 
-#: Method name in lower case -> what its algorithms are registered under.
+#: Method name in lower case -> collective under which its algorithms are registered.
 METHODS = collectives.METHODS
 
 
 def collective_of(method: str) -> str:
-    """What the algorithms of a method are registered under.
+    """Return the collective under which the algorithms of a method are registered.
 
     Raises:
-        ArgumentError: there is no such method.
+        ArgumentError: unknown method.
 
     >>> collective_of("iallgatherv"), collective_of("allreduce_init")
     ('allgather', 'allreduce')
@@ -36,22 +36,23 @@ def collective_of(method: str) -> str:
 
 
 class Call(NamedTuple):
-    """One collective call of one rank, resolved.
+    """Resolved collective call of one rank.
 
     Attributes:
-        name: the method's name in lower case, e.g. ``allgatherv``.
-        collective: what its algorithms are registered under, e.g. ``allgather``.
-        source, sink: the input and output buffers, where this rank has them.
+        name: the method's name in lower case, for example ``allgatherv``.
+        collective: the collective of its algorithms, for example ``allgather``.
+        source, sink: the input and output buffers; ``None`` if this rank has none.
         datatype: MPI type of an element; ``None`` for a barrier.
         op: the reduction operator, if any.
         root: root rank.
-        in_place: input and output share memory.
-        nbytes: size that every rank knows and may choose by; ``None`` where none is known.
-        uniform: all blocks are known to have one size.
-        key: everything the layout depends on, hashable.
-        layout: makes the layout and the longest block for a schedule and this rank.
-        shared: every rank knows the longest block, so segments may be evened out.
-        learn: where only the root knows all counts, makes the call of a rank that has learnt them.
+        in_place: True if input and output share memory.
+        nbytes: size known to every rank, for the choice of the algorithm; ``None`` if there is
+            none.
+        uniform: True if all blocks are known to have the same size.
+        key: hashable key of everything that the layout depends on.
+        layout: returns the layout and the longest block for a schedule and this rank.
+        shared: True if every rank knows the longest block, so that segments may have equal sizes.
+        learn: if only the root has all counts, returns the call of a rank that has received them.
     """
 
     name: str
@@ -72,7 +73,7 @@ class Call(NamedTuple):
 
     @property
     def dtype(self) -> numpy.dtype[Any]:
-        """NumPy's type of an element.
+        """NumPy type of an element.
 
         Raises:
             TypeError: the call has no elements.
@@ -84,24 +85,24 @@ class Call(NamedTuple):
 
 
 def lacks_mpi_type(call: Call) -> bool:
-    """Tell whether mpi4py has no MPI type for the elements of a call."""
+    """Return True if mpi4py has no MPI type for the elements of a call."""
     return any(one is not None and one.dtype is not None and is_bfloat16(one.dtype)
                for one in (call.source, call.sink))
 
 
 def is_loaded(call: Call) -> bool:
-    """Tell whether a buffer of a call is a copy, which has to be made when the call starts."""
+    """Return True if a buffer of a call is a copy, to be made at the start of the call."""
     return any(one is not None and (one.load is not None or one.staged is not None)
                for one in (call.source, call.sink))
 
 
 def is_staged(call: Call) -> bool:
-    """Return whether a buffer is device memory that messages reach through the host."""
+    """Return True if a buffer is device memory that is staged through the host."""
     return any(one is not None and one.staged is not None for one in (call.source, call.sink))
 
 
 def on_host(call: Call) -> Call:
-    """The same call on buffers in host memory, in one piece each, that have yet to be loaded."""
+    """Return the call on contiguous host buffers, which are not loaded yet."""
     source = call.source and hosted(call.source)
     sink = source if call.sink is call.source else call.sink and hosted(call.sink)
     return call._replace(source=source, sink=sink)

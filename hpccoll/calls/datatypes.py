@@ -1,4 +1,4 @@
-"""MPI datatypes and NumPy dtypes: which stands for which, and which elements have to be packed."""
+"""Conversion between MPI datatypes and NumPy dtypes, and datatypes that need packing."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _element_types: dict[int, numpy.dtype | None] = {}
 
 @functools.cache
 def datatype_of(dtype: numpy.dtype) -> MPI.Datatype:
-    """The MPI type of a NumPy dtype; (value, index) structures map to MPI's pair types.
+    """Return the MPI type of a NumPy dtype; (value, index) structures map to MPI's pair types.
 
-    MPI has no bfloat16: a private type is as large, and nothing else.
+    MPI has no bfloat16: a private type has its size only.
 
     Raises:
-        KeyError, ValueError: there is none.
+        KeyError, ValueError: MPI has no such type.
     """
     if is_bfloat16(dtype):
         datatype = MPI.UINT16_T.Dup()
@@ -42,16 +42,16 @@ def datatype_of(dtype: numpy.dtype) -> MPI.Datatype:
 
 
 def _fields(dtype: numpy.dtype) -> list[tuple[Any, ...]]:
-    """Types and offsets of a structure's fields, whatever their names."""
+    """Return types and offsets of a structure's fields, without their names."""
     return [dtype.fields[name][:2] for name in dtype.names or () if dtype.fields]
 
 
 def element_type(datatype: MPI.Datatype) -> numpy.dtype | None:
-    """The NumPy dtype of a predefined MPI type; ``None`` for derived types."""
+    """Return the NumPy dtype of a predefined MPI type; ``None`` for derived types."""
     handle = datatype.handle
     if handle not in _element_types:
         if not datatype.is_predefined or datatype == MPI.DATATYPE_NULL:
-            # Not remembered: a freed derived type's handle is used again for another one.
+            # Not cached: the handle of a freed derived type may be reused for another one.
             return None
         try:
             dtype = numpy.dtype(dtlib.to_numpy_dtype(datatype))
@@ -63,10 +63,10 @@ def element_type(datatype: MPI.Datatype) -> numpy.dtype | None:
 
 
 def is_packed(datatype: MPI.Datatype) -> bool:
-    """Tell whether elements of an MPI type have to be packed.
+    """Return True if elements of an MPI type must be packed.
 
-    Derived types have to, except the private one for bfloat16; so do predefined types with gaps,
-    as the types of some (value, index) pairs are.
+    That holds for derived types, except the private one for bfloat16, and for predefined types with
+    gaps, such as some (value, index) pairs.
     """
     dtype = element_type(datatype)
     if dtype is not None:
@@ -76,9 +76,9 @@ def is_packed(datatype: MPI.Datatype) -> bool:
 
 
 def with_own_datatypes(spec: Any, copies: list[MPI.Datatype]) -> Any:
-    """The same specification with copies of its derived datatypes: the caller may free them.
+    """Copy the derived datatypes of a specification, so that the caller may free them.
 
-    The copies are added to the list, for whoever frees them.
+    Appends the copies to ``copies``, to be freed later.
     """
     if isinstance(spec, (list, tuple)):
         return type(spec)(with_own_datatypes(part, copies) for part in spec)

@@ -1,7 +1,7 @@
-"""What every rank knows of a call: all that a choice may depend on.
+"""Facts of a call that every rank has: the only inputs of a choice.
 
-Ranks choose without talking to each other, so they must choose by the same facts. Buffers,
-addresses, whether a call is in place, and counts that only some ranks know are no facts.
+Ranks choose without communication, so they must use the same facts. Buffers, addresses, in-place
+use, and counts of single ranks are not facts.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from hpccoll.arrays.kernels import has_compiled_kernel, is_exact, operator_of
 from hpccoll.calls.call import Call
 from hpccoll.ir.operators import OPERATORS
 
-#: Name of the operator where it is a user's.
+#: Name of all user-defined operators.
 USER = "user"
-#: Methods whose counts only the root knows.
+#: Methods whose counts only the root has.
 COUNTS_AT_ROOT = ("gatherv", "scatterv")
-#: Methods of which no rank, or not every rank, knows all counts.
+#: Methods whose counts no rank, or not every rank, has.
 UNKNOWN_COUNTS = (*COUNTS_AT_ROOT, "alltoallv", "alltoallw")
 
 
 class CallFacts(NamedTuple):
-    """What every rank knows of a call, the same on all of them.
+    """Facts of a call, the same on all ranks.
 
     Attributes:
-        method: its name in lower case, e.g. ``allgatherv``.
-        collective: what its algorithms are registered under, e.g. ``allgather``.
-        nbytes: bytes of a vector, or of all blocks together; ``None`` where not all ranks know.
-        uniform: all blocks have one size.
-        root: root rank; 0 where there is none.
-        operator: MPI's name of the operator, ``user`` for a user's; empty where nothing is reduced.
-        commutes: contributions may be combined in any order.
-        exact: results are not rounded, or nothing is reduced.
-        dtype: type of the elements, where something is reduced.
-        kind, itemsize: NumPy's kind of element, and bytes of one; where something is reduced.
-        has_mpi_type: the MPI library can reduce such elements.
-        whole: the operator may need whole vectors, such as a product of matrices.
+        method: the method's name in lower case, for example ``allgatherv``.
+        collective: the collective of its algorithms, for example ``allgather``.
+        nbytes: bytes of a vector, or of all blocks together; ``None`` if not all ranks have it.
+        uniform: True if all blocks have the same size.
+        root: root rank; 0 without a root.
+        operator: MPI's name of the operator, or ``user``; empty without a reduction.
+        commutes: True if contributions may be combined in any order.
+        exact: True if results are not rounded, or nothing is reduced.
+        dtype: type of the elements of a reduction.
+        kind, itemsize: NumPy's kind and bytes of an element of a reduction.
+        has_mpi_type: True if the MPI library can reduce such elements.
+        whole: True if the operator may need whole vectors, such as a product of matrices.
     """
 
     method: str
@@ -58,43 +58,43 @@ class CallFacts(NamedTuple):
 
     @property
     def reduces(self) -> bool:
-        """Tell whether the call combines contributions."""
+        """True if the call combines contributions."""
         return bool(self.operator)
 
     @property
     def rounds(self) -> bool:
-        """Tell whether the call combines numbers that may be NaN or infinite."""
+        """True if the call combines numbers that may be NaN or infinite."""
         return self.reduces and self.kind in ("f", "c")
 
     @property
     def has_tape(self) -> bool:
-        """Tell whether the compiled executor runs such calls, and recognises them."""
+        """True if the compiled executor runs and caches such calls."""
         return self.method not in UNKNOWN_COUNTS and (
             not self.operator or self.dtype is not None and has_compiled_kernel(
                 self.operator, self.dtype))
 
     @property
     def reduces_by_calls(self) -> bool:
-        """Tell whether every reduction is a call of MPI's ``Reduce_local``."""
+        """True if every reduction is a call of MPI's ``Reduce_local``."""
         return self.reduces and (self.operator not in OPERATORS or OPERATORS[self.operator].pairs)
 
     @property
     def counts_at_root(self) -> bool:
-        """Tell whether only the root knows all counts."""
+        """True if only the root has all counts."""
         return self.method in COUNTS_AT_ROOT
 
 
 def needs_whole_vector(op: MPI.Op) -> bool:
-    """Return whether an operator may not be applied to a part of its operands.
+    """Return True if an operator must not be applied to a part of its operands.
 
-    MPI allows any part. But both libraries hand a user's operator the whole vector, and programs
-    rely on it: products of matrices, merges of sorted lists.
+    MPI allows any part. But both libraries pass the whole vector to a user's operator, and programs
+    depend on it: products of matrices, merges of sorted lists.
     """
     return operator_of(op) is None and not getattr(op, "elementwise", False)
 
 
 def facts_of(call: Call) -> CallFacts:
-    """The facts of a call that one rank has resolved."""
+    """Return the facts of a resolved call."""
     op = call.op
     if op is None:
         return CallFacts(call.name, call.collective, call.nbytes, call.uniform, call.root)

@@ -1,4 +1,4 @@
-"""Where the blocks of a call lie in its buffers."""
+"""Layouts: the positions of the blocks of a call in its buffers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from hpccoll.ir.schedule import Schedule
 
 def vector_layout(schedule: Schedule, rank: int, count: int, in_place: bool,
                   offsets: tuple[int, int] = (0, 0), unit: int = 1) -> tuple[SlotLayout, int]:
-    """Layout of a vector of ``count`` elements, and its longest block.
+    """Return the layout of a vector of ``count`` elements, and its longest block.
 
-    Blocks of a long vector begin at multiples of ``unit`` elements.
+    Blocks of a long vector start at multiples of ``unit`` elements.
     """
     if count < unit * schedule.nblocks:
         unit = 1
@@ -30,7 +30,7 @@ def vector_layout(schedule: Schedule, rank: int, count: int, in_place: bool,
 def block_layout(schedule: Schedule, rank: int, counts: Sequence[int], in_place: bool,
                  displs: Sequence[int] | None = None, base: int = 0,
                  offset: int = 0) -> tuple[SlotLayout, int]:
-    """Layout of one block per rank, and its longest block.
+    """Return the layout of one block per rank, and its longest block.
 
     The buffer that holds all blocks has them at ``displs``, or packed from ``base``; the
     buffer that holds this rank's own block has it at ``offset``.
@@ -48,10 +48,10 @@ def block_layout(schedule: Schedule, rank: int, counts: Sequence[int], in_place:
 def pair_layout(schedule: Schedule, rank: int, sendcounts: Sequence[int],
                 recvcounts: Sequence[int], sdispls: Sequence[int], rdispls: Sequence[int]
                 ) -> tuple[SlotLayout, int]:
-    """Layout of one block per destination and source, and the longest block of this rank.
+    """Return the layout of one block per destination and source, and this rank's longest block.
 
-    A rank knows the sizes of the blocks that it sends and receives. Scratch can be sized like
-    these; like any block, where all have one size.
+    A rank knows only the sizes of the blocks that it sends and receives. Scratch can have these
+    sizes; if all blocks have the same size, scratch can hold any block.
     """
     size = len(sendcounts)
 

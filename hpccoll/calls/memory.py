@@ -1,4 +1,4 @@
-"""The memory of an object: as a flat array, on the host or on a device."""
+"""Memory of an object as a flat array, on the host or on a device."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from hpccoll.cuda import (
 )
 from hpccoll.errors import ArgumentTypeError, BufferArgumentError
 
-#: A flat array, the namespace that works on its data, and what brings that to the host and back
-#: where the array is not there.
+#: Flat array, the namespace of its functions, and its staging if it is device memory that must be
+#: copied.
 Memory = tuple[Any, Any, Staged | None]
 
-#: Types of arguments that are no device memory, whatever their values.
+#: Types of arguments that are never device memory.
 PLAIN = frozenset({numpy.ndarray, int, type(None), MPI.Op, Op, type(MPI.IN_PLACE)})
 
 
 def memory_of(obj: Any, argument: str, writable: bool, typed: bool = False
               ) -> Memory:
-    """Flat array over an object's memory, and the namespace that works on its data.
+    """Return a flat array over an object's memory, its namespace, and its staging.
 
-    Device memory that the MPI library cannot move comes with what brings its data to the host.
+    Device memory that the MPI library cannot move has a staging object, else None.
 
-    Where the elements are ``typed`` otherwise, the type of the array's own does not matter.
+    If the elements are ``typed`` by the specification, the array's own type is ignored.
     """
     if isinstance(obj, numpy.ndarray):
-        # As mpi4py sees it: subclasses compute, and cut themselves, in ways of their own.
+        # As in mpi4py: subclasses may override arithmetic and slicing.
         array = numpy.asarray(obj)
     elif isinstance(obj, Resident):
         return obj.memory(argument)
@@ -64,25 +64,25 @@ def memory_of(obj: Any, argument: str, writable: bool, typed: bool = False
 
 
 def _host_array(obj: Any) -> numpy.ndarray[Any, Any]:
-    """Return an array over the host memory of an object that is no array of NumPy's.
+    """Return an array over the host memory of an object that is not a NumPy array.
 
     Raises:
-        TypeError, ValueError, BufferError, RuntimeError: it offers none.
+        TypeError, ValueError, BufferError, RuntimeError: the object exports no memory.
     """
     try:
         return numpy.asarray(memoryview(obj))
     except TypeError:
-        # Tensors of PyTorch have DLPack alone. mpi4py takes both, in this order.
+        # PyTorch tensors only have DLPack. mpi4py supports both, in this order.
         if not hasattr(obj, "__dlpack__"):
             raise
         return numpy.from_dlpack(obj)
 
 
 def _is_device(obj: Any, argument: str) -> bool:
-    """Tell whether an object holds device memory; some raise when asked.
+    """Return True if an object holds device memory.
 
     Raises:
-        ArgumentTypeError: it raised an error, such as PyTorch's for tensors that need gradients.
+        ArgumentTypeError: the object raised an error, as PyTorch tensors that need gradients do.
     """
     try:
         return is_device(obj)
@@ -91,7 +91,7 @@ def _is_device(obj: Any, argument: str) -> bool:
 
 
 def _device_memory(obj: Any, argument: str) -> Memory:
-    """What :func:`memory_of` returns, for device memory."""
+    """Return the result of :func:`memory_of` for device memory."""
     if not is_served():
         raise NativeOnly("device memory without CuPy")
     try:
@@ -105,12 +105,12 @@ def _device_memory(obj: Any, argument: str) -> Memory:
 
 
 def any_staged(args: Sequence[Any]) -> bool:
-    """Tell whether one of a call's arguments is such as :func:`is_staged` tells."""
+    """Return True if :func:`is_staged` holds for an argument of a call."""
     return not PLAIN.issuperset(map(type, args)) and any(map(is_staged, args))
 
 
 def is_staged(spec: Any) -> bool:
-    """Tell whether a specification names device memory that the MPI library cannot move."""
+    """Return True if a specification has device memory that the MPI library cannot move."""
     if type(spec) in PLAIN:
         return False
     obj = spec[0] if isinstance(spec, (list, tuple)) and spec else spec
@@ -119,7 +119,7 @@ def is_staged(spec: Any) -> bool:
 
 
 def staged(spec: Any, argument: str) -> tuple[Any, Callable[[], None]]:
-    """The same specification on a copy in host memory, and how to bring the result back."""
+    """Return the specification on a host copy, and a callback that copies the result back."""
     obj, rest = (spec[0], spec[1:]) if isinstance(spec, (list, tuple)) else (spec, None)
     flat, _, through = borrow(obj, as_cupy(obj), argument)
     if through is None:

@@ -1,10 +1,10 @@
-"""Calls that only mpi4py and the MPI library can serve, and their complaints as hpccoll's errors.
+"""Native calls: passed to mpi4py, with its errors converted to hpccoll's.
 
-What hpccoll does not serve - derived datatypes with an operator, ``MPI.BOTTOM``, memory that only
-the MPI library reaches - goes to the native method as it is. A malformed buffer would go the same
-way, and come back as a ``KeyError``, ``TypeError`` or ``MPI.Exception`` that says little. So
-mpi4py is asked first, without any message (:func:`check_understood`); and what it finds wrong in
-arguments that fit each other badly gets a name, too (:func:`call_native`).
+Unsupported calls (derived datatypes with an operator, ``MPI.BOTTOM``, memory that only the MPI
+library can access) go to the native method unchanged. A malformed buffer would go the same way, and
+raise a ``KeyError``, ``TypeError`` or ``MPI.Exception`` without detail. So mpi4py first parses the
+argument without a message (:func:`check_understood`). Errors about combinations of arguments are
+converted, too (:func:`call_native`).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from hpccoll.arrays.half import is_bfloat16
 from hpccoll.errors import ArgumentError, ArgumentTypeError, BufferArgumentError, HpccollError
 from hpccoll.errors.mpi import MpiArgumentError, OperatorError
 
-#: What mpi4py raises for arguments that it cannot use.
+#: Exceptions of mpi4py for invalid arguments.
 COMPLAINTS = (BufferError, KeyError, OverflowError, TypeError, ValueError)
-#: Classes of MPI's errors that are about arguments, so that nothing was sent.
+#: MPI error classes of invalid arguments, after which nothing was sent.
 ARGUMENT_ERRORS = frozenset((MPI.ERR_ARG, MPI.ERR_BUFFER, MPI.ERR_COUNT, MPI.ERR_OP, MPI.ERR_ROOT,
                              MPI.ERR_TYPE))
-#: What to do where elements have no MPI type, by the kind of their dtype.
+#: Remedies for elements without an MPI type, by the kind of their dtype.
 _REMEDIES = {
     "O": "use the lower-case method for Python objects",
     "M": "pass integers, array.view('i8')", "m": "pass integers, array.view('i8')",
@@ -33,11 +33,11 @@ _REMEDIES = {
 
 
 class NativeOnly(Exception):
-    """The call is for the native implementation; never seen by users."""
+    """Raised for calls of the native implementation; never raised to users."""
 
 
 def native_form(spec: Any) -> Any:
-    """The specification as mpi4py understands it, which moves bfloat16 as 16-bit words."""
+    """Return the specification in mpi4py's form, with bfloat16 as 16-bit words."""
     obj, *rest = spec if isinstance(spec, (list, tuple)) and spec else (spec,)
     typed = any(isinstance(part, (MPI.Datatype, str)) or isinstance(part, (list, tuple))
                 and any(isinstance(one, MPI.Datatype) for one in part) for part in rest)
@@ -47,12 +47,12 @@ def native_form(spec: Any) -> Any:
 
 
 def check_understood(spec: Any, argument: str, writable: bool) -> None:
-    """Raise unless mpi4py understands a simple specification: a buffer, its count and type.
+    """Raise an error unless mpi4py accepts a simple specification: a buffer, count and type.
 
-    Nothing is sent: a persistent message to this process itself is made, and never started.
+    Nothing is sent: the check creates a persistent message to this process and never starts it.
 
     Raises:
-        ArgumentError: of the class that fits mpi4py's complaint, and names the argument.
+        ArgumentError: names the argument; its class matches mpi4py's error.
     """
     prepare = MPI.COMM_SELF.Recv_init if writable else MPI.COMM_SELF.Send_init
     try:
@@ -60,17 +60,17 @@ def check_understood(spec: Any, argument: str, writable: bool) -> None:
     except MPI.Exception as error:
         raise MpiArgumentError(argument, f"cannot be used: {_mpi_text(error)}",
                                error.Get_error_class()) from error
-    except Exception as error:  # an object's own code may raise anything
+    except Exception as error:  # code of the object may raise anything
         _reject(spec, argument, error)
 
 
 def check_address(obj: Any, displ: int, datatype: Any, argument: str) -> None:
-    """Raise where elements have no type, or would lie at address 0.
+    """Raise an error for elements without a type, or at address 0.
 
-    Some MPI libraries would not say so, but crash.
+    Some MPI libraries would crash.
 
     Raises:
-        MpiArgumentError: as the MPI library should say in the middle of the call.
+        MpiArgumentError: the error that the MPI library should raise in the call.
     """
     if isinstance(datatype, MPI.Datatype) and datatype == MPI.DATATYPE_NULL:
         raise MpiArgumentError(argument, "has elements of MPI.DATATYPE_NULL", MPI.ERR_TYPE)
@@ -81,13 +81,13 @@ def check_address(obj: Any, displ: int, datatype: Any, argument: str) -> None:
 
 
 def check_type_known(obj: Any, argument: str) -> None:
-    """Raise for a tensor whose elements mpi4py would combine as if they were bytes.
+    """Raise an error for a tensor whose elements mpi4py would reduce as bytes.
 
-    That is what it takes all types for that DLPack has and MPI has not, such as bfloat16; some MPI
-    libraries then add byte by byte.
+    mpi4py treats all DLPack types without an MPI type as bytes, such as bfloat16; some MPI
+    libraries then add single bytes.
 
     Raises:
-        ArgumentTypeError: the elements have no type in NumPy either.
+        ArgumentTypeError: NumPy has no type for the elements either.
     """
     if not hasattr(obj, "__dlpack__") or hasattr(obj, "__cuda_array_interface__"):
         return
@@ -106,15 +106,15 @@ def check_type_known(obj: Any, argument: str) -> None:
 
 
 def call_native(method: Callable[..., Any], argument: str, *args: Any, **options: Any) -> Any:
-    """Call a native method; what it finds wrong in the arguments is raised as hpccoll's error.
+    """Call a native method and convert its argument errors to hpccoll's.
 
     Args:
         method: the native method.
-        argument: the argument to name: the one that was not checked beforehand.
-        args, options: what the method takes.
+        argument: the argument to name in errors: the one that was not checked before.
+        args, options: arguments of the method.
 
     Raises:
-        ArgumentError: of the class that fits mpi4py's complaint.
+        ArgumentError: its class matches mpi4py's error.
     """
     try:
         return method(*args, **options)
@@ -133,7 +133,7 @@ def call_native(method: Callable[..., Any], argument: str, *args: Any, **options
 
 
 def _reject(spec: Any, argument: str, error: Exception) -> NoReturn:
-    """Raise for a specification that mpi4py does not understand, in words that help."""
+    """Raise a helpful error for a specification that mpi4py rejects."""
     obj = spec[0] if isinstance(spec, (list, tuple)) and spec else spec
     array = obj if isinstance(obj, numpy.ndarray) else None
     remedy, kind = "pass a NumPy array, or [buffer, count, type]", _class_for(error)
@@ -159,12 +159,12 @@ def _reject(spec: Any, argument: str, error: Exception) -> NoReturn:
 
 
 def _type_of(obj: Any) -> str:
-    """The name of a type as its users know it."""
+    """Return the public name of a type."""
     return f"{type(obj).__module__.partition('.')[0]}.{type(obj).__name__}"
 
 
 def _has_buffer(obj: Any) -> bool:
-    """Tell whether mpi4py can find memory in an object, if all goes well."""
+    """Return True if mpi4py may find memory in an object."""
     if obj is None or type(obj) is type(MPI.BOTTOM):
         return True
     if hasattr(obj, "__dlpack__") or hasattr(obj, "__cuda_array_interface__"):
@@ -179,19 +179,19 @@ def _has_buffer(obj: Any) -> bool:
 
 
 def _class_for(error: Exception) -> type[ArgumentError]:
-    """The class of hpccoll's error that is the built-in one, too, that mpi4py raised."""
+    """Return hpccoll's error class that derives from the built-in one that mpi4py raised."""
     if isinstance(error, BufferError):
         return BufferArgumentError
     return ArgumentError if isinstance(error, (ValueError, OverflowError)) else ArgumentTypeError
 
 
 def _text(error: Exception) -> str:
-    """What an error says; a ``KeyError`` puts it in quotes."""
+    """Return the text of an error, without the quotes of a ``KeyError``."""
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
     return text.removeprefix("message: ")
 
 
 def _mpi_text(error: MPI.Exception) -> str:
-    """What the MPI library says, without the stack that some libraries add."""
+    """Return the MPI library's error text, without the stack that some libraries add."""
     line: str = error.Get_error_string().strip().splitlines()[-1]
     return line.rpartition("): ")[2]

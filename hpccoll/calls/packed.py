@@ -1,9 +1,8 @@
-"""Derived datatypes, and those with gaps: elements that lie apart, moved as packed bytes.
+"""Packing of derived datatypes, and of predefined datatypes with gaps.
 
-Ranks may describe the same elements by different datatypes, one of them derived and another not, so
-who has a derived one takes part in the same algorithm as the others. What such a rank sends is
-packed into bytes when its call starts, and what it gets is unpacked at the end. In an operator's
-place, where the elements themselves count, derived datatypes are the MPI library's.
+Ranks may describe the same elements by different datatypes, derived or not, so all must run the
+same algorithm. A rank with a derived datatype packs its input when the call starts, and unpacks its
+result at the end. Reductions of derived datatypes are native.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from mpi4py import MPI
 
 
 class Block(NamedTuple):
-    """``count`` elements of a datatype, ``displ`` bytes behind a buffer's start."""
+    """``count`` elements of a datatype at ``displ`` bytes from the start of a buffer."""
 
     datatype: MPI.Datatype
     count: int  # type: ignore[assignment]  # MPI's word; tuple.count is not used
@@ -24,7 +23,7 @@ class Block(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the elements, without what lies between them."""
+        """Bytes of the elements, without gaps."""
         return self.count * self.datatype.Get_size()
 
 
@@ -32,10 +31,10 @@ class Packed:
     """Blocks of elements in a buffer, and their bytes packed into an array.
 
     Args:
-        memory: where they begin, which stays alive; ``None`` for ``MPI.BOTTOM``. As for mpi4py, a
-            datatype may reach beyond it: a column begins in the first row of a matrix.
-        blocks: what is there.
-        writable: whether they will be unpacked again.
+        memory: the start of the buffer, kept alive; ``None`` for ``MPI.BOTTOM``. As in mpi4py, a
+            datatype may extend beyond it: a column starts in the first row of a matrix.
+        blocks: the blocks.
+        writable: True if they will be unpacked again.
     """
 
     def __init__(self, memory: numpy.ndarray | None, blocks: Sequence[Block], writable: bool):
@@ -46,9 +45,9 @@ class Packed:
         self.datatype = MPI.DATATYPE_NULL
 
     def load(self, once: bool = False) -> None:
-        """Pack the elements. From now on it does not matter if the caller frees the datatype.
+        """Pack the elements; afterwards the caller may free the datatype.
 
-        ``once`` says that there will be no ``store`` after this.
+        ``once``: no ``store`` will follow.
         """
         if self.blocks:
             self._commit()
@@ -57,7 +56,7 @@ class Packed:
                 self._close()
 
     def store(self) -> None:
-        """Unpack the elements, and be done."""
+        """Unpack the elements and free the datatype."""
         if self.blocks:
             self.datatype.Unpack(self.array, 0, self._bytes(), MPI.COMM_SELF)
             self._close()
@@ -67,14 +66,16 @@ class Packed:
             self.datatype.Free()
 
     def _bytes(self) -> MPI.memory:
-        """The bytes that the datatype spans."""
+        """Return the memory that the datatype spans."""
         begin = 0 if self.memory is None else self.memory.__array_interface__["data"][0]
         start, stop = self.span
         return MPI.memory.fromaddress(begin + start, stop - start)
 
     def _commit(self) -> None:
-        """One datatype for all blocks, from the first byte to the last: mpi4py divides the bytes of
-        a buffer by a datatype's extent to count elements, and the extent may be anything."""
+        """Create one datatype for all blocks, from the first byte to the last.
+
+        mpi4py counts elements as bytes of a buffer divided by the extent, which may have any value.
+        """
         self._close()
         starts, stops = zip(*map(_span, self.blocks))
         start, stop = self.span = min(starts), max(stops)
@@ -85,7 +86,7 @@ class Packed:
 
 
 def _span(block: Block) -> tuple[int, int]:
-    """The first byte of a block that is used, and the first one behind it."""
+    """Return the first used byte of a block, and the first byte after it."""
     _, extent = block.datatype.Get_extent()
     begin, length = block.datatype.Get_true_extent()
     last = (block.count - 1) * extent

@@ -1,8 +1,8 @@
-"""Calls: the arguments of each collective, checked and brought into one form.
+"""Resolvers: check and normalize the arguments of each collective.
 
-Every function here takes what the mpi4py method of that name takes, checks it before any
-message is sent, and returns a :class:`Call`: which collective, on which buffers, cut into
-which blocks. What only the native implementation serves raises ``NativeOnly``.
+Every function takes the arguments of the mpi4py method of that name, checks them before any message
+is sent, and returns a :class:`Call` with the collective, its buffers and their blocks. Calls that
+only the native implementation supports raise ``NativeOnly``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def check_root(root: Any, size: int) -> int:
     """Return the root if it is a rank of the communicator.
 
     Raises:
-        RootError, ArgumentTypeError: it is not.
+        RootError, ArgumentTypeError: it is not a rank.
     """
     try:
         number = None if isinstance(root, bool) else index(root)
@@ -84,7 +84,7 @@ def scan(size: int, rank: int, sendbuf: Any, recvbuf: Any, op: Any) -> Call:
 
 
 def exscan(size: int, rank: int, sendbuf: Any, recvbuf: Any, op: Any) -> Call:
-    """Resolve ``Exscan(sendbuf, recvbuf, op)``; rank 0's result is left alone."""
+    """Resolve ``Exscan(sendbuf, recvbuf, op)``; rank 0's result is not written."""
     return _reduction("exscan", sendbuf, recvbuf, op)
 
 
@@ -104,7 +104,7 @@ def reduce_scatter(size: int, rank: int, sendbuf: Any, recvbuf: Any, recvcounts:
                    op: Any) -> Call:
     """Resolve ``Reduce_scatter(sendbuf, recvbuf, recvcounts, op)``.
 
-    Without ``recvcounts`` mpi4py asks every rank for its count; the native call does that.
+    Without ``recvcounts`` mpi4py collects the counts of all ranks; the native call does that.
     """
     _check_operator(op, "reduce_scatter")
     in_place = is_in_place(sendbuf)
@@ -131,7 +131,7 @@ def reduce_scatter(size: int, rank: int, sendbuf: Any, recvbuf: Any, recvcounts:
 
 
 def _check_uncounted(sendbuf: Any, recvbuf: Any, op: Any) -> None:
-    """Raise for what is wrong in a reduce-scatter without counts, whatever the counts are."""
+    """Raise the errors of a reduce-scatter without counts that do not depend on the counts."""
     if is_in_place(sendbuf):
         raise ArgumentTypeError("recvcounts", "is None, and in-place calls cannot infer the counts",
                                 "pass one count per rank")
@@ -162,7 +162,7 @@ def gather(size: int, rank: int, sendbuf: Any, recvbuf: Any, root: Any) -> Call:
 
 
 def gatherv(size: int, rank: int, sendbuf: Any, recvbuf: Any, root: Any) -> Call:
-    """Resolve ``Gatherv(sendbuf, recvbuf, root)``; only the root knows all counts."""
+    """Resolve ``Gatherv(sendbuf, recvbuf, root)``; only the root has all counts."""
     root = check_root(root, size)
     if rank != root:
         source = buffer_of(sendbuf, "sendbuf", raw=True)
@@ -183,7 +183,7 @@ def scatter(size: int, rank: int, sendbuf: Any, recvbuf: Any, root: Any) -> Call
 
 
 def scatterv(size: int, rank: int, sendbuf: Any, recvbuf: Any, root: Any) -> Call:
-    """Resolve ``Scatterv(sendbuf, recvbuf, root)``; only the root knows all counts."""
+    """Resolve ``Scatterv(sendbuf, recvbuf, root)``; only the root has all counts."""
     root = check_root(root, size)
     if rank != root:
         sink = buffer_of(recvbuf, "recvbuf", writable=True, raw=True)
@@ -238,13 +238,13 @@ def alltoallw(size: int, rank: int, sendbuf: Any, recvbuf: Any) -> Call:
 
 
 def _itemsize(buffer: Buffer) -> int:
-    """Bytes of one element."""
+    """Return the bytes of one element."""
     dtype = element_type(buffer.datatype)
     return buffer.datatype.Get_extent()[1] if dtype is None else dtype.itemsize
 
 
 def _either(source: Buffer | None, sink: Buffer | None) -> Buffer:
-    """The output, or the input where this rank has no output; one of them is there."""
+    """Return the output, or the input if this rank has no output; one of them must exist."""
     one = sink or source
     if one is None:
         raise TypeError("a call without buffers")
@@ -277,7 +277,7 @@ def _blocks(name: str, collective: str, source: Buffer | None, sink: Buffer | No
             ) -> Call:
     one = _either(source, sink)
     whole, own = (source, sink) if collective in ("reduce_scatter", "scatter") else (sink, source)
-    # Displacements count from the start of the memory, packed blocks from the first of them.
+    # Displacements are relative to the start of the memory, packed blocks to the first block.
     base = whole.displs[0] if whole and displs is None else 0
     offset = own.displs[0] if own else 0
     uniform = uniform and len(set(counts)) == 1
@@ -327,9 +327,9 @@ def _scattering(name: str, rank: int, source: Buffer, recvbuf: Any, counts: Sequ
 
 def _same(source: Buffer, sink: Buffer, count: int | None, op: Any = None,
           collective: str = "") -> None:
-    """Input and output agree in type and count, do not overlap, and suit the operator."""
+    """Raise an error unless input and output match in type and count, are disjoint, and fit."""
     # A float64 dtype equals None: NumPy takes that for its default.
-    # What only moves may have any type where there is nothing of it.
+    # Empty buffers may have any type, except in reductions.
     typed = collective or source.count and sink.count
     if (typed and source.dtype is not None and sink.dtype is not None
             and source.dtype != sink.dtype):
@@ -348,13 +348,13 @@ def _same(source: Buffer, sink: Buffer, count: int | None, op: Any = None,
 
 
 def _check_operator(op: Any, collective: str) -> None:
-    """Raise unless it is an operator, which mpi4py too would refuse."""
+    """Raise an error unless ``op`` is an operator; mpi4py would reject it, too."""
     if not isinstance(op, MPI.Op):
         raise not_an_operator(op, collective)
 
 
 def _check_op(op: Any, buffer: Buffer, collective: str) -> None:
-    """The operator exists for the buffer's elements, and can be applied where they lie."""
+    """Raise an error unless the operator supports the buffer's elements and memory."""
     if buffer.dtype is None:
         raise NativeOnly("only the MPI library knows elements of this type")
     check_op(op, buffer.dtype, collective)
@@ -365,7 +365,7 @@ def _check_op(op: Any, buffer: Buffer, collective: str) -> None:
 
 def _told(name: str, source: Buffer | None, sink: Buffer | None, count: int, root: int,
           rank: int, size: int) -> Call:
-    """The call of a rank that knows only its own count, until it learns the others."""
+    """Return the call of a rank with only its own count, until it receives the others."""
     def learn(counts: Sequence[int]) -> Call:
         if counts[rank] != count:
             raise ArgumentError("sendbuf" if source else "recvbuf",
@@ -380,9 +380,9 @@ def _told(name: str, source: Buffer | None, sink: Buffer | None, count: int, roo
 
 
 def _copied(sink: Buffer) -> Buffer:
-    """A copy of the output as the input: an alltoall in place needs its data out of the way."""
+    """Return a copy of the output as the input: an in-place alltoall overwrites its data."""
     if sink.staged is not None:
-        return sink._replace(store=None)  # what is brought to the host is a copy
+        return sink._replace(store=None)  # the staged host memory is a copy
     place = beside(sink.array, sink.namespace, partial(sink.namespace.empty, dtype="u1"))
     array, perform = place(sink.array.size), performer(sink.array, sink.namespace)
 
@@ -391,7 +391,7 @@ def _copied(sink: Buffer) -> Buffer:
             sink.load(once=True)
         copy = array.__setitem__, (..., sink.array)
         if perform is not None:
-            perform([copy])  # the first messages leave without any work before them
+            perform([copy])  # the first messages are sent without work before them
         else:
             array[...] = sink.array
 
@@ -399,7 +399,7 @@ def _copied(sink: Buffer) -> Buffer:
 
 
 def _amount(buffer: Buffer, count: int) -> str:
-    """A number of a buffer's elements, for messages; a raw one counts bytes."""
+    """Return a number of elements as text, for messages; bytes for a raw buffer."""
     if buffer.dtype is None or buffer.dtype == element_type(buffer.datatype):
         return f"{count} {'bytes' if buffer.dtype is None else 'elements'}"
     return f"{count // buffer.dtype.itemsize} elements"

@@ -1,17 +1,17 @@
-"""One view of everything mpi4py accepts as a buffer.
+"""Buffer specifications of mpi4py, resolved to a common form.
 
-A specification - an array, ``[buf, count]``, ``[buf, (counts, displs), type]`` and so on -
-becomes a :class:`Buffer`: a flat array of elements in one array namespace, with counts and
-displacements in elements. NumPy arrays and whatever exports the buffer protocol are used as
-they are. Device arrays (CuPy, ``__cuda_array_interface__``, DLPack) are used as they are
-where the MPI library moves device memory, and ``staged`` through host memory elsewhere.
+A specification (an array, ``[buf, count]``, ``[buf, (counts, displs), type]`` and so on) becomes a
+:class:`Buffer`: a flat array of elements in one array namespace, with counts and displacements in
+elements. NumPy arrays and objects with the buffer protocol are used directly. Device arrays (CuPy,
+``__cuda_array_interface__``, DLPack) are used directly if the MPI library moves device memory, and
+otherwise ``staged`` through host memory.
 
 A collective without an operator only moves elements. Ranks may describe these by different types,
-so its buffers are resolved ``raw``: as bytes, packed ones where the type is derived.
+so its buffers are resolved ``raw``: as bytes, which are packed for derived types.
 
-What hpccoll does not serve (derived datatypes with an operator, for example) raises
-:class:`~hpccoll.calls.native.NativeOnly`, and the call falls through to mpi4py, with mpi4py's own
-behaviour. What mpi4py does not understand either is an error that names the argument.
+Unsupported specifications (for example derived datatypes with an operator) raise
+:class:`~hpccoll.calls.native.NativeOnly`, and the call falls back to mpi4py. Specifications that
+mpi4py rejects raise an error that names the argument.
 """
 
 from __future__ import annotations
@@ -38,19 +38,18 @@ from hpccoll.errors import ArgumentError, ArgumentTypeError, BufferArgumentError
 
 
 class Buffer(NamedTuple):
-    """A resolved buffer specification.
+    """Resolved buffer specification.
 
     Attributes:
-        array: flat array over all of the memory, one entry per element of ``datatype``.
-        datatype: the MPI type of an element; bytes where the buffer is raw.
-        counts: elements of each block, or the one count in a list.
+        array: flat array over the whole memory, one entry per element of ``datatype``.
+        datatype: the MPI type of an element; bytes for a raw buffer.
+        counts: elements of each block, or one count in a list.
         displs: displacement of each block in elements.
-        dtype: of the caller's elements, raw or not; ``None`` where their type is derived.
-        namespace: module whose functions work on the data (``numpy``, ``cupy``).
-        load: call it before the array is read.
-        store: call it when the result is complete, to bring it to where the caller wants it.
-        staged: says that the array is device memory, whose data NumPy works on after it has been
-            brought to the host; see :func:`hosted`.
+        dtype: type of the caller's elements, raw or not; ``None`` for derived types.
+        namespace: module of the data's functions (``numpy``, ``cupy``).
+        load: called before the array is read.
+        store: called when the result is complete, to copy it to the caller's memory.
+        staged: staging of device memory that is copied to the host for NumPy; see :func:`hosted`.
     """
 
     array: Any
@@ -65,12 +64,12 @@ class Buffer(NamedTuple):
 
     @property
     def count(self) -> int:  # type: ignore[override]  # MPI's word; tuple.count is not used
-        """Elements in all."""
+        """Total number of elements."""
         return sum(self.counts)
 
 
 def hosted(buffer: Buffer) -> Buffer:
-    """The same buffer in host memory, all of it, to be loaded and stored."""
+    """Return the whole buffer in host memory, to be loaded and stored."""
     if buffer.staged is None:
         return buffer
     host, load, store = buffer.staged.mirror(buffer.array)
@@ -78,7 +77,7 @@ def hosted(buffer: Buffer) -> Buffer:
 
 
 def is_in_place(spec: Any) -> bool:
-    """Tell whether a specification means ``MPI.IN_PLACE``."""
+    """Return True if a specification means ``MPI.IN_PLACE``."""
     return spec is None or spec is MPI.IN_PLACE or type(spec) is type(MPI.IN_PLACE)
 
 
@@ -87,18 +86,18 @@ def buffer_of(spec: Any, argument: str, *, blocks: int | None = None, vector: bo
     """Resolve a buffer specification.
 
     Args:
-        spec: what the caller passed.
+        spec: the caller's argument.
         argument: its name, for messages.
         blocks: number of blocks the buffer is divided into.
-        vector: whether counts and displacements are given per block (v-forms).
-        writable: whether the collective writes it.
-        raw: whether it only moves elements.
+        vector: True if counts and displacements are given per block (v-forms).
+        writable: True if the collective writes it.
+        raw: True if it only moves elements.
 
     Raises:
         BufferArgumentError: read-only, not contiguous, or too small.
-        ArgumentTypeError: no buffer, or elements without an MPI type.
-        ArgumentError: counts or displacements that make no sense.
-        NativeOnly: a form only the native implementation serves.
+        ArgumentTypeError: not a buffer, or elements without an MPI type.
+        ArgumentError: invalid counts or displacements.
+        NativeOnly: a form that only the native implementation supports.
     """
     try:
         return _resolved(spec, argument, blocks, vector, writable, raw)
@@ -109,12 +108,12 @@ def buffer_of(spec: Any, argument: str, *, blocks: int | None = None, vector: bo
 
 def _check_native(spec: Any, argument: str, blocks: int | None, vector: bool, writable: bool,
                   raw: bool) -> None:
-    """Raise for a specification that is malformed for mpi4py, too."""
+    """Raise an error for a specification that mpi4py also rejects."""
     obj, counts, displs, datatype = split(spec, argument, vector)
     if not vector:
         check_understood(spec, argument, writable)
     else:
-        # Counts of several blocks only make sense to mpi4py where there are as many ranks.
+        # mpi4py accepts counts of several blocks only for the same number of ranks.
         check_understood([obj, *([0] if counts is not None else []), datatype]
                          if isinstance(spec, (list, tuple)) else spec, argument, writable)
         counts, displs = _vector(0, counts, displs, blocks or 1, argument)
@@ -127,12 +126,12 @@ def _check_native(spec: Any, argument: str, blocks: int | None, vector: bool, wr
 
 def _resolved(spec: Any, argument: str, blocks: int | None, vector: bool, writable: bool,
               raw: bool) -> Buffer:
-    """What :func:`buffer_of` returns; ``NativeOnly`` for anything that hpccoll cannot judge."""
+    """Return the result of :func:`buffer_of`; raise ``NativeOnly`` for unsupported forms."""
     obj, counts, displs, datatype = split(spec, argument, vector)
     typed = raw and isinstance(datatype, MPI.Datatype)
     if raw and spec is not None and (obj is None or type(obj) is type(MPI.BOTTOM)
                                      and counts is None and datatype is not None):
-        obj = bytearray()  # there are no elements, so no memory is needed
+        obj = bytearray()  # no elements, so no memory is needed
     if typed and is_packed(datatype):
         return _derived(obj, counts, displs, datatype, argument, blocks, vector, writable)
     if obj is None or type(obj) is type(MPI.BOTTOM):
@@ -161,12 +160,11 @@ def _resolved(spec: Any, argument: str, blocks: int | None, vector: bool, writab
 
 
 def packed(obj: Any, blocks: Sequence[Block], argument: str, writable: bool) -> Buffer:
-    """A raw buffer of blocks of any datatypes.
+    """Return a raw buffer of blocks of any datatypes.
 
     Raises:
-        BufferArgumentError: it is read-only or not contiguous.
-        NativeOnly: it is device memory that the MPI library moves, or what mpi4py does not
-            understand either.
+        BufferArgumentError: the memory is read-only or not contiguous.
+        NativeOnly: device memory that the MPI library moves, or an object that mpi4py rejects.
     """
     memory = bring = None
     if type(obj) is not type(MPI.BOTTOM):
@@ -189,10 +187,10 @@ def packed(obj: Any, blocks: Sequence[Block], argument: str, writable: bool) -> 
 
 
 def typed_blocks(spec: Any, argument: str, size: int, writable: bool) -> Buffer:
-    """Resolve the specification of an alltoallw: blocks with a type and a place in bytes each.
+    """Resolve the specification of an alltoallw: blocks with a type and a byte offset each.
 
     Raises:
-        ArgumentError, BufferArgumentError, NativeOnly: as :func:`buffer_of`.
+        ArgumentError, BufferArgumentError, NativeOnly: like :func:`buffer_of`.
     """
     remedy = "pass [buffer, (counts, displacements in bytes), types], one of each per rank"
     obj, counts, displs, types = _typed_parts(spec, argument, remedy)
@@ -227,7 +225,7 @@ def typed_blocks(spec: Any, argument: str, size: int, writable: bool) -> Buffer:
 
 
 def _typed_parts(spec: Any, argument: str, remedy: str) -> tuple[Any, Any, Any, Any]:
-    """Take an alltoallw specification apart: (buffer, counts, displacements, types)."""
+    """Split an alltoallw specification into (buffer, counts, displacements, types)."""
     try:
         obj, *rest, types = spec
         if len(rest) == 1:
@@ -242,7 +240,7 @@ def _typed_parts(spec: Any, argument: str, remedy: str) -> tuple[Any, Any, Any, 
 
 def _derived(obj: Any, counts: Any, displs: Any, datatype: MPI.Datatype, argument: str,
              blocks: int | None, vector: bool, writable: bool) -> Buffer:
-    """Resolve a specification with a derived datatype, whose elements lie an extent apart."""
+    """Resolve a specification with a derived datatype, whose elements are an extent apart."""
     _, extent = datatype.Get_extent()
     available = 0
     if counts is None:
@@ -256,7 +254,7 @@ def _derived(obj: Any, counts: Any, displs: Any, datatype: MPI.Datatype, argumen
 
 def _places(available: int, counts: Any, displs: Any, blocks: int | None, argument: str,
             vector: bool) -> tuple[Sequence[int], Sequence[int]]:
-    """Counts and displacements of a specification, in elements, of which so many there are."""
+    """Return the counts and displacements of a specification of ``available`` elements."""
     if vector:
         return _vector(available, counts, displs, blocks or 1, argument)
     displ = 0 if displs is None else _integer(displs, argument)
@@ -266,13 +264,13 @@ def _places(available: int, counts: Any, displs: Any, blocks: int | None, argume
             raise ArgumentError(argument, f"{counts} elements cannot be divided into "
                                           f"{blocks} equal blocks")
     else:
-        # A count that is given counts the elements of one block.
+        # An explicit count is the number of elements of one block.
         counts = _integer(counts, argument) * (blocks or 1)
     return [counts], [displ]
 
 
 def split(spec: Any, argument: str, vector: bool) -> tuple[Any, Any, Any, Any]:
-    """Take a specification apart: (buffer, counts, displacements, datatype).
+    """Split a specification into (buffer, counts, displacements, datatype).
 
     Raises:
         ArgumentError: it has too few or too many parts.
@@ -292,7 +290,7 @@ def split(spec: Any, argument: str, vector: bool) -> tuple[Any, Any, Any, Any]:
         raise ArgumentError(argument, f"is a {type(spec).__name__} of {len(spec)}, expected 2 to 4 "
                                       "items",
                             "pass [buffer, count, type], or a NumPy array")
-    # Of the v-forms, a list in this place holds the counts of all ranks.
+    # In v-forms a list at this position has the counts of all ranks.
     if len(spec) < 4 and isinstance(counts, tuple if vector else (tuple, list)):
         if len(counts) != 2:
             raise ArgumentError(argument, f"has {len(counts)} entries, expected counts and "
@@ -314,7 +312,7 @@ def _datatype(datatype: Any, memory: Any) -> MPI.Datatype:
 
 
 def _elements(memory: Any, dtype: numpy.dtype, argument: str, whole: bool) -> Any:
-    """The memory as an array of elements of a dtype."""
+    """Return the memory as an array of elements of a dtype."""
     if memory.dtype == dtype:
         return memory
     raw = memory.view(numpy.uint8) if memory.dtype.itemsize > 1 else memory.view("u1")
@@ -351,7 +349,7 @@ def _integer(value: Any, argument: str) -> int:
 
 def _vector(available: int, counts: Any, displs: Any, blocks: int,
             argument: str) -> tuple[list[int], list[int]]:
-    """Counts and displacements of ``blocks`` blocks, with mpi4py's defaults."""
+    """Return counts and displacements of ``blocks`` blocks, with mpi4py's defaults."""
     if counts is None:
         each, extra = divmod(available, blocks)
         counts = [each + 1] * extra + [each] * (blocks - extra)
@@ -385,14 +383,14 @@ def _sequence(values: Any, blocks: int, argument: str,
 
 
 def overlap(one: Buffer, other: Buffer) -> bool:
-    """Tell whether the elements used by two buffers share memory."""
+    """Return True if the used elements of two buffers share memory."""
     host = isinstance(one.array, numpy.ndarray)
     if host is not isinstance(other.array, numpy.ndarray):
         return False
     if host and len(one.counts) == len(other.counts) == 1:
         return bool(numpy.may_share_memory(*map(_used, (one, other))))
     reached = [0, 0]
-    # Blocks of one buffer may lie between those of the other.
+    # Blocks of one buffer may be between those of the other.
     for start, stop, side in sorted(_spans(one, 0) + _spans(other, 1)):
         if start < reached[1 - side]:
             return True
@@ -401,12 +399,12 @@ def overlap(one: Buffer, other: Buffer) -> bool:
 
 
 def _used(buffer: Buffer) -> Any:
-    """The elements of a buffer of one block."""
+    """Return the elements of a buffer of one block."""
     return buffer.array[buffer.displs[0]:][:buffer.counts[0]]
 
 
 def _spans(buffer: Buffer, side: int) -> list[tuple[int, int, int]]:
-    """First and last address of every block, and whose it is."""
+    """Return the first and last address of every block, and its ``side``."""
     array, size = buffer.array, buffer.array.itemsize
     address = (array.__array_interface__["data"][0] if isinstance(array, numpy.ndarray)
                else array.data.ptr)

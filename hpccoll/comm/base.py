@@ -1,10 +1,10 @@
-"""What all collectives of a communicator share: its state, and the one way of a call.
+"""Base of all collectives of a communicator: its state, and the dispatch of calls.
 
     arguments --resolve--> Call --facts_of--> CallFacts --choose--> Choice --plan_for--> Plan
                                                                               --prepare--> Execution
 
-Blocking, nonblocking and persistent methods are siblings: each serves a choice in a way of its
-own, and what comes before is the same for all.
+Blocking, nonblocking and persistent methods share these steps and differ in how they run the
+choice.
 """
 
 from __future__ import annotations
@@ -55,38 +55,38 @@ from hpccoll.tune.loading import Tuned, load
 from hpccoll.tune.rules import BLOCKING, NONBLOCKING
 from hpccoll.tune.table import Curves, Fingerprint
 
-#: Sets of wishes whose calls are remembered.
+#: Largest number of sets of user choices with cached calls.
 MOST_WISHES = 128
-#: Why an algorithm of ours serves a call that rules leave to the MPI library.
+#: Reason to run an hpccoll algorithm for a call that rules leave to the MPI library.
 CHECKSUMS = "hpccoll's messages have checksums, the MPI library's do not"
 STAGING = "the MPI library does not support device memory, and the call cannot be staged"
 
 
 class Base(MPI.Intracomm):
-    """A communicator, and what it knows of its calls."""
+    """Communicator with its cache of calls."""
 
-    # ``Dup`` and ``Clone`` make instances without calling ``__init__``, hence class defaults.
+    # ``Dup`` and ``Clone`` create instances without ``__init__``, hence class defaults.
     _config: Config
     _lifetime: Lifetime | None = None
     _context: Context | None = None
     _layout: Topology | None = None
     _wishes: dict[str, Choice] = {}
-    #: What is known of calls under the present wishes, and under each set of wishes so far.
+    #: Cache of calls for the current user choices, and the caches of all sets of choices.
     _cache: CallCache
     _caches: dict[Hashable, CallCache]
-    #: The part of it that the compiled executor looks into; ``None`` where that does not run.
+    #: Its part in the compiled executor; ``None`` without that executor.
     _calls: Any = None
-    #: Who serves the last call that was not like an earlier one, and the bytes that all ranks know
-    #: of; whoever watches calls takes it away.
+    #: Algorithm of the last uncached call, and its bytes as known to all ranks; the observer of
+    #: calls removes it.
     _served: tuple[str, int | None] | None = None
-    #: What is noted of its calls, where a program is watched, and what recognises them.
+    #: Record of its calls and the lookup of their kinds, if the program is observed.
     _record: Any = None
     _seen: Any = None
-    #: What combines numbers of Python in machine code, once that is known to be possible.
+    #: Compiled reduction of Python numbers, once it is known to be available.
     _numbers: Any = None
 
     def __repr__(self) -> str:
-        """The class, the name, this rank, the layout and the MPI library; nothing is sent."""
+        """Return the class, the name, this rank, the layout and the MPI library; sends nothing."""
         kind = f"hpccoll.{type(self).__name__}"
         if self == MPI.COMM_NULL or self._lifetime is None or self._lifetime.freed:
             return f"<{kind}: null, or freed>"
@@ -95,25 +95,25 @@ class Base(MPI.Intracomm):
         return (f"<{kind}{f' {name!r}' if name else ''}: rank {self.Get_rank()} of "
                 f"{self.Get_size()}, layout {layout or 'not looked at yet'}, {library_name()}>")
 
-    # -- calls like an earlier one -----------------------------------------------------------
+    # -- cached calls ------------------------------------------------------------------------
     def _call(self, method: Method, *args: Any) -> Any:
-        """Serve a call: by who served one like it, or the long way."""
+        """Run a call from the cache, or resolve it."""
         try:
             parts = parts_of(method, args)
         except (TypeError, ValueError):
-            return self._serve(method, args)  # where arguments are checked
+            return self._serve(method, args)  # which checks the arguments
         serve = self._lookup(method, *parts)
         return None if serve is None else serve(self, *args)
 
     def _lookup(self, method: Method, sendbuf: Any, recvbuf: Any, extra: Hashable
                 ) -> Callable[..., Any] | None:
-        """Serve a call like an earlier one at once, or tell what is to serve it.
+        """Run a call from the cache, or return the function that can run it.
 
         Returns:
-            ``None`` where the call has been served; else the MPI library's method, or
-            ``method.serve``, to be called with this communicator and the arguments.
+            ``None`` if the call has completed. Otherwise the native method or ``method.serve``, for
+            the caller to call with this communicator and the arguments.
         """
-        # The hot path: few helper functions, and nothing is looked at twice.
+        # Hot path: extra function calls and lookups would dominate small messages.
         cache = self._cache
         if type(sendbuf) is ndarray and type(recvbuf) is ndarray:
             served = cache.get((method, extra, recvbuf.nbytes, recvbuf.dtype,
@@ -137,17 +137,17 @@ class Base(MPI.Intracomm):
                 return method.serve
             return served
         try:
-            # Only contiguous arrays have an address here.
+            # Arrays that are not contiguous raise here.
             location = served, address(recvbuf), None if sendbuf is None else address(sendbuf)
         except BufferError:
             return method.serve
-        # A read-only array is an error, unless it is this rank's input; the slow path tells.
+        # A read-only array is an error unless it is this rank's input; the uncached path checks.
         if recvbuf.flags.writeable and self._run_kept(location):
             return None
         return method.serve
 
     def _run_kept(self, location: Location) -> bool:
-        """Run what was prepared for a signature at these addresses; tell whether there is such."""
+        """Run the cached execution of a location; return True if there is one."""
         context = self._context
         execution = context.prepared.get(location) if context is not None else None
         if context is None or execution is None:
@@ -160,9 +160,9 @@ class Base(MPI.Intracomm):
                 raise
         return True
 
-    # -- calls that are not ------------------------------------------------------------------
+    # -- uncached calls ----------------------------------------------------------------------
     def _serve(self, method: Method, args: tuple[Any, ...]) -> Any:
-        """Serve a call that is not like an earlier one."""
+        """Run an uncached call."""
         with self._check_alive().entrance:
             if method.form != BLOCKING:
                 return self._begin(method, args)
@@ -171,7 +171,7 @@ class Base(MPI.Intracomm):
             return self._serve_searched(method, args)
 
     def _serve_searched(self, method: Method, args: tuple[Any, ...]) -> None:
-        """Serve a blocking call whose input or result is looked through."""
+        """Run a blocking call and check its input for NaN, or its result for equality."""
         checks, call = self._config.check, self._resolve(method, args)
         if NAN in checks and call is not None and facts_of(call).rounds:
             check_finite(self._private(), call.source, method.name)
@@ -186,11 +186,11 @@ class Base(MPI.Intracomm):
         raise NotImplementedError
 
     def _resolve(self, method: Method, args: tuple[Any, ...]) -> Call | None:
-        """Check the arguments of a call; ``None`` when only mpi4py can serve it.
+        """Check the arguments of a call; return ``None`` if only mpi4py supports it.
 
         Raises:
-            HpccollError: an argument is wrong, or only the MPI library can serve the call and a
-                promise excludes that.
+            HpccollError: an argument is wrong, or only the MPI library supports the call and a
+                guarantee excludes it.
         """
         self._check_usable()
         try:
@@ -200,9 +200,9 @@ class Base(MPI.Intracomm):
             return None
 
     def _choose(self, method: Method, call: Call, barred: str = "") -> tuple[CallFacts, Choice]:
-        """Choose for a call; may make the private communicator, on all ranks or on none.
+        """Choose the algorithm of a call; create the context if the choice needs it.
 
-        ``barred`` says why NCCL does not serve it.
+        All ranks create the context, or none. ``barred`` is the reason why NCCL does not run it.
         """
         facts, cache = facts_of(call), self._cache
         if self._config.determinism == ANY_P:
@@ -223,10 +223,10 @@ class Base(MPI.Intracomm):
         return facts, self._staging(method, call, facts, choice)
 
     def _staging(self, method: Method, call: Call, facts: CallFacts, choice: Choice) -> Choice:
-        """The choice; for device memory that the MPI library cannot move, an algorithm of ours.
+        """Return the choice, or an hpccoll algorithm for device memory that MPI cannot move.
 
-        Copies for the library's blocking methods are made around the call; what is only begun has
-        to copy its result when it is over, as ours does.
+        Blocking native methods copy before and after the call. A nonblocking call has to copy its
+        result at completion, which only hpccoll's own requests do.
         """
         if method.form == BLOCKING or not choice.is_native or not is_staged(call):
             return choice
@@ -234,14 +234,14 @@ class Base(MPI.Intracomm):
 
     def _note(self, method: Method, args: tuple[Any, ...], target: Any, call: Call | None = None
               ) -> bool:
-        """Note who serves a call, for the compiled executor to recognise; tell whether it can."""
+        """Store a call in the cache of the compiled executor; return True if it can be stored."""
         if self._calls is None:
             return False
         self._calls.guard(self._check_alive().entrance)
         return note(self._calls, method, args, target, call)
 
     def _tell(self, method: Method, call: Call | None, choice: Choice | None) -> None:
-        """Say who serves a call that is not like an earlier one; ``None`` is the MPI library."""
+        """Log the algorithm of an uncached call; ``None`` is the MPI library."""
         self._served = served_by(choice), call.nbytes if call is not None else None
         if self._seen is not None:
             self._seen.told = True
@@ -249,11 +249,11 @@ class Base(MPI.Intracomm):
             tell_served(self, self._lifetime.told, method.title, call, choice)
 
     def _known_place(self) -> Place | None:
-        """Where the ranks are, if that has been found out."""
+        """Return the layout of the ranks, if it has been discovered."""
         return self._context.place if self._context is not None else None
 
     def _conditions(self, method: Method) -> Conditions:
-        """What a choice for a method depends on beside the call."""
+        """Return the inputs of a choice for a method, except the call."""
         wish, from_environment = self._wish(method)
         tuned = self._lifetime.tuned if self._lifetime else None
         return Conditions(self.Get_size(), wish, from_environment, tuned, self._config.determinism,
@@ -261,7 +261,7 @@ class Base(MPI.Intracomm):
                           method.form == BLOCKING or can_progress(self._config.progress))
 
     def _wish(self, method: Method) -> tuple[Choice | None, bool]:
-        """What the user wants for a method, and whether the environment says so."""
+        """Return the user's choice for a method, and whether it comes from the environment."""
         for name in method.names if self._wishes else ():
             if name in self._wishes:
                 return _wish_by(name, method, self._wishes[name]), False
@@ -270,17 +270,17 @@ class Base(MPI.Intracomm):
             *asked, reason="HPCCOLL_ALGORITHM")) if asked else None, True
 
     def _measurements(self) -> Tuned | None:
-        """Measured times, if there are any; the first call of a communicator looks for them.
+        """Return the measured times, if any; the first call of a communicator loads them.
 
-        Collective, so it comes before anything that only some ranks find wrong.
+        Collective, so it precedes all checks that can fail on some ranks only.
         """
         lifetime = self._check_usable()
         first = lifetime.tuned is None and self.Get_size() > 1
-        # On the first call whatever the level says, which ranks may have unlike each other.
+        # On the first call at every log level: the level may differ between ranks.
         guard = self._private().guard if first or self._guards else None
         if first:
             find = guard.attended(load) if guard is not None else load
-            # The library's methods: this call has entered already.
+            # Native methods: this call has already entered.
             lifetime.tuned = find(MPI.Intracomm(self), self._config.tuning, self._private,
                                   self._probe)
             tuned = lifetime.tuned
@@ -289,15 +289,15 @@ class Base(MPI.Intracomm):
 
     def _probe(self, context: Context, machine: Fingerprint, path: str
                ) -> tuple[Curves, str, list[str]]:
-        """Measure a few candidates in this job."""
+        """Measure some candidates in this job."""
         raise NotImplementedError
 
     def _for_part(self, comm: MPI.Intracomm) -> Any:
-        """A communicator for parts of this one's calls, whose algorithms are named."""
+        """Return a communicator for parts of this one's calls, with named algorithms."""
         raise NotImplementedError
 
     def _want(self, wishes: dict[str, Choice]) -> None:
-        """Change the wishes; what was learnt under the same ones before is still known."""
+        """Set the user's choices; each set of choices has its own cache of calls."""
         self._wishes = wishes
         if len(self._caches) > MOST_WISHES:
             self._caches.clear()
@@ -307,7 +307,7 @@ class Base(MPI.Intracomm):
         self._seen = None
 
     def _private(self) -> Context:
-        """This communicator's private context; the first call is collective."""
+        """Return this communicator's private context; the first call is collective."""
         if self._context is None or self._context.freed:
             known = existing(self)
             with self._setup("set-up") if known is None or known.guard is None else nullcontext():
@@ -316,17 +316,17 @@ class Base(MPI.Intracomm):
                     guard = context.guard = context.service(Guard)
                     guard.told = self._check_alive().end
                     context.entrance = self._check_alive().entrance
-                    # From now on those of the library are watched.
+                    # From now on native calls are monitored.
                     self._check_alive().forget_calls()
                     tell_communicator(self, context)
             self._context = context
         return self._context
 
     def _setup(self, title: str) -> SetupCall:
-        """A context for a call of all ranks that makes a communicator, where no guard watches.
+        """Return a monitor for a collective call without a guard, such as a creation.
 
         Raises:
-            BrokenCommunicatorError: one has failed before.
+            BrokenCommunicatorError: such a call has failed before.
         """
         lifetime = self._check_alive()
         if lifetime.refuse_setup is not None:
@@ -335,10 +335,14 @@ class Base(MPI.Intracomm):
         return SetupCall(self, title, self._config, lifetime.setups, lifetime.end_setup)
 
     def _check_alive(self) -> Lifetime:
-        """The communicator's lifetime; raises a ``CommunicatorError`` unless it can be used."""
+        """Return the communicator's lifetime.
+
+        Raises:
+            CommunicatorError: the communicator is null or freed.
+        """
         lifetime = self._lifetime
         if lifetime is None and not MPI.Is_finalized() and self != MPI.COMM_NULL:
-            # Dup and its like make instances before they have a handle: this is the first look.
+            # Dup and similar create instances before they have a handle: this is the first check.
             lifetime = self._lifetime = Lifetime.of(self)
         if lifetime is None or lifetime.freed:
             raise DeadCommunicatorError("MPI has been finalised" if MPI.Is_finalized() else
@@ -347,7 +351,7 @@ class Base(MPI.Intracomm):
         return lifetime
 
     def _check_usable(self) -> Lifetime:
-        """The communicator's lifetime; raises unless a collective can run on it.
+        """Return the communicator's lifetime, if a collective can run on it.
 
         Raises:
             CommunicatorError: it is null or freed, or an earlier call failed.
@@ -358,74 +362,77 @@ class Base(MPI.Intracomm):
         return lifetime
 
     def _guarded(self, method: Method, call: Call | None) -> Callable[..., Any]:
-        """The MPI library's method as it is to be called: noted where calls are compared."""
+        """Return the native method, with a guard if native calls are monitored."""
         guard = self._private().guard if self._guards else None
         return guard.native(method.native, method.name, call) if guard else method.native
 
     def _begun_by(self, method: Method, call: Call | None) -> Callable[..., MPI.Request]:
-        """The MPI library's nonblocking method as it is to be called."""
+        """Return the native nonblocking method, with a guard if native calls are monitored."""
         guard = self._known_guard()
         if guard is None:
             return method.native
         return guard.beginning(method.native, method.name, call)
 
     def _known_guard(self) -> Guarding | None:
-        """What looks after requests of the MPI library's; ``None`` before a call has made it.
+        """Return the guard of native requests; ``None`` before a call has created it.
 
-        Beginning a collective must not wait for the other ranks, as making it would.
+        A nonblocking call must not wait for other ranks, but creating the guard would.
         """
         context = self._context or existing(self)
         return context.guard if context is not None and self._guards else None
 
     @property
     def _guards(self) -> bool:
-        """Tell whether calls of the MPI library's are looked after."""
+        """Return True if native calls are monitored."""
         return self._config.contract != OFF and self.Get_size() > 1
 
     @property
     def _always(self) -> bool:
-        """Tell whether every call is compared between the ranks before it starts."""
-        # ``Dup`` and its like make instances before they have a handle.
+        """Return True if every call is compared between the ranks before it starts."""
+        # ``Dup`` and similar create instances before they have a handle.
         return self._config.contract == ALWAYS and (self == MPI.COMM_NULL or self.Get_size() > 1)
 
     @property
     def _remembers(self) -> bool:
-        """Tell whether calls like an earlier one may be served as that was, unseen."""
+        """Return True if the cache of calls may be used."""
         return not self._always and not self._config.check
 
     def _compare(self, description: Description | None, title: str = "") -> None:
         """Raise a ``ContractError`` unless all ranks are about to make the same call.
 
         Args:
-            description: ``None`` where only mpi4py can tell what the call is.
-            title: what it is, for messages to people; the collective, if omitted.
+            description: the call; ``None`` if only mpi4py can interpret its arguments.
+            title: name of the call, for messages; the collective if omitted.
         """
         guard = self._private().guard
         if guard is not None:
             guard.compare(description, title)
 
     def forget_calls(self) -> None:
-        """Forget all calls, so that the next one looks whether the communicator still lives."""
+        """Clear the cache of calls, so that the next call checks the communicator's lifetime."""
         self._cache.clear()
         self._caches.clear()
         self._numbers = None
 
 
 def _wish_by(name: str, method: Method, wish: Choice) -> Choice | None:
-    """A wish under a name: 'auto' for all forms of a collective is none, for the method it is."""
+    """Return the user's choice under a name, or None.
+
+    ``auto`` counts for the method itself, but not for all forms of a collective.
+    """
     return None if wish.is_auto and name != method.title else wish
 
 
 def native_arguments(call: Call | None, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments as the MPI library wants them."""
+    """Return the arguments in the form of the MPI library."""
     return args if call is None or not lacks_mpi_type(call) else tuple(map(native_form, args))
 
 
 def refuse_staged(method: Method, args: tuple[Any, ...]) -> None:
-    """Raise for device memory that the MPI library would have to move and cannot.
+    """Raise an error for device memory that the MPI library cannot move.
 
     Raises:
-        BufferArgumentError: the remedy is to let hpccoll run the collective.
+        BufferArgumentError: device memory; the message advises to let hpccoll run the collective.
     """
     if any_staged(args):
         raise BufferArgumentError("buffer", "is device memory, which this MPI library does not "

@@ -1,7 +1,7 @@
-"""The blocking upper-case collectives of mpi4py, served by hpccoll where it can.
+"""Blocking upper-case collectives of mpi4py.
 
 Every method has mpi4py's name, parameters and meaning. Arguments are checked before any message is
-sent; what hpccoll does not serve goes to the MPI library's method unchanged.
+sent. Calls that hpccoll does not run go to the native method unchanged.
 """
 
 from __future__ import annotations
@@ -53,10 +53,11 @@ from hpccoll.tune.online import Trial
 
 
 class Blocking(Base):
-    """The 17 blocking collectives.
+    """Implements the 17 blocking collectives.
 
-    Each is served by who served a call like it, found in machine code
-    (:mod:`hpccoll.comm.recognition`) or by :meth:`Base._call`, or else by :meth:`_serve_blocking`.
+    Each looks the call up in the cache of the compiled executor (:mod:`hpccoll.comm.recognition`),
+    then in the Python cache (:meth:`Base._call`), and otherwise resolves it
+    (:meth:`_serve_blocking`).
     """
 
     @recognised
@@ -128,12 +129,12 @@ class Blocking(Base):
 
     @recognised
     def Scatter(self, sendbuf: BufSpecB | None, recvbuf: BufSpec | InPlace, root: int = 0) -> None:
-        """Deal the root's buffer out in equal blocks."""
+        """Distribute the root's buffer in equal blocks."""
         self._call(SCATTER, sendbuf, recvbuf, root)
 
     @recognised
     def Scatterv(self, sendbuf: BufSpecV | None, recvbuf: BufSpec | InPlace, root: int = 0) -> None:
-        """Deal the root's buffer out in blocks of any size."""
+        """Distribute the root's buffer in blocks of any size."""
         self._call(SCATTERV, sendbuf, recvbuf, root)
 
     @recognised
@@ -150,9 +151,9 @@ class Blocking(Base):
         """Send one block of any size and type from every rank to every rank."""
         self._call(ALLTOALLW, sendbuf, recvbuf)
 
-    # -- how they are served -----------------------------------------------------------------
+    # -- implementation ----------------------------------------------------------------------
     def _serve_blocking(self, method: Method, args: tuple[Any, ...]) -> None:
-        """Check the arguments, choose, and run the choice or the native method."""
+        """Check the arguments, choose an algorithm, and run it or the native method."""
         tuned = self._measurements()
         barred, (wish, gives_way) = "", self._wish(method)
         if wish is not None and wish.is_queued:
@@ -182,7 +183,7 @@ class Blocking(Base):
             self._try(tuned.trials.setdefault(choice.trial, trial), method, args)
         elif choice.is_native:
             native = self._guarded(method, call)
-            # With checksums another call may be ours, which looks the same here.
+            # With checksums hpccoll may run another call with the same signature.
             remembers = self._remembers and not self._config.checksums
             if remembers and not self._note(method, args, native):
                 self._cache.store(method, args, native)
@@ -195,13 +196,13 @@ class Blocking(Base):
                 self._run(method, args, self._resolve(method, args) or call, choice)
 
     def _run(self, method: Method, args: tuple[Any, ...], call: Call, choice: Choice) -> None:
-        """Run an algorithm; prepare it where the call repeats on the same memory."""
+        """Run an algorithm; prepare it if the call repeats on the same memory."""
         context = self._private()
         plan = plan_for(context, call, choice)
-        # Nobody recognises a call on copies.
+        # Calls on temporary copies are not cached.
         plain = not is_loaded(call)
         tape = tape_for(context, call, plan) if plain and self._calls is not None else None
-        # What is not recognised is found sooner by what the interpreter knows of calls.
+        # The Python cache is faster for calls that the compiled executor does not cache.
         if tape is not None and not tape.passes() and self._note(method, args, tape, call):
             self._served = f"{served_by(choice)}, compiled", call.nbytes
             run_tape(tape, call)
@@ -224,7 +225,7 @@ class Blocking(Base):
             call.sink.store()
 
     def _try(self, trial: Trial, method: Method, args: tuple[Any, ...]) -> None:
-        """Make the call for the candidate whose turn it is, as if somebody had asked for it."""
+        """Run the call with the next candidate of a trial, as if the user had chosen it."""
         context, wishes = self._private(), self._wishes
         self._want({**wishes, method.name: Choice(trial.candidate.name)})
         try:
@@ -233,13 +234,13 @@ class Blocking(Base):
             self._want(wishes)
 
     def _once_more(self, method: Method, args: tuple[Any, ...]) -> None:
-        """Make a call from inside itself."""
+        """Repeat a call from inside itself."""
         with self._outside():
             getattr(Blocking, method.name.capitalize())(self, *args)
 
     @contextmanager
     def _outside(self) -> Iterator[None]:
-        """Leave a call for others that are part of it."""
+        """Release the entrance during calls that are part of this one."""
         entrance = self._check_alive().entrance
         holder, entrance.holder = entrance.holder, 0
         try:

@@ -1,14 +1,13 @@
-"""The cache of calls: a call like an earlier one is served without resolving or choosing again.
+"""Cache of calls: a repeated call runs without a new resolution or choice.
 
-Two calls have one *signature* if they are of the same method, on arrays of the same sizes and
-types, with the same operator and root. All ranks have seen the same signatures, so all take the
-same path: where the MPI library served before, it serves again; what hpccoll prepared before is
-re-run if the arrays are at the same addresses. If not, this rank takes the slow path, which ends
-at the same plan; other ranks are unaffected.
+Two calls have one *signature* if they have the same method, array sizes and types, operator and
+root. All ranks have cached the same signatures, so all take the same path: a native call is native
+again, and a prepared execution runs again if the arrays have the same addresses. At other addresses
+this rank takes the uncached path, which leads to the same plan; other ranks are unaffected.
 
     signatures -----> native | Signature        by sizes and types
-    (Signature, addresses) --> execution        kept by the context
-    choices --------> Choice                    by facts, for calls that have no signature
+    (Signature, addresses) --> execution        cached by the context
+    choices --------> Choice                    by facts, for calls without a signature
 """
 
 from __future__ import annotations
@@ -27,27 +26,27 @@ from hpccoll.comm.recognition import LASTING, TYPES, new_calls
 from hpccoll.runtime.planning.choice import Choice
 
 address, IN_PLACE, Op = MPI.Get_address, MPI.IN_PLACE, MPI.Op
-#: Signatures remembered, before all are forgotten: sizes may be new in every call.
+#: Cached signatures before the cache is cleared: every call may have a new size.
 MOST_SIGNATURES = 2048
-#: Where an execution is kept: signature, addresses of output and input.
+#: Cache key of an execution: signature, addresses of output and input.
 Location = tuple["Signature", int | None, int | None]
 
 
 class Signature:
-    """A call signature that hpccoll serves; equal to itself only."""
+    """Signature of a call that hpccoll runs; equal only to itself."""
 
 
 class CallCache(dict[Hashable, Any]):
-    """What a communicator knows of its calls.
+    """Cached calls of a communicator.
 
-    By signature: the MPI library's method, where that serves; or a :class:`Signature`.
+    Maps signatures to the native method, or to a :class:`Signature` if hpccoll runs the call.
 
     Attributes:
-        calls: what the compiled executor recognises; ``None`` without it.
-        observed: kinds of calls, where a program is watched, by arguments; with all else that is
-            known, so that a call of another kind goes the long way.
-        seen: what recognises them.
-        choices: of calls that are resolved every time, by method and facts.
+        calls: the cache of the compiled executor; ``None`` without it.
+        observed: kinds of calls by arguments, if the program is observed. It is cleared with the
+            other caches, so that a call of another kind is resolved.
+        seen: the lookup of these kinds.
+        choices: choices of calls that are resolved every time, by method and facts.
     """
 
     def __init__(self) -> None:
@@ -58,7 +57,7 @@ class CallCache(dict[Hashable, Any]):
         self.seen: Any = None
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Clear all caches."""
         super().clear()
         if self.calls is not None:
             self.calls.clear()
@@ -66,43 +65,43 @@ class CallCache(dict[Hashable, Any]):
         self.observed.clear()
 
     def remember(self, method: Method, facts: CallFacts, choice: Choice) -> None:
-        """Note what was chosen; the same facts under the same wishes give the same choice."""
+        """Store a choice; equal facts and equal user choices give the same choice."""
         if len(self.choices) >= MOST_SIGNATURES:
             self.choices.clear()
         self.choices[method, facts] = choice
 
     def store(self, method: Method, args: tuple[Any, ...], served: Any) -> Location | None:
-        """Note who served a call; return where its execution is to be kept, if it can repeat.
+        """Store the target of a call; return the cache key of its execution, if it can repeat.
 
         Args:
             method, args: the call.
-            served: the MPI library's method, or a new :class:`Signature`.
+            served: the native method, or a new :class:`Signature`.
         """
         key, arrays = key_of(method, args)
-        # An alltoall in place works on a copy made for the call, which is gone afterwards. Ranks do
-        # not know each other's counts in a gatherv, so a signature does not say which plan it was.
+        # An in-place alltoall works on a temporary copy. Ranks do not know each other's counts in a
+        # gatherv, so a signature does not determine the plan.
         if key is None or isinstance(served, Signature) and (
                 method.name in COUNTS_AT_ROOT
                 or method.name.startswith("alltoall") and len(arrays) < 2):
             return None
         if not isinstance(served, Signature) and any(native_form(arg) is not arg for arg in args):
-            return None  # the method does not get the arguments as they are
+            return None  # the method gets converted arguments
         if len(self) >= MOST_SIGNATURES:
-            self.clear()  # on one rank or on all: the slow path ends at the same choice
+            self.clear()  # on one rank or on all: the uncached path leads to the same choice
         known = self.setdefault(key, served)
         first, second = (*map(address, arrays), None, None)[:2]
         return known, first, second
 
 
 def parts_of(method: Method, args: tuple[Any, ...]) -> tuple[Any, Any, Hashable]:
-    """Input, output, and what else a call's signature depends on.
+    """Return the input, the output, and the rest of a call's signature.
 
     Raises:
-        TypeError: what else it depends on is no operator, number or list of numbers.
+        TypeError: the rest is not an operator, a number or a list of numbers.
     """
     if method.name == "bcast":
         return None, args[0], _value(args[1])
-    if len(args) == 3:  # the usual ones; on the way of every call that is not recognised
+    if len(args) == 3:  # the common case; on the path of every call outside the compiled cache
         return args[0], args[1], _value(args[2])
     sendbuf, recvbuf, *others = args
     return sendbuf, recvbuf, tuple(map(_value, others)) or None
@@ -122,9 +121,9 @@ def _value(argument: Any) -> Hashable:
 
 def plain(sendbuf: Any, recvbuf: Any, extra: Hashable
           ) -> tuple[ndarray | None, ndarray | None, Hashable]:
-    """The arrays of a call, output and input, and what else its signature depends on.
+    """Return the output and input arrays of a call, and the rest of its signature.
 
-    Both are ``None`` for buffers that are not understood here.
+    Both arrays are ``None`` for unsupported buffers.
     """
     if type(sendbuf) in (list, tuple):
         sendbuf, more = _specified(sendbuf)
@@ -142,13 +141,13 @@ def plain(sendbuf: Any, recvbuf: Any, extra: Hashable
 
 
 def _specified(spec: Sequence[Any]) -> tuple[Any, Hashable]:
-    """The array of ``[array, counts, displs, type]`` and its like, and the rest, hashable."""
+    """Return the array of a buffer specification, and the rest in hashable form."""
     if len(spec) == 2 and type(spec[0]) is ndarray and id(spec[1]) in TYPES:
-        return spec[0], TYPES[id(spec[1])]  # by far the most common
+        return spec[0], TYPES[id(spec[1])]  # the common case
     try:
         rest = tuple(map(_frozen, spec[1:]))
     except TypeError:
-        return (), None  # a spec that is not understood; no array, and not None either
+        return (), None  # an unsupported specification: neither an array nor None
     return spec[0] if spec and type(spec[0]) is ndarray else (), rest
 
 
@@ -164,7 +163,7 @@ def _frozen(part: Any) -> Hashable:
 
 
 def key_of(method: Method, args: tuple[Any, ...]) -> tuple[Hashable, Sequence[ndarray]]:
-    """The signature's key of a call, and its arrays: output, input; ``None`` if it has none."""
+    """Return the key of a call's signature or ``None``, and its output and input arrays."""
     if method.name == BARRIER.name:
         return method, ()
     if any(isinstance(arg, MPI.Op) and id(arg) not in LASTING for arg in args):
@@ -178,13 +177,13 @@ def key_of(method: Method, args: tuple[Any, ...]) -> tuple[Hashable, Sequence[nd
 
 
 def usable(sendbuf: ndarray, recvbuf: ndarray) -> bool:
-    """Tell whether views can be used as they are: contiguous, writable, and surely apart."""
+    """Return True if arrays can be used directly: contiguous, writable and without overlap."""
     if not (sendbuf.flags.c_contiguous and recvbuf.flags.carray):
-        return False  # the slow path raises the error
+        return False  # the uncached path raises the error
     owner, another = (sendbuf if sendbuf.base is None else sendbuf.base,
                       recvbuf if recvbuf.base is None else recvbuf.base)
     if (owner is not another and type(owner) is ndarray and type(another) is ndarray
             and owner.base is None and another.base is None):
-        return True  # parts of two arrays that own their memory
+        return True  # views of two arrays that own their memory
     first, second = address(sendbuf), address(recvbuf)
     return first >= second + recvbuf.nbytes or second >= first + sendbuf.nbytes

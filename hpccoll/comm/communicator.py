@@ -1,10 +1,9 @@
-"""``hpccoll.Comm``: an ``MPI.Intracomm`` whose collectives are hpccoll's.
+"""``hpccoll.Comm``: an ``MPI.Intracomm`` with the collectives of hpccoll.
 
-It shares the handle of the communicator it wraps - nothing is duplicated until the first
-collective that hpccoll serves itself - and passes everywhere an ``MPI.Intracomm`` does.
-Communicators made from it are ``hpccoll.Comm`` again; those with a topology are also
-``MPI.Cartcomm`` and so on, and keep the neighbour collectives of the MPI library. What was
-chosen with ``using`` is not inherited.
+It shares the handle of the communicator that it wraps, and works wherever an ``MPI.Intracomm``
+does. The first collective that hpccoll runs itself duplicates the communicator. Derived
+communicators are ``hpccoll.Comm`` too; those with a topology are also ``MPI.Cartcomm`` and so on,
+and keep the native neighbour collectives. They do not inherit choices of ``using``.
 
     Comm --handle--> MPI communicator --attributes--> Lifetime (freed?), Context (private duplicate)
 
@@ -56,7 +55,7 @@ if TYPE_CHECKING:
 
 class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Creation, Recovery, DeviceMessages,
            DeviceWays):
-    """A communicator with proved, chosen and explained collectives.
+    """Communicator with proved, automatically chosen and explainable collectives.
 
     A communicator with a Cartesian, graph or distributed-graph topology becomes an instance
     of the subclass for it.
@@ -64,26 +63,25 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Creation, Recove
     Args:
         comm: an intracommunicator; the handle is shared, not duplicated.
         layout: nodes and ranks to assume, such as ``"2x4"``; discovered if omitted.
-        determinism: what the bits of rounded results must not depend on: ``"none"``, the
-            ``"run"``, the message ``"size"`` either, nor the ``"layout"``, nor the number of ranks
-            (``"any-p"``, sums only); the environment's if omitted.
-        progress: what drives nonblocking and persistent collectives that hpccoll runs: a
-            ``"thread"`` too, or ``"calls"`` of ``Test`` and ``Wait`` alone; the environment's if
+        determinism: reproducibility of rounded results: ``"none"``, or independence of the
+            ``"run"``, also of the message ``"size"``, also of the ``"layout"``, also of the number
+            of ranks (``"any-p"``, sums only); the environment's if omitted.
+        progress: progress of nonblocking and persistent collectives that hpccoll runs: also in a
+            ``"thread"``, or only in ``"calls"`` of ``Test`` and ``Wait``; the environment's if
             omitted.
-        tuning: where measured times come from, as ``HPCCOLL_TUNING`` says it, which holds if this
-            is omitted; the first collective on a communicator decides, for all its wrappers.
-        contract: how calls are compared between ranks, as ``HPCCOLL_CONTRACT`` says it, which holds
-            if this is omitted; the first collective of ours on a communicator decides whether its
-            messages carry marks, for all its wrappers. The same on every rank.
-        checksums: every message of ours carries a checksum, as ``HPCCOLL_CHECKSUMS`` says it, which
-            holds if this is omitted; the first collective of ours on a communicator decides, for
-            all its wrappers. The same on every rank.
-        timeout: seconds without progress until a collective fails, or ``"off"``, as
-            ``HPCCOLL_TIMEOUT`` says it, which holds if this is omitted; the first collective on a
-            communicator decides, for all its wrappers.
+        tuning: source of measured times, in the form of ``HPCCOLL_TUNING``, which is the default;
+            fixed for all wrappers by the first collective on a communicator.
+        contract: comparison of calls between ranks, in the form of ``HPCCOLL_CONTRACT``, which is
+            the default; the first collective that hpccoll runs on a communicator fixes for all
+            wrappers whether messages carry stamps. The same on every rank.
+        checksums: add a checksum to every message of hpccoll, in the form of ``HPCCOLL_CHECKSUMS``,
+            which is the default; fixed for all wrappers by the first collective that hpccoll runs
+            on a communicator. The same on every rank.
+        timeout: seconds without progress until a collective fails, or ``"off"``, in the form of
+            ``HPCCOLL_TIMEOUT``, which is the default; fixed for all wrappers by the first
+            collective on a communicator.
 
-    These options are this object's, as is ``using``, and communicators made from it do not inherit
-    them.
+    These options, like ``using``, apply to this object. Derived communicators do not inherit them.
 
     Raises:
         CommunicatorError: not an intracommunicator.
@@ -91,7 +89,7 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Creation, Recove
             variable.
     """
 
-    #: What ``Get_topology`` says of a communicator that this class can wrap; any if ``None``.
+    #: Value of ``Get_topology`` of communicators that this class can wrap; any if ``None``.
     _kind: int | None = None
 
     def __new__(cls, comm: MPI.Comm | None = None, layout: str | Topology | None = None,
@@ -120,7 +118,7 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Creation, Recove
         start_logging(self._config.log)
         self._cache = CallCache()
         self._caches = {(): self._cache}
-        executor(self._config)  # one that was not built is an error now
+        executor(self._config)  # raises now if the executor was not built
         self._calls = self._cache.calls if self._remembers else None
         if not null:
             self._lifetime = Lifetime.of(self)
@@ -130,31 +128,31 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Creation, Recove
 
     @property
     def layout(self) -> Topology:
-        """Nodes and ranks of this communicator; the first look is collective.
+        """Nodes and ranks of this communicator; the first access is collective.
 
-        ``topology`` is mpi4py's: which kind of process topology the communicator has.
+        mpi4py's ``topology`` is another property: the kind of process topology.
         """
         self._check_alive()
         return self._private().topology
 
     @property
     def determinism(self) -> str:
-        """What the bits of rounded results do not depend on, as it was asked for."""
+        """Requested reproducibility of rounded results."""
         return self._config.determinism
 
     def explain(self, collective: str, nbytes: int | str, detail: bool = False) -> str:
-        """Tell what would run for so many bytes, and why.
+        """Explain which algorithm runs for a message size, and why.
 
-        Any rank may ask alone. Before the first collective of ours, or the first look at
+        Not collective. Before the first collective that hpccoll runs, or the first access to
         ``layout``, the nodes are unknown, and hierarchical algorithms are shown for one node.
 
         Args:
             collective: its name, as ``allreduce``, or as MPI spells it.
             nbytes: bytes of this rank's larger buffer: a number, or ``"1M"``.
-            detail: every candidate with its costs and times, and the schedule in words.
+            detail: add every candidate with its costs and times, and the schedule in words.
 
         Raises:
-            ArgumentError: unknown collective, or no number of bytes.
+            ArgumentError: unknown collective, or an invalid number of bytes.
         """
         collective = collective_named(collective)
         wish, environment = self._wishes.get(collective), False
@@ -172,7 +170,7 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Creation, Recove
 
     @property
     def tuned(self) -> Tuned | None:
-        """The measured times that choices rest on; ``None`` before the first collective."""
+        """Measured times behind the choices; ``None`` before the first collective."""
         return self._lifetime.tuned if self._lifetime else None
 
     @overload
@@ -180,17 +178,17 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Creation, Recove
     @overload
     def empty(self, shape: int | Sequence[int], dtype: Any = ..., *, xp: Any) -> Any: ...
     def empty(self, shape: int | Sequence[int], dtype: Any = float, *, xp: Any = numpy) -> Any:
-        """Make an array in registered memory, which other ranks of the node read in place.
+        """Create an array in registered memory, which other ranks of the node read in place.
 
         ``xp`` is ``numpy``, or ``cupy`` for memory of the current GPU, read by CUDA IPC.
 
-        Collective; every rank may ask for a shape of its own. The memory is kept until the
-        communicator is freed, so make such arrays once, not in a loop. Afterwards they are
-        ordinary arrays, and stay valid. Where a node has no shared memory, or no room in it
-        (then a ``RuntimeWarning`` says so), they are ordinary from the start.
+        Collective; every rank may pass a different shape. The memory stays allocated until the
+        communicator is freed, so create such arrays once, not in a loop. Afterwards they are
+        ordinary arrays and stay valid. They are ordinary from the start if the node has no shared
+        memory, or if too little of it is free (a ``RuntimeWarning`` reports that).
 
         Raises:
-            ArgumentError: a negative or malformed shape; ``xp`` unlike on ranks of a node.
+            ArgumentError: a negative or malformed shape; ``xp`` differs between ranks of a node.
             ArgumentTypeError: elements that are Python objects.
         """
         lifetime = self._check_usable()
@@ -221,19 +219,19 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Creation, Recove
     @overload
     def zeros(self, shape: int | Sequence[int], dtype: Any = ..., *, xp: Any) -> Any: ...
     def zeros(self, shape: int | Sequence[int], dtype: Any = float, *, xp: Any = numpy) -> Any:
-        """Make an array of zeros in registered memory; see :meth:`empty`."""
+        """Create an array of zeros in registered memory; see :meth:`empty`."""
         array = self.empty(shape, dtype, xp=xp)
         array[...] = 0
         return array
 
     def using(self, *, segment_bytes: int | str = 0, **algorithms: Any) -> Using[Comm]:
-        """Choose algorithms inside a ``with`` block, on every rank alike.
+        """Choose algorithms inside a ``with`` block; use the same choices on every rank.
 
-        The choices are checked at once. Without ``with`` they have no effect, and a
-        ``RuntimeWarning`` says so.
+        The choices are validated immediately. Without ``with`` they have no effect, and a
+        ``RuntimeWarning`` reports that.
 
         Args:
-            segment_bytes: bytes of one block that travel as one message: a number, or ``"64K"``.
+            segment_bytes: bytes of one block per message: a number, or ``"64K"``.
             algorithms: a choice per collective (``allgather``), or for one of its methods only
                 (``allgatherv``, ``iallgather``, ``allgather_init``): a name of
                 ``hpccoll.algorithm_names()``, ``"native"``, ``"auto"``, ``"nccl"``,
@@ -246,44 +244,44 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Creation, Recove
         return Using(self, choices_of(algorithms, segment_bytes))
 
     def choose(self, *, segment_bytes: int | str = 0, **algorithms: Any) -> None:
-        """Choose algorithms from now on, on every rank alike; ``"auto"`` takes a choice back.
+        """Choose algorithms from now on, the same on every rank; ``"auto"`` removes a choice.
 
         Args:
-            segment_bytes, algorithms: as :meth:`using` takes them.
+            segment_bytes, algorithms: as for :meth:`using`.
 
         Raises:
-            ArgumentError: unknown collective or algorithm; the message says what is valid.
+            ArgumentError: unknown collective or algorithm; the message lists valid ones.
         """
         self._want({**self._wishes, **choices_of(algorithms, segment_bytes)})
 
     def stats(self, all_ranks: bool = False) -> Profile:
-        """Tell what the collectives of this communicator did: ``print(comm.stats())``.
+        """Return statistics of this communicator's collectives: ``print(comm.stats())``.
 
         Args:
-            all_ranks: of all of its ranks, and how long each waited for others; collective.
+            all_ranks: include all ranks, and how long each waited for others; collective.
 
         Raises:
-            ArgumentError: nobody counts them.
+            ArgumentError: statistics are not enabled.
         """
-        from hpccoll.measure.observed.observer import stats  # only who is watched pays for it
+        from hpccoll.measure.observed.observer import stats  # imported only in observed programs
         return stats(self, self._record, all_ranks)
 
     def dump(self, folder: str = "") -> str:
-        """Write down what this rank's communicators did last, for ``hpccoll trace diagnose``.
+        """Write the last calls of this rank's communicators, for ``hpccoll trace diagnose``.
 
-        Any rank may do it alone, and any thread.
+        Not collective, and thread-safe.
 
         Args:
-            folder: where to; what ``HPCCOLL_TRACE`` says, else ``hpccoll-trace``, if omitted.
+            folder: the target; if omitted, that of ``HPCCOLL_TRACE``, else ``hpccoll-trace``.
 
         Returns:
-            The file's path; nothing where it cannot be written, which is said.
+            The file's path; empty if it cannot be written, which is reported.
         """
         return RECORDER.dump("comm.dump()", folder)
 
     def _probe(self, context: Context, machine: Fingerprint, path: str
                ) -> tuple[Curves, str, list[str]]:
-        # Only a job that asks for a probe loads what measures.
+        # Only jobs with a probe import the benchmarks.
         from hpccoll.measure.probe import probe
         return probe(context, machine, path, Comm)
 
@@ -328,10 +326,10 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Creation, Recove
 
     # -- the end -----------------------------------------------------------------------------
     def Free(self) -> None:
-        """Free the communicator and what hpccoll keeps for it, when its collectives are over.
+        """Free the communicator and its hpccoll resources, after its pending collectives.
 
         Raises:
-            HpccollError: a call has failed that no later call has told of. All is freed.
+            HpccollError: a call has failed and no later call has raised that. All is freed.
         """
         untold = self._finish()
         super().Free()
@@ -339,22 +337,22 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Creation, Recove
             raise untold
 
     def Disconnect(self) -> None:
-        """Free the communicator when all its communication is over; raises as :meth:`Free`."""
+        """Free the communicator after all its communication; raises like :meth:`Free`."""
         untold = self._finish()
         super().Disconnect()
         if untold is not None:
             raise untold
 
     def _finish(self) -> BaseException | None:
-        """Let go of what hpccoll keeps; what has failed and was not raised yet."""
+        """Release hpccoll's resources; return a failure that has not been raised yet."""
         self._check_alive()
         context = existing(self)
         if context is not None:
             PROGRESS.finish(context)
         if self == MPI.COMM_WORLD or self == MPI.COMM_SELF:
-            return None  # which are not freed
-        # Our attributes go first: when the communicator is freed MPICH may have let its topology go
-        # before, for which mpi4py asks whenever it calls us.
+            return None  # predefined communicators are not freed
+        # hpccoll's attributes are deleted first: MPICH may free the topology before the attributes,
+        # and mpi4py queries the topology whenever it calls a delete callback.
         if context is not None:
             self.Delete_attr(keyval())
         self.Delete_attr(Lifetime._keyvals[0])
@@ -363,7 +361,7 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Creation, Recove
 
 
 class Cart(Comm, MPI.Cartcomm):
-    """A communicator with a Cartesian topology."""
+    """Communicator with a Cartesian topology."""
 
     _kind = MPI.CART
 
@@ -373,36 +371,36 @@ class Cart(Comm, MPI.Cartcomm):
 
 
 class Graph(Comm, MPI.Graphcomm):
-    """A communicator with a graph topology."""
+    """Communicator with a graph topology."""
 
     _kind = MPI.GRAPH
 
 
 class Distgraph(Comm, MPI.Distgraphcomm):
-    """A communicator with a distributed graph topology."""
+    """Communicator with a distributed graph topology."""
 
     _kind = MPI.DIST_GRAPH
 
 
-#: Kinds of communicators with a topology: mpi4py's class and ours.
+#: Kinds of communicators with a topology: mpi4py's class and hpccoll's.
 KINDS = (MPI.Cartcomm, Cart), (MPI.Graphcomm, Graph), (MPI.Distgraphcomm, Distgraph)
 
 
 def wrap(comm: MPI.Comm) -> Any:
-    """An intracommunicator as ``hpccoll.Comm`` or its subclass; an intercommunicator as it is."""
+    """Wrap an intracommunicator as ``hpccoll.Comm`` or a subclass; pass others unchanged."""
     return Comm(comm) if isinstance(comm, MPI.Intracomm) else comm
 
 
 def _watched(cls: type[Comm]) -> type[Comm]:
-    """The class, or one like it whose calls are noted."""
-    from hpccoll.measure.observed.observer import OBSERVER  # only who is watched pays for it
+    """Return the class, or a subclass with recorded calls if the program is observed."""
+    from hpccoll.measure.observed.observer import OBSERVER  # imported only in observed programs
     from hpccoll.measure.observed.watched import watched
     found: type[Comm] = cls if OBSERVER.paused else watched(cls)
     return found
 
 
 def element_count(shape: Any, dtype: Any) -> tuple[numpy.dtype, int]:
-    """The type of an array to be made, and its number of elements; see ``Comm.empty``."""
+    """Return the dtype of a new array and its number of elements; see ``Comm.empty``."""
     try:
         dtype = numpy.dtype(dtype)
         dims = [operator.index(n) for n in numpy.atleast_1d(numpy.asarray(shape, dtype=object))]

@@ -1,4 +1,4 @@
-"""How the calls of all ranks are compared: every collective method is a row of ``CONTRACT``.
+"""Contract: the comparison of the calls of all ranks, a row of ``CONTRACT`` per method.
 
 docs/api/contract.md is generated from this table, and every row has a test on real ranks.
 """
@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 
 class ContractCheck(NamedTuple):
-    """How the calls of all ranks are compared, at the default level.
+    """Comparison of the calls of all ranks, at the default level.
 
     Attributes:
-        ours: where hpccoll serves them; empty where it never does.
-        native: where the MPI library or mpi4py serves them; empty where they never do.
+        ours: for calls that hpccoll runs; empty if it never does.
+        native: for calls of the MPI library or mpi4py; empty if they never run them.
     """
 
     ours: str
@@ -21,11 +21,11 @@ class ContractCheck(NamedTuple):
 
 
 class ContractRow(NamedTuple):
-    """A row of the table.
+    """Row of the table.
 
     Attributes:
-        how: the calls of this method are compared.
-        fields: that must be the same on all ranks, beside the collective.
+        how: the comparison of the calls of this method.
+        fields: fields that must be the same on all ranks, in addition to the collective.
     """
 
     how: ContractCheck
@@ -42,7 +42,7 @@ LOGGED = ContractCheck("", _LOGS)
 
 _SIZE = "count", "dtype"
 _REDUCED, _ROOTED = ("operator", *_SIZE), ("operator", *_SIZE, "root")
-#: By method.
+#: Rows by method.
 CONTRACT = {
     "Barrier": ContractRow(STAMPED),
     "Bcast": ContractRow(STAMPED, (*_SIZE, "root")),

@@ -1,6 +1,6 @@
-"""Communicators made from a communicator, by calls of the MPI library's that are bounded.
+"""Creation of communicators by native calls with a timeout.
 
-Before such a call all ranks meet: who is missing is named as in every other collective.
+Before such a call all ranks synchronize, so that a timeout names the missing ranks.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ if TYPE_CHECKING:
 
 
 class Creation(Base):
-    """Methods that make communicators."""
+    """Methods that create communicators."""
 
     def _wrap(self, comm: MPI.Comm) -> Any:
-        """An intracommunicator as one of ours; an intercommunicator as it is."""
+        """Wrap an intracommunicator as ``hpccoll.Comm``; pass an intercommunicator unchanged."""
         raise NotImplementedError
 
     def _together(self, make: Callable[..., Any], *args: Any) -> Any:
-        """Call the MPI library to make a communicator, once all ranks have come to the call.
+        """Create a communicator with the MPI library, after all ranks have made the call.
 
         Raises:
-            CollectiveTimeout, PeerLost, BrokenCommunicatorError: some will not.
-            ContractError: some are in another call.
+            CollectiveTimeout, PeerLost, BrokenCommunicatorError: some ranks do not make it.
+            ContractError: some ranks made another call.
         """
         lifetime, name, guard = self._check_alive(), make.__name__.lower(), self._known_guard()
         if self.Get_size() == 1:
             return make(*args)
         with lifetime.entrance:
-            # A call that has failed left messages on the private communicator, not on this one.
+            # A failed call left messages on the private communicator, not on this one.
             if guard is None or lifetime.refuse is not None:
                 with self._setup(name):
                     return make(*args)
@@ -53,15 +53,15 @@ class Creation(Base):
         return self._together(super().Dup, info)
 
     def Dup_with_info(self, info: MPI.Info) -> Self:
-        """Duplicate the communicator, with hints of its own."""
+        """Duplicate the communicator with new hints."""
         return self._together(super().Dup_with_info, info)
 
     def Idup(self, info: MPI.Info | None = None) -> tuple[Self, MPI.Request]:
-        """Begin to duplicate the communicator; its waits are bounded after the first collective."""
+        """Start to duplicate; waits have a timeout after the communicator's first collective."""
         return self._begin_duplicate(super().Idup, info)
 
     def Idup_with_info(self, info: MPI.Info) -> tuple[Self, MPI.Request]:
-        """Begin to duplicate the communicator, with hints of its own; see :meth:`Idup`."""
+        """Start to duplicate the communicator with new hints; see :meth:`Idup`."""
         return self._begin_duplicate(super().Idup_with_info, info)
 
     def _begin_duplicate(self, begin: Callable[..., tuple[Self, MPI.Request]], *args: Any
@@ -81,15 +81,15 @@ class Creation(Base):
 
     def Create_intercomm(self, local_leader: int, peer_comm: MPI.Intracomm, remote_leader: int,
                          tag: int = 0) -> MPI.Intercomm:
-        """Create an intercommunicator; the local ranks meet, the remote ones need not have come."""
+        """Create an intercommunicator; synchronizes the local ranks, not the remote ones."""
         return self._together(super().Create_intercomm, local_leader, peer_comm, remote_leader, tag)
 
     def Split(self, color: int = 0, key: int = 0) -> Comm:
-        """Split into one communicator per color; null where it is ``MPI.UNDEFINED``."""
+        """Split into one communicator per color; null for ``MPI.UNDEFINED``."""
         return self._wrap(self._together(super().Split, color, key))
 
     def Split_type(self, split_type: int, key: int = 0, info: MPI.Info = MPI.INFO_NULL) -> Comm:
-        """Split by what ranks share, such as a node."""
+        """Split by a shared resource, such as a node."""
         return self._wrap(self._together(super().Split_type, split_type, key, info))
 
     def Create_cart(self, dims: Sequence[int], periods: Sequence[bool] | None = None,
@@ -107,7 +107,7 @@ class Creation(Base):
                                    destweights: Sequence[int] | None = None,
                                    info: MPI.Info = MPI.INFO_NULL,
                                    reorder: bool = False) -> Distgraph:
-        """Create a communicator with a graph topology, each rank naming its neighbours."""
+        """Create a communicator with a graph topology; each rank passes its neighbours."""
         return self._wrap(self._together(
             super().Create_dist_graph_adjacent, sources, destinations, sourceweights, destweights,
             info, reorder))
@@ -115,6 +115,6 @@ class Creation(Base):
     def Create_dist_graph(self, sources: Sequence[int], degrees: Sequence[int],
                           destinations: Sequence[int], weights: Sequence[int] | None = None,
                           info: MPI.Info = MPI.INFO_NULL, reorder: bool = False) -> Distgraph:
-        """Create a communicator with a graph topology, any rank naming any edges."""
+        """Create a communicator with a graph topology; any rank passes any edges."""
         return self._wrap(self._together(
             super().Create_dist_graph, sources, degrees, destinations, weights, info, reorder))

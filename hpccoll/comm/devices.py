@@ -1,11 +1,11 @@
-"""Device arrays of a communicator: the methods that reach the room ``cuda``.
+"""Device arrays of a communicator: the methods that use the package ``cuda``.
 
-    DeviceWays       ways for device data, registered memory
-    DeviceMessages   messages between two ranks of memory that the MPI library cannot move
-    run_by_nccl      a blocking call that the program gave to NCCL
+    DeviceWays       data paths for device arrays, registered memory
+    DeviceMessages   point-to-point messages of memory that the MPI library cannot move
+    run_by_nccl      runs a blocking call by NCCL
 
-The MPI library would crash on such messages. So what is sent is copied to the host first, and what
-is received is copied to the device after.
+The MPI library would crash on such messages. So sent data is first copied to the host, and received
+data is then copied to the device.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ from hpccoll.units import ranks_text
 
 #: Methods of mpi4py that send.
 SENDING = "Send", "Ssend", "Bsend", "Rsend", "Isend", "Issend", "Ibsend", "Irsend"
-#: Methods that send what they prepare, and those that receive, after they have returned.
+#: Methods that send after they have returned, and methods that receive after it.
 PREPARING = "Send_init", "Ssend_init", "Bsend_init", "Rsend_init"
 RECEIVING = "Irecv", "Recv_init"
 
 
 class DeviceWays(Base):
-    """Communicators that tell about devices."""
+    """Communicator with data paths for devices."""
 
     @property
     def ways(self) -> str:
-        """Which ways there are for device arrays between pairs of ranks, and why not the others.
+        """Data paths for device arrays between pairs of ranks, and why others are unavailable.
 
-        The first look is collective, and takes seconds where there are devices. Afterwards
-        ``explain`` says it, too.
+        The first access is collective, and takes seconds if there are devices. Afterwards
+        ``explain`` shows them, too.
         """
         with self._check_alive().entrance:
             told = self._private().service(Ways).look()
@@ -69,11 +69,11 @@ class DeviceWays(Base):
 
     @property
     def moves_device_memory(self) -> bool:
-        """Whether the MPI library moves device memory; the first look takes seconds."""
+        """True if the MPI library moves device memory; the first access takes seconds."""
         return mpi_moves_device_memory()
 
     def _known_ways(self) -> str:
-        """What ``explain`` says: nothing before the first look at :attr:`ways`."""
+        """Return the lines for ``explain``: empty before the first access to :attr:`ways`."""
         context = existing(self)
         if context is None or context.freed:
             return ""
@@ -87,14 +87,14 @@ class DeviceWays(Base):
         return "\nDevice arrays:\n" + "".join(f"  {line}\n" for line in shown) if shown else ""
 
     def _registered_memory(self, nbytes: int) -> Any:
-        """Registered memory of a device, as bytes; or why there is none, the same on all ranks."""
+        """Return registered device memory as bytes; or why there is none, the same on all ranks."""
         context = self._private()
         if context.registered is None:
             context.registered = context.service(DeviceMemory)
         return context.registered.allocate(nbytes)
 
     def _check_alike(self, xp: Any) -> None:
-        """Raise an error unless all ranks make an array of one kind of memory; collective."""
+        """Raise an error unless ``xp`` is the same on all ranks of the node; collective."""
         name = getattr(xp, "__name__", type(xp).__name__)
         node = self._private().node
         mine = self.Get_rank(), name
@@ -111,7 +111,7 @@ class DeviceWays(Base):
 
 def registered_array(comm: DeviceWays, shape: int | Sequence[int], dtype: numpy.dtype, nbytes: int,
                      xp: Any) -> Any:
-    """An array in registered device memory; an ordinary one, with a warning, if there is none."""
+    """Return an array in registered device memory; without such memory, warn and use ordinary."""
     memory = comm._registered_memory(nbytes)
     if not isinstance(memory, str):
         return memory.view(dtype).reshape(shape)
@@ -123,9 +123,9 @@ def registered_array(comm: DeviceWays, shape: int | Sequence[int], dtype: numpy.
 
 def on_registered_memory(comm: Base, method: Method, args: tuple[Any, ...]
                          ) -> tuple[Call, RegisteredCall] | None:
-    """A blocking call whose memory is registered device memory; ``None`` where it is not.
+    """Return a blocking call on registered device memory; ``None`` for other memory.
 
-    What is wrong with the arguments is found by whoever resolves them then.
+    Wrong arguments also give ``None``; the resolver then raises the error.
     """
     context = comm._context
     memory = context.registered if context is not None else None
@@ -145,7 +145,7 @@ def on_registered_memory(comm: Base, method: Method, args: tuple[Any, ...]
 
 
 def run_registered(context: Context, made: RegisteredCall, call: Call, plan: Plan) -> bool:
-    """Run a call on registered memory; tell whether it was: it may need too much scratch."""
+    """Run a call on registered memory; return False if it needs too much scratch."""
     execution = prepare_registered(context, call, plan, made)
     if execution is None:
         return False
@@ -156,22 +156,22 @@ def run_registered(context: Context, made: RegisteredCall, call: Call, plan: Pla
         try:
             context.abandon(execution, error)
         finally:
-            made.settle()  # when all have been told, so that nobody begins to read any more
+            made.settle()  # after all ranks have been notified, so that no rank starts a read
         raise
     return True
 
 
 def run_by_nccl(comm: Base, method: Method, args: tuple[Any, ...], wish: Choice, gives_way: bool
                 ) -> str:
-    """Run a blocking call by NCCL; it ``gives_way`` where the environment asked for NCCL.
+    """Run a blocking call by NCCL; ``gives_way`` if the environment selected NCCL.
 
     Returns:
-        Why NCCL cannot run it; empty where it did.
+        The reason why NCCL cannot run it; empty if it did.
 
     Raises:
-        ArgumentError: ``comm.using`` asked for it, and it cannot serve the call.
+        ArgumentError: ``comm.using`` selected NCCL, which cannot run the call.
     """
-    from hpccoll.cuda import AcrossNodes, Nccl  # nobody else needs them
+    from hpccoll.cuda import AcrossNodes, Nccl  # imported only for NCCL
 
     specs, elsewhere = [as_resident(arg) for arg in args], (
         f"rank {comm.Get_rank()} passes memory that is not on a GPU of CuPy")
@@ -191,7 +191,7 @@ def run_by_nccl(comm: Base, method: Method, args: tuple[Any, ...], wish: Choice,
     conditions = comm._conditions(method)
     choice = choose(facts, conditions, comm._known_place())
     if choice is None or not choice.is_queued:
-        return obstacle(wish, facts, conditions)  # the environment asked for it: it gives way
+        return obstacle(wish, facts, conditions)  # selected by the environment: fall back
     ranks = comm._private().service(Nccl).ranks(
         wish.name, where.device, AcrossNodes(comm._for_part, _algorithm_across))
     if isinstance(ranks, str):
@@ -208,7 +208,7 @@ def run_by_nccl(comm: Base, method: Method, args: tuple[Any, ...], wish: Choice,
 
 
 def nccl_problem(comm: MPI.Intracomm, name: str) -> str:
-    """Why these ranks cannot use NCCL, as far as they tried; empty where they can, or did not."""
+    """Return why these ranks cannot use NCCL; empty if they can or have not tried."""
     from hpccoll.cuda import Nccl
 
     context = existing(comm)
@@ -226,19 +226,19 @@ def _algorithm_across(call: Call, size: int, nbytes: int) -> str:
 
 @lru_cache(MOST_KEPT)
 def across(facts: CallFacts, size: int, nbytes: int) -> str:
-    """The algorithm for a part of an allreduce, across so many nodes."""
+    """Return the algorithm for a part of an allreduce across ``size`` nodes."""
     choice = instead_of_native(facts._replace(nbytes=nbytes), Conditions(size),
                                "it uses several nodes")
     return choice.name if choice is not None else AUTO
 
 
 def host(spec: Any) -> tuple[Any, Callable[[], None]]:
-    """A buffer on the host with the values of this one, and what brings them back."""
+    """Return a host copy of a buffer, and a callback that copies it back."""
     return staged(spec, "buf") if is_staged(spec) else (spec, lambda: None)
 
 
 def sending(name: str) -> Callable[..., Any]:
-    """A method of mpi4py's that sends."""
+    """Return a wrapper of an mpi4py method that sends."""
     native = getattr(MPI.Comm, name)
 
     def send(self: MPI.Comm, buf: Any, dest: int, tag: int = 0) -> Any:
@@ -250,7 +250,7 @@ def sending(name: str) -> Callable[..., Any]:
 
 def receive(self: MPI.Comm, buf: Any, source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG,
             status: MPI.Status | None = None) -> None:
-    """``Recv``."""
+    """Implement ``Recv``."""
     if not is_staged(buf):
         MPI.Comm.Recv(self, buf, source, tag, status)
         return
@@ -262,7 +262,7 @@ def receive(self: MPI.Comm, buf: Any, source: int = MPI.ANY_SOURCE, tag: int = M
 def exchange(self: MPI.Comm, sendbuf: Any, dest: int, sendtag: int = 0, recvbuf: Any = None,
              source: int = MPI.ANY_SOURCE, recvtag: int = MPI.ANY_TAG,
              status: MPI.Status | None = None) -> None:
-    """``Sendrecv``."""
+    """Implement ``Sendrecv``."""
     memory, store = host(recvbuf)
     MPI.Comm.Sendrecv(self, host(sendbuf)[0], dest, sendtag, memory, source, recvtag, status)
     store()
@@ -270,14 +270,14 @@ def exchange(self: MPI.Comm, sendbuf: Any, dest: int, sendtag: int = 0, recvbuf:
 
 def replace(self: MPI.Comm, buf: Any, dest: int, sendtag: int = 0, source: int = MPI.ANY_SOURCE,
             recvtag: int = MPI.ANY_TAG, status: MPI.Status | None = None) -> None:
-    """``Sendrecv_replace``."""
+    """Implement ``Sendrecv_replace``."""
     memory, store = host(buf)
     MPI.Comm.Sendrecv_replace(self, memory, dest, sendtag, source, recvtag, status)
     store()
 
 
 def check_host(name: str, *bufs: Any) -> None:
-    """Raise for memory that nobody would copy: before a later start, or after a later end."""
+    """Raise an error for device memory in calls that outlive their return, which cannot copy."""
     for buf in bufs:
         if is_staged(buf):
             raise BufferArgumentError(
@@ -287,7 +287,7 @@ def check_host(name: str, *bufs: Any) -> None:
 
 
 def preparing(name: str) -> Callable[..., Any]:
-    """A method of mpi4py's that prepares what it sends later, of host memory."""
+    """Return a wrapper of an mpi4py method that prepares a send of host memory."""
     native = getattr(MPI.Comm, name)
 
     def prepare(self: MPI.Comm, buf: Any, dest: int, tag: int = 0) -> Any:
@@ -297,7 +297,7 @@ def preparing(name: str) -> Callable[..., Any]:
 
 
 def receiving(name: str) -> Callable[..., Any]:
-    """A method of mpi4py's that receives later, into host memory."""
+    """Return a wrapper of a nonblocking mpi4py receive into host memory."""
     native = getattr(MPI.Comm, name)
 
     def receive_later(self: MPI.Comm, buf: Any, source: int = MPI.ANY_SOURCE,
@@ -309,21 +309,21 @@ def receiving(name: str) -> Callable[..., Any]:
 
 def exchange_later(self: MPI.Comm, sendbuf: Any, dest: int, sendtag: int = 0, recvbuf: Any = None,
                    source: int = MPI.ANY_SOURCE, recvtag: int = MPI.ANY_TAG) -> Any:
-    """``Isendrecv``."""
+    """Implement ``Isendrecv``."""
     check_host("Isendrecv", sendbuf, recvbuf)
     return MPI.Comm.Isendrecv(self, sendbuf, dest, sendtag, recvbuf, source, recvtag)
 
 
 def replace_later(self: MPI.Comm, buf: Any, dest: int, sendtag: int = 0,
                   source: int = MPI.ANY_SOURCE, recvtag: int = MPI.ANY_TAG) -> Any:
-    """``Isendrecv_replace``."""
+    """Implement ``Isendrecv_replace``."""
     check_host("Isendrecv_replace", buf)
     return MPI.Comm.Isendrecv_replace(self, buf, dest, sendtag, source, recvtag)
 
 
 def prepare_parts(self: MPI.Comm, buf: Any, partitions: int, dest: int, tag: int = 0,
                   info: MPI.Info = MPI.INFO_NULL) -> Any:
-    """``Psend_init``."""
+    """Implement ``Psend_init``."""
     check_host("Psend_init", buf)
     return MPI.Comm.Psend_init(self, buf, partitions, dest, tag, info)
 
@@ -331,13 +331,13 @@ def prepare_parts(self: MPI.Comm, buf: Any, partitions: int, dest: int, tag: int
 def prepare_receive_of_parts(self: MPI.Comm, buf: Any, partitions: int,
                              source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG,
                              info: MPI.Info = MPI.INFO_NULL) -> Any:
-    """``Precv_init``."""
+    """Implement ``Precv_init``."""
     check_host("Precv_init", buf)
     return MPI.Comm.Precv_init(self, buf, partitions, source, tag, info)
 
 
 def methods() -> dict[str, Callable[..., Any]]:
-    """The methods, by their names; those that this mpi4py has."""
+    """Return the methods by name, as far as this mpi4py has them."""
     found = {name: sending(name) for name in SENDING}
     found |= {name: preparing(name) for name in PREPARING}
     found |= {name: receiving(name) for name in RECEIVING}
@@ -348,11 +348,11 @@ def methods() -> dict[str, Callable[..., Any]]:
 
 
 class DeviceMessages(Base):
-    """Messages of device memory."""
+    """Point-to-point messages of device memory."""
 
 
-# Without CuPy there are no device arrays, and messages cost what they cost without hpccoll: the
-# question takes 75 to 310 ns. The finder of the path looks for files, and imports nothing.
+# Without CuPy there are no device arrays, and messages must cost the same as in mpi4py: the check
+# takes 75 to 310 ns. The path finder looks for files and imports nothing.
 if PathFinder.find_spec("cupy") is not None:
     for each, method in methods().items():
         setattr(DeviceMessages, each, method)

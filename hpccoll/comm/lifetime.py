@@ -1,7 +1,7 @@
-"""Whether a communicator still lives, known to all the objects that wrap it.
+"""Lifetime of a communicator, shared by all its wrappers.
 
-Communicators end when they are freed, when MPI does, and in a process that is forked from a rank:
-that has the rank's memory, and must not touch what the rank shares with others.
+Communicators end when they are freed, in MPI_Finalize, and in a process forked from a rank: such a
+process must not change the memory that the rank shares with others.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 
 
 class Lifetime:
-    """Whether a communicator was freed: an attribute of it, shared by all its wrappers.
+    """State of a communicator in an MPI attribute, shared by all its wrappers.
 
-    After it, the handles in other wrappers are stale, and may even name a new communicator.
+    After it is freed, handles in other wrappers are stale and may refer to a new communicator.
 
     Attributes:
-        freed: the communicator is gone.
-        refuse: raises an error for every call, where one has failed.
-        refuse_setup: the same for calls that make a communicator, where one has failed.
-        setups: number of such calls that all ranks have met for.
-        tuned: measured times, once the ranks have looked for them.
-        entrance: lets one call go at a time.
-        observed: the record of its calls, where a program is watched.
-        told: kinds of calls of which the log says who serves them.
-        wrappers: of the communicator, by ``id``.
+        freed: True if the communicator was freed.
+        refuse: raises an error for every call after a failure; else ``None``.
+        refuse_setup: the same for calls that create a communicator.
+        setups: number of such calls that all ranks have made.
+        tuned: measured times, once the ranks have loaded them.
+        entrance: admits one call at a time.
+        observed: the record of its calls, if the program is observed.
+        told: kinds of calls that have been logged.
+        wrappers: the wrappers of the communicator, by ``id``.
     """
 
     _keyvals: list[int] = []
@@ -60,11 +60,11 @@ class Lifetime:
 
     @classmethod
     def of(cls, comm: Base) -> Lifetime:
-        """The lifetime of a communicator; the wrapper learns when it ends."""
+        """Return the lifetime of a communicator and register the wrapper."""
         if not cls._keyvals:
             cls._keyvals.append(MPI.Comm.Create_keyval(
                 delete_fn=lambda comm, key, lifetime: lifetime.end()))
-            # MPI deletes the attributes of this communicator first when it ends.
+            # MPI_Finalize first deletes the attributes of this communicator.
             MPI.COMM_SELF.Set_attr(MPI.Comm.Create_keyval(
                 delete_fn=lambda comm, key, _: cls.end_all()), True)
             atexit.register(PROGRESS.report)
@@ -80,20 +80,20 @@ class Lifetime:
         return lifetime
 
     def end(self, refuse: Callable[[], NoReturn] | None = None) -> None:
-        """Make every wrapper forget its calls, so that it looks before its next one.
+        """Clear the caches of all wrappers, so that they check before the next call.
 
-        ``refuse`` raises what it then gets, where the communicator is not gone but of no use.
+        ``refuse`` raises the error of later calls, if the communicator is broken but not freed.
         """
         self.freed, self.refuse = refuse is None, refuse
         self.forget_calls()
 
     def end_setup(self, refuse: Callable[[], NoReturn]) -> None:
-        """The same, where a call that makes a communicator has failed, for such calls too."""
+        """Do the same after a failed creation of a communicator, also for later creations."""
         self.refuse_setup = refuse
         self.end(refuse)
 
     def forget_calls(self) -> None:
-        """Make every wrapper forget its calls."""
+        """Clear the caches of all wrappers."""
         for reference in list(self.wrappers.values()):
             comm = reference()
             if comm is not None:
@@ -101,14 +101,14 @@ class Lifetime:
 
     @classmethod
     def end_all(cls) -> None:
-        """End all communicators of this process, which is in MPI_Finalize; see :meth:`end`."""
+        """End all communicators of this process in MPI_Finalize; see :meth:`end`."""
         JOB.mine.words[LEFT] = ENDED
         for lifetime in list(cls._all):
             lifetime.end()
 
     @classmethod
     def forked(cls) -> None:
-        """Called in a process that was forked from a rank; calls nothing of MPI."""
+        """End all communicators in a process forked from a rank, without MPI calls."""
         PROGRESS.forked()
         stop_all_starts()
         for lifetime in list(cls._all):

@@ -1,4 +1,4 @@
-"""The table of collective methods: what resolves each, and which of the MPI library's serves it."""
+"""Table of collective methods: the resolver and the native method of each."""
 
 from __future__ import annotations
 
@@ -15,26 +15,25 @@ from hpccoll.tune.rules import BLOCKING, NONBLOCKING, PERSISTENT
 if TYPE_CHECKING:
     from hpccoll.comm.base import Base
 
-#: The methods of the MPI library. ``super()`` would find the same ones, a third of a
-#: microsecond later.
+#: Native methods. ``super()`` would find the same ones in a third of a microsecond more.
 native = MPI.Intracomm
 #: ``resolve(size, rank, *arguments)``.
 Resolver = Callable[..., Call]
 
 
 class Method:
-    """One method of a communicator.
+    """Method of a communicator.
 
     Args:
-        name: of its blocking form, in lower case.
-        resolve: makes a call of size, rank and arguments.
-        native: the MPI library's own method.
+        name: the name of its blocking form, in lower case.
+        resolve: returns the call for a size, a rank and arguments.
+        native: the native method.
         form: blocking, nonblocking or persistent.
 
     Attributes:
-        title: the name as the method spells it, e.g. ``iallreduce``.
-        collective: what its algorithms are registered under.
-        names: what a wish for it may name, the most special first.
+        title: the name of this form, for example ``iallreduce``.
+        collective: the name under which its algorithms are registered.
+        names: the names that select it in user choices, the most specific first.
     """
 
     def __init__(self, name: str, resolve: Resolver, native: Callable[..., Any],
@@ -44,14 +43,14 @@ class Method:
         self.names = self.title, name, self.collective
 
     def serve(self, comm: Base, *args: Any) -> Any:
-        """Serve a call that is not like an earlier one."""
+        """Run an uncached call."""
         return comm._serve(self, args)
 
     def serve_native(self, comm: MPI.Intracomm, *args: Any,
                      native: Callable[..., Any] | None = None, **options: Any) -> Any:
-        """Call the MPI library's method; what it finds wrong is raised as hpccoll's error.
+        """Call the native method and convert its errors to hpccoll's.
 
-        ``native`` is that method as it is to be called, where something has to be noted.
+        ``native`` is a wrapper of that method, if the call has to be recorded.
         """
         argument = "buf" if self.name == "bcast" else "sendbuf"
         return call_native(native or self.native, argument, comm, *args, **options)

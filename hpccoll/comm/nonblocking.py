@@ -1,14 +1,13 @@
-"""The nonblocking upper-case collectives of mpi4py.
+"""Nonblocking upper-case collectives of mpi4py.
 
-Without a wish the MPI library serves them, whose progress needs no help from Python. A wish -
-``comm.using(iallreduce="ring")``, ``comm.using(allreduce="ring")``, ``HPCCOLL_ALGORITHM`` -
-makes hpccoll run them; see :mod:`hpccoll.comm.requests` for how they progress.
+By default the MPI library runs them, because its progress needs no help from Python. A user choice
+(``comm.using(iallreduce="ring")``, ``comm.using(allreduce="ring")``, ``HPCCOLL_ALGORITHM``) makes
+hpccoll run them; see :mod:`hpccoll.comm.requests` for their progress.
 
-Such a call only posts messages. Until a blocking collective has set the communicator up, which
-waits for all ranks, the library serves nonblocking calls as well, whatever was wished; except what
-it cannot serve: deterministic sums, types it lacks, device memory. Where progress is a thread's, as
-it is by default, and the MPI library was not initialised with ``MPI.THREAD_MULTIPLE``, the library
-serves all of them.
+Such a call only posts messages. The setup of the communicator waits for all ranks, so only a
+blocking collective does it. Before that the MPI library runs nonblocking calls despite a choice,
+unless it cannot: deterministic sums, types that it lacks, device memory. With progress in a thread,
+the default, the library also runs all of them without ``MPI.THREAD_MULTIPLE``.
 """
 
 from __future__ import annotations
@@ -51,106 +50,106 @@ from hpccoll.runtime.progress.operations import Operation
 
 
 class Nonblocking(Base):
-    """The 17 nonblocking collectives."""
+    """Implements the 17 nonblocking collectives."""
 
     @recognised
     def Ibarrier(self) -> MPI.Request:
-        """Begin to wait until every rank has entered the barrier."""
+        """Start a barrier of all ranks."""
         return (self._cache.get(IBARRIER) or IBARRIER.serve)(self)
 
     @recognised
     def Ibcast(self, buf: BufSpec, root: int = 0) -> MPI.Request:
-        """Begin to send the root's buffer to every rank."""
+        """Start to send the root's buffer to every rank."""
         return self._call(IBCAST, buf, root)
 
     @recognised
     def Ireduce(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpec | None, op: MPI.Op = MPI.SUM,
                 root: int = 0) -> MPI.Request:
-        """Begin to combine every rank's buffer at the root."""
+        """Start to combine every rank's buffer at the root."""
         return self._call(IREDUCE, sendbuf, recvbuf, op, root)
 
     @recognised
     def Iallreduce(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpec, op: MPI.Op = MPI.SUM
                   ) -> MPI.Request:
-        """Begin to combine every rank's buffer on every rank."""
+        """Start to combine every rank's buffer on every rank."""
         return self._call(IALLREDUCE, sendbuf, recvbuf, op)
 
     @recognised
     def Iscan(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpec, op: MPI.Op = MPI.SUM
              ) -> MPI.Request:
-        """Begin to combine the buffers of ranks 0 to this one."""
+        """Start to combine the buffers of ranks 0 to this one."""
         return self._call(ISCAN, sendbuf, recvbuf, op)
 
     @recognised
     def Iexscan(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpec, op: MPI.Op = MPI.SUM
                ) -> MPI.Request:
-        """Begin to combine the buffers of the ranks before this one."""
+        """Start to combine the buffers of the ranks before this one."""
         return self._call(IEXSCAN, sendbuf, recvbuf, op)
 
     @recognised
     def Ireduce_scatter_block(self, sendbuf: BufSpecB | InPlace, recvbuf: BufSpec | BufSpecB,
                               op: MPI.Op = MPI.SUM) -> MPI.Request:
-        """Begin to combine every rank's buffer, one of p equal blocks to each rank."""
+        """Start to combine every rank's buffer, one of p equal blocks to each rank."""
         return self._call(IREDUCE_SCATTER_BLOCK, sendbuf, recvbuf, op)
 
     @recognised
     def Ireduce_scatter(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpec,
                         recvcounts: Sequence[int] | None = None, op: MPI.Op = MPI.SUM
                        ) -> MPI.Request:
-        """Begin to combine every rank's buffer, ``recvcounts[i]`` elements to rank i."""
+        """Start to combine every rank's buffer, ``recvcounts[i]`` elements to rank i."""
         return self._call(IREDUCE_SCATTER, sendbuf, recvbuf, recvcounts, op)
 
     @recognised
     def Iallgather(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpecB) -> MPI.Request:
-        """Begin to collect one equal block from every rank on every rank."""
+        """Start to collect one equal block from every rank on every rank."""
         return self._call(IALLGATHER, sendbuf, recvbuf)
 
     @recognised
     def Iallgatherv(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpecV) -> MPI.Request:
-        """Begin to collect one block of any size from every rank on every rank."""
+        """Start to collect one block of any size from every rank on every rank."""
         return self._call(IALLGATHERV, sendbuf, recvbuf)
 
     @recognised
     def Igather(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpecB | None, root: int = 0
                ) -> MPI.Request:
-        """Begin to collect one equal block from every rank at the root."""
+        """Start to collect one equal block from every rank at the root."""
         return self._call(IGATHER, sendbuf, recvbuf, root)
 
     @recognised
     def Igatherv(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpecV | None, root: int = 0
                 ) -> MPI.Request:
-        """Begin to collect one block of any size from every rank at the root."""
+        """Start to collect one block of any size from every rank at the root."""
         return self._call(IGATHERV, sendbuf, recvbuf, root)
 
     @recognised
     def Iscatter(self, sendbuf: BufSpecB | None, recvbuf: BufSpec | InPlace, root: int = 0
                 ) -> MPI.Request:
-        """Begin to deal the root's buffer out in equal blocks."""
+        """Start to distribute the root's buffer in equal blocks."""
         return self._call(ISCATTER, sendbuf, recvbuf, root)
 
     @recognised
     def Iscatterv(self, sendbuf: BufSpecV | None, recvbuf: BufSpec | InPlace, root: int = 0
                  ) -> MPI.Request:
-        """Begin to deal the root's buffer out in blocks of any size."""
+        """Start to distribute the root's buffer in blocks of any size."""
         return self._call(ISCATTERV, sendbuf, recvbuf, root)
 
     @recognised
     def Ialltoall(self, sendbuf: BufSpecB | InPlace, recvbuf: BufSpecB) -> MPI.Request:
-        """Begin to send one equal block from every rank to every rank."""
+        """Start to send one equal block from every rank to every rank."""
         return self._call(IALLTOALL, sendbuf, recvbuf)
 
     @recognised
     def Ialltoallv(self, sendbuf: BufSpecV | InPlace, recvbuf: BufSpecV) -> MPI.Request:
-        """Begin to send one block of any size from every rank to every rank."""
+        """Start to send one block of any size from every rank to every rank."""
         return self._call(IALLTOALLV, sendbuf, recvbuf)
 
     def Ialltoallw(self, sendbuf: BufSpecW | InPlace, recvbuf: BufSpecW) -> MPI.Request:
-        """Begin to send one block of any size and type from every rank to every rank."""
+        """Start to send one block of any size and type from every rank to every rank."""
         return self._call(IALLTOALLW, sendbuf, recvbuf)
 
-    # -- how they are served -----------------------------------------------------------------
+    # -- implementation ----------------------------------------------------------------------
     def _begin(self, method: Method, args: tuple[Any, ...]) -> MPI.Request:
-        """Check the arguments, and begin an algorithm that was asked for, or the native method."""
+        """Check the arguments, and start the user's algorithm or the native method."""
         call = self._resolve(method, args)
         choice = None
         if call is not None:
@@ -165,7 +164,7 @@ class Nonblocking(Base):
         context, threaded = self._private(), self._config.progress == THREAD
         lane, tag = None, LANE_TAG
         if context.lane is not None:
-            # By what every rank knows: those without a tape take their turn in the lane too.
+            # Depends only on data of all ranks: operations without a tape use the lane, too.
             segment = context.request_segment(facts, tag)
             if segment or call.nbytes is not None and call.nbytes <= LANE_BYTES:
                 lane, choice = context.lane, choice.in_segments(segment)

@@ -1,4 +1,4 @@
-"""Methods about the bits of numbers: sums that depend on the summands alone, equality of data."""
+"""Reproducible sums, and checks that ranks hold equal data."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from hpccoll.guard import census
 
 
 class Numbers(Base):
-    """What a communicator offers beside mpi4py's methods about the bits of data."""
+    """Methods that mpi4py does not have, for reproducible and equal data."""
 
     def reproducible_sum(self, values: Any, axis: int | None = None) -> Any:
-        """Sum numbers of all ranks so that the bits depend on the numbers alone.
+        """Sum numbers of all ranks; the bits of the result depend only on the numbers.
 
-        They do not depend on how many ranks there are, which of them holds which numbers, or in
-        what order. Collective; a rank may have no numbers, in an array of that type and shape.
+        They do not depend on the number of ranks, the distribution or the order of the numbers.
+        Collective; a rank may pass an empty array of the same type and shape.
 
         Args:
-            values: an array, or a :class:`hpccoll.ReproducibleSum` that was made of several. A dot
-                product of distributed vectors is ``comm.reproducible_sum(x * y)``.
+            values: an array, or a :class:`hpccoll.ReproducibleSum` of several arrays. A dot product
+                of distributed vectors is ``comm.reproducible_sum(x * y)``.
             axis: the axis of the array to sum along; all elements are added if omitted. The others
                 must be the same on all ranks.
 
@@ -32,7 +32,7 @@ class Numbers(Base):
             On every rank, the sum: a number, or an array.
 
         Raises:
-            ArgumentError, ArgumentTypeError: a type that has no such sum, or no such axis.
+            ArgumentError, ArgumentTypeError: an unsupported type, or an invalid axis.
         """
         self._check_usable()
         sums = values if isinstance(values, ReproducibleSum) else gathered(values, axis)
@@ -41,12 +41,12 @@ class Numbers(Base):
     def check_equal(self, array: Any, name: str = "an array") -> None:
         """Check that all ranks hold the same bits; collective.
 
-        What travels are digests of 16 bytes. Arrays that differ in type or shape differ, too; so do
-        0.0 and -0.0, and NaN of different bits.
+        Ranks exchange digests of 16 bytes. Arrays of different type or shape are unequal; so are
+        0.0 and -0.0, and NaN with different bits.
 
         Args:
-            array: what each rank is to hold alike, such as weights or a result.
-            name: what the error calls it.
+            array: the data to compare, such as weights or a result.
+            name: name of the array in the error message.
 
         Raises:
             UnequalError: on every rank; names the ranks that differ from the majority.

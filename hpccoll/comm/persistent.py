@@ -1,9 +1,9 @@
-"""The persistent upper-case collectives of mpi4py.
+"""Persistent upper-case collectives of mpi4py.
 
-Without a wish the MPI library serves them; see :mod:`hpccoll.comm.nonblocking` for wishes. Ours are
-prepared once, down to MPI's own persistent messages, and may be started in another order on
-every rank, as MPI allows. All are compared between the ranks when they are made, which waits for
-the other ranks; starting one never does.
+By default the MPI library runs them; see :mod:`hpccoll.comm.nonblocking` for user choices. Those of
+hpccoll are prepared once, including persistent MPI messages, and may be started in a different
+order on every rank, as MPI allows. Their creation compares them between the ranks and waits for the
+other ranks; a start never waits.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ Info = MPI.Info
 
 
 class Persistent(Base):
-    """The 17 persistent collectives."""
+    """Implements the 17 persistent collectives."""
 
     def Barrier_init(self, info: Info = MPI.INFO_NULL) -> MPI.Prequest:
         """Prepare a barrier."""
@@ -125,12 +125,12 @@ class Persistent(Base):
 
     def Scatter_init(self, sendbuf: BufSpecB | None, recvbuf: BufSpec | InPlace, root: int = 0,
                      info: Info = MPI.INFO_NULL) -> MPI.Prequest:
-        """Prepare to deal the root's buffer out in equal blocks."""
+        """Prepare to distribute the root's buffer in equal blocks."""
         return self._prepare(SCATTER_INIT, info, sendbuf, recvbuf, root)
 
     def Scatterv_init(self, sendbuf: BufSpecV | None, recvbuf: BufSpec | InPlace, root: int = 0,
                       info: Info = MPI.INFO_NULL) -> MPI.Prequest:
-        """Prepare to deal the root's buffer out in blocks of any size."""
+        """Prepare to distribute the root's buffer in blocks of any size."""
         return self._prepare(SCATTERV_INIT, info, sendbuf, recvbuf, root)
 
     def Alltoall_init(self, sendbuf: BufSpecB | InPlace, recvbuf: BufSpecB,
@@ -148,9 +148,9 @@ class Persistent(Base):
         """Prepare to send one block of any size and type from every rank to every rank."""
         return self._prepare(ALLTOALLW_INIT, info, sendbuf, recvbuf)
 
-    # -- how they are served -----------------------------------------------------------------
+    # -- implementation ----------------------------------------------------------------------
     def _prepare(self, method: Method, info: Info, *args: Any) -> MPI.Prequest:
-        """Check the arguments; prepare an algorithm that was asked for, or the native method."""
+        """Check the arguments; prepare the user's algorithm or the native method."""
         with self._check_alive().entrance:
             return self._prepared(method, info, args)
 
@@ -162,11 +162,11 @@ class Persistent(Base):
             wish = self._wish(method)[0]
             if (wish is not None and wish.is_auto and not choice.is_native
                     and not self._private().has_channels):
-                # What was measured had channels of its own, which are given out once.
+                # The measured times assume separate channels, which are allocated only once.
                 choice = fallback(facts, self._conditions(method))
         self._tell(method, call, choice)
         if self._guards:
-            # MPI lets the making of a request wait for the other ranks, but never its start.
+            # MPI allows the creation of a request to wait for other ranks, but never its start.
             self._compare(call and describe_native(call, method.title)._replace(
                 collective=method.title, algorithm=served_by(choice)), method.title)
         if call is None or choice is None or choice.is_native:
@@ -178,14 +178,13 @@ class Persistent(Base):
         if not is_loaded(call) and (one is None or one.namespace is numpy) and not any(
                 map(is_staged, args)):
             return self._request(call, facts, choice)
-        # Its input is a copy, which has to be taken again at every start, or on a device, whose
-        # work has to be waited for again.
+        # Every start must copy its input again, or wait again for the work of its device.
         datatypes: list[MPI.Datatype] = []
         args = tuple(with_own_datatypes(arg, datatypes) for arg in args)
         return self._copying_request(call, choice, partial(self._resolve, method, args), datatypes)
 
     def _request(self, call: Call, facts: CallFacts, choice: Choice) -> Prequest:
-        """The request of a call on memory that messages can be sent from and received into."""
+        """Return the request of a call whose messages use its memory directly."""
         context, threaded = self._private(), self._config.progress == THREAD
         tag = context.persistent_tag()
         plan = plan_for(context, call, choice.in_segments(context.request_segment(facts, tag)))
@@ -203,9 +202,9 @@ class Persistent(Base):
 
     def _copying_request(self, call: Call, choice: Choice, again: Callable[[], Call | None],
                          datatypes: list[MPI.Datatype]) -> Prequest:
-        """The request of a call on copies; ``again`` makes the call again for every start.
+        """Return the request of a call on copies; ``again`` resolves the call at every start.
 
-        ``datatypes`` were made for the call, and are freed with the request.
+        ``datatypes`` were created for the call, and are freed with the request.
         """
         context, threaded = self._private(), self._config.progress == THREAD
         plan, tag = plan_for(context, call, choice), context.persistent_tag()
@@ -224,7 +223,7 @@ def _free(datatypes: list[MPI.Datatype]) -> None:
 
 
 def free_with_tag(context: Context, tag: int, free: Callable[[], None]) -> Callable[[], None]:
-    """Return a function that frees a request's resources and its tag."""
+    """Return a callback that frees a request's resources and its tag."""
     def free_all() -> None:
         free()
         context.release_tag(tag)

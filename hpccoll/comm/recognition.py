@@ -1,11 +1,10 @@
-"""Calls that the compiled executor recognises: which methods, by which of their arguments.
+"""Cache of the compiled executor: the cached methods and the arguments in the key.
 
-A method of :data:`ROLES` is asked for by its name and answered in machine code: its arguments'
-forms, sizes and types, its operator, root and counts lead to a tape, or to the MPI library's own
-method. What is not recognised there goes to the method as it stands in the class, which does all
-that is to be done for a call, and notes who serves calls like it (:func:`note`).
+Machine code looks up a call of a method in :data:`ROLES` by its arguments' forms, sizes and types,
+its operator, root and counts, and finds a tape or the native method. Other calls go to the Python
+method of the class, which resolves the call and stores its target (:func:`note`).
 
-Without the compiled executor the methods stand for themselves.
+Without the compiled executor the Python methods are called directly.
 """
 
 from __future__ import annotations
@@ -36,26 +35,26 @@ ROLES = {
     "exscan": "sro", "reduce_scatter_block": "sro", "reduce_scatter": "srco", "allgather": "sr",
     "allgatherv": "sr", "gather": "srn", "gatherv": "srn", "scatter": "srn", "scatterv": "srn",
     "alltoall": "sr", "alltoallv": "sr"}
-#: Methods by what they are called in lower case, in the forms that are recognised.
+#: Methods by lower-case name, in the forms that can be cached.
 NUMBERS = {form + name: number
            for number, (form, name) in enumerate((f, n) for f in ("", "i") for n in ROLES)}
-#: Operators that always exist; the ``id`` of any other may come to mean another operator.
+#: Predefined operators; the ``id`` of any other may be reused by another operator.
 LASTING = frozenset(id(getattr(MPI, name.upper())) for name in OPERATORS)
-#: Types that always exist, by ``id``.
+#: Predefined types, by ``id``.
 TYPES = {id(value): name for name, value in vars(MPI).items()
          if isinstance(value, MPI.Datatype) and value != MPI.DATATYPE_NULL}
-#: What counts and displacements are given as; they are compared by their values.
+#: Types of counts and displacements, which are compared by value.
 PLAIN = (list, tuple, int, ndarray, type(None))
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def new_calls() -> Any:
-    """What remembers calls; ``None`` without the compiled executor."""
+    """Return a new cache of calls; ``None`` without the compiled executor."""
     return _tape.Calls() if BUILT else None
 
 
 def recognised(slow: F) -> F:
-    """A method of a communicator that is asked only where no call like this one is known."""
+    """Return a compiled method that looks up the cache and falls back to ``slow``."""
     if not BUILT:
         return slow
     name = slow.__name__.lower()
@@ -67,29 +66,29 @@ def recognised(slow: F) -> F:
 
 
 def shortcut(slow: F) -> F:
-    """A method that is asked only where machine code has no answer at once.
+    """Return a compiled method that falls back to ``slow`` if it cannot complete the call.
 
-    ``Start``, ``Wait`` and ``Test`` of requests of tapes, ``allreduce`` of numbers.
+    Used for ``Start``, ``Wait`` and ``Test`` of requests of tapes, and ``allreduce`` of numbers.
     """
     return cast(F, update_wrapper(_tape.shortcut(slow.__name__, slow), slow)) if BUILT else slow
 
 
 def note(calls: Any, method: Method, args: tuple[Any, ...], target: Any,
          call: Call | None = None) -> bool:
-    """Note who serves a call; tell whether calls like it will be recognised.
+    """Store the target of a call in the cache; return True if it can be cached.
 
     Args:
-        calls: what remembers calls.
-        method, args: the call, with all arguments in their places.
-        target: a tape, what begins it (``_tape.Begin``), or the MPI library's method.
-        call: the same call, where a tape serves it.
+        calls: the cache.
+        method, args: the call, with all arguments in positional order.
+        target: a tape, a ``_tape.Begin`` that starts it, or the native method.
+        call: the resolved call, if a tape runs it.
     """
     if method.title not in NUMBERS or not all(map(_lasts, args)):
         return False
     places: tuple[tuple[int, int], ...] = ()
     if call is not None:
         if method.name in COUNTS_AT_ROOT:
-            return False  # the same arguments may come with other counts of other ranks
+            return False  # the counts of other ranks may differ at the next call
         sides = _sides(method, args)
         found = [_place(one.array, sides) if one is not None else (-1, 0)
                  for one in (call.source, call.sink)]
@@ -97,12 +96,12 @@ def note(calls: Any, method: Method, args: tuple[Any, ...], target: Any,
         if len(places) < len(found):
             return False  # it works on a copy
     elif any(native_form(arg) is not arg for arg in args):
-        return False  # the method does not get the arguments as they are
+        return False  # the method gets converted arguments
     return bool(calls.store(NUMBERS[method.title], ROLES[method.name], args, target, *places))
 
 
 def _lasts(argument: Any) -> bool:
-    """Tell whether an argument's identity means the same for ever."""
+    """Return True if an argument's identity is a permanent key."""
     if isinstance(argument, MPI.Op):
         return id(argument) in LASTING
     if type(argument) in (list, tuple) and argument and type(argument[0]) is ndarray:
@@ -112,7 +111,7 @@ def _lasts(argument: Any) -> bool:
 
 
 def _sides(method: Method, args: tuple[Any, ...]) -> list[Any]:
-    """The arrays that a call gives to send from and to receive into."""
+    """Return the arrays that a call sends from and receives into."""
     sides: list[Any] = [None, None]
     for role, argument in zip(ROLES[method.name], args):
         if role in "srb":
@@ -122,7 +121,7 @@ def _sides(method: Method, args: tuple[Any, ...]) -> list[Any]:
 
 
 def _place(memory: ndarray, sides: list[Any]) -> tuple[int, int] | None:
-    """Which argument some memory is part of, and how many bytes from its beginning."""
+    """Return the index of the argument that contains a memory, and the offset in bytes."""
     start = MPI.Get_address(memory)
     for side, array in enumerate(sides):
         if array is not None and array.flags.c_contiguous:

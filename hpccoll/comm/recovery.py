@@ -1,12 +1,12 @@
-"""Going on without ranks that have died, where the MPI library has ULFM.
+"""Recovery from dead ranks, if the MPI library has ULFM.
 
-    comm.revoke()    ends what any rank waits for on the communicator; every later call is refused
-    comm.shrink()    the same, and then a communicator of the ranks that live
-    comm.agree(ok)   have all ranks come to the same good end? Works on revoked communicators too
+    comm.revoke()    ends all pending operations on the communicator and rejects later calls
+    comm.shrink()    does the same, then returns a communicator of the living ranks
+    comm.agree(ok)   returns True if all ranks succeeded, also on revoked communicators
 
-``Revoke``, ``Shrink``, ``Agree``, ``Get_failed`` and their kin are mpi4py's, with its meaning. What
-a dead rank shared memory in is not used again: a new communicator gets memory of its own, and the
-old one's goes with the last array in it.
+``Revoke``, ``Shrink``, ``Agree``, ``Get_failed`` and similar have mpi4py's meaning. Memory shared
+with a dead rank is not reused: a new communicator gets new memory, and the old memory is freed with
+the last array in it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from hpccoll.runtime.progress.engine import PROGRESS
 
 
 class Recovery(Base):
-    """Communicators that outlive their ranks."""
+    """Communicator that survives the death of ranks."""
 
     def Revoke(self) -> None:
-        """End all communication on this communicator, of all ranks; any rank may ask alone."""
+        """End all communication on this communicator, on all ranks; not collective."""
         self._check_alive()
         super().Revoke()
         context = existing(self)
@@ -39,38 +39,39 @@ class Recovery(Base):
             context.revoke()
 
     def revoke(self) -> None:
-        """The same as ``Revoke``, where it has an effect on ranks that have not died.
+        """Call ``Revoke``, if this MPI library can continue after the death of a rank.
 
         Raises:
-            UnavailableError: this MPI library, or its launcher, does not go on without a rank.
+            UnavailableError: this MPI library, or its launcher, cannot continue without a rank.
         """
         self._check_recovery("revoke")
         self.Revoke()
 
     def shrink(self) -> Any:
-        """A communicator of the ranks that live; collective over them, and revokes this one.
+        """Return a communicator of the living ranks; collective over them, revokes this one.
 
         The new ranks are in the order of the old ones. Choices (``using``, determinism and so on)
-        are not inherited. This communicator is of no more use but to be freed.
+        are not inherited. This communicator can then only be freed.
 
         Raises:
-            UnavailableError: this MPI library, or its launcher, does not go on without a rank.
+            UnavailableError: this MPI library, or its launcher, cannot continue without a rank.
         """
         self._check_recovery("shrink")
         self.Revoke()
         return self.Shrink()
 
     def agree(self, good: bool) -> bool:
-        """Tell whether all ranks say so and none has died; collective over those that live.
+        """Return True if ``good`` holds on all ranks and none has died; collective.
 
-        Every rank gets the same answer, on a revoked communicator too. Without ULFM no rank dies
-        alone, and the answer is what all say.
+        Collective over the living ranks. Every rank gets the same result, also on a revoked
+        communicator. Without ULFM the death of a rank ends the job, and the result depends on
+        ``good`` alone.
 
         Raises:
-            CollectiveTimeout, PeerLost: without ULFM, a rank does not come.
+            CollectiveTimeout, PeerLost: without ULFM, a rank does not make the call.
         """
         self._check_alive()
-        # With ULFM the library itself ends the wait for a rank that has died.
+        # With ULFM the library itself ends the wait for a dead rank.
         with self._setup("agree") if ulfm_missing() else nullcontext():
             return self._agree(good)
 
@@ -84,29 +85,29 @@ class Recovery(Base):
 
     @property
     def timeout(self) -> float:
-        """Seconds without progress until a collective fails; infinity without a time-out."""
+        """Seconds without progress until a collective fails; infinity without a timeout."""
         return self._config.timeout
 
     @timeout.setter
     def timeout(self, seconds: float | str) -> None:
-        """Change it for the calls from here on, on every rank alike; ``"off"`` ends it."""
+        """Set it for later calls, the same on every rank; ``"off"`` disables it."""
         self._config = self._config.override(timeout=seconds)
         context = existing(self)
         if context is not None:
             context.bounds = context.bounds._replace(timeout=self._config.timeout)
 
     def check_ranks(self, peers: Sequence[int] = ()) -> RankStates | None:
-        """Return where the ranks are, without communication; for loops that wait for messages.
+        """Return the states of the ranks without communication; for loops that wait for messages.
 
         Args:
             peers: the ranks that this one waits for.
 
         Returns:
-            ``missing``, ``lines`` and ``stopped``, as far as this node knows; ``None`` before the
-            first collective.
+            ``missing``, ``lines`` and ``stopped``, as known on this node; ``None`` before the first
+            collective.
 
         Raises:
-            PeerLost: a rank of this node has died, or has ended its program.
+            PeerLost: a rank of this node has died or exited.
             BrokenCommunicatorError: a call has failed on a rank.
         """
         context = existing(self)
@@ -119,9 +120,9 @@ class Recovery(Base):
             raise UnavailableError(f"comm.{method}() is not available: {missing}")
 
     def _let_go(self) -> None:
-        """Give up what was made for this communicator, if a rank of it has died or revoked it.
+        """Drop the context of this communicator, if a rank of it has died or revoked it.
 
-        Collectives under way have ended before, with the errors that their requests raise.
+        Pending collectives have failed before, and their requests raise the errors.
         """
         context = existing(self)
         if context is not None and not context.freed and (

@@ -1,14 +1,12 @@
-"""Requests: what ``Iallreduce`` and its kin hand out when hpccoll itself runs the collective.
+"""Requests of nonblocking and persistent collectives that hpccoll runs.
 
-Such a request holds a real MPI handle: a generalized request that is completed when the
-execution is done, so that ``MPI.Request.Waitall([ours, native])`` waits for both. (A request
-that holds ``REQUEST_NULL`` would count as complete there.) Behind it stands a operation, which
-:mod:`hpccoll.runtime.progress.engine` moves on.
+Such a request holds a real MPI handle, a generalized request that completes with the execution. So
+``MPI.Request.Waitall([ours, native])`` waits for both; ``REQUEST_NULL`` would count as complete
+there. Its operation is progressed by :mod:`hpccoll.runtime.progress.engine`.
 
-``Wait`` of such a request is bounded by ``HPCCOLL_TIMEOUT``, and so are ``Waitall``, ``Waitany``
-and ``Waitsome`` (:mod:`hpccoll.comm.together`). Those of mpi4py (``MPI.Request.Waitall`` and so
-on), and ``waitall``, ``waitany`` and ``waitsome``, which these classes inherit, wait inside the MPI
-library, which knows no deadline.
+``HPCCOLL_TIMEOUT`` limits ``Wait`` of such a request, and ``Waitall``, ``Waitany`` and ``Waitsome``
+(:mod:`hpccoll.comm.together`). Those of mpi4py (``MPI.Request.Waitall`` and so on), and the
+inherited ``waitall``, ``waitany`` and ``waitsome``, wait inside the MPI library without a timeout.
 """
 
 from __future__ import annotations
@@ -34,15 +32,15 @@ if BUILT:
 if TYPE_CHECKING:
     _Methods = MPI.Request
 else:
-    _Methods = object  # whatever it is mixed into has them
+    _Methods = object  # the classes that mix it in have them
 
 
-#: Seconds between two looks at the other ranks by tests that fail.
+#: Seconds between two polls of the other ranks by failing tests.
 POLL_INTERVAL = 0.1
 
 
 class Driven(Several, _Methods):
-    """Completion methods of a request behind which stands an operation."""
+    """Completion methods of a request with an operation."""
 
     _operation: Underway | None = None
     #: When a failing test polls the other ranks next; the operation that it polls for, and how.
@@ -51,10 +49,10 @@ class Driven(Several, _Methods):
 
     @shortcut
     def Wait(self, status: MPI.Status | None = None) -> Literal[True]:
-        """Wait for the end.
+        """Wait for completion.
 
         Raises:
-            CollectiveTimeout: nothing moved for ``HPCCOLL_TIMEOUT`` seconds.
+            CollectiveTimeout: no progress for ``HPCCOLL_TIMEOUT`` seconds.
         """
         PROGRESS.check_process()
         if self._operation is not None:
@@ -64,30 +62,30 @@ class Driven(Several, _Methods):
 
     @shortcut
     def Test(self, status: MPI.Status | None = None) -> bool:
-        """Move on; tell whether the collective is over.
+        """Make progress; return True if the collective has completed.
 
         Raises:
-            CollectiveTimeout, BrokenCommunicatorError: as ``Wait``, for tests in a loop.
+            CollectiveTimeout, BrokenCommunicatorError: like ``Wait``, for tests in a loop.
         """
         return self._test(super().Test, status)
 
     def Get_status(self, status: MPI.Status | None = None) -> bool:
-        """Move on; tell whether the collective is over, and keep the request."""
+        """Make progress; return True if the collective has completed, and keep the request."""
         return self._test(super().Get_status, status)
 
     def wait(self, status: MPI.Status | None = None) -> None:
-        """Wait for the end; there is no object to return."""
+        """Wait for completion; there is no object to return."""
         self.Wait(status)
 
     def test(self, status: MPI.Status | None = None) -> tuple[bool, None]:
-        """Move on; tell whether the collective is over."""
+        """Make progress; return True if the collective has completed, and no object."""
         return self.Test(status), None
 
     def looking(self) -> Callable[[], bool]:
-        """What looks after the collective between two tests of several requests.
+        """Return a callback that monitors the collective between tests of several requests.
 
-        It tells whether it is to be called again: not where the collective has ended well. An error
-        ends it, too; the next test raises it.
+        The callback returns True to be called again, and False once the collective has completed
+        without an error. The next test raises its error, if any.
         """
         operation = self._operation
         if operation is None or operation.over:
@@ -103,23 +101,23 @@ class Driven(Several, _Methods):
         return attended
 
     def Cancel(self) -> None:
-        """Refuse: MPI does not allow it for collectives."""
+        """Raise an error: MPI does not allow it for collectives."""
         raise RequestError("a collective cannot be cancelled; wait for it")
 
     cancel = Cancel
 
     def _test(self, method: Callable[..., bool], status: MPI.Status | None) -> bool:
-        """Move on, and complete the MPI request if the collective is over."""
+        """Make progress, and complete the MPI request if the collective has completed."""
         PROGRESS.check_process()
         PROGRESS.once()
         if self._settle(method, status):
-            self._poll = None  # it refers to the caller's arrays
+            self._poll = None  # it references the caller's arrays
             return True
         operation, now = self._operation, time.monotonic()
         if operation is None or now < self._poll_at:
             return False
         self._poll_at = now + POLL_INTERVAL
-        if self._poll is None or self._poll[0] is not operation:  # a persistent one starts another
+        if self._poll is None or self._poll[0] is not operation:  # a start makes a new one
             self._poll = operation, operation.looking(rare=True)
             return False
         try:
@@ -129,7 +127,7 @@ class Driven(Several, _Methods):
         return self._settle(method, status)
 
     def _settle(self, method: Callable[..., bool], status: MPI.Status | None) -> bool:
-        """Complete the MPI request, and raise what went wrong with the collective."""
+        """Complete the MPI request, and raise the error of the collective."""
         operation = self._operation
         if operation is None:
             return method(status)
@@ -144,39 +142,40 @@ class Driven(Several, _Methods):
 
 
 class Request(Driven, MPI.Request):
-    """A nonblocking collective that hpccoll runs."""
+    """Nonblocking collective that hpccoll runs."""
 
     def Free(self) -> None:
-        """Refuse while the collective is under way: MPI does not allow it."""
+        """Raise an error while the collective is pending: MPI does not allow it."""
         if self._operation is not None and not self._operation.over:
             raise RequestError("a pending collective cannot be freed; wait for it")
         super().Free()
 
 
 def request_of(operation: Operation) -> Request:
-    """The request of an operation that was begun."""
+    """Return the request of a started operation."""
     request = Request.__new__(Request, operation.token)
     request._operation = operation
     return request
 
 
 def begin_tapes(context: Context, tape: Any, threaded: bool) -> Any:
-    """What makes a request of each call that a tape serves in the context's lane."""
+    """Return a factory of requests for calls of one tape in the context's lane."""
     return _tape.Begin(tape, lambda one: TapedOperation(context, one, None, context.lane, threaded),
                        Request)
 
 
 class Prequest(Driven, MPI.Prequest):
-    """A persistent collective that hpccoll runs: prepared once, started many times.
+    """Persistent collective that hpccoll runs: prepared once, started many times.
 
-    Between two runs its handle is ``REQUEST_NULL``, so that ``MPI.Prequest.Startall``, which
-    cannot know how to start it, raises instead of doing nothing: call ``Start`` on each.
+    Between two runs its handle is ``REQUEST_NULL``, so that ``MPI.Prequest.Startall``, which cannot
+    start it, raises an error: call ``Start`` on each.
 
     Args:
-        context: of the communicator it runs on.
-        make: gives what an :class:`Operation` takes after the context: execution, buffers, store.
-        free: gives resources back when the request is freed.
-        prepared: the operation for all starts, where there is one.
+        context: the context of its communicator.
+        make: returns the arguments of an :class:`Operation` after the context: execution, buffers,
+            store.
+        free: releases resources when the request is freed.
+        prepared: the operation for all starts, if there is one.
     """
 
     _context: Context
@@ -196,7 +195,7 @@ class Prequest(Driven, MPI.Prequest):
 
     @shortcut
     def Start(self) -> None:
-        """Start the collective once more."""
+        """Start the collective."""
         prepared = self._prepared
         if prepared is None or not prepared.idle or self._context.freed or PROGRESS.parent:
             self._check_startable()
@@ -209,7 +208,7 @@ class Prequest(Driven, MPI.Prequest):
 
     @shortcut
     def Wait(self, status: MPI.Status | None = None) -> Literal[True]:
-        """Wait for the end; see :meth:`Driven.Wait`."""
+        """Wait for completion; see :meth:`Driven.Wait`."""
         prepared = self._prepared
         if prepared is not None and prepared.finish():
             self._cell.value = NULL
@@ -231,15 +230,15 @@ class Prequest(Driven, MPI.Prequest):
 
     @classmethod
     def Startall(cls, requests: list[MPI.Prequest]) -> None:
-        """Start several requests, of whatever kind."""
+        """Start several requests of any kind."""
         for request in requests:
             request.Start()
 
     def Free(self) -> None:
-        """Give the request's resources back.
+        """Free the request's resources.
 
         Raises:
-            RequestError: it is active, or was freed before.
+            RequestError: the request is active, or was freed before.
         """
         if self._make is None:
             raise RequestError("the request is freed")
@@ -249,7 +248,7 @@ class Prequest(Driven, MPI.Prequest):
         self._make = self._operation = self._prepared = None
 
     def free(self) -> None:
-        """Call ``Free`` unless that was done."""
+        """Call ``Free``, unless the request was freed before."""
         if self:
             self.Free()
 
@@ -266,7 +265,7 @@ class Prequest(Driven, MPI.Prequest):
             return NotImplemented
         return not self == other
 
-    __hash__ = None  # type: ignore[assignment]  # as mpi4py's: handles change
+    __hash__ = None  # type: ignore[assignment]  # like mpi4py: handles change
 
     def _active(self) -> bool:
         return MPI.Request.__bool__(self)

@@ -1,10 +1,10 @@
-"""Sums with the same bits on any number of ranks: integers in place of rounded numbers.
+"""Reproducible sums on any number of ranks, by exact integer arithmetic.
 
-    tops    Allreduce, MAX of one byte       how large the largest summand of each sum is
-    lanes   the call itself, SUM of int64    what the ranks' summands have in each lane
+    tops    Allreduce, MAX of one byte       exponent of the largest summand of each sum
+    lanes   the call itself, SUM of int64    contents of each lane of the ranks' summands
 
-Both are exact, so any algorithm may serve them, the MPI library's included. What tops and lanes are
-is told in :mod:`hpccoll.arrays.binned`.
+Both are exact, so any algorithm can run them, also a native one. :mod:`hpccoll.arrays.binned`
+defines tops and lanes.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from hpccoll.errors import ArgumentError
 if TYPE_CHECKING:
     from hpccoll.comm.base import Base
 
-#: Methods whose sums do not depend on the number of ranks, and the numbers that they can be of.
+#: Methods with sums independent of the number of ranks, and their types of numbers.
 METHODS = ("allreduce", "reduce", "reduce_scatter", "reduce_scatter_block")
 PARTS = {"complex64": "f4", "complex128": "f8"}
-#: Operators whose results are the same numbers in any order, zeros of either sign being equal.
+#: Operators with equal results in any order, if zeros of both signs are equal.
 CHOOSING = ("max", "min")
-#: Elements of a vector that are summed at once: their lanes stay in the cache.
+#: Elements of a vector per step: their lanes stay in the cache.
 PIECE = 1 << 15
 
 
 def check_kept(facts: CallFacts, form: str) -> None:
-    """Raise for a reduction whose bits would depend on the number of ranks.
+    """Raise an error for a reduction whose bits would depend on the number of ranks.
 
     Args:
-        facts: of the call.
-        form: of the method's name.
+        facts: the facts of the call.
+        form: the form of the method's name.
 
     Raises:
-        ArgumentError: says what can be kept.
+        ArgumentError: names the supported guarantees.
     """
     if not facts.reduces or facts.exact or facts.operator in CHOOSING:
         return
@@ -53,13 +53,13 @@ def check_kept(facts: CallFacts, form: str) -> None:
 
 
 def is_served(facts: CallFacts) -> bool:
-    """Tell whether a reduction that rounds is one of those that are served here."""
+    """Return True if this module runs a reduction with rounding."""
     return facts.method in METHODS and facts.operator == "sum" and facts.dtype is not None and (
         facts.dtype.name in FORMATS or facts.dtype.name in PARTS)
 
 
 def sum_call(comm: Base, call: Call) -> None:
-    """Serve a blocking sum; collective.
+    """Run a blocking sum; collective.
 
     Raises:
         ArgumentError: its buffers are device memory.
@@ -82,7 +82,7 @@ def _reduce(comm: Base, call: Call, source: Buffer, sink: Buffer | None) -> None
     """Sum vectors on every rank, or at the root."""
     summands = _real(source.array, source.displs[0], source.count)
     result = None if sink is None else _real(sink.array, sink.displs[0], sink.count)
-    # Every rank has as many pieces; an empty vector has one, so that it is seen as a call.
+    # All ranks have the same number of pieces; an empty vector has one, so that it is a call.
     for start in range(0, max(len(summands), 1), PIECE):
         lanes, tops = _lanes(comm, summands[start:start + PIECE])
         if call.collective == "allreduce":
@@ -110,13 +110,13 @@ def _reduce_scatter(comm: Base, call: Call, source: Buffer, sink: Buffer | None)
 
 
 def _real(array: numpy.ndarray, start: int, count: int) -> numpy.ndarray:
-    """Elements of a buffer; complex ones as pairs of real ones."""
+    """Return elements of a buffer; complex ones as pairs of real ones."""
     part = array[start:start + count]
     return part.view(PARTS[part.dtype.name]) if part.dtype.name in PARTS else part
 
 
 def _lanes(comm: Base, summands: numpy.ndarray) -> tuple[numpy.ndarray, numpy.ndarray]:
-    """The lanes of this rank's summands, one for each sum, and the tops of the sums."""
+    """Return the lanes of this rank's summands, per sum, and the tops of the sums."""
     values = wide(summands).reshape(1, -1)
     tops = tops_of(values)
     comm.Allreduce(MPI.IN_PLACE, tops, MPI.MAX)
@@ -124,12 +124,12 @@ def _lanes(comm: Base, summands: numpy.ndarray) -> tuple[numpy.ndarray, numpy.nd
 
 
 def sum_all(comm: Base, sums: ReproducibleSum) -> ReproducibleSum:
-    """The sums of all ranks' summands, on every rank; collective.
+    """Return the sums of all ranks' summands, on every rank; collective.
 
     Raises:
         ArgumentError: there may be too many summands; on every rank.
     """
-    # How many there are comes along, as a power of two.
+    # The same call reduces the number of summands, as a power of two.
     tops = numpy.append(sums.tops, numpy.uint8(sums.summands.bit_length()))
     comm.Allreduce(MPI.IN_PLACE, tops, MPI.MAX)
     most = comm.Get_size() << int(tops[-1])

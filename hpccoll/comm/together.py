@@ -1,10 +1,9 @@
-"""Waiting for several requests with bounds: the class methods of ``hpccoll.Request``.
+"""Waits for several requests with a timeout: the class methods of ``hpccoll.Request``.
 
-mpi4py's ``MPI.Request.Waitall`` and its kin wait inside the MPI library, which nobody can leave.
-These test until enough is complete. Meanwhile each collective among the requests is looked after as
-its own ``Wait`` would: who is missing is reported, and where it cannot end there is an error. What
-is no collective - a message, a file - has no bounds; where nothing else is waited for any more, the
-library waits.
+mpi4py's ``MPI.Request.Waitall`` and similar wait inside the MPI library and cannot be interrupted.
+These methods test until enough requests are complete. Meanwhile they monitor each collective like
+its own ``Wait``: they report missing ranks, and raise an error if it cannot complete. Messages and
+files have no timeout; once only these are left, the library waits.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from hpccoll.runtime.progress.engine import PROGRESS
 
 
 class Several:
-    """Class methods of requests that wait for several of them, of whatever kind."""
+    """Class methods that wait for several requests of any kind."""
 
     @classmethod
     def Waitall(cls, requests: Sequence[MPI.Request], statuses: list[MPI.Status] | None = None
@@ -26,18 +25,18 @@ class Several:
         """Wait until all are complete, like ``MPI.Request.Waitall``.
 
         Raises:
-            CollectiveTimeout: a collective among them has not moved for ``HPCCOLL_TIMEOUT``, or a
-                rank has not come to it.
-            PeerLost, BrokenCommunicatorError, ContractError: one cannot end any more.
+            CollectiveTimeout: a collective among them made no progress for ``HPCCOLL_TIMEOUT``, or
+                a rank has not entered it.
+            PeerLost, BrokenCommunicatorError, ContractError: one cannot complete.
         """
         _until(requests, MPI.Request.Waitall, _all, bool, statuses)
         return True
 
     @classmethod
     def Waitany(cls, requests: Sequence[MPI.Request], status: MPI.Status | None = None) -> int:
-        """Wait until one is complete, and return its place; see :meth:`Waitall`.
+        """Wait until one is complete, and return its index; see :meth:`Waitall`.
 
-        ``MPI.UNDEFINED`` where none is active.
+        ``MPI.UNDEFINED`` if none is active.
         """
         found: tuple[int, bool] | int = _until(requests, MPI.Request.Waitany, MPI.Request.Testany,
                                                lambda found: found[1], status)
@@ -46,9 +45,9 @@ class Several:
     @classmethod
     def Waitsome(cls, requests: Sequence[MPI.Request], statuses: list[MPI.Status] | None = None
                  ) -> list[int] | None:
-        """Wait until some are complete, and return their places; see :meth:`Waitall`.
+        """Wait until some are complete, and return their indices; see :meth:`Waitall`.
 
-        ``None`` where none is active.
+        ``None`` if none is active.
         """
         found: list[int] | None = _until(requests, MPI.Request.Waitsome, MPI.Request.Testsome,
                                          lambda found: found is None or bool(found), statuses)
@@ -57,7 +56,7 @@ class Several:
 
 def _until(requests: Sequence[MPI.Request], wait: Callable[..., Any], test: Callable[..., Any],
            enough: Callable[[Any], bool], told: Any) -> Any:
-    """Test requests until what that gives is enough; once no collective is left, wait for them."""
+    """Test requests until enough are complete; wait natively once no collective is left."""
     PROGRESS.check_process()
     looks = [one.looking() for one in requests
              if hasattr(one, "looking") and MPI.Request.__bool__(one)]
@@ -77,7 +76,7 @@ def _until(requests: Sequence[MPI.Request], wait: Callable[..., Any], test: Call
 
 
 def _all(requests: Sequence[MPI.Request], statuses: list[MPI.Status] | None) -> bool:
-    """``MPI.Request.Testall``, which fails in MPICH 5.0 where a persistent collective is over."""
+    """Replace ``MPI.Request.Testall``, which fails in MPICH 5.0 for completed persistent ones."""
     if not all(MPI.Request.Get_status(one) for one in requests if MPI.Request.__bool__(one)):
         return False
     return MPI.Request.Waitall(requests, statuses)
@@ -85,14 +84,14 @@ def _all(requests: Sequence[MPI.Request], statuses: list[MPI.Status] | None) -> 
 
 def _quietly(test: Callable[..., Any], requests: Sequence[MPI.Request],
              enough: Callable[[Any], bool], told: Any) -> Any:
-    """Test, and raise what went wrong with a collective of ours that is over now.
+    """Test, and raise the error of an hpccoll collective that has just completed.
 
-    Where other requests are found complete, which is known but once, an error waits for its turn.
+    MPI reports a completion only once. So an error is postponed if other requests completed.
     """
     underway = [(one, operation) for one in requests if MPI.Request.__bool__(one)
                 and (operation := getattr(one, "_operation", None)) is not None]
     for _, operation in underway:
-        operation.quiet = True  # else MPI's callback raises it, and its caller cannot
+        operation.quiet = True  # otherwise MPI's callback would raise the error, where it is lost
     try:
         found = test(requests, told)
     finally:

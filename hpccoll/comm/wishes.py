@@ -1,4 +1,4 @@
-"""Wishes: what a user asks to serve collectives, inside a ``with`` block."""
+"""User choices of algorithms inside a ``with`` block."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ C = TypeVar("C", bound="Base")
 
 
 class Using(AbstractContextManager[C], ContextDecorator, Generic[C]):
-    """Changes the wishes of a communicator from ``__enter__`` to ``__exit__``.
+    """Context manager that sets the user's choices of a communicator.
 
-    Checked when it is made. One that is never entered changes nothing, and warns of that when
-    it is gone.
+    The choices are checked on creation. An object that is never entered changes nothing, and warns
+    of that when it is deleted.
 
     Args:
-        comm: whose wishes to change.
-        wishes: by collective, or by method.
+        comm: the communicator.
+        wishes: the choices, by collective or by method.
     """
 
     def __init__(self, comm: C, wishes: dict[str, Choice]):
@@ -56,10 +56,11 @@ class Using(AbstractContextManager[C], ContextDecorator, Generic[C]):
 
 
 def choices_of(algorithms: Mapping[str, Any], segment_bytes: int | str) -> dict[str, Choice]:
-    """What ``comm.using(segment_bytes=..., **algorithms)`` asks for, by method.
+    """Return the choices of ``comm.using(segment_bytes=..., **algorithms)``, by method.
 
     Raises:
-        ArgumentError: an unknown method or algorithm, no number of bytes, or bytes for nothing.
+        ArgumentError: an unknown method or algorithm, an invalid number of bytes, or a number of
+            bytes without an algorithm.
     """
     if segment_bytes and not algorithms:
         byte_count("segment_bytes", segment_bytes)
@@ -69,11 +70,11 @@ def choices_of(algorithms: Mapping[str, Any], segment_bytes: int | str) -> dict[
 
 
 def choice_of(method: str, choice: Any, segment_bytes: int | str) -> Choice:
-    """What ``comm.using(method=choice, segment_bytes=...)`` asks for.
+    """Return the choice of ``comm.using(method=choice, segment_bytes=...)``.
 
     Raises:
-        ArgumentError: unknown method or algorithm; the message lists the valid ones. Or no number
-            of bytes.
+        ArgumentError: unknown method or algorithm (the message lists the valid ones), or an invalid
+            number of bytes.
     """
     name, params = choice if isinstance(choice, tuple) else (choice, {})
     if isinstance(name, str):

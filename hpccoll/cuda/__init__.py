@@ -1,20 +1,20 @@
-"""Arrays of GPUs. Experimental: docs/gpu.md lists what has been checked on a GPU, and what has not.
+"""GPU arrays. Experimental: docs/gpu.md lists the features that were tested on a GPU.
 
-The contract suite of transports runs on the room's own one, on a double of the device.
+The contract suite of transports also tests the transport of this package, on a fake device.
 
-Other rooms import from here alone, never from a module of this room. A name loads its module on
-first use, and no module imports CuPy before a call has a device array.
+Other packages import only from here, never from a module of this package. A name loads its module
+on first use, and no module imports CuPy before a call has a device array.
 
-    device.py      recognise device memory, reach it, copy it
+    device.py      detect, access and copy device memory
     kernels.py     reduction kernels, from the source reduce.cu
-    ways.py        ways for device data between two ranks; evidence.py: what each rank found out
+    ways.py        data paths between two ranks; evidence.py: tests of each path on a rank
     staging.py     copies through pinned host memory; transfers.py, windows.py: segment by segment
-    resident.py    device memory that stays where it is, for work on the caller's stream
-    registered.py  memory that the ranks of a node share; ipc.py: CUDA IPC; transport.py: messages
-    nccl.py        what NCCL has, and who can use it; nccl_group.py, nccl_runner.py: calls by NCCL
-    gpus.py        GPUs and their links, as the driver describes them
+    resident.py    device memory that is used in place, for work on the caller's stream
+    registered.py  memory shared by the ranks of a node; ipc.py: CUDA IPC; transport.py: messages
+    nccl.py        features and availability of NCCL; nccl_group.py, nccl_runner.py: calls by NCCL
+    gpus.py        GPUs and their links, from the driver
 
-A new way is a line of ``ways.WAYS`` and of ``evidence.LOOKS``.
+A new data path needs a line of ``ways.WAYS`` and of ``evidence.LOOKS``.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from hpccoll.cuda.windows import Windows as Windows
     from hpccoll.cuda.windows import windows_of as windows_of
 else:
-    #: Where each name is defined.
+    #: Module of each name.
     _MODULES = {name: module for module, names in {
         "device": "as_cupy beside borrow copy_to_device copy_to_host device_namespace is_device "
                   "is_served mpi_moves_device_memory performer synchronize use_device",

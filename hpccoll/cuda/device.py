@@ -1,12 +1,11 @@
-"""Device arrays: how they are recognised, and how collectives reach their memory.
+"""Device arrays: detection, and access of collectives to their memory.
 
-CuPy is imported when the first device array is seen. Whether the MPI library can move device
-memory shows when it moves some. A child process tries it, because a library that cannot do it
-crashes instead of saying so.
+CuPy is imported at the first device array. A child process tests if the MPI library can move device
+memory, because a library that cannot do it crashes.
 
-Work is ordered after the stream that is current where a collective is called - CuPy's, or PyTorch's
-for its tensors - and results are ordered before what the caller queues there afterwards. Threads
-have current streams of their own, so that stream is asked for once and passed on.
+Work is ordered after the current stream of the caller (CuPy's, or PyTorch's for its tensors), and
+before the work that the caller queues there afterwards. Current streams are per thread, so the
+stream is read once and passed on.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ sys.exit(0 if bool((source == sink).all()) else 1)
 
 
 def is_device(obj: Any) -> bool:
-    """Tell whether an object holds device memory."""
+    """Return True if an object holds device memory."""
     if hasattr(obj, "__cuda_array_interface__"):
         return True
     where = getattr(obj, "__dlpack_device__", None)
@@ -49,7 +48,7 @@ def is_device(obj: Any) -> bool:
 
 @functools.lru_cache(maxsize=1)
 def is_served() -> bool:
-    """Tell whether device memory can be served here; without CuPy mpi4py gets it unchanged."""
+    """Return True if CuPy is available; without it mpi4py gets device memory unchanged."""
     try:
         importlib.import_module("cupy")
     except ImportError:
@@ -58,7 +57,7 @@ def is_served() -> bool:
 
 
 def as_cupy(obj: Any) -> Any:
-    """A device object as an array of CuPy, which raises where it has no type for the elements."""
+    """Return a device object as a CuPy array; CuPy raises if it lacks the element type."""
     cupy = importlib.import_module("cupy")
     interface = getattr(obj, "__cuda_array_interface__", None)
     if interface is None:
@@ -70,17 +69,17 @@ def as_cupy(obj: Any) -> Any:
 
 
 class _Interface:
-    """The memory of another object, which it keeps, under a type that CuPy has."""
+    """Memory of another object, kept alive, with an element type that CuPy has."""
 
     def __init__(self, owner: Any, interface: dict[str, Any]):
         self.owner, self.__cuda_array_interface__ = owner, interface
 
 
 def borrow(obj: Any, array: Any, argument: str) -> tuple[Any, Any, Staged | None]:
-    """Flat array over a device object's memory, and the namespace that works on it.
+    """Return a flat array over a device object's memory, its namespace, and its staging.
 
-    ``array`` is what :func:`as_cupy` returns. Kernels work on this memory if the MPI library moves
-    it. Otherwise NumPy works on copies on the host, and the third value copies them.
+    ``array`` is the result of :func:`as_cupy`. Kernels use this memory if the MPI library moves it.
+    Otherwise NumPy works on host copies, which the third value makes.
 
     Raises:
         BufferArgumentError: the array is not contiguous, or its stream is captured into a graph.
@@ -89,19 +88,19 @@ def borrow(obj: Any, array: Any, argument: str) -> tuple[Any, Any, Staged | None
     flat = flatten(array, argument)
     stream, shared = _stream_of(obj, flat, cupy)
     if stream.is_capturing():
-        # To wait for such a stream is an error of CUDA's, which ends the capture as well.
+        # A wait for such a stream is a CUDA error, which also ends the capture.
         raise BufferArgumentError(argument, "is used during CUDA graph capture of its stream, "
                                             "which cannot contain MPI messages",
                                   "end the capture before the call, and start another one after it")
     if mpi_moves_device_memory():
-        with flat.device:  # the null stream is that of the current device
-            stream.synchronize()  # the producer of the data may still be writing it
+        with flat.device:  # the null stream belongs to the current device
+            stream.synchronize()  # the producer may still write the data
         return flat, cupy, None
     return flat, numpy, Staged(cupy, flat.device, stream, shared)
 
 
 def flatten(array: Any, argument: str) -> Any:
-    """All elements of a device array, in the order in which they lie.
+    """Return all elements of a device array in memory order.
 
     Raises:
         BufferArgumentError: it is not contiguous.
@@ -112,10 +111,10 @@ def flatten(array: Any, argument: str) -> Any:
 
 
 def _stream_of(obj: Any, array: Any, cupy: Any) -> tuple[Any, bool]:
-    """The stream on which the caller works on an object, and whether it reads the results there.
+    """Return the caller's stream of an object, and whether the caller reads results on it.
 
-    PyTorch's streams do not wait for the null stream, nor it for them. Whoever has not made a
-    stream of CuPy's current, or brings another library's array, may read results on any stream.
+    PyTorch's streams and the null stream do not wait for each other. A caller without a current
+    CuPy stream, or with an array of another library, may read results on any stream.
     """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(obj, torch.Tensor):
@@ -127,7 +126,7 @@ def _stream_of(obj: Any, array: Any, cupy: Any) -> tuple[Any, bool]:
 
 
 def beside(array: Any, namespace: Any, allocate: Callable[[int], Any]) -> Callable[[int], Any]:
-    """An allocator on the device of an array, whatever device is current when it is called."""
+    """Return an allocator on the device of an array, independent of the current device."""
     if not hasattr(namespace, "cuda"):
         return allocate
 
@@ -139,9 +138,9 @@ def beside(array: Any, namespace: Any, allocate: Callable[[int], Any]) -> Callab
 
 
 def performer(array: Any, namespace: Any) -> Callable[[Sequence[Any]], None] | None:
-    """What does local steps, ``(function, operands)``, on the device, and waits for them.
+    """Return a function that runs local steps, ``(function, operands)``, and waits for them.
 
-    They run on the stream that is current now, in whatever thread; ``None`` for host memory.
+    They run on the stream that is current now, from any thread; ``None`` for host memory.
     """
     if not hasattr(namespace, "cuda"):
         return None
@@ -160,7 +159,7 @@ def performer(array: Any, namespace: Any) -> Callable[[Sequence[Any]], None] | N
 
 @functools.lru_cache(maxsize=1)
 def probe_mpi() -> Answer:
-    """Try, once per process, whether the MPI library is CUDA-aware, on the current device.
+    """Test once per process if the MPI library is CUDA-aware, on the current device.
 
     The child gets none of the job's variables, so that it starts as a job of one rank.
     """
@@ -171,7 +170,7 @@ def probe_mpi() -> Answer:
         status = subprocess.run([sys.executable, "-c", _PROBE, str(cupy.cuda.Device().id)],
                                 env=environ, timeout=120, capture_output=True, check=False
                                 ).returncode
-    except Exception as error:  # whatever the driver says, too
+    except Exception as error:  # includes errors of the driver
         return Answer(False, f"the test process failed: {error}")
     if status:
         return Answer(False, "not CUDA-aware: the test process, which sent itself device "
@@ -181,24 +180,24 @@ def probe_mpi() -> Answer:
 
 
 def mpi_moves_device_memory() -> bool:
-    """Tell whether the MPI library moves device memory; the first question takes seconds."""
+    """Return True if the MPI library moves device memory; the first call takes seconds."""
     return probe_mpi().can
 
 
 def use_device(number: int) -> str:
-    """Make one of the visible devices current, in turn by this number; why there is none, if so."""
+    """Make visible device ``number`` modulo their count current; return an error text or empty."""
     if not is_served():
         return "CuPy is not installed"
     cupy = device_namespace()
     try:
         cupy.cuda.Device(number % cupy.cuda.runtime.getDeviceCount()).use()
-    except Exception as error:  # whatever the driver says, also that there are none
+    except Exception as error:  # includes errors of the driver, and no devices
         return f"no device: {type(error).__name__}: {error}"
     return ""
 
 
 def device_namespace() -> Any:
-    """The module of device arrays."""
+    """Return the module of device arrays."""
     return importlib.import_module("cupy")
 
 

@@ -1,6 +1,6 @@
-"""What this rank finds out about the ways of device data (:mod:`hpccoll.cuda.ways`).
+"""Tests of the data paths of device arrays on this rank (:mod:`hpccoll.cuda.ways`).
 
-A way that is not looked for is none: every way has a line in :data:`LOOKS`.
+Every data path needs a line in :data:`LOOKS`, or it is unavailable.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hpccoll.cuda.ways import AWARE, IPC, NCCL, STAGED, Answer, Told
 
 
 def visible_devices() -> tuple[str, ...]:
-    """Addresses of the devices that CuPy sees; none without CuPy."""
+    """Return the addresses of the devices that CuPy sees; none without CuPy."""
     if not device.is_served():
         return ()
     cupy: Any = importlib.import_module("cupy")
@@ -45,16 +45,16 @@ def _staged() -> Answer:
     return Answer(True, "always")
 
 
-#: Name of a way -> what finds out about it on a node where there is CuPy and a device.
+#: Name of a data path -> its test on a node with CuPy and a device.
 LOOKS: Mapping[str, Callable[[], Answer]] = {
     NCCL.name: _nccl, IPC.name: _ipc, AWARE.name: _mpi, STAGED.name: _staged}
 
 
 def agree_on_ways(comm: MPI.Intracomm) -> list[Told]:
-    """What every rank of a communicator tells, the same on all of them; collective.
+    """Return the reports of all ranks of a communicator, the same on all; collective.
 
-    One rank of each node looks, the first that has a device. It may take seconds: child processes
-    try what could kill this one.
+    One rank of each node runs the tests, the first with a device. It may take seconds: tests that
+    could crash run in child processes.
     """
     addresses = visible_devices()
     near = comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.Get_rank())
@@ -75,13 +75,13 @@ def agree_on_ways(comm: MPI.Intracomm) -> list[Told]:
 
 
 class Ways:
-    """What all ranks of a communicator found out about the ways of device data.
+    """Reports of all ranks of a communicator about the data paths of device arrays.
 
     Args:
-        context: of the communicator, whose service this is.
+        context: the context of the communicator, whose service this is.
 
     Attributes:
-        told: by rank; ``None`` before the first look.
+        told: the reports by rank; ``None`` before the first test.
     """
 
     def __init__(self, context: Any):
@@ -89,7 +89,7 @@ class Ways:
         self.told: list[Told] | None = None
 
     def look(self) -> list[Told]:
-        """What all ranks found out; the first time is collective."""
+        """Return the reports of all ranks; the first call is collective."""
         if self.told is None:
             guard = self.context.guard
             ask = guard.attended(agree_on_ways) if guard is not None else agree_on_ways
@@ -97,4 +97,4 @@ class Ways:
         return list(self.told or ())
 
     def free(self) -> None:
-        """Nothing: it holds no resources."""
+        """Do nothing: it holds no resources."""

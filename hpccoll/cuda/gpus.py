@@ -1,8 +1,8 @@
-"""GPUs of a node, as Linux and NVIDIA's driver describe them; needs no CUDA, and starts none.
+"""GPUs of a node, from Linux and NVIDIA's driver, without CUDA.
 
-``nvidia-smi`` says what links each pair of GPUs, ``/sys`` which NUMA group a GPU is next to, and
-which modules of the kernel let adapters of the network read its memory. GPUs go by the address of
-their PCI bus, in the form that CUDA has: ``0000:3b:00.0``.
+``nvidia-smi`` lists the link of each pair of GPUs. ``/sys`` lists the NUMA node of a GPU, and the
+kernel modules that allow network adapters to read its memory. GPUs are identified by their PCI bus
+address in CUDA's form: ``0000:3b:00.0``.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-#: Where Linux lists devices of the PCI bus, and NUMA groups.
+#: Paths of PCI devices and of NUMA nodes in Linux.
 PCI, NODES = Path("/sys/bus/pci/devices"), Path("/sys/devices/system/node")
-#: What is there where NVIDIA's driver is, and where it lets the network read memory of GPUs.
+#: Paths that exist with NVIDIA's driver, and with GPUDirect RDMA.
 DRIVER = Path("/proc/driver/nvidia/version")
 DIRECT = {"nvidia_peermem": Path("/sys/module/nvidia_peermem"),
           "nv_peer_mem": Path("/sys/module/nv_peer_mem"), "gdrdrv": Path("/sys/module/gdrdrv")}
-#: NUMA distance, as Linux counts, of what is next to a processor.
+#: NUMA distance of local memory, in Linux.
 NEAR = 10
-#: Seconds that nvidia-smi may take.
+#: Timeout of nvidia-smi in seconds.
 PATIENCE = 30
 
 
 class GpuLinks(NamedTuple):
-    """What links the GPUs of a node.
+    """Links between the GPUs of a node.
 
     Attributes:
-        addresses: of all GPUs, in the driver's order, which is that of ``CUDA_VISIBLE_DEVICES``
-            with ``CUDA_DEVICE_ORDER=PCI_BUS_ID``.
+        addresses: the addresses of all GPUs, in the driver's order, which is that of
+            ``CUDA_VISIBLE_DEVICES`` with ``CUDA_DEVICE_ORDER=PCI_BUS_ID``.
         names: their names (UUID), in the same order.
-        links: pair of addresses, the lower place first -> ``NV12`` for so many NVLinks, or the
-            farthest that messages go by PCIe: ``PIX``, ``PXB``, ``PHB``, ``NODE``, ``SYS``.
-        models: what they are called, in the same order.
+        links: pair of addresses, the lower index first -> ``NV12`` for 12 NVLinks, or the longest
+            PCIe path of messages: ``PIX``, ``PXB``, ``PHB``, ``NODE``, ``SYS``.
+        models: their model names, in the same order.
     """
 
     addresses: tuple[str, ...] = ()
@@ -48,11 +48,11 @@ class GpuLinks(NamedTuple):
     models: tuple[str, ...] = ()
 
     def between(self, one: str, other: str) -> str:
-        """What links two GPUs; empty where nobody knows."""
+        """Return the link of two GPUs; empty if unknown."""
         return self.links.get((one, other)) or self.links.get((other, one), "")
 
     def islands(self) -> dict[str, int]:
-        """Address -> number of its island: GPUs that reach each other by NVLink alone.
+        """Return address -> number of its island: GPUs connected by NVLink alone.
 
         >>> pairs = {("a", "b"): "NV4", ("a", "c"): "SYS", ("b", "c"): "PHB"}
         >>> GpuLinks(("a", "b", "c"), (), pairs).islands()
@@ -69,7 +69,7 @@ class GpuLinks(NamedTuple):
 
 
 def pci_address(text: str) -> str:
-    """An address as CUDA has it.
+    """Return a PCI address in CUDA's form.
 
     >>> pci_address("00000000:3B:00.0")
     '0000:3b:00.0'
@@ -79,15 +79,15 @@ def pci_address(text: str) -> str:
 
 
 def parse_links(listed: str, matrix: str) -> GpuLinks:
-    """Read what nvidia-smi says.
+    """Parse the output of nvidia-smi.
 
     Args:
-        listed: of ``--query-gpu=index,pci.bus_id,uuid,name --format=csv,noheader``.
-        matrix: of ``topo -m``: a row for each GPU, with a column for each.
+        listed: output of ``--query-gpu=index,pci.bus_id,uuid,name --format=csv,noheader``.
+        matrix: output of ``topo -m``: a row and a column for each GPU.
     """
     rows = [line.split(",") for line in listed.splitlines() if line.count(",") == 3]
     known = {f"GPU{index.strip()}": pci_address(address) for index, address, *_ in rows}
-    # Old drivers underline the heading by escape sequences.
+    # Old drivers underline the heading with escape sequences.
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).split() for line in matrix.splitlines()]
     heads: list[str] = next((words for words in lines if words[:1] == ["GPU0"]
                              and "X" not in words), [])
@@ -103,9 +103,9 @@ def parse_links(listed: str, matrix: str) -> GpuLinks:
 
 
 def gpu_links() -> GpuLinks:
-    """What links the GPUs of this node; nothing where there is no driver, or it does not say.
+    """Return the links of this node's GPUs; empty without a driver or its information.
 
-    It takes a second where there are GPUs.
+    It takes a second if there are GPUs.
     """
     if not DRIVER.exists():
         return GpuLinks()
@@ -123,10 +123,10 @@ def _said(*words: str) -> str:
 
 
 def chosen(links: GpuLinks, environ: Mapping[str, str] = os.environ) -> str:
-    """The GPU that a rank begins on, by its environment; empty where that does not say.
+    """Return the GPU on which a rank starts, by its environment; empty if not set.
 
-    A number is taken for a place in the driver's order. That is CUDA's where all GPUs are of one
-    kind, or with ``CUDA_DEVICE_ORDER=PCI_BUS_ID``; else CUDA lists the fastest first.
+    A number is an index in the driver's order. CUDA uses that order if all GPUs have the same
+    model, or with ``CUDA_DEVICE_ORDER=PCI_BUS_ID``; otherwise it lists the fastest GPU first.
     """
     first = environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0].strip()
     if first.isdigit() and int(first) < len(links.addresses):
@@ -136,9 +136,9 @@ def chosen(links: GpuLinks, environ: Mapping[str, str] = os.environ) -> str:
 
 
 def doubt(links: GpuLinks, environ: Mapping[str, str] = os.environ) -> str:
-    """Why :func:`chosen` may name another GPU than CUDA's, and a remedy; empty if it cannot.
+    """Return why :func:`chosen` may differ from CUDA's GPU, with a remedy; empty if it cannot.
 
-    It matters where the GPUs of a node are several islands.
+    It matters if a node has several islands of GPUs.
     """
     first = environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0].strip()
     if (not first.isdigit() or environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
@@ -151,7 +151,7 @@ def doubt(links: GpuLinks, environ: Mapping[str, str] = os.environ) -> str:
 
 
 def gpu_numa(address: str, system: Path = PCI) -> int:
-    """The NUMA group that a GPU is next to; -1 where the system does not say."""
+    """Return the NUMA node of a GPU; -1 if unknown."""
     try:
         return int((system / address / "numa_node").read_text())
     except (OSError, ValueError):
@@ -159,9 +159,9 @@ def gpu_numa(address: str, system: Path = PCI) -> int:
 
 
 def numa_distance(processors: Iterable[int], group: int, system: Path = NODES) -> int:
-    """How far a NUMA group is from a rank's processors: ``NEAR`` if next to it, -1 if unknown.
+    """Return the NUMA distance of a node from a rank's cores: ``NEAR`` if local, -1 if unknown.
 
-    The nearest of the processors counts.
+    The distance is that of the nearest core.
     """
     found = []
     for node in system.glob("node[0-9]*"):
@@ -177,7 +177,7 @@ def numa_distance(processors: Iterable[int], group: int, system: Path = NODES) -
 
 
 def _numbers(text: str) -> set[int]:
-    """``0-3,8`` as numbers."""
+    """Return the numbers of a list such as ``0-3,8``."""
     found: set[int] = set()
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")
@@ -186,12 +186,12 @@ def _numbers(text: str) -> set[int]:
 
 
 def gpu_direct(modules: Mapping[str, Path] = DIRECT) -> Sequence[str]:
-    """Modules of the kernel that let adapters of the network read memory of GPUs."""
+    """Return the loaded kernel modules that allow network adapters to read GPU memory."""
     return [name for name, path in modules.items() if path.exists()]
 
 
 def gpu_island(node: MPI.Intracomm) -> int:
-    """The island of GPUs that this rank's is in, -1 if unknown; collective over its node.
+    """Return the island of this rank's GPU, -1 if unknown; collective over its node.
 
     One rank of the node runs nvidia-smi, for a second.
     """

@@ -1,15 +1,15 @@
-"""Device memory that the ranks of a node read in each other: CUDA IPC, through CuPy.
+"""CUDA IPC through CuPy: device memory that all ranks of a node can read.
 
-    PeerMemory   one rank's side: events of its own and of its peers, memory that was opened
-    IpcQueue     where the work of one call is queued: events between ranks, launches, copies
-    probe_ipc    whether a process can read another one's device memory
+    PeerMemory   state of one rank: its events, events of its peers, opened memory
+    IpcQueue     queue of one call: events between ranks, launches, copies
+    probe_ipc    tests if a process can read another one's device memory
 
-Registered memory is allocated by ``cudaMalloc``, not of CuPy's pool: a handle opens a whole
-allocation, so it would show peers the pool's other arrays, and the address in it would have to be
-looked for. CUDA advises multiples of 2 MiB for the same reason.
+Registered memory is allocated by ``cudaMalloc``, not from CuPy's pool: a handle opens a whole
+allocation, so peers would see other arrays of the pool and need an offset. CUDA recommends
+multiples of 2 MiB for the same reason.
 
-Who opened memory closes it before its owner may free it. So the owner keeps it until all have, when
-the communicator is freed; where that cannot be agreed upon, until the process ends.
+Peers must close memory before its owner may free it. So the owner frees it with the communicator,
+after all peers have closed it; without that agreement it keeps the memory until the process ends.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from hpccoll.cuda.transport import READ, READY
 from hpccoll.cuda.ways import Answer
 from hpccoll.transport.shm.channels import CHANNELS, PLACES
 
-#: Registered memory is allocated in pieces of so many bytes, as CUDA's manual advises.
+#: Granularity of registered memory in bytes, as recommended in CUDA's manual.
 PIECE = 2 << 20
-#: Seconds between two looks whether all ranks have closed what they had open.
+#: Seconds between two checks that all ranks have closed their peers' memory.
 PAUSE = 1e-4
-#: Bytes by which ranks find out whether they read their peers' memory.
+#: Bytes of the test that ranks read their peers' memory.
 MARK = 4096
 
-#: Reads device memory of the process that starts it.
+#: Program of a child process that reads device memory of its parent.
 _PROBE = """
 import sys, cupy
 cupy.cuda.Device(int(sys.argv[1])).use()
@@ -56,33 +56,33 @@ sys.exit(0 if cupy.asnumpy(cupy.ndarray(len(mark), "u1", memory)).tobytes() == m
 
 
 def keep(*things: Any) -> None:
-    """Keep what peers may still have open, also while the interpreter ends.
+    """Keep objects alive that peers may still use, also during interpreter exit.
 
-    CuPy would free it then: it does not look whether the driver can still be asked.
+    CuPy would free them then, without a check that the driver still works.
     """
     for one in things:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(one))
 
 
 def allocated(cupy: Any, nbytes: int) -> Any:
-    """Memory of the current device that is not of CuPy's pool.
+    """Allocate memory of the current device outside CuPy's pool.
 
-    What the pool keeps for later arrays is given back where there is no other room.
+    If memory is short, the free blocks of the pool are released first.
     """
     try:
         return cupy.cuda.Memory(nbytes)
-    except Exception:  # whatever the driver says: a second failure is told
+    except Exception:  # any driver error: a second failure is raised
         cupy.get_default_memory_pool().free_all_blocks()
         return cupy.cuda.Memory(nbytes)
 
 
 class EventPlace(NamedTuple):
-    """Which of a rank's events one is.
+    """Identity of an event of a rank.
 
     Attributes:
         kind: READY or READ.
-        peer: the rank of the node that it is for.
-        tag, place: of the channel.
+        peer: the rank of the node that uses it.
+        tag, place: tag and slot of the channel.
     """
 
     kind: int
@@ -92,25 +92,25 @@ class EventPlace(NamedTuple):
 
 
 def places(ranks: int) -> list[EventPlace]:
-    """All events of a rank, in the order in which it tells their handles."""
+    """Return all events of a rank, in the order in which it sends their handles."""
     return [EventPlace(*one) for one in product((READY, READ), range(ranks), range(CHANNELS),
                                            range(PLACES))]
 
 
 class PeerMemory:
-    """One rank's side of device memory that the ranks of a node share.
+    """State of one rank for device memory that the ranks of a node share.
 
-    Making one sends nothing; :meth:`connect` and :meth:`register` are collective over the node.
+    The constructor sends nothing; :meth:`connect` and :meth:`register` are collective on the node.
 
     Args:
         near: the ranks of the node.
 
     Attributes:
-        device: of all memory, and of all events.
-        stream: for copies that belong to no call.
-        mine, theirs: this rank's events by place, and addresses of those that peers have for it.
-        memory: allocations of this rank, kept for its peers.
-        opened: addresses of memory of peers.
+        device: the device of all memory and events.
+        stream: the stream for copies outside calls.
+        mine, theirs: this rank's events, and the addresses of the events of its peers.
+        memory: allocations of this rank, kept alive for its peers.
+        opened: addresses of opened memory of peers.
     """
 
     def __init__(self, near: MPI.Intracomm):
@@ -124,7 +124,7 @@ class PeerMemory:
         self.opened: list[int] = []
 
     def connect(self) -> str:
-        """Exchange events; say why that was not possible, the same on all ranks, if so."""
+        """Exchange events; return an error text, the same on all ranks, or empty."""
         cupy = self.cupy
 
         def make() -> list[bytes]:
@@ -152,10 +152,10 @@ class PeerMemory:
     def register(self, nbytes: int) -> list[Any] | str:
         """Allocate memory that all ranks read; sizes may differ.
 
-        Data is moved to see whether they do.
+        A transfer verifies that they can read it.
 
         Returns:
-            The memory of all ranks as bytes; or why there is none, the same on all ranks.
+            The memory of all ranks as bytes; or an error text, the same on all ranks.
         """
         cupy, mark = self.cupy, secrets.token_bytes(MARK)
         owned, before = len(self.memory), len(self.opened)
@@ -182,7 +182,7 @@ class PeerMemory:
                         continue
                     pointer = cupy.cuda.runtime.ipcOpenMemHandle(handle)
                     self.opened.append(pointer)
-                    # By number: that of the device whose kernels read it, which is not its owner's.
+                    # By the number of the device whose kernels read it, not of its owner's device.
                     memory = cupy.cuda.UnownedMemory(pointer, max(size, MARK), None, self.device.id)
                     cupy.cuda.runtime.streamWaitEvent(
                         self.stream.ptr, self.theirs[EventPlace(READY, peer, 0, 0)])
@@ -206,9 +206,9 @@ class PeerMemory:
         return self.cupy.ndarray(nbytes, "u1", self.cupy.cuda.MemoryPointer(memory, 0))
 
     def _told(self, work: Callable[[], Any], shared: bool = True) -> tuple[Any, str]:
-        """Do something on all ranks: what each found if that is ``shared``, and who failed first.
+        """Run a function on all ranks; return all results if ``shared``, and the first failure.
 
-        Whatever the driver says is an answer: this rank has to tell the others.
+        Any driver error counts as a failure, because this rank has to report it to the others.
         """
         result, problem = None, ""
         try:
@@ -221,13 +221,13 @@ class PeerMemory:
                 f"rank {failed[0]} of the node: {failed[1]}" if failed else "")
 
     def copy_out(self, peer: int, tag: int, place: int, source: Any, into: numpy.ndarray) -> None:
-        """Copy a message of a peer's to the host, when it is there."""
+        """Copy a message of a peer to the host, after it is complete."""
         with self.device:
             runtime = self.cupy.cuda.runtime
             runtime.streamWaitEvent(self.stream.ptr,
                                     self.theirs[EventPlace(READY, peer, tag, place)])
-            # Into memory that is given: a host that can read the device's would get a view of it,
-            # before the message is there.
+            # Into given memory: a host that can read device memory would get a view of it, before
+            # the message is complete.
             source.get(stream=self.stream, out=into.view("u1"))
             self.stream.synchronize()
 
@@ -238,13 +238,13 @@ class PeerMemory:
             del self.opened[first:]
 
     def free(self, agreed: bool, over: Callable[[], bool]) -> None:
-        """Close what peers own; collective over the node.
+        """Close the memory of peers; collective over the node.
 
-        Where no barrier can be ``agreed`` upon, or it is ``over`` before all ranks have come, what
-        this rank owns is kept for its peers.
+        If the ranks have not ``agreed`` on a barrier, or if ``over`` returns True before all ranks
+        have entered it, this rank keeps its own memory for its peers.
         """
         if agreed:
-            # Where work of this process has failed, CUDA answers nothing; the others wait here.
+            # After failed work in this process every CUDA call fails; the others wait here.
             with suppress(Exception), self.device or nullcontext():
                 self._close()
                 for event in self.theirs.values():
@@ -260,13 +260,13 @@ class PeerMemory:
                 if over():
                     return False
                 time.sleep(PAUSE)
-        except MPI.Exception:  # a rank is gone
+        except MPI.Exception:  # a rank has died
             return False
         return True
 
 
 class IpcQueue:
-    """Where the device work of one call is queued.
+    """Queue of the device work of one call.
 
     Args:
         peers: memory and events of this rank's node.
@@ -278,7 +278,7 @@ class IpcQueue:
         self.cupy, self.copyto = peers.cupy, peers.cupy.copyto
 
     def run(self, actions: Sequence[Action]) -> None:
-        """Queue local steps, in as few launches as can be."""
+        """Queue local steps, in as few launches as possible."""
         with self.device, self.stream:
             for function, operands in fused(actions):
                 function(*operands)
@@ -289,23 +289,23 @@ class IpcQueue:
             self.peers.mine[EventPlace(kind, peer, tag, place)].record(self.stream)
 
     def follow(self, kind: int, peer: int, tag: int, place: int) -> None:
-        """Let what is queued from here on come after that rank's event."""
+        """Make work that is queued later wait for that rank's event."""
         with self.device:
             self.cupy.cuda.runtime.streamWaitEvent(
                 self.stream.ptr, self.peers.theirs[EventPlace(kind, peer, tag, place)])
 
     def load(self, array: Any, host: numpy.ndarray) -> None:
-        """Copy host memory, which is not pinned, so that it may change afterwards."""
+        """Copy pageable host memory, which may change after the return."""
         with self.device:
             array.set(host, stream=self.stream)
 
     def allocate(self, count: int, make: Callable[[int], Any]) -> Any:
-        """Memory of the pool's that is given out again to this stream only."""
+        """Return memory of the pool that only this stream can reuse."""
         with self.device, self.stream:
             return make(count)
 
     def settle(self) -> None:
-        """Order what comes after a call that has failed behind all that peers read of this rank."""
+        """Make work after a failed call wait for all reads by peers of this rank."""
         for place in self.peers.theirs:
             if place.kind == READ:
                 self.follow(*place)
@@ -313,7 +313,7 @@ class IpcQueue:
 
 @functools.lru_cache(maxsize=1)
 def probe_ipc() -> Answer:
-    """Try, once per process, whether another process can read this one's device memory."""
+    """Test once per process if another process can read this one's device memory."""
     mark = os.urandom(64)
     try:
         cupy: Any = importlib.import_module("cupy")
@@ -328,7 +328,7 @@ def probe_ipc() -> Answer:
         status = subprocess.run([sys.executable, "-c", _PROBE, str(cupy.cuda.Device().id),
                                  *(one.hex() for one in handles), mark.hex()],
                                 timeout=120, capture_output=True, check=False).returncode
-    except Exception as error:  # whatever the driver says
+    except Exception as error:  # any driver error
         return Answer(False, f"{type(error).__name__}: {error}")
     if status:
         return Answer(False, "the test process, which read device memory of this one, " + (

@@ -1,9 +1,9 @@
-"""Reductions on a device: one kernel (``reduce.cu``) for each operator and type, many operands.
+"""Reduction kernels of devices: one (``reduce.cu``) per operator and type, many operands.
 
-A step ``into = left op right`` is a launch; steps that follow each other and need nothing but each
-other's results become one (:func:`fused`), which reads every operand once and writes once. The
-source is compiled where it runs, on its first use there, and CuPy keeps what came out. The bits are
-those of the kernels of host memory.
+A step ``into = left op right`` is one launch. Consecutive steps that only use each other's results
+are fused (:func:`fused`); the fused launch reads every operand once and writes once. The source is
+compiled on its first use on a device, and CuPy caches the result. Results are bitwise equal to
+those of the host kernels.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from hpccoll.arrays.kernels import Kernel, kernel, operator_of
 from hpccoll.arrays.user_operators import REMEDY, OnDevice
 from hpccoll.errors.mpi import OperatorError
 
-#: Operands of one launch.
+#: Largest number of operands of one launch.
 MOST = 8
-#: Threads of a block; most blocks of a launch, whose threads take more than one turn.
+#: Threads per block; largest number of blocks of a launch, whose threads then loop.
 THREADS, BLOCKS = 256, 2048
-#: Bytes that a thread reads at once.
+#: Bytes per read of a thread.
 QUAD = 16
-#: An address of nothing, as large as the kernel takes it.
+#: Null pointer of the kernel's pointer type.
 NULL = numpy.int64(0)
-#: Elements by kind and bytes, as the source calls them.
+#: Element types of the source, by kind and bytes.
 ELEMENTS = {("b", 1): "uint8", **{(kind, size): f"{name}{8 * size}" for kind, name, sizes in (
     ("i", "int", (1, 2, 4, 8)), ("u", "uint", (1, 2, 4, 8)), ("f", "float", (2, 4, 8)),
     ("c", "complex", (8, 16))) for size in sizes}}
-#: (value, index) pairs, by the value; the index is an int32 behind it.
+#: Types of (value, index) pairs, by the value; an int32 index follows the value.
 PAIRS = {"f4": "float_int", "i4": "int_int"}
 
-#: A function with its operands, see :mod:`hpccoll.runtime.planning.binding`.
+#: Function with its operands, see :mod:`hpccoll.runtime.planning.binding`.
 Action = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 @functools.cache
 def source() -> str:
-    """The source of the kernel."""
+    """Return the source of the kernel."""
     return Path(__file__).with_name("reduce.cu").read_text()
 
 
 def element(dtype: numpy.dtype) -> str | None:
-    """What the source calls the elements of a dtype; ``None`` where it does not know them."""
+    """Return the source's type name of a dtype; ``None`` if unsupported."""
     if dtype.names is not None:
         fields = [dtype.fields[name][:2] for name in dtype.names] if dtype.fields else []
         return next((name for value, name in PAIRS.items()
@@ -59,18 +59,18 @@ def element(dtype: numpy.dtype) -> str | None:
 
 
 def options(operator: str, dtype: numpy.dtype, hip: bool) -> tuple[str, ...]:
-    """What the source is compiled with."""
+    """Return the compiler options of the source."""
     return ("-ffp-contract=off" if hip else "--fmad=false", "-std=c++14",
             f"-DELEMENT={element(dtype)}", f"-DOPERATOR={operator}")
 
 
 class Combination(NamedTuple):
-    """Operands that one launch combines: ``((a0 op a1) op a2) ...``.
+    """Operands of one launch: ``((a0 op a1) op a2) ...``.
 
     Attributes:
-        operands: arrays, of elements or - accumulators of 16-bit floats - of float32.
-        swapped: bit j is set where operand j stands on the left of what is before it.
-        outs: where the result goes; two are an accumulator, and the result rounded.
+        operands: arrays of elements, or of float32 for accumulators of 16-bit floats.
+        swapped: bit j is set if operand j is the left operand of its operation.
+        outs: destinations of the result; two are an accumulator and the rounded result.
     """
 
     operands: tuple[Any, ...]
@@ -79,13 +79,13 @@ class Combination(NamedTuple):
 
 
 class DeviceKernel:
-    """``kernel(left, right, into[, rounded])`` on arrays of CuPy, on the current stream.
+    """Function ``kernel(left, right, into[, rounded])`` of CuPy arrays, on the current stream.
 
     Args:
         namespace: the module of the arrays.
-        operator: its name.
-        dtype: of the elements.
-        before: what comes before the source.
+        operator: the name of the operator.
+        dtype: the type of the elements.
+        before: text to prepend to the source.
     """
 
     def __init__(self, namespace: Any, operator: str, dtype: numpy.dtype, before: str = ""):
@@ -116,10 +116,9 @@ class DeviceKernel:
 
 
 def has_kernel(op: MPI.Op, dtype: numpy.dtype, namespace: Any) -> bool:
-    """Tell whether an operator can be applied to arrays of a namespace.
+    """Return True if an operator supports arrays of a namespace.
 
-    Operators of users that say nothing of devices need memory that the processor can reach, and so
-    do a few types.
+    User operators without device support, and some types, need host memory.
     """
     if namespace is numpy or operator_of(op) is None:
         return namespace is numpy or has_device_kernel(op, dtype)
@@ -127,7 +126,7 @@ def has_kernel(op: MPI.Op, dtype: numpy.dtype, namespace: Any) -> bool:
 
 
 def kernel_for(op: MPI.Op, dtype: numpy.dtype, datatype: MPI.Datatype, namespace: Any) -> Kernel:
-    """The kernel of an operator on a dtype, for arrays of one namespace (NumPy, CuPy)."""
+    """Return the kernel of an operator and a dtype, for one namespace (NumPy, CuPy)."""
     operator = operator_of(op)
     if namespace is numpy:
         return kernel(op, dtype, datatype)
@@ -137,11 +136,12 @@ def kernel_for(op: MPI.Op, dtype: numpy.dtype, datatype: MPI.Datatype, namespace
 
 
 def fused(actions: Sequence[Action]) -> list[Action]:
-    """The same local steps in fewer launches.
+    """Fuse local steps into fewer launches.
 
-    A step is put to the one before it if it uses that one's result, which nobody else needs: it is
-    an accumulator, or is overwritten. All operands are read before the result is written, element
-    by element, so the result may be an operand's memory, but no other part of it.
+    A step is fused with the previous one if only this step uses the previous result: an
+    accumulator, or memory that is overwritten. The launch reads all operands of an element before
+    it writes the result, so the result may be exactly an operand's memory, but not overlap it in
+    part.
     """
     done: list[Action] = []
     for function, operands in actions:
@@ -159,7 +159,7 @@ def fused(actions: Sequence[Action]) -> list[Action]:
 
 
 def _longer(chain: Combination, step: Combination) -> Combination | None:
-    """Both in one; ``None`` where that would change a result."""
+    """Return both steps as one; ``None`` if that would change a result."""
     if len(chain.outs) > 1 or len(chain.operands) == MOST:
         return None
     result = _place(chain.outs[0])
@@ -167,7 +167,7 @@ def _longer(chain: Combination, step: Combination) -> Combination | None:
     if sum(used) != 1:
         return None
     other = step.operands[used[0]]
-    # What the device keeps in more digits than it has room for is held for the next step only.
+    # Unrounded results are kept for the next step only.
     accumulator = chain.outs[0].dtype != step.outs[-1].dtype
     if _overlap(_place(other), result) or not (
             accumulator or any(_place(out) == result for out in step.outs)):
@@ -182,7 +182,7 @@ def _longer(chain: Combination, step: Combination) -> Combination | None:
 
 
 def _place(array: Any) -> tuple[int, int]:
-    """Where an array begins and ends."""
+    """Return the start and end address of an array."""
     start = array.data.ptr
     return start, start + array.nbytes
 
@@ -191,14 +191,14 @@ def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
     return max(one[0], other[0]) < min(one[1], other[1])
 
 
-# -- operators of the program's own -----------------------------------------------------------
+# -- user operators ---------------------------------------------------------------------------
 def has_device_kernel(op: MPI.Op, dtype: numpy.dtype) -> bool:
-    """Tell whether an operator of the program's can be applied to device memory."""
+    """Return True if a user operator supports device memory."""
     return getattr(op, "device", None) is not None and element(dtype) is not None
 
 
 def device_kernel(op: MPI.Op, dtype: numpy.dtype, namespace: Any) -> Callable[..., None] | None:
-    """The kernel of an operator of the program's own; ``None`` where it has none for devices."""
+    """Return the device kernel of a user operator; ``None`` if it has none."""
     device: OnDevice | None = getattr(op, "device", None)
     if device is None:
         return None
@@ -208,7 +208,7 @@ def device_kernel(op: MPI.Op, dtype: numpy.dtype, namespace: Any) -> Callable[..
 
 
 class ExpressionKernel(DeviceKernel):
-    """The kernel of an expression: one pass over up to eight operands, as any other kernel."""
+    """Kernel of an expression: one pass over up to eight operands, like other kernels."""
 
     def __init__(self, namespace: Any, text: str, dtype: numpy.dtype):
         super().__init__(namespace, "user", dtype, define(text, dtype))
@@ -218,11 +218,11 @@ class ExpressionKernel(DeviceKernel):
         """Queue the combination of all operands.
 
         Raises:
-            OperatorError: the expression is none, or not for this type.
+            OperatorError: the expression is invalid, or invalid for this type.
         """
         if not self.compiled:
             try:
-                _ = self.raw.kernel  # compiles it, if that has not been done
+                _ = self.raw.kernel  # compiles it on the first use
             except Exception as error:
                 raise _refused(f"its expression {self.text!r} cannot be compiled for {self.dtype}: "
                                f"{_first_error(error)}") from error
@@ -231,20 +231,20 @@ class ExpressionKernel(DeviceKernel):
 
 
 def define(text: str, dtype: numpy.dtype) -> str:
-    """The lines before the kernel's source that make an expression its operator."""
+    """Return the lines before the kernel's source that define an expression as its operator."""
     expression = f"({' '.join(text.split())})"
     return f"#define EXPRESSION {expression}{' != 0' * (dtype.kind == 'b')}\n"
 
 
 def _first_error(error: Exception) -> str:
-    """What a compiler says first of what is wrong."""
+    """Return the first error of a compiler."""
     lines = str(error).splitlines() or [type(error).__name__]
     return next((line.partition("error:")[2].strip() for line in lines if "error:" in line),
                 lines[0])
 
 
 def _called(function: Callable[[Any, Any], Any], dtype: numpy.dtype) -> Callable[..., None]:
-    """A function of arrays as a kernel."""
+    """Return a function of arrays as a kernel."""
     def apply(left: Any, right: Any, into: Any) -> None:
         result = function(left, right)
         if getattr(result, "shape", None) != into.shape or isinstance(result, numpy.ndarray):

@@ -1,6 +1,6 @@
-"""NCCL as CuPy has it: its version, which of MPI's types and operators it has, who can use it.
+"""NCCL in CuPy: its version, its types and operators, and its availability.
 
-Nothing here communicates; :mod:`hpccoll.cuda.nccl_group` does. CuPy loads on first use.
+This module does not communicate, :mod:`hpccoll.cuda.nccl_group` does. CuPy loads on first use.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from hpccoll.arrays.half import BFLOAT16, is_bfloat16
 from hpccoll.cuda.device import is_served
 from hpccoll.units import ranks_text
 
-#: NCCL's types by NumPy's kind of elements and bytes of one, as CuPy calls them.
+#: CuPy's names of NCCL's types, by NumPy's kind and bytes of an element.
 TYPES = {("i", 1): "NCCL_INT8", ("u", 1): "NCCL_UINT8", ("i", 4): "NCCL_INT32",
          ("u", 4): "NCCL_UINT32", ("i", 8): "NCCL_INT64", ("u", 8): "NCCL_UINT64",
          ("f", 2): "NCCL_FLOAT16", ("f", 4): "NCCL_FLOAT32", ("f", 8): "NCCL_FLOAT64",
          BFLOAT16: "NCCL_BFLOAT16"}
-#: NCCL's operators by MPI's name; its average is none of MPI's.
+#: NCCL's operators by MPI's name; MPI has no average.
 OPERATORS = {"sum": "NCCL_SUM", "prod": "NCCL_PROD", "max": "NCCL_MAX", "min": "NCCL_MIN"}
-#: Methods that it serves: it has no scans, and knows one count for all blocks.
+#: Supported methods: NCCL has no scans, and one count for all blocks.
 METHODS = ("allreduce", "reduce", "bcast", "allgather", "reduce_scatter_block", "alltoall",
            "gather", "scatter")
-#: What ranks that share a GPU need, as messages name it.
+#: Requirement of ranks that share a GPU, for messages.
 SHARED_GPU_NEEDS = "NCCL supports that since version 2.30, with NCCL_MULTI_RANK_GPU_ENABLE=1"
 
 
 def type_name(dtype: numpy.dtype) -> str | None:
-    """What CuPy calls NCCL's type of elements; ``None`` where it has none."""
+    """Return CuPy's name of NCCL's element type; ``None`` if NCCL has none."""
     if is_bfloat16(dtype):
         return TYPES[BFLOAT16]
     return TYPES.get((dtype.kind, dtype.itemsize)) if dtype.isnative else None
 
 
 def nccl_lacks(method: str, operator: str, dtype: numpy.dtype | None) -> str:
-    """What NCCL lacks for a call; empty where it has all.
+    """Return the feature that NCCL lacks for a call; empty if it supports the call.
 
     Args:
-        method: its name in lower case.
-        operator: MPI's name of the operator; empty where nothing is reduced.
-        dtype: of the elements, where something is reduced; of others it moves the bytes.
+        method: the name of the method in lower case.
+        operator: MPI's name of the operator; empty without a reduction.
+        dtype: the type of the elements of a reduction; other calls move bytes.
     """
     if method not in METHODS:
         return f"NCCL has no {method}"
@@ -55,10 +55,10 @@ def nccl_lacks(method: str, operator: str, dtype: numpy.dtype | None) -> str:
 
 
 def nccl_library() -> Any:
-    """CuPy's module of NCCL.
+    """Return CuPy's module of NCCL.
 
     Raises:
-        ImportError: there is none; says what to install.
+        ImportError: NCCL is missing; names the package to install.
     """
     if not is_served():
         raise ImportError("CuPy is not installed")
@@ -70,31 +70,31 @@ def nccl_library() -> Any:
 
 
 def nccl_version() -> tuple[str, str]:
-    """NCCL's version, and why there is none; one of both is empty."""
+    """Return NCCL's version and an error text; one of the two is empty."""
     try:
         nccl = nccl_library()
         number = nccl.get_version()
-    except Exception as error:  # a library that is there and cannot be loaded, too
+    except Exception as error:  # includes a library that cannot be loaded
         return "", str(error)
     major, rest = divmod(number, 10000) if number >= 10000 else divmod(number, 1000)
     return f"{major}.{rest // 100}.{rest % 100}", ""
 
 
 def shares_gpus(number: str) -> bool:
-    """Return whether NCCL of a version accepts several ranks on one GPU in this process."""
+    """Return True if this version of NCCL accepts several ranks per GPU in this process."""
     return (os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") == "1"
             and tuple(map(int, number.split(".")[:2])) >= (2, 30))
 
 
 class Member(NamedTuple):
-    """What a rank says of itself before ranks make an NCCL communicator.
+    """Properties of a rank that ranks exchange before they create an NCCL communicator.
 
     Attributes:
-        host: its node.
-        device: PCI address of the GPU that it uses.
-        version: of NCCL; ranks with other ones do not understand each other.
-        shares: whether its NCCL accepts several ranks on one GPU.
-        problem: why it cannot take part; empty if it can.
+        host: the node of the rank.
+        device: PCI address of its GPU.
+        version: the version of NCCL, which must be the same on all ranks.
+        shares: True if its NCCL accepts several ranks per GPU.
+        problem: the reason why it cannot participate; empty if it can.
     """
 
     host: str
@@ -105,8 +105,8 @@ class Member(NamedTuple):
 
 
 def introduce(device: Any) -> Member:
-    """What this rank says of itself and the GPU that its arrays are on."""
-    from mpi4py import MPI  # here: programs that only name NCCL's limits start no MPI
+    """Return the properties of this rank and of the GPU of its arrays."""
+    from mpi4py import MPI  # here: programs that only read NCCL's limits must not start MPI
     host = MPI.Get_processor_name()
     number, problem = nccl_version()
     if problem:
@@ -115,12 +115,12 @@ def introduce(device: Any) -> Member:
         cupy: Any = importlib.import_module("cupy")
         return Member(host, cupy.cuda.runtime.deviceGetPCIBusId(device.id), number,
                       shares_gpus(number))
-    except Exception as error:  # whatever the driver says
+    except Exception as error:  # any driver error
         return Member(host, problem=f"{type(error).__name__}: {error}")
 
 
 def obstacle(members: Sequence[Member]) -> str:
-    """Why ranks cannot make an NCCL communicator, by what all of them say; empty if they can."""
+    """Return why these ranks cannot create an NCCL communicator; empty if they can."""
     problems = [(rank, one.problem) for rank, one in enumerate(members) if one.problem]
     if problems:
         rank, problem = problems[0]

@@ -1,17 +1,17 @@
-"""Collectives by NCCL: :func:`join` makes ranks an :class:`NcclGroup`, which queues calls.
+"""Collectives by NCCL: :func:`join` creates an :class:`NcclGroup`, which queues calls.
 
-A call is queued behind the caller's work on its stream, and before what comes there afterwards.
-The host does not wait for it; but NCCL connects in its first calls, which wait on the host until
-the peers come. Who may call, and what becomes of work that does not end, is decided above.
+A call is queued on the caller's stream, after earlier and before later work. The host does not wait
+for it, but NCCL connects in its first calls, which block the host until the peers call too. Callers
+of this module control access, and handle work that does not complete.
 
-The functions of :data:`QUEUES` take a call of :mod:`hpccoll.calls` as MPI has it to what NCCL has:
-one count for all blocks, a place of its own for what is in place, and no gather, scatter or
-alltoall, which are sends and receives in one group.
+The functions of :data:`QUEUES` convert a call of :mod:`hpccoll.calls` from MPI's form to NCCL's:
+one count for all blocks, and other addresses for in-place data. NCCL has no gather, scatter or
+alltoall, so these are sends and receives in one group.
 
-:class:`Shares` say which ranks combine what of an allreduce with other nodes:
+:class:`Shares` divides an allreduce between the ranks that combine it with other nodes:
 
     nccl+rails     rank 0 | rank 1 | rank 2 | rank 3, and the rest
-    nccl+leader    rank 0: all of it
+    nccl+leader    rank 0: all elements
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from hpccoll.cuda.nccl import OPERATORS, introduce, nccl_library, obstacle, type
 
 
 class Shares(NamedTuple):
-    """Which elements of an allreduce are whose, between its two halves.
+    """Division of the elements of an allreduce between ranks, between its two halves.
 
     Attributes:
         each: elements of every rank's share, in the order of ranks.
-        rest: elements behind all shares.
-        owner: the rank that has the rest, too.
+        rest: elements after all shares.
+        owner: the rank that also has the rest.
     """
 
     each: int
@@ -41,7 +41,7 @@ class Shares(NamedTuple):
 
     @classmethod
     def of(cls, count: int, size: int, leader: bool) -> Shares:
-        """Equal shares, the last rank's with what is left over; or all for the first rank.
+        """Return equal shares, with the rest for the last rank; or all for the first rank.
 
         >>> Shares.of(10, 4, False), Shares.of(10, 4, True)
         (Shares(each=2, rest=2, owner=3), Shares(each=0, rest=10, owner=0))
@@ -49,20 +49,20 @@ class Shares(NamedTuple):
         return cls(0, count, 0) if leader else cls(*divmod(count, size), size - 1)
 
     def elements(self, rank: int) -> range:
-        """The elements of a rank's share."""
+        """Return the elements of a rank's share."""
         return range(rank * self.each, (rank + 1) * self.each + self.rest * (rank == self.owner))
 
 
 class NcclGroup:
-    """One rank's side of an NCCL communicator.
+    """NCCL communicator of one rank.
 
     Args:
         nccl: CuPy's module of NCCL.
         nccl_rank: this rank's NCCL communicator.
-        device: the GPU that it is for.
+        device: its GPU.
 
     Attributes:
-        rank, size: of this rank, of all of them.
+        rank, size: this rank and the number of ranks.
     """
 
     def __init__(self, nccl: Any, nccl_rank: Any, device: Any):
@@ -79,15 +79,15 @@ class NcclGroup:
     def scatter_sum(self, call: Any, stream: Any, leader: bool) -> range:
         """Queue the first half of an allreduce: each rank gets the result of its share.
 
-        Shares lie in their place in the result, so that nothing is copied.
+        Shares are at their final addresses in the result, so that nothing is copied.
 
         Args:
             call: the allreduce.
-            stream: of this GPU.
-            leader: whether the first rank's share is all of it.
+            stream: a stream of this GPU.
+            leader: True if the first rank's share is the whole vector.
 
         Returns:
-            Which elements this rank's share is.
+            The elements of this rank's share.
         """
         shares = self.shares(call, leader)
         kinds, mine = self.elements(call), shares.elements(self.rank)
@@ -114,23 +114,23 @@ class NcclGroup:
                 self.nccl_rank.broadcast(end, end, shares.rest, kind, shares.owner, stream.ptr)
 
     def shares(self, call: Any, leader: bool) -> Shares:
-        """Whose the elements of an allreduce are, between its two halves."""
+        """Return the division of an allreduce between its two halves."""
         return Shares.of(_count(call.sink), self.size, leader)
 
     def check(self) -> None:
-        """Raise what NCCL has found out since the last look, such as a link that is down."""
+        """Raise asynchronous errors of NCCL since the last check, such as a broken link."""
         self.nccl_rank.check_async_error()
 
     def abort(self) -> None:
-        """End all that is queued, whatever other ranks do; the group is of no use afterwards."""
+        """Abort all queued work, independent of other ranks; the group is then unusable."""
         self.nccl_rank.abort()
 
     def free(self) -> None:
-        """Give NCCL's resources back; all that was queued has ended."""
+        """Free NCCL's resources; all queued work must have completed."""
         self.nccl_rank.destroy()
 
     def elements(self, call: Any) -> tuple[int, int]:
-        """NCCL's type and operator of a call that reduces."""
+        """Return NCCL's type and operator of a reduction."""
         operator = operator_of(call.op) if call.op is not None else None
         if operator is None:
             raise TypeError(f"{call.name} with a user-defined operator")
@@ -139,12 +139,12 @@ class NcclGroup:
 
     @property
     def bytes(self) -> int:
-        """NCCL's type of what is only moved."""
+        """Return NCCL's type for data that is only moved."""
         return int(self.nccl.NCCL_UINT8)
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Calls of NCCL's that are one: none waits for another."""
+        """Group NCCL calls, so that none waits for another."""
         self.nccl.groupStart()
         try:
             yield
@@ -153,7 +153,7 @@ class NcclGroup:
 
 
 def at(buffer: Any, start: int = 0) -> int:
-    """The address of an element of a buffer; 0 where this rank has none."""
+    """Return the address of an element of a buffer; 0 without a buffer."""
     if buffer is None:
         return 0
     return int(buffer.array.data.ptr + (buffer.displs[0] + start) * buffer.array.itemsize)
@@ -183,7 +183,7 @@ def _allgather(group: NcclGroup, call: Any, stream: Any) -> None:
 
 def _reduce_scatter(group: NcclGroup, call: Any, stream: Any) -> None:
     each, sink = _count(call.source) // group.size, call.sink
-    # In place, NCCL wants the result where this rank's block was, and MPI at the beginning.
+    # In place, NCCL writes the result at this rank's block, and MPI at the start of the buffer.
     mine = group.rank * each if call.in_place else 0
     group.nccl_rank.reduceScatter(at(call.source), at(sink, mine), each, *group.elements(call),
                                      stream.ptr)
@@ -222,7 +222,7 @@ def _scatter(group: NcclGroup, call: Any, stream: Any) -> None:
 def _alltoall(group: NcclGroup, call: Any, stream: Any) -> None:
     source, sink = call.source, call.sink
     if source is not None and sink is not None and source.load is not None:
-        with stream:  # in place: what is sent has to be out of the way, in memory of this stream
+        with stream:  # in place: the sent data needs separate memory, of this stream
             source = sink._replace(array=sink.array.copy())
     each = _count(sink) // group.size
     with group.together():
@@ -235,7 +235,7 @@ def _count(buffer: Any) -> int:
     return int(buffer.count) if buffer is not None else 0
 
 
-#: What queues the calls of a method.
+#: Functions that queue calls, by method.
 QUEUES: Mapping[str, Callable[[NcclGroup, Any, Any], None]] = {
     "allreduce": _allreduce, "reduce": _reduce, "bcast": _bcast, "allgather": _allgather,
     "reduce_scatter_block": _reduce_scatter, "alltoall": _alltoall, "gather": _gather,
@@ -244,17 +244,17 @@ QUEUES: Mapping[str, Callable[[NcclGroup, Any, Any], None]] = {
 
 def join(whole: MPI.Intracomm, part: MPI.Intracomm, device: Any, meet: Callable[[bool], None]
          ) -> NcclGroup | str:
-    """Make an NCCL communicator of the ranks of ``part``; collective over ``whole``.
+    """Create an NCCL communicator of the ranks of ``part``; collective over ``whole``.
 
     Args:
-        whole: who has to agree: all of them make one, or nobody does.
-        part: the ranks of this one.
+        whole: ranks that must agree: all of them create one, or none.
+        part: the ranks of this communicator.
         device: the GPU of this rank.
-        meet: waits until all ranks of ``whole`` are done with connecting, not for long where this
-            one has failed: NCCL lets none go while one has failed before it came.
+        meet: waits until all ranks of ``whole`` have connected, only briefly if this one has
+            failed: NCCL blocks the others forever after a rank has failed to connect.
 
     Returns:
-        The group; or why there is none, the same on all ranks of ``whole``.
+        The group; or an error text, the same on all ranks of ``whole``.
     """
     why_not = obstacle(whole.allgather(introduce(device)))
     if why_not:

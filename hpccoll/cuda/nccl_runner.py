@@ -1,17 +1,17 @@
-"""Ranks that run calls on arrays of GPUs by NCCL, because the program asked for it.
+"""Runs calls on GPU arrays by NCCL, if the user has selected it.
 
     comm.using(allreduce="nccl")          NCCL, between all ranks
     comm.using(allreduce="nccl+rails")    reduce-scatter by NCCL inside each node, allreduce of each
-                                          rank's part across nodes by us, allgather by NCCL
+                                          rank's part across nodes by hpccoll, allgather by NCCL
     comm.using(allreduce="nccl+leader")   reduce by NCCL to the first rank of each node, allreduce
-                                          across nodes by us, broadcast by NCCL
+                                          across nodes by hpccoll, broadcast by NCCL
 
-The first such call makes NCCL's communicators, on all ranks or on none (:class:`Nccl`); all ranks
-get the same reason where there are none. A call is queued on the caller's stream. The host waits
-only for the part across nodes, as for every message of MPI. No other rank knows whether arrays are
-on a GPU, so no choice of hpccoll's own is ever NCCL.
+The first such call creates NCCL's communicators, on all ranks or on none (:class:`Nccl`); on
+failure all ranks get the same reason. A call is queued on the caller's stream. The host waits only
+for the part across nodes, as for every MPI message. A rank does not know if other ranks' arrays are
+on a GPU, so hpccoll never chooses NCCL itself.
 
-Guards, contexts and communicators are those of later rooms: they come as arguments.
+Guards, contexts and communicators belong to higher layers and are passed as arguments.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from hpccoll.cuda.resident import Queue
 from hpccoll.cuda.staging import happened
 from hpccoll.ir.topology import Topology
 
-#: Seconds for what is queued to happen, when a communicator is freed.
+#: Seconds that queued work may take when a communicator is freed.
 LAST = 10.0
 
 
 class AcrossNodes(NamedTuple):
-    """How parts of an allreduce travel between nodes.
+    """Allreduce of the parts between nodes.
 
     Attributes:
-        wrap: makes an ``hpccoll.Comm``.
-        algorithm: the algorithm for a call's part, of so many bytes, across so many nodes.
+        wrap: creates an ``hpccoll.Comm``.
+        algorithm: returns the algorithm for a part of a call, given bytes and number of nodes.
     """
 
     wrap: Callable[[MPI.Intracomm], Any]
@@ -47,14 +47,14 @@ class AcrossNodes(NamedTuple):
 
 
 class NcclRunner:
-    """Ranks that run calls by NCCL, alone or with messages of ours across nodes.
+    """Runs calls by NCCL, alone or with hpccoll's messages across nodes.
 
     Args:
-        guard: of the communicator.
-        name: of the algorithm: ``nccl``, ``nccl+rails``, ``nccl+leader``.
-        group: NCCL's side of this rank: of all ranks, or of those of its node.
-        cross: a communicator of the ranks that have this one's number on their nodes; ``None``
-            where NCCL does all.
+        guard: the guard of the communicator.
+        name: the algorithm: ``nccl``, ``nccl+rails``, ``nccl+leader``.
+        group: this rank's NCCL group: all ranks, or those of its node.
+        cross: a communicator of the ranks with the same index on their nodes; ``None`` if NCCL runs
+            the whole call.
         algorithm: see :class:`AcrossNodes`.
         owned: communicators to free with it.
     """
@@ -68,10 +68,10 @@ class NcclRunner:
                                    partial(happened, importlib.import_module("cupy")))
 
     def run(self, call: Any, where: Queue, description: Any) -> None:
-        """Queue a call that this rank can make, as a guard describes it to others.
+        """Queue a call that this rank can run; ``description`` is for the guard.
 
         Raises:
-            BrokenCommunicatorError: it has failed, or one that was queued before has.
+            BrokenCommunicatorError: it or an earlier queued call has failed.
         """
         self.queued.refuse()
         with self.queued.failing(description), self._telling():
@@ -79,26 +79,28 @@ class NcclRunner:
             if self.cross is not None:
                 self._combine_across(self.cross, call, where, part)
                 self.queued.refuse()
-                # A rank of this node that failed across never comes: the watcher has to see that.
+                # A rank of this node whose part across nodes failed never joins: the watchdog must
+                # see this.
                 self.guard.attended(self.group.gather_parts, call.name)(
                     call, where.stream, self.leader)
                 self.queued.add(description, where.mark(), call)
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
-        """What fails in here is told to the ranks that wait for this one's part across nodes."""
+        """Report failures inside to the ranks that wait for this one's part across nodes."""
         try:
             yield
         except BaseException as error:
             known = self.cross._context if self.cross is not None else None
             if known is not None:
-                # Of the next call there: others may be in the last one still, and can end it.
+                # The failure belongs to the next call: others may still be in the last one, and can
+                # complete it.
                 known.guard.fail(error, f"a part of {self.name}", None, 0,
                                  number=known.guard.number + 1)
             raise
 
     def _begin(self, call: Any, where: Queue, description: Any) -> range:
-        """Queue a call, or its part before the messages; which elements those are to combine."""
+        """Queue a call, or its part before the messages; return the elements to combine."""
         part = range(0)
         if self.cross is None:
             self.group.queue(call, where.stream)
@@ -108,10 +110,10 @@ class NcclRunner:
         return part
 
     def _combine_across(self, cross: Any, call: Any, where: Queue, part: range) -> None:
-        """Allreduce this rank's part with the ranks of its number on the other nodes."""
+        """Allreduce this rank's part with the ranks of the same index on other nodes."""
         if not part:
             return
-        with where.device:  # the null stream is that of the current device
+        with where.device:  # the null stream belongs to the current device
             where.stream.synchronize()
         self.queued.refuse()
         if call.sink is None or call.op is None or cross.Get_size() == 1:
@@ -123,17 +125,17 @@ class NcclRunner:
             cross.Allreduce(MPI.IN_PLACE, piece, call.op)
 
     def free(self) -> None:
-        """Give everything back; collective."""
+        """Free all resources; collective."""
         self.queued.close(LAST, self.group.free)
         for comm in self.owned:
             comm.Free()
 
 
 class Nccl:
-    """NCCL on one communicator; a service of its context.
+    """NCCL of one communicator; a service of its context.
 
     Attributes:
-        reasons: why there are none, by what was asked for; the same on all ranks.
+        reasons: errors of failed set-ups, by algorithm; the same on all ranks.
     """
 
     def __init__(self, context: Any):
@@ -142,15 +144,15 @@ class Nccl:
         self.reasons: dict[str, str] = {}
 
     def ranks(self, name: str, device: Any, across: AcrossNodes) -> NcclRunner | str:
-        """The ranks that run an algorithm; the first call is collective.
+        """Return the runner of an algorithm; the first call is collective.
 
         Args:
-            name: of the algorithm.
+            name: the algorithm.
             device: the GPU of this rank.
-            across: makes the communicator whose collectives are ours, across nodes.
+            across: creates the communicator for hpccoll's collectives across nodes.
 
         Returns:
-            Them; or why there are none, the same on all ranks.
+            The runner; or an error text, the same on all ranks.
         """
         if name not in self.made and name not in self.reasons:
             made = self.context.guard.attended(self._make)(name, device, across)
@@ -178,18 +180,18 @@ class Nccl:
             node.Free()
             return group
         cross = across.wrap(MPI.Intracomm(context.comm.Split(local, number)))
-        cross._private()  # now, so that a rank that fails can tell the others there
+        cross._private()  # now, so that a failing rank can notify the others there
         return NcclRunner(context.guard, name, group, cross, across.algorithm, (node, cross))
 
     def _meet(self, failed: bool) -> None:
-        """Wait for all ranks to have connected, or to have failed.
+        """Wait until all ranks have connected or failed.
 
         Args:
-            failed: this rank has, so that no other one can connect any more.
+            failed: True if this rank has failed, so that no other one can connect.
 
         Raises:
-            CollectiveTimeout: one has not for too long. It sits in NCCL, which waits for a rank
-                that has failed; the alarm that this raises there ends its process.
+            CollectiveTimeout: a rank has not within the timeout. It is blocked in NCCL, which waits
+                for a failed rank; the alarm that this sets ends its process.
         """
         bounds = self.context.bounds
         self.context.guard.natives.waited(
@@ -197,14 +199,14 @@ class Nccl:
             timeout=min(bounds.timeout, bounds.report) if failed else bounds.timeout)
 
     def free(self) -> None:
-        """Give everything back; collective."""
+        """Free all resources; collective."""
         for ranks in self.made.values():
             ranks.free()
         self.made.clear()
 
 
 def groups_of(topology: Topology) -> list[list[int]]:
-    """The ranks of each smallest group of a layout; all together where it is flat.
+    """Return the ranks of each innermost group of a layout; one group if it is flat.
 
     >>> groups_of(Topology.parse("2x2")), groups_of(Topology.parse("3"))
     ([[0, 1], [2, 3]], [[0, 1, 2]])

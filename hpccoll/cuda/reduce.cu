@@ -1,11 +1,11 @@
-// One reduction of up to eight operands in one pass: into = a0 op a1 op ... on ELEMENT, by OPERATOR.
+// Reduction of up to eight operands in one pass: into = a0 op a1 op ... on ELEMENT, by OPERATOR.
 //
-// Both are macros, given when this is compiled, and so is the EXPRESSION of the operator "user": for a
-// device by NVRTC or hipRTC, for tests by a C++ compiler (tests/support/gpu/cuda_on_host.py). So there
-// is nothing here that only one of them has.
-// The bits are those of NumPy on the host: no product is fused with a sum (the options say so too),
-// 16-bit floats are computed in float and rounded once, of equal numbers the second one is the
-// larger and the smaller. Only the digits of a NaN may differ.
+// Both are macros of the compilation, and so is the EXPRESSION of the operator "user". NVRTC or hipRTC
+// compile this for a device, a C++ compiler for tests (tests/support/gpu/cuda_on_host.py), so it uses
+// only features that all of them have.
+// Results are bitwise equal to NumPy's on the host: products and sums are not fused (the options
+// disable that too), 16-bit floats are computed in float and rounded once, and MAX and MIN of equal
+// numbers return the second one. Only the payload of a NaN may differ.
 
 typedef signed char int8;
 typedef unsigned char uint8;
@@ -34,7 +34,7 @@ template <class T> __device__ inline bool less(T a, T b) { return a < b; }
 template <class T> __device__ inline bool same(T a, T b) { return a == b; }
 
 #ifdef __CUDA_ARCH__
-// CuPy has NVRTC flush what is smaller than 2^-126 to zero, whatever it is asked for. These do not.
+// CuPy makes NVRTC flush numbers below 2^-126 to zero, with any options. These functions do not.
 #define ARITHMETIC(name, instruction)                                                             \
     template <> __device__ inline float name(float a, float b)                                    \
     {                                                                                             \
@@ -58,7 +58,7 @@ COMPARISON(less, "lt")
 COMPARISON(same, "eq")
 #endif
 
-// ---- what an element is computed as ---------------------------------------------------------------
+// ---- arithmetic type of an element ----------------------------------------------------------------
 
 union Digits { float number; uint32 bits; };
 
@@ -126,7 +126,7 @@ template <> struct Computed<bfloat16> {
 
 // ---- operators ------------------------------------------------------------------------------------
 
-// Integers wrap around: 64 bits hold the digits that are kept, whatever the type.
+// Integers wrap around: 64 bits hold all digits of every type.
 template <class T> __device__ inline T op_sum(T a, T b) { return (T)((uint64)a + (uint64)b); }
 template <class T> __device__ inline T op_prod(T a, T b) { return (T)((uint64)a * (uint64)b); }
 template <> __device__ inline float op_sum(float a, float b) { return added(a, b); }
@@ -159,7 +159,7 @@ template <class T> __device__ inline T op_band(T a, T b) { return (T)(a & b); }
 template <class T> __device__ inline T op_bor(T a, T b) { return (T)(a | b); }
 template <class T> __device__ inline T op_bxor(T a, T b) { return (T)(a ^ b); }
 
-// The first of equal ones.
+// Pairs with equal values get the smaller index.
 template <class T> __device__ inline T either(T a, T b, bool first)
 {
     T found = first ? a : b;
@@ -188,17 +188,18 @@ typedef Computed<ELEMENT> Form;
 typedef Form::type Number;
 
 #ifdef EXPRESSION
-// The program's own operator, in a and b: what it gives is an element after each step, as on the host.
+// User operator, in a and b: its result is converted to an element after each step, as on the host.
 __device__ inline Number op_user(Number a, Number b) { return Form::widen(Form::narrow(EXPRESSION)); }
 #endif
 
 struct alignas(QUAD) Quad { uint32 words[4]; };
 union Pack { Quad quad; ELEMENT elements[TOGETHER]; };
 
-// Sixteen bytes at a time where all elements lie alike; the first few, and the last, one by one.
-// `swapped`: bit j says that operand j stands on the left of what was combined so far.
-// `wide`: bit j says that operand j is a Number, not an ELEMENT.
-// `held` gets the result as it was computed, `into` rounded; either may be null.
+// Reads sixteen bytes at a time if all arrays have the same alignment, else single elements.
+// The first and last elements are always read singly.
+// `swapped`: bit j is set if operand j is the left operand of its operation.
+// `wide`: bit j is set if operand j is a Number, not an ELEMENT.
+// `held` gets the unrounded result, `into` the rounded one; either may be null.
 extern "C" __global__ void reduce(ELEMENT *into, Number *held, long long count, int operands,
                                   uint32 swapped, uint32 wide, const void *a0, const void *a1,
                                   const void *a2, const void *a3, const void *a4, const void *a5,
@@ -221,7 +222,7 @@ extern "C" __global__ void reduce(ELEMENT *into, Number *held, long long count, 
             known = true;
         }
     long long head = (long long)((QUAD - place) % QUAD / sizeof(ELEMENT));
-    // Nor do elements that lie across the borders of packs.
+    // Arrays whose elements cross the borders of packs are read singly, too.
     if (!alike || place % sizeof(ELEMENT) || head > count)
         head = count;
     long long packs = (count - head) / TOGETHER, tail = head + packs * TOGETHER;

@@ -1,11 +1,11 @@
 """Calls on registered device memory, which peers read in place.
 
-    DeviceMemory     what a communicator has registered, on this rank
-    RegisteredCall   where the work of one call is queued, and its scratch memory
+    DeviceMemory     registered memory of a communicator on this rank
+    RegisteredCall   queue and scratch memory of one call
 
-All that a message can lie in is registered: the caller's arrays, and scratch memory, of which a
-communicator has one piece. What needs more scratch is staged, as all other calls are. The planner
-puts the plan of a call onto this memory as onto any other.
+All memory of messages is registered: the caller's arrays, and one scratch buffer per communicator.
+Calls that need more scratch are staged, like all other calls. The planner binds a plan to this
+memory as to any other.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hpccoll.cuda.transport import DeviceEndpoint
 from hpccoll.errors import HpccollError
 from hpccoll.transport.shm.endpoint import SharedEndpoint
 
-#: Bytes of registered scratch memory of a communicator.
+#: Bytes of the registered scratch memory of a communicator.
 SCRATCH_BYTES = 32 << 20
 
 
@@ -31,12 +31,11 @@ class DeviceMemory:
     """Registered device memory of one communicator.
 
     Args:
-        context: of the communicator, whose service this is.
+        context: the context of the communicator, whose service this is.
 
     Attributes:
-        scratch: registered bytes for one call after the other; ``None`` where nothing is
-            registered.
-        problem: why ranks cannot read their peers' memory; empty if they can, or nobody has tried.
+        scratch: registered bytes, used by one call at a time; ``None`` if nothing is registered.
+        problem: why ranks cannot read their peers' memory; empty if they can or have not tried.
     """
 
     def __init__(self, context: Any):
@@ -47,10 +46,10 @@ class DeviceMemory:
         self.problem = ""
 
     def allocate(self, nbytes: int) -> Any:
-        """Registered bytes; collective over the node.
+        """Allocate registered bytes; collective over the node.
 
         Returns:
-            An array of bytes; or why there is none, the same on all ranks.
+            An array of bytes; or an error text, the same on all ranks.
         """
         if not self.problem and self.peers is None:
             self.problem = self._obstacle() or self._connect()
@@ -89,14 +88,14 @@ class DeviceMemory:
         return node.register(memory, peers.copy_out).mine
 
     def holds(self, call: Any) -> bool:
-        """Tell whether all of a call's memory is registered here, and is used as it is."""
+        """Return True if all of a call's memory is registered here and used directly."""
         node, buffers = self.context.node, [one for one in (call.source, call.sink) if one]
         return node is not None and bool(buffers) and all(
             one.load is None and one.staged is None and hasattr(one.namespace, "cuda")
             and node.locate(one.array) is not None for one in buffers)
 
     def free(self) -> None:
-        """Close what peers own; collective, but for what MPI ends with or a failure leaves."""
+        """Close memory of peers; collective, except in MPI_Finalize or after a failure."""
         peers = self.peers
         if peers is not None:
             guard, user = self.context.guard, self.context.user
@@ -105,14 +104,14 @@ class DeviceMemory:
             if agreed and self.last is not None:
                 try:  # queued kernels may still read peers' memory
                     self.wait()
-                except Exception:  # what was queued has failed, or waits for a rank that is gone
+                except Exception:  # queued work has failed, or waits for a dead rank
                     agreed = False
             self.peers = self.scratch = self.last = None
             watch = self.context.watch("Free of registered memory")
             peers.free(agreed, partial(self._in_vain, watch))
 
     def _in_vain(self, watch: Any) -> bool:
-        """Tell whether a wait cannot end any more."""
+        """Return True if a wait cannot complete."""
         try:
             watch.look()
         except HpccollError:
@@ -120,11 +119,11 @@ class DeviceMemory:
         return False
 
     def wait(self) -> None:
-        """Wait for the last call's work, as long as for any other call's.
+        """Wait for the work of the last call, with the usual timeout.
 
         Raises:
-            CollectiveTimeout: it waits for a rank that does not do its own.
-            CUDARuntimeError: it has failed.
+            CollectiveTimeout: it waits for a rank that does not run its part.
+            CUDARuntimeError: the work has failed.
         """
         watch, cupy = self.context.watch("work on registered memory"), _connected(self).cupy
         while not happened(cupy, self.last):
@@ -132,10 +131,10 @@ class DeviceMemory:
 
 
 class RegisteredCall:
-    """One call on registered memory.
+    """Call on registered memory.
 
     Args:
-        memory: of its communicator.
+        memory: the registered memory of its communicator.
         queue: the caller's device and stream.
     """
 
@@ -144,9 +143,9 @@ class RegisteredCall:
         self.queue = IpcQueue(_connected(memory), queue)
 
     def scratch(self, nbytes: int) -> Any:
-        """Scratch memory of so many bytes; ``None`` where there is less.
+        """Return ``nbytes`` of scratch memory; ``None`` if there is less.
 
-        Orders the call behind the one before, which used the same memory.
+        Orders the call after the previous one, which used the same memory.
         """
         if nbytes > self.memory.scratch.nbytes:
             return None
@@ -155,22 +154,22 @@ class RegisteredCall:
         return self.memory.scratch[:nbytes]
 
     def endpoint(self) -> DeviceEndpoint:
-        """The transport of the call's messages."""
+        """Return the transport of the call's messages."""
         channels = self.memory.context.endpoint
         if not isinstance(channels, SharedEndpoint):
             raise TypeError("the ranks have no channels")
         return DeviceEndpoint(channels, self.queue)
 
     def finish(self) -> None:
-        """Order what comes next: the next call, and a caller that reads on any stream."""
+        """Order the next call, and reads of the caller on any stream, after this call."""
         with self.queue.device:
             self.memory.last.record(self.queue.stream)
         if not self.shared:
             self.memory.wait()
 
     def settle(self) -> None:
-        """Order what comes after a call that failed behind what peers read of this rank."""
-        with suppress(Exception):  # CUDA may be what has failed; the caller gets the first error
+        """Make work after a failed call wait for all reads by peers of this rank."""
+        with suppress(Exception):  # CUDA itself may have failed; the caller gets the first error
             self.queue.settle()
             with self.queue.device:
                 self.memory.last.record(self.queue.stream)

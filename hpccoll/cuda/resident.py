@@ -1,7 +1,7 @@
-"""Device arrays that stay where they are: for whoever orders its work on the caller's stream.
+"""Device arrays that are used in place, by work that is ordered on the caller's stream.
 
-:func:`hpccoll.cuda.device.borrow` waits for the stream, since messages of MPI are ordered by
-nothing else. A library of the device's own is ordered by the stream, and needs no host.
+:func:`hpccoll.cuda.device.borrow` waits for the stream, because MPI messages have no stream order.
+A device library queues on the stream and needs no wait on the host.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from hpccoll.errors import BufferArgumentError
 
 
 class Queue(NamedTuple):
-    """Where work on arrays is queued.
+    """Queue of work on arrays.
 
     Attributes:
-        device: of the arrays.
-        stream: the caller's, which is the current one there.
-        shared: the caller uses the results on that stream, and need not wait for them.
+        device: the device of the arrays.
+        stream: the caller's stream, which is current there.
+        shared: True if the caller uses the results on that stream and need not wait for them.
     """
 
     device: Any
@@ -30,7 +30,7 @@ class Queue(NamedTuple):
     shared: bool = True
 
     def mark(self) -> Any:
-        """An event behind all that is queued; its ``done`` tells whether that has happened."""
+        """Return an event after all queued work; its ``done`` is True once that has completed."""
         cupy: Any = importlib.import_module("cupy")
         with self.device:
             event = cupy.cuda.Event(disable_timing=True)
@@ -39,10 +39,10 @@ class Queue(NamedTuple):
 
 
 class Resident:
-    """A device object as an argument whose memory is used as it is, and waited for by nobody.
+    """Device object as an argument whose memory is used in place, without a wait.
 
     Attributes:
-        queue: where work on it is queued, once its memory has been asked for.
+        queue: the queue of work on it, once its memory has been requested.
     """
 
     queue: Queue | None = None
@@ -51,10 +51,10 @@ class Resident:
         self.obj = obj
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.obj, name)  # what is asked of the object by whom it is passed on to
+        return getattr(self.obj, name)  # other attributes are those of the object
 
     def memory(self, argument: str) -> tuple[Any, Any, None]:
-        """What :func:`hpccoll.calls.memory.memory_of` returns.
+        """Return the result of :func:`hpccoll.calls.memory.memory_of`.
 
         Raises:
             BufferArgumentError: it is not contiguous, or its stream is captured into a graph.
@@ -72,22 +72,22 @@ class Resident:
 
 
 def as_resident(spec: Any) -> Any:
-    """A specification of a buffer, whose device memory stays where it is; others unchanged."""
+    """Wrap the device memory of a buffer specification for use in place; pass others unchanged."""
     obj, rest = (spec[0], spec[1:]) if isinstance(spec, (list, tuple)) and spec else (spec, None)
     if isinstance(obj, numpy.ndarray) or not device.is_served():
         return spec
     try:
         if not device.is_device(obj):
             return spec
-    except Exception:  # such as PyTorch's, of a tensor that needs gradients: who resolves it tells
+    except Exception:  # such as PyTorch's for tensors that need gradients: the resolver raises it
         return spec
     return Resident(obj) if rest is None else [Resident(obj), *rest]
 
 
 def queue_of(specs: Sequence[Any]) -> Queue | None:
-    """Where the work of a call is queued, whose specifications are :func:`as_resident` ones.
+    """Return the queue of a call with specifications of :func:`as_resident`.
 
-    ``None`` where it uses no device memory.
+    ``None`` if it uses no device memory.
 
     Raises:
         BufferArgumentError: its buffers are on two devices, or on two streams.

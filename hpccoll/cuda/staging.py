@@ -1,8 +1,8 @@
-"""Device memory that the MPI library cannot move: its data travels through pinned host memory.
+"""Staging: copies device memory that the MPI library cannot move through pinned host memory.
 
-A :class:`Staged` says on which stream the caller works on some memory, and orders what is copied
-there. What is copied when, and through which part of pinned memory, is
-:mod:`hpccoll.cuda.windows`'s business. A ``mirror`` is a copy in one piece.
+A :class:`Staged` holds the caller's stream of some memory and orders copies there.
+:mod:`hpccoll.cuda.windows` schedules the copies and their pinned memory. A ``mirror`` is a copy in
+one piece.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import numpy
 
 
 class Flying:
-    """Pinned memory that the device still reads; it must not be used for anything else.
+    """Pinned memory that the device still reads; it must not be reused.
 
-    CuPy's pool gives memory out again as soon as nobody holds it, whatever is queued.
+    CuPy's pool reuses memory as soon as it has no reference, even if queued work reads it.
     """
 
-    #: Bytes that may be held; for more, the oldest copy is waited for.
+    #: Largest number of bytes held; above it the oldest copy is waited for.
     LIMIT = 64 << 20
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Flying:
         self.copies: list[tuple[Any, numpy.ndarray]] = []
 
     def keep(self, event: Any, memory: numpy.ndarray) -> None:
-        """Hold memory until an event has happened; let go of what is no longer read."""
+        """Hold memory until an event has completed; release memory that is no longer read."""
         with self.lock:
             self.copies = [copy for copy in self.copies if not copy[0].done] + [(event, memory)]
             held = sum(memory.nbytes for _, memory in self.copies)
@@ -42,26 +42,26 @@ _FLYING = Flying()
 
 
 def keep(event: Any, memory: numpy.ndarray) -> None:
-    """Hold pinned memory until an event has happened."""
+    """Hold pinned memory until an event has completed."""
     _FLYING.keep(event, memory)
 
 
 def pinned(cupy: Any, nbytes: int) -> numpy.ndarray:
-    """Bytes of pinned memory, of CuPy's pool."""
+    """Return pinned memory of CuPy's pool, as bytes."""
     return numpy.frombuffer(cupy.cuda.alloc_pinned_memory(max(nbytes, 1)), "u1", nbytes)
 
 
-#: What ``cudaEventQuery`` returns of an event that has not happened.
+#: Result of ``cudaEventQuery`` for an event that has not completed.
 NOT_READY = 600
 
 
 def happened(cupy: Any, event: Any) -> bool:
-    """Tell whether an event has happened.
+    """Return True if an event has completed.
 
-    CuPy's ``Event.done`` is false for ever where work of the process, any of it, has failed.
+    CuPy's ``Event.done`` stays false forever after any failed work of the process.
 
     Raises:
-        CUDARuntimeError: it has.
+        CUDARuntimeError: work of the process has failed.
     """
     status = cupy.cuda.runtime.eventQuery(event.ptr)
     if status not in (0, NOT_READY):
@@ -70,25 +70,25 @@ def happened(cupy: Any, event: Any) -> bool:
 
 
 class Staged:
-    """Device memory of a caller whose data has to travel through host memory.
+    """Device memory of a caller whose data is copied through host memory.
 
     Args:
-        cupy, device: where it is.
-        stream: what the caller has queued on it comes before every copy.
+        cupy, device: its module and device.
+        stream: the caller's stream; every copy is ordered after its queued work.
         shared: the caller uses the results on that stream, and need not wait for them.
     """
 
     def __init__(self, cupy: Any, device: Any, stream: Any, shared: bool):
         self.cupy, self.device, self.stream, self.shared = cupy, device, stream, shared
-        #: By window, the event of the last copy of results out of it, and its memory.
+        #: By window, the event of the last copy of results from it, and its memory.
         self.underway: dict[int, tuple[Any, numpy.ndarray]] = {}
 
     def mark(self, stream: Any) -> Any:
-        """An event behind what is queued on a stream; the device must be the current one."""
+        """Return an event after the queued work of a stream; its device must be current."""
         return stream.record(self.cupy.cuda.Event(disable_timing=True))
 
     def finish(self) -> None:
-        """Order what the caller does from here on behind the copies of results."""
+        """Order later work of the caller after the copies of results."""
         underway, self.underway = list(self.underway.values()), {}
         with self.device:  # the null stream is that of the current device
             for event, memory in underway:
@@ -100,7 +100,7 @@ class Staged:
                     event.synchronize()
 
     def mirror(self, array: Any) -> tuple[numpy.ndarray, Callable[[], None], Callable[[], None]]:
-        """Host memory like all of an array, how to load it, and how to store it back."""
+        """Return host memory for a whole array, and functions to load it and to store it back."""
         host = pinned(self.cupy, array.nbytes).view(array.dtype)
 
         def load() -> None:

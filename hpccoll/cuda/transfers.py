@@ -1,13 +1,11 @@
-"""Transfers: what a program needs of a buffer that lies elsewhere, and what it makes of it.
+"""Transfers: the copies of a program between a device buffer and its window.
 
-Such a buffer's data is brought through a *window*, memory with room for the elements that a
-segment of the plan touches, and no others. An element that a phase reads before any has written it
-is loaded before that phase; one that is written is stored after the last phase that writes it. So
-a message can leave before all of the input is there, and a result goes back while others are still
-on their way.
+A *window* is memory for exactly the elements that a segment of the plan uses. An element that a
+phase reads before any phase has written it is loaded before that phase. A written element is stored
+after the last phase that writes it. So a message can be sent before all input is loaded, and a
+result is stored while others are still in flight.
 
-Copies cost as much as they are many, so those of phases that follow each other are put together
-until they have a fair size.
+Every copy has a fixed cost, so copies of consecutive phases are merged up to a minimum size.
 """
 
 from __future__ import annotations
@@ -23,23 +21,23 @@ from hpccoll.ir.extents import Extent, Lowered, Phase
 from hpccoll.ir.schedule import RECV, SEND
 from hpccoll.machine.limits import LINE
 
-#: Elements of the buffer, from one to before another.
+#: Half-open range of elements of the buffer.
 Range = tuple[int, int]
 
 
 class Transfers(NamedTuple):
-    """The transfers of one program and one buffer, in elements of the program's first segment.
+    """Transfers of one program and one buffer, in elements of the program's first segment.
 
     Attributes:
-        starts: of the ranges of the buffer that it touches, apart from each other, in order.
-        places: where each of them lies in a window.
+        starts: starts of the disjoint ranges of the buffer that it uses, in order.
+        places: offset of each range in a window.
         count: elements of a window.
         loads: groups of ranges that are copied into the window together, in this order.
         needs: for each phase, the groups that must have been loaded before it.
         stores: groups of ranges that are copied back together.
-        gives: for each phase, the group that it is one of the last to write; -1 for none.
-        shares: for each group of ``stores``, how many phases write it last.
-        anywhere: phases may run in another order than that of their numbers.
+        gives: for each phase, the group that it is among the last to write; -1 for none.
+        shares: for each group of ``stores``, the number of phases that write it last.
+        anywhere: True if phases may run in any order.
     """
 
     starts: tuple[int, ...]
@@ -53,19 +51,19 @@ class Transfers(NamedTuple):
     anywhere: bool
 
     def place(self, start: int) -> int:
-        """Where an element lies in a window; one that the program touches."""
+        """Return the offset in a window of an element that the program uses."""
         part = bisect_right(self.starts, start) - 1
         return self.places[part] + start - self.starts[part]
 
 
 @functools.lru_cache(maxsize=64)
 def transfers(program: Lowered, names: Collection[str], itemsize: int, fair: int) -> Transfers:
-    """The transfers of a program for a buffer that it knows by some names.
+    """Return the transfers of a program for a buffer with some names.
 
     Args:
-        program, itemsize: what runs, on elements of so many bytes.
-        names: of :mod:`hpccoll.ir.collectives`, both where input and output are one.
-        fair: bytes of copies that are enough for a start of their own.
+        program, itemsize: the program, and the bytes of an element.
+        names: names of :mod:`hpccoll.ir.collectives`; both if input and output are the same.
+        fair: minimum bytes of a separate copy.
     """
     found = [(number, writes, extent.offset, extent.offset + extent.count)
              for number, phase in enumerate(program.phases)
@@ -73,7 +71,8 @@ def transfers(program: Lowered, names: Collection[str], itemsize: int, fair: int
     edges = sorted({edge for *_, start, stop in found for edge in (start, stop)})
     index = {edge: number for number, edge in enumerate(edges)}
     cells = max(len(edges) - 1, 0)
-    #: Of each piece between two edges: who reads it before anybody writes, and who writes it last.
+    #: For each piece between two edges: the phase that reads it before any write, and the last
+    #: writer.
     first, last, seen = (numpy.full(cells, -1), numpy.full(cells, -1),
                          numpy.zeros(cells, dtype=bool))
     for number, writes, start, stop in found:
@@ -84,7 +83,7 @@ def transfers(program: Lowered, names: Collection[str], itemsize: int, fair: int
             first[here][~seen[here]] = number
         seen[here] = True
     number, least = len(program.phases), -(-fair // itemsize)
-    # Where phases have no order, everything is there before any of them, and leaves after all.
+    # Without an order of phases, all loads precede all phases, and all stores follow them.
     anywhere = bool(program.waits)
     needs, loads = _grouped(first, edges, number, 0 if anywhere else least)
     gives, stores = _grouped(last, edges, number, 0 if anywhere else least)
@@ -101,19 +100,19 @@ def transfers(program: Lowered, names: Collection[str], itemsize: int, fair: int
 
 
 def _accesses(phase: Phase) -> Iterator[tuple[bool, Extent]]:
-    """What a phase reads and writes, in order; True for what it writes."""
+    """Yield the reads and writes of a phase in order; True for writes."""
     for steps, messages in (phase.before, phase.messages), (phase.after, ()):
         for step in steps:
             yield from ((False, operand) for operand in step.operands)
             yield True, step.into
-        # Messages are under way together, so what is sent is not what arrives.
+        # Messages are concurrent, so sent data never depends on received data.
         yield from ((False, extent) for kind, _, extent in messages if kind == SEND)
         yield from ((True, extent) for kind, _, extent in messages if kind == RECV)
 
 
 def _grouped(phases: numpy.ndarray, edges: Sequence[int], number: int, least: int
              ) -> tuple[tuple[int, ...], tuple[tuple[Range, ...], ...]]:
-    """Put pieces together in the order of their phases, until there are ``least`` elements.
+    """Merge pieces in the order of their phases, until there are ``least`` elements.
 
     Returns:
         The group of each phase, -1 for none, and the ranges of each group; 0 for ``least`` makes
@@ -136,7 +135,7 @@ def _grouped(phases: numpy.ndarray, edges: Sequence[int], number: int, least: in
 
 
 def _ranges(members: numpy.ndarray, edges: Sequence[int]) -> Iterator[Range]:
-    """The pieces that are marked, joined where they adjoin."""
+    """Yield the selected pieces, with adjacent ones merged."""
     marks = numpy.flatnonzero(numpy.diff(members, prepend=False, append=False))
     yield from ((edges[start], edges[stop])
                 for start, stop in zip(marks[::2].tolist(), marks[1::2].tolist()))

@@ -1,18 +1,18 @@
-"""Messages in registered device memory: their readers' kernels use them where they lie.
+"""Transport in registered device memory: the kernels of the receiver read messages in place.
 
-Channels, numbers and words are those of :mod:`hpccoll.transport.shm.rendezvous`: a word says that
-there is a message, and where. What is new is *when* its bytes are there. The host only queues work,
-on a stream; so whoever writes a word records an event first, and whoever has read the word lets its
-stream wait for that event. There are two of each place of a channel:
+Channels, numbers and words are those of :mod:`hpccoll.transport.shm.rendezvous`: a word announces a
+message and its address. In addition, events order the access to its bytes. The host only queues
+work on a stream. So the writer of a word first records an event, and after reading the word the
+receiver makes its stream wait for that event. Each slot of a channel has two events:
 
-    READY   recorded by the sender behind what computes the message, before its word
-    READ    recorded by the receiver behind what reads it, before ``taken``
+    READY   recorded by the sender after the work that computes the message, before its word
+    READ    recorded by the receiver after the work that reads it, before ``taken``
 
-An event is recorded again only after its word has come back, so whoever waits for one waits for the
-message it knows of. No host waits for a device, and no device for an event that may never be
-recorded. Ranks of one call may have host memory: a message says where it lies, whoever reads it.
+An event is recorded again only after its word was acknowledged, so a wait for it always refers to
+the announced message. No host waits for a device, and no device for an event that may never be
+recorded. Some ranks of a call may use host memory: each message announces its location.
 
-What CUDA is asked for is behind :class:`DeviceQueue`, which :mod:`hpccoll.cuda.ipc` has.
+:class:`DeviceQueue` wraps all use of CUDA; :mod:`hpccoll.cuda.ipc` implements it.
 """
 
 from __future__ import annotations
@@ -41,33 +41,33 @@ READY, READ = 0, 1
 
 
 class DeviceQueue(Protocol):
-    """Where the device work of one call is queued.
+    """Queue of the device work of one call.
 
     Attributes:
-        copyto: queues a copy on the stream that is current, inside ``run``.
+        copyto: queues a copy on the current stream, inside ``run``.
     """
 
     copyto: Callable[[Any, Any], None]
 
     def run(self, actions: Sequence[Action]) -> None:
-        """Queue local steps; the same as fewer launches where that can be."""
+        """Queue local steps, fused into fewer launches if possible."""
 
     def tell(self, kind: int, peer: int, tag: int, place: int) -> None:
-        """Record this rank's event for a rank of the node, behind all that is queued."""
+        """Record this rank's event for a rank of the node, after all queued work."""
 
     def follow(self, kind: int, peer: int, tag: int, place: int) -> None:
-        """Let what is queued from here on come after that rank's event."""
+        """Make work that is queued later wait for that rank's event."""
 
     def load(self, array: Any, host: numpy.ndarray) -> None:
-        """Copy host memory into device memory; the host's may change afterwards."""
+        """Copy host memory to device memory; the host memory may change after the return."""
 
 
 class DeviceEndpoint:
-    """One rank's side for a call whose messages all lie in registered device memory.
+    """Endpoint of one rank for a call with all messages in registered device memory.
 
     Args:
-        inner: the channels; all ranks are of one node.
-        queue: where the call's work is queued.
+        inner: the channels; all ranks are on one node.
+        queue: the queue of the call's work.
     """
 
     offers = NOTHING
@@ -79,7 +79,7 @@ class DeviceEndpoint:
 
     @property
     def heard(self) -> Callable[[], None] | None:
-        """Raises where a rank has said that it has given up."""
+        """Callback that raises an error if a rank has failed; None without a guard."""
         return self.inner.heard
 
     @heard.setter
@@ -87,7 +87,7 @@ class DeviceEndpoint:
         self.inner.heard = heard
 
     def direct(self, peers: Sequence[int], tag: int) -> bool:
-        """Messages are used where they lie, by the kernels of this rank."""
+        """Return True: the kernels of this rank use messages in place."""
         return split(tag)[0] < CHANNELS
 
     def batch(self, postings: Sequence[Posting], tag: int, repeated: bool) -> Batch:
@@ -96,7 +96,7 @@ class DeviceEndpoint:
 
 
 class DeviceBatch(RendezvousBatch):
-    """Messages of a round: all are used by one launch where one kernel can combine them."""
+    """Messages of a round; one launch uses all that one kernel can combine."""
 
     def __init__(self, endpoint: DeviceEndpoint, postings: Sequence[Posting], tag: int):
         self.queue = endpoint.queue
@@ -118,21 +118,21 @@ class DeviceBatch(RendezvousBatch):
             return True
         self.idle += 1
         if self.idle > ASIDE:
-            # One that is missing may depend on a sender of this round: let those go on.
+            # A missing message may depend on a sender of this round: release the senders.
             for receive in waiting:
                 if receive.arrived():
                     receive.put_aside()
         return False
 
     def use(self, receives: Sequence[Any]) -> None:
-        """Queue what uses all messages, in their order; then let their senders go on."""
+        """Queue the steps that use all messages, in order; then release the senders."""
         self.queue.run([action for receive in receives for action in receive.used()])
         for receive in receives:
             receive.leave()
 
 
 class DeviceSend(Send):
-    """One message in registered device memory."""
+    """Message in registered device memory."""
 
     def __init__(self, endpoint: DeviceEndpoint, posting: Posting, channel: Channel, stamp: int):
         super().__init__(endpoint.inner, posting, channel, stamp)
@@ -166,7 +166,7 @@ class DeviceSend(Send):
 
 
 class DeviceReceive(Receive):
-    """One message for a rank with device memory, wherever it lies."""
+    """Message for a rank with device memory, from device or host memory."""
 
     def __init__(self, endpoint: DeviceEndpoint, posting: Posting, channel: Channel, stamp: int):
         super().__init__(endpoint.inner, posting, channel, stamp)
@@ -175,12 +175,12 @@ class DeviceReceive(Receive):
         self.host: numpy.ndarray | None = None
 
     def landing(self) -> numpy.ndarray:
-        """Host memory: the MPI library need not reach the device's."""
+        """Return host memory: the MPI library may not support device memory."""
         self.host = numpy.empty(self.array.shape, self.array.dtype)
         return self.host
 
     def fetch(self) -> int:
-        """Where the kernels find the message; one in host memory is copied to the device."""
+        """Return the location of the message for kernels; copy one in host memory to the device."""
         if self.on_device:
             self.queue.follow(READY, self.index, self.channel.tag, self.place)
             return self.where
@@ -198,21 +198,21 @@ class DeviceReceive(Receive):
 
     @property
     def on_device(self) -> bool:
-        """Whether the message lies in a peer's device memory."""
+        """True if the message is in a peer's device memory."""
         return not self.in_cell and self.endpoint.node.on_device(self.where)
 
     def used(self) -> list[Action]:
-        """What uses the message, to be queued."""
+        """Return the steps that use the message."""
         return self.actions_at(HERE if self.aside else self.fetch())
 
     def actions_at(self, key: int) -> list[Action]:
-        """What a message's posting says of it, where it lies."""
+        """Return the steps of a message's posting at its location."""
         if self.posting.uses:
             return host_actions(self.posting, self.message(key))
         return [] if key == HERE else [(self.queue.copyto, (self.array, self.message(key)))]
 
     def put_aside(self) -> None:
-        """Copy the message into its own landing space, so that the sender can go on."""
+        """Copy the message into its landing memory and release the sender."""
         if not self.aside:
             key = self.fetch()
             if key != HERE:
@@ -221,11 +221,11 @@ class DeviceReceive(Receive):
             self.aside = True
 
     def leave(self) -> None:
-        """Tell the sender that its memory is its own again, once what is queued has read it."""
+        """Release the sender's memory after the queued work has read it."""
         if self.aside:
             return
         if self.on_device:
-            # Before the look at who has given up: whoever has lets its stream wait for this event.
+            # Before the check for failures: a failed rank makes its stream wait for this event.
             self.queue.tell(READ, self.index, self.channel.tag, self.place)
         self.check_valid()
         self.take()

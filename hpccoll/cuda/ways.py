@@ -1,9 +1,8 @@
-"""Ways: how the data of device arrays gets from rank to rank, and why not otherwise.
+"""Data paths of device arrays between ranks, and why others are unavailable.
 
-Every rank tells what it found out about each way (:class:`Told`); from what all ranks told follows,
-on each of them alike, which way serves a pair of ranks, and what keeps the others from it
-(:func:`between`). A new way is a line of :data:`WAYS`, and what a rank finds out about it is an
-entry of ``Told.found``.
+Every rank reports its tests of each path (:class:`Told`). From all reports each rank derives the
+same path of every pair of ranks, and the obstacles of the other paths (:func:`between`). A new path
+needs a line of :data:`WAYS` and an entry of ``Told.found``.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from hpccoll.units import count_text, ranks_text
 
 
 class Answer(NamedTuple):
-    """What a rank found out about a way.
+    """Result of a rank's test of a path.
 
     Attributes:
-        can: whether it can take that way.
-        why: the evidence, or what is missing, in words.
+        can: True if the rank can use the path.
+        why: the evidence or the obstacle, as text.
     """
 
     can: bool
@@ -28,13 +27,12 @@ class Answer(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What a rank tells the others.
+    """Report of a rank to the others.
 
     Attributes:
         host: the smallest rank that shares memory with it.
-        device: address of the first device that it sees, whichever it uses; empty where it sees
-            none.
-        found: name of a way -> what it found out about it.
+        device: address of the first visible device; empty without devices.
+        found: name of a path -> the result of its test.
     """
 
     host: int
@@ -43,13 +41,13 @@ class Told(NamedTuple):
 
 
 class DeviceWay(NamedTuple):
-    """A way for the data of device arrays.
+    """Data path of device arrays.
 
     Attributes:
-        name: what it is called in output, and in ``Told.found``.
-        what: what moves the data.
-        obstacle: what keeps two ranks from it that could each take it; empty if nothing does. Which
-            nodes they are on does not matter, only whether it is the same one.
+        name: its name in output and in ``Told.found``.
+        what: the mechanism that moves the data.
+        obstacle: returns why two ranks that support it cannot use it together; empty if they can.
+            It depends on their nodes only by whether these are the same.
     """
 
     name: str
@@ -65,12 +63,12 @@ NCCL = DeviceWay("nccl", "NCCL")
 IPC = DeviceWay("ipc", "reads of the peer's device memory, with CUDA IPC", _elsewhere)
 AWARE = DeviceWay("mpi", "the MPI library, on device memory")
 STAGED = DeviceWay("staged", "the MPI library and shared memory, on copies in pinned host memory")
-#: Best first: the first that serves a pair is its way.
+#: Best first: a pair uses the first path that both support.
 WAYS = NCCL, IPC, AWARE, STAGED
 
 
 def between(one: Told, other: Told) -> dict[str, Answer]:
-    """Name of each way, best first, -> whether it serves a pair of ranks, and why or why not.
+    """Return name of each path, best first, -> its availability for a pair of ranks, and why.
 
     >>> found = {"mpi": Answer(False, "not CUDA-aware"), "staged": Answer(True, "always")}
     >>> told = Told(0, "0000:01:00.0", found)
@@ -79,7 +77,7 @@ def between(one: Told, other: Told) -> dict[str, Answer]:
     """
     served = {}
     for way in WAYS:
-        # The same whichever rank comes first: a reason against it, if there is one.
+        # Symmetric in the two ranks: an obstacle, if there is one.
         found = min(told.found.get(way.name, Answer(False, "not tested"))
                     for told in (one, other))
         obstacle = way.obstacle(one, other) if found.can else ""
@@ -88,17 +86,17 @@ def between(one: Told, other: Told) -> dict[str, Answer]:
 
 
 def way_of(one: Told, other: Told) -> str:
-    """The name of the way that serves a pair of ranks; empty where none does."""
+    """Return the name of the path of a pair of ranks; empty without one."""
     return next((name for name, found in between(one, other).items() if found.can), "")
 
 
 class Share(NamedTuple):
-    """Pairs of ranks for which a way has one answer.
+    """Pairs of ranks with the same result for a path.
 
     Attributes:
-        way: its name.
-        can, why: the answer.
-        pairs: how many pairs, and the lowest of them.
+        way: the name of the path.
+        can, why: the result.
+        pairs: the number of pairs, and the lowest of them.
     """
 
     way: str
@@ -109,10 +107,10 @@ class Share(NamedTuple):
 
 
 def shares(told: Sequence[Told]) -> list[Share]:
-    """The answers of each way, for all pairs of ranks, those of most pairs first.
+    """Return the results of each path for all pairs of ranks, most frequent first.
 
-    Ranks that found out the same have the same answers, as far as they are as near to each other;
-    so one pair of each kind is asked, and the others are counted.
+    Pairs with equal reports have equal results if both or neither are on one node. So one pair of
+    each kind is evaluated, and the others are counted.
     """
     kinds: dict[tuple[tuple[str, Answer], ...], list[int]] = {}
     for rank, one in enumerate(told):
@@ -132,7 +130,10 @@ def shares(told: Sequence[Told]) -> list[Share]:
 
 def _by_nearness(told: Sequence[Told], mine: Sequence[int], theirs: Sequence[int]
                  ) -> Iterator[tuple[int, tuple[int, int]]]:
-    """How many pairs of two groups, or of one, share a node, and how many do not; one of each."""
+    """Count the pairs of two groups, or of one, on the same and on different nodes.
+
+    Returns also one pair of each kind.
+    """
     near: defaultdict[int, list[int]] = defaultdict(list)
     for rank in theirs:
         near[told[rank].host].append(rank)
@@ -154,7 +155,7 @@ def _by_nearness(told: Sequence[Told], mine: Sequence[int], theirs: Sequence[int
 
 
 def describe_ways(told: Sequence[Told]) -> list[str]:
-    """What to show: of each way, for how many pairs it is there, and why, or why not."""
+    """Return lines with the number of pairs of each path, and the evidence or obstacle."""
     if len(told) == 1:
         return [f"{way.name:6} {_answer(told[0].found[way.name])}" for way in WAYS]
     everybody = len(told) * (len(told) - 1) // 2

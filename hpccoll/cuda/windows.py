@@ -1,18 +1,17 @@
-"""Windows: device memory brought through pinned host memory, segment by segment.
+"""Windows: copies device memory through pinned host memory, segment by segment.
 
     device --inward--> window --> phases of a segment --> same window --outward--> device
                          ^        messages, reductions                |
-                         +------ when the results have left it -------+
+                         +------ when the results are copied ---------+
 
-The plan's segments are the unit: while two are on their way between ranks, the input of the
-next ones is copied into their windows on one stream, and the results of those before go back on
-another. Inside a segment a phase starts when what it reads first is there, and a result goes back
-when it is written for the last time (:mod:`hpccoll.cuda.transfers`).
+The unit is a segment of the plan: while two are in flight between ranks, one stream copies the
+input of the next ones into their windows, and another copies the results of earlier ones back.
+Inside a segment a phase starts when its input is loaded, and a result is stored after its last
+write (:mod:`hpccoll.cuda.transfers`).
 
-Nothing here waits: streams wait for events, and a phase whose data is not there says ``False`` as
-a test for messages does. There are as many windows as segments that are under way, and as many
-again for what is loaded ahead, as long as they fit. What is small is copied on the caller's stream,
-into one window, and back.
+Nothing here blocks: streams wait for events, and a phase without its data returns ``False`` like a
+test for messages. There is one window per segment in flight, and as many for prefetching if they
+fit. Small buffers are copied on the caller's stream, into one window and back.
 """
 
 from __future__ import annotations
@@ -27,21 +26,21 @@ from hpccoll.cuda.transfers import Range, transfers
 from hpccoll.ir.collectives import IN, OUT
 from hpccoll.ir.extents import Extent
 
-#: Bytes of windows of one buffer, beyond which nothing is loaded ahead.
+#: Largest bytes of windows of one buffer with prefetching.
 AHEAD_BYTES = 64 << 20
-#: Bytes of copies of a segment from which on they are worth a start of their own.
+#: Minimum bytes of a separate copy in a segment.
 FAIR = 256 << 10
 
 
 class Windowed:
-    """One buffer of a call in device memory, and its windows.
+    """Device buffer of a call, and its windows.
 
     Args:
-        plan: what runs, of :mod:`hpccoll.runtime.planning.plan`.
+        plan: the plan, of :mod:`hpccoll.runtime.planning.plan`.
         array: the buffer, as elements of the plan.
-        staged: says on which stream the caller works on it.
-        names: what the plan calls it: input, output, or both.
-        after: another buffer on the same memory, which has to be read before this one is written.
+        staged: holds the caller's stream.
+        names: its names in the plan: input, output, or both.
+        after: another buffer on the same memory, which must be read before this one is written.
     """
 
     def __init__(self, plan: Any, array: Any, staged: Staged, names: tuple[str, ...],
@@ -55,7 +54,7 @@ class Windowed:
         self.moves = [found[id(segment.program)] for segment in plan.segments]
         nbytes = max(each.count for each in self.moves) * self.dtype.itemsize
         number = len(plan.segments)
-        #: Segments that are loaded before those under way are over.
+        #: Segments that are prefetched while others run.
         self.ahead = plan.depth if 2 * plan.depth * nbytes <= AHEAD_BYTES else 0
         self.windows = [pinned(staged.cupy, nbytes)
                         for _ in range(min(plan.depth + self.ahead, number) if nbytes else 0)]
@@ -67,19 +66,19 @@ class Windowed:
                 begun = staged.mark(staged.stream)
                 self.inward.wait_event(begun)
                 self.outward.wait_event(begun)
-        #: By segment: events of its loads, group by group; the copies that used its window before;
-        #: the phases that each group of its stores waits for.
+        #: By segment: events of its loads, by group; the earlier copies of its window; the phases
+        #: that each group of its stores waits for.
         self.arrived: dict[int, list[Any]] = {}
         self.vacated: dict[int, Any] = {}
         self.left: dict[int, list[int]] = {}
-        #: By window, the event of the last copy out of it.
+        #: By window, the event of the last copy from it.
         self.stored: dict[int, Any] = {}
 
     def begin(self, number: int) -> None:
-        """Queue the loads of a segment that is about to run, or those of a later one.
+        """Queue the loads of the next segment to run, or of a later one.
 
-        Segments of one track run one after the other, ``depth`` apart. So where this one begins,
-        the window of the one that is loaded belongs to a segment of the same track that is over.
+        Segments of one track run one after the other, ``depth`` apart. So when this one starts, the
+        window to load belongs to a completed segment of the same track.
         """
         for each in range(0 if not number else number + self.ahead, number + self.ahead + 1):
             if each < len(self.plan.segments) and each not in self.arrived:
@@ -100,9 +99,9 @@ class Windowed:
                 self.arrived[number].append(self.staged.mark(self.inward))
 
     def ready(self, number: int, phase: int) -> bool:
-        """Tell whether a phase of a segment can begin: what it reads first is there."""
+        """Return True if a phase of a segment can start: its input is loaded."""
         moves, vacated, cupy = self.moves[number], self.vacated[number], self.staged.cupy
-        with self.staged.device:  # else a thread's first question makes a context on device 0
+        with self.staged.device:  # or the first query of a thread creates a context on device 0
             if vacated is not None and (not phase or moves.anywhere):
                 if not happened(cupy, vacated):
                     return False
@@ -111,7 +110,7 @@ class Windowed:
                        for group in moves.needs[phase])
 
     def passed(self, number: int, phase: int) -> None:
-        """Queue the stores of what a phase of a segment was the last to write."""
+        """Queue the stores of the elements that a phase of a segment wrote last."""
         moves, left = self.moves[number], self.left[number]
         group = moves.gives[phase]
         if group < 0:
@@ -131,7 +130,7 @@ class Windowed:
         self.staged.underway[index] = event, self.windows[index]
 
     def view(self, number: int, extent: Extent) -> numpy.ndarray:
-        """The place in its window of what a segment knows as an extent."""
+        """Return the part of a segment's window for an extent."""
         size = self.dtype.itemsize
         start = self.moves[number].place(extent.offset) * size if extent.count else 0
         window: numpy.ndarray = self.windows[self._index(number)] if self.windows else (
@@ -139,7 +138,7 @@ class Windowed:
         return window[start:start + extent.count * size].view(self.dtype)
 
     def abandon(self) -> None:
-        """Hold the windows until nothing is loaded into them any more."""
+        """Hold the windows until all loads have completed."""
         with self.staged.device:
             event = self.staged.mark(self.inward)
         for window in self.windows:
@@ -149,7 +148,7 @@ class Windowed:
         return number % max(len(self.windows), 1)
 
     def _places(self, number: int, ranges: Sequence[Range]) -> list[tuple[Any, numpy.ndarray]]:
-        """Ranges of a segment in device memory, and in its window; as bytes."""
+        """Return ranges of a segment in device memory and in its window, as bytes."""
         moves, size, shift = (self.moves[number], self.dtype.itemsize,
                               self.plan.segments[number].shift)
         window, found = self.windows[self._index(number)], []
@@ -161,10 +160,10 @@ class Windowed:
 
 
 class Windows:
-    """The buffers of a call that lie in device memory.
+    """Device buffers of a call.
 
     Args:
-        buffers: by the name that the plan has for them.
+        buffers: the buffers by their names in the plan.
     """
 
     def __init__(self, buffers: Mapping[str, Windowed]):
@@ -172,21 +171,21 @@ class Windows:
         self.several = list({id(each): each for each in buffers.values()}.values())
 
     def begin(self, number: int) -> None:
-        """Queue what a segment needs before it can run; see :meth:`Windowed.begin`."""
+        """Queue the loads of a segment; see :meth:`Windowed.begin`."""
         for each in self.several:
             each.begin(number)
 
     def ready(self, number: int, phase: int) -> bool:
-        """Tell whether a phase of a segment can begin."""
+        """Return True if a phase of a segment can start."""
         return all([each.ready(number, phase) for each in self.several])
 
     def passed(self, number: int, phase: int) -> None:
-        """Queue what is to be done when a phase of a segment is over."""
+        """Queue the stores at the end of a phase of a segment."""
         for each in self.several:
             each.passed(number, phase)
 
     def view(self, number: int, others: Callable[[Extent], Any]) -> Callable[[Extent], Any]:
-        """What finds the memory of a segment's extents, with ``others`` for what is on the host."""
+        """Return a function that finds a segment's extents; ``others`` finds host memory."""
         def view(extent: Extent) -> Any:
             buffer = self.buffers.get(extent.buffer)
             return others(extent) if buffer is None else buffer.view(number, extent)
@@ -194,9 +193,9 @@ class Windows:
 
 
 def windows_of(call: Any, plan: Any) -> Windows | None:
-    """Windows for the buffers of a call that need them, with the first loads queued.
+    """Return windows for the device buffers of a call, with the first loads queued.
 
-    ``None`` for a call on memory that the transport reaches.
+    ``None`` for a call on memory that the transport can access.
     """
     source, sink = call.source, call.sink
     entering = source.staged if source is not None else None
@@ -208,7 +207,7 @@ def windows_of(call: Any, plan: Any) -> Windows | None:
         names = (IN, OUT) if source is sink else (IN,)
         made |= dict.fromkeys(names, Windowed(plan, source.array, entering, names))
     if sink is not None and leaving is not None and OUT not in made:
-        # An alltoall in place has its input there, too.
+        # An in-place alltoall also has its input there.
         made[OUT] = Windowed(plan, sink.array, leaving, (OUT,),
                              made[IN] if entering is leaving else None)
     found = Windows(made)

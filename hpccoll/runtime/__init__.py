@@ -1,9 +1,9 @@
-"""Running: a plan, memory and an endpoint make an execution. Only here a plan meets a transport.
+"""Runtime: plans a call, binds the plan to memory and executes it on a transport.
 
-    planning     from a call and a choice to a plan, and the plan put onto memory
-    execution    runs it: the interpreter, the compiled executor and its C, NCCL
+    planning     makes a plan of a call and a choice, and binds it to memory
+    execution    runs it: the interpreter and the compiled executor in C
     progress     progresses requests while the program computes
-    events       records what was called, when, and what a rank did inside of it
+    events       logs calls, their times and the activities inside them
 
-``context`` owns all of it for a communicator: a new endpoint is made there.
+``context`` owns the state of one communicator and creates its endpoints.
 """

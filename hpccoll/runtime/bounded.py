@@ -1,4 +1,4 @@
-"""A dictionary of bounded weight."""
+"""Dictionary with a bounded total weight."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ V = TypeVar("V")
 
 
 class BoundedDict(Generic[K, V]):
-    """Forgets its oldest entries when all together weigh too much.
+    """Dictionary that evicts its oldest entries when their total weight exceeds a limit.
 
     Args:
-        most: greatest weight of all entries together; the newest entry is always kept.
-        discard: gives an entry's resources back.
+        most: largest total weight; the newest entry is never evicted.
+        discard: releases the resources of an evicted entry.
         weigh: the weight of an entry; 1 if omitted.
     """
 
@@ -24,7 +24,7 @@ class BoundedDict(Generic[K, V]):
         self.most, self.discard, self.weigh = most, discard, weigh
         self.weight = 0
         self.entries: OrderedDict[K, V] = OrderedDict()
-        #: ``get`` of the entries themselves: calls that are looked up by the million go through it.
+        #: ``get`` of the underlying dictionary: the hot path calls it without a wrapper.
         self.get = self.entries.get
 
     def __len__(self) -> int:
@@ -34,7 +34,7 @@ class BoundedDict(Generic[K, V]):
         return key in self.entries
 
     def keep(self, key: K, value: V) -> V:
-        """Add an entry, in place of one of that key; return its value."""
+        """Add or replace an entry; return its value."""
         if key in self.entries:
             self.discard(self.drop(key))
         self.entries[key] = value
@@ -44,10 +44,10 @@ class BoundedDict(Generic[K, V]):
         return value
 
     def drop(self, key: K) -> V:
-        """Take an entry out without discarding it; return its value.
+        """Remove an entry without discarding it; return its value.
 
         Raises:
-            KeyError: there is none.
+            KeyError: no entry has that key.
         """
         value = self.entries.pop(key)
         self.weight -= self.weigh(value)

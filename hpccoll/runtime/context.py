@@ -1,14 +1,14 @@
-"""One private duplicate per user communicator, freed with it.
+"""Context: the state of one communicator, with a private duplicate that is freed with it.
 
-User traffic and ours never mix: all our messages travel over a duplicate that is cached as
-an MPI attribute of the user's communicator, so every ``hpccoll.Comm`` that wraps the same
-communicator shares it.
+User messages and hpccoll's never mix: hpccoll sends all its messages on a duplicate, cached as
+an MPI attribute of the user's communicator. All ``hpccoll.Comm`` objects of one communicator share
+it.
 
     user's communicator --attribute--> Context --owns--> duplicate, scratch, plans, executions
 
-The attribute's delete callback runs when the user frees the communicator - a collective
-call, so that freeing the duplicate inside it is safe. It is never freed by garbage
-collection, which runs at different moments on different ranks and would deadlock.
+The attribute's delete callback runs when the user frees the communicator. That call is collective,
+so the callback can free the duplicate. Garbage collection never frees it: it runs at different
+times on different ranks and would deadlock.
 """
 
 from __future__ import annotations
@@ -49,36 +49,36 @@ from hpccoll.transport.shm.channels import OTHER_CELL_BYTES, SharedNode
 from hpccoll.transport.shm.endpoint import SharedEndpoint
 from hpccoll.transport.stamps import split
 
-#: Tags 0-15 are for blocking collectives; two from here on are a lane of nonblocking ones, and two
+#: Tags 0-15 are for blocking collectives, the next two for a lane of nonblocking ones, and two
 #: carry objects.
 LANE_TAG, OBJECTS_TAG = 12, 14
-#: Says that a rank has given up, and what it knows.
+#: Tag of the message that reports the failure of a rank.
 ALARM_TAG = 11
-#: Bytes of a nonblocking call that goes through a lane, and of one that does so in segments.
+#: Largest bytes of a nonblocking call in a lane, and of one in a lane and in segments.
 LANE_BYTES, CUT_BYTES = 64 << 10, 64 << 20
-#: Nonblocking and persistent collectives use those from FIRST_TAG on, so many each.
+#: Tags per nonblocking or persistent collective, allocated from FIRST_TAG on.
 TAGS_PER_CALL = 8
-#: Persistent collectives of a communicator whose messages may go through shared memory.
+#: Largest number of persistent collectives per communicator with channels in shared memory.
 MOST_PERSISTENT = 64
-#: Scratch kept between calls, in bytes. What is larger lives as long as a prepared call needs it.
+#: Scratch cached between calls, in bytes. Larger scratch lives as long as its prepared calls.
 KEPT_SCRATCH = 16 << 20
-#: Plans and places of earlier calls kept per communicator.
+#: Cached plans and buffer locations per communicator.
 MOST_KEPT = 256
-#: Prepared calls kept per communicator: messages in all, where a call counts as at least 32.
+#: Cached prepared calls per communicator, in messages; a call counts as at least 32.
 MOST_PREPARED, LEAST_WEIGHT = 8192, 32
 
 _keyvals: list[int] = []
-#: All that were made, as long as somebody has them.
+#: All contexts of this process that are still referenced.
 _contexts: weakref.WeakSet[Context] = weakref.WeakSet()
 
 
 class Guarding(Protocol):
-    """What sees to it that all ranks make the same calls, and none after one has failed.
+    """Guard that checks that all ranks make the same calls, and rejects calls after a failure.
 
     Attributes:
-        log, alarm: addresses of this rank's log of calls, 0 where it keeps none, and of the word
-            that says that a rank has given up.
-        untold: what has failed here, seen by a thread, and raised by no call yet.
+        log, alarm: addresses of this rank's log of calls, 0 if it has none, and of the word that is
+            set when a rank has failed.
+        untold: a failure that a thread detected here and that no call has raised yet.
     """
 
     untold: BaseException | None
@@ -87,116 +87,116 @@ class Guarding(Protocol):
 
     @property
     def failure(self) -> BaseException | None:
-        """Why every call is refused, once one has failed here."""
+        """First failure on this rank, which every later call raises; None without one."""
 
     @property
     def number(self) -> int:
-        """Number of this rank's last blocking call."""
+        """Sequence number of this rank's last blocking call."""
 
     def stamp(self, description: Description) -> int:
-        """The stamp of a call's messages."""
+        """Return the stamp of a call's messages."""
 
     def opening(self, stamp: int, tag: int) -> Action | None:
-        """What is to be called when a plan starts."""
+        """Return the callback for the start of a plan; None without one."""
 
     def closing(self, stamp: int, tag: int) -> Action | None:
-        """What is to be called when a plan has ended."""
+        """Return the callback for the end of a plan; None without one."""
 
     def heard(self) -> None:
-        """Raise an error if another rank has given up."""
+        """Raise an error if another rank has failed."""
 
     def fail(self, error: BaseException, title: str, description: Description | None, tag: int
              ) -> BaseException:
-        """Take note that a call failed here; return what the caller is to get."""
+        """Record that a call failed here; return the exception for the caller."""
 
     def revoke(self) -> None:
-        """End the calls of ranks that wait in shared memory, and refuse later ones here."""
+        """End the calls of ranks that wait in shared memory, and reject later calls here."""
 
     def native(self, method: Callable[..., Any], name: str, call: Any) -> Callable[..., Any]:
-        """A blocking method of the MPI library's as it is to be called."""
+        """Return a guarded wrapper of a blocking native method."""
 
     def beginning(self, method: Callable[..., Any], name: str, call: Any) -> Callable[..., Any]:
-        """A nonblocking method of the MPI library's as it is to be called."""
+        """Return a guarded wrapper of a nonblocking native method."""
 
     def lasting(self, request: MPI.Prequest, name: str) -> MPI.Prequest:
-        """A persistent request of the MPI library's, whose waits are bounded."""
+        """Return a persistent native request whose waits have a timeout."""
 
     def objects(self, method: Callable[..., Any], description: Description) -> Callable[..., Any]:
-        """A lower-case method of mpi4py's as it is to be called."""
+        """Return a guarded wrapper of a lower-case mpi4py method."""
 
     def unsent(self) -> None:
-        """Take the last call back, a lower-case one of mpi4py's, which has sent nothing."""
+        """Withdraw the last call, a lower-case one of mpi4py that has sent nothing."""
 
     def attended(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A function of all ranks as it is to be called, so that it does not hang for ever."""
+        """Return a guarded wrapper of a collective function, which cannot hang forever."""
 
     def check_ranks(self, peers: Sequence[int]) -> RankStates:
-        """Where the ranks are; raise an error if one has died or has ended its program."""
+        """Return the states of the ranks; raise an error if one has died or exited."""
 
     def together(self, function: Callable[..., Any], description: Description
                  ) -> Callable[..., Any]:
-        """A function in which all ranks make something, to be called once all have come to it."""
+        """Return a wrapper that calls a collective constructor after all ranks have entered it."""
 
     def begin_duplicate(self, begin: Callable[..., Any], *args: Any) -> tuple[Any, MPI.Request]:
-        """Begin to duplicate the communicator; who waits for the request has bounds."""
+        """Start to duplicate the communicator; waits for the request have a timeout."""
 
     def compare(self, description: Description | None, title: str = "") -> None:
         """Raise an error unless all ranks are about to make the same call; collective."""
 
 
 class Service(Protocol):
-    """Something of a room above that lives as long as a context."""
+    """Resource of a higher layer with the lifetime of a context."""
 
     def __init__(self, context: Context): ...
 
     def free(self) -> None:
-        """Give resources back; the private duplicate is freed next."""
+        """Release resources; the private duplicate is freed next."""
 
 
 S = TypeVar("S", bound=Service)
 
 
 class Context:
-    """Everything hpccoll keeps about one communicator on this rank; making one is collective.
+    """State of one communicator on this rank; creating it is collective.
 
     Args:
         user: the communicator.
-        config: the settings it was first used with.
-        topology: the layout to go by; discovered if ``None``.
+        config: the settings of its first use.
+        topology: the layout of nodes and ranks; discovered if ``None``.
 
     Attributes:
-        user: the communicator that it was made for.
+        user: the user's communicator.
         comm, rank, size: the private duplicate.
-        processes: of all ranks.
+        processes: the processes of all ranks.
         topology: nodes and ranks.
-        place: what rules may know of where it runs.
-        limits: sizes and patience for ranks with, or without, a processor each.
+        place: the system description for tuning rules.
+        limits: message sizes and spin counts, which depend on whether each rank has its own core.
         remote, endpoint: messages through MPI only, and through shared memory where possible,
-            with checksums where these were asked for.
-        node: ranks that share memory with this one; ``None`` where that is switched off.
-        compiled: the compiled executor runs here what it can.
-        plans: by call and choice.
-        lane: of nonblocking collectives whose messages are small; ``None`` where ranks do not all
-            share memory and have the compiled executor.
-        tapes: of plans, for the compiled executor.
-        batches: messages of tapes to other nodes, by tape and addresses.
-        taped: operations that are tapes.
-        prepared: executions, by signature and addresses.
-        seen: signatures and addresses that were served once, and are prepared the next time.
-        registered: what it has registered of device memory, where somebody wanted some.
-        moments: of its blocking calls, where somebody wants to know.
-        guard, entrance: what watches over the calls, and lets one go at a time; whoever makes a
-            communicator's context sets them.
+            with checksums if the configuration enables them.
+        node: ranks that share memory with this one; ``None`` if shared memory is disabled.
+        compiled: True if the compiled executor is in use.
+        plans: cached plans, by call and choice.
+        lane: the lane of nonblocking collectives with small messages; ``None`` unless all ranks
+            share memory and use the compiled executor.
+        tapes: cached tapes of plans, for the compiled executor.
+        batches: cached messages of tapes to other nodes, by tape and addresses.
+        taped: cached operations that run tapes.
+        prepared: cached executions, by signature and addresses.
+        seen: signatures and addresses of calls made once, which are prepared the next time.
+        registered: its registered device memory; ``None`` before the first use.
+        moments: the trace of its blocking calls; ``None`` if phases are not traced.
+        guard, entrance: the guard of the calls, and the lock that admits one thread at a time; the
+            creator of the context sets them.
     """
 
     def __init__(self, user: MPI.Intracomm, config: Config, topology: Topology | None):
         self.user = MPI.Intracomm(user)
-        self.comm = self.user.Dup()  # native, whatever class the user's object has
+        self.comm = self.user.Dup()  # native, for any subclass of the user's object
         self.comm.Set_name(f"hpccoll private of {user.Get_name()}"[:MPI.MAX_OBJECT_NAME - 1])
         self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
         try:
             self.processes = exchange_processes(self.comm, config)
-        except ArgumentError:  # on all ranks; each new attempt would use up a communicator
+        except ArgumentError:  # on all ranks; each new attempt would leak a communicator
             self.comm.Free()
             raise
         near = MPI.Intracomm(self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank))
@@ -208,7 +208,7 @@ class Context:
         self.limits = OVERSUBSCRIBED if around.oversubscribed else DEDICATED
         self.remote = MpiEndpoint(self.comm)
         self.endpoint: Endpoint = self.remote
-        # One half of the tags is for nonblocking calls, in turn, the other for persistent ones.
+        # Nonblocking calls cycle through one half of the tags; persistent ones use the other half.
         turns = self.remote.tags.turns // TAGS_PER_CALL // 2
         self._calls, self._persistent, self._turns = 0, 0, turns
         self._persistent_tags = range(FIRST_TAG, FIRST_TAG + 2 * turns * TAGS_PER_CALL,
@@ -257,38 +257,38 @@ class Context:
         self._large: Callable[[], numpy.ndarray | None] = lambda: None
 
     def service(self, kind: type[S]) -> S:
-        """The service of a kind, made when somebody asks for it first."""
+        """Return the service of a class; the first call creates it."""
         service: S | None = self._services.get(kind)
         if service is None:
             service = self._services[kind] = kind(self)
         return service
 
     def watch(self, title: str) -> Watch:
-        """The clock of a wait for all ranks, with a title for messages to people."""
+        """Return the timer of a wait for all ranks; ``title`` names the wait in messages."""
         return Watch(Meeting(self.comm, title), *self.bounds, self.limits.spins)
 
     def scratch(self, nbytes: int) -> numpy.ndarray:
-        """Memory for one blocking call; the next blocking call gets the same memory."""
+        """Return memory for one blocking call; the next blocking call reuses it."""
         if nbytes > KEPT_SCRATCH:
             large = self._large()
             if large is None or large.nbytes < nbytes:
-                # A power of two: calls that need more and more must not all keep memory of their
-                # own. What is never touched costs nothing.
+                # A power of two: calls of growing sizes must not each hold their own memory.
+                # Untouched pages cost nothing.
                 large = numpy.empty(1 << (nbytes - 1).bit_length(), numpy.uint8)
                 self._large = weakref.ref(large)
             return large[:nbytes]
         if self._scratch.nbytes < nbytes:
-            # Prepared calls hold views of the old memory and keep it alive while they need it.
+            # Prepared calls hold views of the old memory, which keep it alive.
             self._scratch = numpy.empty(max(nbytes, 64 << 10), numpy.uint8)
         return self._scratch[:nbytes]
 
     def next_tag(self) -> int:
-        """The first tag of the next nonblocking call; the same on every rank."""
+        """Return the first tag of the next nonblocking call; the same on every rank."""
         self._calls = (self._calls + 1) % self._turns
         return FIRST_TAG + self._calls * TAGS_PER_CALL
 
     def persistent_tag(self) -> int:
-        """The first tag of a persistent collective, until :meth:`release_tag`; collective.
+        """Allocate the first tag of a persistent collective; collective. See :meth:`release_tag`.
 
         Raises:
             RequestError: all tags are in use.
@@ -302,15 +302,15 @@ class Context:
         return self._unused.pop()
 
     def release_tag(self, tag: int) -> None:
-        """Note that this rank has freed the request of a tag."""
+        """Record that this rank has freed the request of a tag."""
         self._released.add(tag)
 
     def _reclaim_tags(self) -> None:
-        """Find the tags whose requests all ranks have freed, so that no message has them.
+        """Reclaim the tags whose requests all ranks have freed, so that no message uses them.
 
         Raises:
-            RequestError: there are none; on every rank.
-            CollectiveTimeout, BrokenCommunicatorError: a rank does not come.
+            RequestError: no tag is free; raised on every rank.
+            CollectiveTimeout, BrokenCommunicatorError: a rank does not make this call.
         """
         tags, title = self._persistent_tags, "comparison of freed requests"
         mine = numpy.array([tag in self._released for tag in tags], numpy.uint8)
@@ -329,9 +329,9 @@ class Context:
                                "not needed, or Dup on the communicator")
 
     def request_segment(self, facts: CallFacts, tag: int) -> int:
-        """Bytes of the segments in which the compiled executor runs a request of a long call.
+        """Return the bytes per segment of a long nonblocking call in the compiled executor.
 
-        The same on every rank; 0 for calls that are not cut for it.
+        The same on every rank; 0 for calls that are not segmented.
         """
         cut = (self.place.compiled and self.place.one_node and self.node is not None
                and tag in self.node.tags and facts.has_tape and facts.nbytes is not None
@@ -341,18 +341,18 @@ class Context:
 
     @property
     def has_channels(self) -> bool:
-        """Tell whether the next persistent collective has channels; the same on every rank."""
+        """Return True if the next persistent collective has channels; the same on every rank."""
         tags = self._unused[-1:] or self._persistent_tags[self._persistent:self._persistent + 1]
         return self.node is not None and any(tag in self.node.tags for tag in tags)
 
     def abandon(self, execution: Execution, error: BaseException) -> None:
-        """Keep an execution that failed half-way: its messages may still be in flight.
+        """Keep a failed execution alive: its messages may still be in flight.
 
         Raises:
-            ContractError, BrokenCommunicatorError: it failed because of what another rank did.
+            ContractError, BrokenCommunicatorError: another rank caused the failure.
         """
         self.abandoned.append(execution)
-        execution.program = None  # who finds it by its arrays does not start it again
+        execution.program = None  # a lookup by its arrays must not start it again
         for key in [k for k, kept in self.prepared.entries.items() if kept is execution]:
             self.prepared.drop(key)
         verdict = self.fail(error, execution.title, execution.plan, execution.tag)
@@ -361,7 +361,7 @@ class Context:
 
     def fail(self, error: BaseException, title: str, plan: Plan | None = None, tag: int = 0
              ) -> BaseException:
-        """Take note that a call failed here, with the tag it had; return what is to be raised."""
+        """Record that a call with this tag failed here; return the exception to raise."""
         if self.guard is not None:
             error = self.guard.fail(error, title, plan.description if plan else None,
                                     split(tag)[0])
@@ -369,18 +369,18 @@ class Context:
         return error
 
     def stop_starts(self) -> None:
-        """See to it that who starts a prepared request again looks whether that may be."""
+        """Make every restart of a prepared request check first that it is allowed."""
         for operation in self.taped:
             operation.idle = False
 
     def revoke(self) -> None:
-        """End all that any rank waits for in the MPI library, which must be able to."""
+        """Revoke the communicators, so that pending native calls of all ranks end; needs ULFM."""
         near = [self.node.comm] if self.node is not None else []
         for comm in (self.user, self.comm, *near):
             comm.Revoke()
 
     def free(self) -> None:
-        """Free the duplicate and everything prepared on it."""
+        """Free the duplicate and all prepared calls."""
         if not self.freed:
             self.freed = True
             self.prepared.clear()
@@ -391,17 +391,17 @@ class Context:
                 service.free()
             if self.node is not None:
                 self.node.free()
-            # Messages of a call that failed may never be received. The library gives the number
-            # of a freed communicator to the next one, which would receive them.
+            # Messages of a failed call may never be received. The library reuses the number of a
+            # freed communicator, and the next communicator would receive them.
             if self.guard is None or self.guard.failure is None:
                 self.comm.Free()
 
 
 def context_of(user: MPI.Intracomm, config: Config, topology: Topology | None) -> Context:
-    """The state of a communicator; the first call on it is collective.
+    """Return the context of a communicator; the first call on it is collective.
 
     Raises:
-        ArgumentError: the layout is not one of so many ranks, or not the one it has already; a
+        ArgumentError: the layout has another number of ranks, or differs from the context's; a
             setting differs between ranks.
     """
     context = existing(user)
@@ -419,18 +419,18 @@ def context_of(user: MPI.Intracomm, config: Config, topology: Topology | None) -
 
 
 def existing(user: MPI.Intracomm) -> Context | None:
-    """The state of a communicator, if there is one; never communicates."""
+    """Return the context of a communicator, or None; never communicates."""
     return cast("Context | None", user.Get_attr(_keyvals[0])) if _keyvals else None
 
 
 def stop_all_starts() -> None:
-    """The same for all communicators, in a process that was forked from a rank."""
+    """Call :meth:`Context.stop_starts` of all contexts, in a forked process."""
     for context in list(_contexts):
         context.stop_starts()
 
 
 def keyval() -> int:
-    """The attribute key, made on first use (not inherited by ``Dup``)."""
+    """Return the attribute key, created on first use (not inherited by ``Dup``)."""
     if not _keyvals:
         _keyvals.append(MPI.Comm.Create_keyval(
             delete_fn=lambda comm, key, context: None if MPI.Is_finalized() else context.free()))

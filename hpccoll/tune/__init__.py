@@ -1,7 +1,7 @@
-"""Tuning: which algorithm serves a call, from what was asked for, measured, or known by rules.
+"""Tuning: selects the algorithm of a call by user choices, measurements and rules.
 
-``choose`` is a pure function of what every rank knows, so all ranks choose alike without talking.
-A new source of choices is a class in ``choose``, a rule a line in ``rules``, a promise about bits
-goes into ``determinism``. Tables of measured times are read in ``table``, found in ``loading``,
-written in ``store``; what measures them is :mod:`hpccoll.measure`.
+``choose`` is a pure function of data that every rank has, so all ranks choose the same algorithm
+without communication. A new source of choices is a class in ``choose``, a rule is a line in
+``rules``, and ``determinism`` has the guarantees about bits. ``table`` reads tables of measured
+times, ``loading`` finds them, ``store`` writes them, and :mod:`hpccoll.measure` measures.
 """

@@ -1,17 +1,17 @@
-"""Which algorithm serves a call, and why: a pure function of what every rank knows.
+"""Selection of the algorithm of a call, as a pure function of data that every rank has.
 
-All ranks have the same facts of a call and the same conditions, so all make the same choice without
-talking. The sources of a choice, in order of precedence (:func:`sources`):
+All ranks have the same facts and conditions of a call, so all make the same choice without
+communication. The sources of a choice, in order of precedence (:func:`sources`):
 
-1. What the user asked for, with ``comm.using`` or ``HPCCOLL_ALGORITHM``. Where that cannot
-   serve a call (it changes the order of operands, say, and the operator does not commute), the
-   environment's wish gives way, and ``using`` raises.
-2. For nonblocking and persistent calls that nobody asked for, the MPI library (decision 0003);
-   who asks for 'auto' by the name of the method has them chosen as blocking ones (decision 0003).
-3. On one rank, or where not all ranks know the size, the MPI library.
+1. The user's choice, by ``comm.using`` or ``HPCCOLL_ALGORITHM``. If it cannot run a call (for
+   example it reorders operands of an operator that does not commute), a choice of the environment
+   is ignored, and ``using`` raises.
+2. For nonblocking and persistent calls without a user choice, the MPI library (decision 0003).
+   'auto' under the name of the method selects like for blocking calls.
+3. On one rank, or if not all ranks have the size, the MPI library.
 4. Measured times: candidates tried in this job, ``hpccoll tune``, or a probe.
 5. The rules of :mod:`hpccoll.tune.rules`.
-6. The MPI library; or, where a promise or the type excludes it, the reproducible algorithm.
+6. The MPI library; or the reproducible algorithm, if a guarantee or the type excludes the library.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ from hpccoll.units import time_text
 
 
 class Conditions(NamedTuple):
-    """What a choice depends on beside the call; the same on every rank.
+    """Inputs of a choice, except the call; the same on every rank.
 
     Attributes:
         size: ranks of the communicator.
-        wish: what the user asked for, if anything.
-        from_environment: the wish is the environment's.
-        tuned: measured times of this job, if there are any.
-        determinism: what the bits of results must not depend on.
-        form: of the call.
-        progresses: hpccoll can move nonblocking collectives on in this process.
-        barred: why NCCL serves no call here; empty where it may.
+        wish: the user's choice, if any.
+        from_environment: True if that choice is from the environment.
+        tuned: measured times of this job, if any.
+        determinism: the requested reproducibility of results.
+        form: the form of the call.
+        progresses: True if hpccoll can progress nonblocking collectives in this process.
+        barred: why NCCL cannot run calls here; empty if it can.
     """
 
     size: int
@@ -67,19 +67,19 @@ class Conditions(NamedTuple):
 
 
 def choose(facts: CallFacts, conditions: Conditions, place: Place | None = None) -> Choice | None:
-    """Choose for one call.
+    """Choose the algorithm of one call.
 
     Args:
-        facts: what is to be served.
-        conditions: on what ranks, and what was asked for or measured.
-        place: where the job runs, if that is known.
+        facts: the facts of the call.
+        conditions: the ranks, the user's choice and the measurements.
+        place: the system of the job, if known.
 
     Returns:
-        The choice; ``None`` where the place decides and is not known.
+        The choice; ``None`` if it depends on the place and that is unknown.
 
     Raises:
-        ArgumentError: the wish cannot serve this call, and came from ``comm.using``; or nothing
-            that can serve this nonblocking call can make progress.
+        ArgumentError: a choice of ``comm.using`` cannot run this call; or no algorithm that can run
+            this nonblocking call can make progress.
     """
     if conditions.form != BLOCKING and not conditions.progresses:
         _check_progress(facts, conditions)
@@ -93,19 +93,19 @@ def choose(facts: CallFacts, conditions: Conditions, place: Place | None = None)
 
 
 def decide(facts: CallFacts, conditions: Conditions, place: Place | None) -> Choice:
-    """Choose as :func:`choose` does; where the place is not known, as if no rule held there."""
+    """Choose like :func:`choose`; ignore the rules if the place is unknown."""
     return choose(facts, conditions, place) or fallback(facts, conditions)
 
 
 def before_setup(facts: CallFacts, conditions: Conditions, staged: bool) -> Choice:
-    """Choose for a nonblocking call on a communicator that no other collective has set up.
+    """Choose for a nonblocking call on a communicator before its set-up.
 
     Set-up waits for all ranks, which a nonblocking call must not do: MPI-4.1, section 6.12. So the
-    MPI library serves the call, if it can.
+    MPI library runs the call, if it can.
 
     Args:
         facts, conditions: as for :func:`choose`.
-        staged: the call's memory is a device's, and the MPI library cannot move it.
+        staged: True if the call uses device memory that the MPI library cannot move.
     """
     choice = decide(facts, conditions, None)
     if choice.is_native or staged or excludes_native(conditions.determinism, facts):
@@ -114,7 +114,7 @@ def before_setup(facts: CallFacts, conditions: Conditions, staged: bool) -> Choi
 
 
 def fallback(facts: CallFacts, conditions: Conditions) -> Choice:
-    """The choice where no source has one."""
+    """Return the choice if no source has one."""
     if conditions.size == 1 or not excludes_native(conditions.determinism, facts):
         return Choice(NATIVE, reason="rule: no rule selects an algorithm of hpccoll")
     return Choice(reproducible_algorithm(facts), reason=(
@@ -123,15 +123,15 @@ def fallback(facts: CallFacts, conditions: Conditions) -> Choice:
 
 
 def instead_of_native(facts: CallFacts, conditions: Conditions, reason: str) -> Choice | None:
-    """An algorithm for a call that the MPI library cannot serve as it should be served.
+    """Return an algorithm for a call that the MPI library cannot run as required.
 
     Args:
         facts, conditions: as for :func:`choose`.
-        reason: why it cannot.
+        reason: why the library cannot.
 
     Returns:
-        ``None`` for a call without data, for what the user gave to the MPI library, and where
-        nothing suits.
+        ``None`` for a call without data, for a call that the user assigned to the MPI library, and
+        if no algorithm fits.
     """
     wish = conditions.wish
     if facts.collective == "barrier" or wish is not None and (wish.is_native or wish.is_queued):
@@ -145,13 +145,13 @@ def instead_of_native(facts: CallFacts, conditions: Conditions, reason: str) -> 
 
 
 class Source(Protocol):
-    """Something that choices come from."""
+    """Source of choices."""
 
     def choice(self, facts: CallFacts) -> Choice | None:
-        """What it chooses for a call; ``None`` where it has nothing to say."""
+        """Return the choice for a call; ``None`` to leave it to the next source."""
 
 def sources(conditions: Conditions, place: Place | None) -> Iterator[Source]:
-    """Where choices come from, in order of precedence."""
+    """Yield the sources of choices, in order of precedence."""
     blocking, wish = conditions.form == BLOCKING, conditions.wish
     if wish is not None and not wish.is_auto and (blocking or conditions.progresses):
         yield _Wish(conditions, wish)
@@ -160,7 +160,7 @@ def sources(conditions: Conditions, place: Place | None) -> Iterator[Source]:
         return
     yield _Alone(conditions)
     if conditions.tuned is not None and conditions.tuned.online:
-        if blocking:  # who times a nonblocking call times the work beside it too
+        if blocking:  # times of nonblocking calls would include the overlapped work
             yield _Trials(conditions, conditions.tuned)
     elif conditions.tuned is not None:
         yield _Times(conditions, conditions.tuned)
@@ -168,7 +168,7 @@ def sources(conditions: Conditions, place: Place | None) -> Iterator[Source]:
 
 
 class _Wish:
-    """What the user asked for."""
+    """Choices of the user."""
 
     def __init__(self, conditions: Conditions, wish: Choice):
         self.conditions, self.wish = conditions, wish
@@ -188,7 +188,7 @@ class _Wish:
 
 
 class _Unasked:
-    """Calls that must not wait, and that nobody asked hpccoll to serve."""
+    """Nonblocking and persistent calls without a user choice."""
 
     def __init__(self, conditions: Conditions):
         self.conditions = conditions
@@ -200,7 +200,7 @@ class _Unasked:
 
 
 class _Alone:
-    """One rank, or ranks that do not all know the size."""
+    """Calls on one rank, or without a size that all ranks have."""
 
     def __init__(self, conditions: Conditions):
         self.conditions = conditions
@@ -234,7 +234,7 @@ class _Trials:
 
 
 class _Times:
-    """Times that were measured, or are expected by those of a probe."""
+    """Times that were measured, or predicted from a probe."""
 
     def __init__(self, conditions: Conditions, tuned: Tuned):
         self.conditions, self.tuned = conditions, tuned
@@ -251,7 +251,7 @@ class _Times:
 
 
 class _Rules:
-    """Rules from measurements elsewhere."""
+    """Rules from measurements on other systems."""
 
     def __init__(self, conditions: Conditions, place: Place | None):
         self.conditions, self.place = conditions, place
@@ -263,7 +263,7 @@ class _Rules:
         return None
 
     def depends_on_place(self, facts: CallFacts) -> bool:
-        """Tell whether some rule suits a call in some place."""
+        """Return True if a rule matches a call in some place."""
         return next(self._suitable(facts), None) is not None
 
     def _suitable(self, facts: CallFacts) -> Iterator[tuple[Rule, Choice]]:
@@ -278,7 +278,7 @@ class _Rules:
 
 
 def trial_of(facts: CallFacts, conditions: Conditions, tuned: Tuned) -> Trial | None:
-    """The trial of a call: the one under way, or a new one; ``None`` if there is to be none."""
+    """Return the current or a new trial of a call; ``None`` if it is not tried."""
     trial = tuned.trials.get(signature_of(facts))
     if trial is None and len(tuned.trials) < MOST_TRIALS:
         names = plausible(facts.collective, conditions.size, facts.nbytes or 0, tuned.hierarchical)
@@ -288,20 +288,20 @@ def trial_of(facts: CallFacts, conditions: Conditions, tuned: Tuned) -> Trial | 
     return trial
 
 
-#: Why an algorithm does not serve an operator of the program's.
+#: Why an algorithm does not support a user operator.
 CUTS = ("it splits vectors, which the operator may not support; if it does, create it with "
         "hpccoll.Op.Create(function, elementwise=True)")
 
 
 def _able(facts: CallFacts, conditions: Conditions) -> str:
-    """Who may serve a call, for an error's remedy."""
+    """Return the algorithms that can run a call, for an error's remedy."""
     able = [name for name in (NATIVE, *ALGORITHMS[facts.collective])
             if not obstacle(Choice(name), facts, conditions)]
     return f"'{AUTO}', or one of: {', '.join(able)}" if able else f"'{AUTO}'"
 
 
 def obstacle(choice: Choice, facts: CallFacts, conditions: Conditions) -> str:
-    """Why a choice cannot serve a call, or would break a promise; empty when it may serve."""
+    """Return why a choice cannot run a call or breaks a guarantee; empty if it may."""
     problem = objection(choice, facts, conditions.size)
     if choice.is_queued and not problem:
         problem = conditions.barred if conditions.form == BLOCKING else (
@@ -317,7 +317,7 @@ def obstacle(choice: Choice, facts: CallFacts, conditions: Conditions) -> str:
 
 
 def objection(choice: Choice, facts: CallFacts, size: int) -> str:
-    """Why a choice can never serve a call on so many ranks; empty when it can."""
+    """Return why a choice can never run a call on ``size`` ranks; empty if it can."""
     if choice.is_native:
         return ("the MPI library cannot reduce elements of this type"
                 if facts.reduces and size > 1 and not facts.has_mpi_type else "")
@@ -344,13 +344,13 @@ def objection(choice: Choice, facts: CallFacts, size: int) -> str:
 
 
 def _suits(choice: Choice, facts: CallFacts, conditions: Conditions) -> bool:
-    """Tell whether a choice that nobody asked for by name may serve."""
+    """Return True if a choice may be used without a request by name."""
     return not (obstacle(choice, facts, conditions)
                 or inaccurate(choice, facts, conditions.size))
 
 
 def _check_progress(facts: CallFacts, conditions: Conditions) -> None:
-    """Raise where only hpccoll can serve a call that must not wait, and cannot move it on."""
+    """Raise an error if only hpccoll can run a nonblocking call, but cannot progress it."""
     if conditions.size == 1 or not excludes_native(conditions.determinism, facts):
         return
     method, determinism = conditions.form.format(facts.method), conditions.determinism

@@ -1,4 +1,4 @@
-"""Costs by what a schedule does, with constants fitted to measured times.
+"""Cost model of schedules, with constants fitted to measured times.
 
 Source of the model: Hockney, with the overhead of LogP and with levels. The time of a call is the
 sum of
@@ -10,9 +10,9 @@ sum of
 * for every level of groups above the ranks, such as nodes, ``alpha`` for each round of a rank that
   leaves its group, and ``beta`` for each byte that the busiest group sends or receives.
 
-The constants come with everything that goes along: copies, the processor shared with others, the
-links between groups. So they are fitted to the times of whole collectives on the machine and
-layout at hand, never taken from a data sheet, and say nothing about another.
+The constants include all side costs: copies, shared cores, links between groups. So they are fitted
+to times of whole collectives on this machine and layout, never taken from a data sheet, and do not
+apply to another.
 """
 
 from __future__ import annotations
@@ -33,33 +33,32 @@ from hpccoll.ir.topology import Topology
 from hpccoll.tune.table import Candidate, Curves
 from hpccoll.units import time_text
 
-#: Fewest different calls whose times constants are fitted to.
+#: Minimum number of different calls for a fit.
 FEWEST = 4
-#: Rounds of the fit, in each of which every constant is set to the best value beside the others.
+#: Rounds of the fit (coordinate descent); each optimizes every constant for fixed others.
 SWEEPS = 400
-#: Seconds for which nothing can be done: what is below is left over from the fit.
+#: Smallest constant in seconds; smaller values are artifacts of the fit.
 NOTHING = 1e-15
-#: Ranks of a group that are looked at; those between the first and the last stand for the others.
+#: Ranks of a group that are evaluated; inner ones represent the others.
 LOOKED_AT = 6
-#: Up to so many ranks terms are found: beyond, making the programs would take seconds.
+#: Largest number of ranks with terms: beyond it, building programs would take seconds.
 MOST_RANKS = 512
 
-#: How often each constant counts for a call: messages, rounds, bytes, reduced bytes; then for each
-#: level of groups, outermost first, rounds and bytes that leave a group. Messages come first: where
-#: the fit cannot tell them from rounds, it takes the cost for theirs, and so expects less of those
-#: algorithms that send many at once.
+#: Multiples of each constant for a call: messages, rounds, bytes, reduced bytes; then for each
+#: level of groups, outermost first, rounds and bytes that leave a group. Messages are first: if the
+#: fit cannot separate them from rounds, it assigns the cost to messages, which is pessimistic for
+#: algorithms with many concurrent messages.
 Terms = tuple[float, ...]
 
 
 class Model(NamedTuple):
-    """Seconds of one of each of the terms, and how many times longer than expected any of the
-    calls took that they were fitted to."""
+    """Seconds per unit of each term, and the largest ratio of measured to predicted time."""
 
     costs: tuple[float, ...]
     miss: float = 1.0
 
     def seconds(self, terms: Terms) -> float:
-        """The expected time."""
+        """Return the predicted time."""
         return float(sum(map(mul, self.costs, terms)))
 
     def __str__(self) -> str:
@@ -74,7 +73,7 @@ def _params(candidate: Candidate) -> dict[str, Any]:
 
 
 def closed_form(collective: str, candidate: Candidate, size: int, nbytes: int) -> Terms | None:
-    """Rounds, and bytes sent by the busiest rank; ``None`` where there is no closed form."""
+    """Return rounds and bytes sent by the busiest rank; ``None`` without a closed form."""
     built = schedule(collective, candidate.name, size, **_params(candidate))
     if built.rounds is None or built.sent is None and nbytes:
         return None
@@ -83,7 +82,7 @@ def closed_form(collective: str, candidate: Candidate, size: int, nbytes: int) -
 
 def terms(collective: str, candidate: Candidate, size: int, nbytes: int,
           topology: Topology | None = None) -> Terms | None:
-    """The terms of a candidate; ``None`` where there is no closed form of its rounds."""
+    """Return the terms of a candidate; ``None`` without a closed form of its rounds."""
     if candidate.name in (NATIVE, *QUEUED) or size > MOST_RANKS:
         return None
     topology = topology or Topology(size)
@@ -97,10 +96,10 @@ def terms(collective: str, candidate: Candidate, size: int, nbytes: int,
 
 def calibrated(curves: Curves, collective: str, size: int,
                topology: Topology | None = None) -> Model | None:
-    """Fit the constants of a collective to measured times; ``None`` where there are too few.
+    """Fit the constants of a collective to measured times; ``None`` if there are too few.
 
-    A byte of one collective is not worth what one of another is, so every collective has its own
-    constants; one that was not measured has those of all others together.
+    The cost per byte differs between collectives, so every collective has its own constants. One
+    without measurements uses a fit of all others.
     """
     samples = [(kind[0], known, seconds) for kind, curve in curves.items()
                for nbytes, times in curve for candidate, seconds in times.items()
@@ -110,10 +109,10 @@ def calibrated(curves: Curves, collective: str, size: int,
 
 
 def fit(samples: Iterable[tuple[Terms, float]]) -> Model | None:
-    """The constants, none of them negative, that explain the samples best.
+    """Fit nonnegative constants to samples.
 
-    Times span orders of magnitude, so it is the relative errors whose squares are smallest. Only
-    the four basic operations, which every processor rounds alike.
+    Times span orders of magnitude, so the fit minimizes squares of relative errors. It uses only
+    the four basic operations, which all processors round in the same way.
 
     >>> fit(((r, b), 2e-6 * r + 1e-9 * b) for r, b in ((1, 0), (2, 1e6), (3, 8), (9, 1e4)))
     Model(costs=(2e-06, 1e-09), miss=1.0)
@@ -133,21 +132,21 @@ def fit(samples: Iterable[tuple[Terms, float]]) -> Model | None:
                 costs[i] = max((wanted[i] - others) / product[i], 0.0)
     model = Model(tuple(float(f"{cost:.6g}") if cost > NOTHING else 0.0 for cost in costs))
     expected = [(model.seconds(known), seconds) for known, seconds in samples]
-    # A table may hold times that are possible but absurd.
+    # A table may have valid but absurd times.
     if not all(0 < said < inf for said, _ in expected):
         return None
     return model._replace(miss=float(f"{max(took / said for said, took in expected):.4g}"))
 
 
-# -- what a schedule does ----------------------------------------------------------------------
+# -- terms of a schedule -----------------------------------------------------------------------
 def _blocks(built: Schedule) -> int:
-    """Blocks that the bytes of a call are cut into."""
+    """Return the number of blocks of a call's bytes."""
     return max(built.nblocks if built.collective.payload == "vector" else built.size, 1)
 
 
 @lru_cache(maxsize=1024)
 def _amounts(built: Schedule, topology: Topology) -> Terms:
-    """The terms, in blocks."""
+    """Return the terms, in blocks."""
     work, layout = Workload(built, _blocks(built)), NetworkPaths(topology)
     levels = topology.depth - 1
     ends = [list(_ends(topology, level)) for level in range(max(levels, 1))]
@@ -164,8 +163,10 @@ def _amounts(built: Schedule, topology: Topology) -> Terms:
 
 
 class _Footprint(NamedTuple):
-    """What one rank does: messages and blocks received and sent, blocks reduced; for each level,
-    blocks into and out of its group, and rounds in which there are any."""
+    """Work of one rank: messages and blocks received and sent, blocks reduced.
+
+    For each level also blocks into and out of its group, and rounds with such blocks.
+    """
 
     messages: list[int]
     moved: list[float]
@@ -188,7 +189,7 @@ def _footprint(work: Workload, layout: NetworkPaths, rank: int, levels: int) -> 
             parting = min(next((d for d in range(levels) if path[d] != other[d]), levels)
                           for other in map(layout.path, others))
             outermost = min(outermost, parting)
-            # Who leaves a group leaves all groups inside it.
+            # A message that leaves a group leaves all groups inside it.
             for level in range(parting, levels):
                 across[level][sends] += blocks
         for level in range(outermost, levels):
@@ -197,7 +198,7 @@ def _footprint(work: Workload, layout: NetworkPaths, rank: int, levels: int) -> 
 
 
 def _ends(topology: Topology, level: int) -> Iterator[list[tuple[int, float]]]:
-    """Ranks of the first and of the last group of a level; how many each of them stands for."""
+    """Yield ranks of the first and the last group of a level, with their weights."""
     ranges = [range(topology.size)]
     if topology.depth > 1:
         ranges = _groups(topology.plain, level, 0)
@@ -206,7 +207,7 @@ def _ends(topology: Topology, level: int) -> Iterator[list[tuple[int, float]]]:
 
 
 def _groups(topology: Topology, level: int, start: int) -> list[range]:
-    """Positions of the groups of a level; a group without groups is one itself."""
+    """Return positions of the groups of a level; a group without subgroups is one itself."""
     groups: list[range] = []
     for child in topology.children or (topology,):
         if level and child.children:
@@ -218,7 +219,7 @@ def _groups(topology: Topology, level: int, start: int) -> list[range]:
 
 
 def _looked_at(positions: Sequence[int]) -> Iterator[tuple[int, float]]:
-    """The first, the last, and some of those between them, which stand for all between."""
+    """Yield the first, the last, and some inner positions, with their weights."""
     inner = positions[1:-1]
     chosen = inner[::ceil(len(inner) / (LOOKED_AT - 2))] if inner else ()
     for position in dict.fromkeys((positions[0], positions[-1])):
@@ -227,24 +228,24 @@ def _looked_at(positions: Sequence[int]) -> Iterator[tuple[int, float]]:
         yield position, len(inner) / len(chosen)
 
 
-#: Constants of no machine: they only keep what cannot win anywhere, such as a chain over a thousand
-#: ranks for eight bytes, out of measurements that would take minutes.
+#: Generic constants: they only exclude candidates that cannot win anywhere, such as a chain over a
+#: thousand ranks for eight bytes, from measurements that would take minutes.
 ROUGHLY = Model((2e-6, 2e-10))
-#: What costs this much more than the cheapest is not tried.
+#: Cost relative to the cheapest candidate above which one is not tried.
 HOPELESS = 6.0
 
 
 def plausible(collective: str, size: int, nbytes: int, hierarchical: bool = False) -> list[str]:
-    """Algorithms worth trying for so many ranks and bytes, cheapest first; unknown costs come last.
+    """Return algorithms worth trying, cheapest first; those with unknown costs are last.
 
-    Of equal ones those for nodes come first, where these are of use.
+    Among equal ones those for nodes are first, if ``hierarchical``.
 
     >>> "ring" in plausible("allreduce", 1024, 8), "ring" in plausible("allreduce", 64, 64 << 20)
     (False, True)
 
     Args:
         collective, size, nbytes: the call.
-        hierarchical: whether algorithms for nodes are of use.
+        hierarchical: True to include algorithms for nodes.
     """
     costs: dict[str, float] = {}
     for name, entry in ALGORITHMS[collective].items():

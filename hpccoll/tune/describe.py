@@ -1,6 +1,6 @@
-"""What would run for a call, what else could, and why: the text behind ``comm.explain``.
+"""Text of ``comm.explain``: the algorithm of a call, its alternatives, and the reason.
 
-Short by default; every candidate and the schedule where somebody asks for detail.
+Short by default; with ``detail`` every candidate and the schedule.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from hpccoll.tune.online import signature_of
 from hpccoll.tune.table import Candidate
 from hpccoll.units import byte_count, count_text, size_text, time_text
 
-#: Up to this many ranks the chosen schedule is explained in full.
+#: Largest number of ranks with a full explanation of the chosen schedule.
 EXPLAINED = 16
-#: Bytes of the integers that stand for a reproducible sum of float32.
+#: Bytes of the integers of a reproducible sum of float32.
 LANES_BYTES = 8 * FORMATS["float32"].fold
-#: Candidates whose times a short explanation has, and a model's miss from which on it is none.
+#: Candidates with times in a short explanation, and the largest miss of a usable model.
 FEW, POOR = 4, 4.0
 COLUMNS = (Header("candidate", right=False), Header("rounds"), Header("sent"), Header("predicted"),
            Header("measured"), Header("supported", right=False))
@@ -47,15 +47,14 @@ def describe(collective: str, nbytes: int | str, conditions: Conditions,
     """Explain the choice for a sum of float32.
 
     Args:
-        collective, nbytes: the call, and its bytes: a number, or such as ``"1M"``.
-        conditions: what else the choice depends on.
+        collective, nbytes: the call, and its bytes: a number, or for example ``"1M"``.
+        conditions: the other inputs of the choice.
         topology: layout for hierarchical algorithms.
-        place: where the job runs; ``None`` where nobody has looked yet.
-        detail: every candidate with its costs, times and what keeps it from serving, and the
-            schedule in words.
+        place: the system of the job; ``None`` before its discovery.
+        detail: add every candidate with its costs, times and obstacle, and the schedule in words.
 
     Raises:
-        ArgumentError: unknown collective, or a size that makes no sense.
+        ArgumentError: unknown collective, or an invalid size.
     """
     collective = collective_named(collective)
     if collective not in COLLECTIVES:
@@ -106,12 +105,12 @@ def describe(collective: str, nbytes: int | str, conditions: Conditions,
 
 
 class DescribedCandidate(NamedTuple):
-    """One candidate for a call.
+    """Candidate for a call.
 
     Attributes:
-        candidate, serves: it, and whether it may serve.
-        measured, predicted: seconds; infinite where nobody knows.
-        cells: of its row.
+        candidate, serves: the candidate, and True if it may run the call.
+        measured, predicted: seconds; infinite if unknown.
+        cells: the cells of its row.
     """
 
     candidate: Candidate
@@ -123,7 +122,7 @@ class DescribedCandidate(NamedTuple):
 
 def _candidates(collective: str, times: Mapping[Candidate, float], wish: Choice | None
                 ) -> Iterable[Candidate]:
-    """All that could be asked for; NCCL is of use to those only who ask for it."""
+    """Return all candidates; NCCL only if the user has selected it."""
     queued = [name for name in QUEUED if wish is not None and wish.is_queued
               and collective in QUEUED[name]]
     return dict.fromkeys((*map(Candidate, (NATIVE, *queued, *ALGORITHMS[collective])), *times))
@@ -132,7 +131,7 @@ def _candidates(collective: str, times: Mapping[Candidate, float], wish: Choice 
 def _row(candidate: Candidate, facts: CallFacts, conditions: Conditions,
          topology: Topology | None, times: Mapping[Candidate, float], model: Any
          ) -> DescribedCandidate:
-    """What is known of one candidate."""
+    """Return the description of one candidate."""
     collective, nbytes, size = facts.collective, facts.nbytes or 0, conditions.size
     rounds, sent, yes = "-", "-", library_name()
     choice = Choice(candidate.name, dict(candidate.params), candidate.segment_bytes)
@@ -151,7 +150,7 @@ def _row(candidate: Candidate, facts: CallFacts, conditions: Conditions,
 
 
 def _brief(rows: Sequence[DescribedCandidate], chosen: Choice) -> list[str]:
-    """The others in a few words: those with times, or their names."""
+    """Return short lines of the alternatives: with times, or only their names."""
     timed = [row for row in rows if row.serves and row.measured < inf][:FEW]
     others = [row.candidate.label for row in rows if row.serves and row.candidate.name
               != chosen.name]
@@ -166,7 +165,7 @@ def _brief(rows: Sequence[DescribedCandidate], chosen: Choice) -> list[str]:
 
 
 def _queued(chosen: Choice, topology: Topology | None) -> str:
-    """What NCCL does for a call, in words."""
+    """Return the part of NCCL in a call, as text."""
     where, ours = f"inside each node of {topology or 'one'}", "across nodes by hpccoll's schedules"
     how = {NCCL: "one NCCL call, queued on the caller's stream",
            NCCL_RAILS: f"reduce-scatter by NCCL {where}, allreduce of each rank's part {ours}, "
@@ -182,7 +181,7 @@ def _time(seconds: float | None) -> str:
 
 
 def _times(facts: CallFacts, tuned: Tuned | None) -> Mapping[Candidate, float]:
-    """Measured times of the candidates for a call."""
+    """Return the measured times of the candidates for a call."""
     if tuned is None:
         return {}
     if tuned.online:
@@ -193,12 +192,12 @@ def _times(facts: CallFacts, tuned: Tuned | None) -> Mapping[Candidate, float]:
 
 
 def _wrapped(text: str) -> list[str]:
-    """Lines of the usual width; the name of a file stays whole, to be copied."""
+    """Wrap text to the usual width; file names are not broken, so that they can be copied."""
     return wrap(text, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def _source(tuned: Tuned | None, collective: str, measured: bool) -> str:
-    """Where times come from, or why there are none."""
+    """Return the source of times, or why there are none."""
     if tuned is None:
         return "loaded at the first collective"
     if tuned.note:
@@ -231,7 +230,7 @@ def _name(choice: Choice) -> str:
 
 
 def _sent(shown: Schedule, nbytes: int) -> str:
-    """Bytes sent by the busiest rank, by the closed form."""
+    """Return the bytes sent by the busiest rank, by the closed form."""
     if shown.sent is None or shown.collective.payload == "none":
         return "-" if shown.sent is None else "0 B"
     blocks = shown.nblocks if shown.collective.payload == "vector" else shown.size

@@ -1,19 +1,18 @@
-"""Promises about the bits and the accuracy of results, and which algorithms keep them.
+"""Guarantees about the bits and the accuracy of results, and the algorithms that meet them.
 
-An order of evaluation shows where results are rounded: in floating-point sums, and wherever a
-user's operator decides. What the classes of determinism promise there, each all that the ones
-before it promise:
+The order of evaluation matters only for rounded results: floating-point sums, and user operators.
+The classes of determinism guarantee there, each including the ones before it:
 
-* ``run``: the same bits in every run on as many ranks with the same nodes, settings and table.
-  Every schedule fixes its order; an MPI library promises none.
-* ``size``: an element's bits do not depend on how many others there are, where it lies among
-  them, how messages are cut, or in which memory. That takes algorithms that treat all blocks
-  alike, and of those the ones with the same order of evaluation.
-* ``layout``: nor do they depend on which ranks share a node, or on what is measured where.
+* ``run``: the same bits in every run on the same number of ranks, with the same nodes, settings and
+  table. Every schedule fixes its order; an MPI library guarantees none.
+* ``size``: the bits of an element do not depend on the number of elements, its position, the
+  segments of messages, or the memory. That needs algorithms that treat all blocks in the same way,
+  with the same order of evaluation.
+* ``layout``: they also do not depend on which ranks share a node, or on measurements.
 
-Low precision needs short chains: an algorithm that adds p terms one after the other, and rounds
-each time, errs p times as much as one term, where a tree errs log p times. Terms that arrive in one
-round are rounded together (:mod:`hpccoll.arrays.half`), so rounds are what counts.
+Low precision needs short chains: the error grows with p for a chain of p additions, each rounded,
+but with log p for a tree. Terms that arrive in one round are rounded together
+(:mod:`hpccoll.arrays.half`), so the number of rounds matters.
 """
 
 from __future__ import annotations
@@ -33,28 +32,28 @@ from hpccoll.config import NONE, RUN
 from hpccoll.errors import ArgumentError
 from hpccoll.runtime.planning.choice import Choice
 
-#: Bytes from which on a message is long.
+#: Smallest number of bytes of a long message.
 LONG = 32 << 10
-#: Bytes of the elements that are of low precision, and the most of them that any chain may add.
+#: Bytes of low-precision elements, and the longest chain of their additions.
 LOW, LONGEST = 2, 16
-#: What keeps every promise where vectors must not be cut, by collective.
+#: Algorithms that meet every guarantee without cutting vectors, by collective.
 WHOLE = {"allreduce": "recursive_doubling", "reduce": "binomial"}
-#: NumPy's kind of elements that are several numbers, such as (value, index).
+#: NumPy's kind of structured elements, such as (value, index).
 RECORD = "V"
 
 
 def applies(determinism: str, facts: CallFacts) -> bool:
-    """Tell whether a class of determinism has something to say about a call's algorithm."""
+    """Return True if a class of determinism restricts the algorithm of a call."""
     return determinism != NONE and facts.reduces and not facts.exact
 
 
 def excludes_native(determinism: str, facts: CallFacts) -> bool:
-    """Tell whether only an algorithm of the table will do: for a promise, or for the type."""
+    """Return True if a guarantee or the type requires an algorithm of the table."""
     return facts.reduces and (not facts.has_mpi_type or applies(determinism, facts))
 
 
 def violation(choice: Choice, facts: CallFacts, determinism: str) -> str:
-    """Why an algorithm would break a promise that applies; empty if it would not."""
+    """Return why an algorithm breaks a guarantee of a call; empty if it does not."""
     if choice.is_queued:
         return f"NCCL guarantees no order of evaluation, determinism '{determinism}' does"
     if choice.is_native:
@@ -67,23 +66,23 @@ def violation(choice: Choice, facts: CallFacts, determinism: str) -> str:
 
 
 def reproducible_names(facts: CallFacts) -> tuple[str, ...]:
-    """The algorithms that keep every promise in a call: for short messages, and for long."""
+    """Return the algorithms that meet every guarantee: for short and for long messages."""
     if facts.whole and facts.collective in WHOLE:
         return WHOLE[facts.collective],
     return reproducible(facts.collective)
 
 
 def reproducible_algorithm(facts: CallFacts) -> str:
-    """The algorithm that keeps every promise, for the size of a call."""
+    """Return the algorithm that meets every guarantee, for the size of a call."""
     names = reproducible_names(facts)
     return names[-1] if (facts.nbytes or 0) >= LONG else names[0]
 
 
 def check_served(call: Call | None, name: str, args: Sequence[Any], determinism: str) -> None:
-    """Check that a call which only the MPI library can serve needs no promise.
+    """Raise an error if a call that only the MPI library supports needs a guarantee.
 
     Raises:
-        ArgumentError: it does; names the class of determinism.
+        ArgumentError: names the class of determinism.
     """
     if call is not None or determinism == NONE:
         return
@@ -97,14 +96,14 @@ def check_served(call: Call | None, name: str, args: Sequence[Any], determinism:
 
 
 def inaccurate(choice: Choice, facts: CallFacts, size: int) -> str:
-    """Why an algorithm should not be chosen for numbers of low precision; empty if it may."""
+    """Return why an algorithm is too inaccurate for low precision; empty if it is not."""
     if (not facts.reduces or size <= LONGEST
             or choice.name not in ALGORITHMS[facts.collective]
             or not ALGORITHMS[facts.collective][choice.name].chain):
         return ""
     if facts.itemsize > LOW or facts.exact or facts.kind == RECORD:
         return ""
-    # A user's operator gets elements as they are, and rounds as often as it is called.
+    # A user operator gets the elements without conversion, and rounds in every call.
     rounds = ALGORITHMS[facts.collective][choice.name].rounds
     if facts.operator != USER and rounds is not None and (rounds(size) or 0) < LONGEST:
         return ""

@@ -1,9 +1,9 @@
-"""What a communicator knows of measured times, agreed on by all its ranks.
+"""Loading of measured times, the same on all ranks of a communicator.
 
-Rank 0 reads the table and tells the others what holds for this job, or why nothing does, so
-every rank has the same numbers and makes the same choice without asking again. Where a probe is
-asked for and nothing is known of the place, all ranks measure, with a function that the caller
-hands in: measuring stands above tuning. A process does not probe a place again.
+Rank 0 reads the table and broadcasts the times for this job, or why there are none. So every rank
+has the same numbers and makes the same choice without communication. If a probe is enabled and the
+table has no times, all ranks measure, with a function of the caller, because measuring is a higher
+layer. A process probes a system only once.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from hpccoll.tune.online import Trial
 from hpccoll.tune.ranking import Ranking, expected, measured
 from hpccoll.tune.table import Curves, Fingerprint, Table, fingerprint, read
 
-#: Rankings kept; beyond, all are forgotten and made again.
+#: Largest number of cached rankings; above it the cache is cleared.
 MOST_RANKINGS = 1024
-#: What is said where a probe could measure nothing.
+#: Note of a probe without a measurement.
 NOTHING = "the probe of this job measured nothing"
-#: Measures in the job itself, for a machine: times, the file that holds them, problems on rank 0.
+#: Probe of a machine in this job; returns times, their file, and problems on rank 0.
 Probe = Callable[[Context, Fingerprint, str], tuple[Curves, str, list[str]]]
-#: What this process has probed, and where it is kept; empty curves where there was nothing.
+#: Probes of this process, and their files; empty curves without a result.
 _probed: dict[Fingerprint, tuple[Curves, str]] = {}
 
 
 class Tuned:
-    """Measured times of this job, if there are any.
+    """Measured times of this job, if any.
 
     Args:
-        curves: times of candidates over size, per kind of call.
-        source: the file they come from; empty where there are none.
-        note: why a file that was found, or a probe, has none.
-        online: candidates are tried in the job itself.
-        hierarchical: there are several nodes, so algorithms for them are worth trying.
+        curves: times of candidates by size, per kind of call.
+        source: their file; empty without times.
+        note: why a file or a probe has none.
+        online: True if candidates are tried in the job itself.
+        hierarchical: True if there are several nodes, so that algorithms for nodes are tried.
         probed: times of a probe, for kinds of calls that ``curves`` lacks.
-        topology: of the job; needed with ``probed``.
+        topology: the topology of the job; needed with ``probed``.
     """
 
     def __init__(self, curves: Curves | None = None, source: str = "", note: str = "",
@@ -62,10 +62,9 @@ class Tuned:
         self._models: dict[tuple[Hashable, ...], Model | None] = {}
 
     def ranking(self, collective: str, commutes: bool, nbytes: int) -> Ranking:
-        """Candidates with their times, fastest first; empty where nothing was measured.
+        """Return candidates with their times, fastest first; empty without measurements.
 
-        What was measured with operators that commute serves the others too where they were not
-        measured themselves.
+        Times with commutative operators also apply to others without measurements.
         """
         key = collective, commutes, nbytes
         ranking = self._rankings.get(key)
@@ -77,7 +76,7 @@ class Tuned:
         return ranking
 
     def model(self, collective: str, size: int, topology: Topology | None) -> Model | None:
-        """What the times of a collective say of those that were not measured."""
+        """Return the model for candidates of a collective that were not measured."""
         key = collective, size, topology
         if key not in self._models:
             known = {**self.probed, **self.curves}
@@ -96,7 +95,7 @@ class Tuned:
 
 
 class SearchResult(NamedTuple):
-    """What rank 0 tells of its search for a table."""
+    """Result of the search for a table on rank 0."""
 
     setting: str
     path: str = ""
@@ -107,14 +106,14 @@ class SearchResult(NamedTuple):
 
 def load(comm: MPI.Intracomm, setting: str, place: Callable[[], Context],
          probe: Probe) -> Tuned:
-    """Look for times of this job; collective over ``comm``.
+    """Load the times of this job; collective over ``comm``.
 
     Args:
         comm: the ranks; only methods of ``MPI.Intracomm`` itself are called.
-        setting: ``HPCCOLL_TUNING``; empty for the default place.
-        place: gives the private state, which knows the layout; asked for only where a table may
-            know this job; collective.
-        probe: measures, where the setting asks for it and nothing is known; collective.
+        setting: ``HPCCOLL_TUNING``; empty for the default path.
+        place: returns the private context with the layout; called only if a table may have times of
+            this job; collective.
+        probe: measures, if the setting enables it and there are no times; collective.
 
     Raises:
         TuningError: the table is unusable or the setting differs; the same on every rank.
@@ -155,7 +154,7 @@ def load(comm: MPI.Intracomm, setting: str, place: Callable[[], Context],
         probed, source, problems = probe(context, guess, agreed.path)
         _probed[guess] = probed, source
         note = "" if probed else NOTHING
-        # Only now: where warnings are errors, the others have what they wait for.
+        # Only now: if warnings are errors, the other ranks must have their data before.
         for problem in problems:
             warnings.warn(f"hpccoll: {problem}", RuntimeWarning, stacklevel=2)
     return Tuned(curves, source if curves or probed else "", note, probed=probed,
@@ -163,7 +162,7 @@ def load(comm: MPI.Intracomm, setting: str, place: Callable[[], Context],
 
 
 def _search(setting: str, size: int) -> tuple[SearchResult, Table]:
-    """Find and read the table that the setting speaks of; on rank 0."""
+    """Find and read the table of the setting; on rank 0."""
     if setting in (OFF, ONLINE):
         return SearchResult(setting), {}
     path = default_path() if setting == PROBE else setting or default_path()
@@ -173,14 +172,14 @@ def _search(setting: str, size: int) -> tuple[SearchResult, Table]:
         table = _recent(path)
     except TuningError as error:
         return SearchResult(setting, error.path, error.problem), {}
-    # Topology and crowding cost communication, and decide only between tables like these.
+    # Topology and oversubscription need communication, and decide only between such tables.
     known = setting == PROBE or any(machine.ranks == size for machine in table)
     note = "" if known else f"{path} is not used: it has no measurements for {size} ranks"
     return SearchResult(setting, str(path), note=note, wanted=known), table
 
 
 def _difference(path: str, table: Table, machine: Fingerprint) -> str:
-    """Why no entry of the table in a file is for this machine: how the nearest one differs."""
+    """Return why no entry of a table matches this machine: the difference of the nearest one."""
     def differences(other: Fingerprint) -> list[str]:
         return [f"{name} is {theirs!r} there, {ours!r} here" for name, theirs, ours
                 in zip(Fingerprint._fields, other._replace(probe=False), machine) if theirs != ours]
@@ -191,7 +190,7 @@ def _difference(path: str, table: Table, machine: Fingerprint) -> str:
 
 
 def default_path() -> str:
-    """Where a table is looked for, and written, when none is named."""
+    """Return the default path of the table."""
     cache = os.environ.get("XDG_CACHE_HOME", "")
     base = Path(cache) if os.path.isabs(cache) else Path(os.path.expanduser("~/.cache"))
     return str(base / "hpccoll" / "tuning.json")
@@ -201,7 +200,7 @@ _tables: dict[str, tuple[tuple[int, ...], Table]] = {}
 
 
 def _recent(path: str) -> Table:
-    """Read a table unless the file is the one that was read before."""
+    """Read a table, or return the cached one if the file is unchanged."""
     try:
         status = os.stat(path)
     except OSError as error:

@@ -1,12 +1,11 @@
-"""Trying candidates in the job itself: ``HPCCOLL_TUNING=online``.
+"""Online tuning: tries candidates in the job itself (``HPCCOLL_TUNING=online``).
 
-The first calls of a signature are served by one candidate after the other, every rank the same one,
-in rounds: the first ``WARM`` rounds let every candidate prepare, the next ``TIMED`` are timed,
-from a barrier on. Then all ranks take the maximum of their times, in one allreduce on the private
-communicator, so that they reach the same verdict: the smallest median. It is never changed.
+The first calls of a signature run one candidate after the other, the same on every rank, in rounds.
+In the first ``WARM`` rounds every candidate prepares; the next ``TIMED`` are timed after a barrier.
+Then one allreduce on the private communicator computes the maximum of the times over all ranks, and
+every rank selects the smallest median. That result never changes.
 
-Every call gets its right result; only how it is made differs. All ranks know what is in a
-signature.
+Every call returns its correct result. A signature contains only data that all ranks have.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ from hpccoll.runtime.progress.waiting import Meeting
 from hpccoll.tune.ranking import TIE
 from hpccoll.tune.table import Candidate
 
-#: Rounds that are not timed - hpccoll has everything prepared after three calls - and that are.
+#: Rounds without and with timing; hpccoll has prepared everything after three calls.
 WARM, TIMED = 3, 5
-#: Candidates tried beside native; signatures tried on one communicator.
+#: Candidates in addition to native; largest number of signatures per communicator.
 MOST, MOST_TRIALS = 5, 256
 
 
 class Trial:
-    """The candidates for one signature, and how long they took.
+    """Candidates for one signature, and their times.
 
     Attributes:
-        candidates: in the order of their turns.
-        turn: calls served so far.
+        candidates: the candidates in the order of their turns.
+        turn: number of calls so far.
         seconds: medians, once there is a verdict.
         verdict: the winner; ``None`` while turns are left.
     """
@@ -49,21 +48,21 @@ class Trial:
 
     @property
     def place(self) -> tuple[int, int]:
-        """The round, and the candidate whose turn it is."""
+        """Round, and index of the current candidate."""
         return divmod(self.turn, len(self.candidates))
 
     @property
     def candidate(self) -> Candidate:
-        """The candidate whose turn it is."""
+        """Current candidate."""
         return self.candidates[self.place[1]]
 
     def run(self, comm: MPI.Intracomm, bounds: Bounds, serve: Callable[[], None]) -> None:
-        """Serve a call by the candidate whose turn it is; after the last turn, decide.
+        """Run a call with the current candidate; after the last turn, select the winner.
 
         Args:
             comm: the private communicator.
             bounds: seconds to wait for the other ranks.
-            serve: makes the call.
+            serve: runs the call.
         """
         meeting = Meeting(comm, "online tuning")
         meeting.wait(comm.Ibarrier(), *bounds)
@@ -83,7 +82,7 @@ class Trial:
 
 
 def signature_of(facts: CallFacts) -> tuple[Hashable, ...]:
-    """What calls must share to be tried together."""
+    """Return the key of calls that are tried together."""
     common = facts.collective, facts.nbytes, facts.uniform
     if not facts.reduces:
         return common

@@ -1,13 +1,14 @@
-"""Candidates in the order of the times that are to be expected of them.
+"""Ranking of candidates by measured and predicted times.
 
-Between two measured sizes the time of a candidate is taken to grow linearly with the bytes, as
-latency + bytes / bandwidth does; beyond the outermost ones, the outermost decide.
+Between two measured sizes the time is interpolated linearly in the bytes, like latency + bytes /
+bandwidth. Outside the measured range, the nearest size decides.
 
-A probe measures a few candidates only. Of the others the model tells what to expect - native has
-no closed form, so it is always measured - but never of calls much larger than the probe's, for
-which rules know better.
+A probe measures only a few candidates. The model predicts the others, except native, which has no
+closed form and is always measured. For calls much larger than the probe's, rules are better than
+the model.
 
-Only the four basic operations, which every processor rounds alike, so every rank has one order.
+Only the four basic operations are used, which all processors round in the same way, so every rank
+has the same order.
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ from hpccoll.ir.topology import Topology
 from hpccoll.tune.cost_model import Model, plausible, terms
 from hpccoll.tune.table import Candidate, Curve
 
-#: Native counts as this much faster than measured, and variants of an algorithm as that much
-#: slower: below that, they would win and lose by noise. A probe is noisier.
+#: Factors that favour native and penalize variants of an algorithm: smaller differences are noise.
+#: A probe is noisier.
 TIE, PROBED_TIE = 0.97, 0.9
-#: Times nearer to each other than this could be ordered by rounding.
+#: Relative difference of times below which rounding could decide the order.
 LEVEL = 1 - 1e-9
-#: What was not measured must be expected to be this much faster than native and the others; or
-#: even faster, where the model was wrong by more about anything that was measured.
+#: Factor by which a predicted time must be smaller than native and the others; the model's miss
+#: replaces it if larger.
 UNMEASURED = 0.7
-#: A probe says nothing of calls with so many times the bytes of its largest.
+#: Factor of bytes above a probe's largest call from which the probe is not used.
 BEYOND = 2
 
 
 class Timed(NamedTuple):
-    """A candidate, its seconds, and whether these are only expected."""
+    """Candidate, its seconds, and True if these are predicted."""
 
     candidate: Candidate
     seconds: float
@@ -45,16 +46,16 @@ Ranking = tuple[Timed, ...]
 
 
 def measured(curve: Curve, nbytes: int) -> Ranking:
-    """The measured candidates for so many bytes, fastest first."""
+    """Return the measured candidates for a size, fastest first."""
     return tuple(sorted((Timed(c, seconds) for c, seconds in times_at(curve, nbytes).items()),
                         key=_weighed))
 
 
 def expected(curve: Curve, model: Model | None, collective: str, nbytes: int,
              topology: Topology) -> Ranking:
-    """All candidates for so many bytes, by the times of a probe and, for the others, the model.
+    """Return all candidates for a size, by the times of a probe or else by the model.
 
-    Nothing where the probe says nothing.
+    Empty if the probe does not apply.
     """
     largest = curve[-1][0]
     if nbytes > BEYOND * largest:
@@ -76,7 +77,7 @@ def expected(curve: Curve, model: Model | None, collective: str, nbytes: int,
 
 
 def times_at(curve: Curve, nbytes: int) -> Mapping[Candidate, float]:
-    """Times of a size; between two measured ones, of the candidates measured at both."""
+    """Return the times of a size; between two sizes, of the candidates measured at both."""
     above = bisect_right(curve, nbytes, key=lambda point: point[0])
     if above == 0 or above == len(curve) or curve[above - 1][0] == nbytes:
         return curve[max(above - 1, 0)][1]

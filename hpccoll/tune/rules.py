@@ -1,9 +1,8 @@
-"""The choice where nothing was measured on the machine at hand: rules from measurements elsewhere.
+"""Rules from measurements on other systems, for machines without measurements.
 
-docs/performance.md has those measurements. They were made on one node and on a few nodes with slow
-links, with MPICH and Open MPI; what the two have in common is a rule for both, the rest for the one
-named. A few rules are for Intel MPI, or for any library. On another machine ``hpccoll tune`` knows
-better.
+docs/performance.md has those measurements: one node, and a few nodes with slow links, with MPICH
+and Open MPI. A common result is a rule for both, another result for the named library only. A few
+rules are for Intel MPI, or for any library. On other machines ``hpccoll tune`` is better.
 """
 
 from __future__ import annotations
@@ -19,31 +18,32 @@ from hpccoll.units import size_text
 
 KIB, MIB = 1 << 10, 1 << 20
 MPICH, OPEN_MPI, INTEL = "MPICH", "Open MPI", "Intel MPI"
-#: Forms of a collective, and how its method is spelled in each.
+#: Forms of a collective, and the spelling of its method in each.
 FORMS = BLOCKING, NONBLOCKING, PERSISTENT = "{}", "i{}", "{}_init"
-#: Libraries that most rules were measured with; of others little is known.
+#: Libraries of most measurements.
 MEASURED = (MPICH, OPEN_MPI)
 THREE = (*MEASURED, INTEL)
 
 
 @cache
 def vendor() -> str:
-    """The MPI library in use."""
+    """Return the name of the MPI library in use."""
     return MPI.get_vendor()[0]
 
 
 class Rule(NamedTuple):
-    """An algorithm, and the calls that it serves best.
+    """Algorithm, and the calls for which it is best.
 
     Attributes:
-        nbytes: bytes of the call, from and up to (exclusive; 0 is without end).
+        nbytes: bytes of the call, from and up to (exclusive; 0 for no limit).
         most_ranks, least_ranks: largest and smallest communicator; 0 for any.
-        block: fewest bytes that each rank's share must have.
-        one_node, oversubscribed, in_order, fabric, compiled, shared_cache: what the place must be;
-            ``None`` for any. A rule for the compiled executor holds for calls that it runs.
+        block: minimum bytes of each rank's share.
+        one_node, oversubscribed, in_order, fabric, compiled, shared_cache: required properties of
+            the place; ``None`` for any. A rule for the compiled executor holds for calls that it
+            runs.
         vendors: MPI libraries, as ``MPI.get_vendor`` has them; empty for any.
-        segment_bytes: of a block, per message; 0 for the usual ones.
-        forms: of the call, as ``FORMS`` has them.
+        segment_bytes: bytes of a block per message; 0 for the default.
+        forms: the forms of the call, as in ``FORMS``.
     """
 
     collective: str
@@ -63,7 +63,7 @@ class Rule(NamedTuple):
     shared_cache: bool | None = None
 
     def fits(self, collective: str, nbytes: int, size: int, library: str) -> bool:
-        """Tell whether the rule speaks of a call and an MPI library, wherever it runs."""
+        """Return True if the rule matches a call and an MPI library, in any place."""
         least, end = self.nbytes
         return (collective == self.collective and least <= nbytes < (end or 1 << 62)
                 and self.least_ranks <= size and not 0 < self.most_ranks < size
@@ -71,7 +71,7 @@ class Rule(NamedTuple):
                 and (not self.vendors or library in self.vendors))
 
     def fits_in(self, place: Place) -> bool:
-        """Tell whether the rule speaks of a place."""
+        """Return True if the rule matches a place."""
         return all(asked in (None, found) for asked, found in (
             (self.one_node, place.one_node), (self.oversubscribed, place.oversubscribed),
             (self.in_order, place.in_order), (self.fabric, place.fabric),
@@ -99,33 +99,33 @@ class Rule(NamedTuple):
 
 def _pair(collective: str, algorithm: str, least: int, end: int = 0,
           vendors: tuple[str, ...] = MEASURED, segment_bytes: int = 0) -> Rule:
-    """Two ranks with a processor each."""
+    """Return a rule for two ranks with a core each."""
     return Rule(collective, algorithm, (least, end), most_ranks=2, oversubscribed=False,
                 vendors=vendors, segment_bytes=segment_bytes)
 
 
 def _swift_pair(collective: str, algorithm: str, end: int,
                 vendors: tuple[str, ...] = MEASURED) -> Rule:
-    """Two ranks with a processor each, and the compiled executor."""
+    """Return a rule for two ranks with a core each, and the compiled executor."""
     return _pair(collective, algorithm, collective != "barrier", end, vendors)._replace(
         compiled=True, forms=(BLOCKING,))
 
 
 def _near_pair(collective: str, algorithm: str, end: int = 0,
                vendors: tuple[str, ...] = MEASURED) -> Rule:
-    """The same for two processors that share a cache: what one writes costs the other little."""
+    """Return the same for two cores that share a cache, where reads of written data are cheap."""
     return _swift_pair(collective, algorithm, end, vendors)._replace(shared_cache=True)
 
 
 def _swift_crowd(collective: str, algorithm: str, least: int = 1, end: int = 64 * KIB + 1,
                  vendors: tuple[str, ...] = MEASURED, least_ranks: int = 0) -> Rule:
-    """Up to four ranks that share processors, and the compiled executor."""
+    """Return a rule for up to four ranks on shared cores, and the compiled executor."""
     return _crowd(collective, algorithm, least, end, vendors, least_ranks)._replace(
         compiled=True, forms=(BLOCKING,))
 
 
 def _begun_pair(collective: str, algorithm: str) -> Rule:
-    """The same for requests of two ranks, which take turns in cells of 64 KiB."""
+    """Return the same for requests of two ranks, which use cells of 64 KiB in turn."""
     return _swift_pair(collective, algorithm, 64 * KIB + 1 if collective != "barrier" else 0
                        )._replace(forms=(NONBLOCKING, PERSISTENT))
 
@@ -133,23 +133,23 @@ def _begun_pair(collective: str, algorithm: str) -> Rule:
 def _begun_crowd(collective: str, algorithm: str, least: int = 1,
                  vendors: tuple[str, ...] = MEASURED,
                  forms: tuple[str, ...] = (NONBLOCKING, PERSISTENT)) -> Rule:
-    """The same for requests of up to four ranks that share processors."""
+    """Return the same for requests of up to four ranks on shared cores."""
     return _swift_crowd(collective, algorithm, least, 64 * KIB + 1 if least else 0, vendors
                         )._replace(forms=forms)
 
 
 def _crowd(collective: str, algorithm: str, least: int, end: int = 0,
            vendors: tuple[str, ...] = MEASURED, least_ranks: int = 0) -> Rule:
-    """Up to four ranks that share processors."""
+    """Return a rule for up to four ranks on shared cores."""
     return Rule(collective, algorithm, (least, end), most_ranks=4, oversubscribed=True,
                 vendors=vendors, least_ranks=least_ranks)
 
 
 def _rails(collective: str, least: int, block: int) -> tuple[Rule, ...]:
-    """Ranks on several nodes, which all send through the links of theirs.
+    """Return rules for several nodes whose ranks all send between nodes.
 
-    Over TCP, short messages were measured best (decision 0107). Each costs some microseconds of
-    Python, too many of them for a fabric.
+    Over TCP short messages were fastest (decision 0107). Each costs some microseconds of Python,
+    which is too slow for a fabric.
     """
     common = Rule(collective, "rails", (least, 0), block=block, one_node=False)
     return (common._replace(fabric=False, segment_bytes=48 * KIB),
@@ -157,39 +157,41 @@ def _rails(collective: str, least: int, block: int) -> tuple[Rule, ...]:
 
 
 def _leader(collective: str, least: int, vendors: tuple[str, ...]) -> Rule:
-    """A few ranks on several nodes: short messages combined inside nodes, as tapes, then across."""
+    """Return a rule for a few ranks on several nodes: reduce in nodes, then across."""
     return Rule(collective, "leader", (least, 64 * KIB), most_ranks=8, one_node=False,
                 in_order=True, fabric=False, compiled=True, vendors=vendors, forms=(BLOCKING,))
 
 
 def _chain(collective: str, block: int, most_ranks: int = 8,
            vendors: tuple[str, ...] = MEASURED) -> Rule:
-    """A few ranks on several nodes, in their order: every link is crossed once each way.
+    """Return a rule for a chain of a few ranks on several nodes.
 
-    Longer chains, which need more segments to fill, were not measured.
+    A chain uses every link once in each direction. Longer chains, which need more segments to fill,
+    were not measured.
     """
     return Rule(collective, "chain", (128 * KIB, 0), most_ranks, block, one_node=False,
                 in_order=True, vendors=vendors, segment_bytes=256 * KIB)
 
 
-#: Bytes from which rules hold for pairs (MAXLOC, MINLOC), by library; they were measured with sums.
-#: Pairs are combined by calls of MPI's own.
+#: Minimum bytes of rules for pairs (MAXLOC, MINLOC), by library; the measurements used sums. Pairs
+#: are reduced by native calls.
 PAIRS, PAIRS_ELSEWHERE = {MPICH: 16 * KIB}, 512 * KIB
 
 
 def is_ruled(facts: CallFacts) -> bool:
-    """Tell whether rules speak of what a call does with its elements.
+    """Return True if rules apply to the operator and the elements of a call.
 
-    A user's operator takes longer, and the library calls it as fast as we do; it was faster with
-    every number of ranks, size and library that was measured.
+    A user operator is slower, and the library calls it as fast as hpccoll does: the library was
+    faster in all measurements.
     """
     if not facts.reduces_by_calls:
         return True
     return facts.operator != USER and (facts.nbytes or 0) >= PAIRS.get(vendor(), PAIRS_ELSEWHERE)
 
 
-#: Few turns decide: every rank waits for a processor before it can send or take. So what sends all
-#: at once is best while messages are short, and what balances the work when they are long.
+#: The number of turns matters: every rank waits for a core before it can send or receive. So
+#: algorithms that send all messages together are best for short messages, and algorithms that
+#: balance the work for long ones.
 SWIFT_CROWD = (
     _swift_crowd("barrier", "recursive_doubling", 0, 0),
     _swift_crowd("allreduce", "recursive_multiplying", 1, KIB + 1, THREE, least_ranks=4),
@@ -235,7 +237,7 @@ SWIFT_CROWD = (
       for collective in ("scan", "exscan")
       for algorithm, sizes in (("census", (16 * KIB + 1, MIB)), ("linear", (MIB, 0)))),
 )
-#: Requests of ranks that share processors; with Open MPI the library is faster at the smallest.
+#: Requests of ranks on shared cores; Open MPI itself is faster for the smallest sizes.
 CROWDED_REQUESTS = (
     _begun_crowd("barrier", "recursive_doubling", 0),
     _begun_crowd("allreduce", "recursive_doubling"),
@@ -256,8 +258,8 @@ CROWDED_REQUESTS = (
         ("bcast", "binomial", 512), ("gather", "linear", 4 * KIB),
         ("scatter", "linear", 4 * KIB), ("scan", "linear", 512), ("exscan", "linear", 512))),
 )
-#: Reading a message where it lies, as MPI libraries do, is as fast from memory as from a cache that
-#: is shared; going through a cell is several times faster there, and slower than that elsewhere.
+#: Reading a message in place, as MPI libraries do, has the same speed from memory and from a shared
+#: cache. A copy through a cell is several times faster in a shared cache, and slower elsewhere.
 NEAR_PAIRS = (
     *(_near_pair(collective, algorithm, end) for collective, algorithm, end in (
         ("bcast", "binomial", 32 * KIB), ("bcast", "circulant", MIB + 1),
@@ -279,7 +281,7 @@ NEAR_PAIRS = (
         ("exscan", "recursive_doubling", 0), ("allreduce", "recursive_doubling", 32 * KIB),
         ("allreduce", "allpairs", 512 * KIB + 1), ("reduce_scatter", "pairwise", 0))),
 )
-#: The first rule that fits wins.
+#: The first matching rule wins.
 RULES = (
     *NEAR_PAIRS,
     _swift_pair("barrier", "recursive_doubling", 0),

@@ -1,9 +1,8 @@
-"""Keeping times: what a job has measured joins a table to which other jobs add as well.
+"""Storage of measured times: adds those of a job to a table that jobs share.
 
-Adding is reading, changing and replacing the file. Of two jobs that did so at once, the one that
-read first would take away what the other one wrote in between: an advisory lock on a file beside
-the table, which is never removed, makes them take turns. Nothing depends on it but that: where
-the file system knows no locks, or whoever has it does not go on, the table is written without.
+An addition reads, changes and replaces the file. Two concurrent jobs could lose the times of one of
+them. So an advisory lock serializes them, on a separate file that is never removed. If the file
+system has no locks, or the holder does not release the lock, the table is written without it.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from hpccoll.tune.table import (
     write,
 )
 
-#: Seconds to wait for another job, which needs a few milliseconds, and between two looks.
+#: Timeout in seconds for another job, which needs a few milliseconds, and poll interval.
 PATIENCE, PAUSE = 5.0, 0.01
 
 
 def before(path: str | os.PathLike[str]) -> Table:
-    """The table that is there already; empty if none is.
+    """Return the existing table; empty without one.
 
     Raises:
         TuningError: it cannot be used.
@@ -43,19 +42,19 @@ def before(path: str | os.PathLike[str]) -> Table:
 def add(path: str | os.PathLike[str], machine: Fingerprint, curves: Curves,
         wrong: Collection[tuple[str, Candidate]] = (), replace: bool = False
         ) -> tuple[Curves, list[Disagreement]]:
-    """Add curves of one machine to a table, or begin one.
+    """Add curves of one machine to a table, or create one.
 
     Args:
-        path, machine, curves: the table, and what to add to it.
-        wrong: collectives, and candidates whose results were wrong: their old times go.
-        replace: old times of the same kinds of calls go.
+        path, machine, curves: the table, and the times to add.
+        wrong: collectives, and candidates with wrong results: their old times are removed.
+        replace: remove old times of the same kinds of calls.
 
     Returns:
-        What the table has of these kinds of calls now, and old times that differ too much from the
-        new ones, and so stay.
+        The times of these kinds of calls in the new table, and old times that were kept because
+        they differ too much from the new ones.
 
     Raises:
-        TuningError: what is there cannot be used, or the table cannot be written.
+        TuningError: the existing table cannot be used, or the table cannot be written.
     """
     with locked(path):
         old = before(path)
@@ -70,7 +69,7 @@ def add(path: str | os.PathLike[str], machine: Fingerprint, curves: Curves,
 
 @contextmanager
 def locked(path: str | os.PathLike[str]) -> Iterator[bool]:
-    """Keep others that do so, too, away from a table; tell whether that was possible."""
+    """Lock a table against other jobs; yield True if that was possible."""
     target = Path(os.path.realpath(path))
     descriptor = _opened(target.with_name(f".{target.name}.lock"))
     try:
@@ -84,16 +83,16 @@ def _opened(path: Path) -> int | None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            # NFS locks only what may be written, and a pipe would make this wait for a reader.
+            # NFS locks only writable files, and opening a pipe would block until it has a reader.
             return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o666)
-        except PermissionError:  # another user's
+        except PermissionError:  # owned by another user
             return os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return None
 
 
 def _taken(descriptor: int) -> bool:
-    """Wait for the lock; tell whether this process has it."""
+    """Wait for the lock; return True if this process has it."""
     end = monotonic() + PATIENCE
     while True:
         try:

@@ -1,6 +1,6 @@
-"""The table of measured times: what ``hpccoll tune`` writes and every job reads.
+"""Table of measured times, written by ``hpccoll tune`` and read by every job.
 
-One JSON file holds the measurements of any number of machines, one entry each:
+One JSON file has the measurements of any number of machines, one entry each:
 
     {"format": 1,
      "entries": [{"machine": {"mpi": "MPICH 5.0.2", "host": "... x 2", "ranks": 4,
@@ -9,10 +9,9 @@ One JSON file holds the measurements of any number of machines, one entry each:
                               "seconds": {"native": 2.1e-06, "ring": 3.5e-06}}]}],
      "checksum": "..."}
 
-An entry with ``"probe": true`` besides comes from a probe. The checksum is over every byte before
-it, so no change of the file goes unseen. Reading is strict - a table that cannot be used as it
-stands is an error, never a guess - and writing replaces the whole file at once: after a crash, the
-old one is still there.
+An entry with ``"probe": true`` is from a probe. The checksum covers every byte before it and
+detects every change of the file. Reading is strict: an unusable table is an error. Writing replaces
+the whole file atomically: after a crash the old one still exists.
 """
 
 from __future__ import annotations
@@ -35,22 +34,22 @@ from hpccoll.errors import TuningError
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.identity import library_name, processor
 
-#: Version of the format that is written, the only one that is read.
+#: Version of the format; no other one is read.
 FORMAT = 1
-#: What follows the checked part of a file.
+#: Text after the checked part of a file.
 _SEAL = re.compile(r'"checksum": "([0-9a-f]{64})"\n\}\n')
-#: Factor between two times of one call above which one of them was disturbed.
+#: Ratio of two times of one call above which one of them was disturbed.
 DISTURBED = 3.0
-#: Seconds that no collective takes; NaN and infinity are not below it either.
+#: Upper bound of valid times in seconds; the comparison also excludes NaN and infinity.
 _LONGEST = 1e9
-#: How a candidate's segment is spelled beside the parameters of its algorithm.
+#: Name of a candidate's segment size among the parameters of its algorithm.
 SEGMENT = "segment"
 
 
 class Candidate(NamedTuple):
-    """Something that can serve a collective: a name, parameters, and how to cut messages.
+    """Candidate for a collective: an algorithm's name, its parameters and its segment size.
 
-    ``segment_bytes`` is 0 where the default decides.
+    ``segment_bytes`` is 0 for the default.
     """
 
     name: str
@@ -59,13 +58,13 @@ class Candidate(NamedTuple):
 
     @property
     def label(self) -> str:
-        """How it is written: ``ring``, ``knomial:k=8``, ``ring:segment=65536``."""
+        """Label of the candidate: ``ring``, ``knomial:k=8``, ``ring:segment=65536``."""
         cut = ((SEGMENT, self.segment_bytes),) if self.segment_bytes else ()
         return ":".join([self.name, *(f"{k}={v}" for k, v in (*self.params, *cut))])
 
     @classmethod
     def read(cls, label: str) -> Candidate | None:
-        """Read a label; ``None`` where it is malformed. Whether the name exists is not asked.
+        """Parse a label; ``None`` if it is malformed. Unknown names are accepted.
 
         >>> Candidate.read("bruck:k=4:segment=4096")
         Candidate(name='bruck', params=(('k', 4),), segment_bytes=4096)
@@ -85,14 +84,14 @@ class Candidate(NamedTuple):
 
 
 class Fingerprint(NamedTuple):
-    """What a measurement holds for.
+    """Identity of the system of a measurement.
 
     Attributes:
         mpi: name and version of the MPI library.
         host: processor and number of processors of the node of rank 0.
-        ranks, topology: of the communicator.
-        oversubscribed: some node has more ranks than processors.
-        probe: it was a probe of a few seconds, which leaves out most candidates.
+        ranks, topology: size and topology of the communicator.
+        oversubscribed: True if some node has more ranks than cores.
+        probe: True for a probe of a few seconds, which omits most candidates.
     """
 
     mpi: str
@@ -104,12 +103,12 @@ class Fingerprint(NamedTuple):
 
 
 def fingerprint(topology: Topology, oversubscribed: bool) -> Fingerprint:
-    """The fingerprint of this job, as this rank sees it."""
+    """Return the fingerprint of this job on this rank."""
     return Fingerprint(library_name(), f"{processor()} x {os.cpu_count()}", topology.size,
                        str(topology), oversubscribed)
 
 
-#: (collective, whether the operator commutes); ``True`` where there is no operator.
+#: (collective, True if the operator commutes or there is none).
 Kind = tuple[str, bool]
 #: Bytes of a call, and the seconds of each candidate; ascending.
 Curve = tuple[tuple[int, Mapping[Candidate, float]], ...]
@@ -121,7 +120,7 @@ def read(path: str | os.PathLike[str]) -> Table:
     """Read a table.
 
     Raises:
-        TuningError: it cannot be used; names the file and the reason.
+        TuningError: the table cannot be used; names the file and the reason.
     """
     try:
         with open(path, "rb", opener=_open_regular) as file:
@@ -134,7 +133,7 @@ def read(path: str | os.PathLike[str]) -> Table:
 
 
 def parse(text: str, path: str | os.PathLike[str]) -> Table:
-    """Read the text of a table; ``path`` is for the message of an error.
+    """Parse the text of a table; ``path`` is for error messages.
 
     Raises:
         TuningError: it cannot be used.
@@ -154,7 +153,7 @@ def parse(text: str, path: str | os.PathLike[str]) -> Table:
 
 
 def render(table: Table) -> str:
-    """The text of a table."""
+    """Return the text of a table."""
     entries = []
     for machine, curves in table.items():
         points = ",\n".join("   " + json.dumps(
@@ -170,15 +169,15 @@ def render(table: Table) -> str:
 
 
 def sealed(body: str) -> str:
-    """A file's text up to its checksum, and the checksum."""
+    """Append the checksum to a file's text."""
     return f'{body}"checksum": "{hashlib.sha256(body.encode()).hexdigest()}"\n}}\n'
 
 
 def write(path: str | os.PathLike[str], table: Table) -> None:
-    """Write a table in the place of the file that is there, if any.
+    """Write a table; replace an existing file.
 
     Raises:
-        TuningError: it cannot be written; what was there is still there.
+        TuningError: it cannot be written; an existing file is unchanged.
     """
     try:
         Path(os.path.realpath(path)).parent.mkdir(parents=True, exist_ok=True)
@@ -191,14 +190,14 @@ def write(path: str | os.PathLike[str], table: Table) -> None:
 
 def merged(old: Table, machine: Fingerprint, curves: Curves,
            wrong: Collection[tuple[str, Candidate]] = ()) -> Table:
-    """A table with new curves of one machine; its other curves and machines stay.
+    """Return a table with new curves of one machine and all other old curves.
 
-    Where both have times of the same calls, each counts half (:func:`averaged`). What a probe found
-    of the same kind of calls goes.
+    Two times of the same call are averaged (:func:`averaged`). Times of a probe for the same kind
+    of calls are removed.
 
     Args:
-        old, machine, curves: the table, and what to add to it.
-        wrong: collectives, and candidates whose results were wrong: their old times go.
+        old, machine, curves: the table, and the times to add.
+        wrong: collectives, and candidates with wrong results: their old times are removed.
     """
     kept = {kind: _without(curve, [c for name, c in wrong if name == kind[0]])
             for kind, curve in old.get(machine, {}).items()}
@@ -216,11 +215,11 @@ def merged(old: Table, machine: Fingerprint, curves: Curves,
 
 
 def averaged(one: Curve, two: Curve) -> Curve:
-    """Two curves of the same calls; where both have a size, the mean of each candidate's times.
+    """Average two curves of the same calls, per size and candidate.
 
-    Machines are in another state at another time: a candidate that only one of them has is taken to
-    have been as much faster or slower in the other as, in the middle, those were that both have.
-    Where two times differ by more than a factor of :data:`DISTURBED`, the first one stays.
+    The state of a machine changes over time. The time of a candidate in only one curve is scaled by
+    the median ratio of the common candidates. If two times differ by more than a factor of
+    :data:`DISTURBED`, the first one is kept.
     """
     old, new = dict(one), dict(two)
     return tuple((nbytes, _mean(old[nbytes], new[nbytes]) if nbytes in old and nbytes in new
@@ -243,7 +242,7 @@ def _disturbed(one: float, two: float) -> bool:
 
 
 class Disagreement(NamedTuple):
-    """A time of a table that stays, since the new one differs too much."""
+    """Time of a table that is kept, because the new one differs too much."""
 
     collective: str
     nbytes: int
@@ -253,7 +252,7 @@ class Disagreement(NamedTuple):
 
 
 def disagreements(old: Curves, new: Curves) -> list[Disagreement]:
-    """Times of the same calls that differ by more than a factor of :data:`DISTURBED`."""
+    """Return times of the same calls that differ by more than a factor of :data:`DISTURBED`."""
     return [Disagreement(kind[0], nbytes, candidate, before, times[candidate])
             for kind, curve in new.items() if kind in old
             for nbytes, times in curve
@@ -268,11 +267,11 @@ def _without(curve: Curve, wrong: Sequence[Candidate]) -> Curve:
 
 # -- checking -------------------------------------------------------------------------------
 class _Unusable(Exception):
-    """Why a well-formed text is no table."""
+    """Reason why a well-formed text is not a table."""
 
 
 def _open_regular(path: str, flags: int) -> int:
-    # A pipe would make the reader wait for a writer.
+    # Opening a pipe would block until it has a writer.
     descriptor = os.open(path, flags | os.O_NONBLOCK)
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
@@ -318,7 +317,7 @@ def _entries(document: dict[str, Any]) -> Iterable[Any]:
 
 
 def _parts(entry: Any) -> tuple[Any, ...]:
-    """Machine, whether it was a probe - it was not where nothing is said -, and points."""
+    """Return the machine, True for a probe (default False), and the points."""
     whole = {"probe": False, **entry} if isinstance(entry, dict) else entry
     return _fields(whole, "an entry", machine=dict, probe=bool, points=list)
 
@@ -348,7 +347,7 @@ def _entry(entry: dict[str, Any]) -> tuple[Fingerprint, Curves]:
 
 
 def _fields(value: Any, what: str, **kinds: type) -> tuple[Any, ...]:
-    """The values of an object that must have exactly these fields of these types."""
+    """Return the values of an object that must have exactly these fields of these types."""
     if not isinstance(value, dict) or set(value) != set(kinds):
         raise _Unusable(f"is not a tuning table of hpccoll: {what} must have the fields "
                         + ", ".join(kinds))

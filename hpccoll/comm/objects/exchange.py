@@ -1,8 +1,8 @@
-"""Objects of all ranks, combined, shared, gathered and scattered.
+"""Algorithms for objects: reduce, broadcast, gather and scatter.
 
-Arrays of one type and shape that two ranks exchange have memory and messages of their own.
+Arrays that two ranks exchange have prepared memory and messages per type and shape.
 
-The algorithms here are no schedules; docs/internal/decisions/0030 says why.
+These algorithms are not schedules; docs/internal/decisions/0030 has the reasons.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from hpccoll.runtime.execution.compiled import BUILT
 if BUILT:
     from hpccoll.runtime.execution import _tape
 
-#: Arrays of up to so many bytes are exchanged, and combined on both sides.
+#: Largest bytes of arrays that both ranks exchange and combine.
 SHARED = 64 << 10
-#: Types and shapes of arrays for which exchanges are kept prepared.
+#: Largest number of array types and shapes with prepared exchanges.
 MOST_SHAPES = 16
-#: What the predefined operators do to two arrays of one dtype and shape.
+#: NumPy functions of the predefined operators, for two arrays of equal dtype and shape.
 UFUNCS = {MPI.SUM.handle: numpy.add, MPI.PROD.handle: numpy.multiply,
           MPI.BAND.handle: numpy.bitwise_and, MPI.BOR.handle: numpy.bitwise_or,
           MPI.BXOR.handle: numpy.bitwise_xor}
@@ -53,12 +53,12 @@ Operator = Callable[[Any, Any], Any]
 
 
 class ObjectExchange(ObjectMessages):
-    """Combines, shares, gathers and scatters objects."""
+    """Reduces, broadcasts, gathers and scatters objects."""
 
     def numbers(self) -> Any:
-        """What combines numbers in machine code, as :meth:`doubling_allreduce` does.
+        """Return the compiled form of :meth:`doubling_allreduce` for numbers.
 
-        ``None`` where there is none, which other ranks need not know.
+        ``None`` if it is not available; other ranks may differ in this.
         """
         guard = self.context.guard
         rounds, distance = [], 1
@@ -90,15 +90,15 @@ class ObjectExchange(ObjectMessages):
                            exchanged: bool = False) -> tuple[Any, bool]:
         """Combine the objects of a power of two of ranks by recursive doubling.
 
-        Partners at doubling distances exchange frames, and both combine what they hold: then groups
-        of twice as many ranks hold one value. A value that is large, or of a user's class, only
-        goes to the first rank of the new group, as in :meth:`binomial_reduce`. All ranks see that:
-        every frame says whether its sender's group still holds its value together.
+        Partners at doubling distances exchange frames, and both combine their values: then groups
+        of twice as many ranks hold one value. A large value, or one of a user's class, only
+        goes to the first rank of the new group, as in :meth:`binomial_reduce`. All ranks detect
+        that: a flag in every frame is set while all ranks of the sender's group hold the value.
 
         Args:
-            obj, op: what is combined, and how.
-            distance: of the first round; at others than 1, the groups hold numbers together.
-            exchanged: the frames of the first round have been exchanged.
+            obj, op: the object and the operator.
+            distance: the distance of the first round; above 1, all ranks of a group hold a number.
+            exchanged: True if the frames of the first round have been exchanged.
 
         Returns:
             The result, and whether all ranks have it; if not, rank 0 does.
@@ -127,14 +127,14 @@ class ObjectExchange(ObjectMessages):
                 if not together:
                     value = self.own(value, obj, op)
                 elif value is obj and type(obj) in CONTAINERS:
-                    value = decode(pair.frame, None, rank)  # the result may share what it contains
+                    value = decode(pair.frame, None, rank)  # the result may share its contents
                 if swap:
                     arrived, into = self.swap(pair, value, partner), numpy.empty_like(value)
                 else:
                     arrived = into = self.receive_rest(pair.arriving, partner)
                 operands = (value, arrived) if rank < partner else (arrived, value)
                 value = self.apply(op, operands[0], operands[1], into)
-                # Once together, a group stays so when a rank fails, or the others would be left.
+                # The flag stays set after a failure of a rank, or the others would wait forever.
                 together = together and (value is into or type(value) is RemoteError
                                          or self.exchangeable(value, op))
             else:
@@ -166,14 +166,15 @@ class ObjectExchange(ObjectMessages):
         return parts.arriving
 
     def exchangeable(self, value: Any, op: MPI.Op) -> bool:
-        """Tell whether a value that fits into a frame may be combined by every rank for itself."""
+        """Return True if every rank may combine a value of frame size itself."""
         kind = type(value)
         return kind in IMMUTABLE or kind in CONTAINERS or (
             kind is numpy.ndarray and value.nbytes <= SHARED and _ufunc(op) is not None
             and is_plain(value))
 
     def own(self, value: Any, obj: Any, op: Operator) -> Any:
-        """The value, copied if it is the caller's object and the operator may change or keep it."""
+        """Return the value, copied if it is the caller's object and ``op`` may change or keep
+        it."""
         if value is obj and type(obj) not in IMMUTABLE and not (
                 type(obj) is numpy.ndarray and _ufunc(op)):
             return copy_of(obj, self.rank)
@@ -182,7 +183,7 @@ class ObjectExchange(ObjectMessages):
     def doubling_scan(self, obj: Any, op: Operator, inclusive: bool) -> Any:
         """Combine the objects of lower ranks by recursive doubling; raises a rank's error."""
         rank = self.rank
-        # A function may change its operands, so each value goes into one call only.
+        # A function may change its operands, so each value is an operand of one call only.
         copied = type(op) is not MPI.Op
         total = copy_of(obj, rank)
         result, started = copy_of(total, rank) if copied else total, inclusive
@@ -203,7 +204,7 @@ class ObjectExchange(ObjectMessages):
     def share(self, obj: Any, root: int, owned: bool) -> Any:
         """Send the root's object to every rank, along a binomial tree.
 
-        The root gets a copy, as with mpi4py, unless the object was made for this call (``owned``).
+        The root gets a copy, as in mpi4py, unless the object was created for this call (``owned``).
         """
         rank, error = self.rank, None
         parent, children = self.tree(root)
@@ -231,13 +232,13 @@ class ObjectExchange(ObjectMessages):
         value = decode(frame, data, rank)
         if type(value) is RemoteError:
             value.throw(rank)
-        # Some objects unpickle to themselves: classes, functions, members of an Enum.
+        # Classes, functions and Enum members unpickle to themselves.
         return value.copy() if value is obj and type(obj) is numpy.ndarray else value
 
     def tree(self, root: int) -> tuple[int | None, list[tuple[int, int]]]:
-        """This rank's parent in a binomial tree, and its children, the largest subtree first.
+        """Return this rank's parent in a binomial tree and its children, largest subtree first.
 
-        A child comes with its distance from this rank, counted from the root on.
+        Each child has its distance from this rank, in ranks relative to the root.
         """
         rank, size = self.rank, self.size
         mine = (rank - root) % size
@@ -252,8 +253,8 @@ class ObjectExchange(ObjectMessages):
     def gather(self, data: bytes, root: int) -> list[bytes] | None:
         """Collect the bytes of all ranks at the root, by rank.
 
-        Short ones travel along a binomial tree, and for others their number of bytes; those go
-        straight to the root when it has received all numbers.
+        Short messages are sent along a binomial tree. For long ones the tree carries the number of
+        bytes, and the data follows directly to the root when it has received all numbers.
         """
         parent, children = self.tree(root)
         short = len(data) <= SHARED
@@ -278,9 +279,9 @@ class ObjectExchange(ObjectMessages):
         return parts[self.size - root:] + parts[:self.size - root]
 
     def scatter(self, every: list[bytes], root: int) -> bytes:
-        """Send one of the root's messages to each rank; returns this rank's.
+        """Send one of the root's messages to each rank; return this rank's.
 
-        They travel as with :meth:`gather`. ``every`` counts at the root.
+        The paths are those of :meth:`gather`. ``every`` is significant at the root.
         """
         parent, children = self.tree(root)
         parts: list[Any] = every[root:] + every[:root]
@@ -306,9 +307,9 @@ class ObjectExchange(ObjectMessages):
         return mine
 
     def broadcast(self, data: Any, root: int) -> None:
-        """Broadcast memory by the MPI library.
+        """Broadcast memory with the MPI library.
 
-        Nonblocking, because a rank can only leave that where another one has made another call.
+        Nonblocking, because a rank must be able to leave it if another rank made another call.
         """
         try:
             self.requests.append(self.context.comm.Ibcast([data, MPI.BYTE], root))
@@ -318,9 +319,9 @@ class ObjectExchange(ObjectMessages):
         self.wait(self.requests[-1].Test, root)
 
     def result(self, value: Any) -> Any:
-        """The value, at the end of a call.
+        """Return the value at the end of a call.
 
-        Raises the exception of the rank that could not make it, if there was one.
+        Raises the exception of a rank that failed to compute it.
         """
         self.call.ends()
         error = value if type(value) is RemoteError else self.error
@@ -329,9 +330,9 @@ class ObjectExchange(ObjectMessages):
         return value
 
     def apply(self, op: Operator, left: Any, right: Any, into: Any = None) -> Any:
-        """``op(left, right)``, or the error that prevents it.
+        """Return ``op(left, right)``, or a ``RemoteError``.
 
-        The result may take the memory of ``into``, one of the two, whose pages are there already.
+        The result may use the memory of ``into``, one of the operands, whose pages are allocated.
         """
         if type(left) is RemoteError or type(right) is RemoteError:
             return left if type(left) is RemoteError else right

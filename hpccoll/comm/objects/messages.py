@@ -1,9 +1,9 @@
 """Messages of objects between the ranks of a private communicator.
 
-Pairs of ranks have prepared frames (:mod:`hpccoll.comm.objects.wire`), which go through shared
-memory inside a node. What does not fit into a frame follows it.
+Pairs of ranks have prepared frames (:mod:`hpccoll.comm.objects.wire`), which use shared memory
+inside a node. Data that does not fit into a frame follows it.
 
-Every call is counted in this rank's log, as other blocking calls are. Every frame carries the
+Every call is counted in this rank's log, like other blocking calls. Every frame carries the
 number and the stamp of its call. A rank that receives a frame of another call raises a
 ``ContractError``.
 """
@@ -40,22 +40,22 @@ from hpccoll.runtime.progress.waiting import Watch
 from hpccoll.transport import Batch, Posting
 from hpccoll.transport.stamps import STAMP_BITS
 
-#: Tags on the private communicator, of frames and of what follows them; blocking collectives use
+#: Tags on the private communicator, of frames and of the data after them; blocking collectives use
 #: lower ones, nonblocking higher ones.
 TAG, MORE_TAG = OBJECTS_TAG, OBJECTS_TAG + 1
-#: The bits of a call's number that frames carry above its stamp.
+#: Bits of a call's number that frames carry above its stamp.
 LAST_NUMBER = 0xFFFF
-#: Calls that are kept, by collective, operator and root.
+#: Largest number of cached calls, by collective, operator and root.
 MOST_CALLS = 1024
 
 
 class ObjectCall(NamedTuple):
-    """A lower-case call as every rank must make it.
+    """Properties of a lower-case call that every rank must agree on.
 
     Attributes:
-        description: collective, operator and root.
-        stamp: of its frames; 0 where calls are not compared.
-        begins, ends: record in this rank's log that it begins, and that it has ended.
+        description: the collective, operator and root.
+        stamp: the stamp of its frames; 0 if calls are not compared.
+        begins, ends: record its start and its end in this rank's log.
     """
 
     description: Description
@@ -67,38 +67,38 @@ class ObjectCall(NamedTuple):
 class ObjectMessages:
     """Sends and receives objects on the private communicator of a context."""
 
-    #: That of blocking calls, for the guard.
+    #: Tag of blocking calls, for the guard.
     tag = 0
 
     def __init__(self, context: Context):
         self.context, self.rank, self.size = context, context.rank, context.size
         self.channels: dict[tuple[int, str], FrameMessage] = {}
         self.pairs: dict[int, FramePair] = {}
-        #: Memory for arrays to and from a rank, and what exchanges them, by rank, type and shape.
+        #: Memory and messages for arrays to and from a rank, by rank, type and shape.
         self.arrays: dict[tuple[int, bytes], ArrayPair] = {}
-        #: A frame that is copied to where it is sent from.
+        #: Frame that is copied to its send buffer.
         self.frame = bytearray(FRAME)
         self.tries = TRIES if context.limits.spins else 1
         self.peer = -1
-        #: The present call, and all calls so far, by collective, operator and root.
+        #: Current call, and all calls so far, by collective, operator and root.
         self.calls: dict[tuple[str, str, int | None], ObjectCall] = {}
         self.call: ObjectCall
-        #: What the frames of the present call carry.
+        #: Number and stamp in the frames of the current call.
         self.stamp = bytes(8)
-        #: What failed while this rank wrote a message of the present call.
+        #: Error while this rank wrote a message of the current call.
         self.error: RemoteError | None = None
-        #: Messages of the present call that did not fit into a frame.
+        #: Messages of the current call that did not fit into a frame.
         self.requests: list[MPI.Request] = []
-        #: Memory of messages that an error left in flight.
+        #: Memory of messages that were in flight at an error.
         self.abandoned: list[tuple[Any, ...]] = []
 
     @property
     def title(self) -> str:
-        """The present call, for messages to people."""
+        """Name of the current call, for messages."""
         return self.call.description.collective
 
     def call_of(self, name: str, operator: str = "", root: int | None = None) -> ObjectCall:
-        """The call of a method as every rank must make it."""
+        """Return the call of a method with its properties that every rank must agree on."""
         description = Description(f"{name}{OBJECTS}", operator=operator,
                                   root="" if root is None else str(root))
         guard = self.context.guard
@@ -108,10 +108,11 @@ class ObjectMessages:
         return ObjectCall(description, stamp, begins, ends)
 
     def begin(self) -> None:
-        """Record that the present call begins.
+        """Record the start of the current call.
 
         Raises:
-            HpccollError: another rank has failed in it, or before; says which one and why.
+            HpccollError: another rank has failed in this or an earlier call; names it and the
+                cause.
         """
         self.requests.clear()
         self.error = None
@@ -123,14 +124,14 @@ class ObjectMessages:
         self.mark()
 
     def mark(self) -> None:
-        """Number and stamp the frames of the present call."""
+        """Set the number and stamp for the frames of the current call."""
         stamp, guard = self.call.stamp, self.context.guard
         if stamp and guard is not None:
             stamp |= (guard.number & LAST_NUMBER) << STAMP_BITS
         self.stamp = stamp.to_bytes(8, "little")
 
     def select(self, name: str, op: Any = None, root: int | None = None) -> None:
-        """Make a call the present one, by collective, operator and root."""
+        """Set the current call, by collective, operator and root."""
         key = name, "" if op is None else operator_name(op), root
         call = self.calls.get(key)
         if call is None:
@@ -145,10 +146,10 @@ class ObjectMessages:
         return encode(frame, value, self.rank)
 
     def check(self, frame: bytearray, source: int) -> None:
-        """Raise unless a frame that has arrived is of the present call.
+        """Raise an error unless a received frame belongs to the current call.
 
         Raises:
-            ContractError: names the ranks that differ, and in what.
+            ContractError: names the ranks and the properties that differ.
         """
         if frame[STAMP:] != self.stamp:
             error = ForeignMessage(source, self.rank)
@@ -161,7 +162,7 @@ class ObjectMessages:
             self.wait(test, dest)
 
     def begin_send(self, value: Any, dest: int) -> Sequence[Callable[..., bool]]:
-        """Begin to send an object to a rank; it is sent when all returned tests are true."""
+        """Start to send an object to a rank; it is sent when all returned tests are true."""
         data, error = self.encode(self.frame, value)
         if error is not None:
             self.error = error
@@ -170,7 +171,7 @@ class ObjectMessages:
 
     def send_frame(self, frame: bytearray, dest: int
                    ) -> Sequence[tuple[Callable[..., bool], int]]:
-        """Send a frame to a rank; it may not have left yet: tests for that, and the rank."""
+        """Start to send a frame to a rank; return the tests for its completion, and the rank."""
         message = self.channels.get((dest, SEND)) or self.channel(dest, SEND)
         message.frame[:] = frame
         if message.tape is not None:
@@ -180,21 +181,21 @@ class ObjectMessages:
         return (message.batch.test, dest),
 
     def send_bytes(self, data: Any, dest: int) -> Callable[..., bool]:
-        """Begin to send what did not fit into a frame; returns a test for its end."""
+        """Start to send data that did not fit into a frame; return a test for completion."""
         self.requests.append(self.context.comm.Isend([data, MPI.BYTE], dest, MORE_TAG))
         return self.requests[-1].Test
 
     def begin_receive(self, memory: Any, source: int) -> Callable[..., bool]:
-        """Begin to receive what did not fit into a frame; returns a test for its end."""
+        """Start to receive data that did not fit into a frame; return a test for completion."""
         self.requests.append(self.context.comm.Irecv([memory, MPI.BYTE], source, MORE_TAG))
         return self.requests[-1].Test
 
     def receive_bytes(self, memory: Any, source: int) -> None:
-        """Receive what did not fit into a frame."""
+        """Receive data that did not fit into a frame."""
         self.wait(self.begin_receive(memory, source), source)
 
     def receive_frame(self, source: int) -> bytearray:
-        """Receive a frame of the present call from a rank."""
+        """Receive a frame of the current call from a rank."""
         message = self.channels.get((source, RECV)) or self.channel(source, RECV)
         if message.tape is not None:
             message.tape.run(0, message.address)
@@ -205,14 +206,14 @@ class ObjectMessages:
         return message.frame
 
     def receive(self, source: int, sending: Sequence[Callable[..., bool]] = ()) -> Any:
-        """Receive an object from a rank, and finish what is being sent to it."""
+        """Receive an object from a rank, and complete the sends to it."""
         value = self.receive_rest(self.receive_frame(source), source)
         for test in sending:
             self.wait(test, source)
         return value
 
     def receive_rest(self, frame: bytearray, source: int) -> Any:
-        """The object of a frame that has arrived; what follows the frame is received first."""
+        """Return the object of a received frame, after receiving the data that follows."""
         data = memory_for(frame) if frame[0] == LONG else None
         if data is not None:
             self.receive_bytes(data, source)
@@ -226,28 +227,28 @@ class ObjectMessages:
         return message
 
     def pair(self, peer: int) -> FramePair:
-        """Prepare the frames to and from a rank that move together."""
+        """Prepare the frames to and from a rank, for one exchange."""
         frame, arriving = bytearray(FRAME), bytearray(FRAME)
         pair = self.pairs[peer] = FramePair(frame, arriving, *self.both_ways(peer, frame, arriving))
         return pair
 
     def array_pair(self, array: numpy.ndarray, peer: int) -> ArrayPair:
-        """Prepare memory for arrays like one, to and from a rank, that move together."""
+        """Prepare memory for an exchange of arrays like the given one with a rank."""
         mine, other = numpy.empty_like(array), numpy.empty_like(array)
         return ArrayPair(mine, other, *self.both_ways(peer, mine.reshape(-1).view("u1"),
                                                       other.reshape(-1).view("u1")))
 
     def both_ways(self, peer: int, sent: Any, arriving: Any
                   ) -> tuple[Batch, Any, tuple[int, int]]:
-        """What exchanges memory with a rank: a batch, a tape if there is one, addresses for it."""
+        """Return a batch for an exchange with a rank, a tape or None, and the tape's addresses."""
         return (*self.prepare((SEND, peer, sent), (RECV, peer, arriving)),
                 (MPI.Get_address(sent), MPI.Get_address(arriving)))
 
     def prepare(self, *messages: tuple[str, int, Any]) -> tuple[Batch, Any]:
-        """Prepare messages to and from one rank that move together: a batch, a tape if possible.
+        """Prepare one exchange of messages with a rank; return a batch, and a tape if possible.
 
         Args:
-            messages: kind, peer and memory of each.
+            messages: kind, peer and memory of each message.
         """
         postings = [Posting(kind == SEND, peer, numpy.frombuffer(memory, "u1"))
                     for kind, peer, memory in messages]
@@ -256,7 +257,7 @@ class ObjectMessages:
                               partial(self.attend, postings[0].peer)))
 
     def attend(self, peer: int, test: Callable[[], bool]) -> None:
-        """Wait for a tape, which tests for some time at once; see :meth:`wait`."""
+        """Wait for a tape, whose test polls for some time; see :meth:`wait`."""
         self.peer = peer
         watch = Watch(self, *self.context.bounds)
         try:
@@ -271,7 +272,7 @@ class ObjectMessages:
         """Wait for a message.
 
         Raises:
-            CollectiveTimeout: it has not come for ``HPCCOLL_TIMEOUT`` seconds.
+            CollectiveTimeout: it has not arrived within ``HPCCOLL_TIMEOUT`` seconds.
         """
         for _ in range(self.tries):
             if test():
@@ -286,8 +287,8 @@ class ObjectMessages:
             raise
 
     def _judge(self, error: BaseException) -> None:
-        """Tell the others of an error; raise what the caller is to get, if it is another one."""
-        # Messages may still come: their memory, which these hold, must stay.
+        """Report an error to the other ranks; raise the exception for the caller if it differs."""
+        # Messages may still arrive: the batches keep their memory alive.
         self.abandoned.append((self.channels, self.pairs, self.arrays, self.requests))
         self.channels, self.pairs, self.arrays, self.requests = {}, {}, {}, []
         verdict = self.context.fail(error, self.title)
@@ -295,11 +296,11 @@ class ObjectMessages:
             raise verdict from cause_of(error)
 
     def pending(self) -> tuple[int, tuple[int, ...]]:
-        """Round and peers that this rank waits for, for reports."""
+        """Return the round and the peers that this rank waits for, for reports."""
         return 0, (self.peer,)
 
     def free(self) -> None:
-        """Give the prepared messages back."""
+        """Free the prepared messages."""
         for message in self.channels.values():
             message.batch.free()
         for pair in self.pairs.values():
@@ -308,14 +309,14 @@ class ObjectMessages:
         self.drop_arrays()
 
     def drop_arrays(self) -> None:
-        """Give the messages back that are prepared for arrays."""
+        """Free the prepared messages for arrays."""
         for pair in self.arrays.values():
             pair.batch.free()
         self.arrays = {}
 
 
 class FrameMessage(NamedTuple):
-    """A frame, and what sends it to or receives it from one rank: a tape where there is one."""
+    """Frame with its batch and, if possible, its tape, to or from one rank."""
 
     frame: bytearray
     batch: Batch
@@ -324,7 +325,7 @@ class FrameMessage(NamedTuple):
 
 
 class FramePair(NamedTuple):
-    """A frame to a rank, one from it, and what moves both: a tape where there is one."""
+    """Frames to and from a rank, with the batch and, if possible, the tape of the exchange."""
 
     frame: bytearray
     arriving: bytearray
@@ -334,7 +335,7 @@ class FramePair(NamedTuple):
 
 
 class ArrayPair(NamedTuple):
-    """An array to a rank, one from it, and what moves both; as :class:`FramePair`."""
+    """Arrays to and from a rank, with batch and tape like :class:`FramePair`."""
 
     frame: numpy.ndarray
     arriving: numpy.ndarray
@@ -344,7 +345,7 @@ class ArrayPair(NamedTuple):
 
 
 def operator_name(op: Any) -> str:
-    """MPI's name of an operator; that of a user's own one says nothing of which."""
+    """Return MPI's name of an operator; all user-defined operators have the same name."""
     known = operator_of(op) if isinstance(op, MPI.Op) else None
     return known.name if known is not None else USER
 

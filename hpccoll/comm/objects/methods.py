@@ -1,15 +1,15 @@
-"""The lower-case collectives of mpi4py that combine or share Python objects.
+"""Lower-case collectives of mpi4py for Python objects.
 
-``bcast``, ``reduce``, ``allreduce``, ``scan`` and ``exscan`` use messages that describe
-themselves (:mod:`hpccoll.comm.objects.wire`), so no rank needs to know beforehand what the others
-pass. Values are combined by calling ``op`` in mpi4py's order, so results are the same to the last
+``bcast``, ``reduce``, ``allreduce``, ``scan`` and ``exscan`` use self-describing messages
+(:mod:`hpccoll.comm.objects.wire`), so no rank needs the types or sizes of the others. Values are
+combined by calling ``op`` in mpi4py's order, so results are the same to the last
 bit: ``reduce`` along a binomial tree to rank 0 (source: mpi4py), lower ranks on the left; ``scan``
-and ``exscan`` by recursive doubling. On a power of two of ranks, that combines the numbers of an
-``allreduce`` as the tree does, but on all ranks at once.
+and ``exscan`` by recursive doubling. On a power of two of ranks, recursive doubling combines the
+numbers of an ``allreduce`` in the order of the tree, on all ranks.
 
-Two things differ from mpi4py. These do not pickle arrays. And an exception in ``op``, or in
-pickling, on one rank is raised on every rank whose result depends on it, where mpi4py leaves them
-waiting. ``gather`` and ``scatter`` pickle objects before the call is counted.
+Two things differ from mpi4py. Arrays are not pickled. An exception in ``op``, or in pickling, on
+one rank is raised on every rank whose result depends on it; with mpi4py these ranks hang.
+``gather`` and ``scatter`` pickle objects before the call is counted.
 
 ``allgather`` and ``alltoall``, and all methods on one rank, are mpi4py's own. They are monitored
 like other calls of the MPI library.
@@ -33,7 +33,7 @@ from hpccoll.runtime.planning.description import Description
 
 
 class Objects(Base):
-    """The lower-case collectives."""
+    """Implements the lower-case collectives."""
 
     def bcast(self, obj: Any, root: int = 0) -> Any:
         """Send the root's object to every rank."""
@@ -68,7 +68,7 @@ class Objects(Base):
             if exchange is None:
                 return super().allreduce(sendobj, op)
             place = exchange.context.place
-            # Ranks that share processors pay for every message that wakes one up; less where all
+            # On shared cores every message that wakes a rank is expensive; less so if all ranks
             # wait in machine code.
             if (exchange.size & (exchange.size - 1) or place.oversubscribed and not place.compiled
                     or not (isinstance(op, MPI.Op) and op.is_predefined)):
@@ -79,7 +79,7 @@ class Objects(Base):
             return exchange.result(value) if everywhere else exchange.share(value, 0, True)
 
     def _resume_allreduce(self, value: Any, op: MPI.Op, distance: int, exchanged: bool) -> Any:
-        """Go on with an allreduce of numbers that is not one of two numbers of a kind any more."""
+        """Continue an allreduce whose operands are no longer numbers of one type."""
         exchange = self._private().service(ObjectExchange)
         exchange.select("allreduce", op)
         exchange.mark()
@@ -119,7 +119,7 @@ class Objects(Base):
             return None if parts is None else [MPI.pickle.loads(part) for part in parts]
 
     def scatter(self, sendobj: Sequence[Any] | None, root: int = 0) -> Any:
-        """Deal the root's objects out, one to each rank."""
+        """Distribute the root's objects, one to each rank."""
         with self._check_usable().entrance:
             size, parts = self.Get_size(), []
             root = check_root(root, size)
@@ -141,9 +141,9 @@ class Objects(Base):
         """Send one object from every rank to every rank."""
         return cast("list[Any]", self._attended("alltoall", sendobj))
 
-    # -- how they are served -----------------------------------------------------------------
+    # -- implementation ----------------------------------------------------------------------
     def _attended(self, name: str, obj: Any) -> Any:
-        """Call a method of mpi4py's, which is looked after."""
+        """Call an mpi4py method, monitored by the guard."""
         served = self._cache.get((name, ()))
         with self._check_usable().entrance:
             if served is None:
@@ -159,9 +159,9 @@ class Objects(Base):
                 raise
 
     def _refused(self, name: str, obj: Any) -> bool:
-        """Tell, by trying once more, whether mpi4py has failed to pickle what it was to send.
+        """Pickle again; return True if mpi4py failed to pickle the object to send.
 
-        Else it has failed to unpickle what it got: the call has ended on the other ranks.
+        Otherwise it failed to unpickle received data: the call has completed on the other ranks.
         """
         several, size = name == "alltoall", self.Get_size()
         try:
@@ -173,7 +173,7 @@ class Objects(Base):
         return several and len(objects) != size
 
     def _lower_case(self, name: str) -> Callable[..., Any]:
-        """A method of mpi4py's as it is to be called."""
+        """Return a guarded wrapper of an mpi4py method."""
         native: Callable[..., Any] = getattr(MPI.Intracomm, name)
         guard = self._private().guard if self._guards else None
         if guard is None:
@@ -189,7 +189,7 @@ class Objects(Base):
         return compared
 
     def _exchange(self, name: str, op: Any = None, root: int | None = None) -> ObjectExchange:
-        """Begin a call on several ranks: it is counted, and compared where that comes before it.
+        """Start a call on several ranks: count it and, if configured, compare it first.
 
         Raises:
             ContractError: the ranks have made different calls.
@@ -202,10 +202,10 @@ class Objects(Base):
         return exchange
 
     def _reduction(self, name: str, op: Any, root: int | None = None) -> ObjectExchange | None:
-        """Begin a reduction of objects; ``None`` on one rank.
+        """Start a reduction of objects; return ``None`` on one rank.
 
         Raises:
-            ArgumentTypeError: the operator cannot be called.
+            ArgumentTypeError: the operator is not callable.
         """
         self._check_usable()
         if not callable(op):

@@ -1,15 +1,15 @@
-"""Python objects as messages that describe themselves.
+"""Wire format: Python objects as self-describing messages.
 
-A message is a frame of fixed size and, only for what does not fit into it, the rest after it:
+A message is a frame of fixed size, followed by the data that does not fit into it:
 
-    [FLOAT or INT | 8 bytes]                       numbers of Python, where that holds them
+    [FLOAT or INT | 8 bytes]                       Python numbers that fit
     [n | n bytes of pickle, n <= INLINE]           small objects
-    [LONG | kind | sizes | description | data]     arrays, scalars of NumPy, large pickles, errors
+    [LONG | kind | sizes | description | data]     arrays, NumPy scalars, large pickles, errors
 
-Behind its contents, a frame has a byte that is free for its sender, and what tells its call from
-others: number, collective, operator and root. Arrays travel as their bytes, everything else as
-mpi4py pickles it (``MPI.pickle``). An error travels like any object, so that an exception on one
-rank reaches the ranks that wait for it.
+After its contents, a frame has one byte for its sender, and the identity of its call: number,
+collective, operator and root. Arrays are sent as bytes, other objects as pickled by mpi4py
+(``MPI.pickle``). An error is sent like an object, so that an exception on one rank reaches the
+ranks that wait for its result.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from hpccoll.errors import HpccollError
 
 #: Bytes of a frame; some MPI libraries take much longer for more.
 FRAME = 128
-#: Where the stamp begins; bytes for contents, and where the free byte is.
+#: Offset of the stamp; bytes for contents, and offset of the sender's byte.
 STAMP = FRAME - 8
 ROOM = STAMP - 1
 INLINE, LONG, FLOAT, INT = ROOM - 1, 255, 254, 253
-#: A mark and a number of Python.
+#: Type mark and Python number.
 FLOATING, INTEGER = struct.Struct("=Bd"), struct.Struct("=Bq")
 PICKLED, ARRAY, SCALAR, ERROR = range(4)
-#: The mark ``LONG``, kind, bytes of the description, bytes of the data.
+#: Mark ``LONG``, kind, bytes of the description, bytes of the data.
 HEAD = struct.Struct("<BBBxq")
-#: Dtypes whose arrays travel as bytes: exactly NumPy's own native ones, by character.
+#: Dtypes whose arrays are sent as bytes: exactly NumPy's native ones, by character.
 PLAIN = {char: numpy.dtype(char) for char in "?bBhHiIlLqQefdgFDG"}
 SCALARS = {dtype.type: char for char, dtype in PLAIN.items()}
-#: Types of which a copy is the same as the object itself.
+#: Types whose copies are identical to the object.
 IMMUTABLE = {int, float, complex, bool, str, bytes, type(None), *SCALARS}
-#: Types whose operators give the same on every rank, whatever they contain.
+#: Types whose operators give equal results on every rank, for any contents.
 CONTAINERS = {list, tuple, dict, set, frozenset, bytearray}
 
 _INT64_END = 1 << 63
@@ -46,7 +46,7 @@ _dumps, _loads = MPI.pickle.dumps, MPI.pickle.loads
 
 
 class RemoteError(NamedTuple):
-    """What a rank passes on instead of a result: an exception, and the rank that raised it."""
+    """Exception that a rank sends instead of a result, with the rank that raised it."""
 
     error: BaseException
     rank: int
@@ -58,7 +58,7 @@ class RemoteError(NamedTuple):
         raise self.error from HpccollError(f"raised on rank {self.rank}")
 
 
-#: Types that do not go as a plain pickle.
+#: Types that are not sent as a plain pickle.
 SPECIAL = {numpy.ndarray, RemoteError, *SCALARS}
 
 
@@ -66,8 +66,8 @@ def encode(frame: bytearray, obj: Any, rank: int) -> tuple[Any, RemoteError | No
     """Write an object into a frame.
 
     Returns:
-        The data that has to follow the frame, if any; and the error that was written instead of
-        the object, if there was one.
+        The data that has to follow the frame, if any; and the error that replaced the object, if
+        any.
     """
     cls = type(obj)
     if cls is float:
@@ -107,7 +107,7 @@ def encode(frame: bytearray, obj: Any, rank: int) -> tuple[Any, RemoteError | No
 
 
 def memory_for(frame: bytearray) -> Any:
-    """Memory for the data that follows a ``LONG`` frame; ``None`` if nothing follows."""
+    """Allocate memory for the data after a ``LONG`` frame; ``None`` if nothing follows."""
     _, kind, described, nbytes = HEAD.unpack_from(frame)
     if HEAD.size + described + nbytes <= ROOM:
         return None
@@ -115,7 +115,7 @@ def memory_for(frame: bytearray) -> Any:
 
 
 def decode(frame: bytearray, data: Any, rank: int) -> Any:
-    """The object of a message; a ``RemoteError`` if it was one, or cannot be unpickled."""
+    """Return the object of a message; a ``RemoteError`` if it is one or unpickling fails."""
     try:
         mark = frame[0]
         if mark == FLOAT:
@@ -141,24 +141,24 @@ def decode(frame: bytearray, data: Any, rank: int) -> Any:
 
 
 def type_and_shape(frame: bytearray) -> bytes:
-    """Type and shape in the frame of an array whose data follows; hashable."""
+    """Return the hashable type and shape in the frame of an array whose data follows."""
     return bytes(frame[:HEAD.size + frame[2]])
 
 
 def same_type_and_shape(frame: bytearray, other: bytearray) -> bool:
-    """Tell whether two frames are of arrays with the same type and shape; the first is LONG."""
+    """Return True if two frames have arrays of equal type and shape; the first is LONG."""
     end = HEAD.size + frame[2]
     return frame[1] == ARRAY and frame[:end] == other[:end]
 
 
 def is_plain(array: numpy.ndarray) -> bool:
-    """Tell whether an array can travel as bytes and arrive the same."""
+    """Return True if an array can be sent as bytes without a change."""
     return (array.flags.carray and 0 < array.ndim < 8
             and PLAIN.get(array.dtype.char) is array.dtype)
 
 
 def copy_of(obj: Any, rank: int) -> Any:
-    """A copy made as mpi4py makes it, by pickling; a ``RemoteError`` where that fails."""
+    """Return a copy by pickling, as in mpi4py; a ``RemoteError`` if that fails."""
     if type(obj) in IMMUTABLE or type(obj) is RemoteError:
         return obj
     if type(obj) is numpy.ndarray and is_plain(obj):
@@ -195,5 +195,5 @@ def _loads_error(pickled: bytes | None, text: str, rank: int) -> RemoteError:
             error = _loads(pickled)
         except Exception:
             pass
-    # Some exceptions cannot be pickled, or do not come back as what they were.
+    # Some exceptions cannot be pickled, or change in a round trip.
     return RemoteError(error if isinstance(error, Exception) else HpccollError(text), rank)

@@ -1,1 +1,1 @@
-"""What is recorded: a rank's ``log`` of calls, ``moments`` inside of them, and text for people."""
+"""Records: a rank's ``log`` of calls, ``moments`` inside calls, and the Python ``logger``."""

@@ -1,16 +1,15 @@
-"""A rank's log of its calls: to which one it has come, what the last ones were, and what failed.
+"""Log of a rank's calls in shared memory: the current call, the last ones, and the failure.
 
-    line 0   alarm; length of the story; whether somebody asks what the rank is doing; in which call
-             it has given up
-    line 1   number of this rank's last blocking call, and whether it is in the MPI library's hands;
-             when it last looked while it waited; whether it has left
-    then     stamps of the last REMEMBERED calls, by their numbers; when they began and ended
-             what it is doing, in JSON
-             the story: what failed here, in JSON
+    line 0   alarm; length of the failure record; status request; call in which this rank failed
+    line 1   number of the last blocking call; number of the pending native call; time of the last
+             poll of a wait; 1 if the rank has left
+    then     stamps of the last REMEMBERED calls, by their numbers; their start and end times
+             status, in JSON
+             failure record, in JSON
              descriptions of stamps, in JSON
 
-Ranks that share memory have it there, and the others read it without asking; the compiled executor
-writes numbers and stamps, too. Only the rank itself writes, but for the alarm and the question.
+Ranks of a node read each other's logs in shared memory. The compiled executor also writes numbers
+and stamps. Other ranks write only the alarm and the status request.
 """
 
 from __future__ import annotations
@@ -25,46 +24,45 @@ import numpy
 from hpccoll.runtime.planning.description import Description
 from hpccoll.transport.stamps import agree
 
-#: Words of a log: the number, and one more, of the call in which somebody gave up, 1 where it has
-#: no number; the story's length; the number of the last call; and where the stamps of the last
-#: calls are. All but the story's are known to ``_tape.c``.
+#: Words of a log: the number plus one of the call in which a rank failed, 1 without a number; the
+#: length of the failure record; the number of the last call; and the offset of the stamps.
+#: ``_tape.c`` uses all but the length.
 ALARM, STORY, NUMBER, STAMPS = 0, 1, 16, 32
-#: Like the alarm, of the call in which this rank itself has given up; 0 where it has not.
+#: Like the alarm, for the call in which this rank itself failed; 0 without a failure.
 FAILED = 3
-#: When somebody who waits has asked where the rank is, in nanoseconds of the machine's clock, 0
-#: where that is answered; the number of the call that the MPI library has, 0 where it has none,
-#: known to ``_tape.c``; nanoseconds of the machine's clock at the last look of a wait; the length
-#: of what the rank says it is doing; whether it has freed the communicator, or ended; and the
-#: number of descriptions that it has written.
+#: Time of an unanswered status request, in nanoseconds of the machine's clock, else 0; the number
+#: of the pending native call, else 0, used by ``_tape.c``; time of the last poll of a wait; the
+#: length of the status; whether the rank has freed the communicator, or exited; and the number of
+#: descriptions written.
 ASKED, INSIDE, BEAT, DOING, LEFT, DESCRIBED = 2, 17, 18, 19, 20, 21
 FREED, ENDED = 1, 2
-#: Calls that are remembered; a power of two. While one is written, the oldest is uncertain.
+#: Calls in the ring; a power of two. The oldest is uncertain while a new one is written.
 REMEMBERED = 64
 LAST = REMEMBERED - 1
-#: How the descriptions of calls of objects end; those that pickle after they are counted, and
+#: Suffixes of the descriptions of object calls; those that pickle after they are counted, and
 #: nanoseconds that this may take.
 OBJECTS, PICKLING = " of objects", 200_000_000
 PICKLED_LATE = ("allgather of objects", "alltoall of objects")
-#: When they began and ended, in nanoseconds of the machine's clock; 0 where they have not ended,
-#: :data:`SOME_TIME` where Python has not looked when. Machine code, to which they are known, notes
-#: the kernel's last tick, some milliseconds ago at most, which is much cheaper to ask for.
+#: Start and end times of the calls, in nanoseconds of the machine's clock; 0 for a call that has
+#: not ended, :data:`SOME_TIME` if Python did not read the clock. Machine code records the kernel's
+#: last tick, which is at most some milliseconds old and much cheaper to read.
 STARTS, ENDS, SOME_TIME = STAMPS + REMEMBERED, STAMPS + 2 * REMEMBERED, 1
-#: Where texts are, in bytes, and how many descriptions there are of how many bytes.
+#: Offsets of the texts in bytes, and the number and size of the descriptions.
 DOING_START, STORY_START, TEXTS_START, LOG_BYTES = 224 * 8, 5 << 9, 6 << 10, 38 << 10
 TEXT_BYTES = 256
 MOST_TEXTS = (LOG_BYTES - TEXTS_START) // TEXT_BYTES
-#: Bytes that exist from the start: a few descriptions.
+#: Bytes that are allocated at first: a few descriptions.
 EARLY_BYTES = 8 << 10
 
 
 class LogRecord(NamedTuple):
-    """What a log says.
+    """Contents of a log.
 
     Attributes:
-        number: of the rank's last blocking call.
-        stamps: of its last calls, by number.
-        descriptions: by stamp.
-        story: what failed there; ``None`` where nothing has.
+        number: sequence number of the rank's last blocking call.
+        stamps: stamps of its last calls, by number.
+        descriptions: descriptions of its calls, by stamp.
+        story: the failure record of that rank; ``None`` without a failure.
     """
 
     number: int
@@ -73,7 +71,7 @@ class LogRecord(NamedTuple):
     story: Mapping[str, Any] | None
 
     def packed(self) -> bytes:
-        """The record as bytes."""
+        """Return the record as bytes."""
         used = set(self.stamps.values())
         return json.dumps([self.number, [*self.stamps.items()],
                            [(stamp, text) for stamp, text in self.descriptions.items()
@@ -81,19 +79,20 @@ class LogRecord(NamedTuple):
 
     @classmethod
     def unpacked(cls, data: bytes) -> LogRecord:
-        """A record that was :meth:`packed`."""
+        """Return the record from bytes of :meth:`packed`."""
         number, stamps, descriptions, story = json.loads(data)
         return cls(number, dict(stamps),
                    {stamp: Description(*fields) for stamp, fields in descriptions}, story)
 
 
 class LoggedCall(NamedTuple):
-    """A call as a log has it.
+    """Entry of a log.
 
     Attributes:
-        number, stamp: of the call; calls that are not all alike have no stamp.
-        start, end: nanoseconds of the machine's clock, to some milliseconds; the end is 0 where
-            it has not ended, and :data:`SOME_TIME` where it has, and nobody looked when.
+        number, stamp: number and stamp of the call; calls that may differ between ranks have no
+            stamp.
+        start, end: nanoseconds of the machine's clock, to some milliseconds; the end is 0 before
+            the call has ended, and :data:`SOME_TIME` if its time is unknown.
     """
 
     number: int
@@ -103,12 +102,12 @@ class LoggedCall(NamedTuple):
 
 
 class Log:
-    """The log in ``LOG_BYTES`` of memory, zero at first.
+    """Log in ``LOG_BYTES`` of memory, initially zero.
 
     Args:
         memory: the bytes.
-        grow: makes a range of bytes behind ``EARLY_BYTES`` exist, and returns whether there was
-            room; ``None`` where all bytes do.
+        grow: allocates a range of bytes behind ``EARLY_BYTES`` and returns True on success;
+            ``None`` if all bytes are allocated.
     """
 
     def __init__(self, memory: numpy.ndarray, grow: Callable[[int, int], bool] | None = None):
@@ -119,7 +118,7 @@ class Log:
         self.known: set[int] = set()
 
     def describe(self, stamp: int, description: Description) -> None:
-        """Say what a stamp means."""
+        """Store the description of a stamp."""
         if stamp in self.known:
             return
         start = TEXTS_START + self.texts % MOST_TEXTS * TEXT_BYTES
@@ -127,7 +126,7 @@ class Log:
         self.known.add(stamp)
         if (self.grow is not None and start + TEXT_BYTES > EARLY_BYTES
                 and not self.grow(start, TEXT_BYTES)):
-            return  # the others do not learn what this stamp means
+            return  # the other ranks cannot read the description of this stamp
         text = json.dumps(description).encode()
         if len(text) > TEXT_BYTES - 8:
             text = json.dumps(description._replace(algorithm="", layout="")).encode()
@@ -139,7 +138,7 @@ class Log:
                                     - TEXTS_START // TEXT_BYTES)
 
     def tell(self, story: Mapping[str, Any]) -> None:
-        """Say what failed here."""
+        """Store the failure record of this rank."""
         text = json.dumps(story).encode()
         if len(text) > TEXTS_START - STORY_START:
             text = json.dumps({**story, "lines": (), "reason": str(story["reason"])[:500]}).encode()
@@ -148,7 +147,7 @@ class Log:
         self.words[STORY] = len(text)
 
     def story(self) -> Mapping[str, Any] | None:
-        """What failed here."""
+        """Return the failure record of this rank, or None."""
         length = self.words[STORY]
         if not length:
             return None
@@ -157,7 +156,7 @@ class Log:
         return story
 
     def say(self, doing: Mapping[str, Any], looks: bool = True) -> None:
-        """Say what the rank is doing, in a few words; and that it looks, now, while it waits."""
+        """Store the status of this rank and, if ``looks``, the time of this poll."""
         text = json.dumps(doing).encode()
         if len(text) <= STORY_START - DOING_START:
             self.words[DOING] = 0
@@ -167,16 +166,16 @@ class Log:
             self.look()
 
     def ask(self) -> None:
-        """Request that the rank writes where it is; keeps the time of an unanswered request."""
+        """Request the status of this rank; an unanswered request keeps its time."""
         if not self.words[ASKED]:
             self.words[ASKED] = time.monotonic_ns()
 
     def look(self) -> None:
-        """Say that the rank is waiting, now."""
+        """Store the time of this poll of a wait."""
         self.words[BEAT] = time.monotonic_ns()
 
     def doing(self) -> Mapping[str, Any]:
-        """What the rank has said last that it is doing; empty where it is just writing."""
+        """Return the last status of this rank; empty while the rank writes it."""
         try:
             said = json.loads(bytes(self.memory[DOING_START:DOING_START + self.words[DOING]]))
         except ValueError:
@@ -184,15 +183,15 @@ class Log:
         return said if isinstance(said, dict) else {}
 
     def quiet_for(self) -> float:
-        """Seconds since the rank looked last while it waited; since ever, where it never did."""
+        """Return the seconds since the rank last polled in a wait; since time 0 if it never did."""
         return (time.monotonic_ns() - self.words[BEAT]) / 1e9
 
     def description(self, number: int) -> Description | None:
-        """What a call was; ``None`` where that is not remembered."""
+        """Return the description of a call; ``None`` if it is not in the ring."""
         return self.descriptions().get(self.stamp(number))
 
     def stamp(self, number: int) -> int:
-        """The stamp of a call; 0 where this rank has not come to it, or does not remember."""
+        """Return the stamp of a call; 0 if it has not begun or is not in the ring."""
         words = self.words
         if words[NUMBER] < number:
             return 0
@@ -200,12 +199,12 @@ class Log:
         return stamp if words[NUMBER] < number + LAST else 0
 
     def pickling(self, number: int, stamp: int) -> bool:
-        """Tell whether a call has just begun whose rank may be pickling what it is to send.
+        """Return True if a call has just begun and its rank may still be pickling.
 
-        If it cannot, it takes the call back: no message of it was sent.
+        If pickling fails, the rank withdraws the call: it sent no message.
 
         Args:
-            number, stamp: of the call; by now the rank may have taken it back.
+            number, stamp: number and stamp of the call, which the rank may have withdrawn by now.
         """
         what = self.descriptions().get(stamp)
         began = self.words[STARTS + (number & LAST)]
@@ -213,9 +212,9 @@ class Log:
                 and time.monotonic_ns() - began < PICKLING)
 
     def differs(self, other: Log) -> int:
-        """The first remembered call that both ranks have made, and not alike; 0 where none is.
+        """Return the first call in the ring in which the two ranks differ; 0 without one.
 
-        Calls of which either rank knows the number alone are alike.
+        Calls without a stamp on either rank count as equal.
         """
         mine, others = (log.words[STAMPS:STAMPS + REMEMBERED].tolist() for log in (self, other))
         if mine == others:
@@ -229,7 +228,7 @@ class Log:
         return 0
 
     def calls(self) -> list[LoggedCall]:
-        """The calls that are remembered; the rank may be writing."""
+        """Return the calls in the ring; the rank may be writing meanwhile."""
         words, newest = self.words, self.words[NUMBER]
         found = []
         for number in range(max(newest - LAST, 0) + 1, newest + 1):
@@ -238,16 +237,16 @@ class Log:
         return found
 
     def record(self) -> LogRecord:
-        """What the log says now; its rank may be writing."""
+        """Return the current contents; the rank may be writing meanwhile."""
         number = self.words[NUMBER]
         found = {one: self.stamp(one) for one in range(max(number - LAST, 0) + 1, number + 1)}
         return LogRecord(number, {one: stamp for one, stamp in found.items() if stamp},
                          self.descriptions(), self.story())
 
     def descriptions(self) -> dict[int, Description]:
-        """What stamps mean."""
+        """Return the descriptions by stamp."""
         descriptions = {}
-        # No further: reading would make pages exist.
+        # Stop here: reading would allocate pages.
         for number in range(self.words[DESCRIBED]):
             start = TEXTS_START + number * TEXT_BYTES
             stamp = self.words[start // 8]

@@ -1,10 +1,10 @@
-"""The logger ``hpccoll``: what was chosen and why, and what failed, for whoever asks for it.
+"""Python logger ``hpccoll``: records choices with their reasons, and failures.
 
-    INFO    a communicator's nodes, ways of messages and table; who serves a call seen first; errors
+    INFO    nodes, transports and table of a communicator; the algorithm of each new call; errors
     DEBUG   the same of all ranks; every plan
 
-``HPCCOLL_LOG`` asks for it, or a program sets :mod:`logging` up. What is said once for all ranks is
-said by rank 0. Nothing is said, nor looked at, where a call is like an earlier one.
+``HPCCOLL_LOG`` enables it, or a program configures :mod:`logging`. Rank 0 logs what is the same on
+all ranks. A call from the cache logs nothing and has no extra cost.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from hpccoll.runtime.context import Context
 
 LOGGER = logging.getLogger("hpccoll")
-#: Kinds of calls told of a communicator, at most: sizes may be new in every call.
+#: Largest number of calls logged per communicator: every call may have a new size.
 MOST_TOLD = 2048
 
 
 def start(level: str) -> None:
-    """Write from a level on to standard error, unless the program says where such lines go."""
+    """Log to standard error from a level on, unless the program has configured handlers."""
     if not level or LOGGER.level:
         return
     LOGGER.setLevel(level.upper())
@@ -41,7 +41,7 @@ def start(level: str) -> None:
 
 
 def tell_communicator(comm: MPI.Intracomm, context: Context) -> None:
-    """Say what is known of a communicator when the first of its calls that is ours is prepared."""
+    """Log the properties of a communicator, when hpccoll prepares its first call."""
     if not LOGGER.isEnabledFor(_level(context.rank)):
         return
     place, node = context.place, context.node
@@ -55,7 +55,7 @@ def tell_communicator(comm: MPI.Intracomm, context: Context) -> None:
 
 
 def tell_table(comm: MPI.Intracomm, source: str, note: str, online: bool) -> None:
-    """Say which measured times choices rest on."""
+    """Log the source of the measured times behind choices."""
     told = "candidates are measured in this job" if online else (
         f"measured times of {source}" if source else
         f"no measured times{f' ({note})' * bool(note)}, built-in rules select")
@@ -64,7 +64,7 @@ def tell_table(comm: MPI.Intracomm, source: str, note: str, online: bool) -> Non
 
 def tell_served(comm: MPI.Intracomm, told: set[Description], title: str, call: Call | None,
                 choice: Choice | None) -> None:
-    """Say who serves a kind of call, the first time, and why."""
+    """Log which algorithm runs a call, and why; once per kind of call."""
     level = _level(comm.Get_rank())
     if not LOGGER.isEnabledFor(level):
         return
@@ -84,15 +84,15 @@ def tell_served(comm: MPI.Intracomm, told: set[Description], title: str, call: C
 def tell_error(rank: int, error: BaseException) -> None:
     """Log that a call failed here.
 
-    Without a handler logging prints errors itself. Here it does so for other threads only, whose
-    errors the caller may never see; those of the caller's own thread are raised.
+    Without a handler, logging prints errors itself. Here it does so for other threads only: the
+    caller may never see their errors, while errors of its own thread are raised.
     """
     if LOGGER.hasHandlers() or threading.current_thread() is not threading.main_thread():
         LOGGER.error("a call failed on rank %d: %s", rank, summary(error))
 
 
 def served_by(choice: Choice | None) -> str:
-    """Who serves a call, in words."""
+    """Return the name of the algorithm of a call, for log lines."""
     if choice is None or choice.is_native:
         return "native"
     words = [choice.name or "a user-defined algorithm",
@@ -101,7 +101,7 @@ def served_by(choice: Choice | None) -> str:
 
 
 def name_of(comm: MPI.Intracomm) -> str:
-    """The name of a communicator, or that it has none."""
+    """Return the name of a communicator, or a text that it has none."""
     return comm.Get_name() or f"communicator of {comm.Get_size()}"
 
 

@@ -1,13 +1,13 @@
-"""Moments: when this rank went over from one activity to another, inside of blocking calls of ours.
+"""Moments: timestamps of the activity changes of this rank inside blocking hpccoll calls.
 
     Binder, tape --note--> Moments, a ring of rows <--read by-- hpccoll.measure.observed
 
-A row has three numbers: the plan and its segment; the phase, and what this rank does from now on;
+A row has three numbers: the plan and its segment; the phase and the activity that begins;
 nanoseconds of the clock of :func:`time.perf_counter`. The activity lasts until the next row of the
-same segment and lane of phases, or until the call's end. With ``HPCCOLL_TRACE_PHASES`` a
-communicator has such a ring, otherwise its plans and tapes have no place where anything is noted.
+same segment and lane of phases, or until the call's end. ``HPCCOLL_TRACE_PHASES`` enables the ring
+of a communicator. Without it, plans and tapes contain no recording steps.
 
-Nothing is allocated while calls run; the last :data:`KEPT` rows are kept.
+Running calls allocate nothing. The ring holds the last :data:`KEPT` rows.
 """
 
 from __future__ import annotations
@@ -32,19 +32,18 @@ try:
 except ImportError:  # it was not built
     _tape = None  # type: ignore[assignment]
 
-#: Rows that are kept, a power of two; numbers of a row, as in ``_tape.h``.
+#: Rows of the ring, a power of two; numbers per row, as in ``_tape.h``.
 KEPT, ROW = 1 << 17, 3
-#: Plans that are told apart; the phases of later ones are not noted.
+#: Largest number of plans in a ring; the phases of later plans are not recorded.
 MOST_PLANS = 1024
 #: Bits below the plan's number, and below the phase's.
 PLAN_BITS, PHASE_BITS = 32, 8
 
 
 class Activity(IntEnum):
-    """What a rank is doing.
+    """Activity of a rank.
 
-    It *drains* while messages to send find no free cell; with ``OVER`` a phase ends after which
-    there may be none for a while.
+    A rank *drains* while its messages to send wait for a free cell. ``OVER`` ends a phase.
     """
 
     SENDING = 0
@@ -56,32 +55,32 @@ class Activity(IntEnum):
 
 
 def activity_of(steps: Sequence[Local]) -> Activity:
-    """What local steps are: reductions, if there is one among them."""
+    """Return the activity of local steps: reducing if any step reduces, else copying."""
     return Activity.REDUCING if any(step.right is not None for step in steps) else Activity.COPYING
 
 
 class Noting(NamedTuple):
-    """Where the moments of one plan are noted."""
+    """Recorder of the moments of one plan."""
 
     moments: Moments
     plan: int
 
     def words(self, segment: int, phase: int, activity: Activity) -> tuple[int, int]:
-        """The first two numbers of a row."""
+        """Return the first two numbers of a row."""
         return self.plan << PLAN_BITS | segment, phase << PHASE_BITS | activity
 
     @staticmethod
     def activity(what: int) -> Activity:
-        """The activity in the second number of a row."""
+        """Return the activity in the second number of a row."""
         return Activity(what & (1 << PHASE_BITS) - 1)
 
     def moment(self, segment: int, phase: int, activity: Activity) -> Callable[[], None]:
-        """What notes, whenever it is called, that this rank goes over to something."""
+        """Return a callback that records the start of an activity."""
         return self.moments.moment(*self.words(segment, phase, activity))
 
     def around(self, function: Callable[..., Any], place: tuple[int, int], activity: Activity
                ) -> Callable[..., Any]:
-        """A function that is called amid a wait, and notes so, in a segment and phase."""
+        """Return a wrapper of a function called inside a wait, which records its activity."""
         (where, what), (_, after) = (self.words(*place, one)
                                      for one in (activity, Activity.WAITING))
         if self.moments.built:
@@ -96,16 +95,16 @@ class Noting(NamedTuple):
 
 
 class Moments:
-    """The ring of one communicator, and whose moments are in it.
+    """Ring of the moments of one communicator, and the plans in it.
 
     Args:
-        kept: rows, a power of two.
+        kept: rows of the ring, a power of two.
 
     Attributes:
-        memory: how many rows there have been, and the ring behind that row.
-        plans: those with moments, by their numbers.
-        ring: where the memory is, and how many rows are kept.
-        built: machine code notes.
+        memory: a first row with the number of rows written so far, then the ring.
+        plans: the plans with moments, by their numbers.
+        ring: the address of the memory, and the number of rows.
+        built: True if machine code records.
     """
 
     def __init__(self, kept: int = KEPT):
@@ -117,7 +116,7 @@ class Moments:
         self.built = hasattr(_tape, "moment")
 
     def of(self, plan: Plan) -> Noting | None:
-        """Where a plan's moments go; ``None`` where there have been too many plans."""
+        """Return the recorder of a plan; ``None`` if there are too many plans."""
         number = self._numbers.get(id(plan))
         if number is None:
             if len(self.plans) == MOST_PLANS:
@@ -127,13 +126,13 @@ class Moments:
         return Noting(self, number)
 
     def moment(self, where: int, what: int) -> Callable[[], None]:
-        """What notes a moment, by the first two numbers of its row, whenever it is called."""
+        """Return a callback that records a moment, given the first two numbers of its row."""
         if self.built:
             return _tape.moment(*self.ring, where, what, self)
         return partial(self.noted, where, what)
 
     def noted(self, where: int, what: int) -> None:
-        """Note a moment, by the first two numbers of its row."""
+        """Record a moment, given the first two numbers of its row."""
         words = self._words
         number = words[0]
         words[0] = number + 1
@@ -141,20 +140,20 @@ class Moments:
         words[at], words[at + 1], words[at + 2] = where, what, perf_counter_ns()
 
     def rows(self) -> numpy.ndarray:
-        """The rows that are kept, in the order of time."""
+        """Return the rows of the ring, in chronological order."""
         ring, count = self.memory[ROW:].reshape(-1, ROW), int(self.memory[0])
         first = count % len(ring) if count > len(ring) else 0
         found: numpy.ndarray = numpy.roll(ring, -first, axis=0)[:count]
         return found
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data: the rows, and of each plan what its numbers mean."""
+        """Return plain data: the rows and the phases of each plan."""
         rows = self.rows()
         return {"rows": rows.ravel().tolist(), "plans": list(map(_told, self.plans))}
 
 
 def _told(plan: Plan) -> dict[str, Any]:
-    """A plan's phases: their lanes, and to whom and from whom there are messages."""
+    """Return the phases of a plan: their lanes, destinations and sources."""
     programs = {id(segment.program): segment.program for segment in plan.segments}
     numbers = {one: number for number, one in enumerate(programs)}
     return {"title": plan.schedule.title, "depth": plan.depth,

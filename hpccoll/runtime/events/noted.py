@@ -1,4 +1,4 @@
-"""Calls that are noted in this rank's log: those of the MPI library's, and the interpreter's."""
+"""Wrappers that record native and interpreted calls in this rank's log."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if BUILT:
 
 def noted(method: Callable[..., Any], log: Log, stamp: int, refuse: Callable[[], NoReturn],
           failed: Callable[[BaseException], bool]) -> Callable[..., Any]:
-    """A method of the MPI library, whose calls are noted in this rank's log while they run.
+    """Return a wrapper of a native method that logs its calls while they run.
 
     Args:
         method: the native method.
-        log: this rank's.
-        stamp: of its calls; 0 where they are not all alike.
-        refuse: raises an error, where another rank has given up.
-        failed: raises a better error than one that is raised, or tells whether nothing was sent.
+        log: the log of this rank.
+        stamp: stamp of its calls; 0 if they may differ between ranks.
+        refuse: raises an error after the failure of another rank.
+        failed: raises a more specific error, or returns True if nothing was sent.
     """
     if BUILT:
         return _tape.Noted(method, log.address, log.address + 8 * ALARM, stamp, refuse, failed)
@@ -60,13 +60,13 @@ def noted(method: Callable[..., Any], log: Log, stamp: int, refuse: Callable[[],
 
 
 def begins(log: Log, stamp: int, heard: Callable[[bool], None], asks: bool) -> Callable[[], None]:
-    """What notes, whenever it is called, that a call begins which the interpreter runs.
+    """Return a callback that records the start of an interpreted call.
 
     Args:
-        log: this rank's.
-        stamp: of the call.
-        heard: raises an error where another rank has given up; asked where that may be.
-        asks: ask it every time, because the log does not say.
+        log: the log of this rank.
+        stamp: stamp of the call.
+        heard: raises an error after the failure of another rank; called when one is possible.
+        asks: call it every time, because the log has no alarm.
     """
     if BUILT and not asks:
         return _tape.opening(log.address, stamp, heard, log)
@@ -83,7 +83,7 @@ def begins(log: Log, stamp: int, heard: Callable[[bool], None], asks: bool) -> C
 
 
 def ends(log: Log) -> Callable[[], None]:
-    """What notes, whenever it is called, that this rank's last call has ended."""
+    """Return a callback that records the end of this rank's last call."""
     if BUILT:
         return _tape.closing(log.address, log)
     words = log.words

@@ -1,7 +1,5 @@
-"""Run plans: ``executor`` interprets them, ``compiled`` hands a ``tape`` to machine code.
+"""Execution of plans: ``executor`` interprets them, ``compiled`` runs a ``tape`` in machine code.
 
-``attendance`` looks after a tape that waits, and ``remote`` has its messages to other nodes.
-``windows`` brings what lies in device memory to the host and back, as ``transfers`` says that a
-program needs it; ``nccl`` queues calls on GPUs instead. An executor of another kind takes the place
-of ``executor``.
+``attendance`` handles waiting tapes, and ``remote`` their messages to other nodes. A new kind of
+executor replaces ``executor``.
 """

@@ -1,15 +1,15 @@
-/* A thread that moves tapes of requests on, whatever their rank does, and never needs the GIL.
+/* Native thread that progresses tapes of requests without the GIL.
  *
- *     listed    operations under way that a thread may drive
- *     turns     the lock of that list, and of the lanes; who holds it waits for nothing
+ *     listed    pending operations that a thread may progress
+ *     turns     the lock of that list and of the lanes; its holder never blocks
  *
- * It does no more than run tapes as far as they go: an operation that has come to its end is marked
- * so, and what Python or MPI have to hear of it, somebody with the GIL says. It claims what it runs
- * (`busy`), as everybody does; who takes an operation out of service waits until it has been given
- * back. Where nothing moves it sleeps, longer every time. One process has one such thread.
+ * It only runs tapes as far as possible and marks completed operations. A thread with the GIL then
+ * notifies Python and MPI. Like all threads it claims an operation before it runs it (`busy`); the
+ * removal of an operation waits until it is released. Without progress it sleeps, with increasing
+ * intervals. One process has one such thread.
  *
- * Short operations are mostly begun and ended by their rank within a microsecond, and must not meet
- * the thread on their way: it runs those that it finds for the second time.
+ * Their rank starts and completes most short operations within a microsecond, and must not compete
+ * with the thread for them: the thread runs only operations that it finds a second time.
  */
 #include "_requests.h"
 #include <errno.h>
@@ -19,16 +19,16 @@
 #include <sys/prctl.h>
 #endif
 
-#ifdef __APPLE__  /* whose conditions know no other clock */
+#ifdef __APPLE__  /* its condition variables have no other clock */
 #define CLOCK CLOCK_REALTIME
 #else
 #define CLOCK CLOCK_MONOTONIC
 #endif
-/* Nanoseconds of sleep between two looks: at first, and when nothing moves. */
+/* Nanoseconds of sleep between two polls: at first, and without progress. */
 #define SHORTEST 20000
 #define LONGEST 1000000
-/* Nanoseconds after a move in which it looks again and again, offering the processor, where every
-   rank has one: the other side may be about to move, too. */
+/* Nanoseconds after progress in which it polls and yields, if every rank has its own core: the peer
+ * may be about to make progress, too. */
 #define EAGER 50000
 /* Nanoseconds without operations after which it sleeps until it is woken. */
 #define LINGER 100000000
@@ -36,9 +36,9 @@
 static pthread_mutex_t turns = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed;
 static pthread_t thread;
-/* It runs; there must not be one, or could not be; it sleeps; it does so until it is woken. */
+/* The thread runs; it is disabled or failed to start; it sleeps; it sleeps until it is woken. */
 static int started, stopped, sleeping, lazy;
-/* Threads of this process in the first millisecond of a `Wait`: they move everything on. */
+/* Threads of this process in the first millisecond of a `Wait`: they progress everything. */
 static _Atomic int waiting;
 static Taped **listed;
 static Py_ssize_t listed_count, listed_room;
@@ -52,7 +52,7 @@ static int64_t now(void)
 
 /* ---- lanes ----------------------------------------------------------------------------------- */
 
-/* The first in a lane that has not ended; None where one has failed; with the lock. */
+/* Return the first pending operation of a lane; None after a failure; with the lock. */
 static Turn first_turn(const Lane *lane)
 {
     Turn none = {NULL, NULL}, nobody = {Py_None, NULL};
@@ -92,7 +92,7 @@ static void remove_from_lane(Lane *lane, PyObject *operation)
     for (Py_ssize_t i = 0; i < lane->count; i++)
         if (lane->queue[i].operation == operation) {
             memmove(lane->queue + i, lane->queue + i + 1, (--lane->count - i) * sizeof(Turn));
-            Py_DECREF(operation);  /* the caller has it, too */
+            Py_DECREF(operation);  /* the caller has a reference, too */
             return;
         }
 }
@@ -114,7 +114,8 @@ void leave_lane(Lane *lane, PyObject *operation)
     pthread_mutex_unlock(&turns);
 }
 
-/* One has failed here: others would take messages of the next one for those of the failed one. */
+/* Mark a lane as failed: other ranks would take messages of the next operation for those of the
+ * failed one. */
 void break_lane(Lane *lane)
 {
     pthread_mutex_lock(&turns);
@@ -126,11 +127,11 @@ void break_lane(Lane *lane)
 
 enum { STILL, MOVED, MOVED_MUCH };
 
-/* Move all that is listed on, once; with the lock, which is given up meanwhile. */
+/* Progress all listed operations once; with the lock, which is released meanwhile. */
 static int pass(void)
 {
     int moved = STILL;
-    Lane *stuck = NULL;  /* found so in this pass: who is behind the first need not look for it */
+    Lane *stuck = NULL;  /* of this pass: operations behind the first need not search for it */
     for (Py_ssize_t i = 0; i < listed_count && !stopped
                            && !atomic_load_explicit(&waiting, memory_order_relaxed); i++) {
         Taped *operation = listed[i];
@@ -212,14 +213,14 @@ static void start(void)
     sigset_t others, before;
     sigfillset(&others);
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
-        sigdelset(&others, own[i]);  /* blocked, a fault of its own would be reported by nobody */
-    pthread_sigmask(SIG_SETMASK, &others, &before);  /* signals are for threads of Python */
+        sigdelset(&others, own[i]);  /* if blocked, a fault of this thread would not be reported */
+    pthread_sigmask(SIG_SETMASK, &others, &before);  /* only Python threads handle signals */
     started = pthread_create(&thread, NULL, work, NULL) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     stopped = !started;
 }
 
-/* An operation begins: put it into its lane, and let the thread know it; -1 on failure. */
+/* Start an operation: add it to its lane and to the list of the thread; -1 on failure. */
 int put_under_way(Taped *operation)
 {
     int failed = 0;
@@ -250,7 +251,7 @@ int put_under_way(Taped *operation)
     return failed ? -1 : 0;
 }
 
-/* An operation is taken out of service: when this returns, nobody runs it. */
+/* Remove an operation: when this returns, no thread runs it. */
 void take_back(Taped *operation)
 {
     pthread_mutex_lock(&turns);
@@ -265,7 +266,7 @@ void take_back(Taped *operation)
     operation->listed = 0;
     pthread_mutex_unlock(&turns);
     while (atomic_load_explicit(&operation->busy, memory_order_acquire) == RUNNING) {
-        Py_BEGIN_ALLOW_THREADS  /* another thread of Python may want it to give it back */
+        Py_BEGIN_ALLOW_THREADS  /* another Python thread may need the GIL to release it */
         sched_yield();
         Py_END_ALLOW_THREADS
     }
@@ -273,19 +274,19 @@ void take_back(Taped *operation)
         Py_DECREF(operation);
 }
 
-/* Tell whether beginning an operation is left to the thread: there is much to do, and a processor. */
+/* Return 1 if the thread starts an operation: it moves many bytes, and a core is free. */
 int hands_over(const Taped *operation)
 {
     return operation->is_long && operation->listed && started && operation->run->tape->spins;
 }
 
-/* Somebody begins, or ends, to wait for a request in machine code. */
+/* Count the threads that wait for a request in machine code. */
 void attend(int more)
 {
     atomic_fetch_add_explicit(&waiting, more, memory_order_relaxed);
 }
 
-/* End the thread, for good. */
+/* Stop the thread permanently. */
 PyObject *stop_background(PyObject *module, PyObject *none)
 {
     (void)module, (void)none;
@@ -326,7 +327,7 @@ static void new_condition(void)
     pthread_condattr_destroy(&attributes);
 }
 
-/* What is under way is the parent's, and so is the thread. */
+/* Drop all operations in a forked child: they and the thread belong to the parent. */
 static void in_child(void)
 {
     pthread_mutex_init(&turns, NULL);

@@ -1,9 +1,9 @@
-/* The entrance of a communicator, through which one call goes at a time; see _tape.c for the whole. */
+/* Lock of a communicator that admits one call at a time; see _tape.c for an overview. */
 #include "_tape.h"
 
 static PyObject *refusal;
 
-/* Somebody is in a call: raise what Python says about that. */
+/* Raise Python's error for a second concurrent call. */
 int refused(const Entrance *entrance)
 {
     PyObject *raised = refusal == NULL ? NULL : PyObject_CallFunction(refusal, "k", entrance->holder);
@@ -13,7 +13,7 @@ int refused(const Entrance *entrance)
     return -1;
 }
 
-/* Say what raises an error for a second call, of the thread that is in the first. */
+/* Set the function that raises an error for a second call, given the thread of the first. */
 PyObject *set_refusal(PyObject *module, PyObject *function)
 {
     (void)module;

@@ -1,5 +1,5 @@
-/* MPI_Finalize at the exit of a process waits for all ranks, also for one that was killed. mpi4py
-   calls it when the interpreter has ended, so a thread of C's checks the processes meanwhile. */
+/* MPI_Finalize at process exit waits for all ranks, also for a killed one. mpi4py calls it after
+ * the end of the interpreter, so a native thread checks the processes meanwhile. */
 #define _DEFAULT_SOURCE
 #include "_tape.h"
 #include <fcntl.h>
@@ -10,18 +10,18 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Milliseconds between two looks, and looks in a row at which a rank must be gone. */
+/* Milliseconds between two polls, and consecutive polls that must find a rank dead. */
 enum { PAUSE = 200, LOOKS = 10 };
 
 typedef struct Peer {
     long rank, pid;
     long long began;
-    Word *left; /* not 0 once the process has begun to end in good order */
+    Word *left; /* not 0 once the process has started an orderly exit */
 } Peer;
 
 static struct { Peer *peers; Py_ssize_t count; long rank, status; } end;
 
-/* Tell whether a process has ended; as state_of of machine/processes.py. */
+/* Return 1 if a process has ended; like state_of of machine/processes.py. */
 static int has_ended(const Peer *peer)
 {
     char path[64], text[1024];
@@ -35,7 +35,7 @@ static int has_ended(const Peer *peer)
     if (size <= 0)
         return size < 0 && error == ESRCH;
     text[size] = 0;
-    char *at = strrchr(text, ')'); /* its name may hold anything */
+    char *at = strrchr(text, ')'); /* the name may contain any character */
     if (at == NULL || strlen(at) < 3)
         return 0;
     if (strchr("ZXx", at[2]))
@@ -92,7 +92,7 @@ PyObject *check_at_exit(PyObject *module, PyObject *args)
         }
         found[i].left = (Word *)(intptr_t)address;
     }
-    Py_INCREF(owner); /* its memory is read until the process ends */
+    Py_INCREF(owner); /* its memory is read until process exit */
     end.peers = found;
     end.count = PyTuple_GET_SIZE(peers);
     Py_AtExit(start_check); /* before mpi4py's, which was registered earlier */

@@ -1,4 +1,4 @@
-/* Calls of the MPI library's that are noted in this rank's log while they run; see _tape.c. */
+/* Native MPI calls that are recorded in this rank's log while they run; see _tape.c. */
 #include "_tape.h"
 
 typedef struct {
@@ -9,8 +9,8 @@ typedef struct {
     int64_t stamp;
 } Noted;
 
-/* A call failed: `failed` raises a better error, or tells whether nothing was sent, so that the call
-   does not count. */
+/* Handle a failed call: `failed` raises a more specific error, or returns true if nothing was sent,
+ * so that the call does not count. */
 static void judge(const Noted *self, int64_t number)
 {
     PyObject *type, *error, *traceback;

@@ -1,9 +1,9 @@
-/* What the interpreter has noted in passing, without code of Python's: actions without operands.
+/* Actions of the interpreter without operands that record events, implemented in C.
 
-     opening  a call begins: it is noted in this rank's log; then whether somebody has given up
-     closing  it has ended
-     moment   this rank goes over to something else
-     amid     something is done amid a wait, between two moments */
+     opening  record the start of a call in this rank's log, then check for failures of other ranks
+     closing  record the end of the call
+     moment   record the start of an activity
+     amid     record the start and the end of work inside a wait */
 #include "_tape.h"
 
 typedef struct Note {
@@ -12,7 +12,7 @@ typedef struct Note {
     Word *log;
     int64_t *moments;
     int64_t kept, where, what, after, stamp;
-    PyObject *function, *owner; /* what is called, if anything; whose memory it is */
+    PyObject *function, *owner; /* the function to call, or NULL; the owner of the memory */
 } Note;
 
 extern PyTypeObject NoteType;
@@ -49,7 +49,7 @@ static PyObject *amid_call(Note *self, PyObject *const *args, size_t flags, PyOb
     PyObject *result = PyObject_Vectorcall(self->function, args, flags, names);
     if (result == NULL)
         return NULL;
-    Py_DECREF(result); /* an action that gives something is no test */
+    Py_DECREF(result); /* an action with a result is not a test */
     note_moment(self->moments, self->kept, self->where, self->after);
     Py_RETURN_NONE;
 }
@@ -93,7 +93,7 @@ PyObject *note_closing(PyObject *module, PyObject *args)
     return (PyObject *)self;
 }
 
-/* A ring of moments: its address and its rows, a power of two. */
+/* Read a ring of moments: its address and its number of rows, a power of two. */
 static int read_ring(Note *self, long long address, long long kept)
 {
     if (kept < 1 || kept & (kept - 1)) {

@@ -1,12 +1,12 @@
-/* Numbers of Python, combined on all ranks: the lower-case allreduce of one float or integer.
+/* Lower-case allreduce of one Python float or integer.
  *
  * The ranks exchange frames (hpccoll/comm/objects/wire.py) by recursive doubling, one tape a round.
- * What is not two numbers of one kind is left to Python, from the round on that it turned up in.
+ * Python continues from the first round whose operands are not two numbers of one type.
  */
 #include "_tape.h"
 
 enum { SUM, PROD, MAX, MIN, OPERATORS };
-/* Where the last bits of a call's number stand above its stamp; as in messages.py. */
+/* Position of the last bits of a call's number, above its stamp; as in messages.py. */
 enum { NUMBER_SHIFT = 48 };
 
 typedef struct {
@@ -20,12 +20,12 @@ typedef struct {
     Round *rounds;
     Py_ssize_t count;
     PyObject *kept;
-    Entrance *entrance;               /* of the communicator */
+    Entrance *entrance;               /* the lock of the communicator */
     unsigned char floating, integer;  /* first byte of a frame */
-    int room;                         /* index of the byte that says whether all ranks go on */
+    int room;                         /* index of the byte that is set if all ranks continue */
     int stamp;                        /* index of the number and the stamp of the call */
-    int64_t stamps[OPERATORS];        /* of allreduce with each operator; .. */
-    Word *log;                        /* .. and where calls are counted; NULL where they are not */
+    int64_t stamps[OPERATORS];        /* stamps of allreduce by operator; .. */
+    Word *log;                        /* .. and the log that counts calls; NULL without one */
 } Numbers;
 
 static PyObject *operators[OPERATORS], *numbers_name, *resume_name, *op_name;
@@ -111,7 +111,7 @@ PyTypeObject NumbersType = {
     .tp_traverse = (traverseproc)numbers_traverse,
 };
 
-/* As mpi4py's operators do it with Python's floats. */
+/* Combine two floats like mpi4py's operators. */
 static double combine(int op, double left, double right)
 {
     switch (op) {
@@ -122,7 +122,7 @@ static double combine(int op, double left, double right)
     }
 }
 
-/* The same with integers; 1 where the result has more than 64 bits. */
+/* Combine two integers; return 1 if the result exceeds 64 bits. */
 static int combine_integers(int op, long long left, long long right, long long *result)
 {
     switch (op) {
@@ -133,7 +133,7 @@ static int combine_integers(int op, long long left, long long right, long long *
     }
 }
 
-/* Leave the rest to Python: it has this value, and may have exchanged this round's frames. */
+/* Continue in Python with this value; this round's frames may have been exchanged. */
 static PyObject *resume(PyObject *comm, PyObject *value, PyObject *op, Py_ssize_t round,
                         int exchanged)
 {
@@ -206,7 +206,7 @@ static PyObject *reduce_numbers(Numbers *self, PyObject *comm, PyObject *object,
     return floating ? PyFloat_FromDouble(value.f) : PyLong_FromLongLong(value.i);
 }
 
-/* allreduce(self, sendobj, op): a number and an operator that are known here, or else slowly. */
+/* allreduce(self, sendobj, op) for supported numbers and operators; otherwise falls back. */
 PyObject *number_allreduce(Recognised *self, PyObject *const *args, size_t flags, PyObject *names)
 {
     Py_ssize_t given = PyVectorcall_NARGS(flags), named = names ? PyTuple_GET_SIZE(names) : 0;
@@ -232,7 +232,7 @@ PyObject *number_allreduce(Recognised *self, PyObject *const *args, size_t flags
     Word *log = ((Numbers *)numbers)->log;
     PyObject *result = NULL;
     if (log != NULL && atomic_load_explicit(&log[ALARM], memory_order_acquire)) {
-        Py_DECREF(numbers);  /* a rank has failed, maybe in an earlier call than this one */
+        Py_DECREF(numbers);  /* a rank has failed, maybe in an earlier call */
         return PyObject_Vectorcall(self->slow, args, flags, names);
     }
     if (enter(entrance) == 0) {
@@ -251,7 +251,7 @@ PyObject *number_allreduce(Recognised *self, PyObject *const *args, size_t flags
     return result;
 }
 
-/* Say which operators are known here: sum, product, maximum, minimum. */
+/* Set the supported operators: sum, product, maximum, minimum. */
 PyObject *set_operators(PyObject *module, PyObject *args)
 {
     PyObject *given[OPERATORS];

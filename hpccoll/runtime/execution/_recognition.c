@@ -1,4 +1,4 @@
-/* Calls that are like an earlier one, recognised by their arguments; see _tape.c for the whole. */
+/* Cache of calls, looked up by their arguments; see _tape.c for an overview. */
 #include "_tape.h"
 
 /* ---- Calls ----------------------------------------------------------------------------------- */
@@ -8,23 +8,23 @@ enum { ABSENT, NOTHING, IN_ITS_PLACE, ARRAY };
 enum { SENT, RECEIVED, SIDES };
 enum { MOST_ENTRIES = 2048, FIRST_SLOTS = 64, HASHED = 64 };
 
-/* Counts or displacements: a list, tuple or array of a call, or values that are kept. */
+/* Counts or displacements: a list, tuple or array of a call, or copied values. */
 typedef struct {
     PyObject *object;
     int64_t *values;
-    Py_ssize_t length; /* one more than there are; 0 for none */
+    Py_ssize_t length; /* number of values plus one; 0 for none */
 } Vector;
 
 typedef struct {
     int form;
     Py_ssize_t nbytes;
     PyArray_Descr *dtype;
-    PyObject *type;  /* of [array, type], [array, count, type] and of those with vectors */
+    PyObject *type;  /* the type of [array, type], [array, count, type] and forms with vectors */
     long count;
     Vector counts, displs;
 } Side;
 
-/* All that says whether two calls are alike. */
+/* Key of a call in the cache. */
 typedef struct {
     long method, root;
     PyObject *op;
@@ -36,7 +36,7 @@ typedef struct {
     Key key;
     uint64_t hash;
     PyObject *target;  /* a tape, or a method of the MPI library; NULL in a free slot */
-    int side[2];       /* which argument's memory input and output are in, and how far from it */
+    int side[2];       /* the arguments that contain input and output, and the offsets */
     int64_t shift[2];
 } Entry;
 
@@ -44,7 +44,7 @@ typedef struct {
     PyObject_HEAD
     Entry *slots;
     size_t slot_count, used;
-    Entrance *entrance;  /* of the communicator; set before anything is remembered */
+    Entrance *entrance;  /* lock of the communicator; set before any call is cached */
 } Calls;
 
 static PyObject *in_place, *calls_name;
@@ -55,7 +55,7 @@ static inline int is_array(PyObject *object, int flags)
         && PyArray_CHKFLAGS((PyArrayObject *)object, flags);
 }
 
-/* Whether an array holds integers that can be read where they lie. */
+/* Return 1 if an array has integers that can be read in place. */
 static inline int is_vector(PyObject *object)
 {
     return is_array(object, NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED)
@@ -84,7 +84,7 @@ static int read_vector(PyObject *object, Vector *vector)
     return 1;
 }
 
-/* One of its values; those that are too large for MPI are all -1. */
+/* Return one of its values; -1 if it is too large for MPI. */
 static inline int64_t value_of(const Vector *vector, Py_ssize_t i)
 {
     if (vector->values != NULL)
@@ -108,7 +108,7 @@ static int same_vector(const Vector *one, const Vector *other)
     return 1;
 }
 
-/* Keep the values: the caller's list may change. */
+/* Copy the values: the caller's list may change. */
 static int keep_vector(Vector *vector)
 {
     if (!vector->length)
@@ -125,8 +125,8 @@ static int keep_vector(Vector *vector)
     return 0;
 }
 
-/* What stands after the array: nothing, a count, counts, (counts, displs), or counts and displs,
-   and then the type, which may be missing; give back the array. */
+/* Parse the items after the array: nothing, a count, counts, (counts, displs), or counts and
+ * displs, then an optional type; return the array. */
 static inline PyObject *read_specification(PyObject *object, Side *side)
 {
     Py_ssize_t size = PySequence_Fast_GET_SIZE(object);
@@ -147,11 +147,11 @@ static inline PyObject *read_specification(PyObject *object, Side *side)
             PyErr_Clear();
             return NULL;
         }
-        side->count++;  /* none is not a count of 0 */
+        side->count++;  /* no count differs from a count of 0 */
         return items[0];
     }
-    /* A pair of lists; a pair of numbers is a count and a stride, which is not understood here:
-       a list of the same numbers is two counts. */
+    /* A pair of lists. A pair of numbers is a count and a stride, which is not supported here; a
+     * list of the same numbers is two counts. */
     if (size == 2 && PyTuple_CheckExact(counts) && PyTuple_GET_SIZE(counts) == 2) {
         displs = PyTuple_GET_ITEM(counts, 1);
         counts = PyTuple_GET_ITEM(counts, 0);
@@ -178,8 +178,8 @@ static inline int read_side(PyObject *object, int flags, Side *side, PyArrayObje
     return 1;
 }
 
-/* Make the key of a call, by the roles of its arguments: s, r and b are buffers (b one for both
-   ways), o an operator, n a root, c counts. 0 for a call that is not understood here. */
+/* Make the key of a call from the roles of its arguments: s, r and b are buffers (b for both
+ * directions), o an operator, n a root, c counts. Return 0 for an unsupported call. */
 static inline int read_call(long method, const char *roles, PyObject *const *arguments, Key *key,
                             PyArrayObject **arrays)
 {
@@ -229,7 +229,7 @@ static inline uint64_t mixed(uint64_t hash, uint64_t value)
     return hash ^ hash >> 29;
 }
 
-/* The first ones are enough to tell calls apart; a vector may be as long as there are ranks. */
+/* Hash only the first values: a vector may have one per rank. */
 static inline uint64_t mixed_vector(uint64_t hash, const Vector *vector)
 {
     for (Py_ssize_t i = 0; i < vector->length - 1 && i < HASHED; i++)
@@ -265,7 +265,7 @@ static inline int same_key(const Key *one, const Key *other)
         && same_vector(&one->counts, &other->counts);
 }
 
-/* The slot of a key, or the free one where it would be. */
+/* Return the slot of a key, or the free slot for it. */
 static inline Entry *slot_of(const Calls *calls, const Key *key, uint64_t hash)
 {
     size_t mask = calls->slot_count - 1;
@@ -276,7 +276,7 @@ static inline Entry *slot_of(const Calls *calls, const Key *key, uint64_t hash)
     }
 }
 
-/* Let go what a key keeps. */
+/* Release the references of a key. */
 static void drop_key(Key *key)
 {
     Py_XDECREF(key->op);
@@ -290,7 +290,7 @@ static void drop_key(Key *key)
     }
 }
 
-/* Make a key keep what it refers to; -1 where memory is short, and then it keeps nothing. */
+/* Take the references of a key; return -1 without memory, and then it has none. */
 static int keep_key(Key *key)
 {
     Vector *vectors[] = {&key->counts, &key->sides[SENT].counts, &key->sides[SENT].displs,
@@ -474,7 +474,8 @@ PyTypeObject CallsType = {
 
 /* ---- Recognised ------------------------------------------------------------------------------ */
 
-/* Put arguments into their places; 0 where some are missing or too many, which the slow way tells. */
+/* Put arguments in positional order; return 0 for missing or extra ones, which the Python method
+ * rejects. */
 static inline int arrange(const Recognised *self, PyObject *const *args, Py_ssize_t given,
                           PyObject *names, PyObject **places)
 {
@@ -501,7 +502,7 @@ static inline int arrange(const Recognised *self, PyObject *const *args, Py_ssiz
     return 1;
 }
 
-/* What keeps the arrays of a call alive. */
+/* Return an object that keeps the arrays of a call alive. */
 static inline PyObject *keep(PyArrayObject *const *arrays)
 {
     PyObject *sent = (PyObject *)arrays[SENT], *received = (PyObject *)arrays[RECEIVED];
@@ -510,7 +511,7 @@ static inline PyObject *keep(PyArrayObject *const *arrays)
     return PyTuple_Pack(2, sent, received);
 }
 
-/* Serve a call by what was remembered for it, which somebody else must not do at the same time. */
+/* Run a call from the cache, under the lock of the communicator. */
 static inline PyObject *served(PyObject *target, const Entry *entry, PyArrayObject *const *arrays,
                                PyObject *const *args, size_t flags, PyObject *names)
 {
@@ -528,7 +529,8 @@ static inline PyObject *served(PyObject *target, const Entry *entry, PyArrayObje
         Py_XDECREF(kept);
         return request;
     }
-    /* The caller holds the arguments until this returns; after an error MPI may need them longer. */
+    /* The caller keeps the arguments alive until this returns; after an error MPI may need them
+     * longer. */
     Tape *tape = (Tape *)target;
     PyObject *kept = tape->remote ? keep(arrays) : NULL;
     int failed = tape->remote && kept == NULL ? -1 : play(tape, bases[IN], bases[OUT], kept);
@@ -606,7 +608,7 @@ static PyObject *recognised_new(PyTypeObject *type, PyObject *args, PyObject *kw
     return (PyObject *)self;
 }
 
-/* A method that is called in another way than its class has it. */
+/* Create a method that replaces one of a class. */
 PyObject *new_method(PyObject *slow, vectorcallfunc call)
 {
     Recognised *self = (Recognised *)RecognisedType.tp_alloc(&RecognisedType, 0);

@@ -1,29 +1,28 @@
-/* Requests of tapes: a Run that is begun by one call, and ended by another; see _tape.c.
+/* Requests of tapes: a Run that one call starts and another one completes; see _tape.c.
  *
- *     Token   a generalized request of MPI, lent to one operation after the other
- *     Lane    operations whose messages share channels: one runs, the others wait for their turn
- *     Taped   an operation under way, or ready to be: what stands behind a request
- *     Begin   calls of one kind: makes a request of each, with an operation that was used before
+ *     Token   a generalized request of MPI, lent to one operation at a time
+ *     Lane    operations whose messages share channels: one runs, the others wait
+ *     Taped   the operation of a request, pending or ready to start
+ *     Begin   calls of one kind: creates a request for each, and reuses operations
  *
- * An operation that is under way is on the list of runtime/progress/engine.py. Whoever waits for it here
- * takes it off when it has ended, and MPI never hears of it; everybody else completes its token.
- * All of this happens with the GIL, except that long tapes run, and all wait, without it, and that
- * the thread of _background.c never has it: what somebody runs is `busy`.
+ * A pending operation is on the list of runtime/progress/engine.py. A wait for it in this file
+ * removes it at completion, without MPI; other waits complete its token. All of this needs the GIL,
+ * except long tapes, waits, and the thread of _background.c. A running operation is `busy`.
  */
 #include "_requests.h"
 
-/* Operations that are kept for calls of one kind. */
+/* Largest number of cached operations for calls of one kind. */
 enum { MOST_KEPT = 64 };
-/* Bytes that are copied and reduced, from which on a tape runs without the GIL. */
+/* Minimum bytes of copies and reductions of a tape that runs without the GIL. */
 #define MUCH (384 << 10)
-/* Looks for a message between two offers of the processor, where every rank has one. */
+/* Polls for a message between two yields, if every rank has its own core. */
 #define LOOKS 50
-/* Microseconds for who still looks at an operation that has ended, when it begins anew. */
+/* Microseconds to wait for other threads to release a completed operation, before a restart. */
 #define STARTED 1000000
 
 static PyObject *progress, *operations, *make_token, *tokens;
 static PyObject *once_name, *lazy_name, *wake_name, *operation_name, *heard_name;
-/* Where a request has its handle, its size, and that of no request. */
+/* Offset of the handle in a request, its size, and the handle of no request. */
 static Py_ssize_t handle_offset;
 static int handle_size;
 static unsigned long long null_handle;
@@ -102,7 +101,7 @@ static int64_t microseconds(void)
     return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
-/* Run, without the GIL, until a message is missing for so many microseconds. */
+/* Run without the GIL until a message is missing for `patience` microseconds. */
 static int run_freely(Run *run, int64_t patience)
 {
     Tape *tape = run->tape;
@@ -124,7 +123,7 @@ static int run_freely(Run *run, int64_t patience)
     return found;
 }
 
-/* Let whoever runs an operation do so for some time; tell whether it has been given back. */
+/* Wait some time for another thread to release an operation; return 1 if it did. */
 static int given_back(Taped *operation, int64_t patience)
 {
     int64_t end = microseconds() + patience;
@@ -137,12 +136,12 @@ static int given_back(Taped *operation, int64_t patience)
     return free;
 }
 
-/* Run an operation, whose turn it is, as far as it goes. */
+/* Run an operation that is first in its lane, as far as possible. */
 static int step(Taped *self, int64_t patience)
 {
     int found = DONE;
     Py_INCREF(self);
-    while (!has_ended(self) && !self->over) {  /* over: out of service, meanwhile */
+    while (!has_ended(self) && !self->over) {  /* over: it was removed meanwhile */
         if (!claim(self, RUNNING)) {
             found = WAITING;
             if (patience && given_back(self, patience))
@@ -170,7 +169,7 @@ static int step(Taped *self, int64_t patience)
     return found;
 }
 
-/* Begin those whose turn has come since somebody left a lane. */
+/* Start operations that have become the first of a lane. */
 static void next_turn(Lane *lane)
 {
     Turn next;
@@ -179,7 +178,7 @@ static void next_turn(Lane *lane)
     } while (next.taped != NULL && !hands_over(next.taped) && step(next.taped, 0) == DONE);
 }
 
-/* Move an operation on, and those whose turn is before its own. */
+/* Progress an operation, and those before it in its lane. */
 static int go_on(Taped *self, int64_t patience)
 {
     while (!has_ended(self) && self->lane != NULL) {
@@ -198,7 +197,7 @@ static int go_on(Taped *self, int64_t patience)
     return found;
 }
 
-/* Begin an operation, for a request that gets the handle of a token. */
+/* Start an operation and set the handle of its request to that of a token. */
 static int begin(Taped *self, PyObject *request)
 {
     if (self->token == NULL && atomic_load_explicit(&self->busy, memory_order_acquire) != FREE)
@@ -238,7 +237,7 @@ static int begin(Taped *self, PyObject *request)
     return 0;
 }
 
-/* An operation has ended under the hands of who waited for it: MPI needs not know. */
+/* Finish an operation that its own wait has completed, without MPI. */
 static int leave(Taped *self, PyObject *request)
 {
     Token *token = self->token;
@@ -337,7 +336,7 @@ static void taped_dealloc(Taped *self)
     Py_TYPE(self)->tp_free(self);
 }
 
-/* Tell whether a tape moves so many bytes that others should run meanwhile. */
+/* Return 1 if a tape moves many bytes, so that other threads should run meanwhile. */
 static int moves_much(const Tape *tape)
 {
     int64_t nbytes = 0;
@@ -394,7 +393,7 @@ static PyObject *taped_give_back(Taped *self, PyObject *none)
     Py_RETURN_NONE;
 }
 
-/* Take an operation out of service that has ended, or failed, and whose token MPI has to hear of. */
+/* Remove a completed or failed operation and complete its token. */
 static PyObject *taped_conclude(Taped *self, PyObject *failed)
 {
     int fails = PyObject_IsTrue(failed);
@@ -410,7 +409,7 @@ static PyObject *taped_conclude(Taped *self, PyObject *failed)
     if (fails && self->lane != NULL)
         break_lane(self->lane);
     take_back(self);
-    release(self);  /* it may have been claimed by Python, which failed */
+    release(self);  /* Python may have claimed it and failed */
     if (!fails && self->begin != NULL)
         Py_CLEAR(self->run->buffers);
     if (self->lane != NULL)
@@ -566,7 +565,7 @@ PyTypeObject BeginType = {
 
 /* ---- methods of requests --------------------------------------------------------------------- */
 
-/* The operation of a request, where a tape stands behind it. */
+/* Return the operation of a request, if it runs a tape. */
 static Taped *operation_of(PyObject *const *args, Py_ssize_t given)
 {
     PyObject *found = given ? PyObject_GetAttr(args[0], operation_name) : NULL;
@@ -598,7 +597,7 @@ static PyObject *request_start(Recognised *self, PyObject *const *args, size_t f
     Py_RETURN_NONE;
 }
 
-/* End the operation of a request here, within some time: 1, or 0 where Python has to see to it. */
+/* Complete the operation of a request within some time; return 1, or 0 if Python must continue. */
 static int end_here(Taped *operation, PyObject *request, int64_t patience)
 {
     int ended = 0;
@@ -649,7 +648,7 @@ static PyObject *request_test(Recognised *self, PyObject *const *args, size_t fl
     return request_end(self, args, flags, names, 0);
 }
 
-/* A method that is asked only where the function of its name here has no answer. */
+/* Create a method that calls the C function of its name first and falls back to Python. */
 PyObject *shortcut(PyObject *module, PyObject *args)
 {
     static const struct { const char *name; void *function; } known[] = {
@@ -666,7 +665,7 @@ PyObject *shortcut(PyObject *module, PyObject *args)
     return PyErr_Format(PyExc_ValueError, "no shortcut for %s", name);
 }
 
-/* Say what moves operations on, what makes tokens, and where requests have their handles. */
+/* Set the progress engine, the factory of tokens, and the offset of handles in requests. */
 PyObject *set_progress(PyObject *module, PyObject *args)
 {
     PyObject *one, *make, *list;

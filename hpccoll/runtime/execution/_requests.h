@@ -1,17 +1,17 @@
-/* What the files of requests share: operations under way, and whose turn it is. */
+/* Declarations for requests: pending operations and lanes. */
 #ifndef HPCCOLL_REQUESTS_H
 #define HPCCOLL_REQUESTS_H
 
 #include "_tape.h"
 #include <sched.h>
 
-/* Who has an operation: nobody; somebody who runs it, and gives it back soon; or Python, which does
-   for it what machine code cannot. */
+/* Owner of an operation: none; a thread that runs it and soon releases it; or Python, for work that
+ * machine code cannot do. */
 enum { FREE, RUNNING, CLAIMED };
 
 typedef struct Taped Taped;
 
-/* A place in a lane; `taped` is NULL where the interpreter runs it. */
+/* Entry of a lane; `taped` is NULL if the interpreter runs the operation. */
 typedef struct { PyObject *operation; Taped *taped; } Turn;
 
 /* Operations whose messages share channels, in the order of their calls. */
@@ -19,10 +19,10 @@ typedef struct {
     PyObject_HEAD
     Turn *queue;
     Py_ssize_t count, room;
-    char broken;  /* one has failed: its messages are on the way, no other must take them */
+    char broken;  /* one has failed: its messages are in flight, no other must receive them */
 } Lane;
 
-/* A generalized request, lent to one operation after the other. */
+/* Generalized request that is lent to one operation at a time. */
 typedef struct {
     PyObject_HEAD
     unsigned long long handle;
@@ -38,15 +38,15 @@ typedef struct {
 struct Taped {
     PyObject_HEAD
     Run *run;
-    Lane *lane;           /* NULL: it has channels of its own */
-    Begin *begin;         /* where it goes when its request is over; NULL for a persistent one */
-    Token *token;         /* while it is under way */
-    PyObject *attendant;  /* what Python knows of this run */
-    char idle;            /* surely not under way, and nothing is wrong with it */
-    char over;            /* nobody needs it any more */
-    char threaded;        /* a thread may drive it */
-    char is_long;         /* it moves so much that others should run meanwhile */
-    char listed, met;     /* the native thread knows it, and has found it before */
+    Lane *lane;           /* NULL: it has its own channels */
+    Begin *begin;         /* its cache after its request; NULL for a persistent one */
+    Token *token;         /* while it is pending */
+    PyObject *attendant;  /* the Python attendant of this run */
+    char idle;            /* certainly inactive and without an error */
+    char over;            /* no longer needed */
+    char threaded;        /* a thread may progress it */
+    char is_long;         /* it moves many bytes, so other threads should run meanwhile */
+    char listed, met;     /* on the list of the native thread; found there before */
     _Atomic char busy, ended;
 };
 
@@ -67,7 +67,7 @@ static inline int has_ended(const Taped *operation)
     return atomic_load_explicit(&operation->ended, memory_order_acquire);
 }
 
-/* _background.c: what follows is done with the GIL. */
+/* _background.c: the following functions need the GIL. */
 int prepare_background(void);
 int put_under_way(Taped *operation);
 int enter_lane(Lane *lane, PyObject *operation);

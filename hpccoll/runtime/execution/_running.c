@@ -1,17 +1,17 @@
-/* The instructions of tapes, as they run: copies, reductions, and the words of channels.
+/* Interpreter of tape instructions: copies, reductions, and the words of channels.
  *
- * Nothing here touches an object of Python, and of its functions only those that let the GIL go: the
- * stress test of the channels, tests/sanitize/channels.c, has this file without an interpreter.
+ * This file uses no Python objects, and only the functions that release the GIL: the stress test of
+ * the channels, tests/sanitize/channels.c, includes it without an interpreter.
  */
 #include "_tape.h"
 #include <sched.h>
 #include <time.h>
 
-/* Looks between two offers of the processor, and offers between two looks at the clock. */
+/* Polls between two yields, and yields between two reads of the clock. */
 #define LOOKS 50
 #define YIELDS 16
-/* Longer messages are timed. Picoseconds a byte above which they had better be read where they lie,
-   and calls after which that is looked at again; the same numbers as in rendezvous.py. */
+/* Longer messages are timed. Picoseconds per byte above which reading in place is better, and calls
+ * after which that is measured again; the same numbers as in rendezvous.py. */
 #define TIMED (64 << 10)
 #define SLOW 250
 #define PROBE 64
@@ -28,7 +28,7 @@ static int64_t nanoseconds(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Note a moment in a ring of so many rows. */
+/* Record a moment in a ring of `kept` rows. */
 void note_moment(int64_t *moments, int64_t kept, int64_t where, int64_t what)
 {
     int64_t *moment = moments + MOMENT * (1 + (moments[0]++ & (kept - 1)));
@@ -37,8 +37,10 @@ void note_moment(int64_t *moments, int64_t kept, int64_t where, int64_t what)
     moment[2] = nanoseconds();
 }
 
-/* Copy a long message, and time it: the figure falls at once and rises slowly. Where copies were
-   quick three slow ones in a row decide, not one during which another process had the processor. */
+/* Copy a long message and update the estimate of the copy cost.
+ *
+ * The estimate falls immediately and rises slowly: three slow copies in a row exceed the limit,
+ * one does not, because another process may have had the core meanwhile. */
 static void copy_timed(Tape *tape, char *into, const char *from, int64_t nbytes)
 {
     int64_t start = nanoseconds();
@@ -48,14 +50,14 @@ static void copy_timed(Tape *tape, char *into, const char *from, int64_t nbytes)
     tape->pace = pace < tape->pace ? pace : tape->pace + (pace - tape->pace) / 4;
 }
 
-/* Tell whether a call is better left to Python: its long messages are read faster where they lie
-   than they are written to lines that another core has in its cache. Now and then it is tried. */
+/* Return 1 if Python should run a call: reading its long messages in place is faster than writing
+ * to cache lines of another core. The copy is measured again at intervals. */
 int passes(Tape *tape)
 {
     return tape->pace > SLOW && ++tape->passed % PROBE;
 }
 
-/* Copy a message into its cell and announce it; 0 if the cell is not free. */
+/* Copy a message into its cell and announce it; return 0 if the cell is not free. */
 static inline int put(Tape *tape, const State *state, const int64_t *step, int64_t number)
 {
     const Channel *channel = &tape->channels[step[2]];
@@ -63,7 +65,7 @@ static inline int put(Tape *tape, const State *state, const int64_t *step, int64
     if (atomic_load_explicit(&channel->taken[place], memory_order_acquire) < number - PLACES)
         return 0;
     char *cell = cell_of(channel, number, step[4]);
-    if (step[4] > TIMED && tape->spins)  /* with processors shared, it would time the others */
+    if (step[4] > TIMED && tape->spins)  /* on shared cores it would time other processes */
         copy_timed(tape, cell, place_of(state, step[3]), step[4]);
     else
         memcpy(cell, place_of(state, step[3]), (size_t)step[4]);
@@ -81,7 +83,7 @@ static void put_unsent(Tape *tape, State *state)
     state->unsent_count = kept;
 }
 
-/* The word of the message that a TAKE waits for: WAITING, ELSEWHERE, or DONE if it is in its cell. */
+/* Poll the word of the message of a TAKE: WAITING, ELSEWHERE, or DONE if it is in its cell. */
 static inline int look(Tape *tape, State *state, const int64_t *step)
 {
     if (state->unsent_count)
@@ -97,7 +99,7 @@ static inline int look(Tape *tape, State *state, const int64_t *step)
     return word >> SIZE_BITS == number ? ELSEWHERE : WAITING;
 }
 
-/* Wait for what an instruction misses, up to so many microseconds; for none, only look. */
+/* Wait for the message or cell of an instruction, up to `patience` us; poll once for 0. */
 static int wait_for(Tape *tape, State *state, const int64_t *step, int64_t patience)
 {
     int found = WAITING;
@@ -119,7 +121,7 @@ static int wait_for(Tape *tape, State *state, const int64_t *step, int64_t patie
     return found;
 }
 
-/* Reduce 16-bit floats; the form says what is in the accumulator instead. */
+/* Reduce 16-bit floats; the form selects the operands in the accumulator. */
 static void reduce_half(const Tape *tape, int form, int64_t count, char **operands)
 {
     const HalfKernel *kernel = tape->kernel.half;
@@ -129,7 +131,7 @@ static void reduce_half(const Tape *tape, int form, int64_t count, char **operan
                   operands[2]);
 }
 
-/* Run from where the state is, until the end or until a message is missing for too long. */
+/* Run from the current state until the end, or until a message is missing for too long. */
 int advance(Tape *tape, State *state, int64_t patience)
 {
     const int64_t *step = tape->code + state->at * WIDTH;
@@ -188,7 +190,7 @@ int advance(Tape *tape, State *state, int64_t patience)
         case POST:
             break;
         case START:
-        case AWAIT: /* messages of MPI's are Python's: it goes on behind */
+        case AWAIT: /* Python handles MPI messages and then continues after this */
             state->at = (step - tape->code) / WIDTH;
             return REMOTE;
         default:

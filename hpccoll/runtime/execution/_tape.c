@@ -1,26 +1,27 @@
-/* The compiled executor: it runs tapes, recognises calls that were served before, and has requests.
+/* Compiled executor: runs tapes, caches calls, and implements their requests.
  *
  * A tape is one rank's lowered program as a flat array of instructions (hpccoll/runtime/execution/tape.py
- * makes and reads them). The executor knows the instructions, and the words that announce messages in
- * the channels of shared memory (hpccoll/transport/shm/channels.py); nothing of MPI or of algorithms.
+ * makes and reads them). The executor implements the instructions, and the words that announce
+ * messages in the channels of shared memory (hpccoll/transport/shm/channels.py). It does not depend
+ * on MPI or on algorithms.
  *
- *     Counters     the numbers of a channel's last messages, shared with the Python executor
- *     Tape         instructions, checked once, here; runs on any arrays of the right sizes
- *     Run          a tape under way, which stops where a message is missing and goes on from there
+ *     Counters     the numbers of a channel's last messages, shared with the interpreter
+ *     Tape         instructions, checked once; runs on any arrays of the right sizes
+ *     Run          a running tape, which stops at a missing message and resumes there
  *
- * _running.c:      runs the instructions; nothing of Python
+ * _running.c:      runs the instructions, without Python
  *
  * _recognition.c:
  *
- *     Calls        what a communicator knows of its calls: by form, size and type, to a tape or to
- *                  the MPI library's method
- *     Recognised   a method of the communicator that asks Calls first
+ *     Calls        the cache of a communicator: form, size and type of a call -> a tape or the
+ *                  native method
+ *     Recognised   a method of the communicator that looks up Calls first
  *
  * _requests.c:
  *
- *     Taped        a run that one call begins and another one ends, and what stands around it
+ *     Taped        a run that one call starts and another one completes, with its state
  *
- * _background.c:  a thread that moves such runs on
+ * _background.c:  a thread that progresses such runs
  *
  * _watched.c:
  *
@@ -28,22 +29,22 @@
  *
  * _numbers.c:
  *
- *     Numbers      numbers of Python, combined on all ranks
+ *     Numbers      allreduce of Python numbers
  *
  * _notes.c:
  *
- *     Note         an action of the interpreter's that notes something: a call, its end, a moment
+ *     Note         an action of the interpreter that records a call, its end, or a moment
  *
  * _entrance.c:
  *
- *     Entrance     lets one call on a communicator go at a time
+ *     Entrance     admits one call on a communicator at a time
  *
  * _finalize.c:
  *
  *     check_at_exit
- *                  checks, while MPI_Finalize runs at the exit, that no process has been killed
+ *                  checks during MPI_Finalize at exit that no process was killed
  *
- * All bounds are checked when a tape is made, none while it runs.
+ * All bounds are checked when a tape is created, none while it runs.
  */
 #define IMPORTS_ARRAY
 #include "_requests.h"
@@ -76,7 +77,7 @@ static int inside(const Tape *tape, int64_t address, int64_t nbytes, int64_t ope
     return nbytes <= size && offset <= size - nbytes;
 }
 
-/* Check every instruction; NULL, or what is wrong. */
+/* Check every instruction; return NULL or an error text. */
 static const char *check(Tape *tape)
 {
     int64_t open = -1, opened = -1, posted = 0, batches = 0;
@@ -161,7 +162,7 @@ static const char *check(Tape *tape)
     return "no end";
 }
 
-/* The loop of a ufunc on two operands and a result of one type; 0 if there is none. */
+/* Find the loop of a ufunc for two operands and a result of one type; 0 if there is none. */
 static int find_loop(PyObject *object, PyObject *type, Kernel *kernel)
 {
     if (!PyObject_TypeCheck(object, &PyUFunc_Type) || !PyArray_DescrCheck(type))
@@ -206,7 +207,7 @@ static int tape_traverse(Tape *self, visitproc visit, void *arg)
 
 static int tape_clear(Tape *self)
 {
-    Py_CLEAR(self->waiter);  /* the others are memory: they stay as long as the tape */
+    Py_CLEAR(self->waiter);  /* the other references are memory, which must outlive the runs */
     return 0;
 }
 
@@ -229,7 +230,7 @@ static int read_channels(Tape *self, PyObject *channels)
     return 0;
 }
 
-/* The kernel: None, a ufunc and a type, or a kernel for 16-bit floats. */
+/* Read the kernel: None, a ufunc and a type, or a kernel for 16-bit floats. */
 static int read_kernel(Tape *self, PyObject *kernel)
 {
     PyObject *ufunc, *dtype;
@@ -258,7 +259,7 @@ static int read_kernel(Tape *self, PyObject *kernel)
     return 0;
 }
 
-/* Where moments are noted: a row with their number, and a power of two of rows. */
+/* Read the ring of moments: a row with their number, then a power of two of rows. */
 static int read_moments(Tape *self, PyObject *object)
 {
     Py_buffer memory;
@@ -322,7 +323,7 @@ static PyObject *tape_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         goto failed;
     }
     for (int64_t *step = self->code; step[0] != END; step += WIDTH)
-        if (step[0] == SEND || step[0] == TAKE)  /* what its word says beside the number */
+        if (step[0] == SEND || step[0] == TAKE)  /* the word's contents in addition to the number */
             step[5] = step[4] ^ (stamp & LARGEST);
     PyBuffer_Release(&code);
     return (PyObject *)self;
@@ -334,7 +335,7 @@ failed:
     return NULL;
 }
 
-/* A run with a state of its own; ``buffers`` must stay alive until its end. */
+/* Create a run with its own state; ``buffers`` must stay alive until its end. */
 Run *new_run(Tape *tape, char *in, char *out, PyObject *buffers)
 {
     Run *self = PyObject_New(Run, &RunType);
@@ -357,7 +358,7 @@ Run *new_run(Tape *tape, char *in, char *out, PyObject *buffers)
 
 #define FEW 8
 
-/* Note a call in this rank's log, for others to see; tell whether nobody has given up by now. */
+/* Record a call in this rank's log; return 1 if no rank has failed. */
 static inline int opened(const Tape *tape)
 {
     Word *log = tape->log;
@@ -373,7 +374,7 @@ static inline int opened(const Tape *tape)
     return !alarm || number < alarm - 1;
 }
 
-/* Run a tape to its end; what waits long is left to Python, which may raise an error. */
+/* Run a tape to its end; long waits continue in Python, which may raise an error. */
 int play(Tape *tape, char *in, char *out, PyObject *buffers)
 {
     Unsent few[FEW];
@@ -484,7 +485,7 @@ static PyObject *run_restart(Run *self, PyObject *none)
     Py_RETURN_NONE;
 }
 
-/* Python has done what the next message, or batch, is for: go on behind it. */
+/* Skip an instruction that Python has executed. */
 static PyObject *run_skip(Run *self, PyObject *none)
 {
     (void)none;

@@ -1,4 +1,4 @@
-/* What the parts of the compiled executor share; _tape.c says what they are. */
+/* Declarations of the compiled executor; see _tape.c for its parts. */
 #ifndef HPCCOLL_TAPE_H
 #define HPCCOLL_TAPE_H
 
@@ -20,22 +20,21 @@
 
 #include "_half.h"
 
-/* What an address is relative to. */
+/* Bases of addresses. */
 enum { IN, OUT, SCRATCH, CELL, BASES };
-/* What running comes to. */
+/* Results of a run. */
 enum { DONE, WAITING, ELSEWHERE, REMOTE };
-/* The words of a rank's log of calls, as in log.py: whether a rank has given up; the number of calls,
-   that of the call which the MPI library has, the stamps of the last ones, and when these began and
-   ended. */
+/* Words of a rank's log of calls, as in log.py: the alarm after a failure; the number of calls, the
+ * number of the pending native call, stamps of the last calls, and their start and end times. */
 enum { ALARM = 0, NUMBER = 16, INSIDE = 17, STAMPS = 32, REMEMBERED = 64, STARTS = 96, ENDS = 160 };
 /* The instructions: a word for each of op, phase and up to six operands; see tape.py. */
 enum { END, COPY, REDUCE, SEND, FLUSH, TAKE, TAKEN, NOTE, POST, START, AWAIT, OPERATIONS };
 enum { WIDTH = 8 };
 /* Numbers of a moment, as in moments.py. */
 enum { MOMENT = 3 };
-/* Microseconds that a wait takes before Python looks after it. */
+/* Microseconds of a wait before Python handles it. */
 #define PATIENCE 1000
-/* The same while other operations are under way, which have to be moved on too. */
+/* The same with other pending operations, which need progress too. */
 #define SLICE 50
 
 /* Addresses keep their base in the bits above these. */
@@ -46,9 +45,9 @@ enum { MOMENT = 3 };
 #define PLACES 4
 #define SMALL 1024  /* bytes of a small cell */
 #define SIZE_BITS 24
-/* Sizes, and what is mixed into them, leave the uppermost of their bits free. */
+/* Sizes, and values mixed into them, do not use their highest bit. */
 #define LARGEST (((int64_t)1 << (SIZE_BITS - 1)) - 1)
-/* Looks at a word before the interpreter is let go, where every rank has a processor: 1-2 us. */
+/* Polls of a word before the GIL is released, if every rank has its own core: 1-2 us. */
 #define SPINS 1500
 
 typedef struct {
@@ -58,8 +57,8 @@ typedef struct {
 
 typedef _Atomic int64_t Word;
 
-/* Nanoseconds of the machine's clock as of the kernel's last tick, some milliseconds ago at most: a
-   precise look at the clock takes as long as a small collective. */
+/* Return the machine's clock in nanoseconds at the kernel's last tick, at most some milliseconds
+ * old: a precise read takes as long as a small collective. */
 static inline int64_t last_tick(void)
 {
     struct timespec now;
@@ -71,7 +70,7 @@ static inline int64_t last_tick(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Note in a log that a call begins: with its stamp, and not ended. */
+/* Record the start of a call with its stamp in a log. */
 static inline void note_start(Word *log, int64_t number, int64_t stamp)
 {
     int64_t place = number & (REMEMBERED - 1);
@@ -80,7 +79,7 @@ static inline void note_start(Word *log, int64_t number, int64_t stamp)
     atomic_store_explicit(&log[ENDS + place], 0, memory_order_relaxed);
 }
 
-/* Note that a call has ended. */
+/* Record the end of a call. */
 static inline void note_end(Word *log, int64_t number)
 {
     atomic_store_explicit(&log[ENDS + (number & (REMEMBERED - 1))], last_tick(),
@@ -94,7 +93,7 @@ typedef struct {
     int64_t cell_bytes;
 } Channel;
 
-/* The cell of a message, by its number and its size. */
+/* Return the cell of a message, by its number and its size. */
 static inline char *
 cell_of(const Channel *channel, int64_t number, int64_t nbytes)
 {
@@ -105,12 +104,12 @@ cell_of(const Channel *channel, int64_t number, int64_t nbytes)
     return channel->cells + place * channel->cell_bytes;
 }
 
-/* What reduces: a loop of NumPy, or a kernel for 16-bit floats. */
+/* Reduction kernel: a loop of NumPy, or a kernel for 16-bit floats. */
 typedef struct {
     PyUFuncGenericFunction loop;
     void *data;
     const HalfKernel *half;
-    int64_t itemsize; /* 0 where nothing is reduced */
+    int64_t itemsize; /* 0 without a reduction */
 } Kernel;
 
 typedef struct {
@@ -123,14 +122,14 @@ typedef struct {
     Kernel kernel;
     char *scratch, *accumulator;
     int64_t accumulator_bytes;
-    int spins, remote; /* remote: it has messages of MPI's */
-    int64_t pace;    /* of recent copies of long messages into cells, in picoseconds a byte */
-    unsigned passed; /* times that it was too slow to be run */
-    int64_t stamp;   /* of the call that it serves; what stands in a word beside a message's number */
-    Word *log;       /* where calls are noted, NULL for those that are not; .. */
-    Word *alarm;     /* .. and the number, and one more, of that in which somebody has given up */
-    int64_t *moments;      /* where moments are noted: how many there were, and a ring of rows; .. */
-    int64_t moments_kept;  /* .. so many, a power of two */
+    int spins, remote; /* remote: it has MPI messages */
+    int64_t pace;    /* cost of recent copies of long messages into cells, in ps per byte */
+    unsigned passed; /* number of calls that were left to Python, because copies were too slow */
+    int64_t stamp;   /* stamp of its call, in a word next to a message's number */
+    Word *log;       /* log of calls, NULL if they are not recorded; .. */
+    Word *alarm;     /* .. and the number plus one of the call in which a rank has failed */
+    int64_t *moments;      /* recorded moments: their number, and a ring of rows; .. */
+    int64_t moments_kept;  /* .. the number of rows, a power of two */
     PyObject *memory, *owners, *waiter;
 } Tape;
 
@@ -151,7 +150,7 @@ typedef struct {
     PyObject *buffers;
 } Run;
 
-/* Whose call is under way on a communicator: one at a time. Nothing of it changes without the GIL. */
+/* Lock of a communicator that admits one call at a time. It changes only with the GIL. */
 typedef struct {
     PyObject_HEAD
     unsigned long holder;  /* a thread, 0 for none */
@@ -159,7 +158,7 @@ typedef struct {
 
 enum { MOST_ARGUMENTS = 6 };
 
-/* A method with a short way; `slow` is the method as it stands in its class. */
+/* Method with a fast path; `slow` is the Python method of its class. */
 typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;

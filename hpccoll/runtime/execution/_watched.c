@@ -1,15 +1,15 @@
-/* Methods whose calls are counted and timed; see _tape.c for the whole. */
+/* Methods whose calls are counted and timed; see _tape.c for an overview. */
 #include "_tape.h"
 #include <time.h>
 
-/* Numbers of a call: its kind, its beginning, its end; calls that wait to be taken away. */
+/* Numbers per call: its kind, its start, its end; rows of the buffer of calls. */
 enum { NUMBERS = 3, ROWS = 4096 };
 enum { FIRST_KEYS = 64, MOST_KEYS = 4096 };
 
 typedef struct {
     PyObject_HEAD
     size_t count;
-    PyObject *full;  /* called with the bytes of the rows when there is no room left */
+    PyObject *full;  /* called with the bytes of the rows when the buffer is full */
     double rows[ROWS][NUMBERS];
 } CallRows;
 
@@ -20,7 +20,7 @@ typedef struct {
     KnownKind *slots;
     size_t slot_count, used;
     CallRows *rows;
-    char told;  /* somebody has said who serves a call: its kind is looked for anew */
+    char told;  /* the algorithm of a call was reported: its kind is looked up again */
 } Seen;
 
 static PyTypeObject *recognised_type = &RecognisedType;
@@ -28,7 +28,7 @@ static PyObject *seen_name;
 
 static double seconds(void)
 {
-    struct timespec now;  /* the clock of time.perf_counter */
+    struct timespec now;  /* clock of time.perf_counter */
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
@@ -54,7 +54,7 @@ static int push(CallRows *self, long kind, double start, double stop)
     if (self->count < ROWS)
         return 0;
     PyObject *bytes = rows_drain(self, NULL);
-    self->count = 0;  /* without memory for them the rows are lost: there is no room for more */
+    self->count = 0;  /* without memory the rows are dropped: the buffer is full */
     PyObject *done = bytes == NULL ? NULL : PyObject_CallOneArg(self->full, bytes);
     Py_XDECREF(bytes);
     Py_XDECREF(done);
@@ -241,8 +241,8 @@ typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
     PyObject *method, *first, *slow, *attributes;
-    long root_at;  /* the argument that alone counts, for methods of objects; -1 for none .. */
-    int objects;   /* .. where it is one */
+    long root_at;  /* the only argument in the key, for methods of objects; -1 for none .. */
+    int objects;   /* .. if it is one */
 } WatchedMethod;
 
 static uint64_t key_of(const WatchedMethod *self, PyObject *const *args, Py_ssize_t given,

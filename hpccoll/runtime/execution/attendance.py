@@ -1,8 +1,8 @@
-"""Looking after runs of tapes that wait: bounds, and messages that are not in their cells.
+"""Attendants: handle waiting runs of tapes, their timeouts and messages outside their cells.
 
-A tape runs in machine code until a message is missing for long, or lies elsewhere, or until a batch
-of messages to other nodes is to be started or waited for. Then its :class:`Attendant` sees to it as
-the interpreter would, and lets it go on.
+A tape runs in machine code until a message is late or is outside its cell, or until a batch of
+messages to other nodes has to be started or waited for. Its :class:`Attendant` then handles that
+like the interpreter and resumes the tape.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from hpccoll.transport.stamps import stamped
 if TYPE_CHECKING:
     from hpccoll.runtime.context import Context
 
-#: Microseconds that a wait takes before Python looks after it, at first and then; with other
-#: operations under way.
+#: Microseconds of a wait before Python polls it: the first time, later times, and with other
+#: pending operations.
 PATIENCE, LATER, SLICE = 1000, 100, 50
-#: Waits for a message inside the node, with a batch under way, between two looks at all bounds.
+#: Waits for a message inside the node, with a pending batch, between two checks of all bounds.
 WAITS = 10
-#: Phases whose messages are kept.
+#: Phases with cached messages.
 KEPT = 16
 
 
 class _Postings:
-    """An endpoint that only notes what it is asked for."""
+    """Endpoint that only records the requested messages."""
 
     def __init__(self, endpoint: SharedEndpoint):
         self.endpoint, self.rank, self.size = endpoint, endpoint.rank, endpoint.size
@@ -51,44 +51,44 @@ class _Postings:
         self.noted: list[Posting] = []
 
     def direct(self, peers: Sequence[int], tag: int) -> bool:
-        """As the endpoint has it."""
+        """Return the value of the real endpoint."""
         return self.endpoint.direct(peers, tag)
 
     def batch(self, postings: Sequence[Posting], tag: int, repeated: bool) -> Batch:
-        """Note the messages that come from this node."""
+        """Record the messages from this node."""
         self.noted = [posting for posting in postings
                       if not posting.sends and posting.peer in self.endpoint.node.local]
         return _NoBatch()
 
 
 class _NoBatch:
-    """Messages that somebody else moves."""
+    """Batch of messages that others progress."""
 
     def start(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def test(self, tries: int = 1) -> bool:
-        """Nothing."""
+        """Return True."""
         return True
 
     def free(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class LandingReceive(Receive):
-    """A message of a blocking call, which MPI delivers into memory of the message's own.
+    """Message of a blocking call that MPI delivers into its own memory.
 
-    The caller's arrays are kept alive by nobody once the call has failed, and the message may come
-    later. The copy is of a cell's size at most.
+    After a failed call nothing keeps the caller's arrays alive, and the message may still arrive.
+    The extra copy has at most the size of a cell.
     """
 
     def landing(self) -> Any:
-        """New memory: another message may still come to that of before."""
+        """Return new memory: an earlier message may still arrive in the old memory."""
         self.landed = numpy.empty_like(self.array)
         return self.landed
 
     def fetch(self) -> int:
-        """Where the message can be used; here, if MPI has delivered it."""
+        """Return where the message can be used, after a copy if MPI has delivered it."""
         place = super().fetch()
         if not self.in_cell and self.where == BY_MPI:
             self.array[...] = self.landed
@@ -96,9 +96,9 @@ class LandingReceive(Receive):
 
 
 class Attendance:
-    """Looks after runs of one tape that wait: bounds, and messages that are not in their cells.
+    """State of the waiting runs of one tape: timeouts, and messages outside their cells.
 
-    It does not refer to the tape, which refers to it and to the channels.
+    It has no reference to the tape, which references it and the channels.
     """
 
     def __init__(self, context: Context, call: Call, plan: Plan, code: Code,
@@ -122,17 +122,17 @@ class Attendance:
         """Wait for the end of a run.
 
         Raises:
-            CollectiveTimeout: nothing moved for too long.
+            CollectiveTimeout: no progress within the timeout.
         """
         attendant = Attendant(self, run)
         try:
             attendant.finish()
         finally:
-            # They refer to each other, and would keep the caller's arrays until somebody collects.
+            # A reference cycle would keep the caller's arrays until the next garbage collection.
             del attendant.watch
 
     def place(self, number: int) -> tuple[int, int]:
-        """The segment, and its phase, that a tape numbers so."""
+        """Return the segment of a phase number of the tape, and the phase's index there."""
         index = 0
         while number >= len(self.plan.segments[index].program.phases):
             number -= len(self.plan.segments[index].program.phases)
@@ -140,16 +140,16 @@ class Attendance:
         return index, number
 
     def phase(self, number: int) -> Phase:
-        """The phase that a tape numbers so."""
+        """Return the phase of a phase number of the tape."""
         segment, local = self.place(number)
         return self.plan.segments[segment].program.phases[local]
 
     def receives(self, run: Any) -> dict[int, Receive]:
-        """The messages of the phase that a run has come to, by the instructions that take them.
+        """Return the messages of a run's current phase, by the instructions that take them.
 
-        Where another rank runs no tape they are wanted in every call, and making them takes longer
-        than a message: those of the last phases are kept, for runs on the same memory. A tape whose
-        runs overlap is no blocking call's, and none of its messages is kept.
+        If another rank uses the interpreter, every call needs them, and their creation takes longer
+        than a message. So those of the last phases are cached for runs on the same memory. Messages
+        of tapes with overlapping runs, which are not blocking calls, are not cached.
         """
         key = run.input, run.output, self.code.phase(run.at)
         found = self.kept.get(key)
@@ -172,7 +172,7 @@ class Attendance:
         reducer = (kernel(self.op, self.dtype, self.datatype)
                    if self.op is not None and self.datatype is not None else None)
         noted = _Postings(self.endpoint)
-        # A chain may begin in machine code and go on here: it is held in the same memory.
+        # A chain may begin in machine code and continue here: both use the same accumulator.
         held = self.accumulator
         memory = Memory(arrays, self.scratch.view(self.dtype), reducer, numpy, None,
                         (lambda count: held[:count]) if held.size else None)
@@ -183,24 +183,24 @@ class Attendance:
                 break
         takes = [index for index, step in enumerate(self.code.steps())
                  if step[0] == Instruction.TAKE and step[1] == number]
-        # Requests keep their memory themselves, also after an error.
+        # Requests keep their memory alive, also after an error.
         kind = Receive if self.overlaps else LandingReceive
         return {index: kind(self.endpoint, posting, self.channel(index), self.plan.stamp)
                 for index, posting in zip(takes, noted.noted)}
 
     def abandon(self, receives: dict[int, Receive]) -> None:
-        """Keep messages of a run that failed where MPI may still deliver; nobody has them again."""
+        """Keep messages of a failed run that MPI may still deliver, and never reuse them."""
         if any(receive.request is not None for receive in receives.values()):
             self.kept.clear()
             self.context.abandoned.append(receives)
 
     def channel(self, index: int) -> Channel:
-        """The channel of an instruction."""
+        """Return the channel of an instruction."""
         return self.channels[self.code.words[index * WIDTH + 2]]
 
 
 class Attendant:
-    """Looks after one run, while it waits."""
+    """Progresses one run while it waits."""
 
     def __init__(self, of: Attendance, run: Any):
         self.of, self.run = of, run
@@ -209,27 +209,27 @@ class Attendant:
             self.watch.spins = of.far.spins
         self.number = -1
         self.receives: dict[int, Receive] = {}
-        #: Messages to other nodes, and which batch of them is under way, if one is.
+        #: Messages to other nodes, and the number of the pending batch, if any.
         self.remote: RunBatches | None = None
         self.under_way: int | None = None
 
     @property
     def title(self) -> str:
-        """What runs, for messages to people."""
+        """Name of the schedule, for messages."""
         return self.of.plan.schedule.title
 
     @property
     def rank(self) -> int:
-        """The rank it runs on."""
+        """Rank of this process."""
         return self.of.endpoint.rank
 
     @property
     def tag(self) -> int:
-        """The first of its tags, with its stamp."""
+        """First of its tags, with its stamp."""
         return self.of.tag
 
     def pending(self) -> tuple[int, tuple[int, ...]]:
-        """Round and peers this rank waits for, for messages to people."""
+        """Return the round and the peers that this rank waits for, for messages."""
         number = self.of.code.phase(self.run.at)
         return number, tuple(sorted({cast(int, message.peer)
                                      for message in self.of.phase(number).messages}))
@@ -238,7 +238,7 @@ class Attendant:
         """Wait for the end of the run.
 
         Raises:
-            HpccollError: the wait is in vain.
+            HpccollError: the wait cannot complete.
         """
         seen, patience, waits = self.run.at, PATIENCE, 0
         try:
@@ -257,7 +257,7 @@ class Attendant:
                     self.watch.moved()
                 elif self.under_way is None or waits % WAITS == 0:
                     self.watch.look()
-                else:  # MPI moves its messages on when it is called
+                else:  # MPI progresses its messages only in calls
                     self.batch(self.under_way).test()
                 seen = self.run.at
         except BaseException as error:
@@ -271,23 +271,23 @@ class Attendant:
             raise
 
     def open(self) -> None:
-        """Raise an error if another rank has given up, before anything is done for a run."""
+        """Raise an error if another rank has failed, before the first message of a run."""
         if self.of.far is None:
             self.listen()
-        else:  # it comes here in every call: to look everywhere takes too long
+        else:  # every call enters here: a check of all ranks takes too long
             self.of.far.opening()
 
     def batch(self, number: int) -> Batch:
-        """A batch of the tape, on the memory of this run."""
+        """Return a batch of the tape, on the memory of this run."""
         if self.remote is None:
             self.remote = cast(FarMessages, self.of.far).on(self.run)
         return self.remote.batches[number]
 
     def carry(self) -> None:
-        """Start the batch that the run has come to, or wait until its messages are complete.
+        """Start the batch of the current instruction, or wait until its messages are complete.
 
         Raises:
-            HpccollError: the wait is in vain.
+            HpccollError: the wait cannot complete.
         """
         at = self.run.at * WIDTH
         operation, number = self.of.code.words[at], self.of.code.words[at + 2]
@@ -306,17 +306,20 @@ class Attendant:
 
     @property
     def batches(self) -> list[Batch]:
-        """What it waits for from other nodes."""
+        """Pending batches of messages to and from other nodes."""
         return [] if self.under_way is None else [self.batch(self.under_way)]
 
     def listen(self) -> None:
-        """Raise an error if another rank has given up."""
+        """Raise an error if another rank has failed."""
         listen = self.of.context.bounds.listen
         if listen is not None:
             listen(self)
 
     def fetched(self) -> bool:
-        """Use the message that is awaited if it lies elsewhere; let later senders go on."""
+        """Use the awaited message if it is outside its cell; release the senders of later ones.
+
+        Returns True if the run can resume.
+        """
         of, run = self.of, self.run
         if of.code.words[run.at * WIDTH] != Instruction.TAKE:
             return False
@@ -337,7 +340,7 @@ class Attendant:
         return False
 
     def _lies_elsewhere(self, receive: Receive, ahead: int) -> bool:
-        """Tell whether a message is there, so many after the last one, but not as expected."""
+        """Return True if the ``ahead``-th message after the last one is there, outside its cell."""
         channel = receive.channel
         number = channel.received + ahead
         word = channel.line[number & (PLACES - 1)]
@@ -348,7 +351,7 @@ class Attendant:
         return True
 
     def give_up(self) -> None:
-        """Count the messages of this phase as received: they were waited for in vain."""
+        """Count the messages of this phase as received, after a failed wait."""
         number = self.of.code.phase(self.run.at)
         for index, step in enumerate(self.of.code.steps()):
             if index >= self.run.at and step[0] == Instruction.TAKEN and step[1] == number:

@@ -1,13 +1,12 @@
-"""Running tapes: a plan whose messages inside the node go through cells, in machine code.
+"""Compiled executor: runs plans as tapes, whose messages inside the node use cells.
 
     Plan --encode--> Code --with channels and scratch--> Tape --run--> result
-                                                           | a message is missing for long, or
-                                                           v lies elsewhere; MPI's turn has come
+                                                           | a message is late or outside its
+                                                           v cell; a batch of MPI messages
                                                          Attendant
 
-``_tape.c`` is that executor. It is optional: without it, and for every plan that it cannot run,
-there is the interpreter (``executor``), which follows the same plans and the same channels, so the
-ranks of a communicator may differ in what they use.
+``_tape.c`` implements it. It is optional: the interpreter (``executor``) runs all other plans. Both
+use the same plans and channels, so the ranks of a communicator may use different executors.
 """
 
 from __future__ import annotations
@@ -48,8 +47,8 @@ from hpccoll.transport.stamps import stamped
 if TYPE_CHECKING:
     from hpccoll.runtime.context import Context
 
-#: Segments of a request's tape. Blocking calls of several are the interpreter's, which reads long
-#: messages where they lie.
+#: Segments of a request's tape. The interpreter runs blocking calls of several segments: it reads
+#: long messages in place.
 MOST_SEGMENTS = 2048
 
 try:
@@ -57,7 +56,7 @@ try:
 except ImportError:  # it was not built
     BUILT = False
 else:
-    # One answer for both parts: whether types have kernels must not depend on the rank.
+    # Both modules or none: the set of types with kernels must not depend on the rank.
     BUILT = half.BUILT and _tape.OPERATIONS == len(Instruction) and (
         (_tape.PLACES, getattr(_tape, "SMALL", None), _tape.SIZE_BITS, _tape.WIDTH, _tape.DONE,
          _tape.REMOTE) == (PLACES, SMALL_CELL_BYTES, SIZE_BITS, WIDTH, DONE, REMOTE)) and (
@@ -67,10 +66,10 @@ else:
 
 
 def executor(config: Config) -> str:
-    """Which executor runs plans in this process: ``compiled`` or ``python``.
+    """Return the executor of this process: ``compiled`` or ``python``.
 
     Raises:
-        ArgumentError: the compiled one is asked for, and was not built.
+        ArgumentError: the configuration requires the compiled one, which was not built.
     """
     if config.executor == COMPILED and not BUILT:
         raise ArgumentError("HPCCOLL_EXECUTOR", "the compiled executor was not built",
@@ -79,18 +78,18 @@ def executor(config: Config) -> str:
 
 
 def channel_class() -> type[Channel]:
-    """What channels are made of: their numbers are shared with the compiled executor."""
+    """Return the class of channels, whose counters the compiled executor shares."""
     if not BUILT:
         return Channel
 
     class CountedChannel(_tape.Counters, Channel):
-        """A channel whose numbers both executors read and write."""
+        """Channel whose counters both executors read and write."""
 
     return CountedChannel
 
 
 def new_lane() -> Any:
-    """What puts nonblocking operations that share channels in order; see ``operations``."""
+    """Return a new lane for nonblocking operations that share channels; see ``operations``."""
     return _tape.Lane() if BUILT else None
 
 
@@ -106,24 +105,24 @@ def run_tape(tape: Any, call: Call) -> None:
 
 
 def addresses_of(call: Call) -> tuple[int, int]:
-    """The addresses of a call's input and output."""
+    """Return the addresses of a call's input and output."""
     source, sink = (MPI.Get_address(one.array) if one is not None else 0
                     for one in (call.source, call.sink))
     return source, sink
 
 
 class Bound(NamedTuple):
-    """A plan as a tape on channels; keeps the plan alive, by whose ``id`` it is found."""
+    """Tape of a plan; keeps the plan alive, because its ``id`` is the cache key."""
 
     plan: Plan
     tape: Any
 
 
 def tape_for(context: Context, call: Call, plan: Plan, tag: int = 0, kept: bool = True) -> Any:
-    """The tape of a call's plan; ``None`` where Python has to run it.
+    """Return the tape of a call's plan; ``None`` if the interpreter has to run the plan.
 
-    With a tag, which is not that of blocking calls, it has scratch of its own. It is kept for calls
-    of the same plan, unless it belongs to one call.
+    With the tag of a nonblocking call it has its own scratch. If ``kept``, it is cached for later
+    calls of the same plan.
     """
     if not context.compiled or not isinstance(context.endpoint, SharedEndpoint):
         return None
@@ -147,8 +146,8 @@ def _tape_for(context: Context, call: Call, plan: Plan, tag: int) -> Any:
     if call.op is not None and compiled is None:
         return None
     moments = context.moments if not tag else None
-    # Requests whose messages MPI carries are the interpreter's: tapes are moved on by a thread that
-    # may not call MPI.
+    # The interpreter runs requests with MPI messages: a thread that may not call MPI progresses the
+    # tapes.
     local = cast(SharedEndpoint, context.endpoint).node.local
     far: set[int] = set() if tag else {*range(context.size)} - {context.rank, *local}
     code = encode_segments(plan.segments, plan.depth, itemsize, PLACES,
@@ -156,7 +155,7 @@ def _tape_for(context: Context, call: Call, plan: Plan, tag: int) -> Any:
                            moments.of(plan) if moments is not None else None)
     if code is None:
         return None
-    # Nonblocking and persistent calls may be in another order on every rank: no log has them.
+    # Nonblocking and persistent calls are not logged: their order may differ between ranks.
     guard = context.guard
     log, alarm = (guard.log if not tag else 0, guard.alarm) if guard is not None else (0, 0)
     channels = _channels(cast(SharedEndpoint, context.endpoint), code, tag,
@@ -178,7 +177,7 @@ def _tape_for(context: Context, call: Call, plan: Plan, tag: int) -> Any:
 
 
 def _kernel(call: Call) -> Any:
-    """What reduces the elements of a call in machine code; ``None`` where that is Python's."""
+    """Return the compiled reduction kernel of a call; ``None`` if Python has to reduce."""
     op = cast(MPI.Op, call.op)
     if half.is_half(call.dtype):
         operator = operator_of(op)
@@ -189,7 +188,7 @@ def _kernel(call: Call) -> Any:
 
 
 def _channels(endpoint: SharedEndpoint, code: Code, tag: int, most: int) -> list[Channel] | None:
-    """The channels of a tape; ``None`` where a message cannot be sure of a cell."""
+    """Return the channels of a tape; ``None`` if a message may find no cell."""
     node = endpoint.node
     if any(tag + way.slot not in node.tags or way.peer not in node.local for way in code.ways):
         return None
@@ -202,7 +201,7 @@ def _channels(endpoint: SharedEndpoint, code: Code, tag: int, most: int) -> list
 
 
 def _addresses(channel: Channel) -> tuple[Any, int, int, int, int, int]:
-    """A channel as the compiled executor wants it: its words, its cells, and bytes of a cell."""
+    """Return the words, the cells and the cell size of a channel for the compiled executor."""
     return (channel, MPI.Get_address(channel.line), MPI.Get_address(channel.taken),
             MPI.Get_address(channel.small[0]), MPI.Get_address(channel.cells[0]),
             channel.cell_bytes)
@@ -210,12 +209,12 @@ def _addresses(channel: Channel) -> tuple[Any, int, int, int, int, int]:
 
 def exchange_tape(context: Context, messages: Sequence[Posting], tag: int,
                   wait: Callable[[Callable[[], bool]], None]) -> Any:
-    """A tape of messages to and from one rank; ``None`` where Python has to exchange them.
+    """Return a tape of messages with one rank; ``None`` if Python has to exchange them.
 
     Args:
-        context, tag: on which channels.
-        messages: a message to the rank, or one from it, or both, in this order.
-        wait: waits for a test that says whether it is over.
+        context, tag: select the channels.
+        messages: a message to the rank, a message from it, or both in this order.
+        wait: waits until a test returns True.
     """
     if not context.compiled or not isinstance(context.endpoint, SharedEndpoint):
         return None
@@ -248,7 +247,7 @@ def exchange_tape(context: Context, messages: Sequence[Posting], tag: int,
             wait(test)
         except BaseException:
             if code.words[run.at * WIDTH] in (Instruction.TAKE, Instruction.TAKEN):
-                incoming.received += 1  # it was waited for in vain
+                incoming.received += 1  # the wait failed; the message still counts
             raise
 
     return _tape.Tape(code.words, (sizes[0], sizes[1]), tuple(map(_addresses, channels)), None,

@@ -1,12 +1,11 @@
-"""Running: the one place where a plan meets a transport.
+"""Executions: run plans on a transport in the interpreter.
 
 An :class:`Execution` is a plan on concrete memory: a state machine with ``start``, ``progress`` and
-``done`` that blocking calls drive to the end, nonblocking calls hand out inside a request, and
-loopback drives p of in one process. It never blocks by itself; :func:`drive` does the
-waiting, with a back-off and with a deadline.
+``done``. Blocking calls run it to the end, nonblocking calls wrap it in a request, and loopback
+runs p of them in one process. It never blocks; :func:`drive` waits, with back-off and a deadline.
 
-There is one interpreter, :func:`advance`: it calls actions until one says that its messages are
-missing.
+The interpreter is :func:`advance`: it calls actions until one returns False because its messages
+are missing.
 """
 
 from __future__ import annotations
@@ -24,16 +23,17 @@ from hpccoll.runtime.planning.plan import Plan
 from hpccoll.runtime.progress.waiting import Awaited, Watch
 from hpccoll.transport import Batch, Endpoint
 
-#: Looks for small messages at once, of a rank with a processor to itself.
+#: Polls for small messages per test, on a rank with its own core.
 TRIES = 50
-#: Plans with at most this many messages keep them prepared between calls.
+#: Largest number of messages of a plan that stay prepared between calls.
 MOST_MESSAGES = 2048
 
 
 class Bounds(NamedTuple):
-    """Seconds without progress until a wait fails, and between reports; what may end it before.
+    """Limits of a wait: seconds without progress until it fails, and between reports.
 
-    ``tell`` returns where the ranks are, given those that this one waits for.
+    ``listen`` raises an error if the wait cannot complete. ``tell`` returns the states of the
+    ranks, given those that this one waits for.
     """
 
     timeout: float
@@ -43,7 +43,7 @@ class Bounds(NamedTuple):
 
 
 def advance(actions: Iterator[Action]) -> Action | None:
-    """Call actions until one is a test whose messages are missing; return it, or ``None``."""
+    """Call actions until messages are missing; return the failed test, or ``None`` at the end."""
     for action in actions:
         function, operands = action
         if function(*operands) is False:
@@ -52,22 +52,21 @@ def advance(actions: Iterator[Action]) -> Action | None:
 
 
 class Execution:
-    """A plan running, or ready to run, on one rank.
+    """Plan that runs, or can run, on one rank.
 
     Args:
-        plan: what to do.
+        plan: the plan.
         endpoint: this rank's side of the transport.
         memory: arrays; ``scratch`` holds ``plan.depth * plan.scratch`` elements.
         tag: first of the ``plan.depth`` tags this execution uses.
-        repeated: keep everything prepared for the next ``start``.
-        spins: failed tests before the processor is offered to others.
-        opening: called whenever it starts; it may refuse that.
-        closing: called whenever it has ended well.
-        noting: where moments are noted, if anywhere.
+        repeated: keep all actions prepared for the next ``start``.
+        spins: failed tests before a wait yields the processor.
+        opening: called at every start; it may raise an error.
+        closing: called after every successful end.
+        noting: records moments; ``None`` if phases are not traced.
 
     Attributes:
-        program: all actions, where there is one segment of one lane and it is prepared; else
-            ``None``.
+        program: all actions, if one segment of one lane is prepared; else ``None``.
     """
 
     def __init__(self, plan: Plan, endpoint: Endpoint, memory: Memory, tag: int,
@@ -76,7 +75,7 @@ class Execution:
         self.plan, self.endpoint, self.memory, self.spins = plan, endpoint, memory, spins
         self.repeated = repeated and plan.messages <= MOST_MESSAGES
         single = self.repeated and len(plan.segments) == 1
-        # A segment that waits long keeps the others waiting too.
+        # A segment that waits long delays the others.
         self.binder = Binder(plan, endpoint, memory, tag, self.repeated,
                              TRIES if spins and single else 1, opening, noting)
         self.prepared: dict[int, list[BoundPhase]] = {}
@@ -87,15 +86,16 @@ class Execution:
         self.done = True
 
     def start(self) -> None:
-        """Begin; the first messages are posted."""
+        """Start the execution and post the first messages."""
         self.done = False
-        # Tracks do not hold the execution: a circle would keep arrays until the next collection.
+        # Tracks have no reference to the execution: a cycle would keep arrays until garbage
+        # collection.
         track = LaneTrack if self.lanes else _Track
         self.tracks = [track(index) for index in range(self.plan.depth)]
         self.progress()
 
     def progress(self) -> bool:
-        """Do what can be done now; tell whether anything moved."""
+        """Make progress without blocking; return True if any segment progressed."""
         moved, busy = False, False
         for track in self.tracks:
             moved |= track.advance(self)
@@ -106,7 +106,7 @@ class Execution:
         return moved
 
     def phases(self, number: int, slot: int) -> Iterator[BoundPhase] | None:
-        """The phases of one segment; ``None`` past the last one."""
+        """Return the phases of one segment; ``None`` past the last one."""
         if number >= len(self.plan.segments):
             return None
         if not self.repeated:
@@ -120,29 +120,31 @@ class Execution:
         return iter(self.prepared[number])
 
     def prepare(self) -> bool:
-        """Prepare the program now, if there is one segment; tell whether it is ready."""
+        """Prepare the program, if the plan has one segment; return True if it is prepared."""
         if self.repeated and len(self.plan.segments) == 1:
             self.phases(0, 0)
         return self.program is not None
 
     @property
     def title(self) -> str:
-        """What runs, for messages to people."""
+        """Name of the schedule, for messages."""
         return self.plan.schedule.title
 
     @property
     def rank(self) -> int:
-        """The rank it runs on."""
+        """Rank of this process."""
         return self.endpoint.rank
 
     @property
     def tag(self) -> int:
-        """The first of its tags, with its stamp."""
+        """First of its tags, with its stamp."""
         return self.binder.tag
 
     def pending(self) -> tuple[int, tuple[int, ...]]:
-        """Round and peers this rank waits for, for messages to people; none where it waits for its
-        own device."""
+        """Return the round and the peers that this rank waits for, for messages.
+
+        No peers while it waits for its own device.
+        """
         windows = self.memory.windows
         for track in self.tracks:
             if track.phases is not None and track.phase is not None:
@@ -153,18 +155,18 @@ class Execution:
 
     @property
     def batches(self) -> list[Batch]:
-        """What it waits for."""
+        """Pending batches of messages."""
         return [track.batch for track in self.tracks if track.batch is not None]
 
     def peers(self, segment: int, number: int) -> tuple[int, ...]:
-        """Ranks that this one exchanges messages with in a phase."""
+        """Return the ranks that this one exchanges messages with in a phase."""
         phase = self.plan.segments[segment].program.phases[number]
         peers = (message.peer for message in phase.messages)
         return tuple(sorted({rank for peer in peers for rank in (
             peer.others(self.rank) if isinstance(peer, InNetwork) else (peer,))}))
 
     def free(self) -> None:
-        """Give prepared messages back; the execution cannot be started again."""
+        """Free the prepared messages; the execution cannot be started again."""
         for phases in self.prepared.values():
             for phase in phases:
                 if phase.batch:
@@ -173,10 +175,10 @@ class Execution:
 
 
 class _Track:
-    """One of the segments in flight: it runs segments index, index + depth, ... in turn.
+    """Sequence of segments index, index + depth, ..., which run one after the other.
 
-    The order must not depend on timing: segments of one track share a tag, so every rank has to
-    run the same ones there in the same order.
+    The order must not depend on timing: segments of one track share a tag, so every rank has to run
+    the same segments in the same order.
     """
 
     def __init__(self, index: int):
@@ -188,7 +190,7 @@ class _Track:
         self.batch: Batch | None = None
 
     def advance(self, execution: Execution) -> bool:
-        """Go on until a message is missing; tell whether anything moved."""
+        """Run until a message is missing; return True on progress."""
         moved = False
         while self.phases is not None:
             if self.wait is not None:
@@ -212,10 +214,10 @@ class _Track:
 
 
 class PreparedRun:
-    """Runs of a prepared program: the state machine without its costs.
+    """Runs of a prepared program, without the overhead of the state machine.
 
     Attributes:
-        wait: the test whose messages are missing; ``None`` when all is over.
+        wait: the test whose messages are missing; ``None`` at the end.
     """
 
     def __init__(self, execution: Execution):
@@ -230,13 +232,13 @@ class PreparedRun:
         self.wait: Action | None = None
 
     def start(self) -> None:
-        """Post the first messages; look for none."""
+        """Post the first messages without a test."""
         for function, operands in self.opening:
             function(*operands)
         self.rest, self.wait = iter(self.following), self.first
 
     def advance(self, tries: int = 1) -> bool:
-        """Go on until a message is missing, looked for so often; tell whether it is all over."""
+        """Run until a message is missing after ``tries`` polls; return True at the end."""
         while self.wait is not None:
             if self.wait[0](tries) is False:
                 return False
@@ -244,7 +246,7 @@ class PreparedRun:
         return True
 
     def finish(self, wait: Action, rest: Iterator[Action], bounds: Bounds) -> None:
-        """Wait for what :func:`advance` found missing, and run the rest."""
+        """Wait for the messages that :func:`advance` found missing, and run the rest."""
         self.wait, self.rest = wait, rest
         watch = Watch(self, *bounds, self.execution.spins)
         while not self.advance():
@@ -256,21 +258,21 @@ class PreparedRun:
 
     @property
     def title(self) -> str:
-        """What runs, for messages to people."""
+        """Name of the schedule, for messages."""
         return self.execution.title
 
     @property
     def rank(self) -> int:
-        """The rank it runs on."""
+        """Rank of this process."""
         return self.execution.rank
 
     @property
     def tag(self) -> int:
-        """The first of its tags, with its stamp."""
+        """First of its tags, with its stamp."""
         return self.execution.tag
 
     def pending(self) -> tuple[int, tuple[int, ...]]:
-        """Round and peers this rank waits for, for messages to people."""
+        """Return the round and the peers that this rank waits for, for messages."""
         for phase in self.execution.prepared.get(0, ()):
             if phase.wait is self.wait and self.wait is not None:
                 return phase.number, self.execution.peers(0, phase.number)
@@ -278,30 +280,30 @@ class PreparedRun:
 
     @property
     def batches(self) -> list[Batch]:
-        """What it waits for."""
+        """Pending batches of messages."""
         return [phase.batch for phase in self.execution.prepared.get(0, ())
                 if phase.batch is not None and phase.wait is self.wait]
 
     @property
     def plan(self) -> Plan:
-        """What runs."""
+        """Plan of the execution."""
         return self.execution.plan
 
     @property
     def at(self) -> int:
-        """A number that says where it is."""
+        """Position in the program."""
         return id(self.wait)
 
     def free(self) -> None:
-        """Give prepared messages back."""
+        """Free the prepared messages."""
         self.execution.free()
 
 
 def run_prepared(execution: Execution, bounds: Bounds) -> None:
-    """Run an execution that is prepared already; one of a single segment takes the short way.
+    """Run a prepared execution; one of a single segment has a shorter path.
 
     Raises:
-        CollectiveTimeout: nothing moved for ``bounds.timeout`` seconds.
+        CollectiveTimeout: no progress for ``bounds.timeout`` seconds.
     """
     if execution.program is None:
         drive(execution, bounds)
@@ -316,7 +318,7 @@ def drive(execution: Execution, bounds: Bounds) -> None:
     """Start an execution and wait for its end.
 
     Raises:
-        CollectiveTimeout: nothing moved for ``bounds.timeout`` seconds.
+        CollectiveTimeout: no progress for ``bounds.timeout`` seconds.
     """
     execution.start()
     finish(execution, bounds)

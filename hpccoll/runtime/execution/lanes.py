@@ -1,4 +1,4 @@
-"""Running a program with lanes: a segment whose phases begin when those they wait for are over."""
+"""Lanes: run a segment whose phases start after the phases that they depend on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hpccoll.transport import Batch
 
 
 class Segmented(Protocol):
-    """An execution, which puts the segments of its plan onto memory."""
+    """Execution that binds the segments of its plan to memory."""
 
     plan: Plan
 
@@ -20,11 +20,11 @@ class Segmented(Protocol):
 
 
 class LaneTrack:
-    """One of the segments in flight: it runs segments index, index + depth, ... in turn.
+    """Sequence of segments index, index + depth, ..., which run one after the other.
 
     Attributes:
-        segment: the segment that runs.
-        phase, wait: the phase of it that is waited for, and the test of that.
+        segment: the current segment.
+        phase, wait: its pending phase, and the test of that phase.
         phases: ``None`` at the end.
     """
 
@@ -37,11 +37,11 @@ class LaneTrack:
 
     @property
     def batch(self) -> Batch | None:
-        """What it waits for."""
+        """Return the pending batch of messages, or None."""
         return None if not self.phases or self.phase is None else self.phases[self.phase].batch
 
     def advance(self, execution: Segmented) -> bool:
-        """Go on until every lane waits for messages; tell whether anything moved."""
+        """Run until every lane waits for messages; return True on progress."""
         moved = False
         while self.phases is not None:
             while any([lane.advance() for lane in self.lanes]):
@@ -64,10 +64,10 @@ class LaneTrack:
 
 
 class _Lane:
-    """Where one lane of a segment stands.
+    """State of one lane of a segment.
 
     Attributes:
-        actions: what is left of the phase that is under way; ``None`` between two.
+        actions: the remaining actions of the current phase; ``None`` between two phases.
     """
 
     def __init__(self, numbers: Sequence[int], phases: Sequence[BoundPhase], waits: Waits,
@@ -78,7 +78,7 @@ class _Lane:
         self.wait: Action | None = None
 
     def advance(self) -> bool:
-        """Go on until a message is missing, or another lane; tell whether anything moved."""
+        """Run until it waits for a message or another lane; return True on progress."""
         moved = False
         while self.phase is not None:
             if self.actions is None:

@@ -1,10 +1,10 @@
-"""Messages of tapes to other nodes: MPI carries them, in batches that Python starts and tests.
+"""Messages of tapes to other nodes: batches of MPI messages that Python starts and tests.
 
     Tape --stops at start, await--> Attendant --starts, tests--> Batch --> MPI
 
-A tape belongs to a call of some sizes, MPI's requests to memory. So the batches of a tape are made
-for the memory of a run: single messages where it is new, requests that are started again and again
-where it comes once more, as for calls that the interpreter prepares.
+A tape depends on the sizes of a call, an MPI request on its memory. So the batches of a tape are
+created for the memory of a run: single messages on its first use, persistent requests from the
+second use on, as for the calls that the interpreter prepares.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ if TYPE_CHECKING:
 
 
 class RunBatches(NamedTuple):
-    """The batches of a tape on some memory, in the order of the tape, and their messages in all."""
+    """Batches of a tape on one memory, in the order of the tape, and their number of messages."""
 
     batches: tuple[Batch, ...]
     messages: int
 
     def free(self) -> None:
-        """Give all of them back."""
+        """Free all batches."""
         for batch in self.batches:
             batch.free()
 
 
 class FarMessages:
-    """The messages of one tape to and from other nodes.
+    """Messages of one tape to and from other nodes.
 
     Args:
-        context: of the communicator; it keeps the batches that are started again.
+        context: the context of the communicator, which caches the persistent batches.
         code: the tape.
-        scratch: the memory it runs on, beside a call's.
-        tag: of the first segment's messages, with its stamp.
+        scratch: its scratch memory.
+        tag: the tag of the first segment's messages, with its stamp.
     """
 
     def __init__(self, context: Context, code: Code, scratch: numpy.ndarray, tag: int):
@@ -53,22 +53,21 @@ class FarMessages:
         self.scratch: int = scratch.__array_interface__["data"][0]
         self.messages = code.batches()
         self.count = sum(map(len, self.messages))
-        # A look for messages of TCP takes longer than to offer the processor: to the rank, perhaps,
-        # that sends them.
+        # A poll for TCP messages takes longer than a yield, which may let the sender run.
         self.spins = context.limits.spins if context.place.fabric else 0
         self.hears = context.guard if split(tag)[1] else None
 
     def opening(self) -> None:
-        """What comes before the first message of a run.
+        """Prepare for the first message of a run.
 
         Raises:
-            BrokenCommunicatorError: a rank has given up. That was told by a message.
+            BrokenCommunicatorError: a rank has reported a failure by message.
         """
         if self.hears is not None:
             self.hears.heard()
 
     def on(self, run: Any) -> RunBatches:
-        """The batches for the memory of a run."""
+        """Return the batches for the memory of a run."""
         context, key = self.context, (self, run.input, run.output)
         found = context.batches.get(key)
         if found is None:
@@ -81,7 +80,7 @@ class FarMessages:
         return found
 
     def abandon(self, run: Any, batches: RunBatches) -> None:
-        """Keep what a run that failed half-way may have in flight; nobody starts it again."""
+        """Keep the messages of a failed run that may be in flight, and never start them again."""
         key = self, run.input, run.output
         if self.context.batches.get(key) is batches:
             self.context.batches.drop(key)

@@ -1,31 +1,31 @@
-"""Tapes: a lowered program as a flat array of instructions, for an executor that only has to loop.
+"""Tapes: lowered programs as flat arrays of instructions for the compiled executor.
 
-Each instruction is ``WIDTH`` words of 64 bits: what to do, the phase it belongs to, and operands.
+Each instruction is ``WIDTH`` words of 64 bits: the operation, its phase, and operands.
 
-    copy    into, from, bytes               move bytes
+    copy    into, from, bytes               copy bytes
     reduce  form, into, left, right, n      into = left op right, on n elements
     send    channel, from, bytes            copy into the channel's next cell, announce it there
-    flush                                   wait for cells for what has not been sent yet
+    flush                                   wait for cells for all unsent messages
     take    channel, landing, bytes         wait for the channel's next message
-    taken   channel                         the sender may use that message's cell again
-    note    where, what                     note this moment, see hpccoll/runtime/events/moments.py
-    post    way, at, bytes                  a message of the next batch, to or from another node
+    taken   channel                         release that message's cell to the sender
+    note    where, what                     record this moment, see runtime/events/moments.py
+    post    way, at, bytes                  add a message with another node to the next batch
     start   batch                           start the messages posted since the last batch
     await   batch                           wait until all messages of that batch are complete
     end
 
-Messages to other nodes are MPI's, of which the executor knows nothing: it stops at ``start`` and at
-``await``, for Python to see to the batch (``remote``), and goes on behind it.
-``post`` only says what is in a batch.
+Messages to other nodes use MPI. The executor stops at ``start`` and at ``await``, Python handles
+the batch (``remote``), and the executor continues after it. ``post`` only declares a message of a
+batch.
 
-An address is a base and an offset in bytes: input, output, scratch, or the cell of the message
-that was taken last. So a tape belongs to a call of some sizes, not to arrays. ``landing`` is where
-the program wants a message that its steps use in the cell; nothing is written there. ``form`` is
-0, but in chains of reductions of 16-bit floats: there it says which operands are taken from the
-accumulator, and where the result goes (:class:`Form`).
+An address is a base (input, output, scratch, or the cell of the last message taken) and an offset
+in bytes. So a tape depends on the sizes of a call, not on its arrays. ``landing`` is the program's
+address of a message whose steps use it in the cell; nothing is written there. ``form`` is 0 outside
+chains of reductions of 16-bit floats. In a chain it selects the operands that are read from the
+accumulator, and the destination of the result (:class:`Form`).
 
-:func:`encode` makes tapes. ``tests/support/decoding.py`` makes the program of a tape again, and
-``tests/unit/runtime/execution/test_tape.py`` proves that both say the same for every algorithm.
+:func:`encode` creates tapes. ``tests/support/decoding.py`` decodes them, and
+``tests/unit/runtime/execution/test_tape.py`` proves that decoding is exact for every algorithm.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ from hpccoll.runtime.events.moments import Activity, Noting, activity_of
 
 #: Words of an instruction.
 WIDTH = 8
-#: Where the cell of a message is, as one more buffer of a program.
+#: Name of the cell of a message, as an additional buffer of a program.
 CELL = "cell"
-#: What running a tape comes to at its end, and at a batch; ``_tape.h`` has the same numbers.
+#: Return values of a run at its end, and at a batch; ``_tape.h`` has the same numbers.
 DONE, REMOTE = 0, 3
-#: What an address is relative to, by its number in the bits above the offset.
+#: Bases of addresses, by the number in the bits above the offset.
 BASES = IN, OUT, TMP, CELL
 OFFSET_BITS = 48
 
 
 class Instruction(IntEnum):
-    """What an instruction does."""
+    """Operation of an instruction."""
 
     END = 0
     COPY = 1
@@ -80,7 +80,7 @@ class Instruction(IntEnum):
 
 
 class Form(IntFlag):
-    """What a reduction does with the accumulator; ``_half.h`` has the same numbers."""
+    """Use of the accumulator in a reduction; ``_half.h`` has the same numbers."""
 
     LEFT = 1
     RIGHT = 2
@@ -89,9 +89,9 @@ class Form(IntFlag):
 
 
 class Way(NamedTuple):
-    """How a tape's messages go: to (``SEND``) or from (``RECV``) a peer.
+    """Direction of a tape's messages: to (``SEND``) or from (``RECV``) a peer.
 
-    ``slot`` says how far their tag is from the first one: segments use those of a plan in turn.
+    ``slot`` is the offset of their tag from the first one: segments cycle through a plan's tags.
     """
 
     kind: str
@@ -100,14 +100,14 @@ class Way(NamedTuple):
 
 
 class Code(NamedTuple):
-    """A tape, before it is put onto channels.
+    """Tape before it is bound to channels.
 
     Attributes:
-        words: of all instructions, one after the other.
-        ways: the channels, in the order in which instructions number them.
-        longest: bytes of the longest message in one of them.
-        held: elements that its accumulator has to hold.
-        far: the ways of messages to and from other nodes, numbered by themselves.
+        words: the words of all instructions, in order.
+        ways: the channels, indexed by the numbers in the instructions.
+        longest: bytes of the longest message in a channel.
+        held: elements of its accumulator.
+        far: the ways of messages to and from other nodes, with their own numbering.
     """
 
     words: array[int]
@@ -117,16 +117,16 @@ class Code(NamedTuple):
     far: tuple[Way, ...] = ()
 
     def steps(self) -> Iterator[tuple[int, ...]]:
-        """The words of each instruction."""
+        """Iterate over the words of each instruction."""
         for start in range(0, len(self.words), WIDTH):
             yield tuple(self.words[start:start + WIDTH])
 
     def phase(self, index: int) -> int:
-        """The phase that an instruction belongs to."""
+        """Return the phase of an instruction."""
         return self.words[index * WIDTH + 1]
 
     def batches(self) -> list[list[RemoteMessage]]:
-        """The messages of each batch."""
+        """Return the messages of each batch."""
         batches: list[list[RemoteMessage]] = []
         posted: list[RemoteMessage] = []
         for operation, _, number, address, nbytes, *_ in self.steps():
@@ -139,7 +139,7 @@ class Code(NamedTuple):
 
 
 class RemoteMessage(NamedTuple):
-    """A message to or from another node: its way, where it lies or lands, its bytes."""
+    """Message to or from another node: its way, its address and its bytes."""
 
     way: Way
     address: int
@@ -147,10 +147,10 @@ class RemoteMessage(NamedTuple):
 
 
 def split_address(address: int) -> tuple[str, int]:
-    """What an address is relative to, and how many bytes from there it is.
+    """Split an address into its base and its offset in bytes.
 
     Raises:
-        ValueError: it is relative to nothing.
+        ValueError: the address has no valid base.
     """
     if not 0 <= address >> OFFSET_BITS < len(BASES):
         raise ValueError("an address of nothing")
@@ -159,30 +159,30 @@ def split_address(address: int) -> tuple[str, int]:
 
 def encode(program: Lowered, itemsize: int, places: int, chains: bool = False,
            far: Collection[int] = ()) -> Code | None:
-    """Make the tape of a lowered program; see :func:`encode_segments`."""
+    """Encode a lowered program as a tape; see :func:`encode_segments`."""
     return encode_segments((Segment(program, 0),), 1, itemsize, places, chains, far)
 
 
 def encode_segments(segments: Sequence[Segment], depth: int, itemsize: int, places: int,
                     chains: bool = False, far: Collection[int] = (),
                     noting: Noting | None = None) -> Code | None:
-    """Make the tape of all segments of a plan, one after the other.
+    """Encode all segments of a plan as one tape, one after the other.
 
-    Phases are numbered through. All segments use the same scratch: nothing of one is needed when
-    the next one begins.
+    Phases have consecutive numbers. All segments use the same scratch: a segment needs no data of
+    the one before it.
 
     Args:
-        segments: what one rank does.
-        depth: segments that have channels of their own, in turn.
+        segments: the segments of one rank.
+        depth: number of segments with separate channels; later ones reuse them in turn.
         itemsize: bytes of an element.
-        places: messages that a rank may have under way to another.
-        chains: results that the next step uses are held in an accumulator, where that is allowed.
-        far: ranks of other nodes, to which messages are MPI's.
-        noting: where moments are noted, if anywhere.
+        places: messages that a rank may have in flight to another.
+        chains: keep results that the next step uses in an accumulator, where that is allowed.
+        far: ranks of other nodes, whose messages use MPI.
+        noting: records moments; ``None`` if phases are not traced.
 
     Returns:
-        ``None`` where more messages of one rank arrive in a phase than there are places, or where
-        a reduction's result overlaps an operand in part.
+        ``None`` if more messages of one rank arrive in a phase than there are places, or if a
+        reduction's result partly overlaps an operand.
     """
     writer, number = _Writer(itemsize, far, noting), 0
     for index, (program, shift) in enumerate(segments):
@@ -202,7 +202,7 @@ def encode_segments(segments: Sequence[Segment], depth: int, itemsize: int, plac
 
 
 def forms(steps: Sequence[Local], chains: bool) -> Iterator[int]:
-    """The forms of the local steps before or after the messages of a phase."""
+    """Yield the forms of the local steps before or after the messages of a phase."""
     for step, link in zip(steps, links(steps)):
         form = 0
         if chains and step.right is not None:
@@ -218,7 +218,7 @@ def _overlaps_in_part(step: Local) -> bool:
 
 
 class _Writer:
-    """Instructions so far."""
+    """Writer of instructions."""
 
     def __init__(self, itemsize: int, far: Collection[int], noting: Noting | None):
         self.itemsize, self.longest, self.held = itemsize, 0, 0
@@ -226,27 +226,27 @@ class _Writer:
         self.noting, self.place = noting, (0, 0)
         self.words: array[int] = array("q")
         self.ways: dict[Way, int] = {}
-        #: Ranks of other nodes, and the ways to and from them.
+        #: Ranks of other nodes, and the ways of their messages.
         self.others, self.far = far, dict[Way, int]()
 
     def put(self, operation: Instruction, phase: int, *operands: int) -> None:
         self.words.extend((operation, phase, *operands, *[0] * (WIDTH - 2 - len(operands))))
 
     def note(self, number: int, activity: Activity) -> None:
-        """Note that this rank goes over to something, where somebody wants to know."""
+        """Write an instruction that records the start of an activity, if phases are traced."""
         if self.noting is not None:
             self.put(Instruction.NOTE, number, *self.noting.words(*self.place, activity))
 
     def phase(self, number: int, phase: Phase, space: int, chains: bool) -> None:
-        """One phase: steps, messages to send, messages to take with what uses them, steps.
+        """Write a phase: steps, sends, receives with the steps that use them, steps.
 
-        Messages of other nodes are started before all others, and waited for behind them.
+        Messages of other nodes start before all others, and are waited for after them.
         """
         if phase.before:
             self.note(number, activity_of(phase.before))
         for step, form in zip(phase.before, forms(phase.before, chains)):
             self.step(number, step, form)
-        # Uses of one message after the other are the steps of the phase, in their order.
+        # The uses of the messages, in their order, are the steps of the phase, in their order.
         following = forms(phase.after, chains)
         remote = [message for message in phase.messages if message.peer in self.others]
         sends = [message for message in phase.messages
@@ -261,7 +261,7 @@ class _Writer:
         for message in sends:
             self.put(Instruction.SEND, number, self.way(message), self.address(message.extent),
                      self.nbytes(message))
-        # What MPI delivers is never used where it arrives.
+        # Messages of MPI are never used in place.
         uses = (consumers(phase, space) if phase.after
                 and not any(message.kind == RECV for message in remote) else None)
         for index, message in enumerate(phase.messages):
@@ -291,7 +291,7 @@ class _Writer:
             self.step(number, step, next(following))
 
     def step(self, number: int, step: Local, form: int, landing: Extent | None = None) -> None:
-        """A local step; operands in ``landing`` are in the cell instead."""
+        """Write a local step; operands in ``landing`` are read from the cell."""
         into, left = self.address(step.into), self.address(step.left, landing)
         if step.right is None:
             self.put(Instruction.COPY, number, into, left, step.into.count * self.itemsize)
@@ -302,24 +302,24 @@ class _Writer:
                 self.held = max(self.held, step.into.count)
 
     def address(self, extent: Extent, landing: Extent | None = None) -> int:
-        """An extent's address; relative to the cell where it is part of ``landing``."""
+        """Return an extent's address; relative to the cell if it is part of ``landing``."""
         base, offset = BASES.index(extent.buffer), shifted(extent, self.shift).offset
         if landing is not None and within(extent, landing):
             base, offset = BASES.index(CELL), extent.offset - landing.offset
         return base << OFFSET_BITS | offset * self.itemsize
 
     def nbytes(self, message: Message) -> int:
-        """Bytes of a message."""
+        """Return the bytes of a message."""
         nbytes = message.extent.count * self.itemsize
         self.longest = max(self.longest, nbytes)
         return nbytes
 
     def way(self, message: Message) -> int:
-        """The number of a message's channel."""
-        peer = cast(int, message.peer)  # plans with other peers are refused before they come here
+        """Return the number of a message's channel."""
+        peer = cast(int, message.peer)  # plans with other peers are rejected earlier
         return self.ways.setdefault(Way(message.kind, peer, self.slot), len(self.ways))
 
     def far_way(self, message: Message) -> int:
-        """The number of the way of a message to or from another node."""
+        """Return the number of the way of a message to or from another node."""
         peer = cast(int, message.peer)  # as above
         return self.far.setdefault(Way(message.kind, peer, self.slot), len(self.far))

@@ -1,12 +1,11 @@
-"""Operations of the compiled executor: tapes that requests stand for.
+"""Operations of the compiled executor: tapes behind requests.
 
     Request, Prequest --handle--> Token <--lent to-- TapedOperation --drives--> Run of a tape
 
-A request begins and ends here without Python or MPI hearing of it, as long as its messages come
-soon: ``_requests.c`` lends it a generalized request of MPI when it begins, and takes that back when
-somebody who waits for it, or tests it, finds it at its end. Only where somebody else moves it to
-its end - the thread, a wait for another request - is that generalized request completed, for those
-who wait inside the MPI library.
+A request starts and completes without Python or MPI if its messages arrive soon. ``_requests.c``
+lends it a generalized MPI request at its start, and takes that back when its own wait or test
+completes it. If the thread or a wait for another request completes it, the generalized request is
+completed too, for waits inside the MPI library.
 
 Importing this module needs the compiled executor.
 """
@@ -28,14 +27,14 @@ from hpccoll.runtime.progress.engine import PROGRESS, Underway
 from hpccoll.runtime.progress.operations import NULL, cell
 from hpccoll.runtime.progress.waiting import Watch
 
-#: Microseconds that a tape is waited for before everything else is moved on.
+#: Microseconds of a wait for one tape before all other operations are progressed.
 SLICE = 100
-#: Seconds without a message after which one may have been put elsewhere.
+#: Seconds without a message after which one may be outside its cell.
 LATE = 1e-3
 
 
 class Token(_tape.Token):
-    """A generalized request, lent to one operation after the other."""
+    """Generalized request that is lent to one operation at a time."""
 
     def __init__(self) -> None:
         if not _tokens_at_end:
@@ -45,23 +44,22 @@ class Token(_tape.Token):
         self.handle = cell(self.request).value
 
     def observed(self, status: MPI.Status) -> None:
-        """Called by MPI, possibly more than once, where completion is observed."""
+        """Raise the error of the operation; MPI may call this several times at completion."""
         if self.owner is not None:
             self.owner.observed()
 
 
 class TapedOperation(_tape.Taped, Underway):
-    """A tape behind a request: prepared once, and begun again and again.
+    """Tape behind a request: prepared once and started many times.
 
-    A request that is waited for or tested itself begins and ends it in machine code.
+    If the caller waits for or tests this request itself, it starts and completes in machine code.
 
     Args:
-        context: of the communicator it runs on.
-        tape: what runs.
-        call: on whose memory it runs, and which it keeps alive; ``None`` where every request
-            brings its own.
-        lane: where it waits for its turn; ``None`` where it has channels of its own.
-        threaded: the thread may drive it.
+        context: the context of its communicator.
+        tape: the tape.
+        call: the call whose memory it uses and keeps alive; ``None`` if every request has its own.
+        lane: the queue of operations that share its channels; ``None`` if it has its own channels.
+        threaded: True if the thread may progress it.
     """
 
     def __init__(self, context: Context, tape: Any, call: Call | None, lane: Any,
@@ -70,22 +68,22 @@ class TapedOperation(_tape.Taped, Underway):
         memory = (0, 0) if call is None else addresses_of(call)
         self.prepare(tape.begin(*memory, call), lane, threaded)
         self.attendance = tape.owners[0]
-        #: Where it waits, and since when.
+        #: Position of its current wait, and the start time of that wait.
         self.at, self.since = -1, 0.0
         context.taped.add(self)
 
     start = _tape.Taped.begin
 
     def finish(self) -> bool:
-        """Nothing: that was tried in machine code."""
+        """Return False: the machine code has already tried."""
         return False
 
     def free(self) -> None:
-        """Nothing: its memory goes with the last that uses it."""
+        """Do nothing: its memory is freed with its last user."""
 
     @property
     def awaited(self) -> Attendant:
-        """What looks after its run."""
+        """Attendant of its run."""
         attendant: Attendant | None = self.attendant
         if attendant is None:
             self.attendant = attendant = Attendant(self.attendance, self.run)
@@ -93,7 +91,7 @@ class TapedOperation(_tape.Taped, Underway):
 
     @property
     def moves(self) -> int:
-        """The instruction it has come to."""
+        """Index of the current instruction."""
         return self.run.at
 
     def _step(self) -> bool:
@@ -109,11 +107,11 @@ class TapedOperation(_tape.Taped, Underway):
         return bool(moved)
 
     def _fetched(self, found: int) -> bool:
-        """Use a message that is not in its cell, as the interpreter would, if there is one."""
+        """Use a message outside its cell like the interpreter; return True if there was one."""
         if self.lane is not None and self.lane.first is not self:
             return False
         if found != _tape.ELSEWHERE:
-            # What senders put elsewhere must be looked for now and then, or they wait for ever.
+            # Messages outside their cells need regular polls, or their senders wait forever.
             now = time.monotonic()
             if self.run.at != self.at:
                 self.at, self.since = self.run.at, now
@@ -122,23 +120,23 @@ class TapedOperation(_tape.Taped, Underway):
         if not self.claim():
             return False
         try:
-            # Another thread may have ended it, or taken it out of service, before it was claimed.
+            # Another thread may have completed or removed it before it was claimed.
             fetched = (not self.over and (self.lane is None or self.lane.first is self)
                        and self.awaited.fetched())
         except BaseException:
-            self.awaited.give_up()  # and nobody goes on until it is taken out of service
+            self.awaited.give_up()  # no thread continues it before it is removed
             raise
         self.give_back()
         return fetched
 
     def linger(self, watch: Watch) -> None:
-        """Wait a little for what is missing; see :meth:`Underway.linger`."""
+        """Wait briefly for missing messages; see :meth:`Underway.linger`."""
         self.attempt(SLICE)
-        time.sleep(0)  # a thread that makes it busy may be waiting for the interpreter
+        time.sleep(0)  # the thread that runs it may wait for the GIL
         watch.look()
 
     def _complete(self, error: BaseException | None = None) -> None:
-        # Whoever waits for it in machine code may have been faster, and begun it anew.
+        # A wait in machine code may have completed and restarted it meanwhile.
         token = self.conclude(error is not None)
         if token is not None:
             if error is not None:
@@ -148,10 +146,10 @@ class TapedOperation(_tape.Taped, Underway):
             token.request.Complete()
 
     def heard(self) -> None:
-        """Called before it begins where a rank has given up.
+        """Raise the failure of another rank, before the start.
 
         Raises:
-            BrokenCommunicatorError: it will not come to this collective.
+            BrokenCommunicatorError: another rank has failed.
         """
         try:
             if self.context.guard is not None:
@@ -160,18 +158,18 @@ class TapedOperation(_tape.Taped, Underway):
             raise self._judged(error) from cause_of(error)
 
     def _judged(self, error: BaseException) -> BaseException:
-        """Tell the others of an error; what the caller is to get."""
+        """Report an error to the other ranks; return the exception for the caller."""
         of = self.attendance
         return self.context.fail(error, of.plan.schedule.title, of.plan, of.tag)
 
     def observed(self) -> None:
-        """Called where completion is observed: raises what went wrong."""
+        """Raise the error of the operation at completion."""
         if self.error is not None and not self.quiet:
             raise self.error
 
 
 def _free_tokens(*_: Any) -> None:
-    """Free the requests of MPI that are lent to nobody."""
+    """Free the generalized requests that are not lent."""
     while _tokens and not PROGRESS.parent:
         request = _tokens.pop().request
         request.Complete()
@@ -181,11 +179,11 @@ def _free_tokens(*_: Any) -> None:
 _tokens = _tape.set_progress(PROGRESS, Token,
                              MPI._addressof(MPI.REQUEST_NULL) - id(MPI.REQUEST_NULL),
                              MPI._sizeof(MPI.Request), NULL)
-#: The key of the attribute that frees them when MPI ends.
+#: Key of the attribute whose callback frees them in MPI_Finalize.
 _tokens_at_end: list[int] = []
 
 
 def at_exit() -> None:
-    """End the native thread, which uses what Python has allocated; free the requests."""
+    """Stop the native thread, which uses memory of Python, and free the requests."""
     _tape.stop_background()
     _free_tokens()

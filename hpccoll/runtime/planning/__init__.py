@@ -1,5 +1,5 @@
-"""From a call and a choice to an execution.
+"""Planning: turns a call and a choice into an execution.
 
-``planner`` makes the schedule's program a ``plan``, of which ``description`` says what ranks must
-agree on, and ``binding`` puts it onto memory.
+``planner`` lowers the schedule's program to a ``plan``, ``description`` compares the plans of the
+ranks, and ``binding`` binds a plan to memory.
 """

@@ -1,4 +1,4 @@
-"""What the ranks of a communicator must agree on before anything is built on it."""
+"""Agreement: compares the settings of all ranks before a context is set up."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def exchange_processes(comm: MPI.Intracomm, config: Config) -> list[Process]:
     """
     values = common_values(config)
     digest = blake2b(repr(values).encode(), digest_size=8).digest()
-    # The values themselves are longer: they travel only if a digest differs.
+    # The values are longer than digests: ranks exchange them only if a digest differs.
     answers = comm.allgather((digest, tuple(this_process())))
     if any(other != digest for other, _ in answers):
         _raise_first_difference(comm.allgather(values))

@@ -1,10 +1,10 @@
-"""Binding: a segment of a plan put onto memory, as actions that only have to be called.
+"""Binding: turns a segment of a plan on given memory into a list of actions.
 
-An action is a function with its operands. Of each phase there are, in this order, the local steps
-before its messages, the start of the messages, the test whether they are complete, and the local
-steps after them. The test says ``False`` while they are not, as nothing else does - but for a test
-that comes first, where data has to be brought from elsewhere. Where somebody wants to know, what
-notes the moment stands before each of these (:mod:`hpccoll.runtime.events.moments`).
+An action is a function with its operands. The actions of a phase are: the local steps before its
+messages, the start of the messages, the test for their completion, and the local steps after them.
+Only a test returns ``False``, while messages are missing. If data must first be copied from
+elsewhere, a test also comes first. If phases are traced, an action that records the moment precedes
+each of these (:mod:`hpccoll.runtime.events.moments`).
 """
 
 from __future__ import annotations
@@ -29,25 +29,26 @@ from hpccoll.transport import Batch, Endpoint, NetworkOperation, Posting, copyin
 from hpccoll.transport.checked import CheckedBatch
 
 Action = tuple[Callable[..., Any], tuple[Any, ...]]
-#: What finds the memory of an extent.
+#: Function that returns the memory of an extent.
 View = Callable[[Extent], Any]
-#: What a step does outside of chains.
+#: Form of a step outside chains.
 ROUNDED = Link(False, False, False, True)
 
 
 class Memory(NamedTuple):
-    """The arrays a plan runs on: flat, of one dtype and one namespace (NumPy, CuPy).
+    """Arrays of a plan: flat, of one dtype and one namespace (NumPy, CuPy).
 
     Attributes:
         arrays: ``in`` and ``out``, each an array that starts at element 0 of the layout.
         scratch: elements for all segments in flight.
-        kernel: reduces; ``None`` where nothing is reduced.
+        kernel: the reduction kernel; ``None`` without a reduction.
         namespace: the module of the arrays.
-        perform: does local steps and waits for them, where the namespace works on a device.
+        perform: runs local steps on a device and waits for them; ``None`` on the host.
         accumulator: allocates n float32 elements for a chain of 16-bit reductions. The kernel then
-            takes such memory as operands, and the place for the rounded result as a fourth one.
-        windows: instead of ``arrays``, for those that lie where the transport does not reach.
-        queued: ``perform``, and the transport, only queue: a stream orders messages and steps.
+            accepts such memory as operands, and the destination of the rounded result as a fourth
+            one.
+        windows: replaces ``arrays`` for memory that the transport cannot access.
+        queued: ``perform`` and the transport only enqueue: a stream orders messages and steps.
     """
 
     arrays: dict[str, Any]
@@ -61,13 +62,13 @@ class Memory(NamedTuple):
 
 
 class BoundPhase(NamedTuple):
-    """A phase on memory.
+    """Phase bound to memory.
 
     Attributes:
-        number: of the phase in its program.
-        actions: what to call, in order.
-        wait: the test among them; ``None`` where there are no messages.
-        batch: the messages, which have to be freed.
+        number: the number of the phase in its program.
+        actions: the actions to call, in order.
+        wait: the test among them; ``None`` without messages.
+        batch: the messages, which must be freed.
     """
 
     number: int
@@ -77,17 +78,17 @@ class BoundPhase(NamedTuple):
 
 
 class Binder:
-    """Binds the segments of one plan to one memory.
+    """Binds the segments of one plan to memory.
 
     Args:
-        plan: what to do.
+        plan: the plan.
         endpoint: this rank's side of the transport.
-        memory: what to do it on; ``scratch`` holds ``plan.depth * plan.scratch`` elements.
+        memory: its arrays; ``scratch`` holds ``plan.depth * plan.scratch`` elements.
         tag: the tag of the first segment in flight; the others have the next ones.
-        repeated: messages are prepared to be started many times.
-        tries: looks for messages at once in every test.
-        opening: what comes before everything else.
-        noting: where moments are noted, if anywhere.
+        repeated: prepare messages that can be started many times.
+        tries: polls for messages per test.
+        opening: action before all others.
+        noting: records moments; ``None`` if phases are not traced.
     """
 
     def __init__(self, plan: Plan, endpoint: Endpoint, memory: Memory, tag: int, repeated: bool,
@@ -97,7 +98,7 @@ class Binder:
         self.accumulators: dict[int, Any] = {}
 
     def phases(self, number: int, slot: int) -> Iterator[BoundPhase]:
-        """Put one segment onto memory, phase by phase; ``slot`` says which scratch is its own."""
+        """Bind one segment to memory, phase by phase; ``slot`` selects its part of the scratch."""
         segment, windows = self.plan.segments[number], self.memory.windows
         view = self._view(segment, slot)
         if windows is not None:
@@ -134,17 +135,17 @@ class Binder:
             yield BoundPhase(index, actions, wait, batch)
 
     def _note(self, place: tuple[int, int], activity: Activity) -> list[Action]:
-        """What notes that this rank goes over to something, in a segment and phase."""
+        """Return the action that records the start of an activity; empty if not traced."""
         if self.noting is None:
             return []
         return [(self.noting.moment(*place, activity), ())]
 
     def _noted(self, place: tuple[int, int], steps: Sequence[Local]) -> list[Action]:
-        """The same for local steps; nothing where there are none."""
+        """Return the same for local steps; empty without steps."""
         return self._note(place, activity_of(steps)) if steps else []
 
     def _peer(self, peer: Peer) -> int | NetworkOperation:
-        """A rank, or what the network does, as transports know it."""
+        """Return a rank, or an operation of the network, as transports represent it."""
         if not isinstance(peer, InNetwork):
             return peer
         check(self.plan.schedule, peer.needs, self.endpoint.offers)
@@ -162,7 +163,7 @@ class Binder:
 
     def _uses(self, phase: Phase, landing: int, view: View, chained: int | None,
               place: tuple[int, int]) -> tuple[Sequence[Sequence[Any]], Sequence[Local]]:
-        """Local steps that can use messages in place, message by message, and the others."""
+        """Split local steps into those that use a message in place, by message, and the others."""
         senders = [peer for kind, peer, _ in phase.messages if kind == RECV]
         ranks = [peer for peer in senders if not isinstance(peer, InNetwork)]
         steps_of = (consumers(phase, landing)
@@ -171,22 +172,22 @@ class Binder:
                     and self.endpoint.direct(ranks, self.tag) else None)
         if steps_of is None:
             return [()] * len(phase.messages), phase.after
-        # The steps of one message after the other are those of the phase, in their order.
+        # The steps of the messages, in their order, are those of the phase, in their order.
         calls = iter(self._calls(phase.after, view, chained))
         return [[in_place(*self._amid(next(calls), place, step), step, message.extent)
                  for step in steps]
                 for message, steps in zip(phase.messages, steps_of)], ()
 
     def _amid(self, call: Action, place: tuple[int, int], step: Local) -> Action:
-        """The call of a step that uses a message amid the wait for all of them."""
+        """Return the call of a step that uses a message during the wait for all messages."""
         if self.noting is None:
             return call
         return self.noting.around(call[0], place, activity_of((step,))), call[1]
 
     def _calls(self, steps: Sequence[Local], view: View, chained: int | None) -> list[Action]:
-        """Local steps as calls; in a chain, the next step gets the result as it was computed.
+        """Return local steps as calls; in a chain, the next step gets the unrounded result.
 
-        ``chained`` says whose accumulator holds it; without, the next step gets the rounded one.
+        ``chained`` selects the accumulator; without it, the next step gets the rounded result.
         """
         actions: list[Action] = []
         kernel: Callable[..., Any] = self.memory.kernel or _no_kernel
@@ -203,7 +204,7 @@ class Binder:
         return actions
 
     def _accumulator(self, slot: int, count: int) -> Any:
-        """Memory for the chains of a segment, which follow each other."""
+        """Return memory for the chains of a segment, which run one after the other."""
         allocate = self.memory.accumulator
         if allocate is not None and (
                 slot not in self.accumulators or self.accumulators[slot].size < count):
@@ -211,7 +212,7 @@ class Binder:
         return self.accumulators[slot][:count]
 
     def _local(self, steps: Sequence[Local], view: View, chained: int | None) -> list[Action]:
-        """Local steps as actions, and what makes sure that they are done."""
+        """Return local steps as actions that have completed when they return."""
         actions = self._calls(steps, view, chained)
         if self.memory.namespace is numpy:
             actions = [copying(*operands) if function is numpy.copyto else (function, operands)
@@ -222,13 +223,13 @@ class Binder:
 
 
 def _no_kernel(*operands: Any) -> None:
-    """What a plan that reduces needs, and this memory has not."""
+    """Raise an error: the plan reduces, but the memory has no kernel."""
     raise TypeError("the plan reduces, but its memory has no kernel")
 
 
 def in_place(function: Callable[..., Any], operands: tuple[Any, ...], step: Local,
              landing: Extent) -> tuple[Any, ...]:
-    """A local step's call as a use of the message that would land in ``landing``.
+    """Return a local step's call as a use of the message for ``landing``.
 
     See :class:`hpccoll.transport.Posting` for the form.
     """

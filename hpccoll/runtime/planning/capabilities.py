@@ -1,4 +1,4 @@
-"""Whether a transport can run a schedule: said before any message, on every rank alike."""
+"""Capabilities: rejects schedules that a transport cannot run, before any message."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from hpccoll.ir.schedule import Schedule
 
 
 def check(schedule: Schedule, needs: Sequence[str], offers: Collection[str]) -> None:
-    """Refuse what the network underneath cannot do.
+    """Raise CapabilityError if the network cannot run a schedule.
 
     Args:
-        schedule: what is to run.
-        needs: of a proof, or of a step: what the network must be able to do.
-        offers: what it can.
+        schedule: the schedule.
+        needs: required capabilities of the network, of a proof or of a step.
+        offers: capabilities of the network.
 
     Raises:
-        CapabilityError: it cannot; names the first rank, round and step that takes it.
+        CapabilityError: one is missing; names the first rank, round and step that needs it.
     """
     missing = [need for need in needs if need not in offers]
     if not missing:

@@ -1,4 +1,4 @@
-"""A choice: which algorithm is to serve a call, and why."""
+"""Choice: the selected algorithm of a call, and the reason."""
 
 from __future__ import annotations
 
@@ -12,18 +12,15 @@ from hpccoll.ir.schedule import Program, Schedule
 
 
 class Choice(NamedTuple):
-    """An algorithm with its parameters, and the reason it was chosen.
+    """Algorithm with its parameters, and the reason for its selection.
 
     Attributes:
-        algorithm: a name of the table, ``native``, ``auto``, ``nccl`` or its like, a name or
-            reference of what a user or another package brings, an ``Algorithm``, a builder, or a
-            finished schedule.
+        algorithm: a name of the table, ``native``, ``auto``, ``nccl`` or similar, the name of or a
+            reference to an external algorithm, an ``Algorithm``, a builder, or a finished schedule.
         params: parameters of the algorithm.
-        segment_bytes: bytes of a block that travel as one message; 0 where the configuration
-            decides.
+        segment_bytes: bytes of a block per message; 0 for the value of the configuration.
         reason: in words.
-        trial: signature of the calls among which candidates are being tried, where this is one's
-            turn.
+        trial: signature of the calls of an online trial, if this is a candidate of one.
     """
 
     algorithm: str | Schedule | Algorithm | Callable[..., Program]
@@ -34,41 +31,43 @@ class Choice(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The algorithm's name or reference; empty for an object that a user brought along."""
+        """Name of or reference to the algorithm; empty for an object of the user."""
         return self.algorithm if isinstance(self.algorithm, str) else ""
 
     def entry(self, collective: str) -> Algorithm | None:
-        """What is said about the algorithm; ``None`` for a bare builder or a schedule, and for
-        what is none of hpccoll's."""
+        """Return the algorithm's table entry.
+
+        ``None`` for a bare builder, for a schedule, and for other libraries.
+        """
         if isinstance(self.algorithm, str) and self.algorithm not in (
                 NATIVE, AUTO, *QUEUED):
             return find(collective, self.algorithm)
         return self.algorithm if isinstance(self.algorithm, Algorithm) else None
 
     def is_brought(self, collective: str) -> bool:
-        """Tell whether it comes from outside the table, so that no test has proved it."""
+        """Return True if it comes from outside the table, so that no test has proved it."""
         return not is_ours(collective, self.name)
 
     @property
     def is_native(self) -> bool:
-        """Tell whether the MPI library serves the call."""
+        """True if the MPI library runs the call."""
         return self.name == NATIVE
 
     @property
     def is_queued(self) -> bool:
-        """Tell whether NCCL serves the call, or has a part in it."""
+        """True if NCCL runs the call, or a part of it."""
         return self.name in QUEUED
 
     @property
     def is_auto(self) -> bool:
-        """Tell whether this asks for no algorithm."""
+        """True if no algorithm is requested."""
         return self.name == AUTO
 
     def in_segments(self, nbytes: int) -> Choice:
-        """The same with messages of so many bytes, unless it says how many, or this is 0."""
+        """Return the choice with segments of ``nbytes``, if nonzero, unless it has a size."""
         return self._replace(segment_bytes=self.segment_bytes or nbytes) if nbytes else self
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What tells choices apart, hashable; the reason does not count."""
+        """Return a hashable key of the choice, without the reason."""
         return self.algorithm, tuple(self.params.items()), self.segment_bytes

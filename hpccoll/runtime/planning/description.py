@@ -1,8 +1,7 @@
-"""What every rank has to agree on about a call, in words and as a stamp of its messages.
+"""Descriptions of calls, which all ranks must agree on, and the stamps of their messages.
 
-A description is a pure function of what all ranks know, made once for a plan. Whether a call is in
-place, where its buffers lie, and counts that only some ranks know are no part of it: there ranks
-may differ.
+A description is a pure function of data that all ranks have, computed once per plan. It excludes
+in-place use, buffer locations, and counts of single ranks, because ranks may differ in these.
 """
 
 from __future__ import annotations
@@ -19,25 +18,25 @@ from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.schedule import Schedule
 from hpccoll.transport.stamps import KIND, KIND_SHIFT, STAMP_BITS
 
-#: Elements that only move, by kind and bytes; others, as well as mere bytes, are told by nobody.
-#: What is 0 goes with any other.
+#: Types of elements that are only moved, by kind and bytes; others, and raw bytes, are omitted.
+#: Fields whose value 0 matches any other value.
 KINDS = {"f8": 1, "f4": 2, "i8": 3, "i4": 4, "u8": 3, "u4": 4, "f2": 5, "i2": 6, "u2": 6, "c8": 7,
          "c16": 7, "f16": 7, "c32": 7}
-#: Letters of a field that are shown.
+#: Characters of a field in messages.
 MOST_LETTERS = 60
 
 
 class Description(NamedTuple):
-    """A call as every rank must make it.
+    """Properties of a call that every rank must agree on.
 
     Attributes:
         collective: the method's name in lower case.
-        count: elements of what is reduced, bytes of what is moved; empty where not all ranks know.
-        dtype: of the elements.
-        operator: MPI's name, or ``user``; empty where nothing is reduced.
-        root: the root rank, where there is one.
-        algorithm: its name and parameters, and how blocks are cut.
-        layout: nodes and ranks, where the algorithm goes by them.
+        count: elements of a reduction, bytes of other calls; empty if not all ranks have it.
+        dtype: the type of the elements.
+        operator: MPI's name, or ``user``; empty without a reduction.
+        root: the root rank, if any.
+        algorithm: its name, parameters and segment size.
+        layout: nodes and ranks, if the algorithm depends on them.
     """
 
     collective: str
@@ -49,7 +48,7 @@ class Description(NamedTuple):
     layout: str = ""
 
     def stamp(self) -> int:
-        """The stamp of this call's messages; never 0.
+        """Return the stamp of this call's messages; never 0.
 
         >>> Description("bcast").stamp() == Description("bcast", root="1").stamp()
         False
@@ -59,7 +58,7 @@ class Description(NamedTuple):
 
 @lru_cache
 def _stamp(one: Description) -> int:
-    # What only moves may be known as bytes on some ranks: its type is no part of the hash.
+    # Some ranks may use bytes for data that is only moved: the hash excludes its type.
     told = one if one.operator else one._replace(dtype="")
     text = "\0".join(told).encode()
     bits = int.from_bytes(hashlib.blake2b(text, digest_size=STAMP_BITS // 8).digest(), "little")
@@ -68,10 +67,10 @@ def _stamp(one: Description) -> int:
 
 
 def element_of(call: Call) -> str:
-    """The type of a call's elements as a letter and its bytes; empty where it is not known.
+    """Return the type of a call's elements as a letter and its bytes; empty if unknown.
 
-    MPI lets a buffer without elements have any type. So may pairs of ranks that move nothing: where
-    a rank moves nothing to or from another one, it cannot tell that both have the same type.
+    MPI allows any type for a buffer without elements, and for a pair of ranks without data. A rank
+    without data for another rank cannot know that both have the same type.
     """
     if call.op is not None:
         return _name(call.dtype)
@@ -88,7 +87,7 @@ def _name(dtype: numpy.dtype) -> str:
 
 
 def describe_native(call: Call | None, method: str) -> Description:
-    """Describe a call for the MPI library; one that only it understands, by its name alone."""
+    """Describe a native call; by its name alone if only the MPI library supports it."""
     if call is None:
         return Description(method, algorithm="native")
     return _description(call, "native", "", COLLECTIVES[call.collective].rooted)
@@ -98,9 +97,9 @@ def describe(call: Call, schedule: Schedule, segment_bytes: int) -> Description:
     """Describe a call.
 
     Args:
-        call: what is called.
-        schedule: what was chosen for it.
-        segment_bytes: asked for by the user; 0 where the machine's limits decide.
+        call: the call.
+        schedule: the selected schedule.
+        segment_bytes: value of the user; 0 for the limits of the machine.
     """
     words = [schedule.algorithm, *(f"{name}={value}" for name, value in schedule.params)]
     words += [f"in segments of {segment_bytes} bytes"] if segment_bytes else []
@@ -110,7 +109,7 @@ def describe(call: Call, schedule: Schedule, segment_bytes: int) -> Description:
 
 def _description(call: Call, algorithm: str, layout: str, rooted: bool) -> Description:
     facts = facts_of(call)
-    # A rank that has learnt the counts of the root does not know more than one that need not.
+    # The counts from the root are omitted: ranks that did not need them do not have them.
     known = facts.nbytes and not facts.counts_at_root
     count = f"{facts.nbytes} bytes" if known else ""
     if facts.reduces and facts.nbytes is not None:

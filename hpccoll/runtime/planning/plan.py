@@ -1,8 +1,8 @@
-"""Plans: one rank's program lowered onto concrete counts, ready to be run again and again.
+"""Plans: the program of one rank, lowered to concrete counts, that can run many times.
 
-A plan knows element ranges, not addresses; ``binding`` puts it onto memory.
-Plans are pure functions of (schedule, rank, layout, segment), so every rank makes the matching one
-without talking.
+A plan has element ranges, not addresses; ``binding`` binds it to memory.
+Plans are pure functions of (schedule, rank, layout, segment), so every rank creates the matching
+plan without communication.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from hpccoll.ir.schedule import Schedule
 from hpccoll.machine.limits import LINE
 from hpccoll.runtime.planning.description import Description
 
-#: Segments in flight at once: one travels while another is reduced.
+#: Segments in flight: one is transferred while another is reduced.
 DEPTH = 2
 
 
 class Plan(NamedTuple):
-    """What one rank does for one call shape.
+    """Program of one rank for one call shape.
 
     Attributes:
-        schedule: the proved object this was lowered from.
-        segments: one lowered program per segment.
-        depth: segments in flight at once; each has scratch of its own.
+        schedule: the proved schedule that was lowered.
+        segments: a lowered program per segment.
+        depth: segments in flight; each has its own scratch.
         scratch: elements of scratch per segment in flight.
-        messages: messages sent and received in all.
-        description: what the ranks must agree on; ``None`` where nobody asked for it.
-        stamp: the same as a number, which its messages carry; 0 where they carry none.
+        messages: total number of messages sent and received.
+        description: the properties that ranks must agree on; ``None`` without a guard.
+        stamp: the hash of the description in its messages; 0 without one.
     """
 
     schedule: Schedule
@@ -50,9 +50,9 @@ def make(schedule: Schedule, rank: int, layout: SlotLayout, longest: int, segmen
 
 
 def segment_elements(itemsize: int, longest: int, segment_bytes: int, shared: bool) -> int:
-    """Elements of a block per segment; 0 when one segment suffices.
+    """Return the elements of a block per segment; 0 if one segment suffices.
 
-    Segments are evened out only when every rank knows the longest block (``shared``): two
+    Segments have equal sizes only if every rank has the longest block (``shared``): two
     ranks must cut the block they exchange at the same places.
     """
     most = max(segment_bytes // itemsize, 1)

@@ -1,7 +1,7 @@
-"""From a call and a choice to an execution: schedule, plan, and the plan put onto memory.
+"""Planner: makes schedules, plans and executions of calls and choices.
 
-Plans are kept by call and choice. A kept execution never keeps a user's array alive: it holds
-addresses, and is found again only by the address of an array that is alive now.
+Plans are cached by call and choice. A cached execution never keeps a user's array alive: it holds
+addresses, and a lookup needs the address of a living array.
 """
 
 from __future__ import annotations
@@ -40,10 +40,9 @@ from hpccoll.transport.stamps import stamped
 
 
 def plan_for(context: Context, call: Call, choice: Choice) -> plans.Plan:
-    """The plan of a call, from the context or made now.
+    """Return the plan of a call, from the cache or newly made.
 
-    Where only the root knows the counts and the algorithm needs them on the way, asking for them is
-    collective.
+    Collective if the algorithm needs counts that only the root has.
     """
     entry = choice.entry(call.collective)
     if call.learn is not None and not (entry and entry.own_blocks):
@@ -61,7 +60,7 @@ def plan_for(context: Context, call: Call, choice: Choice) -> plans.Plan:
 
 
 def _any_order(call: Call) -> bool:
-    """Tell whether contributions may be combined in another order than that of the ranks."""
+    """Return True if contributions may be combined in any order of the ranks."""
     return call.op is None or bool(call.op.Is_commutative())
 
 
@@ -80,9 +79,9 @@ def _plan(context: Context, call: Call, choice: Choice) -> plans.Plan:
 
 
 def _segment(context: Context, call: Call, choice: Choice, longest: int) -> int:
-    """Elements of a block per segment, 0 for whole blocks; the same on all ranks."""
-    # In place, a reduce-scatter's result may reach into other ranks' blocks, which other
-    # segments still read, unless all blocks have the size of the first.
+    """Return the elements of a block per segment, 0 for whole blocks; the same on all ranks."""
+    # In place, a reduce-scatter's result may overlap other ranks' blocks, which other segments
+    # still read, unless all blocks have the size of the first.
     if not longest or (call.in_place and call.collective == "reduce_scatter"
                        and not call.uniform):
         return 0
@@ -95,7 +94,7 @@ def _segment(context: Context, call: Call, choice: Choice, longest: int) -> int:
 
 
 def schedule_for(context: Context, call: Call, choice: Choice) -> Schedule:
-    """The schedule of a choice."""
+    """Return the schedule of a choice."""
     if isinstance(choice.algorithm, Schedule):
         return choice.algorithm
     entry = choice.entry(call.collective)
@@ -108,11 +107,11 @@ def schedule_for(context: Context, call: Call, choice: Choice) -> Schedule:
 
 
 def _prove(schedule: Schedule, call: Call, layout: SlotLayout, segment: int) -> Proof:
-    """Prove what a user brought along before it runs, for the sizes of this call too.
+    """Prove a schedule of the user before it runs, also for the sizes of this call.
 
     Raises:
-        ProofError: it does not do what the call asks for.
-        ArgumentError: its results would differ between ranks.
+        ProofError: it does not implement the collective.
+        ArgumentError: its results could differ between ranks.
     """
     sizes = None
     if call.collective != "alltoall":  # whose sizes no rank knows
@@ -129,13 +128,13 @@ def _prove(schedule: Schedule, call: Call, layout: SlotLayout, segment: int) -> 
 
 def prepare(context: Context, call: Call, plan: plans.Plan, tag: int = 0,
             repeated: bool = False, own_scratch: bool = False) -> Execution:
-    """Put a plan onto the memory of a call.
+    """Bind a plan to the memory of a call.
 
     Args:
-        context, call, plan: what to run, and where.
-        tag: the first of its messages' tags.
-        repeated: keep messages prepared, and the user's arrays by address only.
-        own_scratch: take scratch that no other call uses.
+        context, call, plan: the communicator's context, the call and its plan.
+        tag: the first tag of its messages.
+        repeated: keep messages prepared, and hold the user's arrays by address only.
+        own_scratch: allocate scratch that no other call uses.
     """
     one, rest = call.sink or call.source, _watched(context, plan, tag)
     if one is None:
@@ -166,7 +165,7 @@ def prepare(context: Context, call: Call, plan: plans.Plan, tag: int = 0,
 
 def prepare_registered(context: Context, call: Call, plan: plans.Plan, registered: RegisteredCall
                        ) -> Execution | None:
-    """Put a plan onto registered device memory; ``None`` where it needs more scratch."""
+    """Bind a plan to registered device memory; ``None`` if it needs more scratch."""
     dtype, queue = call.dtype, registered.queue
     scratch = registered.scratch(plan.depth * plan.scratch * dtype.itemsize)
     if scratch is None:
@@ -186,7 +185,7 @@ def prepare_registered(context: Context, call: Call, plan: plans.Plan, registere
 
 def _watched(context: Context, plan: plans.Plan, tag: int
              ) -> tuple[int, Action | None, Action | None, Noting | None]:
-    """How long an execution spins, and what is called when it starts, when it ends, at moments."""
+    """Return the spins of an execution, its callbacks at start and end, and its recorder."""
     guard, noting = context.guard, None
     if context.moments is not None and not tag:
         noting = context.moments.of(plan)
@@ -196,7 +195,7 @@ def _watched(context: Context, plan: plans.Plan, tag: int
 
 
 def _unowned(buffer: Buffer) -> Any:
-    """The same memory as an array that does not keep its owner alive."""
+    """Return the same memory as an array that does not keep its owner alive."""
     array = buffer.array
     address = array.__array_interface__["data"][0]
     memory: Any = MPI.memory.fromaddress(address, array.nbytes)

@@ -1,1 +1,1 @@
-"""Collectives under way: ``operations`` that requests stand for, the ``engine`` that moves them."""
+"""Progress of pending collectives: the ``engine``, the ``operations`` and their timeouts."""

@@ -1,8 +1,8 @@
-"""Progress: collectives under way, and who moves them on.
+"""Progress engine of pending collectives.
 
-Whoever waits for or tests any operation drives all of them. Otherwise, unless progress is left to
-calls alone, one thread per process does, which sleeps while there are none. It needs
-``MPI.THREAD_MULTIPLE``. What is under way is in :mod:`hpccoll.runtime.progress.operations`.
+A wait or test of any operation progresses all operations. Between such calls one thread per process
+progresses them, unless the configuration disables it. It sleeps while no operation is pending, and
+needs ``MPI.THREAD_MULTIPLE``. See :mod:`hpccoll.runtime.progress.operations`.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from hpccoll.runtime.progress.waiting import Awaited, Watch
 if TYPE_CHECKING:
     from hpccoll.runtime.context import Context
 
-#: Seconds between two looks of the thread at all operations: first, and when nothing moves.
+#: Poll intervals of the thread in seconds: the first one, and the one without progress.
 SHORTEST_PAUSE, LONGEST_PAUSE = 20e-6, 1e-3
-#: Seconds without operations after which the thread goes to sleep.
+#: Seconds without operations until the thread sleeps.
 LINGER = 0.1
 
 
 def can_progress(how: str) -> bool:
-    """Tell whether collectives can progress in the way that was chosen."""
+    """Return True if the MPI library supports the configured way of progress."""
     return how != THREAD or MPI.Query_thread() >= MPI.THREAD_MULTIPLE
 
 
 class Underway(ABC):
-    """A collective that a request stands for.
+    """Pending collective of a request.
 
     Attributes:
-        context: of the communicator it runs on.
-        threaded: the thread may drive it.
-        over: it has ended, well or with an ``error``.
-        quiet: whoever observes completion raises the error itself.
-        lane: where it waits for its turn, if it shares channels with others.
+        context: the context of its communicator.
+        threaded: True if the thread may progress it.
+        over: True once it has completed or failed with an ``error``.
+        quiet: True if the caller that observes completion raises the error itself.
+        lane: the queue of operations that share its channels, if any.
     """
 
     lane: Any = None
@@ -58,34 +58,37 @@ class Underway(ABC):
     @property
     @abstractmethod
     def awaited(self) -> Awaited:
-        """What names round and peers when time is up."""
+        """The execution, which reports its round and peers on a timeout."""
 
     @property
     @abstractmethod
     def moves(self) -> int:
-        """A number that changes with every step of progress."""
+        """Counter that changes with every step of progress."""
 
     def _signs(self) -> tuple[Any, ...]:
-        """What changes with every step of progress, also of the one whose turn it is in its lane.
+        """Return a value that changes with progress of this operation or of the first in its lane.
 
-        By this it does not matter who moves that one on: who waits for this one, or another thread.
+        The first operation may progress in this wait or in another thread.
         """
         first = self.lane.first if self.lane is not None else None
         return self.moves, id(first), first.moves if first is not None else 0
 
     def progress(self) -> bool:
-        """Do what can be done now, unless another thread is at it; tell whether it moved."""
+        """Make progress, unless another thread does; return True if the operation progressed."""
         return self._alone(self._step)
 
     def _alone(self, step: Callable[[], bool]) -> bool:
-        """Make a step unless another thread is at one; tell whether it moved. An error ends all."""
+        """Run one progress step, unless another thread runs one.
+
+        An exception completes the operation with that error. Returns True on progress or failure.
+        """
         if self.over or self.lock.locked():
             return False
-        # Not a try behind an acquire that does not wait: a signal is handled when a call has
-        # returned, and its exception would come between the two and leave the lock held for ever.
-        # Nothing is handled between a with that enters and its first statement. Another thread may
-        # take the lock before it does: then this one waits for one step, which does not wait
-        # but where it fails, and tells the others.
+        # Why ``with`` and not acquire(blocking=False) before ``try``: CPython runs signal handlers
+        # when a call returns. An exception between the two would leave the lock held forever. No
+        # handler runs between the entry of ``with`` and its first statement. Another thread may
+        # take the lock after the test. This thread then waits for its step, which blocks only when
+        # it fails and reports the error.
         with self.lock:
             try:
                 return not self.over and step()
@@ -97,19 +100,19 @@ class Underway(ABC):
 
     @abstractmethod
     def _step(self) -> bool:
-        """Do what can be done now; tell whether it moved."""
+        """Make progress without blocking; return True if the operation progressed."""
 
     @abstractmethod
     def _complete(self, error: BaseException | None = None) -> None:
-        """Take it out of service and let MPI know."""
+        """Remove the operation from the engine and complete its MPI request."""
 
     def check_lane(self, lane: Any) -> None:
-        """Raise where an operation of the lane has failed: this one can never have its turn.
+        """Raise an error if an operation of the lane has failed: this one can never start.
 
-        Not before the guard knows of that failure: this one does not know the cause.
+        Does nothing before the guard has recorded that failure: only its record has the cause.
 
         Raises:
-            BrokenCommunicatorError: one has failed.
+            BrokenCommunicatorError: an earlier operation has failed.
         """
         if lane is not None and lane.stopped:
             guard = self.context.guard
@@ -117,17 +120,17 @@ class Underway(ABC):
                 raise BrokenCommunicatorError("a request before this one has failed")
 
     def linger(self, watch: Watch) -> None:
-        """Nothing moved: let others run.
+        """Yield the processor after a poll without progress.
 
         Raises:
-            CollectiveTimeout: nothing has moved for too long.
+            CollectiveTimeout: no progress within the timeout.
         """
         watch.idle()
 
     def wait(self) -> None:
-        """Drive everything until this operation is over, well or with an ``error``.
+        """Progress all operations until this one has completed or failed with an ``error``.
 
-        It is over, with a ``CollectiveTimeout``, when nothing moves for too long.
+        Without progress it fails with a ``CollectiveTimeout``.
         """
         if self.over:
             return
@@ -143,12 +146,12 @@ class Underway(ABC):
             PROGRESS.attendants.discard(attendant)
 
     def looking(self, rare: bool = False) -> Callable[[], None]:
-        """What is to be called between two times that everything was moved on, by who waits.
+        """Return a callback for a waiting rank to call after each round of progress.
 
-        ``rare``: it is called so seldom that every call looks at the clock and at the other ranks.
+        ``rare``: every call checks the clock and the other ranks, because calls are infrequent.
 
         Raises:
-            CollectiveTimeout: nothing has moved for too long.
+            CollectiveTimeout: no progress within the timeout.
         """
         watch, seen = Watch(self.awaited, *self.context.bounds), self._signs()
 
@@ -167,7 +170,7 @@ class Underway(ABC):
         return look
 
     def failed(self, error: BaseException) -> None:
-        """End it with the error of who waited for it, unless it is over."""
+        """Complete it with the error of a wait, unless it has completed."""
         with self.lock:
             if self.over:
                 raise error
@@ -175,13 +178,13 @@ class Underway(ABC):
 
 
 class Progress:
-    """Moves the operations of this process on, by a thread while nobody else does.
+    """Progresses the operations of this process, in a thread while no call does.
 
     Attributes:
-        attendants: who waits and moves all operations on; meanwhile the thread only looks on. They
-            add themselves inside of a try, and take themselves away at its end. A signal's handler
-            may raise behind any call: behind the release of a lock too, or inside of a context
-            manager, where a number would stay as it is.
+        attendants: tokens of the waits that progress all operations; meanwhile the thread only
+            polls. A wait adds its token inside a ``try`` and removes it in ``finally``. A set and
+            not a counter: a signal handler may raise after any call, also after the release of a
+            lock or inside a context manager, and a counter would then stay wrong.
     """
 
     def __init__(self) -> None:
@@ -189,73 +192,74 @@ class Progress:
         self.changed = threading.Condition()
         self.attendants: set[object] = set()
         self.thread: threading.Thread | None = None
-        #: The thread is asleep, or was never started.
+        #: Set while the thread sleeps or has never started.
         self.lazy, self.stopping = True, False
-        #: The rank that this process was forked from; 0 for none.
+        #: Process id of the rank that this process was forked from, else 0.
         self.parent = 0
 
     def forked(self) -> None:
-        """Give everything up, in a process that was forked from a rank: it is the rank's."""
+        """Drop all operations in a forked process: they belong to the rank."""
         self.parent = os.getppid()
         for operation in self.operations:
             operation.over = True
         self.operations.clear()
-        # Somebody may have held it, who is not there any more; nor is the thread.
+        # A thread that does not exist here may have held the lock.
         self.changed, self.thread, self.lazy = threading.Condition(), None, True
 
     def check_process(self) -> None:
-        """Raise in a process that was forked from a rank.
+        """Raise an error in a process that was forked from a rank.
 
         Raises:
-            ForkedError: it is one.
+            ForkedError: this process was forked from a rank.
         """
         if self.parent:
             raise ForkedError(self.parent)
 
     def add(self, operation: Underway) -> None:
-        """Take a operation on, and see to it that the thread is awake."""
-        # Either this sees the thread asleep, or the thread, about to sleep, sees the operation.
+        """Add an operation and wake the thread."""
+        # Either this call finds the thread asleep, or the thread finds the operation before it
+        # sleeps.
         self.operations.append(operation)
         if self.lazy and operation.threaded:
             self.wake()
 
     def wake(self) -> None:
-        """Wake the thread up, or start it."""
+        """Wake or start the thread."""
         with self.changed:
             if self.thread is None:
                 self.thread = threading.Thread(target=self._work, name="hpccoll progress",
                                                daemon=True)
                 self.lazy = False
                 self.thread.start()
-                # MPI is finalized after the interpreter; the thread must be gone by then.
+                # MPI is finalized after the interpreter; the thread must have ended by then.
                 atexit.register(self.stop)
             self.changed.notify()
 
     def remove(self, operation: Underway) -> None:
-        """Forget a operation."""
+        """Remove an operation."""
         try:
             self.operations.remove(operation)
         except ValueError:
-            pass  # two threads may find it over
+            pass  # two threads may both see it complete
 
     def once(self, operations: Sequence[Underway] | None = None) -> bool:
-        """Move operations, or all there are, on as far as they go now; tell whether any moved."""
+        """Progress the given operations, or all; return True if any progressed."""
         moved = False
         for operation in tuple(self.operations) if operations is None else operations:
             moved |= operation.progress()
         return moved
 
     def threaded(self) -> list[Underway]:
-        """The operations that are the thread's to move on."""
+        """Return the operations that the thread may progress."""
         return [operation for operation in self.operations if operation.threaded]
 
     def finish(self, context: Context) -> None:
-        """Wait for all operations of a communicator; errors stay with their requests."""
+        """Wait for all operations of a communicator; their requests keep the errors."""
         for operation in [f for f in self.operations if f.context is context]:
             operation.wait()
 
     def report(self) -> None:
-        """Say what a process that ends has begun and not waited for."""
+        """Print the operations that this exiting process has not waited for."""
         if self.operations and not self.parent and not MPI.Is_finalized():
             self.once()
             left = [operation.awaited for operation in self.operations if not operation.over]
@@ -266,7 +270,7 @@ class Progress:
                       "request", file=sys.stderr, flush=True)
 
     def stop(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         with self.changed:
             self.stopping = True
             self.changed.notify()
@@ -274,8 +278,8 @@ class Progress:
             self.thread.join()
 
     def _work(self) -> None:
-        # Waking up costs the thread that wakes it more than a small collective takes, so the
-        # thread stays awake for a while, and looks only at what is not over by itself.
+        # Waking the thread costs the caller more than a small collective takes. So the thread stays
+        # awake for a while, and polls only operations that did not complete by themselves.
         pause, idle_since = LONGEST_PAUSE, time.monotonic()
         while not self.stopping and not MPI.Is_finalized():
             time.sleep(pause)

@@ -1,19 +1,17 @@
-"""Operations: collectives that requests stand for.
+"""Operations: pending collectives behind requests.
 
     Request, Prequest --handle--> generalized request <--completes-- Operation --drives--> Execution
 
-An :class:`Operation` is one nonblocking collective that the interpreter runs, and a
-:class:`PersistentOperation` is prepared for it once, and started again and again. Those of the
-compiled executor are in :mod:`hpccoll.runtime.execution.taped`.
+An :class:`Operation` is one nonblocking collective in the interpreter. A
+:class:`PersistentOperation` is prepared once and started many times.
+:mod:`hpccoll.runtime.execution.taped` has those of the compiled executor.
 
-Nonblocking calls whose messages are small share the channels of a *lane*: one runs, and those that
-were begun later wait for their turn, so that messages come in the order of the calls on every rank.
-Whoever moves an operation on moves those before it in its lane first. When one has failed nobody
-has a turn any more: others would take the messages of the next one for those of the failed one. The
-next ones end with an error when somebody moves them on.
+Nonblocking calls with small messages share the channels of a *lane*, which runs one at a time, in
+the order of the calls on every rank. Progress of an operation first progresses those before it in
+its lane. After a failure no later one starts: other ranks would take its messages for those of the
+failed one. The later ones fail at their next progress step.
 
-Results for staged device memory are stored when completion is observed, in the thread that
-observes it.
+Staged results are copied to device memory by the thread that observes completion.
 """
 
 from __future__ import annotations
@@ -31,14 +29,14 @@ from hpccoll.runtime.execution.executor import Execution, PreparedRun
 from hpccoll.runtime.progress.engine import PROGRESS, Underway
 from hpccoll.runtime.progress.waiting import Awaited
 
-#: Polls of its own operation before ``Wait`` starts to drive all of them.
+#: Polls of its own operation before ``Wait`` progresses all operations.
 POLLS = 200
-#: An MPI handle in memory, by its size: our requests lend themselves the handle of a token.
+#: C type of an MPI handle, by its size: hpccoll's requests borrow the handle of a token.
 _HANDLES = {4: ctypes.c_uint32, 8: ctypes.c_uint64}
 
 
 def cell(request: MPI.Request) -> Any:
-    """The handle in a request, as a value that can be read and written."""
+    """Return the handle in a request as a ctypes value to read and write."""
     return _HANDLES[MPI._sizeof(MPI.Request)].from_address(MPI._addressof(request))
 
 
@@ -46,15 +44,15 @@ NULL = cell(MPI.REQUEST_NULL).value
 
 
 class Operation(Underway):
-    """One nonblocking collective under way.
+    """Pending nonblocking collective.
 
     Args:
-        context: of the communicator it runs on.
-        execution: what runs; started here.
-        buffers: whatever must stay alive until the end.
-        store: brings the result back to device memory, if it has to be.
-        threaded: the thread may drive it.
-        lane: where it waits for its turn, if it shares channels with others.
+        context: the context of its communicator.
+        execution: the execution; started here.
+        buffers: objects to keep alive until completion.
+        store: copies a staged result back to device memory; None if nothing is staged.
+        threaded: True if the thread may progress it.
+        lane: the queue of operations that share its channels, if any.
     """
 
     def __init__(self, context: Context, execution: Execution, buffers: Any,
@@ -67,10 +65,10 @@ class Operation(Underway):
         if lane is not None:
             lane.enter(self)
         try:
-            with self.lock:  # whoever moves a later one of the lane on would begin this one, too
+            with self.lock:  # progress of a later one in the lane would start this one, too
                 self._advance(execution)
                 if not self.over:
-                    PROGRESS.add(self)  # nobody can end it before, and take it off too early
+                    PROGRESS.add(self)  # under the lock: it cannot complete and be removed before
         except BaseException as error:
             self._complete(error)
             self.quiet = True
@@ -80,7 +78,7 @@ class Operation(Underway):
             raise
 
     def _advance(self, execution: Execution) -> bool:
-        """Start it when its turn has come, or do what can be done now; tell whether it moved."""
+        """Start it if it is first in its lane, else progress it; return True on progress."""
         self.check_lane(self.lane)
         if self.lane is not None:
             first = self.lane.first  # None: one has failed
@@ -103,7 +101,7 @@ class Operation(Underway):
 
     @property
     def moves(self) -> int:
-        """Steps of progress so far."""
+        """Number of progress steps so far."""
         return self.steps
 
     def _step(self) -> bool:
@@ -129,7 +127,7 @@ class Operation(Underway):
         self.token.Complete()
 
     def _observed(self, status: MPI.Status) -> None:
-        """Called by MPI, possibly more than once, where completion is observed."""
+        """Store the result or raise the error; MPI may call this several times at completion."""
         if self.error is not None:
             if not self.quiet:
                 raise self.error
@@ -141,10 +139,10 @@ class Operation(Underway):
 
 
 class PersistentOperation(Underway):
-    """A prepared collective of one segment, started again and again.
+    """Prepared collective of one segment that is started many times.
 
-    Its token is completed only where somebody else than our ``Wait`` needs to see it: a ``Wait``
-    that ends the collective itself keeps the token for the next start.
+    A ``Wait`` of hpccoll that completes the collective itself reuses the token for the next start.
+    Otherwise the token is completed, for other waits to observe.
     """
 
     def __init__(self, context: Context, run: PreparedRun, buffers: Any,
@@ -153,7 +151,7 @@ class PersistentOperation(Underway):
         self.run = run
         self.token: MPI.Grequest | None = None
         self.over, self.handle = True, 0
-        #: It is surely not under way, and nothing is wrong with it.
+        #: True only if it is inactive and has no error.
         self.idle = False
         self.tries = POLLS if context.limits.spins else 1
 
@@ -164,11 +162,11 @@ class PersistentOperation(Underway):
 
     @property
     def moves(self) -> int:
-        """Which test is missing messages."""
+        """Position of the test whose messages are missing."""
         return self.run.at
 
     def start(self, request: Any) -> None:
-        """Post the first messages, for a request that gets a handle."""
+        """Post the first messages and set the handle of the request."""
         if self.token is None:
             self.token = MPI.Grequest.Start(self._observed)
             self.handle = cell(self.token).value
@@ -186,15 +184,16 @@ class PersistentOperation(Underway):
         if PROGRESS.lazy and self.threaded:
             PROGRESS.wake()
         request._cell.value = self.handle
-        # Only now, when all is posted, may the thread join in: one that still holds this operation
-        # from its last run could end it before it is on the list, and it would stay there.
+        # The thread may join only after all messages are posted. A thread that still holds this
+        # operation from its last run could complete it before it is in the list, where it would
+        # stay.
         self.over = False
 
     def _step(self) -> bool:
         return self._ended(1, self._complete)
 
     def finish(self) -> bool:
-        """Wait for the end here, for a moment; tell whether that ended it, unseen by MPI."""
+        """Wait briefly for completion; return True if it completed without its token."""
         return self._alone(lambda: self._ended(self.tries, self._leave)) and self.error is None
 
     def _ended(self, tries: int, end: Callable[[], None]) -> bool:
@@ -208,7 +207,7 @@ class PersistentOperation(Underway):
         PROGRESS.remove(self)
 
     def free(self) -> None:
-        """Give the messages back, and a token that nobody has waited for."""
+        """Free the messages, and the token if it has not been waited for."""
         if self.token is not None:
             self.token.Complete()
             self.token.Wait()

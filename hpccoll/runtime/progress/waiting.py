@@ -1,4 +1,4 @@
-"""Waiting: spin, then yield, then report now and then; fail where that is of no use any more."""
+"""Waiting: spin, then yield, report regularly, and time out."""
 
 from __future__ import annotations
 
@@ -13,61 +13,60 @@ from hpccoll.errors import CollectiveTimeout
 from hpccoll.errors.waits import RankStates, Reports, rank_list
 from hpccoll.machine.limits import SPINS
 
-#: Failed tests between two looks at the clock, and, after the first of these, between two times
-#: that the MPI library is let move on.
+#: Failed tests between two reads of the clock, and, after the first read, between two calls that
+#: let the MPI library progress.
 PATIENCE, BETWEEN = 1000, 32
-#: Times that it is asked to move on: each may send no more than one piece of a long message.
+#: Probes per call: each probe may send no more than one piece of a long message.
 ROUNDS = 10
-#: Seconds that count between two looks. A rank that looks later than that stood still, by a signal
-#: or with its machine, and has not waited for anybody.
+#: Largest number of seconds counted between two polls. After a longer gap the rank was stopped, by
+#: a signal or with its machine, and was not waiting.
 STANDSTILL = 1.0
-#: A tag that every MPI library has, and nobody uses.
+#: A valid tag of every MPI library that no message uses.
 LAST_TAG = 32767
 
 
 def progress() -> None:
-    """Let the MPI library move its own messages on.
+    """Let the MPI library progress its own messages.
 
-    A rank in a collective is inside of MPI, which promises that whatever it has begun goes on
-    there: a peer may not come to the collective before it has received a message whose sender waits
-    here.
+    A rank in a collective is inside MPI, which guarantees progress of all pending operations. A
+    peer may need a message from this rank before it can enter the collective.
     """
-    # A message that is there would end the probe before anything is moved on; none has this tag. A
-    # probe of COMM_SELF moves nothing with MPICH.
+    # A matching message would end the probe before any progress; no message has this tag. With
+    # MPICH a probe of COMM_SELF progresses nothing.
     try:
         for _ in range(ROUNDS):
             MPI.COMM_WORLD.Iprobe(MPI.ANY_SOURCE, LAST_TAG)
     except MPI.Exception:
-        # A rank of the world has died: its library refuses to look for messages of any rank. It
-        # is one of those that move on by any probe.
+        # A rank of the world has died: this library then rejects probes for ANY_SOURCE. Such a
+        # library progresses with any probe.
         MPI.COMM_SELF.Iprobe(0, LAST_TAG)
 
 
 class Awaited(Protocol):
-    """What can say for whom a rank waits."""
+    """Pending operation that reports the ranks it waits for."""
 
     @property
     def title(self) -> str:
-        """What runs, for messages to people."""
+        """Name of the operation, for messages."""
 
     @property
     def rank(self) -> int:
-        """The rank that waits."""
+        """The waiting rank."""
 
     def pending(self) -> tuple[int, tuple[int, ...]]:
-        """The round it is in, and the ranks that it may be waiting for."""
+        """Return the current round and the ranks that it may wait for."""
 
 
 class Watch:
-    """The clock of a wait in which nothing moves.
+    """Timer of a wait without progress.
 
     Args:
-        awaited: names round and peers.
+        awaited: the operation, which reports round and peers.
         timeout: seconds without progress until the error.
         report: seconds without progress between two reports.
-        listen: asked now and then; it raises where waiting has become pointless.
-        tell: where the ranks are, given those that this one waits for.
-        spins: failed tests before the processor is offered to others.
+        listen: called regularly; raises an error if the wait cannot complete.
+        tell: returns the states of the ranks, given those that this one waits for.
+        spins: failed tests before the wait yields the processor.
     """
 
     def __init__(self, awaited: Awaited, timeout: float, report: float,
@@ -79,16 +78,16 @@ class Watch:
         self.moved()
 
     def moved(self) -> None:
-        """Something moved: start counting again."""
+        """Reset the timer after progress."""
         self.idles = 0
         self.since: float | None = None
         self.reports: Reports | None = None
 
     def idle(self) -> None:
-        """Nothing moved: let others run, and look at the clock now and then.
+        """Yield the processor after a poll without progress, and check the clock regularly.
 
         Raises:
-            CollectiveTimeout: nothing moved for ``timeout`` seconds.
+            CollectiveTimeout: no progress for ``timeout`` seconds.
         """
         self.idles += 1
         if self.idles > self.spins:
@@ -99,13 +98,13 @@ class Watch:
             progress()
 
     def look(self) -> None:
-        """Let the MPI library move on, and look at the clock.
+        """Let the MPI library progress, and check the clock.
 
         Reports every ``report`` seconds, and raises after ``timeout``.
 
         Raises:
-            CollectiveTimeout: nothing moved for ``timeout`` seconds, or a rank stays stopped.
-            BrokenCommunicatorError: another rank has given up.
+            CollectiveTimeout: no progress for ``timeout`` seconds, or a rank stays stopped.
+            BrokenCommunicatorError: another rank has failed.
         """
         progress()
         if self.listen is not None:
@@ -133,24 +132,24 @@ class Watch:
 
 
 class Meeting:
-    """All ranks of a communicator waiting for each other.
+    """Wait of all ranks of a communicator for each other.
 
     Args:
-        comm: the ranks; or their group, where they have no communicator.
-        title: what they meet for, for messages to people.
+        comm: the communicator; or the group of ranks that have none.
+        title: name of the wait, for messages.
     """
 
     def __init__(self, comm: MPI.Comm | MPI.Group, title: str):
         self.rank, self.size, self.title = comm.Get_rank(), comm.Get_size(), title
 
     def pending(self) -> tuple[int, tuple[int, ...]]:
-        """No round, and all other ranks."""
+        """Return no round and all other ranks."""
         return 0, tuple(rank for rank in range(self.size) if rank != self.rank)
 
     def wait(self, request: MPI.Request, timeout: float, report: float,
              listen: Callable[[Awaited], None] | None = None,
              tell: Callable[[Sequence[int]], RankStates] | None = None) -> None:
-        """Wait for a request that all ranks take part in.
+        """Wait for the request of a collective operation.
 
         Raises:
             CollectiveTimeout: it was not complete after ``timeout`` seconds.
