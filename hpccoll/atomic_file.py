@@ -10,7 +10,7 @@ from typing import TextIO
 
 
 def writable(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a file can be written or created."""
+    """Return True if a file can be written or created."""
     if os.path.exists(path) and (os.path.isdir(path) or not os.access(path, os.W_OK)):
         return False
     # The new file is written beside the old one.

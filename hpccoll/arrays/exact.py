@@ -140,12 +140,12 @@ def moved(dtype: Any, source: int, count: int, seed: int = 0, to: int = 0) -> nu
 
 
 def _is_bfloat16(dtype: Any) -> bool:
-    """Tell whether the dtype is that of ml_dtypes; the name as text stands for float32 values."""
+    """Return True if the dtype is bfloat16 of ml_dtypes; its name as text means float32 values."""
     return isinstance(dtype, numpy.dtype) and is_bfloat16(dtype)
 
 
 def padded(dtype: numpy.dtype) -> bool:
-    """Tell whether elements have padding, which need not survive a copy."""
+    """Return True if elements have padding, which a copy need not keep."""
     if dtype.names:
         return sum(dtype[name].itemsize for name in dtype.names) < dtype.itemsize
     return dtype.char in "gG"

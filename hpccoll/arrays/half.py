@@ -60,12 +60,12 @@ _ROUNDING = _bits(13 << 23 | 1 << 22)
 
 
 def is_bfloat16(dtype: numpy.dtype) -> bool:
-    """Tell whether a dtype is that of ``ml_dtypes``, which need not be installed."""
+    """Return True if a dtype is bfloat16 of ``ml_dtypes``, which need not be installed."""
     return dtype.kind == "V" and dtype.itemsize == 2 and dtype.name == BFLOAT16
 
 
 def is_half(dtype: numpy.dtype) -> bool:
-    """Tell whether elements are 16-bit floats."""
+    """Return True if elements are 16-bit floats."""
     return dtype == numpy.float16 or is_bfloat16(dtype)
 
 
@@ -132,9 +132,9 @@ def accumulator(count: int, namespace: Any = numpy) -> Any:
 
 
 def _flushes() -> bool:
-    """Tell whether this thread flushes subnormal numbers to zero now; some libraries set that.
+    """Return True if this thread flushes subnormal numbers to zero; some libraries set this mode.
 
-    One mode is for float32 and float64, so a product of Python's numbers shows it at no cost.
+    The mode applies to float32 and float64, so a product of Python numbers tests it cheaply.
     """
     return not _LEAST_DOUBLE * _HALF > 0.0
 

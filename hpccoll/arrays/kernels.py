@@ -46,7 +46,7 @@ OTHER_NAMES = {"add": "SUM", "+": "SUM", "multiply": "PROD", "mul": "PROD", "*":
 
 
 def not_an_operator(op: Any, collective: str) -> ArgumentTypeError:
-    """The error for what is no ``MPI.Op``; it names the one that is meant, if that can be told."""
+    """Create the error for an object that is not an ``MPI.Op``; it names the likely operator."""
     word = (op if isinstance(op, str) else getattr(op, "__name__", "")).lower()
     name = OTHER_NAMES.get(word, word.removeprefix("mpi.").upper())
     known = isinstance(getattr(MPI, name, None), MPI.Op) if name.isidentifier() else False
@@ -79,7 +79,7 @@ def check_op(op: Any, dtype: numpy.dtype, collective: str) -> None:
 
 
 def is_exact(op: MPI.Op, dtype: numpy.dtype) -> bool:
-    """Tell whether every order and grouping of the operands gives the same bits."""
+    """Return True if every order and grouping of the operands gives the same bits."""
     operator = operator_of(op)
     return operator is not None and dtype.names is None and operator.is_exact(dtype.kind)
 
@@ -100,10 +100,10 @@ def kernel(op: MPI.Op, dtype: numpy.dtype, datatype: MPI.Datatype) -> Kernel:
 
 
 def has_loop(operator: str, dtype: numpy.dtype) -> bool:
-    """Tell whether NumPy has a loop for an operator that a kernel need only call.
+    """Return True if NumPy has a loop for an operator, which a kernel can call.
 
-    Its operands and its result are of one type, which is not computed in a wider one. Machine code
-    has more, see :func:`has_compiled_kernel`.
+    Operands and result have one type, which is not computed in a wider one. The C code supports
+    more, see :func:`has_compiled_kernel`.
     """
     char = dtype.char
     return (operator in UFUNCS and dtype.isnative and dtype.kind in "biufc"
@@ -112,9 +112,9 @@ def has_loop(operator: str, dtype: numpy.dtype) -> bool:
 
 
 def has_compiled_kernel(operator: str, dtype: numpy.dtype) -> bool:
-    """Tell whether machine code that knows NumPy's loops can apply an operator.
+    """Return True if the C code can apply an operator with a loop of NumPy.
 
-    16-bit floats are computed by the loop for float32.
+    16-bit floats use the loop for float32.
     """
     wide = half.FLOAT32 if half.is_half(dtype) and dtype.isnative else dtype
     return has_loop(operator, wide)
@@ -161,9 +161,9 @@ _SILENT = _silent()
 
 def accumulator_factory(op: MPI.Op, dtype: numpy.dtype, namespace: Any
                         ) -> Callable[[int], Any] | None:
-    """What allocates accumulators for chains of reductions; ``None`` where none are needed.
+    """Return an allocator of accumulators for chains of reductions; ``None`` if not needed.
 
-    Host and device buffers must round alike: ranks of one call may have different memory.
+    Host and device buffers must round identically: ranks of a call may use different memory.
     """
     if operator_of(op) is None or not half.is_half(dtype):
         return None
@@ -184,5 +184,5 @@ def _reduce_local(op: MPI.Op, datatype: MPI.Datatype) -> Kernel:
 
 
 def same_memory(one: numpy.ndarray, other: numpy.ndarray) -> bool:
-    """Tell whether two equally long contiguous arrays start at the same address."""
+    """Return True if two equally long contiguous arrays start at the same address."""
     return one.__array_interface__["data"][0] == other.__array_interface__["data"][0]

@@ -97,5 +97,5 @@ def _write(output: str, text: str) -> None:
 
 
 def _shell(words: tuple[str, ...], usual: str) -> str:
-    """What the shell is to run: text as it is, words so that they stay words."""
+    """Return the shell command: text unchanged, words quoted."""
     return usual if not words else words[0] if len(words) == 1 else shlex.join(words)

@@ -118,7 +118,7 @@ class Asked(NamedTuple):
 
     @property
     def label(self) -> str:
-        """How it is written."""
+        """Return its text form."""
         return ":".join([self.name, *(f"{key}={value}" for key, value in self.params.items())])
 
     def entry(self, collective: str) -> Algorithm:
@@ -184,7 +184,7 @@ def implemented(name: str) -> list[str]:
 
 def addressed(collective: str | None, algorithm: Asked | None,
               params: Iterable[str]) -> tuple[str | None, Asked | None]:
-    """What ``COLLECTIVE ALGORITHM``, or ``FILE.py:NAME`` alone, and ``-p`` mean together.
+    """Resolve ``COLLECTIVE ALGORITHM``, or ``FILE.py:NAME`` alone, with ``-p``.
 
     Raises:
         ArgumentError: unknown, or a parameter given twice.

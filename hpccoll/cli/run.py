@@ -166,7 +166,7 @@ def _topology(context: click.Context, parameter: click.Parameter, text: str | No
 
 def _program(context: click.Context, parameter: click.Parameter,
              words: tuple[str, ...]) -> tuple[str, ...]:
-    """Check what is to be run, as far as its words tell."""
+    """Check the program argument."""
     if words and words[0] in KINDS and len(words) == 1:
         raise click.UsageError(f"{words[0]} needs {KINDS[words[0]]} to run")
     if words and words[0] not in KINDS and words[0].startswith("-"):
@@ -262,13 +262,13 @@ def command(algorithms: str, topology: str | None, profiled: bool, compare: bool
 
 
 def _found(package: str) -> bool:
-    """Whether there is such a module, here or where Python looks; imports nothing."""
+    """Return True if there is such a module; imports nothing."""
     return (package in sys.modules or PathFinder.find_spec(package, [os.getcwd()]) is not None
             or find_spec(package) is not None)
 
 
 def _tell_profile(compare: bool, json_path: str | None, plot_path: str | None) -> None:
-    """Say what the collectives of a program did that has come to its end; collective."""
+    """Print the profile of a finished program; collective."""
     MPI = sys.modules.get("mpi4py.MPI")
     if MPI is None or not MPI.Is_initialized() or MPI.Is_finalized():
         click.echo("hpccoll: no profile: MPI is not active at the end of the program", err=True)

@@ -369,7 +369,7 @@ def _shown(simulations: Iterator[tuple[SimulationCase, Callable[[Told], Report]]
 
 
 class TooLong(Exception):
-    """A simulation would take many seconds, and nobody named its algorithm."""
+    """A simulation would take many seconds, and its algorithm was not requested."""
 
     def __init__(self, seconds: float):
         super().__init__(seconds)

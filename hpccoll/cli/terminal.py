@@ -78,7 +78,7 @@ def shown(bar: Progress) -> Callable[[str, float], None]:
 
 
 def on_terminal(descriptor: int) -> bool:
-    """Tell whether standard output (1) or standard error (2) ends on a terminal."""
+    """Return True if standard output (1) or standard error (2) ends on a terminal."""
     answer, pid = os.isatty(descriptor), os.getppid()
     while pid > 1 and (process := _process(pid)) and process[0].split(".")[0] in LAUNCHERS:
         try:
@@ -90,8 +90,8 @@ def on_terminal(descriptor: int) -> bool:
 
 
 def terminals(descriptor: int) -> list[str]:
-    """Terminals that a descriptor may end on, the launcher's first: Open MPI's ranks have one of
-    their own, whose size nobody set."""
+    """Return terminals that a descriptor may end on, the launcher's first: ranks of Open MPI have
+    their own, without a size."""
     found, pid = [f"/proc/self/fd/{descriptor}"] if os.isatty(descriptor) else [], os.getppid()
     while pid > 1 and (process := _process(pid)) and process[0].split(".")[0] in LAUNCHERS:
         try:

@@ -134,7 +134,7 @@ def command(brought: tuple[Asked, ...], params: tuple[str, ...], quick: bool, pr
 
 def _plan(quick: bool, probe: bool, collectives: tuple[str, ...], sizes: str | None,
           seconds: float | None) -> Any:
-    """What to measure.
+    """Return the plan of measurements.
 
     Raises:
         ArgumentError: an option makes no sense.
@@ -162,7 +162,7 @@ def _with(plan: Any, brought: tuple[Asked, ...], params: dict[str, int], size: i
     """The plan, with algorithms of one's own; without other wishes, for their collectives only.
 
     Raises:
-        ArgumentError: one that does not exist, or does not serve so many ranks.
+        ArgumentError: one that does not exist, or does not support this number of ranks.
     """
     from hpccoll.algorithms import schedule
     from hpccoll.tune.table import Candidate

@@ -76,7 +76,7 @@ class ProofTask(NamedTuple):
 
 
 class ProofOutcome(NamedTuple):
-    """What came out of a job; ``problem`` is empty when all its schedules were proved."""
+    """Result of a job; ``problem`` is empty if all its schedules were proved."""
 
     job: ProofTask
     schedules: int = 0
@@ -282,7 +282,7 @@ def check_claims(built: Schedule, entry: Algorithm, proof: Proof) -> None:
 
 
 def _permuted(topology: str | Topology | None) -> bool:
-    """Tell whether ranks have an order of their own, in which no reduction keeps rank order."""
+    """Return True if ranks have another order, in which no reduction keeps rank order."""
     return topology is not None and Topology.parse(topology).order is not None
 
 
@@ -296,7 +296,7 @@ def prove_all(work: Sequence[ProofTask], jobs: int) -> Iterator[ProofOutcome]:
         queue = iter(work)
 
         def submit(number: int) -> set[Future[ProofOutcome]]:
-            """The next so many; a process that is started for one begins deaf to Ctrl-C."""
+            """Submit the next jobs; a new process starts with Ctrl-C blocked."""
             before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             try:
                 return {pool.submit(prove_job, each) for each in islice(queue, number)}
@@ -345,7 +345,7 @@ def summary(verdicts: Sequence[ProofOutcome], width: int) -> list[str]:
 
 
 def _cells(collective: str, mine: Sequence[ProofOutcome]) -> list[str]:
-    """What holds for all schedules of one algorithm."""
+    """Return the properties of all schedules of one algorithm."""
     ordered = [v for v in mine if not _permuted(v.job.topology)] or mine
     order = "kept" if all(v.rank_order for v in ordered) else "any"
     replicas = "same bits" if all(v.replicas for v in mine) else "may differ"

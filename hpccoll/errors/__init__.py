@@ -1,11 +1,11 @@
-"""Every exception the library raises: which fields it carries, and how its message reads.
+"""Exceptions of hpccoll: their fields and their messages.
 
 Each class also subclasses the built-in exception a caller would already catch, so
-``except ValueError`` keeps working in codes that never heard of hpccoll. A message has
-three parts: what differs, which ranks or arguments are concerned, what to do.
+``except ValueError`` keeps working in programs without knowledge of hpccoll. A message has
+three parts: the problem, the ranks or arguments, and the remedy.
 
-A new error is a class here; one that must be an ``MPI.Exception`` too goes into ``mpi.py``, so
-that this module needs the standard library only. Fields go into attributes, and the constructor
+A new error is a class here. One that is also an ``MPI.Exception`` goes into ``mpi.py``, so that
+this module needs only the standard library. Attributes hold the fields, and the constructor
 writes the message from them.
 """
 
@@ -139,13 +139,12 @@ class BrokenCommunicatorError(CommunicatorError, RuntimeError):
 
 
 class PeerLost(BrokenCommunicatorError):
-    """Ranks that a call needs were killed, or have left: they will not come to it any more.
+    """Ranks that a call needs were killed or have exited.
 
-    Nothing timed out, and to wait longer would not help: it is a communicator of no use. So it is
-    no ``CollectiveTimeout``.
+    This is not a ``CollectiveTimeout``: a longer wait would not help. The communicator is broken.
 
     Attributes:
-        ranks: which.
+        ranks: the lost ranks.
     """
 
     def __init__(self, ranks: tuple[int, ...], states: RankStates, call: str, reporter: str = ""):
@@ -287,14 +286,14 @@ class TuningError(HpccollError, ValueError):
 
 
 class NoisyMachineError(HpccollError, RuntimeError):
-    """What was measured is another program's work on the same cores; the same on every rank."""
+    """Other programs on the same cores disturbed the measurement; the same error on every rank."""
 
 
 class NonFiniteError(HpccollError, FloatingPointError):
-    """Gradients hold NaN or infinity; the same error on every rank, and nothing was applied.
+    """Gradients contain NaN or infinity; the same error on every rank, and nothing was applied.
 
     Attributes:
-        ranks: whose; none where only their sum is, or where nobody asked.
+        ranks: with such gradients; empty if only the sum has them, or if ranks were not compared.
     """
 
     def __init__(self, problem: str, ranks: tuple[int, ...] = ()):

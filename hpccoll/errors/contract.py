@@ -41,7 +41,7 @@ class Party(NamedTuple):
 
     @property
     def call(self) -> str:
-        """What they called, and where, in words."""
+        """Return the calls and their lines as text."""
         told = in_words(self.fields) or "unknown"
         return told + f" at {', '.join(self.sites)}" * bool(self.sites)
 

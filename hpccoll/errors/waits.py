@@ -27,7 +27,7 @@ def rank_list(ranks: Sequence[int]) -> str:
 
 
 class RankStates(NamedTuple):
-    """Where the ranks of a communicator are, as one of them sees it.
+    """Status of the ranks of a communicator, as known to one of them.
 
     Attributes:
         missing: the ranks that the others wait for, and why, such as ``"rank 1 is stopped"``.

@@ -1,9 +1,8 @@
-"""Where the ranks are and what they run on, as values.
+"""Locations and hardware of the ranks, as values.
 
-    discovery.py  ask every rank once, collectively: topology, oversubscription, fabric
+    discovery.py  query all ranks, collectively: topology, oversubscription, fabric
     levels.py     one rank's position, and the groups that positions give
-    gpus.py       what links the GPUs of a node, and what they are next to
-    slurm.py      switches, as Slurm describes them
+    slurm.py      switches from Slurm
     identity.py   processor and MPI library
     limits.py     sizes of messages that suit the machine; ``context.limits`` at run time
 

@@ -1,4 +1,4 @@
-"""Where the ranks of a communicator are: switches, nodes, processors; all ranks get one answer."""
+"""Find switches, nodes and processors of the ranks; all ranks get the same result."""
 
 from __future__ import annotations
 
@@ -33,16 +33,15 @@ class Surroundings(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a job runs, as far as rules depend on it; the same on every rank.
+    """Properties of the job that rules depend on; the same on every rank.
 
     Attributes:
         one_node: all ranks share memory that hpccoll can use.
         oversubscribed: ranks share processors.
-        in_order: ranks are numbered node by node, not dealt out.
+        in_order: ranks are numbered node by node.
         fabric: some node has an adapter for more than TCP.
         compiled: every rank has the compiled executor.
-        shared_cache: there are two ranks, with a processor each, and what one writes the other
-            reads from a cache.
+        shared_cache: two ranks, with a processor each, share a cache.
     """
 
     one_node: bool
@@ -102,7 +101,7 @@ def discover(comm: MPI.Intracomm, node: MPI.Intracomm, levels: Sequence[str] = (
 
 
 def has_fabric() -> bool:
-    """Tell whether this node has an adapter of a fabric."""
+    """Return True if this node has an adapter of a fabric."""
     return any(map(glob, FABRICS))
 
 

@@ -54,6 +54,6 @@ def failed_ranks(comm: MPI.Intracomm) -> tuple[int, ...]:
 
 
 def tells_of_failure(error: BaseException | None) -> bool:
-    """Tell whether an error of the MPI library's may be because a rank has died, or of a revoke."""
+    """Return True if an MPI error may mean a failed rank or a revoked communicator."""
     return isinstance(error, MPI.Exception) and error.Get_error_class() in (
         MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED, MPI.ERR_IN_STATUS)

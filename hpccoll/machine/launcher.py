@@ -1,7 +1,7 @@
-"""How this process was started, and whether an MPI library is there that knows of it.
+"""Launcher of this process, and whether it matches an MPI library.
 
-Imports no MPI: what is said here is said where none can be loaded, too. The command line and
-``hpccoll.Comm`` ask :func:`require_mpi` before anything else.
+Imports no MPI, so it works without a loadable library. The command line and ``hpccoll.Comm`` call
+:func:`require_mpi` first.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def job_key() -> str:
 
 
 def launcher(environ: Mapping[str, str] = os.environ) -> str:
-    """What started this process.
+    """Return the launcher of this process.
 
     >>> launcher({"SLURM_STEP_ID": "0", "SLURM_MPI_TYPE": "pmi2", "PMI_RANK": "0"})
     'srun --mpi=pmi2'
@@ -101,7 +101,7 @@ def launcher(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def alone(count: int, started_by: str, library: str) -> tuple[str, str]:
-    """What is wrong where ``count`` processes are a world of their own each, and the remedy."""
+    """Return problem and remedy for ``count`` processes that are jobs of one rank each."""
     name = library.lower()
     right = ("--mpi=pmix" if "open mpi" in name else "--mpi=cray_shasta" if "cray" in name
              else "--mpi=pmi2")
@@ -117,7 +117,7 @@ def alone(count: int, started_by: str, library: str) -> tuple[str, str]:
 
 
 def serves_another(vendor: str, environ: Mapping[str, str] = os.environ) -> bool:
-    """Tell whether the launcher's variables are for other MPI libraries than this one.
+    """Return True if the variables of the launcher are for other MPI libraries.
 
     >>> serves_another("MPICH", {"OMPI_COMM_WORLD_SIZE": "2"}), serves_another("MPICH", {})
     (True, False)
@@ -199,9 +199,9 @@ def _load(load: Callable[[], ModuleType] | None = None) -> ModuleType:
 
 
 def not_loaded(error: ImportError | RuntimeError) -> MpiLibraryError:
-    """What the import of ``mpi4py.MPI`` raised, with the remedy.
+    """Return the error of the import of ``mpi4py.MPI``, with a remedy.
 
-    mpi4py raises ``RuntimeError`` where it finds no library, the dynamic loader ``ImportError``.
+    mpi4py raises ``RuntimeError`` without a library, the dynamic loader ``ImportError``.
     """
     if isinstance(error, MpiLibraryError):
         return error

@@ -26,15 +26,15 @@ SYSTEM = Path("/sys/devices/system")
 
 
 class Position(NamedTuple):
-    """Where a rank is.
+    """Location of a rank.
 
     Attributes:
         host: its node's name.
         switches: names of the switches above the node, outermost first; the same number
             on every rank, or the level does not count.
         socket, numa, l3: numbers on the node, -1 where the rank may run on several.
-        gpu: number on the node of those GPUs that NVLink joins to the rank's; -1 where nobody knows
-            which GPU is the rank's.
+        gpu: number on the node of the NVLink group of the rank's GPU; -1 if the GPU of the rank is
+            unknown.
     """
 
     host: str

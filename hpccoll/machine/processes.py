@@ -1,7 +1,7 @@
-"""Processes of this machine, found again by other processes of it: alive, stopped or dead.
+"""State of processes of this machine: alive, stopped or dead.
 
-Linux's ``/proc`` tells. A process number comes to mean another process some time, so it goes with
-the moment at which the process began, and with the kernel and the container that count so.
+The state is read from Linux's ``/proc``. Process numbers are reused, so a process is identified by
+its number and start time, in its kernel and container.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _STATES = {"Z": DEAD, "X": DEAD, "x": DEAD, "T": STOPPED, "t": TRACED}
 
 
 class Process(NamedTuple):
-    """A process, as others can find it again.
+    """Identity of a process for other processes.
 
     Attributes:
-        host: which kernel and which container; empty where that cannot be told.
+        host: kernel and container; empty if unknown.
         pid: its number there.
-        began: when it began, in ticks since the machine did.
-        node: what its machine is called, for messages to people.
+        began: start time, in ticks since boot.
+        node: name of its machine, for messages.
     """
 
     host: str
@@ -41,7 +41,7 @@ def this_process() -> Process:
 
 
 def state_of(process: Process) -> str:
-    """What a process of this machine is now: ``ALIVE``, ``STOPPED``, ``TRACED`` or ``DEAD``."""
+    """Return the state of a process: ``ALIVE``, ``STOPPED``, ``TRACED`` or ``DEAD``."""
     try:
         letter, began = _stat(process.pid)
     except (FileNotFoundError, ProcessLookupError):

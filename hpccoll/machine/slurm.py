@@ -1,4 +1,4 @@
-"""What Slurm says about the network: its variables, its ``topology.conf``, its lists of hosts."""
+"""Network description of Slurm: its variables, its ``topology.conf``, its lists of hosts."""
 
 from __future__ import annotations
 

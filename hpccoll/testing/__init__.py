@@ -21,7 +21,7 @@ from hpccoll.ir.topology import Topology
 
 
 def layouts(size: int) -> list[Topology]:
-    """Layouts of so many ranks: even and ragged groups, two and three levels.
+    """Return layouts of ranks: even and ragged groups, two and three levels.
 
     >>> print(*layouts(6), sep="  ")
     2x3  1,5  2x(1,2)
@@ -34,7 +34,7 @@ def layouts(size: int) -> list[Topology]:
 
 
 def every(size: int, roots: range | None = None) -> Iterator[tuple[Algorithm, Schedule]]:
-    """Every algorithm of the table for so many ranks: with every root and several layouts."""
+    """Yield every algorithm of the table for a size, with every root and several layouts."""
     for collective, table in ALGORITHMS.items():
         rooted = COLLECTIVES[collective].rooted
         for name, entry in table.items():

@@ -1,7 +1,7 @@
-"""Every order in which messages can arrive, tried: ``python -m hpccoll.testing.explore``.
+"""Try every order in which messages can arrive: ``python -m hpccoll.testing.explore``.
 
-Here a network stands between the ranks. It holds the messages that have been sent and the receives
-that have been posted, and nothing arrives until somebody says so:
+A simulated network holds the sent messages and the posted receives, and delivers a message only on
+request:
 
     rank --posts--> network --deliver(edge)--> rank, which goes on by itself as far as it can
 
@@ -99,11 +99,11 @@ class Network:
         return message
 
     def copied(self, message: _Message) -> _Message:
-        """The same message once more, sent by nobody."""
+        """Return a copy of a message without a sender."""
         return _Message(message.array.copy(), True)
 
     def left(self) -> list[Edge]:
-        """Edges with messages that nobody has received."""
+        """Return the edges with messages that were not received."""
         return sorted(edge for edge, sent in self.sent.items() if sent)
 
 
@@ -178,7 +178,7 @@ class Run:
         self.begin()
 
     def begin(self) -> None:
-        """Begin anew, with fresh memory; what is delivered first is then to be chosen."""
+        """Restart with fresh memory; the first delivery is then to be chosen."""
         self.network.clear()
         endpoints = [self.network.endpoint(seat.rank) for seat in self.seats]
         wrapped: list[Endpoint] = [*map(CheckedEndpoint, endpoints)] if self.checked else endpoints
@@ -209,7 +209,7 @@ class Run:
 
     @property
     def done(self) -> bool:
-        """Tell whether all ranks are at their ends."""
+        """Return True if all ranks have finished."""
         return all(execution.done for execution in self.executions) and not any(self.left)
 
     def stalled(self) -> Stalled:
@@ -230,7 +230,7 @@ class Run:
         return hashed.digest()
 
     def outcome(self) -> list[str]:
-        """What is wrong at the end."""
+        """Return the faults at the end."""
         if not self.done:
             return [str(self.stalled())]
         found = [] if isinstance(self.seats[0].problem, Rounding) else [
@@ -247,7 +247,7 @@ class Run:
 
 
 class Explored(NamedTuple):
-    """What an exploration found.
+    """Result of an exploration.
 
     Attributes:
         states: different ones.
@@ -264,7 +264,7 @@ def explore(run: Run, most: int = MOST_STATES) -> Explored:
     """Try every order of deliveries.
 
     Args:
-        run: begun, and begun anew for every order.
+        run: restarted for every order.
         most: states to visit at most; more are a fault.
     """
     seen: dict[Hashable, bytes] = {run.state(): run.digest()}

@@ -32,7 +32,7 @@ RANKS = 4
 
 
 class Harm(NamedTuple):
-    """What happens to one message.
+    """Fault of one message.
 
     Attributes:
         kind: one of the four above.
@@ -48,10 +48,10 @@ class Harm(NamedTuple):
 
 
 class Havoc(Network):
-    """A network that does harm to one message.
+    """A network with a fault in one message.
 
     Attributes:
-        harm: what it does; it may be changed before the run begins anew.
+        harm: the fault; it may be changed before a restart of the run.
         sizes: bytes of the messages that were handled, by edge.
     """
 

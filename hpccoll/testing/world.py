@@ -194,14 +194,14 @@ class Seat:
 def run(schedule: Schedule, problem: Problem, *, in_place: bool = False, gap: int = 0,
         segment: int = 0, seed: int = 0, eager: bool = False, direct: bool = False,
         repeats: int = 1) -> list[str]:
-    """Run a schedule on a problem; return what is wrong, nothing if all is right.
+    """Run a schedule on a problem; return the faults.
 
     Args:
         in_place, gap, segment: see :class:`Seat`.
         seed: decides in which order ranks advance.
         eager: sent data is read when it is posted, instead of when the receiver is there.
-        direct: received data is used where it lies, see :mod:`hpccoll.testing.loopback_direct`.
-        repeats: prepare once and run so many times, on fresh memory contents.
+        direct: received data is used in place, see :mod:`hpccoll.testing.loopback_direct`.
+        repeats: prepare once and run this many times, on fresh memory contents.
     """
     world = (Direct if direct else Loopback)(problem.size, eager)
     seats = [Seat(schedule, problem, rank, in_place, gap, segment)
