@@ -145,7 +145,7 @@ def test_a_choice_that_cannot_be_is_an_error_on_all_ranks(chosen, words):
         wrong = comm.rank == 1
         with pytest.raises(ArgumentError) as caught:
             Experts(comm, [2, 2, 0]).dispatch(numpy.zeros((2, 1)), chosen if wrong else [0, 1])
-        assert "invalid arguments on ranks 1" in str(caught.value)
+        assert "invalid arguments on rank 1" in str(caught.value)
         if wrong:
             assert caught.match(words)
         return comm.allreduce(1)
