@@ -3,7 +3,7 @@
     python docs/papers.py [PICTURE]
 
 Links are counted one by one: of every round, what the busiest link of a ring or torus carries. A
-round takes ``ALPHA`` and that. docs/write-your-own-algorithm.md has the outcome.
+round takes ``ALPHA`` and that. docs/internal/papers.md has the results.
 """
 import sys
 from collections import Counter

@@ -8,7 +8,7 @@ from launch import ROOT
 from hpccoll.algorithms import schedule
 from hpccoll.proof.verifier import verify
 
-PAGE = (ROOT / "docs" / "write-your-own-algorithm.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "internal" / "papers.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

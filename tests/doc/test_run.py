@@ -76,7 +76,7 @@ def test_program_is_started_as_python_starts_it(capture, programs, program):
     (("--algorithm", "allreduce=nothing", "script.py"), "choose from ring"),
     (("--algorithm", "nothing=ring", "script.py"), "choose from barrier"),
     (("--topology", "2x", "-c", "from mpi4py import MPI"), "topology"),
-    (("--topology", "7x9", "-c", "from mpi4py import MPI"), "describes 63 ranks")])
+    (("--topology", "7x9", "-c", "from mpi4py import MPI"), "63 ranks")])
 def test_wrong_use_is_explained(capture, programs, arguments, message):
     status, output = capture(*RUN, *arguments, cwd=programs)
     assert status != 0

@@ -18,6 +18,8 @@ keras = pytest.importorskip("keras")
 hk = pytest.importorskip("hpccoll.keras")
 # The warning is about Keras's own variables, by NumPy 2.
 pytestmark = [pytest.mark.mpi,
+              # Keras optimizers have no close(): the thread of an exchange ends at exit.
+              pytest.mark.threads("hpccoll exchange", until="exit"),
               pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")]
 several = pytest.mark.skipif(MPI.COMM_WORLD.size == 1, reason="one rank agrees with itself")
 JAX = keras.config.backend() == "jax"

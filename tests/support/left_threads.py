@@ -38,6 +38,8 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
         # These belong to a fixture of the module: they may live until its last test.
         names = tuple(name for mark in item.iter_markers("threads") for name in mark.args)
         last = nextitem is None or nextitem.path != item.path
+        if any(mark.kwargs.get("until") == "exit" for mark in item.iter_markers("threads")):
+            last = False  # the library under test has no call that ends them
         before = [thread for thread in item.stash[BEFORE]
                   if not (last and names and thread.name.startswith(names))]
         if now != before and (left := outliving(before, () if last else names)):
