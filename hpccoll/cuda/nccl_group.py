@@ -172,7 +172,7 @@ def _reduce(group: NcclGroup, call: Any, stream: Any) -> None:
 def _bcast(group: NcclGroup, call: Any, stream: Any) -> None:
     where = at(call.sink)
     group.nccl_rank.broadcast(where, where, _count(call.sink), group.bytes, call.root,
-                                 stream.ptr)
+                              stream.ptr)
 
 
 def _allgather(group: NcclGroup, call: Any, stream: Any) -> None:
@@ -186,7 +186,7 @@ def _reduce_scatter(group: NcclGroup, call: Any, stream: Any) -> None:
     # In place, NCCL writes the result at this rank's block, and MPI at the start of the buffer.
     mine = group.rank * each if call.in_place else 0
     group.nccl_rank.reduceScatter(at(call.source), at(sink, mine), each, *group.elements(call),
-                                     stream.ptr)
+                                  stream.ptr)
     if mine and sink is not None:
         first = sink.displs[0]
         with stream:
@@ -200,10 +200,10 @@ def _gather(group: NcclGroup, call: Any, stream: Any) -> None:
             for peer in range(group.size):
                 if not (call.in_place and peer == group.rank):
                     group.nccl_rank.recv(at(call.sink, peer * each), each, group.bytes, peer,
-                                            stream.ptr)
+                                         stream.ptr)
         if not call.in_place:
             group.nccl_rank.send(at(call.source), _count(call.source), group.bytes, call.root,
-                                    stream.ptr)
+                                 stream.ptr)
 
 
 def _scatter(group: NcclGroup, call: Any, stream: Any) -> None:
@@ -213,10 +213,10 @@ def _scatter(group: NcclGroup, call: Any, stream: Any) -> None:
             for peer in range(group.size):
                 if not (call.in_place and peer == group.rank):
                     group.nccl_rank.send(at(call.source, peer * each), each, group.bytes, peer,
-                                            stream.ptr)
+                                         stream.ptr)
         if not call.in_place:
             group.nccl_rank.recv(at(call.sink), _count(call.sink), group.bytes, call.root,
-                                    stream.ptr)
+                                 stream.ptr)
 
 
 def _alltoall(group: NcclGroup, call: Any, stream: Any) -> None:

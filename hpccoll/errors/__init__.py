@@ -252,6 +252,10 @@ class CollectiveTimeout(HpccollError, TimeoutError, RuntimeError):
             "HPCCOLL_TIMEOUT"))
 
 
+class SharedMemoryError(HpccollError, OSError):
+    """The node has no room for shared memory that a call needs."""
+
+
 class MessageSizeError(HpccollError, RuntimeError):
     """A message arrived with another size than the schedule says: ranks disagree on counts."""
 

@@ -266,8 +266,9 @@ class Progress:
             if left:
                 told = ", ".join(awaited.title for awaited in left[:MOST_NAMED])
                 print(f"hpccoll: rank {MPI.COMM_WORLD.Get_rank()} exits with {len(left)} pending "
-                      f"requests: {told}{' ...' * (len(left) > MOST_NAMED)}; call Wait on every "
-                      "request", file=sys.stderr, flush=True)
+                      f"request{'s' * (len(left) > 1)}: {told}"
+                      f"{' ...' * (len(left) > MOST_NAMED)}; call Wait on every request",
+                      file=sys.stderr, flush=True)
 
     def stop(self) -> None:
         """Stop the thread."""

@@ -26,6 +26,7 @@ from typing import Any, TypeAlias, cast
 import numpy
 from mpi4py import MPI
 
+from hpccoll.errors import SharedMemoryError
 from hpccoll.transport.shm.mapping import SharedMemory, share
 
 #: What ``ndarray.data`` is.
@@ -58,8 +59,8 @@ ELSEWHERE = (1 << SIZE_BITS) - 1
 #: The upper bits of ``where`` are the number of a region, the lower ones the offset.
 OFFSET_BITS = 48
 
-#: The window whose ``MPI_Win_sync`` is the memory barrier of the process. There is only one: a
-#: window of COMM_WORLD, which is never freed, would remain when MPI ends.
+#: The window whose ``MPI_Win_sync`` is the memory barrier of the process. Not one for each
+#: communicator: COMM_WORLD is never freed, so its window would remain when MPI ends.
 _windows: list[tuple[int, MPI.Win]] = []
 
 
@@ -215,12 +216,12 @@ class SharedNode:
         """Return the words of a rank for a channel, which either end may be the first to need.
 
         Raises:
-            MemoryError: the file system for shared memory is full.
+            SharedMemoryError: the file system for shared memory is full.
         """
         start, nbytes = number * 2 * LINE, 2 * LINE
         if start >= self.early_bytes and not shared.populate(rank, start, nbytes):
-            raise MemoryError("hpccoll: no room for a persistent collective in /dev/shm; remove "
-                              "files there, or set HPCCOLL_SHARED_MEMORY=no")
+            raise SharedMemoryError("no room for a persistent collective in /dev/shm; remove "
+                                    "files there, or set HPCCOLL_SHARED_MEMORY=no")
         return shared.parts[rank][start:start + nbytes]
 
     # -- registered memory -------------------------------------------------------------------

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy
 import pytest
 
+from hpccoll.errors import SharedMemoryError
 from hpccoll.transport.shm import channels
 
 
@@ -31,6 +32,7 @@ def test_the_window_of_memory_barriers_is_freed_before_mpi_ends(end):
 import atexit
 from mpi4py import MPI
 atexit.register(lambda: print(len(channels._windows), MPI.Is_finalized()))
+from hpccoll.errors import SharedMemoryError
 from hpccoll.transport.shm import channels
 channels.platform.machine = lambda: "aarch64"
 for _ in range(2):  # as for two communicators
@@ -121,5 +123,5 @@ def test_a_full_file_system_leaves_no_cells():
 def test_no_room_for_the_words_of_a_persistent_call():
     node = made_node(0)
     node.early_bytes = 0
-    with pytest.raises(MemoryError, match="/dev/shm"):
+    with pytest.raises(SharedMemoryError, match="/dev/shm"):
         node.outgoing(1, 1)
