@@ -24,8 +24,9 @@ def extensions():
         ("hpccoll.runtime.execution._tape",
          [f"hpccoll/runtime/execution/_{part}.c" for part in
           ("tape", "running", "recognition", "requests", "background", "numbers", "noted",
-           "notes", "entrance", "watched", "finalize")],
-         [*(f"hpccoll/runtime/execution/_{part}.h" for part in ("tape", "requests")), kernel],
+           "notes", "entrance", "watched", "finalize", "any_size")],
+         [*(f"hpccoll/runtime/execution/_{part}.h" for part in ("tape", "recognition", "requests")),
+          kernel],
          ["-pthread"])]
     return [EVENTS] + [
         Extension(name, sources, depends=depends, optional=True,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 from hpccoll.errors import ScheduleError
 from hpccoll.ir.collectives import IN, OUT, block_counts
 from hpccoll.ir.extents import Extent, SlotLayout, alias, packed
 from hpccoll.ir.schedule import Schedule
+from hpccoll.ir.sizes import larger
 
 
 def vector_layout(schedule: Schedule, rank: int, count: int, in_place: bool,
@@ -16,15 +18,27 @@ def vector_layout(schedule: Schedule, rank: int, count: int, in_place: bool,
 
     Blocks of a long vector start at multiples of ``unit`` elements.
     """
-    if count < unit * schedule.nblocks:
+    counts = vector_counts(count, schedule.nblocks, unit)
+    return split_layout(schedule, rank, counts, in_place, offsets), max(counts)
+
+
+def vector_counts(count: int, nblocks: int, unit: int) -> list[int]:
+    """Cut a vector of ``count`` elements into blocks; see :func:`vector_layout`."""
+    if count < unit * nblocks:
         unit = 1
     whole, rest = divmod(count, unit)
-    counts = [unit * each for each in block_counts(whole, schedule.nblocks)]
+    counts = [unit * each for each in block_counts(whole, nblocks)]
     counts[-1] += rest
+    return counts
+
+
+def split_layout(schedule: Schedule, rank: int, counts: Sequence[int], in_place: bool,
+                 offsets: tuple[int, int] = (0, 0)) -> SlotLayout:
+    """Return the layout of a vector that consists of blocks of these sizes."""
     places = {IN: packed(IN, counts, base=offsets[0]), OUT: packed(OUT, counts, base=offsets[1])}
     if in_place:
         alias(schedule.collective.in_place, places, rank, schedule.root)
-    return SlotLayout(places, counts.__getitem__), max(counts)
+    return SlotLayout(places, counts.__getitem__)
 
 
 def block_layout(schedule: Schedule, rank: int, counts: Sequence[int], in_place: bool,
@@ -42,7 +56,7 @@ def block_layout(schedule: Schedule, rank: int, counts: Sequence[int], in_place:
         alias(schedule.collective.in_place, places, rank, schedule.root)
     if schedule.collective.rooted and rank != schedule.root:
         del places[whole]
-    return SlotLayout(places, counts.__getitem__), max(counts)
+    return SlotLayout(places, counts.__getitem__), reduce(larger, counts)
 
 
 def pair_layout(schedule: Schedule, rank: int, sendcounts: Sequence[int],

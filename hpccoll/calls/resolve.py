@@ -59,7 +59,7 @@ def bcast(size: int, rank: int, buf: Any, root: Any) -> Call:
     """Resolve ``Bcast(buf, root)``: the root's buffer is only read."""
     root = check_root(root, size)
     buffer = buffer_of(buf, "buf", writable=rank != root, raw=True)
-    return _vector("bcast", None, buffer, root=root)
+    return vector_call("bcast", None, buffer, root=root)
 
 
 def reduce(size: int, rank: int, sendbuf: Any, recvbuf: Any, op: Any, root: Any) -> Call:
@@ -69,7 +69,7 @@ def reduce(size: int, rank: int, sendbuf: Any, recvbuf: Any, op: Any, root: Any)
         _check_operator(op, "reduce")
         source = buffer_of(sendbuf, "sendbuf")
         _check_op(op, source, "reduce")
-        return _vector("reduce", source, None, op, root)
+        return vector_call("reduce", source, None, op, root)
     return _reduction("reduce", sendbuf, recvbuf, op, root)
 
 
@@ -96,7 +96,7 @@ def reduce_scatter_block(size: int, rank: int, sendbuf: Any, recvbuf: Any, op: A
     each = sink.count // size if in_place else sink.count
     source = sink if in_place else buffer_of(sendbuf, "sendbuf", blocks=size)
     _same(source, sink, size * each, op, "reduce_scatter")
-    return _blocks("reduce_scatter_block", "reduce_scatter", source, sink, [each] * size,
+    return blocks_call("reduce_scatter_block", "reduce_scatter", source, sink, [each] * size,
                    op=op, in_place=in_place)
 
 
@@ -126,7 +126,7 @@ def reduce_scatter(size: int, rank: int, sendbuf: Any, recvbuf: Any, recvcounts:
     if sink.count != expected:
         raise ArgumentError("recvbuf", f"has {sink.count} elements, recvcounts has {expected}")
     _same(source, sink, sum(counts), op, "reduce_scatter")
-    return _blocks("reduce_scatter", "reduce_scatter", source, sink, counts, op=op,
+    return blocks_call("reduce_scatter", "reduce_scatter", source, sink, counts, op=op,
                    in_place=in_place)
 
 
@@ -156,7 +156,7 @@ def gather(size: int, rank: int, sendbuf: Any, recvbuf: Any, root: Any) -> Call:
     root = check_root(root, size)
     if rank != root:
         source = buffer_of(sendbuf, "sendbuf", raw=True)
-        return _blocks("gather", "gather", source, None, [source.count] * size, root=root)
+        return blocks_call("gather", "gather", source, None, [source.count] * size, root=root)
     sink = buffer_of(recvbuf, "recvbuf", writable=True, blocks=size, raw=True)
     return _gathering("gather", rank, sendbuf, sink, [sink.count // size] * size, None, root)
 
@@ -177,7 +177,7 @@ def scatter(size: int, rank: int, sendbuf: Any, recvbuf: Any, root: Any) -> Call
     root = check_root(root, size)
     if rank != root:
         sink = buffer_of(recvbuf, "recvbuf", writable=True, raw=True)
-        return _blocks("scatter", "scatter", None, sink, [sink.count] * size, root=root)
+        return blocks_call("scatter", "scatter", None, sink, [sink.count] * size, root=root)
     source = buffer_of(sendbuf, "sendbuf", blocks=size, raw=True)
     return _scattering("scatter", rank, source, recvbuf, [source.count // size] * size, None, root)
 
@@ -201,7 +201,7 @@ def alltoall(size: int, rank: int, sendbuf: Any, recvbuf: Any) -> Call:
     if not in_place:
         _same(source, sink, sink.count)
     each = [sink.count // size] * size
-    return _pairs("alltoall", source, sink, each, each,
+    return pairs_call("alltoall", source, sink, each, each,
                   [source.displs[0] + i * each[0] for i in range(size)],
                   [sink.displs[0] + i * each[0] for i in range(size)],
                   nbytes=sink.count, uniform=True)
@@ -219,7 +219,7 @@ def alltoallv(size: int, rank: int, sendbuf: Any, recvbuf: Any) -> Call:
     if source.counts[rank] != sink.counts[rank]:
         raise ArgumentError("recvbuf", f"expects {_amount(sink, sink.counts[rank])} from this "
                                        f"rank, sendbuf has {_amount(source, source.counts[rank])}")
-    return _pairs("alltoallv", source, sink, source.counts, sink.counts, source.displs,
+    return pairs_call("alltoallv", source, sink, source.counts, sink.counts, source.displs,
                   sink.displs)
 
 
@@ -233,7 +233,7 @@ def alltoallw(size: int, rank: int, sendbuf: Any, recvbuf: Any) -> Call:
     if source.counts[rank] != sink.counts[rank]:
         raise ArgumentError("recvbuf", f"expects {sink.counts[rank]} bytes from this rank, sendbuf "
                                        f"has {source.counts[rank]}")
-    return _pairs("alltoallw", source, sink, source.counts, sink.counts, source.displs,
+    return pairs_call("alltoallw", source, sink, source.counts, sink.counts, source.displs,
                   sink.displs)
 
 
@@ -257,11 +257,12 @@ def _reduction(name: str, sendbuf: Any, recvbuf: Any, op: Any, root: int = 0) ->
     sink = buffer_of(recvbuf, "recvbuf", writable=True)
     source = sink if in_place else buffer_of(sendbuf, "sendbuf")
     _same(source, sink, sink.count, op, name)
-    return _vector(name, source, sink, op, root, in_place)
+    return vector_call(name, source, sink, op, root, in_place)
 
 
-def _vector(name: str, source: Buffer | None, sink: Buffer | None, op: Any = None, root: int = 0,
-            in_place: bool = False) -> Call:
+def vector_call(name: str, source: Buffer | None, sink: Buffer | None, op: Any = None,
+                root: int = 0, in_place: bool = False) -> Call:
+    """Return the call of a method on vectors, resolved."""
     one = _either(source, sink)
     offsets = ((source or one).displs[0], (sink or one).displs[0])
     unit = LINE if op is None else 1
@@ -271,10 +272,11 @@ def _vector(name: str, source: Buffer | None, sink: Buffer | None, op: Any = Non
                                                    unit))
 
 
-def _blocks(name: str, collective: str, source: Buffer | None, sink: Buffer | None,
-            counts: Sequence[int], displs: Sequence[int] | None = None, op: Any = None,
-            root: int = 0, in_place: bool = False, nbytes: int | None = 0, uniform: bool = True
-            ) -> Call:
+def blocks_call(name: str, collective: str, source: Buffer | None, sink: Buffer | None,
+                counts: Sequence[int], displs: Sequence[int] | None = None, op: Any = None,
+                root: int = 0, in_place: bool = False, nbytes: int | None = 0,
+                uniform: bool = True) -> Call:
+    """Return the call of a method with a block for every rank, resolved."""
     one = _either(source, sink)
     whole, own = (source, sink) if collective in ("reduce_scatter", "scatter") else (sink, source)
     # Displacements are relative to the start of the memory, packed blocks to the first block.
@@ -290,9 +292,10 @@ def _blocks(name: str, collective: str, source: Buffer | None, sink: Buffer | No
                 nbytes is not None)
 
 
-def _pairs(name: str, source: Buffer, sink: Buffer, sent: Sequence[int], received: Sequence[int],
-           sdispls: Sequence[int], rdispls: Sequence[int], nbytes: int | None = None,
-           uniform: bool = False) -> Call:
+def pairs_call(name: str, source: Buffer, sink: Buffer, sent: Sequence[int],
+               received: Sequence[int], sdispls: Sequence[int], rdispls: Sequence[int],
+               nbytes: int | None = None, uniform: bool = False) -> Call:
+    """Return the call of a method with a block for every pair of ranks, resolved."""
     return Call(name, "alltoall", source, sink, sink.datatype, None, 0, False, nbytes, uniform,
                 tuple(map(tuple, (sent, received, sdispls, rdispls))),
                 lambda s, rank: layouts.pair_layout(s, rank, sent, received, sdispls, rdispls),
@@ -308,7 +311,7 @@ def _gathering(name: str, rank: int, sendbuf: Any, sink: Buffer, counts: Sequenc
                                        f"{_amount(sink, counts[rank])} from this rank")
     _same(source, sink, None)
     known = name != "gatherv"
-    return _blocks(name, name.removesuffix("v"), source, sink, counts, displs, root=root,
+    return blocks_call(name, name.removesuffix("v"), source, sink, counts, displs, root=root,
                    in_place=in_place, nbytes=0 if known else None, uniform=known)
 
 
@@ -321,7 +324,7 @@ def _scattering(name: str, rank: int, source: Buffer, recvbuf: Any, counts: Sequ
                                        f"{_amount(source, counts[rank])} for this rank")
     _same(source, sink, None)
     known = name == "scatter"
-    return _blocks(name, "scatter", source, sink, counts, displs, root=root, in_place=in_place,
+    return blocks_call(name, "scatter", source, sink, counts, displs, root=root, in_place=in_place,
                    nbytes=0 if known else None, uniform=known)
 
 
@@ -371,11 +374,11 @@ def _told(name: str, source: Buffer | None, sink: Buffer | None, count: int, roo
             raise ArgumentError("sendbuf" if source else "recvbuf",
                                 f"has {_amount(_either(source, sink), count)}, the root has "
                                 f"{_amount(_either(source, sink), counts[rank])} for this rank")
-        return _blocks(name, name.removesuffix("v"), source, sink, counts, root=root,
+        return blocks_call(name, name.removesuffix("v"), source, sink, counts, root=root,
                        uniform=False)
 
     alone = [count if r == rank else 0 for r in range(size)]
-    return _blocks(name, name.removesuffix("v"), source, sink, alone, root=root, nbytes=None,
+    return blocks_call(name, name.removesuffix("v"), source, sink, alone, root=root, nbytes=None,
                    uniform=False)._replace(learn=learn)
 
 

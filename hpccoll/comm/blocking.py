@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from mpi4py import MPI
 from mpi4py.typing import BufSpec, BufSpecB, BufSpecV, BufSpecW, InPlace
 
 from hpccoll.calls.call import Call, is_loaded
-from hpccoll.calls.facts import facts_of
+from hpccoll.calls.facts import CallFacts, facts_of
 from hpccoll.calls.memory import any_staged, is_staged, staged
 from hpccoll.comm.base import Base, native_arguments
-from hpccoll.comm.cache import Location, Signature
+from hpccoll.comm.cache import MOST_SIGNATURES, Location, Signature
 from hpccoll.comm.devices import on_registered_memory, run_by_nccl, run_registered
 from hpccoll.comm.methods import (
     ALLGATHER,
@@ -39,16 +40,17 @@ from hpccoll.comm.methods import (
     SCATTERV,
     Method,
 )
-from hpccoll.comm.recognition import recognised
+from hpccoll.comm.recognition import note_any_size, recognised
 from hpccoll.comm.sums import is_served, sum_call
 from hpccoll.config import ANY_P
 from hpccoll.runtime.events.logger import served_by
+from hpccoll.runtime.execution.any_size import form_stamp, native_at_any_size, tape_at_any_size
 from hpccoll.runtime.execution.compiled import run_tape, tape_for
 from hpccoll.runtime.execution.executor import drive
 from hpccoll.runtime.planning.choice import Choice
 from hpccoll.runtime.planning.description import describe_native
-from hpccoll.runtime.planning.planner import plan_for, prepare
-from hpccoll.tune.choose import trial_of
+from hpccoll.runtime.planning.planner import longest_whole, plan_for, prepare
+from hpccoll.tune.choose import range_of_choice, trial_of
 from hpccoll.tune.online import Trial
 
 
@@ -185,7 +187,11 @@ class Blocking(Base):
             native = self._guarded(method, call)
             # With checksums hpccoll may run another call with the same signature.
             remembers = self._remembers and not self._config.checksums
-            if remembers and not self._note(method, args, native):
+            if remembers and self._note(method, args, native):
+                self._note_any_size(method, args, facts, lambda nbytes: native_at_any_size(
+                    call, native, self._form_stamp(method, call), self.Get_rank(), self.Get_size(),
+                    nbytes))
+            elif remembers:
                 self._cache.store(method, args, native)
             _call_native(self, method, native_arguments(call, args), native)
         elif registered is None:
@@ -205,6 +211,9 @@ class Blocking(Base):
         # The Python cache is faster for calls that the compiled executor does not cache.
         if tape is not None and not tape.passes() and self._note(method, args, tape, call):
             self._served = f"{served_by(choice)}, compiled", call.nbytes
+            self._note_any_size(method, args, facts_of(call), lambda nbytes: tape_at_any_size(
+                context, call, plan, partial(plan_for, context, choice=choice), nbytes,
+                longest_whole(context, call, choice)))
             run_tape(tape, call)
             return
         location: Location | None = None
@@ -223,6 +232,30 @@ class Blocking(Base):
             context.seen.keep(location, True)
         if call.sink is not None and call.sink.store is not None:
             call.sink.store()
+
+    def _note_any_size(self, method: Method, args: tuple[Any, ...], facts: CallFacts,
+                       make: Callable[[tuple[int, int]], Any]) -> None:
+        """Store a target for calls that differ from this one only in their sizes.
+
+        ``make`` returns it for a range of bytes, or ``None`` if there is no such target.
+        """
+        form = method, facts._replace(nbytes=0)
+        if not facts.nbytes and facts.nbytes is not None:
+            return  # without data
+        if form in self._cache.sized or self._record is not None:
+            return
+        nbytes = range_of_choice(facts, self._conditions(method))
+        target = make(nbytes) if nbytes is not None else None
+        if target is None or not note_any_size(self._calls, method, args, target):
+            if len(self._cache.sized) >= MOST_SIGNATURES:
+                self._cache.sized.clear()
+            self._cache.sized.add(form)
+
+    def _form_stamp(self, method: Method, call: Call) -> int:
+        """Return the stamp of the form of a native call."""
+        context = self._context
+        return form_stamp(context, describe_native(call, method.name)) if (
+            context is not None and self._guards) else 0
 
     def _try(self, trial: Trial, method: Method, args: tuple[Any, ...]) -> None:
         """Run the call with the next candidate of a trial, as if the user had chosen it."""

@@ -46,6 +46,7 @@ class CallCache(dict[Hashable, Any]):
         observed: kinds of calls by arguments, if the program is observed. It is cleared with the
             other caches, so that a call of another kind is resolved.
         seen: the lookup of these kinds.
+        sized: forms of calls that have no common target for all sizes.
         choices: choices of calls that are resolved every time, by method and facts.
     """
 
@@ -55,6 +56,7 @@ class CallCache(dict[Hashable, Any]):
         self.choices: dict[tuple[Method, CallFacts], Choice] = {}
         self.observed: dict[Hashable, int] = {}
         self.seen: Any = None
+        self.sized: set[Hashable] = set()
 
     def clear(self) -> None:
         """Clear all caches."""
@@ -63,6 +65,7 @@ class CallCache(dict[Hashable, Any]):
             self.calls.clear()
         self.choices.clear()
         self.observed.clear()
+        self.sized.clear()
 
     def remember(self, method: Method, facts: CallFacts, choice: Choice) -> None:
         """Store a choice; equal facts and equal user choices give the same choice."""

@@ -100,6 +100,11 @@ def note(calls: Any, method: Method, args: tuple[Any, ...], target: Any,
     return bool(calls.store(NUMBERS[method.title], ROLES[method.name], args, target, *places))
 
 
+def note_any_size(calls: Any, method: Method, args: tuple[Any, ...], target: Any) -> bool:
+    """Store the target of calls of this form and any size; return True if there is room."""
+    return bool(calls.store_any_size(NUMBERS[method.title], ROLES[method.name], args, target))
+
+
 def _lasts(argument: Any) -> bool:
     """Return True if an argument's identity is a permanent key."""
     if isinstance(argument, MPI.Op):

@@ -13,6 +13,8 @@ Lowering has two optimizations:
   receiver agree because they agree on the sizes. A step written without any span (a
   barrier's token) is always sent.
 
+Sizes may be symbols (:mod:`hpccoll.ir.sizes`): then the result holds for blocks of any size.
+
 In a program with lanes copies are not deferred, because a lane may read a copy of another one. Each
 lane has its own landing space.
 """
@@ -38,6 +40,7 @@ from hpccoll.ir.extents import (
 )
 from hpccoll.ir.order import Waits, by_lane, waits
 from hpccoll.ir.schedule import COPY, LEFT, RECV, SEND, Program, Span, Step
+from hpccoll.ir.sizes import larger
 
 
 def lower(program: Program, layout: SlotLayout) -> Lowered:
@@ -153,7 +156,7 @@ class _Lowering:
                 messages.append(ready)
         for step in local:
             after += self.copy(step) if step.kind == COPY else self.combine(step)
-        self.scratch = max(self.scratch, self.landing)
+        self.scratch = larger(self.scratch, self.landing)
         return Phase(tuple(before), tuple(messages), tuple(after))
 
     def land(self, count: int) -> Extent:

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from hpccoll.algorithms import ALGORITHMS
+from hpccoll.calls.any_size import NO_LIMIT
 from hpccoll.calls.facts import CallFacts
 from hpccoll.config import AUTO, NATIVE, NONE, QUEUED
 from hpccoll.cuda import nccl_lacks
@@ -29,6 +30,7 @@ from hpccoll.machine.discovery import Place
 from hpccoll.runtime.planning.choice import Choice
 from hpccoll.tune.cost_model import plausible
 from hpccoll.tune.determinism import (
+    LONG,
     applies,
     excludes_native,
     inaccurate,
@@ -37,7 +39,16 @@ from hpccoll.tune.determinism import (
 )
 from hpccoll.tune.loading import Tuned
 from hpccoll.tune.online import MOST, MOST_TRIALS, Trial, signature_of
-from hpccoll.tune.rules import BLOCKING, NONBLOCKING, RULES, Rule, is_ruled, vendor
+from hpccoll.tune.rules import (
+    BLOCKING,
+    NONBLOCKING,
+    PAIRS,
+    PAIRS_ELSEWHERE,
+    RULES,
+    Rule,
+    is_ruled,
+    vendor,
+)
 from hpccoll.tune.table import Candidate
 from hpccoll.units import time_text
 
@@ -90,6 +101,23 @@ def choose(facts: CallFacts, conditions: Conditions, place: Place | None = None)
         if choice is not None:
             return choice
     return fallback(facts, conditions)
+
+
+def range_of_choice(facts: CallFacts, conditions: Conditions) -> tuple[int, int] | None:
+    """Return a range of bytes around those of a call for which the choice is the same.
+
+    Only rules have such ranges; measured times may give any choice for any size.
+    """
+    tuned = conditions.tuned
+    if tuned is not None and (tuned.online or tuned.curves or tuned.probed):
+        return None
+    bounds = {1, LONG, PAIRS.get(vendor(), PAIRS_ELSEWHERE)}
+    for rule in RULES:
+        if rule.collective == facts.collective:
+            bounds.update((*rule.nbytes, rule.block * conditions.size))
+    nbytes = facts.nbytes or 0
+    return (max((bound for bound in bounds if bound <= nbytes), default=0),
+            min((bound for bound in bounds if bound > nbytes), default=NO_LIMIT))
 
 
 def decide(facts: CallFacts, conditions: Conditions, place: Place | None) -> Choice:

@@ -3,7 +3,8 @@
     line 0   alarm; length of the failure record; status request; call in which this rank failed
     line 1   number of the last blocking call; number of the pending native call; time of the last
              poll of a wait; 1 if the rank has left
-    then     stamps of the last REMEMBERED calls, by their numbers; their start and end times
+    then     of the last REMEMBERED calls, by their numbers: stamps; start and end times; stamps of
+             their forms and amounts of data, if their own stamps have no description
              status, in JSON
              failure record, in JSON
              descriptions of stamps, in JSON
@@ -47,8 +48,10 @@ PICKLED_LATE = ("allgather of objects", "alltoall of objects")
 #: not ended, :data:`SOME_TIME` if Python did not read the clock. Machine code records the kernel's
 #: last tick, which is at most some milliseconds old and much cheaper to read.
 STARTS, ENDS, SOME_TIME = STAMPS + REMEMBERED, STAMPS + 2 * REMEMBERED, 1
+#: Stamps of the forms of the calls, 0 for calls whose own stamps have a description; and amounts.
+FORMS, AMOUNTS = STAMPS + 3 * REMEMBERED, STAMPS + 4 * REMEMBERED
 #: Offsets of the texts in bytes, and the number and size of the descriptions.
-DOING_START, STORY_START, TEXTS_START, LOG_BYTES = 224 * 8, 5 << 9, 6 << 10, 38 << 10
+DOING_START, STORY_START, TEXTS_START, LOG_BYTES = 352 * 8, 7 << 9, 7 << 10, 39 << 10
 TEXT_BYTES = 256
 MOST_TEXTS = (LOG_BYTES - TEXTS_START) // TEXT_BYTES
 #: Bytes that are allocated at first: a few descriptions.
@@ -253,4 +256,9 @@ class Log:
             text = bytes(self.memory[start + 8:start + TEXT_BYTES]).rstrip(b"\0")
             if stamp and text and self.words[start // 8] == stamp:
                 descriptions[stamp] = Description(*json.loads(text))
+        for place in range(REMEMBERED):
+            form = descriptions.get(self.words[FORMS + place])
+            if form is not None:
+                form = form.with_amount(self.words[AMOUNTS + place])
+                descriptions[self.words[STAMPS + place]] = form
         return descriptions

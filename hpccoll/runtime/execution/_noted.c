@@ -1,14 +1,6 @@
 /* Native MPI calls that are recorded in this rank's log while they run; see _tape.c. */
 #include "_tape.h"
 
-typedef struct {
-    PyObject_HEAD
-    vectorcallfunc vectorcall;
-    PyObject *method, *refuse, *failed;
-    Word *log, *alarm;
-    int64_t stamp;
-} Noted;
-
 /* Handle a failed call: `failed` raises a more specific error, or returns true if nothing was sent,
  * so that the call does not count. */
 static void judge(const Noted *self, int64_t number)
@@ -66,8 +58,24 @@ static PyObject *noted_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->failed = Py_NewRef(failed);
     self->log = (Word *)(intptr_t)log;
     self->alarm = (Word *)(intptr_t)alarm;
-    self->stamp = stamp;
+    self->stamp.value = stamp;
     return (PyObject *)self;
+}
+
+/* Return another one for the same method. */
+Noted *copy_noted(const Noted *noted)
+{
+    Noted *copy = (Noted *)NotedType.tp_alloc(&NotedType, 0);
+    if (copy == NULL)
+        return NULL;
+    copy->vectorcall = noted->vectorcall;
+    copy->method = Py_NewRef(noted->method);
+    copy->refuse = Py_NewRef(noted->refuse);
+    copy->failed = Py_NewRef(noted->failed);
+    copy->log = noted->log;
+    copy->alarm = noted->alarm;
+    copy->stamp = noted->stamp;
+    return copy;
 }
 
 static int noted_clear(Noted *self)

@@ -11,7 +11,8 @@ typedef struct Note {
     vectorcallfunc vectorcall;
     Word *log;
     int64_t *moments;
-    int64_t kept, where, what, after, stamp;
+    int64_t kept, where, what, after;
+    Stamp stamp;
     PyObject *function, *owner; /* the function to call, or NULL; the owner of the memory */
 } Note;
 
@@ -75,7 +76,7 @@ PyObject *note_opening(PyObject *module, PyObject *args)
     Note *self = made((vectorcallfunc)opening_call, heard, owner);
     if (self != NULL) {
         self->log = (Word *)(intptr_t)log;
-        self->stamp = stamp;
+        self->stamp.value = stamp;
     }
     return (PyObject *)self;
 }

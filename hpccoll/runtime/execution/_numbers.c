@@ -239,7 +239,8 @@ PyObject *number_allreduce(Recognised *self, PyObject *const *args, size_t flags
         int64_t number = 0;
         if (log != NULL) {
             number = atomic_load_explicit(&log[NUMBER], memory_order_relaxed) + 1;
-            note_start(log, number, ((Numbers *)numbers)->stamps[kind]);
+            Stamp stamp = {((Numbers *)numbers)->stamps[kind], 0, 0};
+            note_start(log, number, stamp);
             atomic_store_explicit(&log[NUMBER], number, memory_order_release);
         }
         result = reduce_numbers((Numbers *)numbers, args[0], object, op, kind, number);

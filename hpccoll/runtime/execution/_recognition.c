@@ -1,36 +1,9 @@
 /* Cache of calls, looked up by their arguments; see _tape.c for an overview. */
-#include "_tape.h"
+#include "_recognition.h"
 
 /* ---- Calls ----------------------------------------------------------------------------------- */
 
-/* Forms of a buffer argument. */
-enum { ABSENT, NOTHING, IN_ITS_PLACE, ARRAY };
-enum { SENT, RECEIVED, SIDES };
-enum { MOST_ENTRIES = 2048, FIRST_SLOTS = 64, HASHED = 64 };
-
-/* Counts or displacements: a list, tuple or array of a call, or copied values. */
-typedef struct {
-    PyObject *object;
-    int64_t *values;
-    Py_ssize_t length; /* number of values plus one; 0 for none */
-} Vector;
-
-typedef struct {
-    int form;
-    Py_ssize_t nbytes;
-    PyArray_Descr *dtype;
-    PyObject *type;  /* the type of [array, type], [array, count, type] and forms with vectors */
-    long count;
-    Vector counts, displs;
-} Side;
-
-/* Key of a call in the cache. */
-typedef struct {
-    long method, root;
-    PyObject *op;
-    Vector counts;
-    Side sides[SIDES];
-} Key;
+enum { MOST_ENTRIES = 2048, FIRST_SLOTS = 64, HASHED = 64, FORM_SLOTS = 64, MOST_RANGES = 8 };
 
 typedef struct {
     Key key;
@@ -40,10 +13,19 @@ typedef struct {
     int64_t shift[2];
 } Entry;
 
+/* Targets for calls of one form, each for a range of sizes. */
+typedef struct {
+    Key key;  /* vectors have a length and no values */
+    uint64_t hash;
+    int used;
+    AnySize *ranges[MOST_RANGES];
+} Form;
+
 typedef struct {
     PyObject_HEAD
     Entry *slots;
     size_t slot_count, used;
+    Form *forms;  /* FORM_SLOTS of them; NULL before the first */
     Entrance *entrance;  /* lock of the communicator; set before any call is cached */
 } Calls;
 
@@ -82,20 +64,6 @@ static int read_vector(PyObject *object, Vector *vector)
         if (!PyLong_CheckExact(PySequence_Fast_GET_ITEM(object, i)))
             return 0;
     return 1;
-}
-
-/* Return one of its values; -1 if it is too large for MPI. */
-static inline int64_t value_of(const Vector *vector, Py_ssize_t i)
-{
-    if (vector->values != NULL)
-        return vector->values[i];
-    if (PyArray_Check(vector->object)) {
-        const void *data = PyArray_DATA((PyArrayObject *)vector->object);
-        return PyArray_ITEMSIZE((PyArrayObject *)vector->object) == 8
-            ? ((const int64_t *)data)[i] : ((const int32_t *)data)[i];
-    }
-    int overflow;
-    return PyLong_AsLongLongAndOverflow(PySequence_Fast_GET_ITEM(vector->object, i), &overflow);
 }
 
 static int same_vector(const Vector *one, const Vector *other)
@@ -320,8 +288,133 @@ static void drop_entries(Entry *slots, size_t count)
     PyMem_Free(slots);
 }
 
+/* ---- forms ----------------------------------------------------------------------------------- */
+
+static inline uint64_t form_hash(const Key *key)
+{
+    uint64_t hash = mixed(key->method, key->root);
+    hash = mixed(mixed(hash, (uintptr_t)key->op), (uint64_t)key->counts.length);
+    for (int i = 0; i < SIDES; i++) {
+        const Side *side = &key->sides[i];
+        hash = mixed(hash, (uint64_t)side->counts.length << 3 | side->form);
+        hash = mixed(hash, (uint64_t)side->displs.length << 1 | (side->count != 0));
+        hash = mixed(hash, (uintptr_t)side->dtype ^ (uintptr_t)side->type << 1);
+    }
+    return hash;
+}
+
+static inline int same_form_side(const Side *one, const Side *other)
+{
+    return one->form == other->form && one->dtype == other->dtype && one->type == other->type
+        && !one->count == !other->count && one->counts.length == other->counts.length
+        && one->displs.length == other->displs.length;
+}
+
+static inline int same_form(const Key *one, const Key *other)
+{
+    return one->method == other->method && one->root == other->root && one->op == other->op
+        && one->counts.length == other->counts.length
+        && same_form_side(&one->sides[SENT], &other->sides[SENT])
+        && same_form_side(&one->sides[RECEIVED], &other->sides[RECEIVED]);
+}
+
+/* Return the form of a key, or a free slot for it; NULL if all are in use. */
+static inline Form *form_of(const Calls *calls, const Key *key, uint64_t hash)
+{
+    if (calls->forms == NULL)
+        return NULL;
+    for (size_t i = 0; i < FORM_SLOTS; i++) {
+        Form *form = &calls->forms[(hash + i) & (FORM_SLOTS - 1)];
+        if (!form->used || (form->hash == hash && same_form(&form->key, key)))
+            return form;
+    }
+    return NULL;
+}
+
+/* Return the target for calls of a key's form and size, a borrowed reference; NULL for none. */
+static inline AnySize *any_size_of(const Calls *calls, const Key *key)
+{
+    Form *form = form_of(calls, key, form_hash(key));
+    for (int i = 0; form != NULL && i < form->used; i++)
+        if (accepts(form->ranges[i], key))
+            return form->ranges[i];
+    return NULL;
+}
+
+static void drop_forms(Calls *self)
+{
+    Form *forms = self->forms;
+    self->forms = NULL;
+    for (size_t i = 0; forms != NULL && i < FORM_SLOTS; i++) {
+        if (!forms[i].used)
+            continue;
+        drop_key(&forms[i].key);
+        for (int range = 0; range < forms[i].used; range++)
+            Py_DECREF(forms[i].ranges[range]);
+    }
+    PyMem_Free(forms);
+}
+
+/* Keep a form without its sizes, and take its references. */
+static void keep_form(Key *key)
+{
+    Vector *vectors[] = {&key->counts, &key->sides[SENT].counts, &key->sides[SENT].displs,
+                         &key->sides[RECEIVED].counts, &key->sides[RECEIVED].displs};
+    for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) {
+        vectors[i]->object = NULL;
+        vectors[i]->values = NULL;
+    }
+    Py_XINCREF(key->op);
+    for (int i = 0; i < SIDES; i++) {
+        Py_XINCREF(key->sides[i].dtype);
+        Py_XINCREF(key->sides[i].type);
+    }
+}
+
+/* Store the target of calls of a form in a range of sizes. */
+static PyObject *calls_store_any_size(Calls *self, PyObject *args)
+{
+    long method;
+    const char *roles;
+    PyObject *arguments;
+    AnySize *target;
+    if (!PyArg_ParseTuple(args, "lsO!O!", &method, &roles, &PyTuple_Type, &arguments,
+                          &AnySizeType, &target))
+        return NULL;
+    if (PyTuple_GET_SIZE(arguments) != (Py_ssize_t)strlen(roles)) {
+        PyErr_SetString(PyExc_ValueError, "invalid arguments for this call");
+        return NULL;
+    }
+    Key key;
+    PyArrayObject *arrays[SIDES] = {NULL, NULL};
+    if (!read_call(method, roles, &PyTuple_GET_ITEM(arguments, 0), &key, arrays)
+        || !accepts(target, &key))
+        Py_RETURN_FALSE;
+    if (self->forms == NULL && (self->forms = PyMem_Calloc(FORM_SLOTS, sizeof(Form))) == NULL)
+        return PyErr_NoMemory();
+    uint64_t hash = form_hash(&key);
+    Form *form = form_of(self, &key, hash);
+    if (form == NULL)
+        Py_RETURN_FALSE;  /* other forms have all places */
+    if (!form->used) {
+        keep_form(&key);
+        form->key = key;
+        form->hash = hash;
+    }
+    int place = 0;
+    while (place < form->used && !replaces(target, form->ranges[place]))
+        place++;
+    if (place == MOST_RANGES)
+        Py_RETURN_FALSE;
+    if (place == form->used)
+        form->used++;
+    Py_XSETREF(form->ranges[place], (AnySize *)Py_NewRef(target));
+    Py_RETURN_TRUE;
+}
+
 static int calls_forget(Calls *self)
 {
+    drop_forms(self);
     Entry *old = self->slots;
     size_t count = self->slot_count;
     Entry *fresh = PyMem_Calloc(FIRST_SLOTS, sizeof(Entry));
@@ -368,6 +461,7 @@ static void calls_dealloc(Calls *self)
     PyObject_GC_UnTrack(self);
     if (self->slots != NULL)
         drop_entries(self->slots, self->slot_count);
+    drop_forms(self);
     Py_XDECREF(self->entrance);
     Py_TYPE(self)->tp_free(self);
 }
@@ -376,6 +470,9 @@ static int calls_traverse(Calls *self, visitproc visit, void *arg)
 {
     for (size_t i = 0; self->slots != NULL && i < self->slot_count; i++)
         Py_VISIT(self->slots[i].target);
+    for (size_t i = 0; self->forms != NULL && i < FORM_SLOTS; i++)
+        for (int range = 0; range < self->forms[i].used; range++)
+            Py_VISIT(self->forms[i].ranges[range]);
     return 0;
 }
 
@@ -385,6 +482,31 @@ static int calls_clear_references(Calls *self)
     self->slots = NULL;
     if (old != NULL)
         drop_entries(old, self->slot_count);
+    drop_forms(self);
+    return 0;
+}
+
+/* Store the target of a key; return -1 without memory. */
+static int put_entry(Calls *self, Key *key, uint64_t hash, PyObject *target, const int *side,
+                     const long long *shift)
+{
+    if (self->used >= MOST_ENTRIES && calls_forget(self) < 0)
+        return -1;
+    if (4 * self->used >= 3 * self->slot_count && calls_grow(self) < 0)
+        return -1;
+    Entry *entry = slot_of(self, key, hash);
+    if (entry->target == NULL) {
+        if (keep_key(key) < 0)
+            return -1;
+        entry->key = *key;
+        entry->hash = hash;
+        self->used++;
+    }
+    for (int i = 0; i < 2; i++) {
+        entry->side[i] = side[i];
+        entry->shift[i] = shift[i];
+    }
+    Py_XSETREF(entry->target, Py_NewRef(target));
     return 0;
 }
 
@@ -407,24 +529,8 @@ static PyObject *calls_store(Calls *self, PyObject *args)
     PyArrayObject *arrays[SIDES] = {NULL, NULL};
     if (!read_call(method, roles, &PyTuple_GET_ITEM(arguments, 0), &key, arrays))
         Py_RETURN_FALSE;
-    if (self->used >= MOST_ENTRIES && calls_forget(self) < 0)
+    if (put_entry(self, &key, hash_of(&key), target, side, shift) < 0)
         return NULL;
-    if (4 * self->used >= 3 * self->slot_count && calls_grow(self) < 0)
-        return NULL;
-    uint64_t hash = hash_of(&key);
-    Entry *entry = slot_of(self, &key, hash);
-    if (entry->target == NULL) {
-        if (keep_key(&key) < 0)
-            return NULL;
-        entry->key = key;
-        entry->hash = hash;
-        self->used++;
-    }
-    for (int i = 0; i < 2; i++) {
-        entry->side[i] = side[i];
-        entry->shift[i] = shift[i];
-    }
-    Py_XSETREF(entry->target, Py_NewRef(target));
     Py_RETURN_TRUE;
 }
 
@@ -452,6 +558,8 @@ static PyObject *calls_guard(Calls *self, PyObject *entrance)
 static PyMethodDef calls_methods[] = {
     {"store", (PyCFunction)calls_store, METH_VARARGS,
      "Note who serves calls like this one, where such calls can be told; tell whether they can."},
+    {"store_any_size", (PyCFunction)calls_store_any_size, METH_VARARGS,
+     "Store the target of calls of this form in a range of sizes; return whether it was stored."},
     {"clear", (PyCFunction)calls_clear, METH_NOARGS, "Forget all calls."},
     {"guard", (PyCFunction)calls_guard, METH_O, "Say through which entrance all calls go."},
     {NULL}};
@@ -538,6 +646,27 @@ static inline PyObject *served(PyObject *target, const Entry *entry, PyArrayObje
     return failed ? NULL : Py_NewRef(Py_None);
 }
 
+/* Return the target of a call for its size; NULL if Python has to run it, or for an error. Inside
+ * the lock: another call must not change the operands of a running tape. */
+static PyObject *fitted(Calls *calls, AnySize *any_size, Key *key, uint64_t hash,
+                        PyArrayObject *const *arrays, Entry *entry)
+{
+    static const long long none[2] = {0, 0};
+    PyObject *target = target_for(any_size, key, arrays);
+    if (target == NULL || (Py_IS_TYPE(target, &TapeType) && passes((Tape *)target)))
+        return NULL;
+    for (int i = 0; i < 2; i++) {
+        entry->side[i] = sides_of(any_size)[i];
+        entry->shift[i] = 0;
+    }
+    if (!repeats(any_size, hash))
+        return Py_NewRef(target);
+    target = copy_of(target);
+    if (target != NULL && put_entry(calls, key, hash, target, entry->side, none) < 0)
+        Py_CLEAR(target);
+    return target;
+}
+
 static PyObject *recognised_call(Recognised *self, PyObject *const *args, size_t flags,
                                  PyObject *names)
 {
@@ -558,23 +687,31 @@ static PyObject *recognised_call(Recognised *self, PyObject *const *args, size_t
         Py_DECREF(calls);
         goto slow;
     }
-    Entry entry = *slot_of((Calls *)calls, &key, hash_of(&key));
+    uint64_t hash = hash_of(&key);
+    Entry entry = *slot_of((Calls *)calls, &key, hash);
     PyObject *target = Py_XNewRef(entry.target);
+    AnySize *any_size = NULL;
+    if (target == NULL)
+        any_size = (AnySize *)Py_XNewRef(any_size_of((Calls *)calls, &key));
     Entrance *entrance = (Entrance *)Py_XNewRef(((Calls *)calls)->entrance);
-    Py_DECREF(calls);
-    if (target == NULL || (Py_IS_TYPE(target, &TapeType) && passes((Tape *)target))) {
-        Py_XDECREF(target);
-        Py_XDECREF(entrance);
-        goto slow;
-    }
     PyObject *result = NULL;
-    if (entrance == NULL || enter(entrance) == 0) {
-        result = served(target, &entry, arrays, args, flags, names);
+    if ((target == NULL && any_size == NULL)
+        || (target != NULL && Py_IS_TYPE(target, &TapeType) && passes((Tape *)target))) {
+        result = PyObject_Vectorcall(self->slow, args, flags, names);
+    } else if (entrance == NULL || enter(entrance) == 0) {
+        if (any_size != NULL)
+            target = fitted((Calls *)calls, any_size, &key, hash, arrays, &entry);
+        if (target != NULL)
+            result = served(target, &entry, arrays, args, flags, names);
         if (entrance != NULL)
             entrance->holder = 0;
+        if (target == NULL && !PyErr_Occurred())
+            result = PyObject_Vectorcall(self->slow, args, flags, names);
     }
+    Py_DECREF(calls);
+    Py_XDECREF(any_size);
     Py_XDECREF(entrance);
-    Py_DECREF(target);
+    Py_XDECREF(target);
     return result;
 slow:
     return PyObject_Vectorcall(self->slow, args, flags, names);

@@ -17,6 +17,10 @@
  *                  native method
  *     Recognised   a method of the communicator that looks up Calls first
  *
+ * _any_size.c:
+ *
+ *     AnySize      calls of one form and any size: a tape whose operands are computed for the size
+ *
  * _requests.c:
  *
  *     Taped        a run that one call starts and another one completes, with its state
@@ -48,6 +52,7 @@
  */
 #define IMPORTS_ARRAY
 #include "_requests.h"
+#include "_recognition.h"
 
 /* ---- Counters -------------------------------------------------------------------------------- */
 
@@ -78,7 +83,7 @@ static int inside(const Tape *tape, int64_t address, int64_t nbytes, int64_t ope
 }
 
 /* Check every instruction; return NULL or an error text. */
-static const char *check(Tape *tape)
+const char *check_tape(Tape *tape)
 {
     int64_t open = -1, opened = -1, posted = 0, batches = 0;
     int under_way = 0;
@@ -191,6 +196,7 @@ static void tape_dealloc(Tape *self)
     PyObject_GC_UnTrack(self);
     PyMem_Free(self->code);
     PyMem_Free(self->channels);
+    PyMem_Free(self->counts);
     Py_CLEAR(self->memory);
     Py_CLEAR(self->owners);
     Py_CLEAR(self->waiter);
@@ -275,6 +281,43 @@ static int read_moments(Tape *self, PyObject *object)
     return -1;
 }
 
+/* Compute the contents of the words of its messages, in addition to their numbers. */
+void mark_messages(Tape *tape)
+{
+    for (int64_t *step = tape->code; step[0] != END; step += WIDTH)
+        if (step[0] == SEND || step[0] == TAKE)
+            step[5] = step[4] ^ (tape->stamp.value & LARGEST);
+}
+
+/* Return a copy, which keeps its operands while those of the original change. */
+Tape *copy_tape(const Tape *tape)
+{
+    size_t code_bytes = tape->length * WIDTH * sizeof(int64_t);
+    size_t channel_bytes = (tape->channel_count + 1) * sizeof(Channel);
+    size_t count_bytes = tape->counts != NULL ? (1 + tape->counts[0]) * sizeof(int64_t) : 0;
+    Tape *copy = (Tape *)TapeType.tp_alloc(&TapeType, 0);
+    if (copy == NULL)
+        return NULL;
+    memcpy((char *)copy + sizeof(PyObject), (const char *)tape + sizeof(PyObject),
+           sizeof(Tape) - sizeof(PyObject));
+    copy->code = PyMem_Malloc(code_bytes);
+    copy->channels = PyMem_Malloc(channel_bytes);
+    copy->counts = count_bytes ? PyMem_Malloc(count_bytes) : NULL;
+    Py_XINCREF(copy->memory);
+    Py_XINCREF(copy->owners);
+    Py_XINCREF(copy->waiter);
+    if (copy->code == NULL || copy->channels == NULL || (count_bytes && copy->counts == NULL)) {
+        Py_DECREF(copy);
+        PyErr_NoMemory();
+        return NULL;
+    }
+    memcpy(copy->code, tape->code, code_bytes);
+    memcpy(copy->channels, tape->channels, channel_bytes);
+    if (count_bytes)
+        memcpy(copy->counts, tape->counts, count_bytes);
+    return copy;
+}
+
 static PyObject *tape_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"code", "sizes", "channels", "kernel", "scratch", "owners", "waiter",
@@ -308,7 +351,7 @@ static PyObject *tape_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->owners = PyTuple_Pack(5, owners, channels, kernel, accumulator, moments);
     self->waiter = Py_NewRef(waiter);
     self->spins = yields ? 0 : SPINS;
-    self->stamp = stamp;
+    self->stamp.value = stamp;
     self->log = (Word *)(intptr_t)log;
     self->alarm = (Word *)(intptr_t)alarm;
     self->length = code.len / (WIDTH * (Py_ssize_t)sizeof(int64_t));
@@ -317,14 +360,12 @@ static PyObject *tape_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         || read_kernel(self, kernel) < 0)
         goto failed;
     memcpy(self->code, code.buf, code.len);
-    const char *problem = code.len % (WIDTH * sizeof(int64_t)) ? "half an instruction" : check(self);
+    const char *problem = code.len % (WIDTH * sizeof(int64_t)) ? "half an instruction" : check_tape(self);
     if (problem != NULL) {
         PyErr_Format(PyExc_ValueError, "the tape has %s", problem);
         goto failed;
     }
-    for (int64_t *step = self->code; step[0] != END; step += WIDTH)
-        if (step[0] == SEND || step[0] == TAKE)  /* the word's contents in addition to the number */
-            step[5] = step[4] ^ (stamp & LARGEST);
+    mark_messages(self);
     PyBuffer_Release(&code);
     return (PyObject *)self;
 failed:
@@ -514,6 +555,34 @@ static PyMethodDef run_methods[] = {
      "Go on behind the message that is awaited, or behind the batch that is started or awaited."},
     {NULL}};
 
+/* Return the counts of a call whose form has tapes for any size. */
+static PyObject *run_counts(Run *self, void *none)
+{
+    (void)none;
+    const int64_t *counts = self->tape->counts;
+    PyObject *found = PyTuple_New(counts != NULL ? counts[0] : 0);
+    for (Py_ssize_t i = 0; found != NULL && i < PyTuple_GET_SIZE(found); i++) {
+        PyObject *count = PyLong_FromLongLong(counts[1 + i]);
+        if (count == NULL)
+            Py_CLEAR(found);
+        else
+            PyTuple_SET_ITEM(found, i, count);
+    }
+    return found;
+}
+
+static PyObject *run_sizes(Run *self, void *none)
+{
+    (void)none;
+    return Py_BuildValue("(LL)", (long long)self->tape->sizes[IN],
+                         (long long)self->tape->sizes[OUT]);
+}
+
+static PyGetSetDef run_attributes[] = {
+    {"counts", (getter)run_counts, NULL, "counts of a call of any size, from which its plan follows",
+     NULL},
+    {"sizes", (getter)run_sizes, NULL, "bytes of input and output", NULL}, {NULL}};
+
 static PyMemberDef run_members[] = {
     {"at", T_PYSSIZET, offsetof(Run, state.at), READONLY, "the instruction it has come to"},
     {"input", T_LONGLONG, offsetof(Run, state.base[IN]), READONLY, "address of the input"},
@@ -528,6 +597,7 @@ PyTypeObject RunType = {
     .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_methods = run_methods,
     .tp_members = run_members,
+    .tp_getset = run_attributes,
     .tp_dealloc = (destructor)run_dealloc,
 };
 
@@ -548,6 +618,8 @@ static PyMethodDef functions[] = {
     {"closing", note_closing, METH_VARARGS, "What notes that the last call has ended."},
     {"moment", note_moments, METH_VARARGS, "What notes a moment in a ring."},
     {"amid", note_amid, METH_VARARGS, "What calls a function between two moments."},
+    {"stamp_of_amount", stamp_of_amount, METH_VARARGS,
+     "Return the stamp of a call from that of its form and its amount of data."},
     {"has_loop", has_loop, METH_VARARGS,
      "Tell whether a ufunc has a loop for two operands and a result of a type."},
     {"set_in_place", set_in_place, METH_O, "Say which object stands for a buffer in place."},
@@ -577,7 +649,7 @@ PyMODINIT_FUNC PyInit__tape(void)
     PyObject *self = PyModule_Create(&module);
     static struct { const char *name; PyTypeObject *type; } types[] = {
         {"Counters", &CountersType}, {"Tape", &TapeType}, {"Run", &RunType}, {"Calls", &CallsType},
-        {"Recognised", &RecognisedType}, {"Token", &TokenType}, {"Lane", &LaneType},
+        {"Recognised", &RecognisedType}, {"AnySize", &AnySizeType}, {"Token", &TokenType}, {"Lane", &LaneType},
         {"Taped", &TapedType}, {"Begin", &BeginType},
         {"Numbers", &NumbersType}, {"Noted", &NotedType}, {"Entrance", &EntranceType},
         {"Note", &NoteType}, {"CallRows", &CallRowsType}, {"Seen", &SeenType},
@@ -585,7 +657,8 @@ PyMODINIT_FUNC PyInit__tape(void)
     static struct { const char *name; long value; } numbers[] = {
         {"PLACES", PLACES}, {"SMALL", SMALL}, {"SIZE_BITS", SIZE_BITS}, {"WIDTH", WIDTH},
         {"OFFSET_BITS", OFFSET_BITS}, {"NUMBER", NUMBER}, {"INSIDE", INSIDE}, {"ALARM", ALARM},
-        {"STAMPS", STAMPS}, {"STARTS", STARTS}, {"ENDS", ENDS}, {"REMEMBERED", REMEMBERED}, {"DONE", DONE}, {"WAITING", WAITING},
+        {"STAMPS", STAMPS}, {"STARTS", STARTS}, {"ENDS", ENDS}, {"FORMS", FORMS}, {"AMOUNTS", AMOUNTS},
+        {"REMEMBERED", REMEMBERED}, {"DONE", DONE}, {"WAITING", WAITING},
         {"ELSEWHERE", ELSEWHERE}, {"REMOTE", REMOTE}, {"OPERATIONS", OPERATIONS}, {"BASES", BASES}};
     if (self == NULL || prepare_recognition() < 0 || prepare_requests() < 0
         || prepare_numbers() < 0 || prepare_watching() < 0)

@@ -25,8 +25,10 @@ enum { IN, OUT, SCRATCH, CELL, BASES };
 /* Results of a run. */
 enum { DONE, WAITING, ELSEWHERE, REMOTE };
 /* Words of a rank's log of calls, as in log.py: the alarm after a failure; the number of calls, the
- * number of the pending native call, stamps of the last calls, and their start and end times. */
-enum { ALARM = 0, NUMBER = 16, INSIDE = 17, STAMPS = 32, REMEMBERED = 64, STARTS = 96, ENDS = 160 };
+ * number of the pending native call, stamps of the last calls, their start and end times, the stamp
+ * of their form and their amount. */
+enum { ALARM = 0, NUMBER = 16, INSIDE = 17, STAMPS = 32, REMEMBERED = 64, STARTS = 96, ENDS = 160,
+       FORMS = 224, AMOUNTS = 288 };
 /* The instructions: a word for each of op, phase and up to six operands; see tape.py. */
 enum { END, COPY, REDUCE, SEND, FLUSH, TAKE, TAKEN, NOTE, POST, START, AWAIT, OPERATIONS };
 enum { WIDTH = 8 };
@@ -70,11 +72,17 @@ static inline int64_t last_tick(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
+/* Stamp of a call: of all its fields; of its form, which excludes the amount of data, or 0 if the
+ * stamp itself is that of a description; and the amount. */
+typedef struct { int64_t value, form, amount; } Stamp;
+
 /* Record the start of a call with its stamp in a log. */
-static inline void note_start(Word *log, int64_t number, int64_t stamp)
+static inline void note_start(Word *log, int64_t number, Stamp stamp)
 {
     int64_t place = number & (REMEMBERED - 1);
-    atomic_store_explicit(&log[STAMPS + place], stamp, memory_order_relaxed);
+    atomic_store_explicit(&log[STAMPS + place], stamp.value, memory_order_relaxed);
+    atomic_store_explicit(&log[FORMS + place], stamp.form, memory_order_relaxed);
+    atomic_store_explicit(&log[AMOUNTS + place], stamp.amount, memory_order_relaxed);
     atomic_store_explicit(&log[STARTS + place], last_tick(), memory_order_relaxed);
     atomic_store_explicit(&log[ENDS + place], 0, memory_order_relaxed);
 }
@@ -125,7 +133,8 @@ typedef struct {
     int spins, remote; /* remote: it has MPI messages */
     int64_t pace;    /* cost of recent copies of long messages into cells, in ps per byte */
     unsigned passed; /* number of calls that were left to Python, because copies were too slow */
-    int64_t stamp;   /* stamp of its call, in a word next to a message's number */
+    Stamp stamp;     /* stamp of its call, in a word next to a message's number */
+    int64_t *counts; /* of its call, if its form has tapes for any size: their number, and they */
     Word *log;       /* log of calls, NULL if they are not recorded; .. */
     Word *alarm;     /* .. and the number plus one of the call in which a rank has failed */
     int64_t *moments;      /* recorded moments: their number, and a ring of rows; .. */
@@ -149,6 +158,15 @@ typedef struct {
     State state;
     PyObject *buffers;
 } Run;
+
+/* Native method whose calls are recorded in the log. */
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    PyObject *method, *refuse, *failed;
+    Word *log, *alarm;
+    Stamp stamp;
+} Noted;
 
 /* Lock of a communicator that admits one call at a time. It changes only with the GIL. */
 typedef struct {
@@ -178,6 +196,9 @@ int passes(Tape *tape);
 void note_moment(int64_t *moments, int64_t kept, int64_t where, int64_t what);
 
 /* _tape.c */
+const char *check_tape(Tape *tape);
+void mark_messages(Tape *tape);
+Tape *copy_tape(const Tape *tape);
 int play(Tape *tape, char *in, char *out, PyObject *buffers);
 Run *new_run(Tape *tape, char *in, char *out, PyObject *buffers);
 
@@ -192,6 +213,12 @@ static inline int enter(Entrance *entrance)
     entrance->holder = PyThread_get_thread_ident();
     return 0;
 }
+
+/* _noted.c */
+Noted *copy_noted(const Noted *noted);
+
+/* _any_size.c */
+PyObject *stamp_of_amount(PyObject *module, PyObject *args);
 
 /* _finalize.c */
 PyObject *check_at_exit(PyObject *module, PyObject *args);

@@ -25,7 +25,17 @@ from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import IN, OUT
 from hpccoll.ir.extents import Extent, Lowered, Message, Phase
 from hpccoll.ir.schedule import RECV, SEND
-from hpccoll.runtime.events.log import ALARM, ENDS, INSIDE, NUMBER, REMEMBERED, STAMPS, STARTS
+from hpccoll.runtime.events.log import (
+    ALARM,
+    AMOUNTS,
+    ENDS,
+    FORMS,
+    INSIDE,
+    NUMBER,
+    REMEMBERED,
+    STAMPS,
+    STARTS,
+)
 from hpccoll.runtime.execution.attendance import SLICE, Attendance
 from hpccoll.runtime.execution.remote import FarMessages
 from hpccoll.runtime.execution.tape import (
@@ -61,7 +71,9 @@ else:
         (_tape.PLACES, getattr(_tape, "SMALL", None), _tape.SIZE_BITS, _tape.WIDTH, _tape.DONE,
          _tape.REMOTE) == (PLACES, SMALL_CELL_BYTES, SIZE_BITS, WIDTH, DONE, REMOTE)) and (
         (getattr(_tape, "ALARM", None), _tape.NUMBER, _tape.INSIDE, _tape.STAMPS, _tape.STARTS,
-         _tape.ENDS, _tape.REMEMBERED) == (ALARM, NUMBER, INSIDE, STAMPS, STARTS, ENDS, REMEMBERED))
+         _tape.ENDS, _tape.REMEMBERED, getattr(_tape, "FORMS", None),
+         getattr(_tape, "AMOUNTS", None)) == (ALARM, NUMBER, INSIDE, STAMPS, STARTS, ENDS,
+                                              REMEMBERED, FORMS, AMOUNTS))
     _tape.set_in_place(MPI.IN_PLACE)
 
 
@@ -142,7 +154,7 @@ def _tape_for(context: Context, call: Call, plan: Plan, tag: int) -> Any:
             or any(one.namespace is not numpy or not one.array.nbytes for one in buffers)):
         return None
     itemsize = call.dtype.itemsize if buffers else 1
-    compiled = _kernel(call) if call.op is not None else None
+    compiled = kernel_of(call) if call.op is not None else None
     if call.op is not None and compiled is None:
         return None
     moments = context.moments if not tag else None
@@ -155,10 +167,7 @@ def _tape_for(context: Context, call: Call, plan: Plan, tag: int) -> Any:
                            moments.of(plan) if moments is not None else None)
     if code is None:
         return None
-    # Nonblocking and persistent calls are not logged: their order may differ between ranks.
-    guard = context.guard
-    log, alarm = (guard.log if not tag else 0, guard.alarm) if guard is not None else (0, 0)
-    channels = _channels(cast(SharedEndpoint, context.endpoint), code, tag,
+    channels = channels_of(cast(SharedEndpoint, context.endpoint), code, tag,
                          context.limits.tape_bytes)
     if channels is None:
         return None
@@ -170,13 +179,23 @@ def _tape_for(context: Context, call: Call, plan: Plan, tag: int) -> Any:
     attendance = Attendance(context, call, plan, code, channels, (scratch, accumulator), tag,
                             messages)
     sizes = [one.array.nbytes if one is not None else 0 for one in (call.source, call.sink)]
-    return _tape.Tape(code.words, (sizes[0], sizes[1]), tuple(map(_addresses, channels)),
+    return _tape.Tape(code.words, (sizes[0], sizes[1]), tuple(map(addresses, channels)),
                       compiled, scratch, attendance, attendance.wait, not context.limits.spins,
-                      plan.stamp, log if plan.stamp else 0, alarm, accumulator,
+                      *stamp_of(context, plan, tag), accumulator,
                       moments.memory if moments is not None else None)
 
 
-def _kernel(call: Call) -> Any:
+def stamp_of(context: Context, plan: Plan, tag: int = 0) -> tuple[int, int, int]:
+    """Return the stamp of a tape's messages, and the addresses of the log and the alarm.
+
+    Nonblocking and persistent calls are not logged: their order may differ between ranks.
+    """
+    guard = context.guard
+    log, alarm = (guard.log if not tag else 0, guard.alarm) if guard is not None else (0, 0)
+    return plan.stamp, log if plan.stamp else 0, alarm
+
+
+def kernel_of(call: Call) -> Any:
     """Return the compiled reduction kernel of a call; ``None`` if Python has to reduce."""
     op = cast(MPI.Op, call.op)
     if half.is_half(call.dtype):
@@ -187,7 +206,7 @@ def _kernel(call: Call) -> Any:
     return None if ufunc is None or not _tape.has_loop(ufunc, call.dtype) else (ufunc, call.dtype)
 
 
-def _channels(endpoint: SharedEndpoint, code: Code, tag: int, most: int) -> list[Channel] | None:
+def channels_of(endpoint: SharedEndpoint, code: Code, tag: int, most: int) -> list[Channel] | None:
     """Return the channels of a tape; ``None`` if a message may find no cell."""
     node = endpoint.node
     if any(tag + way.slot not in node.tags or way.peer not in node.local for way in code.ways):
@@ -200,7 +219,7 @@ def _channels(endpoint: SharedEndpoint, code: Code, tag: int, most: int) -> list
     return channels
 
 
-def _addresses(channel: Channel) -> tuple[Any, int, int, int, int, int]:
+def addresses(channel: Channel) -> tuple[Any, int, int, int, int, int]:
     """Return the words, the cells and the cell size of a channel for the compiled executor."""
     return (channel, MPI.Get_address(channel.line), MPI.Get_address(channel.taken),
             MPI.Get_address(channel.small[0]), MPI.Get_address(channel.cells[0]),
@@ -226,7 +245,7 @@ def exchange_tape(context: Context, messages: Sequence[Posting], tag: int,
                                                               one.array.nbytes))
         for one in messages), ())
     code = encode(Lowered((phase,), 0, 0), 1, PLACES)
-    channels = _channels(endpoint, code, tag, max(sizes)) if code is not None else None
+    channels = channels_of(endpoint, code, tag, max(sizes)) if code is not None else None
     if code is None or channels is None:
         return None
     posting, incoming = messages[-1], channels[-1]
@@ -250,5 +269,5 @@ def exchange_tape(context: Context, messages: Sequence[Posting], tag: int,
                 incoming.received += 1  # the wait failed; the message still counts
             raise
 
-    return _tape.Tape(code.words, (sizes[0], sizes[1]), tuple(map(_addresses, channels)), None,
+    return _tape.Tape(code.words, (sizes[0], sizes[1]), tuple(map(addresses, channels)), None,
                       numpy.empty(0, "u1"), None, attend, not context.limits.spins)

@@ -34,7 +34,7 @@ from array import array
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from enum import IntEnum, IntFlag
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from hpccoll.ir.collectives import IN, OUT, TMP
 from hpccoll.ir.dataflow import consumers, links
@@ -50,6 +50,7 @@ from hpccoll.ir.extents import (
     within,
 )
 from hpccoll.ir.schedule import RECV, SEND
+from hpccoll.ir.sizes import larger
 from hpccoll.runtime.events.moments import Activity, Noting, activity_of
 
 #: Words of an instruction.
@@ -184,6 +185,22 @@ def encode_segments(segments: Sequence[Segment], depth: int, itemsize: int, plac
         ``None`` if more messages of one rank arrive in a phase than there are places, or if a
         reduction's result partly overlaps an operand.
     """
+    writer = _encoded(segments, depth, itemsize, places, chains, far, noting)
+    return writer.code(array("q", writer.words)) if writer is not None else None
+
+
+def encode_any_size(program: Lowered, itemsize: int, places: int) -> Code | None:
+    """Encode a program that was lowered for any sizes; some words are a ``Size`` of bytes.
+
+    Raises:
+        UndecidedError: the instructions depend on the sizes.
+    """
+    writer = _encoded((Segment(program, 0),), 1, itemsize, places, False, (), None)
+    return writer.code(writer.words) if writer is not None else None
+
+
+def _encoded(segments: Sequence[Segment], depth: int, itemsize: int, places: int, chains: bool,
+             far: Collection[int], noting: Noting | None) -> _Writer | None:
     writer, number = _Writer(itemsize, far, noting), 0
     for index, (program, shift) in enumerate(segments):
         writer.shift, writer.slot = shift, index % depth
@@ -198,7 +215,7 @@ def encode_segments(segments: Sequence[Segment], depth: int, itemsize: int, plac
             writer.phase(number, phase, program.landing, chains and local in program.single_block)
             number += 1
     writer.put(Instruction.END, max(number - 1, 0))
-    return Code(writer.words, tuple(writer.ways), writer.longest, writer.held, tuple(writer.far))
+    return writer
 
 
 def forms(steps: Sequence[Local], chains: bool) -> Iterator[int]:
@@ -224,10 +241,14 @@ class _Writer:
         self.itemsize, self.longest, self.held = itemsize, 0, 0
         self.shift = self.slot = self.batches = 0
         self.noting, self.place = noting, (0, 0)
-        self.words: array[int] = array("q")
+        self.words: list[int] = []
         self.ways: dict[Way, int] = {}
         #: Ranks of other nodes, and the ways of their messages.
         self.others, self.far = far, dict[Way, int]()
+
+    def code(self, words: Any) -> Code:
+        """Return the tape with its words in this form."""
+        return Code(words, tuple(self.ways), self.longest, self.held, tuple(self.far))
 
     def put(self, operation: Instruction, phase: int, *operands: int) -> None:
         self.words.extend((operation, phase, *operands, *[0] * (WIDTH - 2 - len(operands))))
@@ -299,19 +320,19 @@ class _Writer:
             self.put(Instruction.REDUCE, number, form, into, left,
                      self.address(step.right, landing), step.into.count)
             if form & Form.HELD:
-                self.held = max(self.held, step.into.count)
+                self.held = larger(self.held, step.into.count)
 
     def address(self, extent: Extent, landing: Extent | None = None) -> int:
         """Return an extent's address; relative to the cell if it is part of ``landing``."""
         base, offset = BASES.index(extent.buffer), shifted(extent, self.shift).offset
         if landing is not None and within(extent, landing):
             base, offset = BASES.index(CELL), extent.offset - landing.offset
-        return base << OFFSET_BITS | offset * self.itemsize
+        return (base << OFFSET_BITS) + offset * self.itemsize
 
     def nbytes(self, message: Message) -> int:
         """Return the bytes of a message."""
         nbytes = message.extent.count * self.itemsize
-        self.longest = max(self.longest, nbytes)
+        self.longest = larger(self.longest, nbytes)
         return nbytes
 
     def way(self, message: Message) -> int:

@@ -16,7 +16,7 @@ from hpccoll.calls.call import Call
 from hpccoll.calls.facts import facts_of
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.schedule import Schedule
-from hpccoll.transport.stamps import KIND, KIND_SHIFT, STAMP_BITS
+from hpccoll.transport.stamps import KIND, KIND_SHIFT, STAMP_BITS, stamp_of_amount
 
 #: Types of elements that are only moved, by kind and bytes; others, and raw bytes, are omitted.
 #: Fields whose value 0 matches any other value.
@@ -53,11 +53,24 @@ class Description(NamedTuple):
         >>> Description("bcast").stamp() == Description("bcast", root="1").stamp()
         False
         """
-        return _stamp(self)
+        amount = self.amount
+        if amount is None:
+            return _hash(self)
+        return stamp_of_amount(_hash(self._replace(count="")), amount)
+
+    @property
+    def amount(self) -> int | None:
+        """Number in the field ``count``; ``None`` without one."""
+        words = self.count.split()
+        return int(words[0]) if words and words[0].isdecimal() else None
+
+    def with_amount(self, amount: int) -> Description:
+        """Return the description of a call of this form with another amount of data."""
+        return self._replace(count=str(amount) if self.operator else f"{amount} bytes")
 
 
 @lru_cache
-def _stamp(one: Description) -> int:
+def _hash(one: Description) -> int:
     # Some ranks may use bytes for data that is only moved: the hash excludes its type.
     told = one if one.operator else one._replace(dtype="")
     text = "\0".join(told).encode()

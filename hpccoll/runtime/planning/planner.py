@@ -14,6 +14,7 @@ from mpi4py import MPI
 
 from hpccoll.algorithms import schedule as make_schedule
 from hpccoll.arrays.kernels import accumulator_factory
+from hpccoll.calls.any_size import NO_LIMIT
 from hpccoll.calls.call import Call
 from hpccoll.calls.datatypes import element_type
 from hpccoll.calls.facts import facts_of, needs_whole_vector
@@ -80,17 +81,32 @@ def _plan(context: Context, call: Call, choice: Choice) -> plans.Plan:
 
 def _segment(context: Context, call: Call, choice: Choice, longest: int) -> int:
     """Return the elements of a block per segment, 0 for whole blocks; the same on all ranks."""
-    # In place, a reduce-scatter's result may overlap other ranks' blocks, which other segments
-    # still read, unless all blocks have the size of the first.
-    if not longest or (call.in_place and call.collective == "reduce_scatter"
-                       and not call.uniform):
-        return 0
-    if call.op is not None and needs_whole_vector(call.op):
+    if not longest or _is_whole(call):
         return 0
     itemsize = call.dtype.itemsize
     nbytes = (choice.segment_bytes or context.config.segment_bytes
               or context.limits.segment_of(longest * itemsize if call.shared else None))
     return plans.segment_elements(itemsize, longest, nbytes, call.shared)
+
+
+def _is_whole(call: Call) -> bool:
+    """Return True if the blocks of a call must not be cut.
+
+    In place, a reduce-scatter's result may overlap other ranks' blocks, which other segments still
+    read, unless all blocks have the size of the first.
+    """
+    return (call.in_place and call.collective == "reduce_scatter" and not call.uniform
+            or call.op is not None and needs_whole_vector(call.op))
+
+
+def longest_whole(context: Context, call: Call, choice: Choice) -> int:
+    """Return the elements of the longest block that is not cut into segments."""
+    if _is_whole(call):
+        return NO_LIMIT
+    limits = context.limits
+    nbytes = (choice.segment_bytes or context.config.segment_bytes
+              or min(limits.segment_bytes, limits.large_block_bytes))
+    return max(nbytes // call.dtype.itemsize, 1)
 
 
 def schedule_for(context: Context, call: Call, choice: Choice) -> Schedule:
