@@ -49,7 +49,7 @@ from hpccoll.runtime.execution.compiled import run_tape, tape_for
 from hpccoll.runtime.execution.executor import drive
 from hpccoll.runtime.planning.choice import Choice
 from hpccoll.runtime.planning.description import describe_native
-from hpccoll.runtime.planning.planner import longest_whole, plan_for, prepare
+from hpccoll.runtime.planning.planner import counted, longest_whole, plan_for, prepare
 from hpccoll.tune.choose import range_of_choice, trial_of
 from hpccoll.tune.online import Trial
 
@@ -198,12 +198,14 @@ class Blocking(Base):
             self._run(method, args, call, choice)
         else:
             context = self._private()
+            call = counted(context, call, choice)
             if not run_registered(context, registered, call, plan_for(context, call, choice)):
                 self._run(method, args, self._resolve(method, args) or call, choice)
 
     def _run(self, method: Method, args: tuple[Any, ...], call: Call, choice: Choice) -> None:
         """Run an algorithm; prepare it if the call repeats on the same memory."""
         context = self._private()
+        call = counted(context, call, choice)
         plan = plan_for(context, call, choice)
         # Calls on temporary copies are not cached.
         plain = not is_loaded(call)
@@ -235,21 +237,20 @@ class Blocking(Base):
 
     def _note_any_size(self, method: Method, args: tuple[Any, ...], facts: CallFacts,
                        make: Callable[[tuple[int, int]], Any]) -> None:
-        """Store a target for calls that differ from this one only in their sizes.
+        """Store a target for calls that differ from this one only in their sizes, if there are any.
 
         ``make`` returns it for a range of bytes, or ``None`` if there is no such target.
         """
-        form = method, facts._replace(nbytes=0)
-        if not facts.nbytes and facts.nbytes is not None:
-            return  # without data
-        if form in self._cache.sized or self._record is not None:
-            return
-        nbytes = range_of_choice(facts, self._conditions(method))
-        target = make(nbytes) if nbytes is not None else None
-        if target is None or not note_any_size(self._calls, method, args, target):
-            if len(self._cache.sized) >= MOST_SIGNATURES:
-                self._cache.sized.clear()
-            self._cache.sized.add(form)
+        form, forms = (method, facts._replace(nbytes=0)), self._cache.forms
+        if form not in forms:  # only programs with several sizes need it
+            if len(forms) >= MOST_SIGNATURES:
+                forms.clear()
+            forms[form] = True
+        elif forms[form] and self._record is None:
+            nbytes = range_of_choice(facts, self._conditions(method), self._known_place())
+            target = make(nbytes) if nbytes is not None else None
+            if target is not None:  # otherwise a block is empty, for example
+                forms[form] = note_any_size(self._calls, method, args, target)
 
     def _form_stamp(self, method: Method, call: Call) -> int:
         """Return the stamp of the form of a native call."""

@@ -46,7 +46,7 @@ class CallCache(dict[Hashable, Any]):
         observed: kinds of calls by arguments, if the program is observed. It is cleared with the
             other caches, so that a call of another kind is resolved.
         seen: the lookup of these kinds.
-        sized: forms of calls that have no common target for all sizes.
+        forms: calls without their sizes; False if there is no room for a target.
         choices: choices of calls that are resolved every time, by method and facts.
     """
 
@@ -56,7 +56,7 @@ class CallCache(dict[Hashable, Any]):
         self.choices: dict[tuple[Method, CallFacts], Choice] = {}
         self.observed: dict[Hashable, int] = {}
         self.seen: Any = None
-        self.sized: set[Hashable] = set()
+        self.forms: dict[Hashable, bool] = {}
 
     def clear(self) -> None:
         """Clear all caches."""
@@ -65,7 +65,7 @@ class CallCache(dict[Hashable, Any]):
             self.calls.clear()
         self.choices.clear()
         self.observed.clear()
-        self.sized.clear()
+        self.forms.clear()
 
     def remember(self, method: Method, facts: CallFacts, choice: Choice) -> None:
         """Store a choice; equal facts and equal user choices give the same choice."""

@@ -49,7 +49,7 @@ from hpccoll.runtime.execution.compiled import BUILT, tape_for
 from hpccoll.runtime.execution.executor import PreparedRun
 from hpccoll.runtime.planning.choice import Choice
 from hpccoll.runtime.planning.description import describe_native
-from hpccoll.runtime.planning.planner import plan_for, prepare
+from hpccoll.runtime.planning.planner import counted, plan_for, prepare
 from hpccoll.runtime.progress.operations import PersistentOperation
 from hpccoll.tune.choose import fallback
 
@@ -186,7 +186,7 @@ class Persistent(Base):
     def _request(self, call: Call, facts: CallFacts, choice: Choice) -> Prequest:
         """Return the request of a call whose messages use its memory directly."""
         context, threaded = self._private(), self._config.progress == THREAD
-        tag = context.persistent_tag()
+        tag, call = context.persistent_tag(), counted(context, call, choice)
         plan = plan_for(context, call, choice.in_segments(context.request_segment(facts, tag)))
         tape = tape_for(context, call, plan, tag, False) if self._calls is not None else None
         if tape is not None:
@@ -207,7 +207,8 @@ class Persistent(Base):
         ``datatypes`` were created for the call, and are freed with the request.
         """
         context, threaded = self._private(), self._config.progress == THREAD
-        plan, tag = plan_for(context, call, choice), context.persistent_tag()
+        plan, tag = plan_for(context, counted(context, call, choice), choice), (
+            context.persistent_tag())
 
         def fresh() -> tuple[Any, ...]:
             new = again() or call

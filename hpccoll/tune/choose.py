@@ -103,10 +103,11 @@ def choose(facts: CallFacts, conditions: Conditions, place: Place | None = None)
     return fallback(facts, conditions)
 
 
-def range_of_choice(facts: CallFacts, conditions: Conditions) -> tuple[int, int] | None:
-    """Return a range of bytes around those of a call for which the choice is the same.
+def range_of_choice(facts: CallFacts, conditions: Conditions, place: Place | None
+                    ) -> tuple[int, int] | None:
+    """Return the range of bytes around those of a call for which the choice is the same.
 
-    Only rules have such ranges; measured times may give any choice for any size.
+    Only rules have such ranges; measured times may give another choice for any size.
     """
     tuned = conditions.tuned
     if tuned is not None and (tuned.online or tuned.curves or tuned.probed):
@@ -116,8 +117,15 @@ def range_of_choice(facts: CallFacts, conditions: Conditions) -> tuple[int, int]
         if rule.collective == facts.collective:
             bounds.update((*rule.nbytes, rule.block * conditions.size))
     nbytes = facts.nbytes or 0
-    return (max((bound for bound in bounds if bound <= nbytes), default=0),
-            min((bound for bound in bounds if bound > nbytes), default=NO_LIMIT))
+    chosen = decide(facts, conditions, place).key
+
+    def same(other: int) -> bool:
+        return decide(facts._replace(nbytes=other), conditions, place).key == chosen
+
+    below = sorted((bound for bound in bounds if bound <= nbytes), reverse=True)
+    above = sorted(bound for bound in bounds if bound > nbytes)
+    return (next((bound for bound in below if not same(bound - 1)), 0),
+            next((bound for bound in above if not same(bound)), NO_LIMIT))
 
 
 def decide(facts: CallFacts, conditions: Conditions, place: Place | None) -> Choice:

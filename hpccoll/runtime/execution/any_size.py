@@ -47,6 +47,8 @@ if BUILT:
 
 #: Largest scratch of a tape for any size, and number of sizes with kept state for waits.
 MOST_SCRATCH, KEPT = 16 << 20, 16
+#: Largest message of a target, at least, in multiples of that of the first call.
+GROWTH = 4
 #: Returns the plan of a call.
 Planner = Callable[[Call], Plan]
 
@@ -105,7 +107,8 @@ def tape_at_any_size(context: Context, call: Call, plan: Plan, planner: Planner,
     if here is None or here.ways != code.ways:
         return None
     if here.longest > most_bytes:
-        most_bytes = min(1 << (here.longest - 1).bit_length(), context.limits.tape_bytes)
+        # Cells of a larger size take more shared memory, and a larger message needs a new target.
+        most_bytes = min(GROWTH << (here.longest - 1).bit_length(), context.limits.tape_bytes)
     channels = channels_of(endpoint, here._replace(longest=most_bytes), 0, most_bytes)
     if channels is None:
         return None

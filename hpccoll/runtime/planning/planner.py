@@ -40,14 +40,22 @@ from hpccoll.runtime.planning.description import describe, element_of
 from hpccoll.transport.stamps import stamped
 
 
-def plan_for(context: Context, call: Call, choice: Choice) -> plans.Plan:
-    """Return the plan of a call, from the cache or newly made.
+def counted(context: Context, call: Call, choice: Choice) -> Call:
+    """Return the call with all counts that its algorithm needs.
 
-    Collective if the algorithm needs counts that only the root has.
+    Collective if only the root has them.
     """
     entry = choice.entry(call.collective)
-    if call.learn is not None and not (entry and entry.own_blocks):
-        call = call.learn(context.comm.bcast(call.key[0], call.root))
+    if call.learn is None or entry and entry.own_blocks:
+        return call
+    return call.learn(context.comm.bcast(call.key[0], call.root))
+
+
+def plan_for(context: Context, call: Call, choice: Choice) -> plans.Plan:
+    """Return the plan of a call, from the cache or newly made; never communicates.
+
+    The call must have all counts that the algorithm needs (:func:`counted`).
+    """
     key = (call.name, *choice.key, call.root, call.in_place, _any_order(call),
            call.key, element_type(call.datatype) if call.datatype else None,
            call.op.handle if call.op is not None else element_of(call))
