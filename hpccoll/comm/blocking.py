@@ -198,8 +198,8 @@ class Blocking(Base):
             self._run(method, args, call, choice)
         else:
             context = self._private()
-            call = counted(context, call, choice)
-            if not run_registered(context, registered, call, plan_for(context, call, choice)):
+            plan = plan_for(context, counted(context, call, choice), choice)
+            if not run_registered(context, registered, call, plan):
                 self._run(method, args, self._resolve(method, args) or call, choice)
 
     def _run(self, method: Method, args: tuple[Any, ...], call: Call, choice: Choice) -> None:
