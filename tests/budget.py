@@ -20,7 +20,7 @@ BUDGET = {
     "cuda": 1760, "errors": 310, "explain": 1090, "guard": 1910, "hpccoll": 240, "ir": 1540,
     "jax": 630, "keras": 225, "machine": 480, "measure": 2240, "proof": 1000, "runtime": 2760,
     "simulator": 2890, "testing": 630, "tools": 3930, "torch": 2705, "training": 5850,
-    "transport": 1080, "tune": 1465}
+    "transport": 1080, "tune": 1490}
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
            tokenize.ENDMARKER}
 

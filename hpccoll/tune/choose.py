@@ -105,18 +105,23 @@ def choose(facts: CallFacts, conditions: Conditions, place: Place | None = None)
 
 def range_of_choice(facts: CallFacts, conditions: Conditions, place: Place | None
                     ) -> tuple[int, int] | None:
-    """Return the range of bytes around those of a call for which the choice is the same.
+    """Return a range of bytes around those of a call for which the choice is the same.
 
-    Only rules have such ranges; measured times may give another choice for any size.
+    ``None`` if every call may get another one, because candidates are tried.
     """
-    tuned = conditions.tuned
-    if tuned is not None and (tuned.online or tuned.curves or tuned.probed):
+    tuned, nbytes = conditions.tuned, facts.nbytes or 0
+    if tuned is not None and tuned.online:
         return None
     bounds = {1, LONG, PAIRS.get(vendor(), PAIRS_ELSEWHERE)}
     for rule in RULES:
         if rule.collective == facts.collective:
             bounds.update((*rule.nbytes, rule.block * conditions.size))
-    nbytes = facts.nbytes or 0
+    if tuned is not None and (tuned.curves or tuned.probed):
+        bits = nbytes.bit_length()
+        edges = {part << power >> 3 for power in range(max(bits - 3, 0), bits + 3)
+                 for part in range(8, 16)}  # of ``rounded``
+        bounds.update(*((size, size + 1) for size in tuned.sizes(facts.collective)))
+        bounds = edges | {bound for bound in bounds if min(edges) < bound < max(edges)}
     chosen = decide(facts, conditions, place).key
 
     def same(other: int) -> bool:
@@ -124,8 +129,20 @@ def range_of_choice(facts: CallFacts, conditions: Conditions, place: Place | Non
 
     below = sorted((bound for bound in bounds if bound <= nbytes), reverse=True)
     above = sorted(bound for bound in bounds if bound > nbytes)
-    return (next((bound for bound in below if not same(bound - 1)), 0),
-            next((bound for bound in above if not same(bound)), NO_LIMIT))
+    if tuned is None or not (tuned.curves or tuned.probed):
+        below, above = [*below, 0], [*above, NO_LIMIT]
+    return (next((bound for bound in below if not bound or not same(bound - 1)), below[-1]),
+            next((bound for bound in above if bound == NO_LIMIT or not same(bound)), above[-1]))
+
+
+def rounded(nbytes: int) -> int:
+    """Round down to four significant bits: so measured times decide for ranges of sizes.
+
+    >>> rounded(15), rounded(1000), rounded(1 << 20)
+    (15, 960, 1048576)
+    """
+    shift = max(nbytes.bit_length() - 4, 0)
+    return nbytes >> shift << shift
 
 
 def decide(facts: CallFacts, conditions: Conditions, place: Place | None) -> Choice:
@@ -276,7 +293,10 @@ class _Times:
         self.conditions, self.tuned = conditions, tuned
 
     def choice(self, facts: CallFacts) -> Choice | None:
-        ranking = self.tuned.ranking(facts.collective, facts.commutes, facts.nbytes or 0)
+        nbytes = facts.nbytes or 0
+        if nbytes not in self.tuned.sizes(facts.collective):
+            nbytes = rounded(nbytes)
+        ranking = self.tuned.ranking(facts.collective, facts.commutes, nbytes)
         for candidate, seconds, predicted in ranking:
             choice = Choice(candidate.name, dict(candidate.params), candidate.segment_bytes,
                             f"{'predicted' if predicted else 'measured'}: {time_text(seconds, 3)} "

@@ -75,6 +75,12 @@ class Tuned:
             self._rankings[key] = ranking
         return ranking
 
+    def sizes(self, collective: str) -> set[int]:
+        """Return the bytes of the calls of a collective that were measured."""
+        return {nbytes for curves in (self.curves, self.probed)
+                for (name, _), curve in curves.items() if name == collective
+                for nbytes, _ in curve}
+
     def model(self, collective: str, size: int, topology: Topology | None) -> Model | None:
         """Return the model for candidates of a collective that were not measured."""
         key = collective, size, topology

@@ -1,5 +1,6 @@
 """Choices: wishes that win, wishes that cannot, and measured times."""
 
+import random
 
 import numpy
 import pytest
@@ -7,20 +8,25 @@ from mpi4py import MPI
 from unit.tune.choosing import (
     HERE,
     LARGE,
+    NATIVE,
+    RING,
     SIZE,
     SMALL,
     allreduce,
     asks_for_the_place,
     describe,
     objection,
+    probed,
     tuned,
 )
 from unit.tune.choosing import choose as choose_anywhere
 
 from hpccoll.algorithms import schedule
 from hpccoll.calls import resolve
+from hpccoll.calls.facts import facts_of
 from hpccoll.errors import ArgumentError
 from hpccoll.runtime.planning.choice import Choice
+from hpccoll.tune.choose import Conditions, decide, range_of_choice
 from hpccoll.tune.loading import Tuned
 from hpccoll.tune.rules import BLOCKING, NONBLOCKING, PERSISTENT, Place
 
@@ -252,3 +258,33 @@ def test_promises_hold_for_calls_that_must_not_wait(form):
         chosen(progresses=False)
     assert choose(allreduce(numpy.zeros(4, "i4")), SIZE, None, True, determinism="size",
                   form=form, progresses=False).is_native
+
+
+def crossing():
+    """Times where native and ring are the fastest in turn, between the measured sizes too."""
+    points = [(1 << power, {NATIVE: 1e-6 * power ** 2, RING: 1e-6 * (80 + 9 * (power % 5) * power)})
+              for power in range(3, 22)]
+    return Tuned({("allreduce", True): tuple(points)}, "t.json")
+
+
+@pytest.mark.parametrize("times", [None, crossing(), probed(1.3)], ids=["rules", "times", "probe"])
+@pytest.mark.parametrize("determinism", ["none", "size"])
+def test_all_sizes_of_a_range_have_the_same_choice(times, determinism):
+    source, conditions = random.Random(41), Conditions(SIZE, tuned=times, determinism=determinism)
+    ends = set()
+    for _ in range(60):
+        facts = facts_of(allreduce())._replace(nbytes=8 * source.randint(1, 1 << source.randint(
+            1, 18)))
+        least, end = range_of_choice(facts, conditions, HERE)
+        assert least <= facts.nbytes < end
+        key = decide(facts, conditions, HERE).key
+        ends.add((least, end, key))
+        for nbytes in {least, min(end, 1 << 23) - 1, *(source.randrange(max(least, 1), min(
+                end, 1 << 23)) for _ in range(20))}:
+            assert decide(facts._replace(nbytes=nbytes), conditions, HERE).key == key
+    assert len({key for *_, key in ends}) > 1
+
+
+def test_candidates_under_trial_have_no_range():
+    assert range_of_choice(facts_of(allreduce()), Conditions(SIZE, tuned=Tuned(online=True)),
+                           HERE) is None
