@@ -11,6 +11,7 @@ from mpi4py import MPI
 
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.topology import Topology
+from hpccoll.machine.launcher import local_size
 from hpccoll.machine.levels import GPU, NODE, SWITCH, layout, position
 from hpccoll.machine.slurm import parse_network
 
@@ -65,7 +66,7 @@ def discover(comm: MPI.Intracomm, node: MPI.Intracomm, levels: Sequence[str] = (
 
     Args:
         comm: the ranks to place.
-        node: this rank's part of ``comm.Split_type(COMM_TYPE_SHARED)``.
+        node: this rank's part of ``comm.Split_type(COMM_TYPE_SHARED)``; ``comm`` on one node.
         levels: names of the levels of :mod:`hpccoll.machine.levels` that the topology may have.
         network: path of a file about switches; ``""`` for Slurm's variables.
         compiled: this rank has the compiled executor.
@@ -98,6 +99,19 @@ def discover(comm: MPI.Intracomm, node: MPI.Intracomm, levels: Sequence[str] = (
             "HPCCOLL_NETWORK: "))
     return Surroundings(layout(nodes, positions, levels).topology, any(oversubscribed),
                         any(fabrics), all(executors))
+
+
+def on_one_node(comm: MPI.Intracomm) -> bool:
+    """Return True if the launcher has said that all ranks share a node; the same on all ranks."""
+    world = MPI.COMM_WORLD
+    if local_size() != world.Get_size():
+        return False
+    # A communicator with spawned processes has ranks of another job.
+    group, every = comm.Get_group(), world.Get_group()
+    inside = MPI.UNDEFINED not in group.Translate_ranks(None, every)
+    group.Free()
+    every.Free()
+    return inside
 
 
 def has_fabric() -> bool:

@@ -28,7 +28,7 @@ from hpccoll.errors import ArgumentError, cause_of
 from hpccoll.errors.mpi import RequestError
 from hpccoll.errors.waits import RankStates
 from hpccoll.ir.topology import Topology
-from hpccoll.machine.discovery import Place, discover
+from hpccoll.machine.discovery import Place, discover, on_one_node
 from hpccoll.machine.limits import DEDICATED, OVERSUBSCRIBED
 from hpccoll.runtime.bounded import BoundedDict
 from hpccoll.runtime.events.logger import tell_error
@@ -199,7 +199,9 @@ class Context:
         except ArgumentError:  # on all ranks; each new attempt would leak a communicator
             self.comm.Free()
             raise
-        near = MPI.Intracomm(self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank))
+        # A library has only some thousand communicators.
+        near = self.comm if on_one_node(self.comm) else MPI.Intracomm(
+            self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank))
         self.compiled = executor(config) == COMPILED
         around = discover(self.comm, near, config.levels, config.network, self.compiled,
                           gpu_island)
@@ -225,7 +227,7 @@ class Context:
                                    channel_class())
             if self.node.local:
                 self.endpoint = SharedEndpoint(self.node, self.remote)
-        else:
+        elif near is not self.comm:
             near.Free()
         if config.checksums:
             self.endpoint = CheckedEndpoint(self.endpoint)
@@ -375,7 +377,7 @@ class Context:
 
     def revoke(self) -> None:
         """Revoke the communicators, so that pending native calls of all ranks end; needs ULFM."""
-        near = [self.node.comm] if self.node is not None else []
+        near = [self.node.comm] if self.node is not None and self.node.owned else []
         for comm in (self.user, self.comm, *near):
             comm.Revoke()
 

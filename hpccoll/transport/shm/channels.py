@@ -124,7 +124,7 @@ class SharedNode:
 
     Args:
         comm: the communicator.
-        near: the communicator of this node; freed with this object.
+        near: the communicator of this node, freed with this object; ``comm`` itself on one node.
         cell_bytes: largest message that may be copied through a cell; less with many ranks.
         eager_bytes: messages of up to this size always use cells; larger ones if that is faster
             than reading them from the memory of the sender.
@@ -144,7 +144,7 @@ class SharedNode:
     def __init__(self, comm: MPI.Intracomm, near: MPI.Intracomm, cell_bytes: int,
                  eager_bytes: int, more: Sequence[int] = (), channel: type[Channel] = Channel):
         self.channel = channel
-        self.comm, self.rank = near, near.Get_rank()
+        self.comm, self.rank, self.owned = near, near.Get_rank(), near is not comm
         members = near.allgather((comm.Get_rank(), os.getpid()))
         count = len(members)
         self.pids = [pid for _, pid in members]
@@ -315,7 +315,8 @@ class SharedNode:
         self.channels.clear()
         self.regions.clear()
         self.starts.clear()
-        self.comm.Free()
+        if self.owned:
+            self.comm.Free()
 
 
 def _address(array: Any) -> int:
