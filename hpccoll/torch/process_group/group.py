@@ -339,11 +339,10 @@ class Group(ProcessGroup):
         self._end(ProcessGroupError(f"group {self.title} was aborted"))
 
     def shutdown(self) -> None:
-        """Wait for pending calls and free the communicators; collective."""
+        """Wait for pending calls and free the communicator; collective."""
         if self.error is None:
             self.lane.drain()
             self._end(ProcessGroupError(f"group {self.title} was destroyed"))
-            self.peers.comm.Free()
             self.comm.Free()
 
     def _end(self, error: BaseException) -> None:

@@ -104,13 +104,13 @@ class Peers:
     """Point-to-point messages of a group.
 
     Args:
-        group: communicator of the group; messages use a duplicate.
+        group: communicator of the group, on which nothing else sends messages.
         name: name of the group.
     """
 
     def __init__(self, group: Comm, name: str):
         self.group, self.name = group, name
-        self.comm = MPI.Intracomm(group).Dup()
+        self.comm = MPI.Intracomm(group)
         #: Time at which each lost rank was detected.
         self.lost: dict[int, float] = {}
         self.highest = group.Get_attr(MPI.TAG_UB) or 32767
