@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from hpccoll import units
@@ -351,9 +352,15 @@ def load(environ: Mapping[str, str] = os.environ) -> Config:
     Raises:
         ArgumentError: a malformed value; names the variable.
     """
-    values = {}
+    # Every communicator loads it, and reading all variables takes as long as a small collective.
+    return _loaded(tuple((name, environ[name]) for name in environ if name.startswith("HPCCOLL_")))
+
+
+@lru_cache(maxsize=8)
+def _loaded(variables: tuple[tuple[str, str], ...]) -> Config:
+    values, texts = {}, dict(variables)
     for variable, setting in SETTINGS.items():
-        text = environ.get(variable, "").strip()
+        text = texts.get(variable, "").strip()
         if not text:
             continue
         try:
@@ -361,7 +368,7 @@ def load(environ: Mapping[str, str] = os.environ) -> Config:
         except (ValueError, TypeError) as error:
             raise ArgumentError(variable, f"cannot use {text!r}: {error}",
                                 f"expected: {setting.help}") from error
-    unknown = [v for v in environ if v.startswith("HPCCOLL_") and v not in SETTINGS]
+    unknown = [name for name in texts if name not in SETTINGS]
     if unknown:
         raise ArgumentError.unknown(unknown[0], unknown[0], SETTINGS, "no such setting")
     return Config(**values)

@@ -322,8 +322,10 @@ class Base(MPI.Intracomm):
             self._context = context
         return self._context
 
-    def _setup(self, title: str) -> SetupCall:
+    def _setup(self, title: str, description: Description | None = None) -> SetupCall:
         """Return a monitor for a collective call without a guard, such as a creation.
+
+        All ranks must have the same description, which has the title only if omitted.
 
         Raises:
             BrokenCommunicatorError: such a call has failed before.
@@ -332,7 +334,8 @@ class Base(MPI.Intracomm):
         if lifetime.refuse_setup is not None:
             lifetime.refuse_setup()
         lifetime.setups += 1
-        return SetupCall(self, title, self._config, lifetime.setups, lifetime.end_setup)
+        return SetupCall(self, title, self._config, lifetime.setups, lifetime.end_setup,
+                         description)
 
     def _check_alive(self) -> Lifetime:
         """Return the communicator's lifetime.

@@ -42,7 +42,8 @@ from hpccoll.comm.methods import (
 )
 from hpccoll.comm.recognition import note_any_size, recognised
 from hpccoll.comm.sums import is_served, sum_call
-from hpccoll.config import ANY_P
+from hpccoll.config import ALWAYS, ANY_P, NATIVE, NONE
+from hpccoll.runtime.context import existing
 from hpccoll.runtime.events.logger import served_by
 from hpccoll.runtime.execution.any_size import form_stamp, native_at_any_size, tape_at_any_size
 from hpccoll.runtime.execution.compiled import run_tape, tape_for
@@ -52,6 +53,9 @@ from hpccoll.runtime.planning.description import describe_native
 from hpccoll.runtime.planning.planner import counted, longest_whole, plan_for, prepare
 from hpccoll.tune.choose import range_of_choice, trial_of
 from hpccoll.tune.online import Trial
+
+#: Reason of the choice of a communicator's first call.
+FIRST = "the first call of a communicator; the second one sets it up"
 
 
 class Blocking(Base):
@@ -156,6 +160,8 @@ class Blocking(Base):
     # -- implementation ----------------------------------------------------------------------
     def _serve_blocking(self, method: Method, args: tuple[Any, ...]) -> None:
         """Check the arguments, choose an algorithm, and run it or the native method."""
+        if self._postpones and self._wish(method)[0] is None and self._run_first(method, args):
+            return
         tuned = self._measurements()
         barred, (wish, gives_way) = "", self._wish(method)
         if wish is not None and wish.is_queued:
@@ -201,6 +207,33 @@ class Blocking(Base):
             plan = plan_for(context, counted(context, call, choice), choice)
             if not run_registered(context, registered, call, plan):
                 self._run(method, args, self._resolve(method, args) or call, choice)
+
+    @property
+    def _postpones(self) -> bool:
+        """Return True if the next blocking call may precede set-up; the same on all ranks.
+
+        Set-up takes memory and time, and many communicators are used once. So the MPI library runs
+        the first call, if nothing is requested that it cannot do. ``COMM_WORLD`` is set up by its
+        first call: there is one, and its requests are monitored from then on.
+        """
+        config, lifetime = self._config, self._lifetime
+        return (not (lifetime is not None and (lifetime.used or lifetime.freed)) and self.Get_size() > 1 and existing(self) is None
+                and self != MPI.COMM_WORLD and self._layout is None
+                and config.determinism == NONE and not config.checksums
+                and config.contract != ALWAYS and not config.check)
+
+    def _run_first(self, method: Method, args: tuple[Any, ...]) -> bool:
+        """Run the first call by the MPI library; return False if it cannot reduce the type."""
+        call = self._resolve(method, args)
+        if call is not None and not facts_of(call).has_mpi_type:
+            return False
+        self._check_alive().used = True
+        self._tell(method, call, Choice(NATIVE, reason=FIRST))
+        native = native_arguments(call, args)
+        # Also without a contract: another rank may have one, or other settings.
+        with self._setup(method.name, describe_native(call, method.name)):
+            _call_native(self, method, native, method.native)
+        return True
 
     def _run(self, method: Method, args: tuple[Any, ...], call: Call, choice: Choice) -> None:
         """Run an algorithm; prepare it if the call repeats on the same memory."""

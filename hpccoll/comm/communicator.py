@@ -1,7 +1,7 @@
 """``hpccoll.Comm``: an ``MPI.Intracomm`` with the collectives of hpccoll.
 
 It shares the handle of the communicator that it wraps, and works wherever an ``MPI.Intracomm``
-does. The first collective that hpccoll runs itself duplicates the communicator. Derived
+does. The second collective duplicates the communicator; the MPI library runs the first. Derived
 communicators are ``hpccoll.Comm`` too; those with a topology are also ``MPI.Cartcomm`` and so on,
 and keep the native neighbour collectives. They do not inherit choices of ``using``.
 
@@ -164,13 +164,15 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Creation, Recove
                                 self._config.determinism)
         if wish is not None and wish.is_queued and context is not None:
             conditions = conditions._replace(barred=nccl_problem(self, wish.name))
+        first = ("\nThe MPI library runs the first call; the second one sets the communicator up."
+                 if wish is None and self._postpones else "")
         return describe(collective, nbytes, conditions,
                         context.topology if context else self._layout,
-                        context.place if context else None, detail) + self._known_ways()
+                        context.place if context else None, detail) + self._known_ways() + first
 
     @property
     def tuned(self) -> Tuned | None:
-        """Measured times behind the choices; ``None`` before the first collective."""
+        """Measured times behind the choices; ``None`` before the set-up."""
         return self._lifetime.tuned if self._lifetime else None
 
     @overload

@@ -4,13 +4,14 @@
                      reported, an error ends the wait, and the calls of all ranks are compared
     library's call   all ranks are in it, but one may die: the watcher thread checks
 
-Two calls use it: the first collective of a communicator, which creates the private one and its
-guard, and before that ``Split`` and similar methods.
+Three calls use it: the set-up of a communicator, which creates the private one and its guard, and
+before that its first collective, and ``Split`` and similar methods.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -21,7 +22,13 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll.config import Config
-from hpccoll.errors import BrokenCommunicatorError, CollectiveTimeout, HpccollError, cause_of
+from hpccoll.errors import (
+    ArgumentError,
+    BrokenCommunicatorError,
+    CollectiveTimeout,
+    HpccollError,
+    cause_of,
+)
 from hpccoll.errors.contract import ContractError, Party
 from hpccoll.errors.waits import RankStates, Reports, stated, summary
 from hpccoll.guard.board import GONE, KILLED
@@ -32,10 +39,12 @@ from hpccoll.guard.setup_ranks import SetupRanks
 from hpccoll.guard.sites import call_site, main_site
 from hpccoll.guard.verdict import states_fields
 from hpccoll.guard.watcher import STATUS
-from hpccoll.machine.limits import OVERSUBSCRIBED
+from hpccoll.machine.limits import OVERSUBSCRIBED, SPINS
 from hpccoll.runtime.events.log import INSIDE
+from hpccoll.runtime.planning.agreement import exchange_processes
 from hpccoll.runtime.planning.description import Description
 from hpccoll.runtime.progress.waiting import Awaited, Meeting, Watch
+from hpccoll.transport.stamps import agree
 
 #: Consecutive polls that must find a rank dead before the library's call counts as failed.
 LOOKS = 5
@@ -56,15 +65,17 @@ class SetupCall(Meeting):
         config: its bounds.
         turn: number of set-up calls on the communicator so far, the same on every rank.
         failed: callback, called with the function that rejects later calls after a failure.
+        description: of the call; its title only, if omitted.
     """
 
     def __init__(self, of: MPI.Comm | MPI.Group, title: str, config: Config, turn: int = 0,
-                 failed: Callable[[Callable[[], NoReturn]], None] = lambda refuse: None):
+                 failed: Callable[[Callable[[], NoReturn]], None] = lambda refuse: None,
+                 description: Description | None = None):
         super().__init__(of, title)
         self.comm = of if isinstance(of, MPI.Intracomm) else None
         self.alone = self.size == 1 or self.rank < 0
-        self.ranks, self.failed = SetupRanks(self.rank, of, title, turn), failed
-        self.timeout, self.report = config.timeout, config.report
+        self.ranks, self.failed = SetupRanks(self.rank, of, title, turn, description), failed
+        self.config, self.timeout, self.report = config, config.timeout, config.report
         self.since = self.asked = 0.0
         self.reports = Reports(config.report)
         #: By rank, consecutive polls that found it lost or failed.
@@ -112,20 +123,23 @@ class SetupCall(Meeting):
             self.ranks.meet(numbers)
             if JOB.failure:
                 self._hear()
-            if stamps.count(stamp) < self.size:
+            if not all(agree(stamp, other) for other in stamps):
                 self._disagree(comm)
         except BaseException as error:
             verdict = self._explained(error)
             self.ranks.fail(verdict)
-            self._refuse(verdict)
+            if not isinstance(verdict, ArgumentError):  # raised by all ranks, before any call
+                self._refuse(verdict)
             if verdict is not error:
                 raise verdict from cause_of(error)
             raise
 
     def _complete(self, request: MPI.Request, *memory: numpy.ndarray) -> None:
-        for _ in range(TRIES):
+        for attempt in range(TRIES):
             if request.Test():
                 return
+            if attempt > SPINS:  # the others may need this processor
+                os.sched_yield()
         watch = Watch(self, self.timeout, self.report, self.listen, self.tell, OVERSUBSCRIBED.spins)
         try:
             while not request.Test():
@@ -135,18 +149,24 @@ class SetupCall(Meeting):
             raise
 
     def _disagree(self, comm: MPI.Intracomm) -> NoReturn:
-        """Raise the error that lists the call of every rank."""
-        text = json.dumps([self.title, call_site()[-200:]]).encode()
-        mine = numpy.frombuffer(text.ljust(CALL_BYTES, b"\0"), "u1")
+        """Raise the error that lists the call of every rank.
+
+        Raises:
+            ArgumentError: a setting differs, so that only some ranks set the communicator up.
+            ContractError: it does not.
+        """
+        exchange_processes(MPI.Intracomm(comm), self.config)
+        text = json.dumps([self.ranks.description, call_site()[-200:]]).encode()
+        mine = numpy.frombuffer(text[:CALL_BYTES].ljust(CALL_BYTES, b"\0"), "u1")
         found = numpy.empty((self.size, CALL_BYTES), "u1")
         self._complete(MPI.Intracomm.Iallgather(comm, mine, found), mine, found)
-        calls: dict[str, dict[int, str]] = {}
+        calls: dict[Description, dict[int, str]] = {}
         for rank, row in enumerate(found):
-            title, site = json.loads(row.tobytes().rstrip(b"\0"))
-            calls.setdefault(title, {})[rank] = site
-        raise ContractError("a call that makes a communicator", [
-            Party(tuple(sites), Description(title)._asdict(), tuple(sorted(set(sites.values()))))
-            for title, sites in calls.items()])
+            fields, site = json.loads(row.tobytes().rstrip(b"\0"))
+            calls.setdefault(Description(*fields), {})[rank] = site
+        raise ContractError(f"call {self.ranks.turn} of a communicator", [
+            Party(tuple(sites), description._asdict(), tuple(sorted(set(sites.values()))))
+            for description, sites in calls.items()])
 
     def pending(self) -> tuple[int, tuple[int, ...]]:
         """Return no round, and the ranks that are not known to have entered."""

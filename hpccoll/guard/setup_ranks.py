@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 from mpi4py import MPI
@@ -17,7 +16,17 @@ from hpccoll.guard.job import JOB
 from hpccoll.guard.sites import call_site
 from hpccoll.guard.verdict import reported_error, states_fields
 from hpccoll.machine.processes import Process
-from hpccoll.runtime.events.log import ENDS, FAILED, INSIDE, LAST, NUMBER, SOME_TIME, STAMPS, Log
+from hpccoll.runtime.events.log import (
+    ENDS,
+    FAILED,
+    FORMS,
+    INSIDE,
+    LAST,
+    NUMBER,
+    SOME_TIME,
+    STAMPS,
+    Log,
+)
 from hpccoll.runtime.planning.description import Description
 
 #: Stands for the end of a call that has failed.
@@ -43,13 +52,16 @@ class SetupRanks:
         of: the communicator or group of the call.
         title: of the call.
         turn: number of set-up calls on the communicator so far, the same on every rank.
+        description: of the call; its title only, if omitted.
 
     Attributes:
         met: the number that each rank's log has for the call; empty until they have met.
     """
 
-    def __init__(self, rank: int, of: MPI.Comm | MPI.Group, title: str, turn: int):
+    def __init__(self, rank: int, of: MPI.Comm | MPI.Group, title: str, turn: int,
+                 description: Description | None = None):
         self.rank, self.of, self.title, self.turn = rank, of, title, turn
+        self.description = description or Description(title)
         self.log, self.number = JOB.mine, 0
         self.met: Sequence[int] = ()
         self._world: tuple[int, ...] | None = None
@@ -86,10 +98,11 @@ class SetupRanks:
 
     def begin(self) -> int:
         """Record the start of the call; return its stamp."""
-        words, (description, stamp) = self.log.words, _described(self.title)
+        words, stamp = self.log.words, self.description.stamp()
         self.number = words[NUMBER] + 1
-        words[STAMPS + (self.number & LAST)], words[ENDS + (self.number & LAST)] = stamp, 0
-        self.log.describe(stamp, description)
+        place = self.number & LAST
+        words[STAMPS + place], words[FORMS + place], words[ENDS + place] = stamp, 0, 0
+        self.log.describe(stamp, self.description)
         words[NUMBER] = self.number
         return stamp
 
@@ -123,7 +136,7 @@ class SetupRanks:
             return False
         if said.get("number") == number and said.get("call") == self.key:
             return True
-        return log.words[INSIDE] == number and log.stamp(number) == _described(self.title)[1]
+        return log.words[INSIDE] == number and log.stamp(number) == self.description.stamp()
 
     def _before(self, rank: int, number: int) -> bool:
         """Return True if a rank's call is an earlier one, in which the two ranks have met."""
@@ -168,13 +181,6 @@ class SetupRanks:
     def loss(self, lost: tuple[int, ...]) -> PeerLost:
         """Return the error of a call with lost ranks."""
         return PeerLost(lost, self.board.states(0, lost), self.title)
-
-
-@lru_cache
-def _described(title: str) -> tuple[Description, int]:
-    """Return the description of a set-up call, and its stamp."""
-    description = Description(title)
-    return description, description.stamp()
 
 
 def _end(log: Log, number: int) -> int:

@@ -88,7 +88,7 @@ def describe(collective: str, nbytes: int | str, conditions: Conditions,
     elif model:
         lines.append(f"predicted times: {model}; up to {model.miss:.1f} times as long")
     if place is None and size > 1 and chosen.reason.startswith("rule"):
-        lines.append("the layout is unknown before the first collective or access to "
+        lines.append("the layout is unknown before the second collective or access to "
                      "comm.layout:\n  rules may select another algorithm then")
     rows = [_row(candidate, facts, conditions, topology, times, model)
             for candidate in _candidates(collective, times, conditions.wish)]

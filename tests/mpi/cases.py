@@ -27,7 +27,8 @@ PADDED = "gG"
 
 
 def works(comm, count=1000):
-    """Raise unless a sum of so many elements is right."""
+    """Raise unless a sum of so many elements is right; the communicator is set up for it."""
+    assert comm.layout
     data = numpy.arange(count, dtype="f4") + comm.rank
     result = numpy.empty_like(data)
     comm.Allreduce(data, result)

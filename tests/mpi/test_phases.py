@@ -101,6 +101,7 @@ def test_segments_in_flight_have_lines_of_their_own(monkeypatch, tmp_path):
 
 def test_nothing_is_noted_where_nobody_asks(monkeypatch, tmp_path):
     comm = communicator(monkeypatch, tmp_path, TRACE_PHASES="no")
+    assert comm.layout
     comm.Allreduce(MPI.IN_PLACE, numpy.ones(8))
     assert records(tmp_path)[1] is None and comm._context.moments is None
     comm.Free()

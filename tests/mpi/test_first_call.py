@@ -1,0 +1,186 @@
+"""The first call of a communicator goes to the MPI library; the second one sets it up."""
+
+import os
+import time
+
+import numpy
+import pytest
+from mpi4py import MPI
+
+import hpccoll
+from hpccoll.errors import BrokenCommunicatorError, CollectiveTimeout
+from hpccoll.errors.contract import ContractError
+from hpccoll.errors.mpi import RootError
+from hpccoll.runtime.context import existing
+
+RAW = MPI.COMM_WORLD
+RANK, SIZE = RAW.Get_rank(), RAW.Get_size()
+ODD = SIZE - 1
+pytestmark = pytest.mark.mpi(min_size=2)
+
+
+def new(**options):
+    return hpccoll.Comm(MPI.Intracomm(RAW).Dup(), **options)
+
+
+def total(comm, count=4, **using):
+    found = numpy.zeros(count)
+    with comm.using(**using):
+        comm.Allreduce(numpy.ones(count), found)
+    assert (found == comm.size).all()
+
+
+def shared_memory():
+    state = os.statvfs("/dev/shm")
+    return (state.f_blocks - state.f_bfree) * state.f_frsize
+
+
+def test_one_call_takes_nothing():
+    new().Free()  # the log of the process is made with its first one
+    RAW.Barrier()
+    before, files = shared_memory(), len(os.listdir("/proc/self/fd"))
+    kept = [new() for _ in range(40)]
+    for comm in kept:
+        total(comm)
+        assert existing(comm) is None and "not looked at yet" in repr(comm)
+    RAW.Barrier()
+    assert shared_memory() - before < 64 << 10 and len(os.listdir("/proc/self/fd")) == files
+    for comm in kept:
+        comm.Free()
+
+
+def test_the_second_call_sets_up():
+    comm = new()
+    total(comm)
+    comm.Barrier()
+    assert existing(comm) is not None
+    total(comm, 100)
+    comm.Free()
+
+
+def test_wrappers_of_one_communicator_count_together():
+    """Whichever of them a rank calls."""
+    comm = new()
+    other = hpccoll.Comm(comm)
+    total(comm if RANK else other)
+    total(other if RANK else comm)
+    assert existing(comm) is existing(other) is not None
+    comm.Free()
+
+
+@pytest.mark.parametrize("options", [
+    {"determinism": "run"}, {"checksums": True}, {"contract": "always"}, {"layout": f"1x{SIZE}"}],
+    ids=lambda options: next(iter(options)))
+def test_what_is_requested_holds_from_the_first_call_on(options):
+    comm = new(**options)
+    total(comm)
+    assert existing(comm) is not None
+    comm.Free()
+
+
+def test_an_algorithm_by_name_is_used_at_once():
+    comm = new()
+    total(comm, allreduce="ring")
+    assert existing(comm) is not None
+    comm.Free()
+
+
+def test_every_method_comes_first_once():
+    one, many, counts = numpy.ones(3), numpy.zeros(3 * SIZE), [3] * SIZE
+    places, kinds = [24 * rank for rank in range(SIZE)], [MPI.DOUBLE] * SIZE
+    for call in (
+            lambda c: c.Barrier(), lambda c: c.Bcast(one), lambda c: c.Reduce(one, many[:3]),
+            lambda c: c.Scan(one, many[:3]), lambda c: c.Exscan(one, many[:3]),
+            lambda c: c.Reduce_scatter_block(numpy.ones(3 * SIZE), one),
+            lambda c: c.Reduce_scatter(numpy.ones(3 * SIZE), one, counts),
+            lambda c: c.Allgather(one, many), lambda c: c.Allgatherv(one, [many, counts]),
+            lambda c: c.Gather(one, many), lambda c: c.Gatherv(one, [many, counts]),
+            lambda c: c.Scatter(many, one), lambda c: c.Scatterv([many, counts], one),
+            lambda c: c.Alltoall(many, numpy.ones(3 * SIZE)),
+            lambda c: c.Alltoallv([many, counts], [numpy.ones(3 * SIZE), counts]),
+            lambda c: c.Alltoallw([many, (counts, places), kinds],
+                                  [numpy.ones(3 * SIZE), (counts, places), kinds]),
+            lambda c: c.Allreduce(MPI.IN_PLACE, one)):
+        comm = new()
+        call(comm)
+        assert existing(comm) is None
+        comm.Free()
+
+
+@pytest.mark.parametrize("way", ["method", "count", "operator", "root", "dtype"])
+def test_ranks_that_disagree_are_named(way):
+    comm, odd, found = new(), RANK == ODD, numpy.zeros(8)
+    calls = {"method": lambda: comm.Barrier() if odd else comm.Bcast(found),
+             "count": lambda: comm.Allreduce(numpy.ones(4 + odd), found[:4 + odd]),
+             "operator": lambda: comm.Allreduce(numpy.ones(4), found[:4],
+                                                MPI.MAX if odd else MPI.SUM),
+             "root": lambda: comm.Bcast(found, int(odd)),
+             "dtype": lambda: comm.Allreduce(numpy.ones(4, "f4" if odd else "f8"),
+                                             numpy.ones(4, "f4" if odd else "f8"))}
+    with pytest.raises(ContractError) as caught:
+        calls[way]()
+    assert {"method": "collective", "count": "count"}.get(way, way) in caught.value.fields
+    assert f"test_first_call.py:{calls[way].__code__.co_firstlineno}"[:-1] in str(caught.value)
+    with pytest.raises(BrokenCommunicatorError):
+        comm.Barrier()
+    comm.Free()
+
+
+def test_a_rank_that_does_not_come_is_named(monkeypatch):
+    monkeypatch.setenv("HPCCOLL_TIMEOUT", "1")
+    comm, start = new(), time.monotonic()
+    if RANK != ODD:
+        with pytest.raises((CollectiveTimeout, BrokenCommunicatorError)) as caught:
+            total(comm)
+        assert 0.9 < time.monotonic() - start < 10 and f"rank {ODD}" in str(caught.value)
+    RAW.Barrier()
+    if RANK == ODD:
+        with pytest.raises(BrokenCommunicatorError):
+            total(comm)
+
+
+def test_wrong_arguments_are_no_call():
+    comm = new()
+    for _ in range(2):
+        with pytest.raises(RootError):
+            comm.Bcast(numpy.ones(3), SIZE)
+    total(comm)
+    assert existing(comm) is None
+    total(comm)
+    comm.Free()
+
+
+def test_parts_with_the_same_ranks_are_not_confused():
+    """One is made, used once and freed after the other; some ranks are late."""
+    for turn in range(8):
+        time.sleep(0.002 * (RANK == turn % SIZE))
+        first, second = new(), new()
+        total(first, 3)
+        total(second, 5)
+        first.Free()
+        total(second, 7)
+        second.Free()
+
+
+def test_a_part_of_a_communicator(world):
+    part = world.Split(RANK % 2, RANK)
+    total(part)
+    assert existing(part) is None
+    total(part)
+    part.Free()
+
+
+def test_nonblocking_calls_do_not_count():
+    """They wait for nobody, and a rank may begin any number of them before it comes."""
+    comm = new()
+    for _ in range(3):
+        comm.Ibarrier().Wait()
+    total(comm)
+    assert existing(comm) is None
+    comm.Free()
+
+
+def test_the_world_is_set_up_at_once():
+    comm = hpccoll.Comm(RAW)
+    total(comm)
+    assert existing(comm) is not None
