@@ -6,6 +6,7 @@ sent. Calls that hpccoll does not run go to the native method unchanged.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -54,8 +55,9 @@ from hpccoll.runtime.planning.planner import counted, longest_whole, plan_for, p
 from hpccoll.tune.choose import range_of_choice, trial_of
 from hpccoll.tune.online import Trial
 
-#: Reason of the choice of a communicator's first call.
+#: Reasons of the choice of calls without set-up.
 FIRST = "the first call of a communicator; the second one sets it up"
+BARE = "the library has no communicator left for the set-up of this one"
 
 
 class Blocking(Base):
@@ -160,7 +162,8 @@ class Blocking(Base):
     # -- implementation ----------------------------------------------------------------------
     def _serve_blocking(self, method: Method, args: tuple[Any, ...]) -> None:
         """Check the arguments, choose an algorithm, and run it or the native method."""
-        if self._postpones and self._wish(method)[0] is None and self._run_first(method, args):
+        if self._wish(method)[0] is None and (
+                self._postpones or self._stays_without()) and self._run_first(method, args):
             return
         tuned = self._measurements()
         barred, (wish, gives_way) = "", self._wish(method)
@@ -216,11 +219,33 @@ class Blocking(Base):
         the first call, if nothing is requested that it cannot do. ``COMM_WORLD`` is set up by its
         first call: there is one, and its requests are monitored from then on.
         """
-        config, lifetime = self._config, self._lifetime
-        return (not (lifetime is not None and (lifetime.used or lifetime.freed)) and self.Get_size() > 1 and existing(self) is None
-                and self != MPI.COMM_WORLD and self._layout is None
+        lifetime = self._lifetime
+        used = lifetime is not None and (lifetime.used or lifetime.freed)
+        return not used and self != MPI.COMM_WORLD and self._needs_no_setup
+
+    @property
+    def _needs_no_setup(self) -> bool:
+        """Return True if the communicator is not set up, and no option requires that."""
+        config = self._config
+        return (existing(self) is None and self.Get_size() > 1 and self._layout is None
                 and config.determinism == NONE and not config.checksums
                 and config.contract != ALWAYS and not config.check)
+
+    def _stays_without(self) -> bool:
+        """Set the communicator up; return True if the MPI library has no communicator left for it.
+
+        The library says so on all ranks.
+        """
+        lifetime = self._check_usable()
+        if not lifetime.bare and self._needs_no_setup:
+            try:
+                self._private()
+            except MPI.Exception as error:
+                lifetime.bare = True
+                warnings.warn("hpccoll: the MPI library runs the calls of a communicator that cannot "
+                              f"be set up: {error.Get_error_string()}; free communicators that "
+                              "are not needed", RuntimeWarning, stacklevel=6)
+        return lifetime.bare
 
     def _run_first(self, method: Method, args: tuple[Any, ...]) -> bool:
         """Run the first call by the MPI library; return False if it cannot reduce the type."""
@@ -228,7 +253,7 @@ class Blocking(Base):
         if call is not None and not facts_of(call).has_mpi_type:
             return False
         self._check_alive().used = True
-        self._tell(method, call, Choice(NATIVE, reason=FIRST))
+        self._tell(method, call, Choice(NATIVE, reason=BARE if self._check_alive().bare else FIRST))
         native = native_arguments(call, args)
         # Also without a contract: another rank may have one, or other settings.
         with self._setup(method.name, describe_native(call, method.name)):

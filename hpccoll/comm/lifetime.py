@@ -36,6 +36,7 @@ class Lifetime:
         freed: True if the communicator was freed.
         refuse: raises an error for every call after a failure; else ``None``.
         refuse_setup: the same for calls that create a communicator.
+        bare: True if the MPI library has no communicator left for the set-up.
         used: True if a blocking collective has been called on it.
         setups: number of such calls that all ranks have made.
         tuned: measured times, once the ranks have loaded them.
@@ -52,7 +53,7 @@ class Lifetime:
         self.freed = False
         self.refuse: Callable[[], NoReturn] | None = _refuse_fork if PROGRESS.parent else None
         self.refuse_setup = self.refuse
-        self.used, self.setups = False, 0
+        self.used, self.bare, self.setups = False, False, 0
         self.tuned: Tuned | None = None
         self.entrance = new_entrance()
         self.observed: Any = None
