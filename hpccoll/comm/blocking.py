@@ -242,9 +242,9 @@ class Blocking(Base):
                 self._private()
             except MPI.Exception as error:
                 lifetime.bare = True
-                warnings.warn("hpccoll: the MPI library runs the calls of a communicator that cannot "
-                              f"be set up: {error.Get_error_string()}; free communicators that "
-                              "are not needed", RuntimeWarning, stacklevel=6)
+                warnings.warn("hpccoll: the MPI library runs the calls of a communicator that "
+                              f"cannot be set up: {error.Get_error_string()}; free communicators "
+                              "that are not needed", RuntimeWarning, stacklevel=6)
         return lifetime.bare
 
     def _run_first(self, method: Method, args: tuple[Any, ...]) -> bool:
