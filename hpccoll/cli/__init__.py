@@ -25,6 +25,7 @@ from hpccoll.errors import ArgumentError, HpccollError, MpiLibraryError, did_you
 COMMANDS = {
     "bench": ("hpccoll.cli.bench", "Measure collectives and compare them with the host MPI."),
     "bench compare": ("hpccoll.cli.bench_compare", "Compare two records of bench --json."),
+    "bench fresh": ("hpccoll.cli.bench_fresh", "Measure new sizes and new communicators."),
     "bench overlap": ("hpccoll.cli.bench_overlap", "Measure the overlap of work and collectives."),
     "doctor": ("hpccoll.cli.doctor", "Check a job: problems and remedies."),
     "explain": ("hpccoll.cli.explain", "Print an algorithm as text, JSON or a picture."),

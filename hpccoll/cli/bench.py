@@ -153,6 +153,7 @@ def command(form: str, json_path: str | None, keep: int | None, plot_path: str |
 
     \b
     hpccoll bench compare --help    two records
+    hpccoll bench fresh --help      new sizes and new communicators
     hpccoll bench overlap --help    what computation hides of nonblocking calls
     """
     def run(comm: Any, options: Any, console: Console | None, *course: Any) -> Any:

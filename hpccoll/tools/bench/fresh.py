@@ -1,0 +1,300 @@
+"""Calls of sizes and on communicators that were not used before, beside plain mpi4py.
+
+Each call of a size class has a size of its own, so no rank has a plan for it; after some calls the
+forms of the calls are known, as in any program that runs for a while. hpccoll and plain mpi4py take
+turns on the same memory, and each result is compared. Times are medians over the calls, of the
+slowest rank in each.
+
+A communicator is made, used for one small Allreduce, and freed. Memory is what one more
+communicator takes that stays: used once, or some hundred times.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from time import perf_counter, thread_time
+from typing import Any, NamedTuple, TextIO
+
+import numpy
+from mpi4py import MPI
+from rich.console import Console
+from rich.table import Table
+
+from hpccoll.comm import Comm
+from hpccoll.config import OFF
+from hpccoll.tools.bench.provenance import record
+from hpccoll.tools.bench.records import SCHEMA
+from hpccoll.tools.bench.report import Lines, header
+from hpccoll.units import size_text, time_text
+
+#: Bytes of a rank's block at the start of each class of sizes; calls of a class have up to twice
+#: as many, or 64 elements more.
+CLASSES = (8, 1 << 10, 8 << 10, 32 << 10, 256 << 10)
+#: Calls of a class, of which the first ones make its forms known; communicators; and communicators
+#: that stay, with the calls on a busy one.
+CALLS, KNOWN, MADE, KEPT, BUSY = 60, 12, 150, 30, 200
+#: Methods with a new size in each call.
+METHODS = ("Bcast", "Allreduce", "Allgatherv", "Gatherv", "Scatterv", "Alltoallv")
+
+
+class FreshSizes(NamedTuple):
+    """Calls of one method, with a new size in each.
+
+    Attributes:
+        nbytes: bytes of the class; see :data:`CLASSES`.
+        seconds, plain_seconds: median of a call, of hpccoll and of plain mpi4py.
+        processor_seconds: processor time of a call of a new size beyond that of the same size the
+            second time; median, of this rank.
+        wrong: elements that differ from those of mpi4py.
+    """
+
+    method: str
+    nbytes: int
+    seconds: float
+    plain_seconds: float
+    processor_seconds: float
+    wrong: int
+
+
+class FreshCommunicators(NamedTuple):
+    """Communicators that are made, used once and freed: medians of one, as above."""
+
+    method: str
+    seconds: float
+    plain_seconds: float
+
+
+class Footprint(NamedTuple):
+    """Memory and files of a communicator that stays; the largest of all ranks.
+
+    Attributes:
+        calls: calls on the communicator.
+        shared_bytes: of /dev/shm, of all ranks of this node; -1 if unknown.
+        resident_bytes: of this process; -1 if unknown.
+        files: open files of this process; -1 if unknown.
+    """
+
+    calls: int
+    shared_bytes: int
+    resident_bytes: int
+    files: int
+
+
+class FreshOutcome(NamedTuple):
+    """Results; the environment is on rank 0."""
+
+    sizes: list[FreshSizes]
+    communicators: list[FreshCommunicators]
+    footprints: list[Footprint]
+    environment: dict[str, Any] | None
+    failures: int
+    interrupted: bool
+
+    def worst(self) -> float:
+        """Return the largest ratio of hpccoll's time to that of plain mpi4py over all sizes."""
+        return max((one.seconds / one.plain_seconds for one in self.sizes), default=1.0)
+
+    def mean(self, method: str) -> float:
+        """Return the geometric mean of these ratios of a method."""
+        ratios = [one.seconds / one.plain_seconds for one in self.sizes if one.method == method]
+        return float(numpy.exp(numpy.mean(numpy.log(ratios)))) if ratios else 1.0
+
+
+class FreshCalls:
+    """Calls of every method with n elements in each block, on buffers for the largest n."""
+
+    def __init__(self, rank: int, size: int, most: int):
+        self.rank, self.size = rank, size
+        self.source = numpy.arange(most * size, dtype="f8") % 11 + rank
+        self.sink = numpy.zeros(most * size)
+
+    def call(self, method: str, n: int) -> tuple[Callable[[Any], None], numpy.ndarray]:
+        """Return a call as a function of the communicator, and the memory that it writes."""
+        x, y, size = self.source, self.sink, self.size
+        counts = [n] * size
+        if method == "Bcast":
+            return lambda comm: comm.Bcast(y[:n]), y[:n]
+        if method == "Allreduce":
+            return lambda comm: comm.Allreduce(x[:n], y[:n]), y[:n]
+        if method == "Allgatherv":
+            return lambda comm: comm.Allgatherv(x[:n], [y[:n * size], counts]), y[:n * size]
+        if method == "Alltoallv":
+            return (lambda comm: comm.Alltoallv([x[:n * size], counts], [y[:n * size], counts]),
+                    y[:n * size])
+        if method == "Gatherv":
+            whole = [y[:n * size], counts] if self.rank == 0 else None
+            return lambda comm: comm.Gatherv(x[:n], whole), y[:n * size if whole else 0]
+        whole = [x[:n * size], counts] if self.rank == 0 else None
+        return lambda comm: comm.Scatterv(whole, y[:n]), y[:n]
+
+
+def sizes_of(nbytes: int) -> list[int]:
+    """Return the elements of the calls of a class, each once."""
+    least = max(nbytes // 8, 1)
+    return [least + number * max(least // CALLS, 1) for number in range(CALLS)]
+
+
+def run(comm: MPI.Intracomm, console: Console | None, json_path: TextIO | None = None,
+        stopped: Callable[[], bool] = lambda: False,
+        progress: Callable[[str, float], None] = lambda name, part: None) -> FreshOutcome:
+    """Run the benchmark; collective.
+
+    Args:
+        comm: communicator of the ranks.
+        console: for the table, on rank 0.
+        json_path: file of the record, on rank 0.
+        stopped, progress: as for a benchmark of blocking collectives.
+    """
+    control = MPI.Intracomm(comm.Dup())
+    meet = Comm(control, tuning=OFF).Barrier
+    environment = record(comm, None)
+    todo = [(method, nbytes) for method in METHODS for nbytes in CLASSES]
+    sizes, interrupted = [], False
+    for number, (method, nbytes) in enumerate(todo):
+        interrupted = control.bcast(stopped())
+        if interrupted:
+            break
+        progress(f"{method} {size_text(nbytes)}", number / (len(todo) + 2))
+        sizes.append(_sizes(control, meet, method, nbytes))
+    communicators, footprints = [], []
+    if not interrupted:
+        communicators = [_communicators(control, meet, method) for method in ("Dup", "Split")]
+        footprints = [_footprint(control, calls) for calls in (1, BUSY)]
+    outcome = FreshOutcome(sizes, communicators, footprints, environment,
+                           sum(one.wrong for one in sizes), interrupted)
+    if console is not None and environment is not None:
+        show(console, outcome, environment)
+    if json_path is not None and environment is not None:
+        json.dump({"schema": SCHEMA, "environment": environment, **{
+            name: [one._asdict() for one in getattr(outcome, name)]
+            for name in ("sizes", "communicators", "footprints")}}, json_path, indent=1)
+        json_path.write("\n")
+    control.Free()
+    return outcome
+
+
+def _slowest(control: MPI.Intracomm, times: Sequence[float]) -> float:
+    """Return the median over calls of the slowest rank's time."""
+    longest = numpy.array(times)
+    control.Allreduce(MPI.IN_PLACE, longest, MPI.MAX)
+    return float(numpy.median(longest))
+
+
+def _sizes(control: MPI.Intracomm, meet: Callable[[], None], method: str, nbytes: int
+           ) -> FreshSizes:
+    sizes = sizes_of(nbytes)
+    calls = FreshCalls(control.rank, control.size, sizes[-1])
+    ours, plain = Comm(MPI.Intracomm(control.Dup())), MPI.Intracomm(control.Dup())
+    assert ours.layout  # sets it up
+    times: tuple[list[float], list[float]] = [], []
+    extra, wrong = [], 0
+    for number, n in enumerate(sizes):
+        call, written = calls.call(method, n)
+        results = []
+        for which in (0, 1) if number % 2 else (1, 0):
+            written[...] = n + control.rank if method == "Bcast" and control.rank == 0 else -1
+            meet()
+            begun, start = thread_time(), perf_counter()
+            call((ours, plain)[which])
+            times[which].append(perf_counter() - start)
+            if which == 0:
+                new = thread_time() - begun
+            results.append(written.copy())
+        meet()
+        begun = thread_time()
+        call(ours)
+        extra.append(new - (thread_time() - begun))
+        wrong += int((results[0] != results[1]).sum())
+    ours.Free()
+    plain.Free()
+    return FreshSizes(method, nbytes, _slowest(control, times[0][KNOWN:]),
+                      _slowest(control, times[1][KNOWN:]), float(numpy.median(extra[KNOWN:])),
+                      control.allreduce(wrong))
+
+
+def _communicators(control: MPI.Intracomm, meet: Callable[[], None], method: str
+                   ) -> FreshCommunicators:
+    parents = Comm(MPI.Intracomm(control.Dup())), MPI.Intracomm(control.Dup())
+    times: tuple[list[float], list[float]] = [], []
+    x, y = numpy.ones(4), numpy.empty(4)
+    for number in range(MADE):
+        for which in (0, 1) if number % 2 else (1, 0):
+            meet()
+            start = perf_counter()
+            made = parents[which].Dup() if method == "Dup" else parents[which].Split(0)
+            made.Allreduce(x, y)
+            made.Free()
+            times[which].append(perf_counter() - start)
+    for parent in parents:
+        parent.Free()
+    return FreshCommunicators(method, *(_slowest(control, each[KNOWN:]) for each in times))
+
+
+def _footprint(control: MPI.Intracomm, calls: int) -> Footprint:
+    """Measure communicators that stay; the first one is not counted."""
+    parent, x, y = Comm(MPI.Intracomm(control.Dup())), numpy.ones(4), numpy.empty(4)
+    kept = []
+
+    def more(number: int) -> Iterator[int]:
+        for _ in range(number):
+            kept.append(parent.Dup())
+            for _ in range(calls):
+                kept[-1].Allreduce(x, y)
+        control.Barrier()
+        return iter(_used())
+
+    before, after = more(1), more(KEPT)
+    used = [max(last - first, 0) / KEPT if first >= 0 else -1
+            for first, last in zip(before, after)]
+    for one in [*kept, parent]:
+        one.Free()
+    most = control.allreduce(numpy.array(used), lambda one, other: numpy.maximum(one, other))
+    return Footprint(calls, *map(round, most))
+
+
+def _used() -> tuple[int, int, int]:
+    """Return bytes of /dev/shm, resident bytes and open files; -1 for unknown ones."""
+    try:
+        state = os.statvfs("/dev/shm")
+        shared = (state.f_blocks - state.f_bfree) * state.f_frsize
+    except OSError:
+        shared = -1
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return shared, pages * os.sysconf("SC_PAGE_SIZE"), len(os.listdir("/proc/self/fd"))
+    except OSError:
+        return shared, -1, -1
+
+
+def show(console: Console, outcome: FreshOutcome, environment: Mapping[str, Any]) -> None:
+    """Print the tables on rank 0."""
+    lines = Lines(console)
+    for line in header(environment):
+        lines.say(line)
+    lines.say("each call has a new size; hpccoll's time over that of plain mpi4py, by bytes of a "
+              "block;")
+    lines.say("processor time of a new size beyond that of a known one")
+    table = Table("method", *map(size_text, CLASSES), "mean", "processor time", box=None)
+    for method in METHODS:
+        found = [one for one in outcome.sizes if one.method == method]
+        if found:
+            table.add_row(
+                method, *("wrong" if one.wrong else f"{one.seconds / one.plain_seconds:.2f}"
+                          for one in found),
+                *[""] * (len(CLASSES) - len(found)), f"{outcome.mean(method):.2f}",
+                time_text(max(float(numpy.median([one.processor_seconds for one in found])), 0.0),
+                          2))
+    console.print(table)
+    for made in outcome.communicators:
+        lines.say(f"{made.method}, one Allreduce, Free: {time_text(made.seconds, 3)}, "
+                  f"{made.seconds / made.plain_seconds:.1f} times plain mpi4py")
+    for one in outcome.footprints:
+        shared, resident = (size_text(each) if each >= 0 else "unknown"
+                            for each in (one.shared_bytes, one.resident_bytes))
+        lines.say(f"a communicator with {one.calls} call{'s' * (one.calls > 1)} takes {shared} of "
+                  f"/dev/shm, {resident} of memory, {one.files} files")
+    if outcome.interrupted:
+        lines.say("interrupted")
