@@ -67,7 +67,7 @@ class FreshCommunicators(NamedTuple):
     plain_seconds: float
 
 
-class Footprint(NamedTuple):
+class CommunicatorMemory(NamedTuple):
     """Memory and files of a communicator that stays; the largest of all ranks.
 
     Attributes:
@@ -88,7 +88,7 @@ class FreshOutcome(NamedTuple):
 
     sizes: list[FreshSizes]
     communicators: list[FreshCommunicators]
-    footprints: list[Footprint]
+    footprints: list[CommunicatorMemory]
     environment: dict[str, Any] | None
     failures: int
     interrupted: bool
@@ -188,7 +188,7 @@ def _sizes(control: MPI.Intracomm, meet: Callable[[], None], method: str, nbytes
     sizes = sizes_of(nbytes)
     calls = FreshCalls(control.rank, control.size, sizes[-1])
     ours, plain = Comm(MPI.Intracomm(control.Dup())), MPI.Intracomm(control.Dup())
-    assert ours.layout  # sets it up
+    _ = ours.layout  # sets it up
     times: tuple[list[float], list[float]] = [], []
     extra, wrong = [], 0
     for number, n in enumerate(sizes):
@@ -233,7 +233,7 @@ def _communicators(control: MPI.Intracomm, meet: Callable[[], None], method: str
     return FreshCommunicators(method, *(_slowest(control, each[KNOWN:]) for each in times))
 
 
-def _footprint(control: MPI.Intracomm, calls: int) -> Footprint:
+def _footprint(control: MPI.Intracomm, calls: int) -> CommunicatorMemory:
     """Measure communicators that stay; the first one is not counted."""
     parent, x, y = Comm(MPI.Intracomm(control.Dup())), numpy.ones(4), numpy.empty(4)
     kept = []
@@ -252,7 +252,7 @@ def _footprint(control: MPI.Intracomm, calls: int) -> Footprint:
     for one in [*kept, parent]:
         one.Free()
     most = control.allreduce(numpy.array(used), lambda one, other: numpy.maximum(one, other))
-    return Footprint(calls, *map(round, most))
+    return CommunicatorMemory(calls, *map(round, most))
 
 
 def _used() -> tuple[int, int, int]:
