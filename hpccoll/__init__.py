@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 else:
     # Checkers do not see it: to them it would say that any name is there.
     def __getattr__(name):
-        # mpi4py initialises MPI on import, so the communicator waits until somebody asks for it.
+        # mpi4py initialises MPI on import, so the communicator is made at its first use.
         if name in ("Comm", "Request"):
             from hpccoll.machine.launcher import require_mpi
             require_mpi()

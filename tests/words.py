@@ -1,8 +1,9 @@
-"""Find words that messages and user pages do not use: ``python tests/words.py``
+"""Find words that messages, pages and docstrings do not use: ``python tests/words.py``
 
 Messages and pages use the words of the field and plain verbs. The words of :data:`FORBIDDEN`
 personify ranks and calls, or are idioms. Read are the pages of users, the examples, the job
-scripts, the strings of the package, which are its messages, and the help of its commands.
+scripts, the strings of the package, which are its messages, and the help of its commands. The first
+word of a docstring of the package is a noun or a verb, not one of :data:`OPENINGS`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ FORBIDDEN = re.compile(
     r"|of hpccoll's|comes? to|came to|looks? on|gives? up|gave up|served by|is not one|is of no use"
     r"|is not to be trusted|did not come|under way|in place of|cannot serve|anybody|for ever)\b",
     re.IGNORECASE)
+OPENINGS = ("What", "Who", "Whose", "Whom", "Where", "Whether", "How")
 #: Raised by a C source: an error class and its text.
 IN_C = re.compile(r'PyErr_(?:SetString|Format)\(\s*PyExc_\w+,\s*((?:"[^"]*"\s*)+)')
 
@@ -58,6 +60,17 @@ def strings(path: Path) -> Iterator[tuple[int, str]]:
         if (isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value
                 and node not in docstrings):
             yield node.lineno, node.value
+
+
+def openings() -> Iterator[str]:
+    """Yield the docstrings of the package that open with a question word."""
+    for path in sorted((TOP / "hpccoll").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+                text = ast.get_docstring(node) or ""
+                if text.split(" ")[0] in OPENINGS:
+                    line = getattr(node, "lineno", 1)
+                    yield f"{path.relative_to(TOP)}:{line}: opens with {text.split()[0]!r}"
 
 
 def is_command(node: ast.AST) -> bool:
@@ -97,6 +110,7 @@ def main() -> int:
                 faults.append(f"{name}:{number}: '{match[0]}' in: "
                               + " ".join(text[start:match.end() + 40].split()))
             used.add(allowed)
+    faults += openings()
     faults += [f"tests/words.py: not needed any more: {each}" for each in ALLOWED
                if each not in used]
     print("\n".join(faults) or "words: none that messages and pages do not use")

@@ -27,7 +27,7 @@ def schedule(collective: str, algorithm: str | Callable[..., Program] | Algorith
         collective: its name, as ``allreduce``, or as MPI spells it.
         algorithm: a name, ``FILE.py:NAME``, an :class:`~hpccoll.algorithms.entry.Algorithm`, or
             ``build(rank, size[, root], **params) -> Program``.
-        size: number of ranks; may be left out when ``topology`` tells it.
+        size: number of ranks; may be omitted with ``topology``.
         root: root rank of rooted collectives.
         topology: layout, for hierarchical algorithms. On one with an order of ranks of its own,
             reductions do not keep rank order.
@@ -36,8 +36,8 @@ def schedule(collective: str, algorithm: str | Callable[..., Program] | Algorith
         params: the algorithm's parameters, such as ``k=4``.
 
     Raises:
-        ArgumentError: an unknown name, parameter or value, one that is missing, or so many ranks
-            as it cannot serve; the message lists what is valid.
+        ArgumentError: an unknown name, parameter or value, one that is missing, or a number
+            of ranks that it does not support; the message lists what is valid.
     """
     collective = collective_named(collective) if isinstance(collective, str) else collective
     entry = _entry(collective, algorithm)
@@ -83,7 +83,7 @@ def schedule(collective: str, algorithm: str | Callable[..., Program] | Algorith
 
 def _asked(name: str, what: str, function: Any, where: int | Topology,
            params: Mapping[str, int]) -> Any:
-    """What an algorithm says of itself for so many ranks."""
+    """Return a property of an algorithm for a number of ranks."""
     try:
         return function(where, **params)
     except TypeError as error:
@@ -155,7 +155,7 @@ def takes(entry: Algorithm, collective: str) -> dict[str, Any]:
 
 def _parameters(collective: str, entry: Algorithm, name: str, given: Mapping[str, int],
                 ours: bool) -> dict[str, int]:
-    """What was given and the defaults of the rest, in the order of the algorithm.
+    """Return all parameters in the order of the algorithm: given ones, and defaults.
 
     Raises:
         ArgumentError: a parameter that is unknown, missing, or no positive number.

@@ -1,4 +1,4 @@
-"""What is said about an algorithm: how it is built, where it may serve, what it costs.
+"""Table entries of algorithms: builder, supported calls, costs.
 
 The same noun for an algorithm of the table, of another package, and of a file of one's own.
 """
@@ -30,7 +30,7 @@ class Variants(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Algorithm:
-    """How to build one algorithm, and where it may be used.
+    """Entry of one algorithm: its builder, and the calls that it supports.
 
     Only the builder is needed. All that is stated beside it is checked where the algorithm is
     proved, or asked before it is built.
@@ -45,7 +45,7 @@ class Algorithm:
             payloads only (allreduce, reduce, bcast, scan, exscan).
         params: parameters and their defaults.
         variants: other values of the parameters, to measure and to prove.
-        fits: ``fits(size, **params) -> bool``: whether it can serve so many ranks; all if omitted.
+        fits: ``fits(size, **params) -> bool``: whether it supports a number; all if omitted.
         rank_order: keeps rank order, so serves operators that do not commute; a hierarchical
             one only on a topology without an order of its own.
         exact_only: association differs between ranks; only for operations that are exact.

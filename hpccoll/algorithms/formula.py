@@ -33,7 +33,7 @@ class UnequalGroups(Exception):
 
 
 class Scope(NamedTuple):
-    """What the symbols of a formula stand for.
+    """Values of the symbols of a formula.
 
     Attributes:
         where: the number of ranks, or the topology.

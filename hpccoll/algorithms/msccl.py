@@ -7,8 +7,8 @@ the other: ``s`` send, ``r`` receive, ``cpy`` copy, ``re`` reduce, ``nop``, and 
 step may wait for one of another threadblock (``depid``, ``deps``).
 
 Here every message, and every local step, is a round of its own, which waits for what it waits for
-in the file: threadblocks become lanes. Only for the end of a send nobody waits but who writes what
-it sends, because in the file a send ends when its content is stored away. So that the messages
+in the file: threadblocks become lanes. Only a step that writes what is sent waits for the end of a
+send, because in the file a send ends when its content is stored away. So that the messages
 between two ranks are in the same order on both sides, each gets a level, the same on both, after
 all that either side waits for; rounds are numbered by levels. What waits for a send alone may be in
 its level.
@@ -159,7 +159,7 @@ def _threadblock(tb: Any, name: str) -> Threadblock:
 
 
 def _places(collective: str, in_place: bool) -> Callable[[int, Span], Span]:
-    """Where a rank keeps MSCCL's buffers."""
+    """Return the slots of MSCCL's buffers on a rank."""
     def place(rank: int, span: Span) -> Span:
         if span.buffer == "s":
             return span._replace(buffer=TMP)
@@ -186,7 +186,7 @@ def _start(collective: str, chunks: int, in_place: bool) -> Callable[[int], Roun
 class LevelledHalf(NamedTuple):
     """A half with its level, its steps, and what it waits for in the file.
 
-    ``mark`` tells messages from each other, alike on both sides; local steps have none.
+    ``mark`` distinguishes messages, alike on both sides; local steps have none.
     """
 
     half: Half

@@ -40,7 +40,7 @@ NOT_PARAMETERS = ("collective", "algorithm", "size", "root", "topology")
 
 
 def is_reference(text: str) -> bool:
-    """Tell ``my.py:torus`` from a name, with or without settings."""
+    """Return True for ``my.py:torus``, False for a name, with or without settings."""
     place, colon, name = text.partition(":")
     return place.endswith((*SUFFIXES, ".py")) or bool(colon) and ("." in place or "/" in place)
 
@@ -101,7 +101,7 @@ def parameters(texts: Iterable[str], option: str = "--param") -> dict[str, int]:
 
 
 def display_name(label: str) -> str:
-    """What names an algorithm, as tables show it: without the folders of a file.
+    """Return the name of an algorithm in tables: without the folders of a file.
 
     >>> display_name("my/folder/my.py:torus:x=2"), display_name("knomial:k=8")
     ('my.py:torus:x=2', 'knomial:k=8')
@@ -235,7 +235,7 @@ def _runs(place: str) -> Iterator[None]:
 
 
 def installed(collective: str) -> dict[str, Algorithm]:
-    """What installed packages offer for a collective, by name; broken ones are left out."""
+    """Return the algorithms of installed packages for a collective, by name, except broken ones."""
     return {point.name: entry for point in _points() for entry in _offered(point)
             if entry.collective == collective}
 

@@ -300,7 +300,7 @@ def algorithm_names() -> dict[str, tuple[str, ...]]:
 
 
 def is_ours(collective: str, name: str) -> bool:
-    """Whether the table has it: what all tests prove, and tables of measured times may name."""
+    """Return True if the table has an algorithm, so that tests prove it and tables may name it."""
     return name in ALGORITHMS.get(collective, ())
 
 

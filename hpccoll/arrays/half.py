@@ -35,7 +35,7 @@ FLOAT32 = numpy.dtype("f4")
 BFLOAT16 = "bfloat16"
 #: Elements of a block.
 BLOCK = 32768
-#: Up to so many elements, NumPy's own float16 arithmetic is as fast.
+#: Number of elements up to which NumPy's own float16 arithmetic is as fast.
 FEW = 4096
 
 

@@ -35,7 +35,7 @@ NO_LIMIT = 1 << 40
 
 
 class Sides(NamedTuple):
-    """What input and output hold, in this order.
+    """Extents of input and output, in this order.
 
     Attributes:
         extents: their extents.
@@ -53,7 +53,7 @@ class Blocks(NamedTuple):
 
     Attributes:
         number: of blocks.
-        unit: all blocks but the last are multiples of so many elements.
+        unit: number of elements that divides all blocks but the last.
         least, end: smallest n with such blocks that are not empty, and the first n above them.
     """
 

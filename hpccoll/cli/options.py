@@ -41,7 +41,7 @@ class OneOf(click.Choice):
 
 
 class RankCount(click.IntRange):
-    """A number of ranks; a layout in its place is told where it belongs."""
+    """A number of ranks; the error for a layout names the option that it belongs to."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> int:
         if isinstance(value, str) and not value.strip().lstrip("+-").isdecimal():
@@ -122,7 +122,7 @@ class Asked(NamedTuple):
         return ":".join([self.name, *(f"{key}={value}" for key, value in self.params.items())])
 
     def entry(self, collective: str) -> Algorithm:
-        """What is known of it as an algorithm of the collective.
+        """Return its entry as an algorithm of the collective.
 
         Raises:
             ArgumentError: nothing.
@@ -219,8 +219,7 @@ def check_outputs(json_path: str | None, plot_path: str | None) -> None:
 
 @contextmanager
 def opened(path: str, option: str = "--json") -> Iterator[TextIO]:
-    """What ``--json`` names: a file that is written whole or not at all, or ``-`` for standard
-    output.
+    """Open the file of ``--json``, which is written whole or not at all; ``-`` is standard output.
 
     Raises:
         ArgumentError: the file cannot be written.

@@ -40,12 +40,12 @@ from hpccoll.ir.topology import Topology
 from hpccoll.machine.launcher import launched, not_loaded, require_mpi
 
 REPLACED = "COMM_WORLD", "COMM_SELF"
-#: What is run in place of a script.
+#: Programs that run instead of a script.
 KINDS = {"-m": "a module", "-c": "code"}
 #: Seconds that a failed program's threads and exit handlers have before the job is aborted.
 GRACE = 30.0
 #: Seconds before rank 1 shows an error, more for each further rank, and at most; and more for an
-#: error that tells of another rank's.
+#: error that another rank has caused.
 FIRST_TURN, TURN, LAST_TURN, SECOND_HAND = 0.5, 0.05, 3.0, 1.0
 #: Where the files of hpccoll are.
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep

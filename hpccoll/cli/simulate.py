@@ -1,7 +1,7 @@
 """``hpccoll simulate``: how long collectives take on a machine that is not there.
 
 Exit status: 0, 1 where ``--calibrate`` found a busy machine, 2 for bad options, a bad machine file,
-or a layout an algorithm cannot serve, 130 when interrupted, with what is known by then.
+or a layout that an algorithm does not support, 130 when interrupted, after the results so far.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ WITH_RECORD = ("against", "collective", "machine", "topology", "segment_bytes", 
                "plot_path", "full")
 #: Seconds from which on an estimate is worth a line.
 LONG = 10.0
-#: Seconds in all, about: algorithms that nobody named are left out if they would take longer.
+#: Total seconds, about: algorithms that were not named are left out if they take longer.
 PATIENCE = 60.0
 #: Where a stage begins in the bar of a simulation, and the part of it that it has.
 SHARE = {PROGRAMS: (0.0, 0.7), MESSAGES: (0.7, 0.3)}
@@ -333,8 +333,8 @@ def _shown(simulations: Iterator[tuple[SimulationCase, Callable[[Told], Report]]
            named: bool) -> tuple[list[tuple[SimulationCase, Report]], bool]:
     """Run simulations behind a progress bar, where there is a terminal to show it on.
 
-    Says beforehand what takes long, or leaves it out if nobody named it. Ctrl-C ends it with what
-    is known.
+    Prints beforehand what takes long, or omits it if it was not named. After Ctrl-C the results so
+    far are returned.
 
     Returns:
         The reports, and whether some are missing.

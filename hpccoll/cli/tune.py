@@ -227,7 +227,7 @@ def _add(path: str, machine: Any, outcome: Any, replaced: bool) -> Any:
     from hpccoll.tune.store import add
 
     def kept(curves: Any, ours: bool) -> Any:
-        """What may be noted, or what may not: a job cannot know an algorithm of one's own."""
+        """Return the candidates for a table, or the others, which are the user's algorithms."""
         return {kind: tuple((nbytes, part) for nbytes, times in curve if (part := {
             c: t for c, t in times.items() if ours == (c.name == NATIVE
                                                        or is_ours(kind[0], c.name))}))
@@ -247,7 +247,7 @@ def _add(path: str, machine: Any, outcome: Any, replaced: bool) -> Any:
 
 
 def _ends(path: str, busy: str, force: bool, width: int) -> Iterator[str]:
-    """What is written, and what is not."""
+    """Return the texts on written and omitted measurements."""
     from hpccoll.tools.tuned import comment
 
     if busy:

@@ -103,7 +103,7 @@ class ArgumentTypeError(ArgumentError, TypeError):
 
 
 class BufferArgumentError(ArgumentError, BufferError):
-    """A buffer cannot serve: read-only, not contiguous, overlapping, wrong byte order."""
+    """A buffer cannot be used: read-only, not contiguous, overlapping, wrong byte order."""
 
 
 class CommunicatorError(HpccollError, ValueError):
@@ -159,10 +159,10 @@ class UnavailableError(HpccollError, NotImplementedError):
 
 
 class ConcurrentCallError(HpccollError, RuntimeError):
-    """A call was made on a communicator on which another one is under way; nothing was sent.
+    """A call was made on a communicator during another call; nothing was sent.
 
     Attributes:
-        site, other: file and line of this call, and of the one under way.
+        site, other: file and line of this call, and of the other one.
     """
 
     def __init__(self, site: str, other: str, thread: str):
@@ -364,7 +364,7 @@ class ShardError(HpccollError, ValueError):
 
 
 class FrameworkError(HpccollError, ImportError):
-    """A framework is not installed, or in a version that hpccoll cannot serve.
+    """A framework is not installed, or in a version that hpccoll does not support.
 
     Attributes:
         framework: its name, such as ``"jax"``.

@@ -22,7 +22,7 @@ LAUNCHERS = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI
              ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"), ("PMIX_RANK", ""))
 #: Variables that hold the number of this job's processes on this node.
 LOCAL_SIZES = "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "PALS_LOCAL_SIZE"
-#: Variables that tell jobs apart whose processes have the same parent.
+#: Variables that differ between jobs whose processes have the same parent.
 JOBS = "PMIX_NAMESPACE", "SLURM_JOB_ID", "SLURM_STEP_ID", "PALS_APID", "FLUX_JOB_ID"
 #: A variable that a launcher sets for its processes -> whether it is for Open MPI.
 FAMILIES = {"OMPI_COMM_WORLD_SIZE": True, "PMIX_RANK": True, "PMI_SIZE": False}
@@ -180,7 +180,7 @@ def check_transfer_library(MPI: ModuleType, maps: str = "/proc/self/maps") -> No
         with open(maps, encoding="utf-8", errors="replace") as file:
             linked = TRANSFER_LIBRARY in file.read()
     except OSError:
-        return  # nobody knows
+        return  # unknown
     if not linked and not MPI.Is_initialized() and "CRAY MPICH" in MPI.Get_library_version():
         raise MpiLibraryError(
             f"{GPU_SUPPORT} is set, but mpi4py is not linked to Cray MPICH's GPU transfer library "
@@ -208,7 +208,7 @@ def not_loaded(error: ImportError | RuntimeError) -> MpiLibraryError:
     if isinstance(error, ModuleNotFoundError) and error.name == "mpi4py":
         return MpiLibraryError("mpi4py is not installed", INSTALL)
     reasons = [line for line in str(error).splitlines() if line != "cannot load MPI library"]
-    # mpi4py tries the names of several libraries; one tells enough.
+    # mpi4py tries the names of several libraries; one message is enough.
     named = os.environ.get("MPI4PY_LIBMPI")
     return MpiLibraryError(f"mpi4py cannot load an MPI library ({(reasons or ['no reason'])[0]})",
                            "correct or unset MPI4PY_LIBMPI, which selects it; otherwise "

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 #: What a process may be found to be.
 ALIVE, STOPPED, TRACED, DEAD = "alive", "stopped", "traced", "dead"
-#: Letters of ``/proc/PID/stat``: a zombie has ended, though nobody has asked how; SIGSTOP has
-#: stopped one with ``T``, and a debugger one with ``t``.
+#: Letters of ``/proc/PID/stat``: a zombie has ended, and its parent has not read its status;
+#: SIGSTOP has stopped one with ``T``, and a debugger one with ``t``.
 _STATES = {"Z": DEAD, "X": DEAD, "x": DEAD, "T": STOPPED, "t": TRACED}
 
 

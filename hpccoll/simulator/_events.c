@@ -18,7 +18,7 @@
 #define ALIKE 1e-14
 #define TOLERANCE 1e-12
 
-/* Events after which Python is told how far it is, and may be interrupted. */
+/* Events between two reports of the progress to Python, which may interrupt the run. */
 enum { OFTEN = 1 << 13 };
 enum { BEGIN, FINISH, POST, COMPUTED };
 enum { NONE = -1 };

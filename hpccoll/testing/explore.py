@@ -41,7 +41,7 @@ __all__ = ["Explored", "Run", "explore", "explore_schedule", "wander"]
 
 #: Source, destination and tag.
 Edge = tuple[int, int, int]
-#: States of one schedule that are visited before :func:`explore` gives up.
+#: States of one schedule after which :func:`explore` ends.
 MOST_STATES = 100_000
 #: What the command explores exhaustively, and how often it wanders.
 RANKS, WANDERERS, WANDERINGS = range(2, 5), 8, 10_000

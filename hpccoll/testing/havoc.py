@@ -3,7 +3,7 @@
     Harm --> Havoc, a network that does it --> one run --> what becomes of it: a verdict
 
 Harm is *named* where the run ends with an error, or stalls, and says between which two ranks; it
-is *harmless* where all results are right, and *wrong* where some are not and nobody says so. With
+is *harmless* where all results are right, and *wrong* where some are not, without an error. With
 checksums nothing may be wrong.
 """
 

@@ -38,7 +38,7 @@ def tree(rank: int, size: int, root: int) -> TreeNode:
     place_of, moves = places(ring), routes(ring)[1]
 
     def slot(virtual: int) -> int:
-        """Where a rank keeps the root's block in the allgather."""
+        """Return the slot of the root's block on a rank in the allgather."""
         away = root - (root > left_out) - virtual
         return place_of[(-away if virtual % 2 else away) % max(ring, 1)]
 

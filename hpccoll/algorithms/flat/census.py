@@ -27,7 +27,7 @@ def allreduce(rank: int, size: int) -> Program:
         if not covered:
             given = own
         elif bit and covered + distance == size - 1:
-            # The last move: nobody needs the window without the own contribution any more.
+            # The last move: no rank needs the window without the own contribution any more.
             rounds[-1].append(reduce(window, own, RIGHT))
         elif bit:
             given = both

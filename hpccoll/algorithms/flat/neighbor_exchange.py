@@ -35,6 +35,6 @@ def allgather(rank: int, size: int) -> Program:
 
 
 def _pair(rank: int, size: int, offset: int) -> Span:
-    """Blocks of the pair that lies so many pairs after the rank's own."""
+    """Return the blocks of the pair at a distance in pairs after the rank's own."""
     first = (rank - rank % 2 + 2 * offset) % size
     return at(OUT, first, first + 2)

@@ -101,7 +101,7 @@ def linear_reduce_scatter(rank: int, size: int) -> Program:
 
 
 def _landing(source: int, rank: int, size: int) -> Span:
-    """Where a contribution waits: rank 0's starts the sum, the own one is there already."""
+    """Return the slot of a received contribution: rank 0's starts the sum, the own one is there."""
     if source == rank:
         return at(TMP, rank)
     return at(TMP, size + source) if source else at(OUT, 0)

@@ -78,7 +78,7 @@ def layout(size: int) -> list[int]:
 
 
 def slices(order: list[int]) -> list[tuple[int, Span, tuple[Span, ...]]]:
-    """Tell for distances 1, 2, 4, ... the tail that moves and the front that it meets."""
+    """Yield for distances 1, 2, 4, ... the tail that moves and the front that it meets."""
     parts, live, distance = [], len(order), 1
     while live > 1:
         kept = (live + 1) // 2

@@ -30,7 +30,7 @@ Range = tuple[int, int]
 
 def halves(virtual: int, power: int, distances: Iterable[int]
            ) -> Iterator[tuple[int, Range, Range]]:
-    """Tell for each round the partner, the range of blocks kept and the range given away."""
+    """Yield for each round the partner, the range of blocks kept and the range given away."""
     kept = (0, power)
     for distance in distances:
         middle = sum(kept) // 2

@@ -52,7 +52,7 @@ def exscan(rank: int, size: int) -> Program:
 
 
 def _exchange(rank: int, size: int, started: bool) -> list[Round]:
-    """Meet partners at doubling distances; ``started`` tells whether ``out`` has content."""
+    """Meet partners at doubling distances; ``started`` is True if ``out`` has content."""
     total, arriving, result = at(TMP, 0), at(TMP, 1), at(OUT, 0)
     rounds: list[Round] = []
     for distance in (1 << i for i in range((size - 1).bit_length())):

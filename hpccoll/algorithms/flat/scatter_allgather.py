@@ -2,7 +2,7 @@
 
 The vector is cut into p blocks, scattered down the binomial tree, then collected by everyone.
 Heads of subtrees got more than their own block in the scatter; what a rank already holds is
-not sent to it again, so nobody receives a block twice.
+not sent to it again, so no rank receives a block twice.
 Source: van de Geijn, "On global combine operations", JPDC 1994; ring and recursive doubling as
 in MPICH; leaving out known blocks in the ring: Zhou et al., arXiv 1603.06809.
 

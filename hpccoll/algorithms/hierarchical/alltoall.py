@@ -34,7 +34,7 @@ from hpccoll.ir.topology import Topology
 
 
 def ends(size: int) -> tuple[Place, Place]:
-    """Where a rank's own blocks start and end: ``in`` by destination, ``out`` by source."""
+    """Return the slots of a rank's own blocks: ``in`` by destination, ``out`` by source."""
     return (lambda keys: runs(IN, [key % size for key in keys]),
             lambda keys: runs(OUT, [key // size for key in keys]))
 

@@ -38,7 +38,7 @@ def allgather(rank: int, topology: Topology) -> Program:
     index = rank - group.start
 
     def shares(first: int, held: int, parts: int) -> list[Sequence[int]]:
-        """The blocks of some groups, counted round all groups, in so many parts."""
+        """Return the blocks of some groups, counted round all groups, in a number of parts."""
         around = (groups[(first + i) % count] for i in range(held))
         return cut(list(chain.from_iterable(around)), parts, 0)
 

@@ -78,7 +78,7 @@ def _grown(mine: int, lane: int, peers: Sequence[Sequence[int]]) -> Program:
             own, active, given = lane < with_own, ranks, window
             ahead = covered * (lane + 1) + min(lane + 1, with_own)
         else:
-            # Nobody has a window yet: as many lanes as can fetch own sums, then serve the others.
+            # No rank has a window yet: as many lanes as can fetch own sums, then serve the others.
             heads = Fold(len(ranks), with_own, root=0)
             own, active, given = False, [ranks[heads.real(i)] for i in range(with_own)], OWN
             ahead = 1 + heads.group(lane)

@@ -53,7 +53,7 @@ class Groups(Sequence[range]):
 
 
 class Found(Sequence[T]):
-    """So many things, each made when it is asked for."""
+    """Sequence of a given length whose items are made at access."""
 
     def __init__(self, number: int, make: Callable[[int], T]):
         self.number, self.make = number, make

@@ -85,7 +85,7 @@ def reduce_scatter(rank: int, topology: Topology) -> Program:
     place, everything = inside(WORK), [range(topology.size)]
 
     def result(level: GroupLevel, buffer: str) -> dict[str, Place]:
-        """Where a rank is on its own, what a flat algorithm leaves there is the result."""
+        """Return the slot of the result on a rank that is alone on its node."""
         alone = len(level.groups[level.mine]) == 1
         return {**place, buffer: lambda keys: (at(OUT, 0),)} if alone else place
 

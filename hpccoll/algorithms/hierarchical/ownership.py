@@ -66,7 +66,7 @@ def shares(level: GroupLevel, rank: int, n: int, leaders: int, parts: int) -> li
             ranks = Found(count, partial(player, owners))
             for mine, share in zip(pieces, cut(keys, len(pieces), before)):
                 mine.append(Piece(ranks, share))
-    # The others get nothing, and nobody writes into what they get.
+    # The others get nothing, and no rank writes into what they get.
     return pieces + [[]] * (count - len(pieces))
 
 

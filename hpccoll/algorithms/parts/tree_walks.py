@@ -36,7 +36,7 @@ def fan_in(rank: int, node: TreeNode, *spans: Span) -> list[Round]:
 
 
 def side(arriving: int, rank: int) -> str:
-    """Where the contribution of another rank's subtree stands: lower ranks to the left."""
+    """Return the side of the contribution of another rank's subtree: lower ranks to the left."""
     return LEFT if arriving < rank else RIGHT
 
 

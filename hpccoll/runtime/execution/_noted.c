@@ -104,7 +104,7 @@ static int noted_traverse(Noted *self, visitproc visit, void *arg)
 PyTypeObject NotedType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "hpccoll.runtime.execution._tape.Noted",
-    .tp_doc = "A method of the MPI library, whose calls are noted in this rank's log.",
+    .tp_doc = "Method of the MPI library with calls that are recorded in this rank's log.",
     .tp_basicsize = sizeof(Noted),
     .tp_vectorcall_offset = offsetof(Noted, vectorcall),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,

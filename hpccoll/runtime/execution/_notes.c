@@ -166,7 +166,7 @@ static int note_traverse(Note *self, visitproc visit, void *arg)
 PyTypeObject NoteType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "hpccoll.runtime.execution._tape.Note",
-    .tp_doc = "What notes something when it is called.",
+    .tp_doc = "Callback that records an event.",
     .tp_basicsize = sizeof(Note),
     .tp_vectorcall_offset = offsetof(Note, vectorcall),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,

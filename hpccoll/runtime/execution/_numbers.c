@@ -103,7 +103,7 @@ static PyObject *numbers_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
 PyTypeObject NumbersType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "hpccoll.runtime.execution._tape.Numbers",
-    .tp_doc = "What combines numbers on all ranks.",
+    .tp_doc = "Reduction of Python numbers over all ranks.",
     .tp_basicsize = sizeof(Numbers),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .tp_new = numbers_new,

@@ -557,11 +557,11 @@ static PyObject *calls_guard(Calls *self, PyObject *entrance)
 
 static PyMethodDef calls_methods[] = {
     {"store", (PyCFunction)calls_store, METH_VARARGS,
-     "Note who serves calls like this one, where such calls can be told; tell whether they can."},
+     "Store the target of calls like this one; return whether they have a key."},
     {"store_any_size", (PyCFunction)calls_store_any_size, METH_VARARGS,
      "Store the target of calls of this form in a range of sizes; return whether it was stored."},
-    {"clear", (PyCFunction)calls_clear, METH_NOARGS, "Forget all calls."},
-    {"guard", (PyCFunction)calls_guard, METH_O, "Say through which entrance all calls go."},
+    {"clear", (PyCFunction)calls_clear, METH_NOARGS, "Remove all calls."},
+    {"guard", (PyCFunction)calls_guard, METH_O, "Set the lock of all calls."},
     {NULL}};
 
 static PySequenceMethods calls_as_sequence = {.sq_length = (lenfunc)calls_length};
@@ -569,7 +569,7 @@ static PySequenceMethods calls_as_sequence = {.sq_length = (lenfunc)calls_length
 PyTypeObject CallsType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "hpccoll.runtime.execution._tape.Calls",
-    .tp_doc = "Who serves which calls.",
+    .tp_doc = "Cache of calls: their targets, by key.",
     .tp_basicsize = sizeof(Calls),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .tp_as_sequence = &calls_as_sequence,

@@ -421,15 +421,15 @@ static PyObject *taped_conclude(Taped *self, PyObject *failed)
 
 static PyMethodDef taped_methods[] = {
     {"prepare", (PyCFunction)taped_prepare, METH_VARARGS,
-     "Say what runs, in which lane if in any, and whether the thread may drive it."},
+     "Set the run, its lane if it has one, and whether the thread may progress it."},
     {"begin", (PyCFunction)taped_begin, METH_O, "Begin, for a request."},
     {"attempt", (PyCFunction)taped_attempt, METH_O,
-     "Go on, waiting for so many microseconds at most; DONE, WAITING, ELSEWHERE."},
+     "Progress for at most some microseconds; return DONE, WAITING or ELSEWHERE."},
     {"claim", (PyCFunction)taped_claim, METH_NOARGS,
-     "Make it busy, unless it is; tell whether it was free."},
+     "Reserve it; return whether it was free."},
     {"give_back", (PyCFunction)taped_give_back, METH_NOARGS, "Make it free again."},
     {"conclude", (PyCFunction)taped_conclude, METH_O,
-     "Take it out of service where it has ended, or failed, as is said; return its token, or None."},
+     "Release it if it has ended, or failed if so requested; return its token, or None."},
     {NULL}};
 
 static PyMemberDef taped_members[] = {
@@ -547,7 +547,7 @@ static int begin_clear(Begin *self)
 
 static PyMethodDef begin_methods[] = {
     {"begin", begin_begin, METH_VARARGS,
-     "Make a request: a run on input and output at addresses, and what keeps them alive."},
+     "Return a request: a run on input and output at addresses; the last argument keeps them alive."},
     {NULL}};
 
 PyTypeObject BeginType = {

@@ -64,7 +64,7 @@ static PyMemberDef counters_members[] = {
 PyTypeObject CountersType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "hpccoll.runtime.execution._tape.Counters",
-    .tp_doc = "The numbers of the last messages of a channel.",
+    .tp_doc = "Numbers of the last messages of a channel.",
     .tp_basicsize = sizeof(Counters),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
     .tp_members = counters_members,
@@ -474,15 +474,15 @@ static PyObject *tape_passes(Tape *self, PyObject *none)
 
 static PyMethodDef tape_methods[] = {
     {"passes", (PyCFunction)tape_passes, METH_NOARGS,
-     "Tell whether a call is better left to Python, because long messages are copied too slowly."},
+     "Return whether Python should run a call, because copies of long messages are too slow."},
     {"run", (PyCFunction)tape_run, METH_VARARGS,
-     "Run to the end, on input and output at addresses; what else is given keeps them alive."},
+     "Run to the end, on input and output at addresses; a third argument keeps them alive."},
     {"begin", (PyCFunction)tape_begin, METH_VARARGS,
-     "Make a run on input and output at addresses, to be driven step by step."},
+     "Return a run on input and output at addresses, which ``advance`` progresses."},
     {NULL}};
 
 static PyMemberDef tape_members[] = {
-    {"owners", T_OBJECT, offsetof(Tape, owners), READONLY, "what the tape keeps alive"},
+    {"owners", T_OBJECT, offsetof(Tape, owners), READONLY, "objects that the tape keeps alive"},
     {"pace", T_LONGLONG, offsetof(Tape, pace), 0,
      "picoseconds a byte that recent copies of long messages took"},
     {NULL}};
@@ -490,7 +490,7 @@ static PyMemberDef tape_members[] = {
 PyTypeObject TapeType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "hpccoll.runtime.execution._tape.Tape",
-    .tp_doc = "Instructions that were checked, with the channels and the scratch they use.",
+    .tp_doc = "Checked instructions, with their channels and scratch.",
     .tp_basicsize = sizeof(Tape),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .tp_methods = tape_methods,
@@ -549,10 +549,10 @@ static PyObject *run_skip(Run *self, PyObject *none)
 
 static PyMethodDef run_methods[] = {
     {"advance", (PyCFunction)run_advance, METH_VARARGS,
-     "Go on for so many microseconds after a message was found missing; says what that came to."},
-    {"restart", (PyCFunction)run_restart, METH_NOARGS, "Go back to the beginning."},
+     "Progress for some microseconds after a message was missing; return the state."},
+    {"restart", (PyCFunction)run_restart, METH_NOARGS, "Restart from the beginning."},
     {"skip", (PyCFunction)run_skip, METH_NOARGS,
-     "Go on behind the message that is awaited, or behind the batch that is started or awaited."},
+     "Continue after the awaited message, or after the batch that is started or awaited."},
     {NULL}};
 
 /* Return the counts of a call whose form has tapes for any size. */
@@ -584,7 +584,7 @@ static PyGetSetDef run_attributes[] = {
     {"sizes", (getter)run_sizes, NULL, "bytes of input and output", NULL}, {NULL}};
 
 static PyMemberDef run_members[] = {
-    {"at", T_PYSSIZET, offsetof(Run, state.at), READONLY, "the instruction it has come to"},
+    {"at", T_PYSSIZET, offsetof(Run, state.at), READONLY, "number of the next instruction"},
     {"input", T_LONGLONG, offsetof(Run, state.base[IN]), READONLY, "address of the input"},
     {"output", T_LONGLONG, offsetof(Run, state.base[OUT]), READONLY, "address of the output"},
     {NULL}};
@@ -592,7 +592,7 @@ static PyMemberDef run_members[] = {
 PyTypeObject RunType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "hpccoll.runtime.execution._tape.Run",
-    .tp_doc = "A tape under way.",
+    .tp_doc = "A running tape.",
     .tp_basicsize = sizeof(Run),
     .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_methods = run_methods,
@@ -614,24 +614,24 @@ static PyObject *has_loop(PyObject *module, PyObject *args)
 }
 
 static PyMethodDef functions[] = {
-    {"opening", note_opening, METH_VARARGS, "What notes that a call begins."},
-    {"closing", note_closing, METH_VARARGS, "What notes that the last call has ended."},
-    {"moment", note_moments, METH_VARARGS, "What notes a moment in a ring."},
-    {"amid", note_amid, METH_VARARGS, "What calls a function between two moments."},
+    {"opening", note_opening, METH_VARARGS, "Return a callback that records the start of a call."},
+    {"closing", note_closing, METH_VARARGS, "Return a callback that records the end of the last call."},
+    {"moment", note_moments, METH_VARARGS, "Return a callback that records a moment in a ring."},
+    {"amid", note_amid, METH_VARARGS, "Return a callback that calls a function between two moments."},
     {"stamp_of_amount", stamp_of_amount, METH_VARARGS,
      "Return the stamp of a call from that of its form and its amount of data."},
     {"has_loop", has_loop, METH_VARARGS,
-     "Tell whether a ufunc has a loop for two operands and a result of a type."},
-    {"set_in_place", set_in_place, METH_O, "Say which object stands for a buffer in place."},
-    {"set_refusal", set_refusal, METH_O, "Say what raises an error for a second call at a time."},
+     "Return whether a ufunc has a loop for two operands and a result of a type."},
+    {"set_in_place", set_in_place, METH_O, "Set the object that means in place."},
+    {"set_refusal", set_refusal, METH_O, "Set the function that raises the error of concurrent calls."},
     {"set_progress", set_progress, METH_VARARGS,
-     "Say what moves operations on, what makes tokens, where requests have their handles."},
-    {"stop_background", stop_background, METH_NOARGS, "End the thread that moves tapes on."},
-    {"set_operators", set_operators, METH_VARARGS, "Say which are sum, product, maximum, minimum."},
+     "Set the progress function, the class of tokens, and the offset of a request's handle."},
+    {"stop_background", stop_background, METH_NOARGS, "Stop the thread that progresses tapes."},
+    {"set_operators", set_operators, METH_VARARGS, "Set the operators sum, product, maximum and minimum."},
     {"check_at_exit", check_at_exit, METH_VARARGS,
      "Check, while MPI_Finalize runs at the exit, that no process has been killed."},
     {"shortcut", shortcut, METH_VARARGS,
-     "Make a method that is asked only where machine code has no answer."},
+     "Return a method in C with a fallback in Python."},
     {NULL}};
 
 static struct PyModuleDef module = {

@@ -1,6 +1,6 @@
 """Targets of the compiled executor for calls of one form and any size.
 
-A plan for any size has symbols in place of numbers (:mod:`hpccoll.ir.sizes`). Its tape gets the
+A plan for any size has symbols instead of numbers (:mod:`hpccoll.ir.sizes`). Its tape gets the
 numbers of a call in C (``_any_size.c``), so a size that was not seen before costs no lowering. Only
 a long wait needs the plan of the size: :class:`Waiting` makes it then.
 """

@@ -5,7 +5,7 @@ trimmed mean, see :func:`hpccoll.measure.results.trimmed`. The minimum of severa
 biased: so every second iteration selects the best candidate, and the others time it. Both halves
 are used for both, and the geometric mean of the two ratios counts.
 
-The algorithm of ``auto`` may be a candidate itself. If it is one of hpccoll's, both are the same
+The algorithm of ``auto`` may be a candidate itself. If hpccoll runs it, both are the same
 code, and their iterations are merged: their difference is noise, and if it is the best, the ratio
 is 1. ``native`` stays separate, because ``auto`` calls it through Python, and a user pays for that.
 If it was also measured ``forwarded``, as ``hpccoll.Comm`` calls it, that is the candidate instead:

@@ -8,7 +8,7 @@ Feedback works on m because x is linear in m once v is frozen. There is no bias 
 DeepSpeed: start with a small rate. There, warm-up takes 15 to 25 % of all steps.
 
     wire   in a step of the warm-up that of no compression, then that of the scheme
-    law    that of the scheme, with m in place of x
+    law    that of the scheme, with m for x
 
 One bit cannot represent zero: elements without a gradient in the warm-up would get noise, divided
 by epsilon, so they are frozen afterwards (DeepSpeed requires a mask). If gradients are rare, v is

@@ -24,7 +24,7 @@ the next exchange is rejected; the local updates of the other ranks are sent in 
 that.
 
     wire   uncompressed, one bit or nothing, by the step
-    law    after freeze_step that of the scheme, with u (sqrt(v) + epsilon) in place of x
+    law    after freeze_step that of the scheme, with u (sqrt(v) + epsilon) for x
 
 Source: Lu et al., 2022, and DeepSpeed's ``ZeroOneAdam``; no bias correction, as there.
 """

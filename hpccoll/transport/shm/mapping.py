@@ -49,7 +49,7 @@ class SharedMemory(NamedTuple):
         try:
             self.mapping.madvise(POPULATE, start, first + nbytes - start)
         except OSError as error:
-            return error.errno == errno.EINVAL  # a kernel before 5.14 cannot tell
+            return error.errno == errno.EINVAL  # a kernel before 5.14
         return True
 
 
