@@ -23,8 +23,8 @@ def extensions():
         ("hpccoll.arrays._half", ["hpccoll/arrays/_half.c"], [kernel], []),
         ("hpccoll.runtime.execution._tape",
          [f"hpccoll/runtime/execution/_{part}.c" for part in
-          ("tape", "running", "recognition", "requests", "background", "numbers", "noted",
-           "notes", "entrance", "watched", "finalize", "any_size")],
+          ("tape", "running", "recognition", "requests", "background", "conversions", "call_log",
+           "phase_events", "call_guard", "profiled", "finalize", "any_size")],
          [*(f"hpccoll/runtime/execution/_{part}.h" for part in ("tape", "recognition", "requests")),
           kernel],
          ["-pthread"])]

@@ -54,7 +54,7 @@ else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 #: Modules whose ``at_exit`` is called when the program ends, if they were loaded.
-_AT_EXIT = ("hpccoll.guard.watcher", "hpccoll.runtime.execution.taped",
+_AT_EXIT = ("hpccoll.guard.watchdog", "hpccoll.runtime.execution.compiled_operations",
             "hpccoll.transport.shm.channels")
 
 

@@ -56,7 +56,7 @@ def command(ranks: int | None, strict: bool, clean: bool, log: str | None,
     from hpccoll.tools.doctor import RankFacts, examine, gather
     from hpccoll.tools.doctor.facts import own
     from hpccoll.tools.doctor.findings import ERROR, WARNING, world
-    from hpccoll.tools.doctor.leftovers import leftovers, remove
+    from hpccoll.tools.doctor.shm_cleanup import leftovers, remove
 
     if clean:  # several ranks of a node may: what one has removed the others do not find
         for each in remove(leftovers()):

@@ -95,7 +95,7 @@ class Variables:
         if name == "torch" and (launched()[1] > 1 or "RANK" not in os.environ):
             MPI = require_mpi()
             if MPI.Is_initialized() and not MPI.Is_finalized():
-                from hpccoll.tools.variables import set_variables
+                from hpccoll.tools.torchrun_environment import set_variables
                 set_variables()
 
 

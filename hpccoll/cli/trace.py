@@ -14,7 +14,7 @@ from rich.console import Console
 
 from hpccoll.cli.options import check_outputs, write_text, written
 from hpccoll.errors import ArgumentError, did_you_mean
-from hpccoll.measure.observed.joined import join
+from hpccoll.measure.observed.merge import join
 from hpccoll.measure.observed.record import read as read_calls
 from hpccoll.measure.trace_events import save_events
 from hpccoll.tools import call_trace, diagnose

@@ -248,7 +248,7 @@ def _add(path: str, machine: Any, outcome: Any, replaced: bool) -> Any:
 
 def _ends(path: str, busy: str, force: bool, width: int) -> Iterator[str]:
     """Return the texts on written and omitted measurements."""
-    from hpccoll.tools.tuned import comment
+    from hpccoll.tools.tuning_report import comment
 
     if busy:
         yield from comment(
@@ -273,13 +273,13 @@ def _show(console: Console, machine: Any, curves: Any, stayed: Any, doubtful: An
           full: bool) -> None:
     """The verdict: for every collective and size, what is fastest and how much."""
     from hpccoll.ir.topology import Topology
-    from hpccoll.tools import tuned
+    from hpccoll.tools import tuning_report
     from hpccoll.tune.loading import Tuned
 
     known = Tuned(curves)
     if machine.probe:
         known = Tuned(probed=curves, topology=Topology.parse(machine.topology, machine.ranks))
-    for line in tuned.lines(machine, tuned.fastest(curves, known), doubtful, console.width, full,
-                            stayed):
+    for line in tuning_report.lines(machine, tuning_report.fastest(curves, known), doubtful,
+                                    console.width, full, stayed):
         console.print(line, style="dim" if line.startswith("#") else
                       "green" if line.startswith("*") else "", highlight=False, soft_wrap=True)

@@ -33,11 +33,11 @@ from hpccoll.comm.cache import (
 from hpccoll.comm.lifetime import Lifetime
 from hpccoll.comm.methods import Method
 from hpccoll.comm.recognition import note
-from hpccoll.comm.sums import check_kept
+from hpccoll.comm.reproducible_sums import check_kept
 from hpccoll.config import ALWAYS, ANY_P, NAN, OFF, RESULTS, Config
 from hpccoll.errors import BufferArgumentError
 from hpccoll.errors.mpi import DeadCommunicatorError
-from hpccoll.guard.census import check_equal, check_finite, result_of
+from hpccoll.guard.data_checks import check_equal, check_finite, result_of
 from hpccoll.guard.guard import Guard
 from hpccoll.guard.setup import SetupCall
 from hpccoll.ir.topology import Topology
@@ -46,8 +46,8 @@ from hpccoll.machine.identity import library_name
 from hpccoll.runtime.context import Context, Guarding, context_of, existing
 from hpccoll.runtime.events.logger import served_by, tell_communicator, tell_served, tell_table
 from hpccoll.runtime.execution.executor import run_prepared
+from hpccoll.runtime.planning.call_hash import Description
 from hpccoll.runtime.planning.choice import Choice
-from hpccoll.runtime.planning.description import Description
 from hpccoll.runtime.progress.engine import can_progress
 from hpccoll.tune.choose import Conditions, before_setup, choose, decide, instead_of_native
 from hpccoll.tune.determinism import check_served

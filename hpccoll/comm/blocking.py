@@ -42,15 +42,15 @@ from hpccoll.comm.methods import (
     Method,
 )
 from hpccoll.comm.recognition import note_any_size, recognised
-from hpccoll.comm.sums import is_served, sum_call
+from hpccoll.comm.reproducible_sums import is_served, sum_call
 from hpccoll.config import ALWAYS, ANY_P, NATIVE, NONE
 from hpccoll.runtime.context import existing
 from hpccoll.runtime.events.logger import served_by
 from hpccoll.runtime.execution.any_size import form_stamp, native_at_any_size, tape_at_any_size
 from hpccoll.runtime.execution.compiled import run_tape, tape_for
 from hpccoll.runtime.execution.executor import drive
+from hpccoll.runtime.planning.call_hash import describe_native
 from hpccoll.runtime.planning.choice import Choice
-from hpccoll.runtime.planning.description import describe_native
 from hpccoll.runtime.planning.planner import counted, longest_whole, plan_for, prepare
 from hpccoll.tune.choose import range_of_choice, trial_of
 from hpccoll.tune.online import Trial

@@ -28,21 +28,21 @@ from hpccoll.comm.creation import Creation
 from hpccoll.comm.devices import DeviceMessages, DeviceWays, nccl_problem, registered_array
 from hpccoll.comm.lifetime import Lifetime
 from hpccoll.comm.nonblocking import Nonblocking
-from hpccoll.comm.numbers import Numbers
 from hpccoll.comm.objects.methods import Objects
 from hpccoll.comm.persistent import Persistent
-from hpccoll.comm.recovery import Recovery
-from hpccoll.comm.wishes import Using, choices_of
+from hpccoll.comm.preferences import Using, choices_of
+from hpccoll.comm.reproducible import Numbers
+from hpccoll.comm.ulfm import Recovery
 from hpccoll.errors import ArgumentError, ArgumentTypeError, CommunicatorError
-from hpccoll.guard.flight import RECORDER
+from hpccoll.guard.flight_record import RECORDER
 from hpccoll.guard.setup import SetupCall
 from hpccoll.ir.collectives import collective_named
 from hpccoll.ir.topology import Topology
 from hpccoll.runtime.context import Context, Guarding, existing, keyval
 from hpccoll.runtime.events.logger import start as start_logging
 from hpccoll.runtime.execution.compiled import executor
+from hpccoll.runtime.planning.call_hash import Description
 from hpccoll.runtime.planning.choice import Choice
-from hpccoll.runtime.planning.description import Description
 from hpccoll.runtime.progress.engine import PROGRESS
 from hpccoll.transport.shm.mapping import DIRECTORY
 from hpccoll.tune.choose import Conditions
@@ -396,7 +396,7 @@ def wrap(comm: MPI.Comm) -> Any:
 def _watched(cls: type[Comm]) -> type[Comm]:
     """Return the class, or a subclass with recorded calls if the program is observed."""
     from hpccoll.measure.observed.observer import OBSERVER  # imported only in observed programs
-    from hpccoll.measure.observed.watched import watched
+    from hpccoll.measure.observed.profiled import watched
     found: type[Comm] = cls if OBSERVER.paused else watched(cls)
     return found
 

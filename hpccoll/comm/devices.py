@@ -39,8 +39,8 @@ from hpccoll.cuda import (
 from hpccoll.errors import ArgumentError, BufferArgumentError, HpccollError
 from hpccoll.runtime.context import MOST_KEPT, Context, existing
 from hpccoll.runtime.execution.executor import drive
+from hpccoll.runtime.planning.call_hash import describe_native
 from hpccoll.runtime.planning.choice import Choice
-from hpccoll.runtime.planning.description import describe_native
 from hpccoll.runtime.planning.plan import Plan
 from hpccoll.runtime.planning.planner import prepare_registered
 from hpccoll.tune.choose import Conditions, choose, instead_of_native, obstacle

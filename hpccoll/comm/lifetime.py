@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 from mpi4py import MPI
 
 from hpccoll.errors import ForkedError
-from hpccoll.guard.entrance import new_entrance
-from hpccoll.guard.job import JOB
+from hpccoll.guard.call_guard import new_entrance
+from hpccoll.guard.job_status import JOB
 from hpccoll.runtime.context import stop_all_starts
-from hpccoll.runtime.events.log import ENDED, LEFT
-from hpccoll.runtime.planning.description import Description
+from hpccoll.runtime.events.call_log import ENDED, LEFT
+from hpccoll.runtime.planning.call_hash import Description
 from hpccoll.runtime.progress.engine import PROGRESS
 from hpccoll.tune.loading import Tuned
 

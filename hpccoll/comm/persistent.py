@@ -47,14 +47,14 @@ from hpccoll.runtime.context import Context
 from hpccoll.runtime.events.logger import served_by
 from hpccoll.runtime.execution.compiled import BUILT, tape_for
 from hpccoll.runtime.execution.executor import PreparedRun
+from hpccoll.runtime.planning.call_hash import describe_native
 from hpccoll.runtime.planning.choice import Choice
-from hpccoll.runtime.planning.description import describe_native
 from hpccoll.runtime.planning.planner import counted, plan_for, prepare
 from hpccoll.runtime.progress.operations import PersistentOperation
 from hpccoll.tune.choose import fallback
 
 if BUILT:
-    from hpccoll.runtime.execution.taped import TapedOperation
+    from hpccoll.runtime.execution.compiled_operations import TapedOperation
 
 Info = MPI.Info
 

@@ -5,7 +5,7 @@ Such a request holds a real MPI handle, a generalized request that completes wit
 there. Its operation is progressed by :mod:`hpccoll.runtime.progress.engine`.
 
 ``HPCCOLL_TIMEOUT`` limits ``Wait`` of such a request, and ``Waitall``, ``Waitany`` and ``Waitsome``
-(:mod:`hpccoll.comm.together`). Those of mpi4py (``MPI.Request.Waitall`` and so on), and the
+(:mod:`hpccoll.comm.waitall`). Those of mpi4py (``MPI.Request.Waitall`` and so on), and the
 inherited ``waitall``, ``waitany`` and ``waitsome``, wait inside the MPI library without a timeout.
 """
 
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from mpi4py import MPI
 
 from hpccoll.comm.recognition import shortcut
-from hpccoll.comm.together import Several
+from hpccoll.comm.waitall import Several
 from hpccoll.errors.mpi import DeadCommunicatorError, RequestError
 from hpccoll.runtime.context import Context
 from hpccoll.runtime.execution.compiled import BUILT
@@ -27,7 +27,7 @@ from hpccoll.runtime.progress.operations import NULL, Operation, PersistentOpera
 
 if BUILT:
     from hpccoll.runtime.execution import _tape
-    from hpccoll.runtime.execution.taped import TapedOperation
+    from hpccoll.runtime.execution.compiled_operations import TapedOperation
 
 if TYPE_CHECKING:
     _Methods = MPI.Request

@@ -35,9 +35,12 @@ if TYPE_CHECKING:
     from hpccoll.cuda.device import performer as performer
     from hpccoll.cuda.device import synchronize as synchronize
     from hpccoll.cuda.device import use_device as use_device
-    from hpccoll.cuda.evidence import Ways as Ways
-    from hpccoll.cuda.evidence import agree_on_ways as agree_on_ways
-    from hpccoll.cuda.evidence import visible_devices as visible_devices
+    from hpccoll.cuda.device_paths import AWARE as AWARE
+    from hpccoll.cuda.device_paths import Told as Told
+    from hpccoll.cuda.device_paths import describe_ways as describe_ways
+    from hpccoll.cuda.device_probes import Ways as Ways
+    from hpccoll.cuda.device_probes import agree_on_ways as agree_on_ways
+    from hpccoll.cuda.device_probes import visible_devices as visible_devices
     from hpccoll.cuda.gpus import NEAR as NEAR
     from hpccoll.cuda.gpus import gpu_direct as gpu_direct
     from hpccoll.cuda.gpus import gpu_island as gpu_island
@@ -55,13 +58,10 @@ if TYPE_CHECKING:
     from hpccoll.cuda.nccl_runner import Nccl as Nccl
     from hpccoll.cuda.registered import DeviceMemory as DeviceMemory
     from hpccoll.cuda.registered import RegisteredCall as RegisteredCall
-    from hpccoll.cuda.resident import Resident as Resident
-    from hpccoll.cuda.resident import as_resident as as_resident
-    from hpccoll.cuda.resident import queue_of as queue_of
     from hpccoll.cuda.staging import Staged as Staged
-    from hpccoll.cuda.ways import AWARE as AWARE
-    from hpccoll.cuda.ways import Told as Told
-    from hpccoll.cuda.ways import describe_ways as describe_ways
+    from hpccoll.cuda.stream_ordered import Resident as Resident
+    from hpccoll.cuda.stream_ordered import as_resident as as_resident
+    from hpccoll.cuda.stream_ordered import queue_of as queue_of
     from hpccoll.cuda.windows import Windows as Windows
     from hpccoll.cuda.windows import windows_of as windows_of
 else:
@@ -69,15 +69,15 @@ else:
     _MODULES = {name: module for module, names in {
         "device": "as_cupy beside borrow copy_to_device copy_to_host device_namespace is_device "
                   "is_served mpi_moves_device_memory performer synchronize use_device",
-        "evidence": "Ways agree_on_ways visible_devices",
+        "device_probes": "Ways agree_on_ways visible_devices",
         "gpus": "NEAR gpu_direct gpu_island gpu_links gpu_numa numa_distance pci_address",
         "kernels": "fused has_kernel kernel_for",
         "nccl": "SHARED_GPU_NEEDS nccl_lacks nccl_version",
         "nccl_runner": "AcrossNodes Nccl",
         "registered": "DeviceMemory RegisteredCall",
-        "resident": "Resident as_resident queue_of",
+        "stream_ordered": "Resident as_resident queue_of",
         "staging": "Staged",
-        "ways": "AWARE Told describe_ways",
+        "device_paths": "AWARE Told describe_ways",
         "windows": "Windows windows_of",
     }.items() for name in names.split()}
 

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy
 
+from hpccoll.cuda.device_paths import Answer
 from hpccoll.cuda.staging import Staged
-from hpccoll.cuda.ways import Answer
 from hpccoll.errors import BufferArgumentError
 
 #: DLPack device type of ordinary host memory.

@@ -30,10 +30,10 @@ from typing import Any, NamedTuple
 import numpy
 from mpi4py import MPI
 
+from hpccoll.cuda.device_paths import Answer
 from hpccoll.cuda.kernels import Action, fused
-from hpccoll.cuda.resident import Queue
+from hpccoll.cuda.stream_ordered import Queue
 from hpccoll.cuda.transport import READ, READY
-from hpccoll.cuda.ways import Answer
 from hpccoll.transport.shm.channels import CHANNELS, PLACES
 
 #: Granularity of registered memory in bytes, as recommended in CUDA's manual.

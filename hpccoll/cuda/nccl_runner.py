@@ -26,8 +26,8 @@ from mpi4py import MPI
 
 from hpccoll.config import NCCL, NCCL_LEADER, NCCL_RAILS
 from hpccoll.cuda.nccl_group import NcclGroup, join
-from hpccoll.cuda.resident import Queue
 from hpccoll.cuda.staging import happened
+from hpccoll.cuda.stream_ordered import Queue
 from hpccoll.ir.topology import Topology
 
 #: Seconds that queued work may take when a communicator is freed.

@@ -17,8 +17,8 @@ from typing import Any
 from mpi4py import MPI
 
 from hpccoll.cuda.ipc import IpcQueue, PeerMemory
-from hpccoll.cuda.resident import Queue
 from hpccoll.cuda.staging import happened
+from hpccoll.cuda.stream_ordered import Queue
 from hpccoll.cuda.transport import DeviceEndpoint
 from hpccoll.errors import HpccollError
 from hpccoll.transport.shm.endpoint import SharedEndpoint

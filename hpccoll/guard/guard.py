@@ -30,22 +30,22 @@ from hpccoll.errors import (
     cause_of,
 )
 from hpccoll.errors.waits import RankStates, summary
-from hpccoll.guard.begun import BegunCall
-from hpccoll.guard.board import GONE, KILLED, LAST_MESSAGES, QUIET, Board, Doing, saying
-from hpccoll.guard.exchange import MessagedLogs, logs_of
-from hpccoll.guard.flight import RECORDER
-from hpccoll.guard.losses import Losses
-from hpccoll.guard.natives import CURIOUS, GRACE, Natives
-from hpccoll.guard.sites import call_site
-from hpccoll.guard.verdict import judge, met, reported_error, states_fields
-from hpccoll.guard.watcher import WATCHER
+from hpccoll.guard.alarm import MessagedLogs, logs_of
+from hpccoll.guard.call_sites import call_site
+from hpccoll.guard.diagnosis import judge, met, reported_error, states_fields
+from hpccoll.guard.failed_ranks import Losses
+from hpccoll.guard.flight_record import RECORDER
+from hpccoll.guard.library_calls import CURIOUS, GRACE, Natives
+from hpccoll.guard.pending_calls import BegunCall
+from hpccoll.guard.rank_status import GONE, KILLED, LAST_MESSAGES, QUIET, Board, Doing, saying
+from hpccoll.guard.watchdog import WATCHER
 from hpccoll.runtime.context import Context
-from hpccoll.runtime.events.log import ALARM, FREED, LEFT, NUMBER
-from hpccoll.runtime.events.noted import begins, ends
-from hpccoll.runtime.execution.attendance import Attendant
+from hpccoll.runtime.events.call_log import ALARM, FREED, LEFT, NUMBER
+from hpccoll.runtime.events.call_records import begins, ends
 from hpccoll.runtime.execution.executor import Bounds, Execution, PreparedRun
+from hpccoll.runtime.execution.slow_path import Attendant
 from hpccoll.runtime.planning.binding import Action
-from hpccoll.runtime.planning.description import Description
+from hpccoll.runtime.planning.call_hash import Description
 from hpccoll.runtime.progress.waiting import Awaited, Meeting, Watch
 from hpccoll.transport import Batch
 from hpccoll.transport.checked import CheckedBatch
@@ -55,7 +55,7 @@ from hpccoll.transport.shm.endpoint import BothBatch
 from hpccoll.transport.stamps import split
 
 if TYPE_CHECKING:
-    from hpccoll.guard.queued import Queued
+    from hpccoll.guard.stream_calls import Queued
 
 #: Consecutive polls that must find a message of another call first.
 CERTAIN = 3
@@ -119,7 +119,7 @@ class Guard:
     def queued(self, check: Callable[[], None], abort: Callable[[], None], device: Any,
                happened: Callable[[Any], bool]) -> Queued:
         """Return the monitor of calls that a library queues on a device; see :class:`Queued`."""
-        from hpccoll.guard.queued import Queued  # only device calls need it
+        from hpccoll.guard.stream_calls import Queued  # only device calls need it
         return Queued(self, check, abort, device, happened)
 
     # -- before and while a call runs ---------------------------------------------------------

@@ -31,18 +31,18 @@ from hpccoll.errors import (
 )
 from hpccoll.errors.contract import ContractError, Party
 from hpccoll.errors.waits import RankStates, Reports, stated, summary
-from hpccoll.guard.board import GONE, KILLED
-from hpccoll.guard.job import JOB
-from hpccoll.guard.losses import Losses
-from hpccoll.guard.natives import CURIOUS, GRACE
+from hpccoll.guard.call_sites import call_site, main_site
+from hpccoll.guard.diagnosis import states_fields
+from hpccoll.guard.failed_ranks import Losses
+from hpccoll.guard.job_status import JOB
+from hpccoll.guard.library_calls import CURIOUS, GRACE
+from hpccoll.guard.rank_status import GONE, KILLED
 from hpccoll.guard.setup_ranks import SetupRanks
-from hpccoll.guard.sites import call_site, main_site
-from hpccoll.guard.verdict import states_fields
-from hpccoll.guard.watcher import STATUS
+from hpccoll.guard.watchdog import STATUS
 from hpccoll.machine.limits import OVERSUBSCRIBED, SPINS
-from hpccoll.runtime.events.log import INSIDE
+from hpccoll.runtime.events.call_log import INSIDE
 from hpccoll.runtime.planning.agreement import exchange_processes
-from hpccoll.runtime.planning.description import Description
+from hpccoll.runtime.planning.call_hash import Description
 from hpccoll.runtime.progress.waiting import Awaited, Meeting, Watch
 from hpccoll.transport.stamps import agree
 

@@ -11,12 +11,12 @@ from mpi4py import MPI
 
 from hpccoll.errors import BrokenCommunicatorError, PeerLost
 from hpccoll.errors.waits import summary
-from hpccoll.guard.board import AWAY, NATIVE, WAITING, Board, Doing, saying
-from hpccoll.guard.job import JOB
-from hpccoll.guard.sites import call_site
-from hpccoll.guard.verdict import reported_error, states_fields
+from hpccoll.guard.call_sites import call_site
+from hpccoll.guard.diagnosis import reported_error, states_fields
+from hpccoll.guard.job_status import JOB
+from hpccoll.guard.rank_status import AWAY, NATIVE, WAITING, Board, Doing, saying
 from hpccoll.machine.processes import Process
-from hpccoll.runtime.events.log import (
+from hpccoll.runtime.events.call_log import (
     ENDS,
     FAILED,
     FORMS,
@@ -27,7 +27,7 @@ from hpccoll.runtime.events.log import (
     STAMPS,
     Log,
 )
-from hpccoll.runtime.planning.description import Description
+from hpccoll.runtime.planning.call_hash import Description
 
 #: Stands for the end of a call that has failed.
 GAVE_UP = -1

@@ -27,9 +27,9 @@ from hpccoll.config import NATIVE, OFF
 from hpccoll.ir.topology import Topology
 from hpccoll.measure.buffers import CaseBuffers
 from hpccoll.measure.candidates import select
-from hpccoll.measure.filing import Doubt, Measured, filed, late
+from hpccoll.measure.recording import Doubt, Measured, filed, late
 from hpccoll.measure.results import Result
-from hpccoll.measure.shortlist import (
+from hpccoll.measure.rounds import (
     BETWEEN,
     FEWEST,
     SEGMENTS,

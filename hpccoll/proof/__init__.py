@@ -6,5 +6,5 @@ run on ``symbols`` that carry their whole history, and match messages in ``rende
 ``memory_rules`` check conflicting accesses of messages, segments and local steps, and ``verdict``
 compares results with the specification. Nothing here trusts a builder or a closed form, and nothing
 imports a transport. A new property to prove is a field of
-:class:`~hpccoll.proof.verdict.Proof`, and a mutant in ``tests/support`` that breaks it.
+:class:`~hpccoll.proof.result.Proof`, and a mutant in ``tests/support`` that breaks it.
 """

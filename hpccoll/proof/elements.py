@@ -13,10 +13,10 @@ from hpccoll.ir.collectives import IN, OUT, TMP, Collective, slot_keys
 from hpccoll.ir.extents import Extent, Local, Message, Segment, shifted
 from hpccoll.ir.schedule import RECV, SEND, Schedule
 from hpccoll.proof.cases import BlockSizes
+from hpccoll.proof.matching import End, Rendezvous, Thread
 from hpccoll.proof.memory_rules import check_memory
-from hpccoll.proof.rendezvous import End, Rendezvous, Thread
+from hpccoll.proof.result import Judge, Proof, WantedElement
 from hpccoll.proof.symbols import GARBAGE, Symbol, SymbolTable
-from hpccoll.proof.verdict import Judge, Proof, WantedElement
 
 #: A rank's memory: ``in``, ``out``, and the scratch of each segment.
 Memory = dict[object, list[Symbol]]

@@ -28,10 +28,10 @@ from hpccoll.ir.in_network import Peer
 from hpccoll.ir.order import waits
 from hpccoll.ir.schedule import COPY, LEFT, RECV, SEND, Program, Round, Schedule, Span, Step
 from hpccoll.ir.wellformed import keys_of
+from hpccoll.proof.matching import End, Rendezvous, Thread
 from hpccoll.proof.memory_rules import SlotMap, check_lanes, check_slots
-from hpccoll.proof.rendezvous import End, Rendezvous, Thread
+from hpccoll.proof.result import Judge, Proof, WantedElement
 from hpccoll.proof.symbols import GARBAGE, BlockPart, Symbol, SymbolTable, laid, pieces_of
-from hpccoll.proof.verdict import Judge, Proof, WantedElement
 
 
 class SlotMessage(NamedTuple):

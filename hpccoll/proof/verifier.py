@@ -28,8 +28,8 @@ from hpccoll.ir.schedule import Program, Schedule
 from hpccoll.proof.building import programs_of
 from hpccoll.proof.cases import BlockSizes, cases, lower_all
 from hpccoll.proof.elements import prove_segments as prove_segments
+from hpccoll.proof.result import Proof
 from hpccoll.proof.slots import prove_slots
-from hpccoll.proof.verdict import Proof
 
 __all__ = ["Proof", "verify"]
 

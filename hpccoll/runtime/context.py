@@ -32,13 +32,13 @@ from hpccoll.machine.discovery import Place, discover, on_one_node
 from hpccoll.machine.limits import DEDICATED, OVERSUBSCRIBED
 from hpccoll.runtime.bounded import BoundedDict
 from hpccoll.runtime.events.logger import tell_error
-from hpccoll.runtime.events.moments import Moments
+from hpccoll.runtime.events.phase_events import Moments
 from hpccoll.runtime.execution.compiled import Bound, channel_class, executor, new_lane
 from hpccoll.runtime.execution.executor import Bounds, Execution
 from hpccoll.runtime.execution.remote import RunBatches
 from hpccoll.runtime.planning.agreement import exchange_processes
 from hpccoll.runtime.planning.binding import Action
-from hpccoll.runtime.planning.description import Description
+from hpccoll.runtime.planning.call_hash import Description
 from hpccoll.runtime.planning.plan import Plan
 from hpccoll.runtime.progress.waiting import Meeting, Watch
 from hpccoll.transport import Endpoint

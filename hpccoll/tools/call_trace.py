@@ -14,7 +14,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from hpccoll.explain.plotting import save
-from hpccoll.measure.observed.joined import JoinedRecords, MatchedCalls, corrected, each_kind
+from hpccoll.measure.observed.merge import JoinedRecords, MatchedCalls, corrected, each_kind
 from hpccoll.measure.observed.phases import (
     activities,
     reduced_by_kind,

@@ -25,7 +25,7 @@ from hpccoll.errors.contract import in_words
 from hpccoll.units import count_text, ranks_text, time_text
 
 FORMAT = "hpccoll flight 1"
-#: States of ranks, named as in :mod:`hpccoll.guard.board`.
+#: States of ranks, named as in :mod:`hpccoll.guard.rank_status`.
 WAITING, NATIVE, AWAY, STOPPED, DEBUGGED, KILLED, ENDED, FREED, FAILED = (
     "waiting", "in the MPI library", "in no wait", "stopped", "held by a debugger", "killed",
     "ended", "freed", "failed")

@@ -13,8 +13,8 @@ from hpccoll.atomic_file import replacing
 from hpccoll.comm import Comm
 from hpccoll.explain.columns import FittedTable, Header
 from hpccoll.explain.plotting import save
-from hpccoll.measure.observed.against import sampled
-from hpccoll.measure.observed.joined import join
+from hpccoll.measure.observed.merge import join
+from hpccoll.measure.observed.native_comparison import sampled
 from hpccoll.measure.observed.observer import OBSERVER, gathered
 from hpccoll.measure.observed.profile import HEADS, Profile, compared, profile
 from hpccoll.training.picture import COLOURS, INK, dress, new_figure

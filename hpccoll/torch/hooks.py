@@ -20,7 +20,7 @@ from mpi4py import MPI
 from hpccoll import Comm
 from hpccoll.errors import ArgumentError
 from hpccoll.torch import operations
-from hpccoll.torch.line import Operation, OperationLine
+from hpccoll.torch.operation_queue import Operation, OperationLine
 from hpccoll.torch.process_group.work import promise
 from hpccoll.torch.tensors import dense, values
 from hpccoll.training.adasum import Adasum

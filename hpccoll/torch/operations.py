@@ -1,4 +1,4 @@
-"""Operations on tensors for a :class:`~hpccoll.torch.line.OperationLine`.
+"""Operations on tensors for a :class:`~hpccoll.torch.operation_queue.OperationLine`.
 
 Before the transfer, ranks exchange 16 bytes: a hash of the call and the number of rows. A mismatch,
 which would hang or corrupt data, raises an error on every rank that lists the calls of all ranks.
@@ -19,7 +19,7 @@ from mpi4py import MPI
 from hpccoll import Comm
 from hpccoll.errors import ArgumentError, ExchangeMismatch
 from hpccoll.errors.waits import rank_list
-from hpccoll.torch.line import Operation
+from hpccoll.torch.operation_queue import Operation
 from hpccoll.torch.tensors import dense, memory, values
 
 #: MPI operators, by name.

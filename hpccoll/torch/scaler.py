@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from hpccoll.torch.horovod.begin import MAX
-from hpccoll.torch.horovod.functions import allreduce_
+from hpccoll.torch.horovod.async_operations import MAX
+from hpccoll.torch.horovod.broadcast_state import allreduce_
 from hpccoll.torch.horovod.processes import ProcessSet, global_process_set
 
 

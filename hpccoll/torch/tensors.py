@@ -14,7 +14,7 @@ import numpy
 import torch
 
 from hpccoll.errors import ArgumentTypeError, BufferArgumentError
-from hpccoll.torch.pages import LEAST, HugePages
+from hpccoll.torch.huge_pages import LEAST, HugePages
 from hpccoll.torch.streams import check_capture
 
 #: Dtypes by their NumPy names; the package ml_dtypes provides bfloat16.

@@ -21,8 +21,8 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll.errors import ArgumentError, ArgumentTypeError
+from hpccoll.training.arguments import communicator, listed
 from hpccoll.training.buckets import plan_buckets
-from hpccoll.training.given import communicator, listed
 from hpccoll.training.shard.agreement import agree_on, specs_of
 
 #: Group size that stands for the ranks of a node.

@@ -14,7 +14,7 @@ from doc.pages import need_frameworks
 from mpi4py import MPI
 from slurm import Slurm
 
-from hpccoll.tools.doctor.leftovers import leftovers, remove
+from hpccoll.tools.doctor.shm_cleanup import leftovers, remove
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent

@@ -23,8 +23,8 @@ from hpccoll.ir.collectives import OUT
 from hpccoll.ir.extents import Extent, Lowered, Message, Phase
 from hpccoll.ir.schedule import RECV, SEND
 from hpccoll.runtime.execution import compiled
-from hpccoll.runtime.execution.attendance import Attendance, Attendant
 from hpccoll.runtime.execution.executor import Bounds
+from hpccoll.runtime.execution.slow_path import Attendance, Attendant
 from hpccoll.runtime.execution.tape import (
     BASES,
     DONE,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpccoll.tools.doctor.leftovers import leftovers, remove
+from hpccoll.tools.doctor.shm_cleanup import leftovers, remove
 
 sys.path.append(str(Path(__file__).resolve().parent))  # jobs.py is used by a program too
 

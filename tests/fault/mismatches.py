@@ -42,7 +42,7 @@ from mpi4py import MPI
 
 import hpccoll
 from hpccoll.errors import HpccollError
-from hpccoll.runtime.events.log import NUMBER
+from hpccoll.runtime.events.call_log import NUMBER
 
 
 class Mode(NamedTuple):

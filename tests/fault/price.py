@@ -27,7 +27,7 @@ import numpy
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll.measure.observed import watched
+from hpccoll.measure.observed import profiled
 
 RAW = MPI.Intracomm(MPI.COMM_WORLD)
 RANK = RAW.Get_rank()
@@ -99,7 +99,7 @@ def main() -> int:
                         default=",".join(map(str, SIZES)))
     parser.add_argument("-o", "--output", type=Path, help="a file for the rows")
     options = parser.parse_args()
-    watched.write_at_end = lambda folder: None  # nobody reads these traces
+    profiled.write_at_end = lambda folder: None  # nobody reads these traces
     rows: list[dict[str, Any]] = []
     for executor in ("compiled", "python"):
         for nbytes in map(int, options.sizes.split(",")):

@@ -10,7 +10,7 @@ from mpi4py import MPI
 import hpccoll
 from hpccoll.errors import BrokenCommunicatorError, CollectiveTimeout
 from hpccoll.errors.contract import ContractError
-from hpccoll.guard.begun import NativePrequest, NativeRequest
+from hpccoll.guard.pending_calls import NativePrequest, NativeRequest
 
 RAW = MPI.COMM_WORLD
 RANK, SIZE = RAW.Get_rank(), RAW.Get_size()

@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 import hpccoll
 from hpccoll.errors import BrokenCommunicatorError, CollectiveTimeout
-from hpccoll.guard import exchange
+from hpccoll.guard import alarm
 from hpccoll.runtime.context import LANE_BYTES, existing
 from hpccoll.runtime.execution.compiled import BUILT
 
@@ -29,7 +29,7 @@ COUNTS = {"small": 8, "large": 1_500_000}
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
     """Who gave up waits less long for the others to do so, too."""
-    monkeypatch.setattr(exchange, "LONGER", 0.5)
+    monkeypatch.setattr(alarm, "LONGER", 0.5)
 
 
 def communicator(monkeypatch, executor="", shared="yes", timeout="1"):

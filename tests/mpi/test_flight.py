@@ -11,7 +11,7 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll.guard.flight import RECORDER
+from hpccoll.guard.flight_record import RECORDER
 from hpccoll.runtime.execution.compiled import BUILT
 from hpccoll.tools.diagnose import diagnose, read
 

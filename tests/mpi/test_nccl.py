@@ -14,7 +14,7 @@ from hpccoll.cuda.nccl_runner import NcclRunner
 from hpccoll.errors import ArgumentError, CollectiveTimeout, HpccollError
 from hpccoll.errors.contract import ContractError
 from hpccoll.guard.guard import Guard
-from hpccoll.runtime.events.log import INSIDE, NUMBER
+from hpccoll.runtime.events.call_log import INSIDE, NUMBER
 from support.gpu.device import installed
 from support.gpu.streams import Devices
 

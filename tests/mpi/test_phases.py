@@ -7,11 +7,11 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll.measure.observed import watched
+from hpccoll.measure.observed import profiled
 from hpccoll.measure.observed.observer import OBSERVER
 from hpccoll.measure.observed.phases import activities, spans
 from hpccoll.measure.observed.record import read, save
-from hpccoll.runtime.events.moments import Activity
+from hpccoll.runtime.events.phase_events import Activity
 from hpccoll.runtime.execution.compiled import BUILT
 
 RAW = MPI.COMM_WORLD
@@ -25,7 +25,7 @@ def communicator(monkeypatch, tmp_path, executor="", **settings):
     for name, value in {"TRACE": str(tmp_path), "TRACE_PHASES": "yes", "EXECUTOR": executor,
                         **settings}.items():
         monkeypatch.setenv(f"HPCCOLL_{name}", value)
-    monkeypatch.setattr(watched, "write_at_end", lambda folder: None)
+    monkeypatch.setattr(profiled, "write_at_end", lambda folder: None)
     monkeypatch.setattr(OBSERVER, "records", [])
     return hpccoll.Comm(MPI.Intracomm(RAW).Dup())
 

@@ -8,7 +8,7 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll.measure.observed.joined import join, waits_by_kind
+from hpccoll.measure.observed.merge import join, waits_by_kind
 from hpccoll.measure.observed.observer import OBSERVER, gathered
 from hpccoll.tools.profile import ProfileWishes, finish
 

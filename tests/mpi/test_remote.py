@@ -13,7 +13,7 @@ from mpi.test_compiled import every_call
 from mpi4py import MPI
 
 from hpccoll.errors import BrokenCommunicatorError, CollectiveTimeout, HpccollError
-from hpccoll.guard import exchange
+from hpccoll.guard import alarm
 from hpccoll.runtime.execution import compiled
 from hpccoll.transport.mpi import PersistentBatch, SingleBatch
 
@@ -38,7 +38,7 @@ OPERATORS = {"D": (MPI.SUM, MPI.PROD), "?": (MPI.LAND, MPI.LOR, MPI.LXOR)}
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
     """Who gave up waits less long for the others to do so, too."""
-    monkeypatch.setattr(exchange, "LONGER", 0.5)
+    monkeypatch.setattr(alarm, "LONGER", 0.5)
 
 
 @pytest.mark.parametrize("placed", NODES)

@@ -12,7 +12,7 @@ from hpccoll.algorithms import ALGORITHMS
 from hpccoll.arrays.half import BLOCK
 from hpccoll.config import SETTINGS
 from hpccoll.errors import ArgumentError, CollectiveTimeout
-from hpccoll.measure.observed import watched
+from hpccoll.measure.observed import profiled
 from hpccoll.runtime.execution.compiled import BUILT
 
 pytestmark = pytest.mark.mpi
@@ -119,7 +119,7 @@ def test_masks_are_no_part_of_what_travels(world):
 def test_a_variable_of_one_rank_is_named_on_all_or_harmless(monkeypatch, tmp_path, name):
     text, shown = DIFFERENT[name]
     last = RAW.size - 1
-    monkeypatch.setattr(watched, "write_at_end", lambda folder: None)
+    monkeypatch.setattr(profiled, "write_at_end", lambda folder: None)
     monkeypatch.delenv(f"HPCCOLL_{name}", raising=False)
     if RAW.rank == last and (name != "EXECUTOR" or BUILT):
         monkeypatch.setenv(f"HPCCOLL_{name}", text.format(size=RAW.size, path=tmp_path))

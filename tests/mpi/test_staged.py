@@ -6,8 +6,8 @@ from mpi4py import MPI
 
 import hpccoll
 from hpccoll.comm import devices
-from hpccoll.cuda import evidence, windows
-from hpccoll.cuda.ways import STAGED, Answer
+from hpccoll.cuda import device_probes, windows
+from hpccoll.cuda.device_paths import STAGED, Answer
 from hpccoll.errors import BufferArgumentError
 from support.gpu.device import installed
 from support.gpu.streams import Devices
@@ -177,9 +177,9 @@ def test_checks_see_what_is_on_the_device(world, device, monkeypatch):
 
 
 def test_all_ranks_agree_on_the_ways(world, monkeypatch):
-    monkeypatch.setattr(evidence, "visible_devices", lambda: (f"0000:0{world.rank}:00.0",))
-    monkeypatch.setattr(evidence, "LOOKS", {name: lambda name=name: Answer(
-        name == STAGED.name, f"{name} as rank 0 saw it") for name in evidence.LOOKS})
+    monkeypatch.setattr(device_probes, "visible_devices", lambda: (f"0000:0{world.rank}:00.0",))
+    monkeypatch.setattr(device_probes, "LOOKS", {name: lambda name=name: Answer(
+        name == STAGED.name, f"{name} as rank 0 saw it") for name in device_probes.LOOKS})
     comm = hpccoll.Comm(MPI.Intracomm(world).Dup())
     assert "Device arrays" not in comm.explain("allreduce", "1M")
     shown = comm.ways

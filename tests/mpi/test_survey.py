@@ -10,7 +10,7 @@ import hpccoll
 from hpccoll.algorithms import ALGORITHMS
 from hpccoll.ir.schedule import Program
 from hpccoll.ir.topology import Topology
-from hpccoll.measure import shortlist, survey, survey_plan
+from hpccoll.measure import rounds, survey, survey_plan
 from hpccoll.runtime.context import existing
 from hpccoll.tune.table import Candidate, fingerprint
 
@@ -63,7 +63,7 @@ def test_what_was_measured_on_a_busy_machine_is_measured_again(monkeypatch, busy
 
 def test_a_later_round_on_a_busy_machine_does_not_count(monkeypatch):
     monkeypatch.setattr(survey, "LONGEST", 0.01)
-    monkeypatch.setattr(shortlist, "CLOSE", 1e6)
+    monkeypatch.setattr(rounds, "CLOSE", 1e6)
     monkeypatch.setattr(survey.Surveyor, "_barrier", barrier := FakeBarrier((None,)))
     resumed, resume = [], survey.Surveyor.resume
 
@@ -95,11 +95,11 @@ def test_a_size_that_took_longer_than_a_larger_one_is_measured_again(monkeypatch
 
 @pytest.mark.skipif(WORLD.size % 2 or WORLD.size < 4, reason="two nodes of several ranks")
 @pytest.mark.parametrize("nodes, thorough, expected", [
-    (1, False, ()), (1, True, shortlist.SEGMENTS), (2, False, shortlist.BETWEEN)])
+    (1, False, ()), (1, True, rounds.SEGMENTS), (2, False, rounds.BETWEEN)])
 def test_segments_depend_on_time_and_nodes(monkeypatch, nodes, thorough, expected):
     monkeypatch.setattr(survey, "LONGEST", 0.01)
     layout = Topology.parse(f"2x{WORLD.size // 2}", WORLD.size) if nodes == 2 else None
-    plan = survey_plan.SurveyPlan(("allreduce",), (shortlist.SEGMENTED,), 20.0, thorough)
+    plan = survey_plan.SurveyPlan(("allreduce",), (rounds.SEGMENTED,), 20.0, thorough)
     outcome = measured(plan, topology=layout)
     if WORLD.rank == 0:
         ((_, times),) = outcome.curves["allreduce", True]
@@ -140,7 +140,7 @@ def test_candidates_that_are_wrong_are_left_out(monkeypatch):
 @alone
 def test_parameters_and_segments_are_tried_too(monkeypatch):
     monkeypatch.setattr(survey, "LONGEST", 0.01)
-    monkeypatch.setattr(shortlist, "NEAR", 1e9)  # whoever is fast today
+    monkeypatch.setattr(rounds, "NEAR", 1e9)  # whoever is fast today
     plan = survey_plan.SurveyPlan(("bcast",), (64, 2 << 20), 60.0, True)
     outcome = measured(plan)
     if WORLD.rank == 0:
@@ -185,8 +185,8 @@ def test_what_is_measured_by_name_promises_nothing(monkeypatch):
 @alone
 def test_what_is_close_is_measured_again_in_later_rounds(monkeypatch):
     monkeypatch.setattr(survey, "LONGEST", 0.01)
-    monkeypatch.setattr(shortlist, "NEAR", 1e9)  # whoever is fast today
-    monkeypatch.setattr(shortlist, "CLOSE", 1e9)
+    monkeypatch.setattr(rounds, "NEAR", 1e9)  # whoever is fast today
+    monkeypatch.setattr(rounds, "CLOSE", 1e9)
     monkeypatch.setattr(survey, "BUSY", 1e9)  # as it may be while tests run
     visits, resume = [], survey.Surveyor.resume
 
@@ -205,7 +205,7 @@ def test_what_is_close_is_measured_again_in_later_rounds(monkeypatch):
 @alone
 def test_where_nothing_is_close_there_are_no_later_rounds(monkeypatch):
     monkeypatch.setattr(survey, "LONGEST", 0.01)
-    monkeypatch.setattr(shortlist, "CLOSE", 0.0)
+    monkeypatch.setattr(rounds, "CLOSE", 0.0)
     monkeypatch.setattr(survey.Surveyor, "resume", None)
     outcome = measured(survey_plan.SurveyPlan(("allreduce",), (64,), 60.0, False))
     assert outcome.failures == {} and not outcome.interrupted

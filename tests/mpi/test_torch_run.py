@@ -4,14 +4,14 @@ import pytest
 from mpi4py import MPI
 
 from hpccoll.cli import run
-from hpccoll.tools import variables
+from hpccoll.tools import torchrun_environment
 
 pytestmark = pytest.mark.mpi
 
 
 def test_variables_are_set_where_they_are_not():
     environ = {"LOCAL_RANK": "5"}
-    variables.set_variables(environ)
+    torchrun_environment.set_variables(environ)
     comm = MPI.COMM_WORLD
     assert environ["RANK"] == str(comm.rank) and environ["WORLD_SIZE"] == str(comm.size)
     assert environ["LOCAL_RANK"] == "5"
@@ -22,7 +22,7 @@ def test_variables_are_set_where_they_are_not():
 def test_the_import_of_torch_sets_them(monkeypatch):
     seen = []
     monkeypatch.delenv("RANK", raising=False)
-    monkeypatch.setattr(variables, "set_variables", lambda: seen.append(1))
+    monkeypatch.setattr(torchrun_environment, "set_variables", lambda: seen.append(1))
     hook = run.Variables()
     assert hook.find_spec("numpy", None) is None and not seen
     assert hook.find_spec("torch", None) is None

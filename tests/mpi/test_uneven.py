@@ -10,7 +10,7 @@ from mpi4py import MPI
 import hpccoll
 from hpccoll.errors import BrokenCommunicatorError, CollectiveTimeout, HpccollError
 from hpccoll.errors.contract import ContractError
-from hpccoll.runtime.events.log import NUMBER
+from hpccoll.runtime.events.call_log import NUMBER
 
 RAW = MPI.COMM_WORLD
 RANK, SIZE = RAW.Get_rank(), RAW.Get_size()

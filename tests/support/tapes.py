@@ -5,7 +5,7 @@ from __future__ import annotations
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.schedule import SEND, Schedule
 from hpccoll.proof.cases import BlockSizes, lower_all
-from hpccoll.runtime.events.moments import Noting
+from hpccoll.runtime.events.phase_events import Noting
 from hpccoll.runtime.execution.tape import Code, Form, Instruction, encode, split_address
 from hpccoll.transport.shm.channels import PLACES
 

@@ -31,10 +31,10 @@ from hpccoll.comm.objects.wire import (
 from hpccoll.errors import ForeignMessage, cause_of
 from hpccoll.ir.schedule import RECV, SEND
 from hpccoll.runtime.context import OBJECTS_TAG, Context
-from hpccoll.runtime.events.log import OBJECTS
+from hpccoll.runtime.events.call_log import OBJECTS
 from hpccoll.runtime.execution.compiled import exchange_tape
 from hpccoll.runtime.execution.executor import TRIES
-from hpccoll.runtime.planning.description import Description
+from hpccoll.runtime.planning.call_hash import Description
 from hpccoll.runtime.progress.engine import PROGRESS
 from hpccoll.runtime.progress.waiting import Watch
 from hpccoll.transport import Batch, Posting

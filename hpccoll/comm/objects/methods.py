@@ -28,8 +28,8 @@ from hpccoll.comm.base import Base
 from hpccoll.comm.objects.exchange import ObjectExchange, Operator
 from hpccoll.comm.recognition import shortcut
 from hpccoll.errors import HpccollError
-from hpccoll.runtime.events.log import OBJECTS
-from hpccoll.runtime.planning.description import Description
+from hpccoll.runtime.events.call_log import OBJECTS
+from hpccoll.runtime.planning.call_hash import Description
 
 
 class Objects(Base):

@@ -16,7 +16,7 @@ from mpi4py import MPI
 
 from hpccoll.errors import ArgumentError
 from hpccoll.measure.clocks import clock_name, seconds_ahead
-from hpccoll.measure.observed.joined import join
+from hpccoll.measure.observed.merge import join
 from hpccoll.measure.observed.profile import Profile, profile
 from hpccoll.measure.observed.record import WIDTH, CallRecord, RankRecord, save
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from hpccoll.measure.observed.joined import JoinedRecords, waits_by_kind
+from hpccoll.measure.observed.merge import JoinedRecords, waits_by_kind
 from hpccoll.measure.observed.record import INIT, OBJECTS, WAIT, CallKind
 from hpccoll.measure.observed.stragglers import Straggler, stragglers, told
 from hpccoll.units import count_text, short_size_text, time_text

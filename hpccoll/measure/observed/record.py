@@ -71,7 +71,7 @@ class Noted(Protocol):
     """Recorder of moments inside of calls."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain data, see :mod:`hpccoll.runtime.events.moments`."""
+        """Return plain data, see :mod:`hpccoll.runtime.events.phase_events`."""
 
 
 class CallRecord:

@@ -55,17 +55,18 @@ static void cut_vector(AnySize *self, int64_t total)
     self->longest = last > first || self->blocks == 1 ? last : first;
 }
 
-/* Read one count per rank; return 0 unless all are at least 1. */
-static int read_counts(AnySize *self, const Vector *counts, int64_t scale)
+/* Read one count per rank; return 0 unless all are at least 1 and the blocks have no gaps. */
+static int read_counts(AnySize *self, const Vector *counts, const Vector *displs, int64_t scale)
 {
-    if (counts->length != self->size + 1)
+    if (counts->length != self->size + 1 || (displs->length && displs->length != counts->length))
         return 0;
     int64_t first = value_of(counts, 0), limit = INT64_MAX / (self->size + 1);
     int equal = 1;
     self->longest = 0;
     for (Py_ssize_t i = 0; i < self->size; i++) {
         int64_t count = value_of(counts, i);
-        if (count < 1 || count > limit / scale)
+        if (count < 1 || count > limit / scale
+            || (displs->length && value_of(displs, i) != self->bounds[i] / scale))
             return 0;
         equal = equal && count == first;
         count *= scale;
@@ -123,9 +124,9 @@ static int read_blocks(AnySize *self, const Key *key)
     if (self->cut == COUNTED) {
         int in_call = key->counts.length > 0;
         const Vector *counts = in_call ? &key->counts : &key->sides[RECEIVED].counts;
-        if (key->sides[SENT].counts.length || key->sides[RECEIVED].displs.length
-            || (in_call && key->sides[RECEIVED].counts.length)
-            || !read_counts(self, counts, in_call ? 1 : self->element[RECEIVED] / self->itemsize))
+        if (key->sides[SENT].counts.length || (in_call && key->sides[RECEIVED].counts.length)
+            || !read_counts(self, counts, &key->sides[RECEIVED].displs,
+                            in_call ? 1 : self->element[RECEIVED] / self->itemsize))
             return 0;
         total = self->bounds[self->size];
     }

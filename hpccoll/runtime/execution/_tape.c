@@ -27,19 +27,19 @@
  *
  * _background.c:  a thread that progresses such runs
  *
- * _watched.c:
+ * _profiled.c:
  *
  *     WatchedMethod  a method whose calls are counted and timed
  *
- * _numbers.c:
+ * _conversions.c:
  *
  *     Numbers      allreduce of Python numbers
  *
- * _notes.c:
+ * _phase_events.c:
  *
  *     Note         an action of the interpreter that records a call, its end, or a moment
  *
- * _entrance.c:
+ * _call_guard.c:
  *
  *     Entrance     admits one call on a communicator at a time
  *

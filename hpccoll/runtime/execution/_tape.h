@@ -202,7 +202,7 @@ Tape *copy_tape(const Tape *tape);
 int play(Tape *tape, char *in, char *out, PyObject *buffers);
 Run *new_run(Tape *tape, char *in, char *out, PyObject *buffers);
 
-/* _entrance.c */
+/* _call_guard.c */
 int refused(const Entrance *entrance);
 PyObject *set_refusal(PyObject *module, PyObject *function);
 
@@ -214,7 +214,7 @@ static inline int enter(Entrance *entrance)
     return 0;
 }
 
-/* _noted.c */
+/* _call_log.c */
 Noted *copy_noted(const Noted *noted);
 
 /* _any_size.c */
@@ -235,17 +235,17 @@ PyObject *begin_call(PyObject *target, char *in, char *out, PyObject *buffers);
 PyObject *set_progress(PyObject *module, PyObject *args);
 PyObject *shortcut(PyObject *module, PyObject *args);
 
-/* _watched.c */
+/* _profiled.c */
 extern PyTypeObject CallRowsType, SeenType, WatchedMethodType;
 int prepare_watching(void);
 
-/* _notes.c */
+/* _phase_events.c */
 PyObject *note_opening(PyObject *module, PyObject *args);
 PyObject *note_closing(PyObject *module, PyObject *args);
 PyObject *note_moments(PyObject *module, PyObject *args);
 PyObject *note_amid(PyObject *module, PyObject *args);
 
-/* _numbers.c */
+/* _conversions.c */
 int prepare_numbers(void);
 PyObject *set_operators(PyObject *module, PyObject *args);
 PyObject *number_allreduce(Recognised *self, PyObject *const *args, size_t flags, PyObject *names);

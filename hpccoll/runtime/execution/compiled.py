@@ -25,7 +25,7 @@ from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import IN, OUT
 from hpccoll.ir.extents import Extent, Lowered, Message, Phase
 from hpccoll.ir.schedule import RECV, SEND
-from hpccoll.runtime.events.log import (
+from hpccoll.runtime.events.call_log import (
     ALARM,
     AMOUNTS,
     ENDS,
@@ -36,8 +36,8 @@ from hpccoll.runtime.events.log import (
     STAMPS,
     STARTS,
 )
-from hpccoll.runtime.execution.attendance import SLICE, Attendance
 from hpccoll.runtime.execution.remote import FarMessages
+from hpccoll.runtime.execution.slow_path import SLICE, Attendance
 from hpccoll.runtime.execution.tape import (
     DONE,
     REMOTE,

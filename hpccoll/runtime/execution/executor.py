@@ -16,8 +16,8 @@ from typing import NamedTuple
 from hpccoll.errors.waits import RankStates
 from hpccoll.ir.in_network import InNetwork
 from hpccoll.machine.limits import SPINS
-from hpccoll.runtime.events.moments import Noting
-from hpccoll.runtime.execution.lanes import LaneTrack
+from hpccoll.runtime.events.phase_events import Noting
+from hpccoll.runtime.execution.tracks import LaneTrack
 from hpccoll.runtime.planning.binding import Action, Binder, BoundPhase, Memory
 from hpccoll.runtime.planning.plan import Plan
 from hpccoll.runtime.progress.waiting import Awaited, Watch

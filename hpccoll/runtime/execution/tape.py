@@ -8,7 +8,7 @@ Each instruction is ``WIDTH`` words of 64 bits: the operation, its phase, and op
     flush                                   wait for cells for all unsent messages
     take    channel, landing, bytes         wait for the channel's next message
     taken   channel                         release that message's cell to the sender
-    note    where, what                     record this moment, see runtime/events/moments.py
+    note    where, what                     record this moment, see runtime/events/phase_events.py
     post    way, at, bytes                  add a message with another node to the next batch
     start   batch                           start the messages posted since the last batch
     await   batch                           wait until all messages of that batch are complete
@@ -51,7 +51,7 @@ from hpccoll.ir.extents import (
 )
 from hpccoll.ir.schedule import RECV, SEND
 from hpccoll.ir.sizes import larger
-from hpccoll.runtime.events.moments import Activity, Noting, activity_of
+from hpccoll.runtime.events.phase_events import Activity, Noting, activity_of
 
 #: Words of an instruction.
 WIDTH = 8

@@ -4,7 +4,7 @@ An action is a function with its operands. The actions of a phase are: the local
 messages, the start of the messages, the test for their completion, and the local steps after them.
 Only a test returns ``False``, while messages are missing. If data must first be copied from
 elsewhere, a test also comes first. If phases are traced, an action that records the moment precedes
-each of these (:mod:`hpccoll.runtime.events.moments`).
+each of these (:mod:`hpccoll.runtime.events.phase_events`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hpccoll.ir.dataflow import Link, consumers, links
 from hpccoll.ir.extents import Extent, Local, Phase, Segment, shifted, within
 from hpccoll.ir.in_network import InNetwork, Peer
 from hpccoll.ir.schedule import RECV, SEND
-from hpccoll.runtime.events.moments import Activity, Noting, activity_of
+from hpccoll.runtime.events.phase_events import Activity, Noting, activity_of
 from hpccoll.runtime.planning.capabilities import check
 from hpccoll.runtime.planning.plan import Plan
 from hpccoll.transport import Batch, Endpoint, NetworkOperation, Posting, copying

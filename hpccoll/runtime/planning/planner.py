@@ -26,17 +26,17 @@ from hpccoll.ir.extents import SlotLayout
 from hpccoll.ir.schedule import Schedule
 from hpccoll.ir.wellformed import keys_of
 from hpccoll.proof.cases import similar
-from hpccoll.proof.verdict import Proof
+from hpccoll.proof.result import Proof
 from hpccoll.proof.verifier import verify
 from hpccoll.runtime.context import Context
 from hpccoll.runtime.events.logger import LOGGER
-from hpccoll.runtime.events.moments import Noting
+from hpccoll.runtime.events.phase_events import Noting
 from hpccoll.runtime.execution.executor import Execution
 from hpccoll.runtime.planning import plan as plans
 from hpccoll.runtime.planning.binding import Action, Memory
+from hpccoll.runtime.planning.call_hash import describe, element_of
 from hpccoll.runtime.planning.capabilities import check
 from hpccoll.runtime.planning.choice import Choice
-from hpccoll.runtime.planning.description import describe, element_of
 from hpccoll.transport.stamps import stamped
 
 

@@ -4,7 +4,7 @@
 
 An :class:`Operation` is one nonblocking collective in the interpreter. A
 :class:`PersistentOperation` is prepared once and started many times.
-:mod:`hpccoll.runtime.execution.taped` has those of the compiled executor.
+:mod:`hpccoll.runtime.execution.compiled_operations` has those of the compiled executor.
 
 Nonblocking calls with small messages share the channels of a *lane*, which runs one at a time, in
 the order of the calls on every rank. Progress of an operation first progresses those before it in

@@ -22,7 +22,7 @@ from hpccoll.explain.plotting import (
 )
 from hpccoll.machine.identity import library_name
 from hpccoll.measure.results import ratios
-from hpccoll.tools.bench import verdict
+from hpccoll.tools.bench import comparison_result
 from hpccoll.tools.bench.report import Group
 from hpccoll.units import count_text
 
@@ -85,7 +85,7 @@ def _ratio_panel(panel: Any, name: str, row: Sequence[Group],
         for label, ratio in ratios(group).items():
             series.setdefault(label, []).append((group[0].nbytes, ratio))
         for result in group:
-            beside = verdict.compared(group, result)
+            beside = comparison_result.compared(group, result)
             if beside is not None:
                 spreads.setdefault(result.candidate, []).append(
                     (result.nbytes, beside.spread.low, beside.spread.high))

@@ -18,7 +18,7 @@ from hpccoll import __version__
 from hpccoll.config import load
 from hpccoll.machine.identity import library_name, library_version, processor, thread_level
 from hpccoll.runtime.execution.compiled import executor
-from hpccoll.tools.hidden import hidden
+from hpccoll.tools.shadowed_install import hidden
 from hpccoll.transport.shm.caches import share_a_cache
 
 #: Prefixes of variables that configure MPI libraries, transports and hpccoll.

@@ -19,8 +19,8 @@ from hpccoll.config import AUTO, NATIVE
 from hpccoll.explain.columns import FittedTable, Header
 from hpccoll.machine.identity import library_name
 from hpccoll.measure.results import Result, mean_ratios, ratios
-from hpccoll.tools.bench import regret, verdict
-from hpccoll.tools.hidden import REMEDY
+from hpccoll.tools.bench import comparison_result, regret
+from hpccoll.tools.shadowed_install import REMEDY
 from hpccoll.units import rate_text, size_text, time_text
 
 Group = Sequence[Result]
@@ -123,13 +123,13 @@ class SizeTable(Lines):
         if self.table is None:
             self.table = self.begun(results[0])
         native = next((r for r in results if r.candidate == NATIVE), None)
-        one = verdict.judged(results) or native
-        pair = verdict.compared(results, one)
+        one = comparison_result.judged(results) or native
+        pair = comparison_result.compared(results, one)
         kind = pair.kind if pair else ""
         text = Text(self.table.line(self.cells(results, native, one, pair),
-                                    kind == verdict.FASTER))
-        text.stylize({verdict.FASTER: "green", verdict.SLOWER: "red",
-                      verdict.NOISY: "yellow"}.get(kind, ""))
+                                    kind == comparison_result.FASTER))
+        text.stylize({comparison_result.FASTER: "green", comparison_result.SLOWER: "red",
+                      comparison_result.NOISY: "yellow"}.get(kind, ""))
         self.write(text)
 
     def begun(self, first: Result) -> FittedTable:
@@ -175,7 +175,7 @@ class SizeTable(Lines):
     @property
     def library(self) -> str:
         """Return the MPI library's name."""
-        return verdict.library_of(self.environment)
+        return comparison_result.library_of(self.environment)
 
     @property
     def limit(self) -> str:
@@ -185,13 +185,13 @@ class SizeTable(Lines):
                 "memory")
 
     def cells(self, results: Group, native: Result | None, one: Result | None,
-              pair: verdict.Comparison | None) -> list[str]:
+              pair: comparison_result.Comparison | None) -> list[str]:
         """Return the cells of one size: of the judged candidate, and of the best other one."""
         ran = {one.candidate, one.serves} if one else set()
         rest = [r for r in results
                 if r.candidate not in ran and r.candidate != NATIVE and not r.failures]
         second = min(rest, key=lambda r: r.median, default=None)
-        beside = verdict.compared(results, second)
+        beside = comparison_result.compared(results, second)
         nbytes = results[0].nbytes
         cells = [size_text(nbytes) if nbytes else "-",
                  "-" if native is None else time_text(native.median, 3),
@@ -207,12 +207,12 @@ class SizeTable(Lines):
         return [cells[n] for n in self.columns]
 
     def end(self, groups: Sequence[Group], interrupted: bool) -> None:
-        """Write the verdict."""
+        """Write the comparison_result."""
         self.say("")
         failures(self, groups)
         if interrupted:
             self.say("interrupted: some cases were not measured", "bold red")
-        for line in verdict.sentences(groups, self.environment):
+        for line in comparison_result.sentences(groups, self.environment):
             self.comment(line, "bold")
 
 
@@ -301,7 +301,7 @@ class TableReport(Lines):
         failures(self, groups)
         if interrupted:
             self.say("interrupted: some cases were not measured", "bold red")
-        for line in verdict.sentences(groups, self.environment):
+        for line in comparison_result.sentences(groups, self.environment):
             self.say(line, "bold")
 
 

@@ -38,8 +38,8 @@ from hpccoll.machine.launcher import launched, launcher
 from hpccoll.measure.load import OtherLoad
 from hpccoll.runtime.execution.compiled import executor
 from hpccoll.tools.bench.provenance import LAUNCHER
-from hpccoll.tools.doctor.leftovers import leftovers
-from hpccoll.tools.hidden import hidden
+from hpccoll.tools.doctor.shm_cleanup import leftovers
+from hpccoll.tools.shadowed_install import hidden
 
 #: Variables that findings use, in addition to those with the prefixes below or HPCCOLL_.
 VARIABLES = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")

@@ -13,7 +13,7 @@ from hpccoll.cuda import AWARE, NEAR, SHARED_GPU_NEEDS, describe_ways, pci_addre
 from hpccoll.machine.launcher import alone
 from hpccoll.measure.load import load_text
 from hpccoll.tools.doctor.facts import LIBRARIES, RankFacts
-from hpccoll.tools.hidden import REMEDY, told
+from hpccoll.tools.shadowed_install import REMEDY, told
 from hpccoll.units import count_text, ranks_text, size_text
 
 #: Levels: ``error`` - results or the whole job are at risk; ``warning`` - it works, but slower

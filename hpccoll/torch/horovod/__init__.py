@@ -16,10 +16,9 @@ from __future__ import annotations
 from typing import Final
 
 from hpccoll.errors import HpccollError as HorovodInternalError
-from hpccoll.torch.horovod import begin
+from hpccoll.torch.horovod import async_operations
 from hpccoll.torch.horovod.batchnorm import SyncBatchNorm
-from hpccoll.torch.horovod.compression import Compression
-from hpccoll.torch.horovod.functions import (
+from hpccoll.torch.horovod.broadcast_state import (
     allreduce,
     allreduce_,
     allreduce_async,
@@ -37,7 +36,8 @@ from hpccoll.torch.horovod.functions import (
     sparse_allreduce_async,
     synchronize,
 )
-from hpccoll.torch.horovod.moves import (
+from hpccoll.torch.horovod.compression import Compression
+from hpccoll.torch.horovod.data_movement import (
     allgather,
     allgather_async,
     alltoall,
@@ -75,12 +75,12 @@ from hpccoll.torch.horovod.processes import (
     size,
 )
 
-Average: Final = begin.AVERAGE
-Sum: Final = begin.SUM
-Min: Final = begin.MIN
-Max: Final = begin.MAX
-Product: Final = begin.PRODUCT
-Adasum: Final = begin.ADASUM
+Average: Final = async_operations.AVERAGE
+Sum: Final = async_operations.SUM
+Min: Final = async_operations.MIN
+Max: Final = async_operations.MAX
+Product: Final = async_operations.PRODUCT
+Adasum: Final = async_operations.ADASUM
 
 __all__ = [
     "Adasum", "add_process_set", "allgather", "allgather_async", "allgather_object", "allreduce",

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from hpccoll.errors import ArgumentError
-from hpccoll.torch.horovod.begin import SUM
-from hpccoll.torch.horovod.functions import allreduce
+from hpccoll.torch.horovod.async_operations import SUM
+from hpccoll.torch.horovod.broadcast_state import allreduce
 from hpccoll.torch.horovod.processes import ProcessSet, global_process_set
 
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
-from hpccoll.torch.horovod import begin
-from hpccoll.torch.horovod.begin import AVERAGE, SUM, How, names
+from hpccoll.torch.horovod import async_operations
+from hpccoll.torch.horovod.async_operations import AVERAGE, SUM, How, names
 from hpccoll.torch.horovod.processes import ProcessSet
-from hpccoll.torch.line import together
+from hpccoll.torch.operation_queue import together
 
 Tensors = tuple[torch.Tensor, ...]
 
@@ -30,7 +30,7 @@ class AllreduceFunction(torch.autograd.Function):
                 *tensors: torch.Tensor) -> Tensors:
         ctx.how, ctx.process_set = how, process_set
         copies = [tensor.clone(memory_format=torch.contiguous_format) for tensor in tensors]
-        return tuple(together([begin.reduce(copy, each, how, process_set)
+        return tuple(together([async_operations.reduce(copy, each, how, process_set)
                                for copy, each in zip(copies, names(name, len(copies)))]).wait())
 
     @staticmethod
@@ -46,7 +46,7 @@ class AllgatherFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, name: str | None, process_set: ProcessSet, *tensors: torch.Tensor
                 ) -> Tensors:
-        found = together([begin.gather(tensor, each, process_set)
+        found = together([async_operations.gather(tensor, each, process_set)
                           for tensor, each in zip(tensors, names(name, len(tensors)))]).wait()
         ctx.rows, ctx.process_set = [rows for _, rows in found], process_set
         return tuple(result for result, _ in found)
@@ -65,7 +65,7 @@ class ReduceScatterFunction(torch.autograd.Function):
     def forward(ctx: Any, how: How, name: str | None, process_set: ProcessSet,
                 rows: Sequence[int] | None, *tensors: torch.Tensor) -> Tensors:
         ctx.how, ctx.process_set = how, process_set
-        return tuple(together([begin.scatter(tensor, rows, each, how, process_set)
+        return tuple(together([async_operations.scatter(tensor, rows, each, how, process_set)
                                for tensor, each in zip(tensors, names(name, len(tensors)))]).wait())
 
     @staticmethod
@@ -84,7 +84,7 @@ class BroadcastFunction(torch.autograd.Function):
     def forward(ctx: Any, root: int, name: str | None, process_set: ProcessSet,
                 tensor: torch.Tensor) -> torch.Tensor:
         ctx.root, ctx.process_set = root, process_set
-        return begin.share(tensor.clone(), root, name, process_set).wait()
+        return async_operations.share(tensor.clone(), root, name, process_set).wait()
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
@@ -100,7 +100,7 @@ class AlltoallFunction(torch.autograd.Function):
     def forward(ctx: Any, splits: Sequence[int] | None, name: str | None,
                 process_set: ProcessSet, tensor: torch.Tensor
                 ) -> tuple[torch.Tensor, torch.Tensor]:
-        result, ctx.came = begin.spread(tensor, splits, name, process_set).wait()
+        result, ctx.came = async_operations.spread(tensor, splits, name, process_set).wait()
         ctx.process_set = process_set
         counts = torch.tensor(ctx.came, dtype=torch.int32)
         ctx.mark_non_differentiable(counts)

@@ -22,7 +22,7 @@ from mpi4py import MPI
 
 from hpccoll.errors import ArgumentError, ExchangeError
 from hpccoll.torch import operations
-from hpccoll.torch.horovod.functions import sparse_allreduce_async
+from hpccoll.torch.horovod.broadcast_state import sparse_allreduce_async
 from hpccoll.torch.horovod.processes import ProcessSet
 from hpccoll.torch.tensors import dense, values
 from hpccoll.training.buckets import FIRST_BUCKET_BYTES

@@ -13,7 +13,7 @@ import torch
 
 from hpccoll.errors import ArgumentTypeError
 from hpccoll.torch import operations
-from hpccoll.torch.horovod.moves import broadcast_async_
+from hpccoll.torch.horovod.data_movement import broadcast_async_
 from hpccoll.torch.horovod.processes import ProcessSet, global_process_set
 
 #: Size of a flat buffer in elements.

@@ -15,7 +15,7 @@ from mpi4py import MPI
 from hpccoll import Comm
 from hpccoll.errors import ArgumentError, CommunicatorError
 from hpccoll.torch import operations
-from hpccoll.torch.line import OperationLine
+from hpccoll.torch.operation_queue import OperationLine
 from hpccoll.training.exchange import Exchange
 
 #: Message text for calls before :func:`init` or after :func:`shutdown`.
@@ -70,7 +70,7 @@ class ProcessSet:
 
     @property
     def line(self) -> OperationLine:
-        """Queue of pending operations; see :class:`~hpccoll.torch.line.OperationLine`."""
+        """Queue of pending operations; see :mod:`hpccoll.torch.operation_queue`."""
         if self._line is None:
             self._line = OperationLine(self.comm)
         return self._line

@@ -25,15 +25,15 @@ from torch.distributed import distributed_c10d as c10d
 from hpccoll import Comm
 from hpccoll.errors import ProcessGroupError
 from hpccoll.torch.process_group import collectives
-from hpccoll.torch.process_group.arrivals import Arrivals
 from hpccoll.torch.process_group.eager import run_eagerly
-from hpccoll.torch.process_group.lane import Lane
 from hpccoll.torch.process_group.operators import operator_of
 from hpccoll.torch.process_group.options import OneOrMore, listed, one_list, options_of
 from hpccoll.torch.process_group.peers import Peers
 from hpccoll.torch.process_group.registered import Registered
 from hpccoll.torch.process_group.sparse import allreduce_sparse, check_sparse
+from hpccoll.torch.process_group.store_barrier import Arrivals
 from hpccoll.torch.process_group.work import FINISHED, CoalescedWork, GroupWork
+from hpccoll.torch.process_group.work_queue import Lane
 
 Tensors = Sequence[torch.Tensor]
 #: Name of the backend.

@@ -8,7 +8,7 @@
     core face               waiting, errors, closing; Exchange, the public interface
 """
 
-from hpccoll.training.exchange.face import Exchange
+from hpccoll.training.exchange.api import Exchange
 from hpccoll.training.exchange.settings import ExchangeOptions
 
 __all__ = ["Exchange", "ExchangeOptions"]

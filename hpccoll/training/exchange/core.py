@@ -19,19 +19,19 @@ from hpccoll.errors import (
     ExchangeMismatch,
     RankFailed,
 )
+from hpccoll.training.arguments import number
 from hpccoll.training.arrays import on_device, seen
 from hpccoll.training.autotune import Autotune, replayed
 from hpccoll.training.buckets import ArraySpec
 from hpccoll.training.engine import Engine
+from hpccoll.training.exchange.collective_step import Turns, retune
+from hpccoll.training.exchange.communicators import Wiring
+from hpccoll.training.exchange.failure_propagation import Warden
 from hpccoll.training.exchange.fixed import FixedOrder
-from hpccoll.training.exchange.ledger import Ledger
 from hpccoll.training.exchange.negotiated import NegotiatedOrder
 from hpccoll.training.exchange.settings import FIXED, ExchangeSettings
-from hpccoll.training.exchange.travel import Gate
-from hpccoll.training.exchange.turns import Turns, retune
-from hpccoll.training.exchange.warden import Warden
-from hpccoll.training.exchange.wiring import Wiring
-from hpccoll.training.given import number
+from hpccoll.training.exchange.step_metrics import Ledger
+from hpccoll.training.exchange.transfer import Gate
 from hpccoll.training.trace import recorder_from_environment, save_all
 
 #: Activity of a rank that has submitted all arrays in one call.

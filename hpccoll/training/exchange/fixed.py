@@ -19,13 +19,13 @@ from hpccoll.training.buckets import ArraySpec, Bucket, plan_buckets
 from hpccoll.training.compress.scheme import Reduction, Steps
 from hpccoll.training.compress.states import State, cut, join
 from hpccoll.training.engine import Engine
-from hpccoll.training.exchange.brought import Brought
-from hpccoll.training.exchange.ledger import Flight, Ledger
-from hpccoll.training.exchange.pool import Pool
+from hpccoll.training.exchange.communicators import Wiring
+from hpccoll.training.exchange.fusion_buffer import Pool
 from hpccoll.training.exchange.reducing import BucketReducer, finish_of
 from hpccoll.training.exchange.settings import BLOCKING, ExchangeSettings
-from hpccoll.training.exchange.travel import BUCKET, Gate, put, turn
-from hpccoll.training.exchange.wiring import Wiring
+from hpccoll.training.exchange.step_metrics import Flight, Ledger
+from hpccoll.training.exchange.tensor_entry import Brought
+from hpccoll.training.exchange.transfer import BUCKET, Gate, put, turn
 
 
 class FixedOrder:

@@ -25,13 +25,13 @@ from hpccoll.training.buckets import ArraySpec
 from hpccoll.training.compress.scheme import Reduction, Steps
 from hpccoll.training.compress.states import State
 from hpccoll.training.engine import Engine
-from hpccoll.training.exchange.brought import Brought, Parcel
-from hpccoll.training.exchange.ledger import Flight, Ledger
-from hpccoll.training.exchange.pool import vector
+from hpccoll.training.exchange.communicators import Wiring
+from hpccoll.training.exchange.fusion_buffer import vector
 from hpccoll.training.exchange.reducing import BucketReducer, finish_of, is_float
 from hpccoll.training.exchange.settings import PRIORITY, ExchangeSettings, Recipe
-from hpccoll.training.exchange.travel import put
-from hpccoll.training.exchange.wiring import Wiring
+from hpccoll.training.exchange.step_metrics import Flight, Ledger
+from hpccoll.training.exchange.tensor_entry import Brought, Parcel
+from hpccoll.training.exchange.transfer import put
 from hpccoll.training.negotiation import (
     JOINED,
     NOTHING_NEW,

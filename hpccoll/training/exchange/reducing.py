@@ -11,7 +11,7 @@ from hpccoll.errors import NonFiniteArray, NonFiniteError
 from hpccoll.training.adasum import Adasum
 from hpccoll.training.compress.scheme import Reduction, Steps
 from hpccoll.training.exchange.settings import BLOCKING, OPS, ExchangeSettings, Recipe
-from hpccoll.training.exchange.travel import Finish, dense
+from hpccoll.training.exchange.transfer import Finish, dense
 
 #: Dtypes in which schemes and Adasum compute; other floats are cast to the first.
 WIDE = "float32", "float64"

@@ -8,12 +8,12 @@ from typing import Any
 from mpi4py import MPI
 
 from hpccoll.errors import ArgumentError
+from hpccoll.training.arguments import number
 from hpccoll.training.autotune import Knobs
 from hpccoll.training.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES
 from hpccoll.training.compress import parse
 from hpccoll.training.compress.dense import NoCompression
 from hpccoll.training.compress.scheme import Scheme
-from hpccoll.training.given import number
 from hpccoll.units import byte_count
 
 #: Reductions and their MPI operators; Adasum has none.

@@ -14,7 +14,7 @@ from typing import Any
 import numpy
 
 from hpccoll.errors import ArgumentError
-from hpccoll.training.given import number
+from hpccoll.training.arguments import number
 
 #: Vectors with one value for each parameter, by name.
 Vectors = dict[str, Any]

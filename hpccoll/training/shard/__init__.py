@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from hpccoll.training.shard.clip import Clip as Clip
     from hpccoll.training.shard.clip import clip_shards as clip_shards
     from hpccoll.training.shard.clip import global_norm as global_norm
+    from hpccoll.training.shard.memory_model import footprint as footprint
+    from hpccoll.training.shard.memory_model import sent_bytes as sent_bytes
     from hpccoll.training.shard.quantised import ZeroPlusPlus as ZeroPlusPlus
     from hpccoll.training.shard.scale import LossScale as LossScale
-    from hpccoll.training.shard.volume import footprint as footprint
-    from hpccoll.training.shard.volume import sent_bytes as sent_bytes
     from hpccoll.training.shard.weights import Fetching as Fetching
     from hpccoll.training.shard.zero import Sharded as Sharded
 
 #: Modules of the public names.
 PLACES = {"Clip": "clip", "Fetching": "weights", "LossScale": "scale", "Sharded": "zero",
-          "ZeroPlusPlus": "quantised", "clip_shards": "clip", "footprint": "volume",
-          "global_norm": "clip", "sent_bytes": "volume"}
+          "ZeroPlusPlus": "quantised", "clip_shards": "clip", "footprint": "memory_model",
+          "global_norm": "clip", "sent_bytes": "memory_model"}
 __all__ = ["Clip", "Fetching", "LossScale", "Sharded", "ZeroPlusPlus", "clip_shards", "footprint",
            "global_norm", "sent_bytes"]
 

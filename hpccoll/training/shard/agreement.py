@@ -9,8 +9,8 @@ from typing import Any
 import numpy
 
 from hpccoll.errors import ArgumentError, ShardError
+from hpccoll.training.arguments import named
 from hpccoll.training.buckets import ArraySpec
-from hpccoll.training.given import named
 
 #: Message text: remedy for different arrays on ranks.
 SAME = "create it from the same arrays and options on all ranks"

@@ -17,7 +17,7 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll.errors import ArgumentError
-from hpccoll.training.given import communicator, listed, number
+from hpccoll.training.arguments import communicator, listed, number
 
 #: Added to a norm that is a divisor, as in PyTorch.
 EPSILON = 1e-6

@@ -19,7 +19,7 @@ import numpy
 
 from hpccoll.training.buckets import ArraySpec
 from hpccoll.training.compress.scheme import Steps
-from hpccoll.training.shard.flight import Flights, Spares
+from hpccoll.training.shard.in_flight_window import Flights, Spares
 from hpccoll.training.shard.partition import ShardGroup
 
 #: Largest number of pending groups, if each needs its own memory.

@@ -29,7 +29,7 @@ from hpccoll.training.compress.quantise import (
     quantise,
 )
 from hpccoll.training.compress.scheme import Steps
-from hpccoll.training.shard.volume import SCALE_BYTES
+from hpccoll.training.shard.memory_model import SCALE_BYTES
 
 
 @dataclass(frozen=True)

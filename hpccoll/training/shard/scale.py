@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 from hpccoll.errors import ArgumentError
-from hpccoll.training.given import number
+from hpccoll.training.arguments import number
 
 
 class Scale(NamedTuple):

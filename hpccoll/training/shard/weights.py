@@ -18,7 +18,7 @@ import numpy
 from hpccoll.errors import ArgumentError
 from hpccoll.training.buckets import ArraySpec
 from hpccoll.training.compress.scheme import Steps
-from hpccoll.training.shard.flight import Flights, Spares
+from hpccoll.training.shard.in_flight_window import Flights, Spares
 from hpccoll.training.shard.partition import WHOLE, ShardGroup, cut
 
 #: Returns the exchange that fills a whole vector: ``gather(part, whole, counts)``.

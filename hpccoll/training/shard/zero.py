@@ -23,22 +23,22 @@ from typing import Any, NamedTuple
 import numpy
 
 from hpccoll.errors import ArgumentError, ArgumentTypeError, NonFiniteError, ShardError
+from hpccoll.training.arguments import communicator, listed
 from hpccoll.training.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES
 from hpccoll.training.compress.scheme import Steps
-from hpccoll.training.given import communicator, listed
 from hpccoll.training.optimizers import ElementwiseOptimizer
 from hpccoll.training.shard import checkpoint
 from hpccoll.training.shard.agreement import GRADIENTS, agree_on, one_of, refuse, specs_of
 from hpccoll.training.shard.clip import Clip, agree, join, norm_of, power
+from hpccoll.training.shard.communicators import Wires
 from hpccoll.training.shard.gradients import Gradients
-from hpccoll.training.shard.owned import Owned, exact_type
+from hpccoll.training.shard.memory_model import Holding
 from hpccoll.training.shard.partition import check_units, plan_groups
 from hpccoll.training.shard.quantised import ZeroPlusPlus
 from hpccoll.training.shard.scale import LossScale, Scale
+from hpccoll.training.shard.shard_state import Owned, exact_type
 from hpccoll.training.shard.storage import InMemory, Mapped
-from hpccoll.training.shard.volume import Holding
 from hpccoll.training.shard.weights import CutWeights, Fetching, WholeWeights
-from hpccoll.training.shard.wires import Wires
 
 
 class Update(NamedTuple):

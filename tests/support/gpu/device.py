@@ -26,7 +26,7 @@ import numpy
 
 from hpccoll.cuda import device
 from hpccoll.cuda import ipc as cuda_ipc
-from hpccoll.cuda.ways import Answer
+from hpccoll.cuda.device_paths import Answer
 from hpccoll.transport import NOTHING
 from support.gpu import ipc, nccl
 from support.gpu.cuda_on_host import compile_kernel

@@ -11,7 +11,7 @@ from typing import Any
 import numpy
 
 from hpccoll.cuda.ipc import IpcQueue, PeerMemory
-from hpccoll.cuda.resident import Queue
+from hpccoll.cuda.stream_ordered import Queue
 from hpccoll.cuda.transport import DeviceEndpoint
 from hpccoll.transport import Posting
 from hpccoll.transport.shm.endpoint import SharedEndpoint

@@ -12,7 +12,7 @@ from mpi4py import MPI
 from hpccoll.calls import resolve
 from hpccoll.cuda.nccl import nccl_library
 from hpccoll.cuda.nccl_group import NcclGroup
-from hpccoll.cuda.resident import as_resident, queue_of
+from hpccoll.cuda.stream_ordered import as_resident, queue_of
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.testing.exact import wrong
 from hpccoll.testing.world import Problem

@@ -12,7 +12,7 @@ from hpccoll.cli.options import asked
 from hpccoll.errors import ArgumentError
 from hpccoll.measure.survey import Survey
 from hpccoll.measure.survey_plan import SurveyPlan
-from hpccoll.tools import tuned
+from hpccoll.tools import tuning_report
 from hpccoll.tune.loading import Tuned
 from hpccoll.tune.table import Candidate, Fingerprint, read
 
@@ -44,6 +44,6 @@ def test_ones_own_are_shown_but_not_noted(tmp_path):
     assert not stayed
     assert shown[("allreduce", True)][0][1][own] == 4e-6
     assert "torus" not in path.read_text() and set(read(path)[MACHINE]) == {("allreduce", True)}
-    lines = tuned.lines(MACHINE, tuned.fastest(shown, Tuned(shown)), ())
+    lines = tuning_report.lines(MACHINE, tuning_report.fastest(shown, Tuned(shown)), ())
     assert "ratio  torus.py:TORUS" in lines[1] and lines[2].endswith("1.50            4 us")
     assert "# torus.py:TORUS: its time, which is not saved" in lines

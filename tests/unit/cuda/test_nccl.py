@@ -44,7 +44,7 @@ def test_programs_without_device_arrays_load_nothing_of_it():
                "comm.Allreduce(MPI.IN_PLACE, x);"
                "exec('with comm.using(allreduce=\"ring\"): comm.Allreduce(MPI.IN_PLACE, x)');"
                "print([name for name in ('cupy', 'hpccoll.cuda.nccl_group',"
-               "'hpccoll.cuda.nccl_runner', 'hpccoll.guard.queued') if name in sys.modules])")
+               "'hpccoll.cuda.nccl_runner', 'hpccoll.guard.stream_calls') if name in sys.modules])")
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
                          timeout=60, check=True)
     assert ran.stdout.strip() == "[]"

@@ -56,7 +56,7 @@ def test_both_halves_are_an_allreduce_of_any_count(size, leader, in_place):
     from mpi4py import MPI
 
     from hpccoll.calls import resolve
-    from hpccoll.cuda.resident import as_resident, queue_of
+    from hpccoll.cuda.stream_ordered import as_resident, queue_of
 
     for count in (0, 1, size - 1, size + 1, 3 * size, 11):
         machine, installing = world(size)

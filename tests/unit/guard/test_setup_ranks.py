@@ -6,10 +6,10 @@ import pytest
 from hpccoll.errors import CollectiveTimeout, PeerLost
 from hpccoll.errors.waits import RankStates
 from hpccoll.guard import setup_ranks as module
-from hpccoll.guard.job import JobLogs
+from hpccoll.guard.job_status import JobLogs
 from hpccoll.guard.setup_ranks import SetupRanks
 from hpccoll.machine.processes import this_process
-from hpccoll.runtime.events.log import INSIDE, LOG_BYTES, Log
+from hpccoll.runtime.events.call_log import INSIDE, LOG_BYTES, Log
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from hpccoll.algorithms import schedule
 from hpccoll.errors import ProofError
 from hpccoll.ir.wellformed import program_of
 from hpccoll.proof import slots, verifier
-from hpccoll.proof.verdict import Proof
+from hpccoll.proof.result import Proof
 from support import mutate_schedules, written
 from support.beyond import beyond
 from support.mutate import Findings

@@ -7,9 +7,9 @@ import pytest
 from rich.console import Console
 from unit.measure.observed.made import moment, noting
 
-from hpccoll.measure.observed.joined import join
+from hpccoll.measure.observed.merge import join
 from hpccoll.measure.observed.record import CallKind, CallRecord, RankRecord
-from hpccoll.runtime.events.moments import Activity
+from hpccoll.runtime.events.phase_events import Activity
 from hpccoll.tools.call_trace import draw, events, said, summary, table, totals
 
 ALLREDUCE = CallKind("allreduce", 1024, "f8 sum", -1, "ring")

@@ -7,7 +7,7 @@ from support.threads import run_ranks
 
 torch = pytest.importorskip("torch")
 operations = pytest.importorskip("hpccoll.torch.operations")
-OperationLine = pytest.importorskip("hpccoll.torch.line").OperationLine
+OperationLine = pytest.importorskip("hpccoll.torch.operation_queue").OperationLine
 SIZES = 1, 2, 3, 5, 7, 8
 
 

@@ -77,7 +77,7 @@ def test_a_damaged_message():
 
 
 def test_a_companion_of_another_message_says_so():
-    """As where a message was lost, or came twice; see tests/unit/testing/test_havoc.py."""
+    """As after a lost message, or a second one; see tests/unit/testing/test_fault_injection.py."""
     for mine, theirs, told in ((1, 3, "was lost: received message 3 instead"),
                                (4, 3, "did not arrive: received message 3 again")):
         world = Loopback(2, eager=True)

@@ -13,7 +13,7 @@ from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.algorithms.table import reproducible
 from hpccoll.ir.collectives import COLLECTIVES, OUT
 from hpccoll.testing import layouts
-from hpccoll.testing.explore import Network, Rounding, Run, wander
+from hpccoll.testing.model_check import Network, Rounding, Run, wander
 
 REDUCING = [name for name, collective in COLLECTIVES.items() if collective.reduces]
 SIZE, SEEDS = 6, 4

@@ -1,7 +1,7 @@
 """Records of ranks as if they had called something."""
 
 from hpccoll.measure.observed.record import CallKind, CallRecord, RankRecord
-from hpccoll.runtime.events.moments import PHASE_BITS
+from hpccoll.runtime.events.phase_events import PHASE_BITS
 
 ALLREDUCE = CallKind("allreduce", 1024, "f8 sum", -1, "ring")
 BCAST = CallKind("bcast", 64, "f8", 1, "native")

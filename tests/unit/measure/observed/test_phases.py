@@ -4,7 +4,7 @@ import pytest
 
 from hpccoll.measure.observed import phases
 from hpccoll.measure.observed.phases import activities, reduced_by_kind, spans
-from hpccoll.runtime.events.moments import Activity
+from hpccoll.runtime.events.phase_events import Activity
 
 from .made import ALLREDUCE, SCAN, moment, noting, rank_record
 

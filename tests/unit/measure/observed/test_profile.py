@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hpccoll.measure.observed.joined import join
+from hpccoll.measure.observed.merge import join
 from hpccoll.measure.observed.profile import CallRow, compared, profile, rows_of
 
 from .made import ALLREDUCE, BCAST, STARTED, rank_record

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hpccoll.measure.observed.joined import join
+from hpccoll.measure.observed.merge import join
 from hpccoll.measure.observed.profile import profile
 from hpccoll.measure.observed.stragglers import MOST_TOLD, Straggler, stragglers, told
 from hpccoll.tools.call_trace import summary

@@ -18,8 +18,8 @@ from hpccoll.ir.collectives import IN, TMP
 from hpccoll.ir.extents import Extent, Lowered, Message, Phase
 from hpccoll.runtime.bounded import BoundedDict
 from hpccoll.runtime.execution import _tape
-from hpccoll.runtime.execution.attendance import Attendance
 from hpccoll.runtime.execution.remote import FarMessages, RunBatches
+from hpccoll.runtime.execution.slow_path import Attendance
 from hpccoll.runtime.execution.tape import BASES, OFFSET_BITS, Code, Instruction, Way
 from hpccoll.transport import Posting
 from hpccoll.transport.mpi import MpiEndpoint, PersistentBatch, SingleBatch

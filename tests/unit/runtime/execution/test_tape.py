@@ -11,7 +11,7 @@ from hpccoll.ir.collectives import IN, OUT, TMP
 from hpccoll.ir.extents import Extent, Local, Lowered, Message, Phase, Segment, shifted
 from hpccoll.ir.schedule import RECV, SEND
 from hpccoll.proof.cases import cases, lower_all
-from hpccoll.runtime.events.moments import PHASE_BITS, PLAN_BITS, Activity, Noting
+from hpccoll.runtime.events.phase_events import PHASE_BITS, PLAN_BITS, Activity, Noting
 from hpccoll.runtime.execution.tape import WIDTH, Code, Instruction, Way, encode, encode_segments
 from support.decoding import decode, normal_form
 from support.tapes import as_text

@@ -11,7 +11,7 @@ from hpccoll.errors import CapabilityError, MessageSizeError, ScheduleError
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.in_network import ABILITIES, MULTICAST, REDUCTION
 from hpccoll.runtime.planning.capabilities import check
-from hpccoll.testing.explore import Network, Run
+from hpccoll.testing.model_check import Network, Run
 from hpccoll.testing.world import Problem, run
 from hpccoll.transport import NETWORK, NetworkOperation, Posting
 from hpccoll.transport.loopback import Loopback

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from mpi4py import MPI
 
-from hpccoll.comm import together
+from hpccoll.comm import waitall
 from hpccoll.runtime.progress.engine import PROGRESS, Underway
 
 
@@ -72,7 +72,7 @@ def waits_for_several(operation):
     one = MPI.Request.__new__(LookedAfter, token)
     one.looking = lambda: lambda: not operation.over
     try:
-        together._until([one], lambda requests, told: True,
+        waitall._until([one], lambda requests, told: True,
                         lambda requests, told: operation.over, bool, None)
     finally:
         token.Complete()

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from hpccoll.cuda.ways import AWARE, STAGED, WAYS, Answer, Told
+from hpccoll.cuda.device_paths import AWARE, STAGED, WAYS, Answer, Told
 from hpccoll.tools.doctor import RankFacts, examine
 from hpccoll.tools.doctor.findings import ERROR, LEVELS, NOTE, OK, WARNING
 

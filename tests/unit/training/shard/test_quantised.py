@@ -9,6 +9,7 @@ from hpccoll.errors import ArgumentError
 from hpccoll.ir.topology import Topology
 from hpccoll.training.compress.scheme import finish
 from hpccoll.training.optimizers import Sgd
+from hpccoll.training.shard.memory_model import gathered_bytes, scattered_bytes
 from hpccoll.training.shard.partition import cut
 from hpccoll.training.shard.quantised import (
     TwoLevels,
@@ -19,7 +20,6 @@ from hpccoll.training.shard.quantised import (
     message_bytes,
     nodes_of,
 )
-from hpccoll.training.shard.volume import gathered_bytes, scattered_bytes
 from hpccoll.training.shard.weights import Fetching
 from hpccoll.training.shard.zero import Sharded
 from support.shards import make, one_pass, same

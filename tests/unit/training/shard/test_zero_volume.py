@@ -9,7 +9,7 @@ import pytest
 
 from hpccoll.training import shard
 from hpccoll.training.optimizers import Sgd
-from hpccoll.training.shard.volume import footprint, sent_bytes
+from hpccoll.training.shard.memory_model import footprint, sent_bytes
 from hpccoll.training.shard.weights import Fetching
 from support.shards import UNITS, adam, make, one_pass, weights
 from support.threads import run_ranks

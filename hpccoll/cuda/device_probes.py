@@ -1,0 +1,100 @@
+"""Tests of the data paths of device arrays on this rank (:mod:`hpccoll.cuda.device_paths`).
+
+Every data path needs a line in :data:`LOOKS`, or it is unavailable.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mpi4py import MPI
+
+from hpccoll.cuda import device, ipc
+from hpccoll.cuda.device_paths import AWARE, IPC, NCCL, STAGED, Answer, Told
+from hpccoll.cuda.nccl import nccl_version
+
+
+def visible_devices() -> tuple[str, ...]:
+    """Return the addresses of the devices that CuPy sees; none without CuPy."""
+    if not device.is_served():
+        return ()
+    cupy: Any = importlib.import_module("cupy")
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+        return tuple(cupy.cuda.runtime.deviceGetPCIBusId(n) for n in range(count))
+    except cupy.cuda.runtime.CUDARuntimeError:
+        return ()
+
+
+def _nccl() -> Answer:
+    number, problem = nccl_version()
+    return Answer(False, problem or f"NCCL {number}, with algorithm 'nccl'")
+
+
+def _ipc() -> Answer:
+    return ipc.probe_ipc()
+
+
+def _mpi() -> Answer:
+    return device.probe_mpi()
+
+
+def _staged() -> Answer:
+    return Answer(True, "always")
+
+
+#: Name of a data path -> its test on a node with CuPy and a device.
+LOOKS: Mapping[str, Callable[[], Answer]] = {
+    NCCL.name: _nccl, IPC.name: _ipc, AWARE.name: _mpi, STAGED.name: _staged}
+
+
+def agree_on_ways(comm: MPI.Intracomm) -> list[Told]:
+    """Return the reports of all ranks of a communicator, the same on all; collective.
+
+    One rank of each node runs the tests, the first with a device. It may take seconds: tests that
+    could crash run in child processes.
+    """
+    addresses = visible_devices()
+    near = comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.Get_rank())
+    try:
+        host = near.bcast(comm.Get_rank())
+        first = near.allreduce(near.Get_rank() if addresses else near.Get_size(), MPI.MIN)
+        found: Mapping[str, Answer] = {}
+        if first < near.Get_size():
+            looked = {name: look() for name, look in LOOKS.items()} if (
+                first == near.Get_rank()) else None
+            found = near.bcast(looked, first)
+    finally:
+        near.Free()
+    if not addresses:
+        why = "no device is visible" if device.is_served() else "CuPy is not installed"
+        return comm.allgather(Told(host, "", {name: Answer(False, why) for name in LOOKS}))
+    return comm.allgather(Told(host, addresses[0], found))
+
+
+class Ways:
+    """Reports of all ranks of a communicator about the data paths of device arrays.
+
+    Args:
+        context: the context of the communicator, whose service this is.
+
+    Attributes:
+        told: the reports by rank; ``None`` before the first test.
+    """
+
+    def __init__(self, context: Any):
+        self.context = context
+        self.told: list[Told] | None = None
+
+    def look(self) -> list[Told]:
+        """Return the reports of all ranks; the first call is collective."""
+        if self.told is None:
+            guard = self.context.guard
+            ask = guard.attended(agree_on_ways) if guard is not None else agree_on_ways
+            self.told = ask(self.context.comm)
+        return list(self.told or ())
+
+    def free(self) -> None:
+        """Do nothing: it holds no resources."""

@@ -1,0 +1,250 @@
+"""Exchange of failures and call records between ranks, by shared memory or by messages.
+
+Both classes have the same methods. ``ring`` publishes a failure of this rank and wakes the others;
+``rung`` returns True if a rank has done so; ``records`` collects the records of all ranks, with a
+bounded wait.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Container, Mapping
+from functools import partial
+from typing import Any
+
+import numpy
+from mpi4py import MPI
+
+from hpccoll.runtime.context import ALARM_TAG, Context
+from hpccoll.runtime.events.call_log import (
+    ALARM,
+    EARLY_BYTES,
+    FAILED,
+    LOG_BYTES,
+    NUMBER,
+    STORY,
+    Log,
+    LogRecord,
+)
+from hpccoll.transport.shm.mapping import share
+from hpccoll.transport.stamps import agree
+
+#: Seconds of the bounded waits: for positions of other ranks in shared memory; for late ranks to
+#: enter the call; for records by messages, which wait until their sender has its turn; for the
+#: library to send these messages; and between two polls.
+PATIENCE, LATE, LONGER, SENDING, PAUSE = 0.25, 0.75, 2.0, 0.5, 2e-4
+
+
+class SharedLogs:
+    """Logs of ranks that all share memory.
+
+    Args:
+        logs: of all ranks.
+        rank: this one.
+        fence: orders memory accesses, where the processor does not.
+    """
+
+    def __init__(self, logs: Mapping[int, Log], rank: int, fence: Callable[[], Any] | None):
+        self.logs, self.mine, self.rank, self.fence = logs, logs[rank], rank, fence
+        self.barrier = threading.Lock()
+        self.others = [log for other, log in sorted(logs.items()) if other != rank]
+
+    def rung(self, in_turn: bool = False) -> bool:
+        """Return True if a rank has failed; with ``in_turn``, only in this rank's current call.
+
+        This rank can complete an earlier call: the others have left it.
+        """
+        alarm = self.mine.words[ALARM]
+        return bool(alarm) and not (in_turn and self.mine.words[NUMBER] < alarm - 1)
+
+    def ring(self, story: Mapping[str, Any], gone: Container[int] = (),
+             suspects: Container[int] = ()) -> None:
+        """Publish a failure, and the first call in which any rank has failed.
+
+        Two ranks may do so concurrently, and the store of a later call may come last. So each rank
+        first publishes its own failed call, and checks those of the others after each store. That
+        suffices: the rank of the last store checked after it, and found no earlier call. A rank
+        with an earlier failure published it after that check, finds that store, and stores again:
+        so the store was not the last.
+        """
+        self.mine.tell(story)
+        self.mine.words[FAILED] = story["number"] + 1
+        self._order()
+        for log in self.logs.values():
+            while not 0 < log.words[ALARM] <= self._first():
+                log.words[ALARM] = self._first()
+                self._order()
+
+    def _first(self) -> int:
+        """Return the alarm of the first call in which any rank has failed."""
+        return min(number for log in self.logs.values() if (number := log.words[FAILED]))
+
+    def _order(self) -> None:
+        """Order earlier stores before later loads, as seen by other ranks."""
+        # A processor on which nothing else needs a fence may move a load before an earlier store,
+        # but not across the atomic instruction that takes a lock.
+        with self.barrier:
+            pass
+        if self.fence is not None:
+            self.fence()
+
+    def disagree(self, settled: bool = False) -> bool:
+        """Return True if another rank's call of the same number differs from this rank's last.
+
+        Args:
+            settled: ignore calls that their rank may still undo.
+        """
+        number = self.mine.words[NUMBER]
+        stamp = self.mine.stamp(number)
+        if not stamp:
+            return False
+        for log in self.others:
+            found = log.stamp(number)
+            if found and not agree(found, stamp) and not (settled and log.pickling(number, found)):
+                return True
+        return False
+
+    def comparison(self, stamp: int) -> Callable[[], bool | None]:
+        """Return a callback: None until all ranks have recorded the call, then their agreement."""
+        number, words = self.mine.words[NUMBER], [log.words for log in self.others]
+
+        def met() -> bool | None:
+            for others in words:
+                if others[NUMBER] < number:
+                    return None
+            return not self.disagree()
+        return met
+
+    def records(self, gone: Container[int] = (), number: int = 0) -> dict[int, LogRecord]:
+        """Return the records of all ranks, complete or as they are when the wait times out.
+
+        The wait ignores the ranks in ``gone``, and is short for ranks that have left the call of
+        that ``number``; it is longer for ranks that enter it.
+        """
+        others = [log for rank, log in self.logs.items() if rank != self.rank and rank not in gone]
+        start = time.monotonic()
+        while (left := [log for log in others if not log.words[STORY]]) and (
+                waited := time.monotonic() - start) < LATE:
+            if waited >= PATIENCE and all(log.words[NUMBER] >= number for log in left):
+                break
+            time.sleep(PAUSE)
+        return {rank: log.record() for rank, log in self.logs.items()}
+
+
+class MessagedLogs:
+    """Logs of ranks that do not all share memory: they send failures as messages.
+
+    Args:
+        comm: the private communicator.
+        logs: of the ranks that share memory with this one, if any do.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, logs: Mapping[int, Log] | None = None):
+        self.comm, self.rank, self.size = comm, comm.Get_rank(), comm.Get_size()
+        self.logs = logs or {self.rank: Log(numpy.zeros(LOG_BYTES, "u1"))}
+        self.mine = self.logs[self.rank]
+        self.sent: list[MPI.Request] = []
+        self.arrived: dict[int, LogRecord] = {}
+        #: Pending receives by sender: the request and its memory.
+        self.arriving: dict[int, tuple[MPI.Request, bytearray]] = {}
+        #: The thread of sends: a send to a lost machine may not return.
+        self.sender: threading.Thread | None = None
+
+    def rung(self, in_turn: bool = False) -> bool:
+        """Return True if a rank has failed, in any call."""
+        return bool(self.mine.words[ALARM]) or self.comm.Iprobe(MPI.ANY_SOURCE, ALARM_TAG)
+
+    def ring(self, story: Mapping[str, Any], gone: Container[int] = (),
+             suspects: Container[int] = ()) -> None:
+        """Send a failure to the other ranks, except those that have exited.
+
+        Missing ranks come last: MPICH does not return from a send to a machine whose connection is
+        lost. A thread sends if threads are permitted, and is joined with a short timeout.
+        """
+        self.mine.tell(story)
+        self.mine.words[ALARM] = 1
+        others = [other for other in range(self.size) if other != self.rank and other not in gone]
+        for other in others:
+            self._receive(other)  # later it may be too late
+        others.sort(key=lambda other: (other in suspects, other not in self.arrived))
+        data = self.mine.record().packed()
+
+        def send() -> None:
+            for other in others:
+                try:
+                    self.sent.append(self.comm.Isend([data, MPI.BYTE], other, ALARM_TAG))
+                except MPI.Exception:
+                    pass  # the library has detected that it exited
+
+        if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+            send()
+            return
+        sender = threading.Thread(target=send, name="hpccoll alarm", daemon=True)
+        try:
+            sender.start()
+        except RuntimeError:  # no thread can be started
+            send()
+            return
+        self.sender = sender
+        sender.join(SENDING)
+
+    def disagree(self, settled: bool = False) -> bool:
+        """Return False: calls of ranks that have not failed are unknown."""
+        return False
+
+    def comparison(self, stamp: int) -> Callable[[], bool | None]:
+        """Return a callback: None until all ranks have begun the call, then their agreement."""
+        mine, found = numpy.array([stamp]), numpy.zeros(self.size, "q")
+        request = self.comm.Iallgather(mine, found)
+        return lambda: (all(not stamp or not other or agree(stamp, int(other)) for other in found)
+                        if request.Test() else None)
+
+    def records(self, gone: Container[int] = (), number: int = 0) -> dict[int, LogRecord]:
+        """Return the records of all failed ranks, with a bounded wait.
+
+        Sends no request while the library is busy with a send.
+        """
+        stuck = self.sender is not None and self.sender.is_alive()
+        end, others = time.monotonic() + LONGER, {
+            other for other in range(self.size) if other != self.rank and other not in gone}
+        while not stuck and time.monotonic() < end and not others <= self.arrived.keys():
+            for other in others - self.arrived.keys():
+                self._receive(other)
+            time.sleep(PAUSE)
+        return {**{rank: log.record() for rank, log in self.logs.items()}, **self.arrived}
+
+    def _receive(self, other: int) -> None:
+        """Receive the record of a rank if it has arrived; never waits.
+
+        Each rank has its own probe: after one has died, a library may refuse to probe any source.
+        A message that has begun may never complete: the library sends a large one only while its
+        sender is in MPI, or alive.
+        """
+        status = MPI.Status()
+        try:
+            if other not in self.arriving and self.comm.Iprobe(other, ALARM_TAG, status):
+                data = bytearray(status.Get_count(MPI.BYTE))
+                self.arriving[other] = self.comm.Irecv([data, MPI.BYTE], other, ALARM_TAG), data
+            if other in self.arriving and other not in self.arrived:
+                request, data = self.arriving[other]
+                if request.Test():
+                    self.arrived[other] = LogRecord.unpacked(bytes(data))
+        except MPI.Exception:
+            # The library has detected the exit; its request would now report completion.
+            self.arriving.pop(other, None)
+
+
+def logs_of(context: Context) -> SharedLogs | MessagedLogs:
+    """Return the logs of a communicator; collective."""
+    node = context.node
+    if node is not None and node.local:
+        shared = share(node.comm, LOG_BYTES, EARLY_BYTES)
+        if shared is not None:
+            logs = {rank: Log(shared.parts[index]) for rank, index in node.local.items()}
+            logs[context.rank] = Log(shared.parts[node.rank],
+                                     partial(shared.populate, node.rank))
+            if context.place.one_node:
+                return SharedLogs(logs, context.rank, node.fence)
+            return MessagedLogs(context.comm, logs)
+    return MessagedLogs(context.comm)

@@ -1,0 +1,60 @@
+"""One call at a time on a communicator, whichever thread makes it.
+
+Messages of two concurrent calls could be mistaken for each other. So a call takes this lock. A
+second one raises an error before it sends a message, with the call site of the first. The compiled
+executor takes the lock in C with one comparison, while it holds the GIL.
+
+The second call does not wait: MPI does not order calls of two threads, so ranks could disagree.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, NoReturn
+
+from hpccoll.errors import ConcurrentCallError
+from hpccoll.guard.call_sites import call_site
+from hpccoll.runtime.execution.compiled import BUILT
+
+if BUILT:
+    from hpccoll.runtime.execution import _tape
+
+
+class InterpretedEntrance:
+    """Lock of a communicator for one call at a time, without the compiled executor.
+
+    Attributes:
+        holder: the thread inside a call; 0 for none.
+    """
+
+    holder = 0
+
+    def __enter__(self) -> InterpretedEntrance:
+        if self.holder:
+            refuse(self.holder)
+        self.holder = threading.get_ident()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.holder = 0
+
+
+def refuse(holder: int) -> NoReturn:
+    """Raise for a second call while a thread is in the first.
+
+    Raises:
+        ConcurrentCallError: names both call sites.
+    """
+    same = holder == threading.get_ident()
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    raise ConcurrentCallError(call_site(), call_site(holder),
+                              "" if same else names.get(holder, "unknown"))
+
+
+def new_entrance() -> Any:
+    """Create the call lock of a communicator."""
+    return _tape.Entrance() if BUILT else InterpretedEntrance()
+
+
+if BUILT:
+    _tape.set_refusal(refuse)

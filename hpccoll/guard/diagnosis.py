@@ -1,0 +1,114 @@
+"""Comparison of the ranks' records: finds the ranks that differ, and in which fields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from hpccoll.errors import BrokenCommunicatorError, HpccollError, PeerLost
+from hpccoll.errors.contract import ContractError, Party
+from hpccoll.errors.waits import RankStates, rank_list
+from hpccoll.runtime.events.call_log import LogRecord
+from hpccoll.runtime.planning.call_hash import Description
+from hpccoll.transport.stamps import KIND
+
+
+def judge(records: Mapping[int, LogRecord], size: int) -> ContractError | None:
+    """Find the first call that ranks disagree about.
+
+    Args:
+        records: by rank; some may be missing.
+        size: number of ranks.
+
+    Returns:
+        ``None`` if all known records agree.
+    """
+    numbers = sorted({number for record in records.values() for number in record.stamps})
+    for number in numbers:
+        stamps = {rank: record.stamps[number] for rank, record in records.items()
+                  if number in record.stamps}
+        ranks_of = groups(stamps)
+        if len(ranks_of) > 1:
+            return ContractError(f"blocking call {number}", [
+                Party(tuple(ranks), _fields(records, stamps, ranks), _sites(records, ranks, number))
+                for ranks in ranks_of], _absent(size, stamps))
+    return _by_stories(records, size)
+
+
+def met(record: LogRecord, rank: int, peer: int, size: int) -> ContractError:
+    """Return the error for a message of another call whose sender has no record."""
+    stamp = record.stamps.get(record.number, 0)
+    mine = _fields({rank: record}, {rank: stamp}, [rank])
+    here = Party((rank,), mine, _sites({rank: record}, [rank], record.number))
+    return ContractError(f"blocking call {record.number}", [here, Party((peer,), {}, ())],
+                         _absent(size, (rank, peer)))
+
+
+def groups(stamps: Mapping[int, int]) -> list[list[int]]:
+    """Return groups of ranks with equal stamps, in the order of their first ranks.
+
+    Calls that move plain bytes match every call of the same size: they join its largest group.
+
+    >>> groups({0: 1, 1: 2, 2: 1})
+    [[0, 2], [1]]
+    """
+    found: dict[int, list[int]] = {}
+    for rank, stamp in sorted(stamps.items()):
+        found.setdefault(stamp, []).append(rank)
+    for stamp in [stamp for stamp in found if not stamp & KIND]:
+        typed = [other for other in found if other & KIND and other & ~KIND == stamp]
+        if typed:
+            most = max(typed, key=lambda other: len(found[other]))
+            found[most] = sorted(found[most] + found.pop(stamp))
+    return sorted(found.values())
+
+
+def _fields(records: Mapping[int, LogRecord], stamps: Mapping[int, int], ranks: Iterable[int]
+            ) -> Mapping[str, str]:
+    """Return the fields of the call of a group."""
+    known = [found for rank in ranks if (found := records[rank].descriptions.get(stamps[rank]))]
+    known.sort(key=lambda description: not description.dtype)
+    return known[0]._asdict() if known else {}
+
+
+def _sites(records: Mapping[int, LogRecord], ranks: Iterable[int], number: int) -> tuple[str, ...]:
+    """Return the known call sites of a group of ranks."""
+    stories = [records[rank].story for rank in ranks]
+    return tuple(sorted({story["site"] for story in stories
+                         if story and story["number"] == number and story["site"]}))
+
+
+def _absent(size: int, known: Iterable[int]) -> tuple[int, ...]:
+    return tuple(sorted(set(range(size)) - set(known)))
+
+
+def _by_stories(records: Mapping[int, LogRecord], size: int) -> ContractError | None:
+    """Return the same for nonblocking and persistent calls, which no log has: by failures."""
+    stories = {rank: record.story for rank, record in records.items()
+               if record.story and record.story["tag"] and record.story["fields"]}
+    for tag in sorted({story["tag"] for story in stories.values()}):
+        told = {rank: story for rank, story in stories.items() if story["tag"] == tag}
+        ranks_of = groups({rank: Description(*story["fields"]).stamp()
+                           for rank, story in told.items()})
+        if len(ranks_of) > 1:
+            return ContractError("a nonblocking or persistent call", [
+                Party(tuple(ranks), Description(*told[ranks[0]]["fields"])._asdict(),
+                      tuple(sorted({told[rank]["site"] for rank in ranks if told[rank]["site"]})))
+                for ranks in ranks_of], _absent(size, told))
+    return None
+
+
+def states_fields(error: BaseException) -> Mapping[str, Any]:
+    """Return the status of the ranks when a wait failed, as fields of a failure record."""
+    states = error.states if isinstance(error, HpccollError) else None
+    return {"missing": states.missing, "lines": states.lines} if states is not None else {}
+
+
+def reported_error(rank: int, failure: Mapping[str, Any], title: str) -> BrokenCommunicatorError:
+    """Return the error of a call that a failure on another rank ends."""
+    if not failure["lost"]:
+        return BrokenCommunicatorError.reported(rank, failure)
+    lost = tuple(failure["lost"])
+    states = RankStates(failure.get("missing") or f"{rank_list(lost)} left",
+                        tuple(failure.get("lines", ())))
+    return PeerLost(lost, states, title, f"; reported by rank {rank}")

@@ -1,0 +1,194 @@
+"""Flight records: the last calls of every rank, written to a file after a failure.
+
+    logs in shared memory --dump--> FOLDER/flight-JOB-rankR.json --> hpccoll trace diagnose FOLDER
+
+The logs are always kept (``runtime/events/call_log.py``). With ``HPCCOLL_TRACE`` each rank writes a
+record when a long wait is reported, when a call fails, and on SIGUSR1 and SIGTERM; ``comm.dump()``
+does so at any time. A killed or stopped rank cannot: the others on its node write for it. A thread
+writes on signals, because the main thread may block in a native call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import platform
+import signal
+import socket
+import sys
+import threading
+import time
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mpi4py import MPI
+
+from hpccoll.atomic_file import replacing
+from hpccoll.guard.call_sites import main_site
+from hpccoll.guard.rank_status import AWAY, NATIVE, WAITING
+from hpccoll.runtime.events.call_log import SOME_TIME, Log
+from hpccoll.runtime.progress.engine import PROGRESS
+
+if TYPE_CHECKING:
+    from hpccoll.guard.guard import Guard
+
+FORMAT = "hpccoll flight 1"
+#: Default folder of records.
+FOLDER = "hpccoll-trace"
+#: States of ranks that can write their own record.
+ABLE = (WAITING, NATIVE, AWAY)
+#: Signals on which a rank writes a record; the second one then ends it.
+SIGNALS = signal.SIGUSR1, signal.SIGTERM
+
+
+class FlightRecorder:
+    """Writes records of all communicators of this process.
+
+    Attributes:
+        folder: of records written on failures; empty if not configured.
+        job: name of the job, the same on all ranks.
+        failed: True once the record of the first failed call is written; it is never replaced.
+        guards: of communicators.
+    """
+
+    def __init__(self) -> None:
+        self.folder, self.job, self.count = "", "", 0
+        self.failed = False
+        self.guards: weakref.WeakSet[Guard] = weakref.WeakSet()
+        self.lock = threading.Lock()
+        self.listening = 0
+
+    def add(self, guard: Guard) -> None:
+        """Record a communicator from now on; collective over it."""
+        comm, self.count = guard.context.comm, self.count + 1
+        mine = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{self.count}"
+        guard.name = MPI.Intracomm.bcast(comm, mine, 0)
+        world, group = MPI.Intracomm(MPI.COMM_WORLD).Get_group(), comm.Get_group()
+        guard.world_ranks = tuple(group.Translate_ranks(None, world))
+        if not self.job and guard.context.size == world.Get_size():
+            self.job = guard.name
+        group.Free()
+        world.Free()
+        self.guards.add(guard)
+        if guard.context.config.trace:
+            self.folder = guard.context.config.trace
+            if self.listening != os.getpid():
+                self.listening = os.getpid()
+                listen(self)
+
+    def noticed(self, why: str, failed: bool = False) -> None:
+        """Write a record if configured; until a call has failed."""
+        if self.folder and not self.failed:
+            self.failed = failed
+            self.dump(why, self.folder)
+
+    def dump(self, why: str, folder: str | os.PathLike[str] = "") -> str:
+        """Write a record; return the file's path, or an empty string if it cannot be written.
+
+        Thread-safe; does not communicate.
+
+        Args:
+            why: reason, as text.
+            folder: the destination; that of ``HPCCOLL_TRACE``, else :data:`FOLDER`, if omitted.
+        """
+        place = Path(folder or self.folder or FOLDER)
+        rank = MPI.COMM_WORLD.Get_rank()
+        path = place / f"flight-{self.job or 'job'}-rank{rank:05}.json"
+        with self.lock:
+            try:
+                place.mkdir(parents=True, exist_ok=True)
+                with replacing(path) as file:
+                    json.dump(self.snapshot(why), file)
+            except (OSError, ValueError) as error:  # the failure itself matters more
+                print(f"hpccoll: cannot write the flight record of rank {rank}: "
+                      f"{error}", file=sys.stderr)
+                return ""
+        return str(path)
+
+    def snapshot(self, why: str) -> dict[str, Any]:
+        """Return the state of this process as plain data; times in seconds since 1970."""
+        since = time.time_ns() - time.monotonic_ns()
+        return {"format": FORMAT, "why": why, "when": time.time(), "job": self.job,
+                "rank": MPI.COMM_WORLD.Get_rank(), "ranks": MPI.COMM_WORLD.Get_size(),
+                "host": platform.node(), "pid": os.getpid(), "site": main_site(),
+                "communicators": [_communicator(guard, since) for guard in list(self.guards)]}
+
+
+def _communicator(guard: Guard, since: int) -> dict[str, Any]:
+    doing = guard.doing()
+    logs = guard.logs.logs
+    told = [one.rank for one in doing if one.rank == guard.rank or one.state not in ABLE]
+    return {"id": guard.name, "name": guard.context.comm.Get_name().removeprefix(
+                "hpccoll private of "),
+            "rank": guard.rank, "world_ranks": guard.world_ranks,
+            "doing": [one._asdict() for one in doing],
+            "records": {str(rank): _record(logs[rank], since) for rank in told if rank in logs},
+            "requests": _requests(guard)}
+
+
+def _record(log: Log, since: int) -> dict[str, Any]:
+    """Return the last calls of a rank, and its failure."""
+    meanings = log.descriptions()
+    calls = []
+    for number, stamp, start, end in log.calls():
+        known = meanings.get(stamp)
+        calls.append({"number": number, **({key: value for key, value in known._asdict().items()
+                                            if value} if known is not None else {}),
+                      "start": _seconds(start, since), "end": _seconds(end, since)})
+    return {"calls": calls, "story": log.story()}
+
+
+def _seconds(when: int, since: int) -> float | str | None:
+    """Return a time of a log in seconds, or "yes" for an end at an unknown time."""
+    return "yes" if when == SOME_TIME else (when + since) / 1e9 if when else None
+
+
+def _requests(guard: Guard) -> list[dict[str, Any]]:
+    """Return the pending nonblocking and persistent calls of hpccoll."""
+    found = []
+    for operation in list(PROGRESS.operations):
+        if operation.context is guard.context and not operation.over:
+            round, peers = operation.awaited.pending()
+            found.append({"title": operation.awaited.title, "round": round, "peers": peers})
+    return found
+
+
+# -- signals -----------------------------------------------------------------------------------
+def listen(recorder: FlightRecorder) -> None:
+    """Write records on signals, unless the program has its own handlers for them."""
+    if threading.current_thread() is not threading.main_thread():
+        return  # handlers can be set only there
+    ours = [one for one in SIGNALS if signal.getsignal(one) == signal.SIG_DFL]
+    if not ours:
+        return
+    reading, writing = socket.socketpair()
+    writing.setblocking(False)
+    before = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
+    if before != -1:  # the program uses the wakeup descriptor itself
+        signal.set_wakeup_fd(before)
+        return
+    for one in ours:
+        # The thread wakes before this handler runs, which waits for the interpreter.
+        signal.signal(one, lambda number, frame: None)
+    threading.Thread(target=_work, args=(recorder, reading, writing, ours), daemon=True,
+                     name="hpccoll flight recorder").start()
+
+
+def _work(recorder: FlightRecorder, reading: socket.socket, writing: socket.socket,
+          ours: list[signal.Signals]) -> None:
+    with reading, writing:
+        while numbers := reading.recv(64):
+            for number in numbers:
+                if number == signal.SIGUSR1 and number in ours:
+                    recorder.dump("SIGUSR1")
+                elif number in ours:
+                    recorder.noticed("SIGTERM")
+                if number in ours and number == signal.SIGTERM:
+                    # Only the main thread may call Python for it, which may never return to Python.
+                    ctypes.CDLL(None).signal(int(number), None)
+                    os.kill(os.getpid(), number)
+
+
+RECORDER = FlightRecorder()

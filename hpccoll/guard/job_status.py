@@ -1,0 +1,133 @@
+"""Logs of the processes of this job on this node, without a communicator: :class:`JobLogs`.
+
+Ranks that wait in the first call of a communicator have no guard yet. So each process adds its log
+to a file of the job when it creates its first ``Comm``. Other processes read its status there, and
+in ``/proc`` whether it is alive. Processes without a ``Comm``, and other nodes, are unknown.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Protocol
+
+import numpy
+from mpi4py import MPI
+
+from hpccoll.guard.library_calls import answer
+from hpccoll.guard.watchdog import STATUS, WATCHER
+from hpccoll.machine.failures import ulfm_missing
+from hpccoll.machine.launcher import job_key, local_size
+from hpccoll.machine.processes import DEAD, Process, state_of, this_process
+from hpccoll.runtime.events.call_log import LEFT, LOG_BYTES, Log
+from hpccoll.runtime.execution.compiled import BUILT
+from hpccoll.transport.shm.job_file import FAILURE, JobFile
+
+if BUILT:
+    from hpccoll.runtime.execution import _tape
+
+
+class CheckedCall(Protocol):
+    """A call that the MPI library runs."""
+
+    def check(self) -> str:
+        """Return an error message if the call cannot complete, else ''."""
+
+
+class JobLogs:
+    """Logs of the processes of this job on this node, by their ranks in ``COMM_WORLD``.
+
+    Attributes:
+        mine: this process's log.
+        logs, processes: known processes, this one included; :meth:`look` adds new ones.
+        calls: set-up calls that the MPI library runs in this process now.
+        met: by rank, the number in its log of the last set-up call that it and this process met in.
+    """
+
+    def __init__(self) -> None:
+        self.mine = Log(numpy.zeros(LOG_BYTES, "u1"))
+        self.logs: dict[int, Log] = {}
+        self.processes: dict[int, Process] = {}
+        self.calls: set[CheckedCall] = set()
+        self.met: dict[int, int] = {}
+        self.ending: CheckedCall | None = None
+        self.file: JobFile | None = None
+        self.pid, self.rank = 0, 0
+
+    def join(self) -> None:
+        """Add this process's log, once."""
+        if self.pid == os.getpid() or MPI.COMM_WORLD.Get_size() == 1:
+            return
+        self.pid, self.rank, key = os.getpid(), MPI.COMM_WORLD.Get_rank(), job_key()
+        # Spawned processes have ranks in another COMM_WORLD.
+        if key and MPI.Comm.Get_parent() == MPI.COMM_NULL:
+            identity = json.dumps([self.rank, *this_process()]).encode()
+            try:
+                self.file = JobFile(key, LOG_BYTES, local_size(), identity)
+                self.mine = Log(self.file.mine)
+            except OSError:
+                pass  # other processes do not see this one
+        WATCHER.add(self)
+
+    def look(self) -> bool:
+        """Add the logs of new processes; return True if there are any."""
+        new = self.file.new() if self.file is not None else []
+        for identity, memory in new:
+            rank, *process = json.loads(identity)
+            self.logs[rank] = Log(memory)
+            self.processes[rank] = Process(*process)
+        return bool(new)
+
+    def ask(self) -> None:
+        """Request the status of all processes."""
+        for log in list(self.logs.values()):
+            log.ask()
+
+    @property
+    def failure(self) -> bool:
+        """Return True if a set-up call has failed in any process; set by :meth:`fail`."""
+        return self.file is not None and bool(self.file.words[FAILURE])
+
+    def fail(self) -> None:
+        """Record that a set-up call has failed."""
+        if self.file is not None:
+            self.file.words[FAILURE] = 1
+
+    # -- interface of the watcher -----------------------------------------------------------------
+    def watched(self) -> str:
+        """Answer status requests; check the pending calls of the MPI library."""
+        answer(self.mine)
+        for call in list(self.calls):
+            text = call.check()
+            if text:
+                self.ending = call
+                return text
+        return ""
+
+    def busy(self) -> bool:
+        """Return True if the MPI library runs a set-up call."""
+        return bool(self.calls)
+
+    def escaped(self) -> bool:
+        """Return True if the call that could not complete has returned."""
+        return self.ending not in self.calls
+
+    def leave(self, how: int) -> None:
+        """Record that this process exits."""
+        self.mine.words[LEFT] = how
+        if self.file is None:
+            return
+        self.look()
+        # A library with ULFM does not wait for the dead.
+        if BUILT and ulfm_missing() and not MPI.Is_finalized():
+            peers = tuple((rank, process.pid, process.began, self.logs[rank].address + 8 * LEFT)
+                          for rank, process in self.processes.items())
+            _tape.check_at_exit(self.rank, STATUS, peers, self.logs)
+        over = all(log.words[LEFT] or state_of(self.processes[rank]) == DEAD
+                   for rank, log in self.logs.items())
+        # The first process may exit before the others have come: they still need the file.
+        if over and (len(self.logs) > 1 or local_size() < 0):
+            self.file.remove()
+
+
+JOB = JobLogs()

@@ -1,0 +1,377 @@
+"""Native MPI calls: recorded in this rank's log, and monitored by a thread.
+
+At the level ``tags`` the library's own blocking call runs between two log entries that cost some
+nanoseconds. So ranks that wait in an algorithm of hpccoll can report another rank's native call,
+and :class:`Natives` checks the other ranks from the watcher thread. At the level ``always``
+the call runs in its nonblocking form, polled like hpccoll's own calls: it ends with an error.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mpi4py import MPI
+
+from hpccoll.calls.call import Call
+from hpccoll.calls.native import ARGUMENT_ERRORS
+from hpccoll.errors import (
+    BrokenCommunicatorError,
+    CollectiveTimeout,
+    ForeignMessage,
+    HpccollError,
+    cause_of,
+)
+from hpccoll.errors.waits import RankStates, Reports, stated
+from hpccoll.guard.alarm import MessagedLogs
+from hpccoll.guard.call_sites import main_site
+from hpccoll.guard.diagnosis import judge
+from hpccoll.guard.pending_calls import bounded, lasting
+from hpccoll.guard.rank_status import AWAY, NATIVE, QUIET, called
+from hpccoll.guard.watchdog import STATUS
+from hpccoll.runtime.events.call_log import ASKED, ENDS, INSIDE, LAST, LEFT, NUMBER, Log
+from hpccoll.runtime.events.call_records import noted
+from hpccoll.runtime.planning.call_hash import Description, describe_native
+from hpccoll.runtime.progress.waiting import STANDSTILL, Meeting
+
+if TYPE_CHECKING:
+    from hpccoll.guard.guard import Guard
+
+#: Maximum number of cached wrappers.
+MOST_KINDS = 2048
+#: Seconds after a rank was found dead in which its last actions take effect; and seconds after
+#: which the status of the other ranks is requested.
+GRACE, CURIOUS = 0.5, 1.0
+
+
+class Stay(NamedTuple):
+    """A call that a poll found this rank in.
+
+    Attributes:
+        number: of the call; 0 for none.
+        since: time of the first poll that found it.
+        looked: time of the last poll.
+        reports: number of reports about it.
+    """
+
+    number: int
+    since: float
+    looked: float
+    reports: Reports
+
+
+def answer(log: Log) -> None:
+    """Publish the program's position if another rank has requested it; called by the watcher."""
+    if log.words[ASKED]:
+        log.words[ASKED] = 0
+        if log.quiet_for() > QUIET:
+            log.say({"number": log.words[NUMBER], "site": main_site()[-200:]}, looks=False)
+
+
+class Natives:
+    """Native calls of one communicator."""
+
+    def __init__(self, guard: Guard):
+        self.guard, self.log = guard, guard.logs.mine
+        self.kinds: dict[tuple[Any, int], Callable[..., Any]] = {}
+        self.stay = Stay(0, 0.0, 0.0, Reports(0.0))
+        #: Log of the next rank on this node, and its call that differed at the last poll.
+        near = sorted(guard.logs.logs)
+        self.next = guard.logs.logs[near[(near.index(guard.rank) + 1) % len(near)]]
+        self.odd, self.said = 0, False
+
+    # -- how they are called -------------------------------------------------------------------
+    def method(self, native: Callable[..., Any], name: str, call: Call | None
+               ) -> Callable[..., Any]:
+        """Return a native blocking method with the log entries of the level around it.
+
+        Args:
+            native: the method.
+            name: of the method, in lower case.
+            call: the resolved call; ``None`` if only mpi4py can parse it, or if the wrapper
+                is for calls that differ.
+        """
+        if self.guard.always and self.guard.context.size > 1:
+            return partial(self._bounded, getattr(MPI.Intracomm, f"I{name}"), name)
+        known = call is not None and self.guard.stamps
+        stamp = self.guard.stamp(describe_native(call, name)) if known else 0
+        return self._kept(native, stamp, lambda: self.attended(native, name, stamp))
+
+    def beginning(self, native: Callable[..., MPI.Request], name: str, call: Call | None
+                  ) -> Callable[..., MPI.Request]:
+        """Return a native nonblocking method with log entries; arguments as of :meth:`method`.
+
+        Its calls are numbered with the blocking ones: all ranks begin both in one order. A wait
+        for its request reports the missing ranks, and raises if it cannot complete.
+        """
+        stamp = self.guard.stamp(describe_native(call, name)) if call is not None else 0
+        return self._kept(native, stamp, lambda: bounded(
+            self.attended(native, name, stamp), self.guard, f"native {name}"))
+
+    def _kept(self, native: Callable[..., Any], stamp: int, make: Callable[[], Callable[..., Any]]
+              ) -> Callable[..., Any]:
+        """Return the cached wrapper of a method for one stamp; make it if there is none."""
+        served = self.kinds.get((native, stamp))
+        if served is None:
+            if len(self.kinds) >= MOST_KINDS:
+                self.kinds.clear()
+            served = self.kinds[native, stamp] = make()
+        return served
+
+    def queueing(self, function: Callable[..., Any], description: Description
+                 ) -> Callable[..., Any]:
+        """Return a function that queues a call on a device, with a log entry.
+
+        NCCL connects in its first calls, where the host waits for the peers. At the level
+        ``always`` the comparison has recorded the call; this entry has no stamp.
+        """
+        stamp = 0 if self.guard.always else self.guard.stamp(description)
+        return self._kept(function, stamp,
+                          lambda: self.attended(function, description.collective, stamp))
+
+    def lasting(self, request: MPI.Prequest, name: str) -> MPI.Prequest:
+        """Return a native persistent request whose waits are bounded.
+
+        It has no number: ranks may start such requests in any order.
+        """
+        return lasting(request, self.guard, f"native {name}")
+
+    def objects(self, native: Callable[..., Any], description: Description) -> Callable[..., Any]:
+        """Return a lower-case method of mpi4py, numbered and monitored like a blocking one.
+
+        If it raises before it has sent anything, the caller calls :meth:`unsent`.
+        """
+        return self.attended(native, description.collective, self.guard.stamp(description), True)
+
+    def unsent(self) -> None:
+        """Undo the record of an object call that sent nothing: it has no match on other ranks."""
+        if self.counts:
+            self.log.words[NUMBER] -= 1
+
+    @property
+    def counts(self) -> bool:
+        """Return True if calls are numbered."""
+        return self.guard.stamps and self.guard.context.size > 1
+
+    def attended(self, function: Callable[..., Any], name: str = "set-up", stamp: int = 0,
+                 pickles: bool = False) -> Callable[..., Any]:
+        """Return a wrapper of a function in which all ranks call the MPI library.
+
+        Args:
+            function, name, stamp: of the call.
+            pickles: True if it may fail after the library has completed its part.
+        """
+        if not self.counts:
+            return function
+        return noted(function, self.log, stamp, self.guard.refused,
+                     partial(self._failed, name, pickles))
+
+    def together(self, function: Callable[..., Any], description: Description
+                 ) -> Callable[..., Any]:
+        """Return a wrapper that runs a collective function once all ranks have entered it."""
+        def call(*args: Any) -> Any:
+            if self.guard.context.size > 1:
+                self.guard.compare(description)
+            return self.attended(function, description.collective,
+                                 self.guard.stamp(description))(*args)
+        return call
+
+    def begin_duplicate(self, begin: Callable[..., tuple[Any, MPI.Request]], *args: Any
+                        ) -> tuple[Any, MPI.Request]:
+        """Begin to duplicate the communicator; waits for the request are bounded."""
+        made: list[Any] = []
+
+        def begin_request() -> MPI.Request:
+            comm, request = begin(*args)
+            made.append(comm)
+            return request
+
+        stamp = self.guard.stamp(Description("idup"))
+        request = bounded(self.attended(begin_request, "idup", stamp), self.guard, "native idup")()
+        return made[0], request
+
+    def _bounded(self, begin: Callable[..., MPI.Request], name: str, comm: MPI.Intracomm,
+                 *args: Any) -> None:
+        """Run a call in its nonblocking form, with a bounded wait as for hpccoll's own calls.
+
+        Raises:
+            CollectiveTimeout, BrokenCommunicatorError: it has not completed.
+        """
+        self.waited(begin(comm, *args), f"native {name}", args)
+
+    def waited(self, request: MPI.Request, title: str, held: tuple[Any, ...] = (),
+               timeout: float | None = None) -> None:
+        """Wait with bounds for a request of all ranks.
+
+        Args:
+            request, title: the request, and its name in errors.
+            held: its memory; the library may still use it after an error.
+            timeout: in seconds; the communicator's if omitted.
+
+        Raises:
+            CollectiveTimeout, BrokenCommunicatorError: it has not completed.
+        """
+        context = self.guard.context
+        try:
+            Meeting(context.comm, title).wait(request, *(
+                context.bounds if timeout is None else context.bounds._replace(timeout=timeout)))
+        except BaseException as error:
+            context.abandoned.append((request, held))
+            verdict = self.guard.fail(error, title, None, 0)
+            if verdict is not error:
+                raise verdict from cause_of(error)
+            raise
+
+    def _failed(self, name: str, pickles: bool, error: BaseException) -> bool:
+        """Return True if a call is known to have failed before it sent anything.
+
+        Raises:
+            PeerLost: it failed because a rank has exited.
+        """
+        if isinstance(error, HpccollError) or not isinstance(error, Exception):
+            return False
+        if not isinstance(error, MPI.Exception):
+            return not pickles
+        if error.Get_error_class() in ARGUMENT_ERRORS:
+            return True
+        verdict = self.guard.fail(error, f"native {name}", None, 0)
+        if verdict is not error:
+            raise verdict from cause_of(error)
+        return False
+
+    # -- called by the watcher ------------------------------------------------------------------
+    def watched(self) -> str:
+        """Answer status requests, and check the current native call.
+
+        Returns:
+            The message to print if the call cannot complete; otherwise empty.
+        """
+        words, now = self.log.words, time.monotonic()
+        answer(self.log)
+        if not words[LEFT]:
+            self._look_back()
+        inside = words[INSIDE]
+        if not inside or inside != self.stay.number:
+            self.stay = Stay(inside, now, now, Reports(self.guard.context.bounds.report))
+            return ""
+        # As in hpccoll's own waits, the time in which this process was stopped does not count.
+        still = max(now - self.stay.looked - STANDSTILL, 0.0)
+        self.stay = self.stay._replace(since=self.stay.since + still, looked=now)
+        elapsed = now - self.stay.since
+        hopeless = self._hopeless(inside, elapsed)
+        if hopeless is not None:
+            return self._given_up(inside, hopeless)
+        if elapsed >= self.stay.reports.due:
+            states = self.guard.tell()
+            wait = f"{self._title(inside)} on rank {self.guard.rank}"
+            if not self.stay.reports.add(elapsed, states, wait):
+                return self._given_up(inside, self._late(inside, elapsed, states))
+        elif elapsed > CURIOUS:
+            self.guard.ask()
+        return ""
+
+    def _look_back(self) -> None:
+        """Mark the communicator as broken if ranks made different calls without an error.
+
+        The MPI library compares nothing. hpccoll's messages never match another call, but if ranks
+        make calls in another order, every message may still find its call by chance. Each rank
+        compares its log with the next one: if not all agree, some neighbours differ. The check
+        needs two polls, because a call of the other rank that fails immediately is not counted. The
+        two polls see different calls: in a fast loop, the log drops the call of the last poll.
+        """
+        number, before = self.log.differs(self.next), self.odd
+        self.odd = number if self.log.words[ENDS + (number & LAST)] else 0
+        if not self.odd or not before or self.told:
+            return
+        error: BaseException | None = None
+        if self.speaks:
+            error = self.guard.fail(
+                ForeignMessage(-1, self.guard.rank), "a call that has ended",
+                self.log.description(number), 0, number=number, in_thread=True)
+        if not isinstance(error, BrokenCommunicatorError):  # otherwise another thread was first
+            self._tell_late(error)
+
+    @property
+    def told(self) -> bool:
+        """Return True if any rank has reported a failure."""
+        return self.said or self.guard.failure is not None or self.guard.alarmed
+
+    def last_look(self) -> None:
+        """Report at exit calls that differed between ranks, unless they were reported before."""
+        if not self.log.words[LEFT] and not self.told and self.log.differs(self.next):
+            self._tell_late(None)
+
+    def _tell_late(self, error: BaseException | None) -> None:
+        """Report differing calls once; return nothing if the logs no longer show them."""
+        records = {rank: log.record() for rank, log in self.guard.logs.logs.items()}
+        error = error or judge(records, self.guard.context.size)
+        if error is None:
+            return
+        self.said = True
+        print(f"hpccoll: result may be wrong on rank {self.guard.rank}: "
+              f"{error}", file=sys.stderr, flush=True)
+
+    def _hopeless(self, number: int, elapsed: float) -> BaseException | None:
+        """Return the reason why a call cannot complete; ``None`` if it can."""
+        guard, timeout = self.guard, self.guard.context.bounds.timeout
+        if guard.logs.rung(True) if self.speaks else guard.alarmed:
+            return guard.failure or BrokenCommunicatorError()
+        if guard.logs.disagree(settled=True):
+            return ForeignMessage(-1, guard.rank)
+        lost = guard.board.lost(number, GRACE)
+        if lost:
+            return guard.loss(lost, self._title(number))
+        if elapsed < timeout:
+            return None
+        missing = self._missing(number)
+        if not missing:
+            return None  # all ranks have entered: the library itself is slow
+        return self._late(number, timeout, guard.tell(missing))
+
+    def _missing(self, number: int) -> tuple[int, ...]:
+        """Return the ranks that are not known to have entered a call."""
+        return tuple(one.rank for one in self.guard.doing() if one.rank != self.guard.rank and not (
+            one.state in (NATIVE, AWAY) and one.begun >= number))
+
+    def _late(self, number: int, seconds: float, states: RankStates) -> CollectiveTimeout:
+        """Return the error of a call that timed out."""
+        return CollectiveTimeout(self._title(number), self.guard.rank, 0, self._missing(number),
+                                 round(seconds, 1), states)
+
+    def _title(self, number: int) -> str:
+        """Return the name of a call in messages."""
+        description = self.log.description(number)
+        return f"native {called(description)}" if description else "a native collective"
+
+    def _given_up(self, number: int, error: BaseException) -> str:
+        """Publish that a call cannot complete; return the message unless it has completed."""
+        description, site, title = self.log.description(number), main_site(), self._title(number)
+        verdict = error
+        if self.speaks:
+            verdict = self.guard.fail(error, title, description, 0, site, in_thread=True)
+        if self.escaped():
+            return ""
+        return (f"{stated(verdict)}\n  rank {self.guard.rank} exits with status {STATUS} in call "
+                f"{number}, {title} at {site}")
+
+    @property
+    def speaks(self) -> bool:
+        """Return True if a thread may publish failures: by memory, or if MPI permits threads."""
+        return (not isinstance(self.guard.logs, MessagedLogs)
+                or MPI.Query_thread() == MPI.THREAD_MULTIPLE)
+
+    def busy(self) -> bool:
+        """Return True if the last poll found this rank in a native call."""
+        return bool(self.stay.number)
+
+    def escaped(self) -> bool:
+        """Return True if the monitored call has returned."""
+        return self.log.words[INSIDE] != self.stay.number
+
+    def leave(self, how: int) -> None:
+        """Publish that this rank exits."""
+        self.last_look()
+        self.guard.leave(how)

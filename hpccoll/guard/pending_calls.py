@@ -1,0 +1,195 @@
+"""Requests of collectives that the MPI library runs: :class:`NativeRequest`.
+
+``Wait`` and ``Test`` of such a request have reports and time-outs: they report missing ranks, and
+raise if a rank is dead or has failed. They do not call the library's ``Wait``, which cannot be
+interrupted, but test the request until it is complete.
+
+The class methods of mpi4py (``MPI.Request.Waitall`` and so on) wait inside the MPI library; so
+do the lower-case ``waitall``, ``waitany`` and ``waitsome`` of both classes. ``Waitall``,
+``Waitany`` and ``Waitsome`` of ``hpccoll.Request`` have reports and time-outs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
+from mpi4py import MPI
+
+from hpccoll.errors import CollectiveTimeout, HpccollError, cause_of
+from hpccoll.runtime.events.call_log import NUMBER
+from hpccoll.runtime.execution.executor import TRIES
+from hpccoll.runtime.progress.waiting import Meeting, Watch
+
+if TYPE_CHECKING:
+    from hpccoll.guard.guard import Guard
+    _Methods = MPI.Request
+else:
+    _Methods = object  # the class that it is mixed into has them
+
+#: Seconds between two checks of other ranks during tests.
+BETWEEN = 0.1
+
+
+class BegunCall(Meeting):
+    """A pending native collective of this rank.
+
+    Attributes:
+        number: of the call; 0 for a persistent one, which ranks may start in any order.
+    """
+
+    def __init__(self, guard: Guard, title: str, number: int):
+        super().__init__(guard.context.comm, title)
+        self.guard, self.number = guard, number
+
+    def pending(self) -> tuple[int, tuple[int, ...]]:
+        """Return round 0, and the ranks that are not known to have begun it."""
+        return 0, tuple(one.rank for one in self.guard.doing() if one.rank != self.rank
+                        and not (self.number and one.begun >= self.number))
+
+
+class Bounded(_Methods):
+    """Completion methods of a request, with reports and time-outs.
+
+    Attributes:
+        watched: the guard, and the name of the call.
+        number: of the call; see :class:`BegunCall`.
+    """
+
+    watched: tuple[Guard, str]
+    number = 0
+    _heard, _failed = 0.0, False
+
+    def Wait(self, status: MPI.Status | None = None) -> Literal[True]:
+        """Wait until the request is complete.
+
+        Raises:
+            CollectiveTimeout: a rank is missing for ``HPCCOLL_TIMEOUT`` seconds.
+            PeerLost, BrokenCommunicatorError, ContractError: it cannot complete.
+        """
+        test = super().Test
+        for _ in range(TRIES):
+            if test(status):
+                return True
+        begun = self._begun()
+        return self._judged(begun, self._wait, begun, test, status)
+
+    def Test(self, status: MPI.Status | None = None) -> bool:
+        """Return True if the collective is complete.
+
+        Raises:
+            PeerLost, BrokenCommunicatorError, ContractError: it cannot complete.
+        """
+        if super().Test(status):
+            return True
+        now = time.monotonic()
+        if now - self._heard > BETWEEN:
+            self._heard = now
+            begun = self._begun()
+            self._judged(begun, begun.guard.listen, begun)
+        return False
+
+    def wait(self, status: MPI.Status | None = None) -> None:
+        """Wait until the request is complete; there is no object to return."""
+        self.Wait(status)
+
+    def test(self, status: MPI.Status | None = None) -> tuple[bool, None]:
+        """Return True if the collective is complete."""
+        return self.Test(status), None
+
+    def _begun(self) -> BegunCall:
+        return BegunCall(*self.watched, self.number)
+
+    def _wait(self, begun: BegunCall, test: Callable[..., bool], status: MPI.Status | None
+              ) -> Literal[True]:
+        """Wait until the request is complete, without a time-out once all ranks are in the call.
+
+        Raises:
+            CollectiveTimeout: some ranks are missing.
+        """
+        context = begun.guard.context
+        watch = Watch(begun, *context.bounds, context.limits.spins)
+        while not test(status):
+            try:
+                watch.idle()
+            except CollectiveTimeout as error:
+                if error.peers:
+                    raise
+                watch.moved()
+        return True
+
+    def looking(self) -> Callable[[], bool]:
+        """Return a callback for waits on several requests, to call between two tests.
+
+        It returns True until this request is complete.
+
+        Raises:
+            CollectiveTimeout, PeerLost, BrokenCommunicatorError, ContractError: as ``Wait``, unless
+                this request is complete.
+        """
+        begun = self._begun()
+        context = begun.guard.context
+        watch = Watch(begun, *context.bounds, context.limits.spins)
+        over = super().Get_status
+
+        def look() -> bool:
+            if over():
+                return False
+            try:
+                watch.idle()
+            except HpccollError as error:
+                late = isinstance(error, CollectiveTimeout) and not error.peers
+                if not late and not over():
+                    self._judged(begun, raise_, error)
+                watch.moved()
+            return True
+        return look
+
+    def _judged(self, begun: BegunCall, function: Callable[..., Any], *args: Any) -> Any:
+        """Call a function; publish a failure to the other ranks.
+
+        After Ctrl-C the request is unchanged, and the program may wait for it again.
+        """
+        try:
+            return function(*args)
+        except Exception as error:
+            if not self._failed:
+                self._failed = True
+                begun.guard.context.abandoned.append(self)  # the library may still use its memory
+            verdict = begun.guard.fail(error, begun.title, None, 0, number=begun.number)
+            if verdict is not error:
+                raise verdict from cause_of(error)
+            raise
+
+
+def raise_(error: Exception) -> NoReturn:
+    """Raise an error."""
+    raise error
+
+
+class NativeRequest(Bounded, MPI.Request):
+    """A nonblocking collective that the MPI library runs."""
+
+
+class NativePrequest(Bounded, MPI.Prequest):
+    """A persistent collective that the MPI library runs."""
+
+
+def bounded(begin: Callable[..., MPI.Request], guard: Guard, title: str
+            ) -> Callable[..., NativeRequest]:
+    """Wrap a nonblocking collective: waits for its request have reports and time-outs."""
+    new, words, watched = MPI.Request.__new__, guard.logs.mine.words, (guard, title)
+
+    def begun(*args: Any, **options: Any) -> NativeRequest:
+        request = new(NativeRequest, begin(*args, **options))
+        request.watched, request.number = watched, words[NUMBER]
+        return request
+    return begun
+
+
+def lasting(request: MPI.Prequest, guard: Guard, title: str) -> NativePrequest:
+    """Wrap a persistent request: its waits have reports and time-outs."""
+    found = NativePrequest.__new__(NativePrequest, request)
+    found.watched = guard, title
+    return found

@@ -1,0 +1,259 @@
+"""Status of every rank, from its log and its process: :class:`Board`.
+
+A waiting rank records the ranks that it waits for, and the time of its last poll. Native calls are
+recorded when they begin and end. So a rank that has not polled for some time, outside a native
+call, runs the program. ``/proc`` shows whether its process exists. The status of a rank on another
+machine is known only from its messages.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from hpccoll.errors.contract import in_words
+from hpccoll.errors.waits import MOST_NAMED, RankStates, rank_list
+from hpccoll.machine.processes import ALIVE, STOPPED, TRACED, Process, state_of
+from hpccoll.runtime.events.call_log import ASKED, ENDED, INSIDE, LEFT, NUMBER, Log
+from hpccoll.runtime.planning.call_hash import Description
+
+#: States of a rank.
+WAITING, NATIVE, AWAY, HALTED = "waiting", "in the MPI library", "in no wait", "stopped"
+DEBUGGED = "held by a debugger"
+KILLED, GONE, FREE, UNKNOWN = "killed", "ended", "freed", "not heard of"
+#: Seconds without a poll after which a rank counts as not waiting.
+QUIET = 0.5
+#: Seconds between two checks of the processes of other ranks.
+BETWEEN = 0.25
+#: Seconds in which messages of an exited rank arrive: MPI_Finalize completes them.
+LAST_MESSAGES = 5.0
+#: Seconds after which an unanswered status request is reported.
+SILENT = 1.0
+
+
+class Doing(NamedTuple):
+    """Status of a rank.
+
+    Attributes:
+        rank: the rank.
+        state: ``WAITING`` in an algorithm of hpccoll; ``NATIVE`` in a call of the MPI library;
+            ``AWAY``: alive, in no such call or in a long step of one; ``HALTED`` by a signal;
+            ``DEBUGGED``: stopped by a debugger; ``KILLED``: its process does not exist; ``GONE``:
+            it has ended its program; ``FREE``: it has freed the communicator; ``UNKNOWN``.
+        begun: number of the last blocking call that it has begun; -1 if unknown.
+        completed: number of the last call that it has completed, if known.
+        call: its current or last call, as text.
+        site: file and line, if known.
+        round, peers: of its wait.
+        seconds: since its last poll; 0 if it does not wait.
+        node: its machine, if that is another one, whose processes are not visible here.
+        silent: seconds since an unanswered status request.
+        failure: type of the error with which it has left a call; otherwise empty.
+    """
+
+    rank: int
+    state: str
+    begun: int = -1
+    completed: int = -1
+    call: str = ""
+    site: str = ""
+    round: int = 0
+    peers: tuple[int, ...] = ()
+    seconds: float = 0.0
+    node: str = ""
+    silent: float = 0.0
+    failure: str = ""
+
+    def __str__(self) -> str:
+        call = ", ".join(filter(None, [f"call {self.begun}" if self.begun else "", self.call]))
+        if self.state == WAITING:
+            return (f"rank {self.rank} waits for {rank_list(self.peers)} in round {self.round} of "
+                    f"{call}{self._at}")
+        if self.state == NATIVE:
+            return f"rank {self.rank} is in the MPI library in {call}{self._at}"
+        if self.state == UNKNOWN:
+            return self._condition
+        silent = f" (no answer for {self.silent:.0f} s)" * (
+            self.state == AWAY and not self.site and self.silent >= SILENT)
+        return f"{self._condition}{silent}; " + (
+            f"its last call was {call}" if self.begun > 0 else
+            "it has made no call" if not self.begun else "its calls are unknown")
+
+    @property
+    def _at(self) -> str:
+        return f" at {self.site}" if self.site else ""
+
+    @property
+    def _condition(self) -> str:
+        """Return its condition outside of calls, as text."""
+        far = f", on {self.node}" if self.node else ""
+        where = self._at or (" in code that holds the interpreter lock" if self.silent >= SILENT
+                             else " in the program")
+        died = (f"has ended after its {self.failure}" if self.failure else
+                "was killed or exited unexpectedly" if self.state == KILLED else
+                "has ended its program")
+        return f"rank {self.rank} " + {
+            AWAY: f"is{where}" if self.begun >= 0 or self.site else "is alive",
+            HALTED: "is stopped", DEBUGGED: "is held by a debugger", KILLED: died, GONE: died,
+            FREE: "has freed the communicator", UNKNOWN: f"has not reported{far}"}[self.state]
+
+    def brief(self, number: int) -> str:
+        """Return a short text why others wait for it in a call of this number."""
+        if self.state in (WAITING, NATIVE):
+            return f"rank {self.rank} is in call {self.begun}, {self.call}{self._at}"
+        behind = self.state == AWAY and 0 <= self.begun < number
+        return self._condition + f", not in call {number}" * behind
+
+
+class Board:
+    """Status of the ranks of a communicator.
+
+    Args:
+        rank: this rank.
+        logs: of the ranks that share memory with this one, itself included.
+        processes: of all ranks.
+        counts: True if calls are counted, and ranks answer status requests.
+    """
+
+    def __init__(self, rank: int, logs: Mapping[int, Log], processes: Sequence[Process],
+                 counts: bool = True):
+        self.rank, self.logs, self.counts = rank, logs, counts
+        mine = processes[rank]
+        self.near = {other: process for other, process in enumerate(processes)
+                     if mine.host and process.host == mine.host}
+        self.far = {other: process.node for other, process in enumerate(processes)
+                    if other not in self.near}
+        self.size, self.looked = len(processes), 0.0
+        #: Time at which each rank was found dead.
+        self.gone: dict[int, float] = {}
+
+    def look(self, at_once: bool = False) -> Mapping[int, float]:
+        """Return the dead ranks with detection time; rescans at most every ``BETWEEN`` seconds."""
+        now = time.monotonic()
+        if at_once or now - self.looked >= BETWEEN:
+            self.looked = now
+            for rank in (*self.near, *self.logs):
+                if rank != self.rank and rank not in self.gone and self._state(rank) in (
+                        KILLED, GONE, FREE):
+                    self.gone[rank] = now
+        return self.gone
+
+    def lost(self, number: int, patience: float, at_once: bool = False,
+             peers: Sequence[int] = ()) -> tuple[int, ...]:
+        """Return the ranks that cannot complete a call.
+
+        A dead rank may have completed its part before. A rank that exited normally has completed
+        all calls that it has begun. For a killed rank this is known after some time.
+
+        Args:
+            number: of the call; 0 for requests, which have none.
+            patience: seconds since a rank was found dead.
+            at_once: rescan all processes now.
+            peers: for a request, the ranks whose messages are missing. Those of an exited rank
+                arrive within :data:`LAST_MESSAGES` seconds, or never.
+        """
+        gone, now = self.look(at_once), time.monotonic()
+        found = []
+        for rank, when in gone.items():
+            log = self.logs.get(rank)
+            begun = log.words[NUMBER] if log is not None else -1
+            if 0 <= begun < number:
+                found.append(rank)
+            elif self._state(rank) == KILLED and now - when >= patience:
+                found.append(rank)
+            elif rank in peers and now - when >= LAST_MESSAGES:
+                found.append(rank)
+        return tuple(sorted(found))
+
+    def doing(self, rank: int) -> Doing:
+        """Return the status of a rank."""
+        state, log = self._state(rank), self.logs.get(rank)
+        if log is None:
+            return Doing(rank, state, node=self.far.get(rank, ""))
+        begun = log.words[NUMBER] if self.counts else -1
+        said, quiet = log.doing(), log.quiet_for()
+        here = said.get("number") == begun
+        if state == AWAY and here and said.get("title") and quiet < QUIET:
+            return Doing(rank, WAITING, begun, begun - 1, said["title"], said.get("site", ""),
+                         said["round"], tuple(said["peers"]), quiet)
+        inside = log.words[INSIDE]
+        description = log.description(begun)
+        call = called(description) if description is not None else ""
+        if state == AWAY and inside:
+            state = NATIVE
+        done = begun - 1 if inside or state != AWAY and here and said.get("title") else begun
+        site = said.get("site", "") if here and (state != AWAY or not said.get("title")) else ""
+        asked, story = log.words[ASKED], log.story()
+        silent = (time.monotonic_ns() - asked) / 1e9 if asked and self.counts else 0.0
+        return Doing(rank, state, begun, done, call, site, silent=silent,
+                     failure=story["reason"].partition(":")[0] if story else "")
+
+    def all(self) -> list[Doing]:
+        """Return the status of every rank."""
+        return [self.doing(rank) for rank in range(self.size)]
+
+    def states(self, number: int, peers: Sequence[int] = (), lost: Sequence[int] = ()
+               ) -> RankStates:
+        """Return the status of the ranks, and the ranks that are missing in a call.
+
+        Args:
+            number: of the call.
+            peers: the ranks that this one waits for.
+            lost: the missing ranks, if known.
+        """
+        found = self.all()
+        others = [one for one in found if one.rank != self.rank]
+        missing = next(filter(None, (
+            [one for one in others if (one.rank in lost if lost else lacks(one, number, peers))]
+            for lacks in LACKS)), [])
+        named = [one.rank for one in missing]
+        shown = sorted(found, key=lambda one: (one.rank not in named, one.rank != self.rank,
+                                               one.rank not in peers, one.rank))[:MOST_NAMED]
+        lines = [str(one) for one in sorted(shown)]
+        if len(found) > MOST_NAMED:
+            lines.append(f"and {len(found) - MOST_NAMED} more ranks")
+        first = sorted(missing, key=lambda one: one.rank not in peers)[:MOST_NAMED]
+        text = ", ".join(one.brief(number) for one in sorted(first))
+        more = f" and {len(missing) - MOST_NAMED} more ranks" * (len(missing) > MOST_NAMED)
+        return RankStates(
+            text + more or (f"no message from {rank_list(peers)}" if peers else
+                            f"all ranks are in call {number}"),
+            tuple(lines), tuple(one.rank for one in missing if one.state == HALTED))
+
+    def _state(self, rank: int) -> str:
+        """Return ``KILLED``, ``GONE``, ``FREE``, ``HALTED``, ``UNKNOWN``, or else ``AWAY``."""
+        log, process = self.logs.get(rank), self.near.get(rank)
+        left = log.words[LEFT] if log is not None else 0
+        if left:
+            return GONE if left == ENDED else FREE
+        if process is None:
+            return UNKNOWN if log is None else AWAY
+        state = state_of(process) if rank != self.rank else ALIVE
+        return {ALIVE: AWAY, STOPPED: HALTED, TRACED: DEBUGGED}.get(state, KILLED)
+
+
+#: Conditions for a missing rank, the most reliable first, on its status, the number of the call,
+#: and the ranks that are waited for.
+LACKS: tuple[Callable[[Doing, int, Sequence[int]], bool], ...] = (
+    lambda one, number, peers: one.state == KILLED or (
+        one.state in (GONE, FREE) and (one.begun < number or one.rank in peers)),
+    lambda one, number, peers: one.state in (HALTED, DEBUGGED) and (
+        one.completed < number or one.rank in peers),
+    lambda one, number, peers: one.state == AWAY and 0 <= one.begun < number,
+    lambda one, number, peers: one.state in (WAITING, NATIVE) and one.begun < number,
+    lambda one, number, peers: one.state == UNKNOWN,
+    lambda one, number, peers: one.state == AWAY and one.rank in peers,
+)
+
+
+def called(description: Description) -> str:
+    """Return a call as text."""
+    return in_words(description._asdict())
+
+
+def saying(title: str, number: int, round: int, peers: Sequence[int], site: str
+           ) -> Mapping[str, Any]:
+    """Return the status record of a waiting rank."""
+    return {"title": title, "number": number, "round": round, "peers": peers[:MOST_NAMED],
+            "site": site[-200:]}

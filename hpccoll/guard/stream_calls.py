@@ -1,0 +1,262 @@
+"""Calls that a library has queued on a device, which return before they run.
+
+Each call is recorded in this rank's log when it is made, like a native MPI call. If calls are
+compared, the watcher thread monitors it (:class:`Queued`). A call cannot complete if a rank is
+missing, has exited or failed, or if the library reports a fault. Then all queued calls are aborted,
+so that waits for the device end, and the next call raises the error.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hpccoll.errors import (
+    BrokenCommunicatorError,
+    CollectiveTimeout,
+    ForeignMessage,
+    HpccollError,
+    cause_of,
+)
+from hpccoll.errors.waits import RankStates, Reports, print_report, stated, summary
+from hpccoll.guard.call_sites import main_site
+from hpccoll.guard.library_calls import GRACE
+from hpccoll.guard.rank_status import called
+from hpccoll.guard.watchdog import WATCHER
+from hpccoll.runtime.events.call_log import NUMBER
+from hpccoll.runtime.planning.call_hash import Description
+
+if TYPE_CHECKING:
+    from hpccoll.guard.guard import Guard
+
+
+class Pending(NamedTuple):
+    """A queued call.
+
+    Attributes:
+        number: of the call; 0 where calls have none.
+        description: of it.
+        event: recorded behind it on the device; its ``done`` queries the device.
+        held: objects that must live until then.
+        since: time at which it was queued.
+    """
+
+    number: int
+    description: Description
+    event: Any
+    held: Any
+    since: float
+
+
+class Queued:
+    """Queued calls of one communicator.
+
+    Args:
+        guard: of the communicator.
+        check: raises if the library has found a fault.
+        abort: aborts all queued calls.
+        device: the device of the queue.
+        happened: returns True if an event has completed, or raises a fault of the device.
+    """
+
+    def __init__(self, guard: Guard, check: Callable[[], None], abort: Callable[[], None],
+                 device: Any, happened: Callable[[Any], bool]):
+        self.guard, self.check, self.abort = guard, check, abort
+        self.device, self.happened = device, happened
+        self.lock, self.pending = threading.RLock(), deque[Pending]()
+        self.ended, self.why = False, ""
+        #: The call at the last poll, and its reports.
+        self.stay = 0, Reports(0.0)
+        #: Time at which a call was last found complete.
+        self.moved = 0.0
+        if guard.stamps and guard.context.size > 1:
+            WATCHER.add(self)
+
+    # -- called by collectives ------------------------------------------------------------------
+    def add(self, description: Description, event: Any, held: Any) -> None:
+        """Add a queued call; remove the completed ones."""
+        number = self.guard.logs.mine.words[NUMBER] if self.guard.stamps else 0
+        with self.lock:
+            self.tidy()
+            self.pending.append(Pending(number, description, event, held, time.monotonic()))
+
+    def refuse(self) -> None:
+        """Raise the error that aborted earlier calls, if there is one.
+
+        Raises:
+            BrokenCommunicatorError: calls were aborted; or ``ContractError`` if ranks disagreed.
+        """
+        if self.ended and self.guard.failure is not None:
+            self.guard.refuse()
+        if self.ended:
+            raise BrokenCommunicatorError("communicator is broken: device operations were "
+                                          f"aborted: {self.why}; call Dup on a working "
+                                          "communicator, or end the job")
+
+    def tidy(self) -> None:
+        """Remove the completed calls."""
+        with self.lock:
+            while self.pending and self.pending[0].event.done:
+                self.pending.popleft()
+                self.moved = time.monotonic()
+
+    def end(self) -> None:
+        """Abort all queued calls, once."""
+        with self.lock:
+            if not self.ended:
+                self.ended = True
+                self.abort()
+                self.pending.clear()
+
+    def close(self, seconds: float, free: Callable[[], None]) -> None:
+        """Free the library's resources when all calls have completed; otherwise abort.
+
+        Freeing waits for the other ranks, forever if one of them has aborted its calls.
+        """
+        if self.ended:
+            return
+        if self._given_up():
+            self.end()
+        elif not self.drain(seconds):
+            first = self.pending[0]
+            self._give_up(first, self._late(first, seconds, self.guard.tell()), own=False)
+        with self.lock:  # the thread may be checking for faults
+            if not self.ended:
+                self.ended = True
+                free()
+
+    def drain(self, seconds: float) -> bool:
+        """Wait until all calls have completed; return True unless the wait timed out."""
+        until = time.monotonic() + seconds
+        self.tidy()
+        while self.pending and time.monotonic() < until:
+            time.sleep(0)
+            self.tidy()
+        return not self.pending
+
+    @contextmanager
+    def failing(self, description: Description) -> Iterator[None]:
+        """Abort all queued calls and break the communicator if the body raises.
+
+        The other ranks get the first call that cannot complete. A call that sent nothing is not
+        counted any more, and a rank in the call before can still complete that.
+
+        Raises:
+            BrokenCommunicatorError: the body has failed.
+        """
+        title, words = called(description), self.guard.logs.mine.words
+        begun = words[NUMBER] + self.guard.stamps  # otherwise calls have no numbers
+        try:
+            yield
+        except BaseException as error:
+            with self.lock:
+                with suppress(Exception):  # the device may have failed as well
+                    self.tidy()
+                number, which = max(begun, words[NUMBER]), (title, description)
+                if self.pending:
+                    number, known = self.pending[0].number, self.pending[0].description
+                    which = called(known), known
+                self.end()
+            if isinstance(error, HpccollError) and self.guard.failure is not None:
+                raise  # it is the error of an earlier failure
+            told: BaseException = error if not isinstance(error, Exception) or isinstance(
+                error, HpccollError) else BrokenCommunicatorError(
+                    f"{title}: {type(error).__name__}: {error}; the NCCL communicator is broken; "
+                    "call Dup on a working communicator, or end the job")
+            verdict = self.guard.fail(told, *which, 0, number=number, own=told is not error)
+            if verdict is error:
+                raise
+            raise verdict from cause_of(error)
+
+    # -- called by the watcher ------------------------------------------------------------------
+    def watched(self) -> str:
+        """Check the queued calls; return an empty message: the process is never ended."""
+        self.device.use()  # otherwise the first query of a thread makes a context on device 0
+        with self.lock:
+            if self.ended:
+                return ""
+            self.tidy()
+            first = self.pending[0] if self.pending else None
+        if first is None:
+            return ""
+        # Entries of ranks on other nodes are not visible: a call behind a backlog is not late.
+        elapsed = time.monotonic() - max(first.since, self.moved)
+        fault = self._fault(first)
+        error = fault or self._hopeless(first, elapsed)
+        if error is not None:
+            self._give_up(first, error, own=fault is not None)
+            return ""
+        if first.number != self.stay[0]:
+            self.stay = first.number, Reports(self.guard.context.bounds.report)
+        if elapsed >= self.stay[1].due:
+            states = self.guard.tell()
+            wait = f"{called(first.description)} in the queue of rank {self.guard.rank}"
+            if not self.stay[1].add(elapsed, states, wait):
+                self._give_up(first, self._late(first, elapsed, states), own=False)
+        return ""
+
+    def _fault(self, first: Pending) -> BaseException | None:
+        """Return a fault that the library or the device has found."""
+        with self.lock:
+            if self.ended:
+                return None
+            try:
+                self.check()
+                self.happened(first.event)
+            except Exception as error:
+                return BrokenCommunicatorError(f"NCCL: {type(error).__name__}: {error}")
+        return None
+
+    def _hopeless(self, first: Pending, elapsed: float) -> BaseException | None:
+        """Return the reason why a call cannot complete; ``None`` if it can."""
+        guard, timeout = self.guard, self.guard.context.bounds.timeout
+        if self._given_up():
+            return guard.failure or BrokenCommunicatorError()
+        if guard.logs.disagree(settled=True):
+            return ForeignMessage(-1, guard.rank)
+        lost = guard.board.lost(first.number, GRACE)
+        if lost:
+            return guard.loss(lost, f"{called(first.description)} of NCCL")
+        if elapsed < timeout or not self._missing(first):
+            return None  # all ranks have entered: the device itself is slow
+        return self._late(first, timeout, guard.tell(self._missing(first)))
+
+    def _given_up(self) -> bool:
+        """Return True if any rank, this one included, has failed in a call."""
+        guard = self.guard
+        return guard.failure is not None or (
+            bool(guard.logs.rung(True)) if guard.natives.speaks else guard.alarmed)
+
+    def _missing(self, first: Pending) -> tuple[int, ...]:
+        """Return the ranks that are not known to have entered a call."""
+        return tuple(one.rank for one in self.guard.doing() if one.begun < first.number)
+
+    def _late(self, first: Pending, seconds: float, states: RankStates) -> CollectiveTimeout:
+        """Return the error of a call that timed out."""
+        return CollectiveTimeout(f"{called(first.description)} of NCCL", self.guard.rank, 0,
+                                 self._missing(first), round(seconds, 1), states)
+
+    def _give_up(self, first: Pending, error: BaseException, own: bool) -> None:
+        """Publish that a call cannot complete; the next call on this rank raises the error."""
+        self.why = summary(error)
+        if self.guard.natives.speaks:
+            error = self.guard.fail(error, called(first.description), first.description, 0,
+                                    main_site(), number=first.number, in_thread=True, own=own)
+        self.end()
+        print_report(f"{stated(error)}\n  rank {self.guard.rank} aborts its queued calls, from "
+                     f"call {first.number} on")
+
+    def busy(self) -> bool:
+        """Return True if a call is queued."""
+        return bool(self.pending)
+
+    def escaped(self) -> bool:
+        """Return True if no call is pending; the process is never ended for it."""
+        return True
+
+    def leave(self, how: int) -> None:
+        """Do nothing: the guard publishes that this rank exits."""

@@ -1,0 +1,116 @@
+"""Watchdog thread for native calls, which have no time-out: :class:`Watcher`.
+
+A rank that blocks in a native MPI call runs no hpccoll code. One daemon thread per process polls
+all communicators instead. It answers status requests of other ranks. After ``HPCCOLL_REPORT``
+seconds it reports the ranks that are missing in a native call. If the call can no longer complete,
+it sends the failure to all ranks and exits the process.
+
+No MPI function can interrupt the blocked thread. Decision 0045 explains why hpccoll does not poll
+nonblocking forms instead.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import weakref
+from typing import Protocol
+
+from hpccoll.errors.waits import print_report
+from hpccoll.runtime.events.call_log import ENDED
+
+#: Poll intervals in seconds: while this rank is in a native call, so that a dead rank is reported
+#: within a second; and otherwise.
+QUICK, PERIOD = 0.1, 0.2
+#: Seconds before the exit, in which other ranks print why they exit.
+FAREWELL = 1.0
+#: Exit status of a process that the watchdog ends: EX_PROTOCOL of ``sysexits.h``.
+STATUS = 76
+
+
+class LookedAfter(Protocol):
+    """State of the pending calls of one communicator."""
+
+    def watched(self) -> str:
+        """Check the pending call; return an error message if it cannot complete, else ``""``."""
+
+    def busy(self) -> bool:
+        """Return True if the last poll found a pending call."""
+
+    def escaped(self) -> bool:
+        """Return True if that call has returned since."""
+
+    def leave(self, how: int) -> None:
+        """Publish to the other ranks that this rank exits."""
+
+
+class Watcher:
+    """Polls the communicators of this process from one daemon thread."""
+
+    def __init__(self) -> None:
+        self.watched: weakref.WeakSet[LookedAfter] = weakref.WeakSet()
+        self.stopping = threading.Event()
+        self.thread: threading.Thread | None = None
+        self.pid, self.lock = 0, threading.Lock()
+
+    def add(self, one: LookedAfter) -> None:
+        """Start to poll a communicator; the first one starts the thread."""
+        begins = self.pid != os.getpid()  # a forked child inherits no threads
+        if begins:
+            self.pid, self.lock, self.stopping = os.getpid(), threading.Lock(), threading.Event()
+        with self.lock:
+            self.watched.add(one)
+        if begins:
+            self.thread = threading.Thread(target=self._work, args=(self.stopping,),
+                                           name="hpccoll watcher", daemon=True)
+            self.thread.start()
+
+    def stop(self) -> None:
+        """Stop the thread and record that this process exits."""
+        if self.pid == os.getpid():
+            self.stopping.set()
+            if self.thread is not None:
+                self.thread.join()  # it reads memory that is unmapped later
+            for one in self._all():
+                one.leave(ENDED)
+
+    def _all(self) -> list[LookedAfter]:
+        """Copy the set under the lock: other threads may add to it during a poll."""
+        with self.lock:
+            return list(self.watched)
+
+    def _work(self, stopping: threading.Event) -> None:
+        busy = False
+        while not stopping.wait(QUICK if busy else PERIOD):
+            busy = False
+            for one in self._all():
+                try:
+                    text = one.watched()
+                except Exception as error:  # one broken monitor must not stop the thread
+                    with self.lock:
+                        self.watched.discard(one)
+                    print_report("hpccoll: watchdog stopped for one communicator: "
+                                 f"{type(error).__name__}: {error}; set a time limit for the job")
+                    continue
+                if text:
+                    end(one, text)
+                busy |= one.busy()
+
+
+def end(one: LookedAfter, text: str) -> None:
+    """Print the message; exit the process unless the call returns meanwhile."""
+    print_report(text)
+    until = time.monotonic() + FAREWELL
+    while time.monotonic() < until:
+        time.sleep(QUICK / 2)
+        if one.escaped():
+            return
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(STATUS)
+
+
+WATCHER = Watcher()
+at_exit = WATCHER.stop

@@ -1,0 +1,264 @@
+"""Log of a rank's calls in shared memory: the current call, the last ones, and the failure.
+
+    line 0   alarm; length of the failure record; status request; call in which this rank failed
+    line 1   number of the last blocking call; number of the pending native call; time of the last
+             poll of a wait; 1 if the rank has left
+    then     of the last REMEMBERED calls, by their numbers: stamps; start and end times; stamps of
+             their forms and amounts of data, if their own stamps have no description
+             status, in JSON
+             failure record, in JSON
+             descriptions of stamps, in JSON
+
+Ranks of a node read each other's logs in shared memory. The compiled executor also writes numbers
+and stamps. Other ranks write only the alarm and the status request.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy
+
+from hpccoll.runtime.planning.call_hash import Description
+from hpccoll.transport.stamps import agree
+
+#: Words of a log: the number plus one of the call in which a rank failed, 1 without a number; the
+#: length of the failure record; the number of the last call; and the offset of the stamps.
+#: ``_tape.c`` uses all but the length.
+ALARM, STORY, NUMBER, STAMPS = 0, 1, 16, 32
+#: Like the alarm, for the call in which this rank itself failed; 0 without a failure.
+FAILED = 3
+#: Time of an unanswered status request, in nanoseconds of the machine's clock, else 0; the number
+#: of the pending native call, else 0, used by ``_tape.c``; time of the last poll of a wait; the
+#: length of the status; whether the rank has freed the communicator, or exited; and the number of
+#: descriptions written.
+ASKED, INSIDE, BEAT, DOING, LEFT, DESCRIBED = 2, 17, 18, 19, 20, 21
+FREED, ENDED = 1, 2
+#: Calls in the ring; a power of two. The oldest is uncertain while a new one is written.
+REMEMBERED = 64
+LAST = REMEMBERED - 1
+#: Suffixes of the descriptions of object calls; those that pickle after they are counted, and
+#: nanoseconds that this may take.
+OBJECTS, PICKLING = " of objects", 200_000_000
+PICKLED_LATE = ("allgather of objects", "alltoall of objects")
+#: Start and end times of the calls, in nanoseconds of the machine's clock; 0 for a call that has
+#: not ended, :data:`SOME_TIME` if Python did not read the clock. Machine code records the kernel's
+#: last tick, which is at most some milliseconds old and much cheaper to read.
+STARTS, ENDS, SOME_TIME = STAMPS + REMEMBERED, STAMPS + 2 * REMEMBERED, 1
+#: Stamps of the forms of the calls, 0 for calls whose own stamps have a description; and amounts.
+FORMS, AMOUNTS = STAMPS + 3 * REMEMBERED, STAMPS + 4 * REMEMBERED
+#: Offsets of the texts in bytes, and the number and size of the descriptions.
+DOING_START, STORY_START, TEXTS_START, LOG_BYTES = 352 * 8, 7 << 9, 7 << 10, 39 << 10
+TEXT_BYTES = 256
+MOST_TEXTS = (LOG_BYTES - TEXTS_START) // TEXT_BYTES
+#: Bytes that are allocated at first: a few descriptions.
+EARLY_BYTES = 8 << 10
+
+
+class LogRecord(NamedTuple):
+    """Contents of a log.
+
+    Attributes:
+        number: sequence number of the rank's last blocking call.
+        stamps: stamps of its last calls, by number.
+        descriptions: descriptions of its calls, by stamp.
+        story: the failure record of that rank; ``None`` without a failure.
+    """
+
+    number: int
+    stamps: Mapping[int, int]
+    descriptions: Mapping[int, Description]
+    story: Mapping[str, Any] | None
+
+    def packed(self) -> bytes:
+        """Return the record as bytes."""
+        used = set(self.stamps.values())
+        return json.dumps([self.number, [*self.stamps.items()],
+                           [(stamp, text) for stamp, text in self.descriptions.items()
+                            if stamp in used], self.story]).encode()
+
+    @classmethod
+    def unpacked(cls, data: bytes) -> LogRecord:
+        """Return the record from bytes of :meth:`packed`."""
+        number, stamps, descriptions, story = json.loads(data)
+        return cls(number, dict(stamps),
+                   {stamp: Description(*fields) for stamp, fields in descriptions}, story)
+
+
+class LoggedCall(NamedTuple):
+    """Entry of a log.
+
+    Attributes:
+        number, stamp: number and stamp of the call; calls that may differ between ranks have no
+            stamp.
+        start, end: nanoseconds of the machine's clock, to some milliseconds; the end is 0 before
+            the call has ended, and :data:`SOME_TIME` if its time is unknown.
+    """
+
+    number: int
+    stamp: int
+    start: int
+    end: int
+
+
+class Log:
+    """Log in ``LOG_BYTES`` of memory, initially zero.
+
+    Args:
+        memory: the bytes.
+        grow: allocates a range of bytes behind ``EARLY_BYTES`` and returns True on success;
+            ``None`` if all bytes are allocated.
+    """
+
+    def __init__(self, memory: numpy.ndarray, grow: Callable[[int, int], bool] | None = None):
+        self.memory, self.grow = memory.data, grow
+        self.words = memory.data.cast("q")
+        self.address: int = memory.__array_interface__["data"][0]
+        self.texts = 0
+        self.known: set[int] = set()
+
+    def describe(self, stamp: int, description: Description) -> None:
+        """Store the description of a stamp."""
+        if stamp in self.known:
+            return
+        start = TEXTS_START + self.texts % MOST_TEXTS * TEXT_BYTES
+        self.texts += 1
+        self.known.add(stamp)
+        if (self.grow is not None and start + TEXT_BYTES > EARLY_BYTES
+                and not self.grow(start, TEXT_BYTES)):
+            return  # the other ranks cannot read the description of this stamp
+        text = json.dumps(description).encode()
+        if len(text) > TEXT_BYTES - 8:
+            text = json.dumps(description._replace(algorithm="", layout="")).encode()
+        self.words[start // 8] = 0
+        self.memory[start + 8:start + TEXT_BYTES] = text[:TEXT_BYTES - 8].ljust(TEXT_BYTES - 8,
+                                                                               b"\0")
+        self.words[start // 8] = stamp
+        self.words[DESCRIBED] = max(self.words[DESCRIBED], start // TEXT_BYTES + 1
+                                    - TEXTS_START // TEXT_BYTES)
+
+    def tell(self, story: Mapping[str, Any]) -> None:
+        """Store the failure record of this rank."""
+        text = json.dumps(story).encode()
+        if len(text) > TEXTS_START - STORY_START:
+            text = json.dumps({**story, "lines": (), "reason": str(story["reason"])[:500]}).encode()
+        text = text[:TEXTS_START - STORY_START]
+        self.memory[STORY_START:STORY_START + len(text)] = text
+        self.words[STORY] = len(text)
+
+    def story(self) -> Mapping[str, Any] | None:
+        """Return the failure record of this rank, or None."""
+        length = self.words[STORY]
+        if not length:
+            return None
+        story: Mapping[str, Any] = json.loads(bytes(
+            self.memory[STORY_START:STORY_START + length]))
+        return story
+
+    def say(self, doing: Mapping[str, Any], looks: bool = True) -> None:
+        """Store the status of this rank and, if ``looks``, the time of this poll."""
+        text = json.dumps(doing).encode()
+        if len(text) <= STORY_START - DOING_START:
+            self.words[DOING] = 0
+            self.memory[DOING_START:DOING_START + len(text)] = text
+            self.words[DOING] = len(text)
+        if looks:
+            self.look()
+
+    def ask(self) -> None:
+        """Request the status of this rank; an unanswered request keeps its time."""
+        if not self.words[ASKED]:
+            self.words[ASKED] = time.monotonic_ns()
+
+    def look(self) -> None:
+        """Store the time of this poll of a wait."""
+        self.words[BEAT] = time.monotonic_ns()
+
+    def doing(self) -> Mapping[str, Any]:
+        """Return the last status of this rank; empty while the rank writes it."""
+        try:
+            said = json.loads(bytes(self.memory[DOING_START:DOING_START + self.words[DOING]]))
+        except ValueError:
+            return {}
+        return said if isinstance(said, dict) else {}
+
+    def quiet_for(self) -> float:
+        """Return the seconds since the rank last polled in a wait; since time 0 if it never did."""
+        return (time.monotonic_ns() - self.words[BEAT]) / 1e9
+
+    def description(self, number: int) -> Description | None:
+        """Return the description of a call; ``None`` if it is not in the ring."""
+        return self.descriptions().get(self.stamp(number))
+
+    def stamp(self, number: int) -> int:
+        """Return the stamp of a call; 0 if it has not begun or is not in the ring."""
+        words = self.words
+        if words[NUMBER] < number:
+            return 0
+        stamp = words[STAMPS + (number & LAST)]
+        return stamp if words[NUMBER] < number + LAST else 0
+
+    def pickling(self, number: int, stamp: int) -> bool:
+        """Return True if a call has just begun and its rank may still be pickling.
+
+        If pickling fails, the rank withdraws the call: it sent no message.
+
+        Args:
+            number, stamp: number and stamp of the call, which the rank may have withdrawn by now.
+        """
+        what = self.descriptions().get(stamp)
+        began = self.words[STARTS + (number & LAST)]
+        return (what is not None and what.collective in PICKLED_LATE
+                and time.monotonic_ns() - began < PICKLING)
+
+    def differs(self, other: Log) -> int:
+        """Return the first call in the ring in which the two ranks differ; 0 without one.
+
+        Calls without a stamp on either rank count as equal.
+        """
+        mine, others = (log.words[STAMPS:STAMPS + REMEMBERED].tolist() for log in (self, other))
+        if mine == others:
+            return 0
+        last = min(self.words[NUMBER], other.words[NUMBER])
+        for number in range(max(last - LAST, 0) + 1, last + 1):
+            if mine[number & LAST] != others[number & LAST]:
+                stamps = self.stamp(number), other.stamp(number)
+                if all(stamps) and not agree(*stamps):
+                    return number
+        return 0
+
+    def calls(self) -> list[LoggedCall]:
+        """Return the calls in the ring; the rank may be writing meanwhile."""
+        words, newest = self.words, self.words[NUMBER]
+        found = []
+        for number in range(max(newest - LAST, 0) + 1, newest + 1):
+            stamp, place = self.stamp(number), number & LAST
+            found.append(LoggedCall(number, stamp, words[STARTS + place], words[ENDS + place]))
+        return found
+
+    def record(self) -> LogRecord:
+        """Return the current contents; the rank may be writing meanwhile."""
+        number = self.words[NUMBER]
+        found = {one: self.stamp(one) for one in range(max(number - LAST, 0) + 1, number + 1)}
+        return LogRecord(number, {one: stamp for one, stamp in found.items() if stamp},
+                         self.descriptions(), self.story())
+
+    def descriptions(self) -> dict[int, Description]:
+        """Return the descriptions by stamp."""
+        descriptions = {}
+        # Stop here: reading would allocate pages.
+        for number in range(self.words[DESCRIBED]):
+            start = TEXTS_START + number * TEXT_BYTES
+            stamp = self.words[start // 8]
+            text = bytes(self.memory[start + 8:start + TEXT_BYTES]).rstrip(b"\0")
+            if stamp and text and self.words[start // 8] == stamp:
+                descriptions[stamp] = Description(*json.loads(text))
+        for place in range(REMEMBERED):
+            form = descriptions.get(self.words[FORMS + place])
+            if form is not None:
+                form = form.with_amount(self.words[AMOUNTS + place])
+                descriptions[self.words[STAMPS + place]] = form
+        return descriptions

@@ -1,0 +1,95 @@
+"""Wrappers that record native and interpreted calls in this rank's log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic_ns
+from typing import Any, NoReturn
+
+from hpccoll.runtime.events.call_log import (
+    ALARM,
+    ENDS,
+    FORMS,
+    INSIDE,
+    LAST,
+    NUMBER,
+    SOME_TIME,
+    STAMPS,
+    STARTS,
+    Log,
+)
+from hpccoll.runtime.execution.compiled import BUILT
+
+if BUILT:
+    from hpccoll.runtime.execution import _tape
+
+
+def noted(method: Callable[..., Any], log: Log, stamp: int, refuse: Callable[[], NoReturn],
+          failed: Callable[[BaseException], bool]) -> Callable[..., Any]:
+    """Return a wrapper of a native method that logs its calls while they run.
+
+    Args:
+        method: the native method.
+        log: the log of this rank.
+        stamp: stamp of its calls; 0 if they may differ between ranks.
+        refuse: raises an error after the failure of another rank.
+        failed: raises a more specific error, or returns True if nothing was sent.
+    """
+    if BUILT:
+        return _tape.Noted(method, log.address, log.address + 8 * ALARM, stamp, refuse, failed)
+    words = log.words
+
+    def call(*args: Any, **options: Any) -> Any:
+        number = words[NUMBER] + 1
+        place = number & LAST
+        words[STAMPS + place], words[STARTS + place] = stamp, monotonic_ns()
+        words[ENDS + place], words[FORMS + place] = 0, 0
+        words[INSIDE], words[NUMBER] = number, number
+        try:
+            alarm = words[ALARM]
+            if alarm and number >= alarm - 1:
+                refuse()
+            result = method(*args, **options)
+            words[ENDS + place] = monotonic_ns()
+            return result
+        except BaseException as error:
+            if failed(error):
+                words[NUMBER] = number - 1
+            raise
+        finally:
+            words[INSIDE] = 0
+    return call
+
+
+def begins(log: Log, stamp: int, heard: Callable[[bool], None], asks: bool) -> Callable[[], None]:
+    """Return a callback that records the start of an interpreted call.
+
+    Args:
+        log: the log of this rank.
+        stamp: stamp of the call.
+        heard: raises an error after the failure of another rank; called when one is possible.
+        asks: call it every time, because the log has no alarm.
+    """
+    if BUILT and not asks:
+        return _tape.opening(log.address, stamp, heard, log)
+    words = log.words
+
+    def note() -> None:
+        number = words[NUMBER] + 1
+        place = number & LAST
+        words[STAMPS + place], words[STARTS + place] = stamp, monotonic_ns()
+        words[ENDS + place], words[FORMS + place], words[NUMBER] = 0, 0, number
+        if asks or words[ALARM]:
+            heard(True)
+    return note
+
+
+def ends(log: Log) -> Callable[[], None]:
+    """Return a callback that records the end of this rank's last call."""
+    if BUILT:
+        return _tape.closing(log.address, log)
+    words = log.words
+
+    def note() -> None:
+        words[ENDS + (words[NUMBER] & LAST)] = SOME_TIME
+    return note

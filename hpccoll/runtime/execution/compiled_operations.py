@@ -1,0 +1,189 @@
+"""Operations of the compiled executor: tapes behind requests.
+
+    Request, Prequest --handle--> Token <--lent to-- TapedOperation --drives--> Run of a tape
+
+A request starts and completes without Python or MPI if its messages arrive soon. ``_requests.c``
+lends it a generalized MPI request at its start, and takes that back when its own wait or test
+completes it. If the thread or a wait for another request completes it, the generalized request is
+completed too, for waits inside the MPI library.
+
+Importing this module needs the compiled executor.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from mpi4py import MPI
+
+from hpccoll.calls.call import Call
+from hpccoll.errors import cause_of
+from hpccoll.runtime.context import Context
+from hpccoll.runtime.execution import _tape
+from hpccoll.runtime.execution.compiled import addresses_of
+from hpccoll.runtime.execution.slow_path import Attendant
+from hpccoll.runtime.progress.engine import PROGRESS, Underway
+from hpccoll.runtime.progress.operations import NULL, cell
+from hpccoll.runtime.progress.waiting import Watch
+
+#: Microseconds of a wait for one tape before all other operations are progressed.
+SLICE = 100
+#: Seconds without a message after which one may be outside its cell.
+LATE = 1e-3
+
+
+class Token(_tape.Token):
+    """Generalized request that is lent to one operation at a time."""
+
+    def __init__(self) -> None:
+        if not _tokens_at_end:
+            _tokens_at_end.append(MPI.Comm.Create_keyval(delete_fn=_free_tokens))
+            MPI.COMM_SELF.Set_attr(_tokens_at_end[0], True)
+        self.request = MPI.Grequest.Start(self.observed)
+        self.handle = cell(self.request).value
+
+    def observed(self, status: MPI.Status) -> None:
+        """Raise the error of the operation; MPI may call this several times at completion."""
+        if self.owner is not None:
+            self.owner.observed()
+
+
+class TapedOperation(_tape.Taped, Underway):
+    """Tape behind a request: prepared once and started many times.
+
+    If the caller waits for or tests this request itself, it starts and completes in machine code.
+
+    Args:
+        context: the context of its communicator.
+        tape: the tape.
+        call: the call whose memory it uses and keeps alive; ``None`` if every request has its own.
+        lane: the queue of operations that share its channels; ``None`` if it has its own channels.
+        threaded: True if the thread may progress it.
+    """
+
+    def __init__(self, context: Context, tape: Any, call: Call | None, lane: Any,
+                 threaded: bool):
+        Underway.__init__(self, context, None, threaded)
+        memory = (0, 0) if call is None else addresses_of(call)
+        self.prepare(tape.begin(*memory, call), lane, threaded)
+        self.attendance = tape.owners[0]
+        #: Position of its current wait, and the start time of that wait.
+        self.at, self.since = -1, 0.0
+        context.taped.add(self)
+
+    start = _tape.Taped.begin
+
+    def finish(self) -> bool:
+        """Return False: the machine code has already tried."""
+        return False
+
+    def free(self) -> None:
+        """Do nothing: its memory is freed with its last user."""
+
+    @property
+    def awaited(self) -> Attendant:
+        """Attendant of its run."""
+        attendant: Attendant | None = self.attendant
+        if attendant is None:
+            self.attendant = attendant = Attendant(self.attendance, self.run)
+        return attendant
+
+    @property
+    def moves(self) -> int:
+        """Index of the current instruction."""
+        return self.run.at
+
+    def _step(self) -> bool:
+        before = self.run.at
+        found = self.attempt(0)
+        while found != _tape.DONE and self._fetched(found):
+            found = self.attempt(0)
+        moved = found == _tape.DONE or self.run.at != before
+        if found == _tape.DONE:
+            self._complete()
+        else:
+            self.check_lane(self.lane)
+        return bool(moved)
+
+    def _fetched(self, found: int) -> bool:
+        """Use a message outside its cell like the interpreter; return True if there was one."""
+        if self.lane is not None and self.lane.first is not self:
+            return False
+        if found != _tape.ELSEWHERE:
+            # Messages outside their cells need regular polls, or their senders wait forever.
+            now = time.monotonic()
+            if self.run.at != self.at:
+                self.at, self.since = self.run.at, now
+            if now - self.since < LATE:
+                return False
+        if not self.claim():
+            return False
+        try:
+            # Another thread may have completed or removed it before it was claimed.
+            fetched = (not self.over and (self.lane is None or self.lane.first is self)
+                       and self.awaited.fetched())
+        except BaseException:
+            self.awaited.give_up()  # no thread continues it before it is removed
+            raise
+        self.give_back()
+        return fetched
+
+    def linger(self, watch: Watch) -> None:
+        """Wait briefly for missing messages; see :meth:`Underway.linger`."""
+        self.attempt(SLICE)
+        time.sleep(0)  # the thread that runs it may wait for the GIL
+        watch.look()
+
+    def _complete(self, error: BaseException | None = None) -> None:
+        # A wait in machine code may have completed and restarted it meanwhile.
+        token = self.conclude(error is not None)
+        if token is not None:
+            if error is not None:
+                self.context.abandoned.append(self.run)
+                error = self._judged(error)
+            self.error = error
+            token.request.Complete()
+
+    def heard(self) -> None:
+        """Raise the failure of another rank, before the start.
+
+        Raises:
+            BrokenCommunicatorError: another rank has failed.
+        """
+        try:
+            if self.context.guard is not None:
+                self.context.guard.heard()
+        except BaseException as error:
+            raise self._judged(error) from cause_of(error)
+
+    def _judged(self, error: BaseException) -> BaseException:
+        """Report an error to the other ranks; return the exception for the caller."""
+        of = self.attendance
+        return self.context.fail(error, of.plan.schedule.title, of.plan, of.tag)
+
+    def observed(self) -> None:
+        """Raise the error of the operation at completion."""
+        if self.error is not None and not self.quiet:
+            raise self.error
+
+
+def _free_tokens(*_: Any) -> None:
+    """Free the generalized requests that are not lent."""
+    while _tokens and not PROGRESS.parent:
+        request = _tokens.pop().request
+        request.Complete()
+        request.Wait()
+
+
+_tokens = _tape.set_progress(PROGRESS, Token,
+                             MPI._addressof(MPI.REQUEST_NULL) - id(MPI.REQUEST_NULL),
+                             MPI._sizeof(MPI.Request), NULL)
+#: Key of the attribute whose callback frees them in MPI_Finalize.
+_tokens_at_end: list[int] = []
+
+
+def at_exit() -> None:
+    """Stop the native thread, which uses memory of Python, and free the requests."""
+    _tape.stop_background()
+    _free_tokens()

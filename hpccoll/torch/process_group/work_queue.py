@@ -1,0 +1,144 @@
+"""Lane: runs asynchronous calls of one group in order, concurrently with autograd.
+
+Each group has a separate lane, because a call on one group may wait for a rank that is in a call on
+another. A lane runs calls in the order of issue. A waiting thread runs the earlier calls and its
+own call itself, unless the lane's thread already runs them: this avoids thread wake-ups.
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from hpccoll.torch.process_group.store_barrier import Arrivals
+from hpccoll.torch.process_group.work import GroupWork, nothing
+
+#: Seconds to wait for a thread to end.
+LONGEST = 5.0
+
+
+class Lane:
+    """Queue of the calls of one group, in the order of issue.
+
+    Args:
+        name: name of the thread, which the first call starts.
+        arrivals: progress of the other ranks.
+    """
+
+    def __init__(self, name: str, arrivals: Arrivals):
+        self.name, self.arrivals = name, arrivals
+        #: Pending calls; the first may be running.
+        self.queue: deque[GroupWork] = deque()
+        self.turn = threading.Lock()
+        self.changed = threading.Condition()
+        self.closed = False
+        #: Threads, and the number of them that run callbacks.
+        self.threads: list[threading.Thread] = []
+        self.telling = 0
+
+    @property
+    def busy(self) -> bool:
+        """True if a call is pending."""
+        return bool(self.queue)
+
+    def put(self, work: GroupWork) -> None:
+        """Append a call."""
+        work.assist = self.assist
+        with self.changed:
+            self.queue.append(work)
+            self._see_to_a_thread()
+            self.changed.notify()
+
+    def assist(self, work: GroupWork) -> bool:
+        """Run calls up to this one in the calling thread; return True if it has completed."""
+        while not work.over:
+            if not self.turn.acquire(blocking=False):
+                return False
+            try:
+                tell = self._run_first()
+            finally:
+                self.turn.release()
+            tell()
+        return True
+
+    def drain(self) -> None:
+        """Wait until all calls have completed."""
+        while self.queue:
+            with self.turn:
+                tell = self._run_first()
+            tell()
+
+    def clear(self, error: BaseException) -> None:
+        """Complete all calls with an error; waits end, but a running call continues."""
+        for work in tuple(self.queue):
+            work.end(error)
+
+    def close(self) -> None:
+        """Stop the threads after their calls.
+
+        A thread that returns from PyTorch during interpreter exit would end the process, so they
+        are joined, except if a call is running, which may never return.
+        """
+        self._close(None if self.turn.locked() else LONGEST)
+
+    def _at_exit(self) -> None:
+        """Finish calls without a wait: no thread may be inside MPI during MPI_Finalize.
+
+        The other ranks have issued the same calls, but a rank whose program fails may have issued
+        more.
+        """
+        failed = hasattr(sys, "last_value")  # an uncaught error
+        self._close(LONGEST if failed else threading.TIMEOUT_MAX)
+
+    def _close(self, seconds: float | None) -> None:
+        with self.changed:
+            self.closed = True
+            self.changed.notify_all()
+        atexit.unregister(self._at_exit)
+        for thread in self.threads if seconds is not None else ():
+            if thread is not threading.current_thread():
+                thread.join(seconds)
+
+    def _run_first(self, patient: bool = False) -> Callable[[], None]:
+        """Run the first call and return its callbacks, to be run when the next call may start."""
+        if self.queue:
+            try:
+                work = self.queue[0]
+                self.arrivals.mine[0] = work.number
+                if patient:
+                    self.arrivals.wait(work.number, work.is_completed)
+                return work.do()
+            finally:
+                self.queue.popleft()
+        return nothing
+
+    def _see_to_a_thread(self) -> None:
+        """Start a thread if all threads run callbacks, which may wait for calls."""
+        if len(self.threads) == self.telling:
+            if not self.threads:
+                atexit.register(self._at_exit)
+            self.threads.append(threading.Thread(target=self._work, name=self.name, daemon=True))
+            self.threads[-1].start()
+
+    def _work(self) -> None:
+        while True:
+            with self.changed:
+                self.changed.wait_for(lambda: self.queue or self.closed)
+            if not self.queue:
+                return
+            with self.turn:
+                tell = self._run_first(patient=True)
+            if tell is nothing:
+                continue
+            with self.changed:
+                self.telling += 1
+                if self.queue:
+                    self._see_to_a_thread()
+            try:
+                tell()
+            finally:
+                with self.changed:
+                    self.telling -= 1

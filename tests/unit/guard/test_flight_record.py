@@ -1,0 +1,78 @@
+"""Flight records without ranks: what is written, when, and when it cannot be."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy
+import pytest
+
+from hpccoll.guard.flight_record import FORMAT, FlightRecorder
+from hpccoll.guard.rank_status import Doing
+from hpccoll.runtime.events.call_log import ENDS, LOG_BYTES, NUMBER, SOME_TIME, STAMPS, STARTS, Log
+from hpccoll.runtime.planning.call_hash import Description
+
+RING = Description("allreduce", "1000", "f8", "sum", "", "ring")
+
+
+class MadeGuard:
+    """A guard of three ranks: this one, one that waits and one that was killed."""
+
+    def __init__(self):
+        logs = {rank: Log(numpy.zeros(LOG_BYTES, "u1")) for rank in range(3)}
+        for log in logs.values():
+            log.describe(RING.stamp(), RING)
+            for number, end in ((1, 7_000_000_000), (2, SOME_TIME), (3, 0)):
+                log.words[STAMPS + number] = RING.stamp()
+                log.words[STARTS + number], log.words[ENDS + number] = 6_000_000_000, end
+                log.words[NUMBER] = number
+        self.rank, self.name, self.world_ranks = 0, "c", (0, 1, 2)
+        self.logs = SimpleNamespace(logs=logs)
+        comm = SimpleNamespace(Get_name=lambda: "hpccoll private of WORLD")
+        self.context = SimpleNamespace(comm=comm)
+
+    def doing(self):
+        return [Doing(0, "in no wait", 3, 2), Doing(1, "waiting", 3, 2), Doing(2, "killed", 3, 2)]
+
+
+@pytest.fixture
+def recorder():
+    made = FlightRecorder()
+    guard = made.guard = MadeGuard()
+    made.guards.add(guard)
+    return made
+
+
+def test_a_rank_writes_of_itself_and_of_those_that_cannot(recorder, tmp_path):
+    path = recorder.dump("asked for", tmp_path / "deep")
+    data = json.loads(Path(path).read_text(encoding="utf-8"))
+    assert data["format"] == FORMAT and data["why"] == "asked for"
+    [comm] = data["communicators"]
+    assert comm["name"] == "WORLD" and list(comm["records"]) == ["0", "2"]
+    calls = comm["records"]["2"]["calls"]
+    assert [call["number"] for call in calls] == [1, 2, 3]
+    assert calls[0]["end"] - calls[0]["start"] == pytest.approx(1)
+    assert [call["end"] for call in calls[1:]] == ["yes", None]
+    assert calls[0]["algorithm"] == "ring" and "root" not in calls[0]
+
+
+def test_nothing_is_written_that_nobody_asked_for(recorder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    recorder.noticed("a long wait")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_first_failure_stays(recorder, tmp_path):
+    recorder.folder = str(tmp_path)
+    for why, failed in (("a long wait", False), ("an error", True), ("a long wait", False)):
+        recorder.noticed(why, failed)
+    [file] = tmp_path.iterdir()
+    assert json.loads(file.read_text())["why"] == "an error"
+    recorder.dump("asked for")
+    assert json.loads(file.read_text())["why"] == "asked for"
+
+
+def test_a_folder_that_cannot_be_written_is_said_and_no_error(recorder, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert recorder.dump("asked for", tmp_path / "file" / "folder") == ""
+    assert "cannot write the flight record of rank 0" in capsys.readouterr().err

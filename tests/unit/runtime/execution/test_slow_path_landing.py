@@ -1,0 +1,94 @@
+"""Messages that MPI carries to a tape, here from this process to itself: where they land, and when.
+
+Their sender has no cells for them, and its memory cannot be read.
+"""
+
+import gc
+from types import SimpleNamespace
+
+import numpy
+import pytest
+
+from hpccoll.runtime.execution import compiled
+
+if not compiled.BUILT:
+    pytest.skip("the compiled executor was not built", allow_module_level=True)
+
+from unit.runtime.execution.test_compiled import CELL, MESSAGE, OUTPUT, Wire, addresses, words
+
+from hpccoll.errors import CollectiveTimeout
+from hpccoll.ir.collectives import OUT
+from hpccoll.ir.extents import Extent, Lowered, Message, Phase, Segment
+from hpccoll.runtime.execution import _tape
+from hpccoll.runtime.execution.executor import Bounds
+from hpccoll.runtime.execution.slow_path import Attendance
+from hpccoll.runtime.execution.tape import Code, Instruction
+from hpccoll.runtime.planning.plan import Plan
+from hpccoll.transport import NOTHING
+from hpccoll.transport.mpi import MpiEndpoint
+from hpccoll.transport.shm.channels import ELSEWHERE, PLACES, SIZE_BITS
+from hpccoll.transport.shm.rendezvous import BY_MPI
+
+NBYTES, MPI_TAG = 64, 0
+TAKES = words((Instruction.TAKE, 0, 0, OUTPUT, NBYTES),
+              (Instruction.COPY, 0, OUTPUT, MESSAGE, NBYTES), (Instruction.TAKEN, 0, 0),
+              (Instruction.END, 0))
+
+
+class Scene:
+    """A tape that takes one message into its output, which was announced as MPI's."""
+
+    def __init__(self, comm):
+        wire, self.sink = Wire(), numpy.zeros(NBYTES, "u1")
+        place = 1 % PLACES
+        wire.words[PLACES + place], wire.words[2 * PLACES + place] = BY_MPI, NBYTES
+        wire.words[place] = 1 << SIZE_BITS | ELSEWHERE
+        channel = compiled.channel_class()(wire.words.data, wire.taken.data, list(wire.cells), 0,
+                                           None)
+        self.context = SimpleNamespace(
+            endpoint=SimpleNamespace(
+                rank=0, size=1, offers=NOTHING, remote=MpiEndpoint(comm), heard=None,
+                node=SimpleNamespace(local={0: 0}, on_device=lambda where: False),
+                direct=lambda peers, tag: False),
+            bounds=Bounds(0.02, 100), abandoned=[], moments=None,
+            fail=lambda error, *details: error)
+        phase = Phase((), (Message("recv", 0, Extent(OUT, 0, NBYTES)),), ())
+        plan = Plan(SimpleNamespace(title="a test"), (Segment(Lowered((phase,), 0, 0), 0),),
+                    1, 0, 1)
+        sink = SimpleNamespace(array=self.sink)
+        call = SimpleNamespace(op=None, datatype=None, source=None, sink=sink)
+        memory = numpy.empty(0, "u1"), numpy.empty(0, "u1")
+        self.looks = Attendance(self.context, call, plan, Code(TAKES, (), 0), [channel], memory, 0)
+        self.tape = _tape.Tape(TAKES, (0, NBYTES), ((channel, *addresses(
+            wire.words, wire.taken, wire.small, wire.cells), CELL),), None, memory[0], self.looks,
+            self.looks.wait, True)
+        self.taken = wire.taken
+
+    def run(self):
+        self.tape.run(0, *addresses(self.sink))
+
+
+def test_a_message_comes(comm):
+    scene, message = Scene(comm), numpy.arange(NBYTES, dtype="u1")
+    sent = comm.Isend(message, 0, MPI_TAG)
+    scene.run()
+    sent.Wait()
+    assert (scene.sink == message).all() and scene.taken[1] == 1 and not scene.context.abandoned
+
+
+def test_a_message_that_comes_after_a_failure_leaves_the_callers_memory_alone(comm):
+    """The program may have freed it, and the call was of machine code, which keeps nothing."""
+    scene = Scene(comm)
+    with pytest.raises(CollectiveTimeout):
+        scene.run()
+    again = scene.looks.receives(SimpleNamespace(
+        at=0, input=0, output=addresses(scene.sink)[0]))
+    scene.looks = scene.tape = None
+    gc.collect()
+    comm.Send(numpy.ones(NBYTES, "u1"), 0, MPI_TAG)
+    assert not scene.sink.any()
+    (receive,), = (kept.values() for kept in scene.context.abandoned)
+    assert receive not in again.values()
+    while not receive.request.test():
+        pass
+    assert not scene.sink.any() and receive.landed.all()
