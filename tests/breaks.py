@@ -160,7 +160,7 @@ BREAKS = (
           Edit("Bounded.Wait", "do test Test", "{}; return super().Wait(status)"),
           f"{FAULTS} -k other_forms and nonblocking"),
     Break("who waits for several requests waits in the library",
-          Edit("together:_until", "if looks", "False"),
+          Edit("waitall:_until", "if looks", "False"),
           "tests/mpi/test_together.py -k does_not_come and Waitall-native", 2),
     Break("a complete request is blamed for those who are late",
           Edit("Bounded.looking", "over=", "bool"), "tests/mpi/test_together.py -k complete_one",

@@ -260,7 +260,7 @@ def test_the_process_group_of_torch_needs_nothing_of_horovod():
     """Nor of ``training``: it imports its own folder, the entry point and modules of tensors."""
     torch = "hpccoll.torch"
     folder, shared = f"{torch}.process_group", {f"{torch}.{name}" for name in (
-        "backend", "tensors", "pages", "streams")}
+        "backend", "tensors", "huge_pages", "streams")}
     waiting = [module for module in MODULES if f"{module}.".startswith(f"{folder}.")]
     assert len(waiting) > 10
     waiting += shared

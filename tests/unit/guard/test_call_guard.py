@@ -14,7 +14,7 @@ def test_one_goes_at_a_time(make):
     entrance = make()
     with entrance:
         assert entrance.holder == threading.get_ident()
-        with pytest.raises(ConcurrentCallError, match="test_entrance"):
+        with pytest.raises(ConcurrentCallError, match="test_call_guard"):
             entrance.__enter__()
         assert entrance.holder  # who was refused has not left for the other
     assert not entrance.holder

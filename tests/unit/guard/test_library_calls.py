@@ -214,7 +214,8 @@ def test_a_long_wait_for_one_or_several_asks_the_others(made, monkeypatch, title
     guard, logs = made
     now = [100.0]
     clock = SimpleNamespace(monotonic=lambda: now[0], monotonic_ns=lambda: int(now[0] * 1e9))
-    for module in "guard.guard", "guard.natives", "guard.board", "runtime.events.log":
+    for module in ("guard.guard", "guard.library_calls", "guard.rank_status",
+                   "runtime.events.call_log"):
         monkeypatch.setattr(f"hpccoll.{module}.time", clock)  # other threads keep the process's
     guard.said, guard.asked = ("", 0, 0), 0.0
     for number in range(5):

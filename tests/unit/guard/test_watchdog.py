@@ -15,7 +15,7 @@ from hpccoll.guard.call_sites import call_site, main_site
 
 PROGRAM = """
 import sys, time
-from hpccoll.guard import watcher
+from hpccoll.guard import watchdog
 class One:
     looks, left = 0, []
     def watched(self):
