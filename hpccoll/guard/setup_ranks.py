@@ -19,7 +19,6 @@ from hpccoll.machine.processes import Process
 from hpccoll.runtime.events.call_log import (
     ENDS,
     FAILED,
-    FORMS,
     INSIDE,
     LAST,
     NUMBER,
@@ -101,7 +100,7 @@ class SetupRanks:
         words, stamp = self.log.words, self.description.stamp()
         self.number = words[NUMBER] + 1
         place = self.number & LAST
-        words[STAMPS + place], words[FORMS + place], words[ENDS + place] = stamp, 0, 0
+        words[STAMPS + place], words[ENDS + place] = stamp, 0
         self.log.describe(stamp, self.description)
         words[NUMBER] = self.number
         return stamp

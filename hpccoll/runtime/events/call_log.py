@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy
 
 from hpccoll.runtime.planning.call_hash import Description
-from hpccoll.transport.stamps import agree
+from hpccoll.transport.stamps import agree, stamp_of_amount
 
 #: Words of a log: the number plus one of the call in which a rank failed, 1 without a number; the
 #: length of the failure record; the number of the last call; and the offset of the stamps.
@@ -48,7 +48,7 @@ PICKLED_LATE = ("allgather of objects", "alltoall of objects")
 #: not ended, :data:`SOME_TIME` if Python did not read the clock. Machine code records the kernel's
 #: last tick, which is at most some milliseconds old and much cheaper to read.
 STARTS, ENDS, SOME_TIME = STAMPS + REMEMBERED, STAMPS + 2 * REMEMBERED, 1
-#: Stamps of the forms of the calls, 0 for calls whose own stamps have a description; and amounts.
+#: Stamps of the forms of calls whose own stamps have no description, and their amounts.
 FORMS, AMOUNTS = STAMPS + 3 * REMEMBERED, STAMPS + 4 * REMEMBERED
 #: Offsets of the texts in bytes, and the number and size of the descriptions.
 DOING_START, STORY_START, TEXTS_START, LOG_BYTES = 352 * 8, 7 << 9, 7 << 10, 39 << 10
@@ -257,8 +257,9 @@ class Log:
             if stamp and text and self.words[start // 8] == stamp:
                 descriptions[stamp] = Description(*json.loads(text))
         for place in range(REMEMBERED):
-            form = descriptions.get(self.words[FORMS + place])
-            if form is not None:
-                form = form.with_amount(self.words[AMOUNTS + place])
-                descriptions[self.words[STAMPS + place]] = form
+            stamp, form, amount = (self.words[ring + place] for ring in (STAMPS, FORMS, AMOUNTS))
+            # The form may be that of an earlier call in this place.
+            if stamp not in descriptions and form in descriptions and (
+                    stamp_of_amount(form, amount) == stamp):
+                descriptions[stamp] = descriptions[form].with_amount(amount)
         return descriptions

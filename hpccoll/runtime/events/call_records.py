@@ -9,7 +9,6 @@ from typing import Any, NoReturn
 from hpccoll.runtime.events.call_log import (
     ALARM,
     ENDS,
-    FORMS,
     INSIDE,
     LAST,
     NUMBER,
@@ -43,8 +42,7 @@ def noted(method: Callable[..., Any], log: Log, stamp: int, refuse: Callable[[],
         number = words[NUMBER] + 1
         place = number & LAST
         words[STAMPS + place], words[STARTS + place] = stamp, monotonic_ns()
-        words[ENDS + place], words[FORMS + place] = 0, 0
-        words[INSIDE], words[NUMBER] = number, number
+        words[ENDS + place], words[INSIDE], words[NUMBER] = 0, number, number
         try:
             alarm = words[ALARM]
             if alarm and number >= alarm - 1:
@@ -78,7 +76,7 @@ def begins(log: Log, stamp: int, heard: Callable[[bool], None], asks: bool) -> C
         number = words[NUMBER] + 1
         place = number & LAST
         words[STAMPS + place], words[STARTS + place] = stamp, monotonic_ns()
-        words[ENDS + place], words[FORMS + place], words[NUMBER] = 0, 0, number
+        words[ENDS + place], words[NUMBER] = 0, number
         if asks or words[ALARM]:
             heard(True)
     return note

@@ -81,8 +81,10 @@ static inline void note_start(Word *log, int64_t number, Stamp stamp)
 {
     int64_t place = number & (REMEMBERED - 1);
     atomic_store_explicit(&log[STAMPS + place], stamp.value, memory_order_relaxed);
-    atomic_store_explicit(&log[FORMS + place], stamp.form, memory_order_relaxed);
-    atomic_store_explicit(&log[AMOUNTS + place], stamp.amount, memory_order_relaxed);
+    if (stamp.form) {  /* otherwise an old form stays, which does not give this stamp */
+        atomic_store_explicit(&log[FORMS + place], stamp.form, memory_order_relaxed);
+        atomic_store_explicit(&log[AMOUNTS + place], stamp.amount, memory_order_relaxed);
+    }
     atomic_store_explicit(&log[STARTS + place], last_tick(), memory_order_relaxed);
     atomic_store_explicit(&log[ENDS + place], 0, memory_order_relaxed);
 }
