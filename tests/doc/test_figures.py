@@ -101,7 +101,7 @@ def test_pages_stay_short():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(body(readme, "summary")) <= 12
     performance = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
-    assert len(performance.splitlines()) <= 140
+    assert len(performance.splitlines()) <= 165
 
 
 def test_the_notebook_lists_its_entries():
