@@ -37,7 +37,7 @@ from hpccoll.guard.failed_ranks import Losses
 from hpccoll.guard.job_status import JOB
 from hpccoll.guard.library_calls import CURIOUS, GRACE
 from hpccoll.guard.rank_status import GONE, KILLED
-from hpccoll.guard.setup_ranks import SetupRanks
+from hpccoll.guard.setup_ranks import WITHDRAWN, SetupRanks
 from hpccoll.guard.watchdog import STATUS
 from hpccoll.machine.limits import OVERSUBSCRIBED, SPINS
 from hpccoll.runtime.events.call_log import INSIDE
@@ -65,7 +65,7 @@ class SetupCall(Meeting):
         config: its bounds.
         turn: number of set-up calls on the communicator so far, the same on every rank.
         failed: callback, called with the function that rejects later calls after a failure.
-        description: of the call; its title only, if omitted.
+        description: of the call, if it is a collective; the title if omitted.
     """
 
     def __init__(self, of: MPI.Comm | MPI.Group, title: str, config: Config, turn: int = 0,
@@ -74,9 +74,12 @@ class SetupCall(Meeting):
         super().__init__(of, title)
         self.comm = of if isinstance(of, MPI.Intracomm) else None
         self.alone = self.size == 1 or self.rank < 0
+        self.collective = description is not None
         self.ranks, self.failed = SetupRanks(self.rank, of, title, turn, description), failed
         self.config, self.timeout, self.report = config, config.timeout, config.report
         self.since = self.asked = 0.0
+        #: True if all ranks have come, with different calls.
+        self.disagrees = False
         self.reports = Reports(config.report)
         #: By rank, consecutive polls that found it lost or failed.
         self.lost: dict[int, int] = {}
@@ -100,6 +103,10 @@ class SetupCall(Meeting):
         if self.alone:
             return
         JOB.calls.discard(self)
+        if self.collective and isinstance(error, ArgumentError):
+            # Maybe on all ranks; to a rank without the error, this one has not come.
+            self.ranks.end(WITHDRAWN)
+            return
         self.ranks.end()
         if error is not None:
             verdict = self._explained(error)
@@ -121,10 +128,10 @@ class SetupCall(Meeting):
             self._complete(MPI.Intracomm.Iallgather(comm, mine, found), mine, found)
             stamps, numbers = zip(*found.tolist())
             self.ranks.meet(numbers)
-            if JOB.failure:
-                self._hear()
             if not all(agree(stamp, other) for other in stamps):
                 self._disagree(comm)
+            if JOB.failure:
+                self._hear()
         except BaseException as error:
             verdict = self._explained(error)
             self.ranks.fail(verdict)
@@ -155,6 +162,7 @@ class SetupCall(Meeting):
             ArgumentError: a setting differs, so that only some ranks set the communicator up.
             ContractError: it does not.
         """
+        self.disagrees = True
         exchange_processes(MPI.Intracomm(comm), self.config)
         text = json.dumps([self.ranks.description, call_site()[-200:]]).encode()
         mine = numpy.frombuffer(text[:CALL_BYTES].ljust(CALL_BYTES, b"\0"), "u1")
@@ -179,7 +187,8 @@ class SetupCall(Meeting):
             PeerLost: a rank has exited.
             BrokenCommunicatorError: a rank has failed.
         """
-        self._hear()  # first: a rank that exited may have published the cause
+        if not self.disagrees:  # then all ranks raise the error, and some may have done so already
+            self._hear()  # first: a rank that exited may have published the cause
         now = time.monotonic()
         lost = tuple(rank for rank, when in self.ranks.board.look().items() if now - when >= GRACE)
         if lost:

@@ -28,8 +28,8 @@ from hpccoll.runtime.events.call_log import (
 )
 from hpccoll.runtime.planning.call_hash import Description
 
-#: Stands for the end of a call that has failed.
-GAVE_UP = -1
+#: Ends of a call that has failed, and of one that was withdrawn because of wrong arguments.
+GAVE_UP, WITHDRAWN = -1, -2
 
 
 class SetupBoard(Board):
@@ -130,7 +130,8 @@ class SetupRanks:
             return False
         said, number = log.doing(), log.words[NUMBER]
         if self.met:
-            return bool(log.words[INSIDE] == self.met[rank] or _end(log, self.met[rank]))
+            return bool(log.words[INSIDE] == self.met[rank]
+                        or _end(log, self.met[rank]) not in (0, WITHDRAWN))
         if self._before(rank, number):
             return False
         if said.get("number") == number and said.get("call") == self.key:

@@ -72,7 +72,7 @@ class CommunicatorMemory(NamedTuple):
 
     Attributes:
         calls: calls on the communicator.
-        shared_bytes: of /dev/shm, of all ranks of this node; -1 if unknown.
+        shared_bytes: of /dev/shm that this process has written or read; -1 if unknown.
         resident_bytes: of this process; -1 if unknown.
         files: open files of this process; -1 if unknown.
     """
@@ -152,6 +152,8 @@ def run(comm: MPI.Intracomm, console: Console | None, json_path: TextIO | None =
     meet = Comm(control, tuning=OFF).Barrier
     environment = record(comm, None)
     todo = [(method, nbytes) for method in METHODS for nbytes in CLASSES]
+    # First: later communicators would reuse memory that earlier ones have freed.
+    footprints = [_footprint(control, calls) for calls in (1, BUSY)]
     sizes, interrupted = [], False
     for number, (method, nbytes) in enumerate(todo):
         interrupted = control.bcast(stopped())
@@ -159,10 +161,8 @@ def run(comm: MPI.Intracomm, console: Console | None, json_path: TextIO | None =
             break
         progress(f"{method} {size_text(nbytes)}", number / (len(todo) + 2))
         sizes.append(_sizes(control, meet, method, nbytes))
-    communicators, footprints = [], []
-    if not interrupted:
-        communicators = [_communicators(control, meet, method) for method in ("Dup", "Split")]
-        footprints = [_footprint(control, calls) for calls in (1, BUSY)]
+    communicators = [] if interrupted else [
+        _communicators(control, meet, method) for method in ("Dup", "Split")]
     outcome = FreshOutcome(sizes, communicators, footprints, environment,
                            sum(one.wrong for one in sizes), interrupted)
     if console is not None and environment is not None:
@@ -195,7 +195,8 @@ def _sizes(control: MPI.Intracomm, meet: Callable[[], None], method: str, nbytes
         call, written = calls.call(method, n)
         results = []
         for which in (0, 1) if number % 2 else (1, 0):
-            written[...] = n + control.rank if method == "Bcast" and control.rank == 0 else -1
+            written[...] = calls.source[:written.size] if (
+                method == "Bcast" and control.rank == 0) else -1
             meet()
             begun, start = thread_time(), perf_counter()
             call((ours, plain)[which])
@@ -256,17 +257,24 @@ def _footprint(control: MPI.Intracomm, calls: int) -> CommunicatorMemory:
 
 
 def _used() -> tuple[int, int, int]:
-    """Return bytes of /dev/shm, resident bytes and open files; -1 for unknown ones."""
+    """Return resident bytes of hpccoll's shared memory and of all, and open files; -1 if unknown.
+
+    Not the use of the file system: other programs have files there, too. The files of communicators
+    have no names.
+    """
     try:
-        state = os.statvfs("/dev/shm")
-        shared = (state.f_blocks - state.f_bfree) * state.f_frsize
+        shared = resident = 0
+        ours = False
+        for line in Path("/proc/self/smaps").read_text().splitlines():
+            if line.startswith("Rss:"):
+                nbytes = int(line.split()[1]) << 10
+                resident += nbytes
+                shared += nbytes * ours
+            elif "-" in line.split(" ")[0]:
+                ours = "/dev/shm/#" in line
+        return shared, resident, len(os.listdir("/proc/self/fd"))
     except OSError:
-        shared = -1
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        return shared, pages * os.sysconf("SC_PAGE_SIZE"), len(os.listdir("/proc/self/fd"))
-    except OSError:
-        return shared, -1, -1
+        return -1, -1, -1
 
 
 def show(console: Console, outcome: FreshOutcome, environment: Mapping[str, Any]) -> None:
