@@ -1,5 +1,6 @@
 """The first call of a communicator goes to the MPI library; the second one sets it up."""
 
+import gc
 import os
 import time
 
@@ -40,6 +41,7 @@ def shared_memory():
 
 def test_one_call_takes_nothing():
     new().Free()  # the log of the process is made with its first one
+    gc.collect()  # of what other tests have mapped
     RAW.Barrier()
     before, files = shared_memory(), len(os.listdir("/proc/self/fd"))
     kept = [new() for _ in range(40)]
@@ -47,8 +49,9 @@ def test_one_call_takes_nothing():
         total(comm)
         assert existing(comm) is None and "not looked at yet" in repr(comm)
     RAW.Barrier()
-    assert shared_memory() == before
+    assert shared_memory() <= before
     assert len(os.listdir("/proc/self/fd")) < files + 10
+    before = shared_memory()
     total(kept[0])
     assert shared_memory() > before
     for comm in kept:

@@ -23,6 +23,7 @@ def comm(monkeypatch):
     monkeypatch.setenv("HPCCOLL_PROFILE", "yes")
     monkeypatch.setattr(OBSERVER, "records", [])
     comm = hpccoll.Comm(MPI.Intracomm(RAW).Dup())
+    assert comm.layout  # sets it up
     yield comm
     comm.Free()
 
