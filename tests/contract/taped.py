@@ -96,7 +96,7 @@ class TapedEndpoint:
         code = encode(Lowered(tuple(Phase((), tuple(each), ()) for each in messages), 0, 0), 1,
                       PLACES)
         assert code is not None
-        channels = compiled._channels(self.endpoint, code, tag, self.longest)
+        channels = compiled.channels_of(self.endpoint, code, tag, self.longest)
         if channels is None:
             return None
         size = max((start - base + posting.array.nbytes
@@ -128,7 +128,7 @@ class TapeBatch:
         self.endpoint, self.base = endpoint, base
         self.attendance = TapeAttendance(endpoint.endpoint, phases, code, channels)
         self.tape = compiled._tape.Tape(
-            code.words, (0, size), tuple(map(compiled._addresses, channels)), None,
+            code.words, (0, size), tuple(map(compiled.addresses, channels)), None,
             numpy.empty(0, "u1"), self.attendance, None, True)
         self.rest = 0
 
