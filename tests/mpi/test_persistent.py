@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.mpi, pytest.mark.skipif(
 
 @pytest.fixture
 def comm(world):
-    world.Barrier()  # until then the MPI library serves all nonblocking calls
+    assert world.layout  # until it is set up, the MPI library serves all nonblocking calls
     with world.using(**OURS):
         yield world
     assert not PROGRESS.operations

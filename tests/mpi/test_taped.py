@@ -31,7 +31,7 @@ WISHES = {"allreduce": "recursive_doubling", "bcast": "binomial", "reduce": "bin
 
 @pytest.fixture
 def comm(world):
-    world.Barrier()  # until then the MPI library serves all nonblocking calls
+    assert world.layout  # until it is set up, the MPI library serves all nonblocking calls
     with world.using(**WISHES):
         yield world
     assert not PROGRESS.operations
