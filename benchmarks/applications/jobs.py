@@ -1,0 +1,113 @@
+"""Jobs of the bench: one launcher each, with its time, largest memory, passes and numbers."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import libraries
+
+from applications import results
+from applications.program import Program
+
+HERE = Path(__file__).resolve().parent
+#: What runs a program's words, by the name of the candidate.
+CANDIDATES: Mapping[str, tuple[str, ...]] = {
+    "plain": ("-m", "mpi4py"), "hpccoll": ("-m", "hpccoll", "run")}
+#: One thread a rank: ranks share the cores, and numbers do not depend on the number of threads.
+SETTINGS = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
+            "HPCCOLL_TUNING": "off", "PYTHONHASHSEED": "0"}
+#: Root starts jobs in containers.
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+#: Seconds that a launcher has to end its ranks.
+PATIENCE = 10
+
+
+class Place(NamedTuple):
+    """Where a job runs: an environment, a number of ranks, and its folder for files."""
+
+    environment: Path
+    ranks: int
+    folder: Path
+    sources: Path | None = None
+
+
+class Outcome(NamedTuple):
+    """What a job left.
+
+    Attributes:
+        status: of the launcher; 124 if the job was ended at its limit.
+        seconds: from the start of the launcher to its end.
+        mebibytes: largest resident memory of one process.
+        passes, numbers: as the ranks reported them.
+    """
+
+    status: int
+    seconds: float
+    mebibytes: float
+    passes: dict[str, bool]
+    numbers: list[float]
+
+
+def words(program: Program, candidate: str, place: Place, profile: Path | None) -> list[str]:
+    """Return the command line of a job."""
+    known = {"here": str(HERE), "sources": str(place.sources), "folder": str(place.folder),
+             "site": str(next((place.environment / "lib").glob("python3*/site-packages"), ""))}
+    bin = place.environment / "bin"
+    return [str(bin / "mpiexec"), "-n", str(place.ranks), str(bin / "python"),
+            *CANDIDATES[candidate], *(("--json", str(profile)) if profile else ()),
+            *(word.format(**known) for word in program.words)]
+
+
+def run(program: Program, candidate: str, place: Place, profile: Path | None = None) -> Outcome:
+    """Run a job in a fresh folder."""
+    shutil.rmtree(place.folder, ignore_errors=True)
+    reports = place.folder / "reports"
+    reports.mkdir(parents=True)
+    crowded = libraries.CROWDED if place.ranks > (os.cpu_count() or 1) else {}
+    bin = place.environment / "bin"
+    environment = {
+        **SETTINGS, **crowded, **(AS_ROOT if os.geteuid() == 0 else {}), **os.environ,
+        results.FOLDER: str(reports), "PATH": f"{bin}{os.pathsep}{os.environ.get('PATH', '')}",
+        "PYTHONPATH": str(HERE.parent)}
+    with (place.folder / "output.txt").open("wb") as output:
+        began = time.perf_counter()
+        process = subprocess.Popen(
+            words(program, candidate, place, profile), cwd=place.folder, env=environment,
+            stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+            start_new_session=True)
+        status, mebibytes = _wait(process, began + program.seconds)
+        seconds = time.perf_counter() - began
+    return Outcome(status, seconds, mebibytes, *results.read(reports))
+
+
+def served(profile: Path) -> dict[str, int] | None:
+    """Return the number of collective calls of a profile, and of those that hpccoll ran."""
+    try:
+        rows = json.loads(profile.read_text(encoding="utf-8"))["rows"]
+    except (OSError, ValueError, KeyError):
+        return None
+    ours = [row["calls"] for row in rows if row["served"] != "native"]
+    return {"calls": sum(row["calls"] for row in rows), "served": sum(ours)}
+
+
+def _wait(process: subprocess.Popen[Any], limit: float) -> tuple[int, float]:
+    """Wait for a launcher; return its status, and the MiB of its largest process."""
+    late = False
+    while True:
+        # Unlike Popen.wait, it has the memory of this job's processes alone.
+        pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+        if pid:
+            process.returncode = os.waitstatus_to_exitcode(status)
+            return 124 if late else process.returncode, usage.ru_maxrss / 1024
+        if time.perf_counter() > limit + late * PATIENCE:
+            os.killpg(process.pid, signal.SIGKILL if late else signal.SIGTERM)
+            late = True
+        time.sleep(0.01)

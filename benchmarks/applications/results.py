@@ -1,0 +1,47 @@
+"""What a rank of a program reports: passes and numbers, as a file that the driver reads.
+
+Programs import it; it needs the standard library only, and starts no MPI.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+#: The folder of the files; set by the driver.
+FOLDER = "APPLICATIONS_RESULTS"
+RANKS = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
+
+
+def rank() -> int:
+    """Return the rank of this process, from its launcher's variables."""
+    return next((int(os.environ[name]) for name in RANKS if name in os.environ), 0)
+
+
+def report(passes: Mapping[str, bool] | None = None,
+           numbers: Sequence[float] | None = None) -> None:
+    """Write what this rank found.
+
+    Args:
+        passes: name of a test -> True if it passed.
+        numbers: results of the program, in a fixed order.
+    """
+    folder = os.environ.get(FOLDER)
+    if folder:
+        text = json.dumps({"passes": dict(passes or {}),
+                           "numbers": [float(number) for number in numbers or ()]})
+        Path(folder, f"rank-{rank()}.json").write_text(text, encoding="utf-8")
+
+
+def read(folder: Path) -> tuple[dict[str, bool], list[float]]:
+    """Return passes and numbers of all ranks; a test passes if it does on every rank."""
+    passes: dict[str, bool] = {}
+    numbers: list[float] = []
+    for path in sorted(folder.glob("rank-*.json")):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        for name, passed in found["passes"].items():
+            passes[name] = passes.get(name, True) and passed
+        numbers += found["numbers"]
+    return passes, numbers

@@ -1,0 +1,1 @@
+"""Scripts that ranks run, used by several programs."""
