@@ -33,17 +33,19 @@ def main() -> None:
 
     from applications.results import report
 
-    with MPIPool() as pool:
-        if not pool.is_master():
-            pool.wait()
-            sys.exit(0)
-        np.random.seed(1)
-        start = np.random.randn(WALKERS, DIMENSIONS)
-        sampler = emcee.EnsembleSampler(WALKERS, DIMENSIONS, log_probability, pool=pool)
-        sampler.run_mcmc(start, STEPS)
-        chain = sampler.get_chain(flat=True)
-        report({"sampled": bool(np.isfinite(chain).all())},
-               [*chain.mean(axis=0), *chain.std(axis=0), chain[-1, 0]])
+    # Closed at exit. A ``with`` closes the pool as well: workers do not receive the second message,
+    # and plain jobs on MPICH end with status 9.
+    pool = MPIPool()
+    if not pool.is_master():
+        pool.wait()
+        sys.exit(0)
+    np.random.seed(1)
+    start = np.random.randn(WALKERS, DIMENSIONS)
+    sampler = emcee.EnsembleSampler(WALKERS, DIMENSIONS, log_probability, pool=pool)
+    sampler.run_mcmc(start, STEPS)
+    chain = sampler.get_chain(flat=True)
+    report({"sampled": bool(np.isfinite(chain).all())},
+           [*chain.mean(axis=0), *chain.std(axis=0), chain[-1, 0]])
 
 
 if __name__ == "__main__":
