@@ -27,9 +27,11 @@ from hpccoll.runtime.execution.compiled import BUILT
 if BUILT:
     from hpccoll.runtime.execution import _tape
 
-#: Lower-case methods that are collective.
-LOWER_CASE = ("barrier", "bcast", "gather", "scatter", "allgather", "alltoall", "reduce",
+#: Lower-case methods that are collective, but ``barrier``: it calls ``Barrier``, which is recorded.
+LOWER_CASE = ("bcast", "gather", "scatter", "allgather", "alltoall", "reduce",
               "allreduce", "scan", "exscan")
+#: Those that mpi4py runs.
+OF_MPI4PY = "allgather of objects", "alltoall of objects"
 NAMES = {id(getattr(MPI, name.upper())): name for name in OPERATORS}
 IN_PLACE, NATIVE = MPI.IN_PLACE, "native"
 #: Maximum number of cached kinds by arguments; sizes may be new in every call.
@@ -166,7 +168,7 @@ def _kind(comm: Any, key: Hashable, title: str, given: Sequence[Any], root: Any)
         return number
     served, nbytes = told or (NATIVE, None)
     if title.endswith("objects"):
-        served, nbytes = "objects", OBJECTS
+        served, nbytes = NATIVE if title in OF_MPI4PY else "objects", OBJECTS
     elif nbytes is None:
         nbytes = max(map(_nbytes, given), default=0)
     dtypes = [one.dtype for one in map(_array, given) if one is not None]
