@@ -67,7 +67,7 @@ def words(program: Program, candidate: str, place: Place, profile: Path | None) 
 
 
 def run(program: Program, candidate: str, place: Place, profile: Path | None = None) -> Outcome:
-    """Run a job in a fresh folder."""
+    """Run a job in a fresh folder; its output stays beside that."""
     shutil.rmtree(place.folder, ignore_errors=True)
     reports = place.folder / "reports"
     reports.mkdir(parents=True)
@@ -85,6 +85,8 @@ def run(program: Program, candidate: str, place: Place, profile: Path | None = N
             start_new_session=True)
         status, mebibytes = _wait(process, began + program.seconds)
         seconds = time.perf_counter() - began
+    name = f"{program.name}-{place.environment.name}-{place.ranks}-{candidate}.txt"
+    shutil.copy(place.folder / "output.txt", place.folder.with_name(name.replace(" ", "-")))
     return Outcome(status, seconds, mebibytes, *results.read(reports))
 
 

@@ -30,7 +30,7 @@ def report(passes: Mapping[str, bool] | None = None,
     """
     folder = os.environ.get(FOLDER)
     if folder:
-        text = json.dumps({"passes": dict(passes or {}),
+        text = json.dumps({"passes": {name: bool(each) for name, each in (passes or {}).items()},
                            "numbers": [float(number) for number in numbers or ()]})
         Path(folder, f"rank-{rank()}.json").write_text(text, encoding="utf-8")
 
