@@ -10,6 +10,7 @@ other ranks waiting for this one.
 
 from __future__ import annotations
 
+import atexit
 import copyreg
 import os
 import runpy
@@ -237,8 +238,11 @@ def command(algorithms: str, topology: str | None, profiled: bool, compare: bool
         os.environ["HPCCOLL_ALGORITHM"] = algorithms
     check_outputs(json_path, plot_path)
     profiled |= compare or bool(json_path or plot_path)
+    ended = threading.Event()
     if profiled:
         os.environ["HPCCOLL_PROFILE"] = "yes"
+        # Runs after the exit handlers of the program: other ranks may wait for these.
+        atexit.register(_tell_profile, ended, compare, json_path, plot_path)
     config.load()  # a malformed variable is reported here, before MPI is started
     if "mpi4py.MPI" in sys.modules:
         adopt(sys.modules["mpi4py.MPI"], topology)
@@ -252,13 +256,11 @@ def command(algorithms: str, topology: str | None, profiled: bool, compare: bool
             _abort_with(stop)
             _limit(stop.code if isinstance(stop.code, int) else 1)
             raise
-        if profiled:
-            _tell_profile(compare, json_path, plot_path)
+        ended.set()
         raise
     except BaseException as error:
         _fail(error)
-    if profiled:
-        _tell_profile(compare, json_path, plot_path)
+    ended.set()
 
 
 def _found(package: str) -> bool:
@@ -267,8 +269,11 @@ def _found(package: str) -> bool:
             or find_spec(package) is not None)
 
 
-def _tell_profile(compare: bool, json_path: str | None, plot_path: str | None) -> None:
-    """Print the profile of a finished program; collective."""
+def _tell_profile(ended: threading.Event, compare: bool, json_path: str | None,
+                  plot_path: str | None) -> None:
+    """Print the profile of a program that ended well; collective."""
+    if not ended.is_set():
+        return
     MPI = sys.modules.get("mpi4py.MPI")
     if MPI is None or not MPI.Is_initialized() or MPI.Is_finalized():
         click.echo("hpccoll: no profile: MPI is not active at the end of the program", err=True)

@@ -176,6 +176,13 @@ def test_a_profile_follows_what_the_program_wrote(job, tmp_path):
     (tmp_path / "last.py").write_text(
         "from mpi4py import MPI\n"
         "MPI.COMM_WORLD.allreduce(1)\n"
+        "import atexit\n"
+        "def end():\n"  # a rank waits in its program until another one is in its exit handler
+        "    MPI.COMM_WORLD.send(1, 1)\n"
+        "if MPI.COMM_WORLD.rank == 0:\n"
+        "    atexit.register(end)\n"
+        "else:\n"
+        "    MPI.COMM_WORLD.recv(source=0)\n"
         "print('last line')\n")  # which stays in the buffer of a pipe
     path = tmp_path / "profile.json"
     status, output = job(2, *RUN, "--json", path, tmp_path / "last.py")
