@@ -8,8 +8,8 @@ The exit status is 0 also if tests fail: MPI ends in an orderly way, and the dri
 from __future__ import annotations
 
 import os
-import re
 import sys
+from pathlib import Path
 
 
 class Outcomes:
@@ -21,8 +21,7 @@ class Outcomes:
     def pytest_runtest_logreport(self, report) -> None:
         """Record a test that ran, and one whose set-up or clean-up failed."""
         if report.when == "call" and not report.skipped or report.failed:
-            # Some suites add the rank to the names.
-            name = re.sub(r"\[Rank \d+\]$", "", report.nodeid.rpartition("/")[2])
+            name = f"{Path(report.location[0]).name}::{report.nodeid.partition('::')[2]}"
             self.passes[name] = self.passes.get(name, True) and report.passed
 
 
