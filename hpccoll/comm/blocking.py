@@ -304,7 +304,7 @@ class Blocking(Base):
             if len(forms) >= MOST_SIGNATURES:
                 forms.clear()
             forms[form] = True
-        elif forms[form] and self._record is None:
+        elif forms[form] and self._record is None and method is not BARRIER:
             nbytes = range_of_choice(facts, self._conditions(method), self._known_place())
             target = make(nbytes) if nbytes is not None else None
             if target is not None:  # otherwise a block is empty, for example

@@ -250,3 +250,10 @@ def test_many_sizes_do_not_grow(world):
         world.Allreduce(x[:n], y[:n])
     context = world._private()
     assert len(context.plans.entries) <= 256 and len(world._calls) <= 2048
+
+
+def test_calls_without_elements_have_no_sizes(world):
+    """A barrier may run again after the cache of calls was full, and cleared."""
+    for _ in range(3):
+        world.Barrier()
+        world._calls.clear()
