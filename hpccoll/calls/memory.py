@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import numpy
@@ -29,8 +31,7 @@ Memory = tuple[Any, Any, Staged | None]
 PLAIN = frozenset({numpy.ndarray, int, type(None), MPI.Op, Op, type(MPI.IN_PLACE)})
 
 
-def memory_of(obj: Any, argument: str, writable: bool, typed: bool = False
-              ) -> Memory:
+def memory_of(obj: Any, argument: str, writable: bool, typed: bool = False) -> Memory:
     """Return a flat array over an object's memory, its namespace, and its staging.
 
     Device memory that the MPI library cannot move has a staging object, else None.
@@ -49,9 +50,8 @@ def memory_of(obj: Any, argument: str, writable: bool, typed: bool = False
             array = _host_array(obj)
         except (TypeError, ValueError, BufferError, RuntimeError) as error:
             raise NativeOnly(str(error)) from error
-    dtype = array.dtype
-    if dtype.hasobject or not dtype.itemsize or not typed and (
-            not dtype.isnative or dtype.kind not in "biufcV"):
+    if array.dtype.hasobject or not array.dtype.itemsize or not typed and (
+            not array.dtype.isnative or array.dtype.kind not in "biufcV"):
         raise NativeOnly("objects, byte order, texts, times")
     if writable and not array.flags.writeable:
         raise BufferArgumentError(argument, "is read-only, but the collective writes to it")
@@ -75,7 +75,21 @@ def _host_array(obj: Any) -> numpy.ndarray[Any, Any]:
         # PyTorch tensors only have DLPack. mpi4py supports both, in this order.
         if not hasattr(obj, "__dlpack__"):
             raise
-        return numpy.from_dlpack(obj)
+        array = numpy.from_dlpack(obj)
+        return array if array.flags.writeable else _writable(obj, array)
+
+
+def _writable(obj: Any, array: numpy.ndarray[Any, Any]) -> numpy.ndarray[Any, Any]:
+    """Return a writable array over memory of DLPack's first version, else the given one.
+
+    That version has no flag for read-only memory: mpi4py takes it as writable, NumPy does not.
+    """
+    with suppress(TypeError):  # of an object that does not know the argument
+        if "versioned" in repr(obj.__dlpack__(max_version=(1, 0))):
+            return array
+    known = array.__array_interface__
+    return numpy.asarray(SimpleNamespace(owner=array, __array_interface__={
+        **known, "data": (known["data"][0], False)}))
 
 
 def _is_device(obj: Any, argument: str) -> bool:
@@ -111,8 +125,6 @@ def any_staged(args: Sequence[Any]) -> bool:
 
 def is_staged(spec: Any) -> bool:
     """Return True if a specification has device memory that the MPI library cannot move."""
-    if type(spec) in PLAIN:
-        return False
     obj = spec[0] if isinstance(spec, (list, tuple)) and spec else spec
     return (type(obj) not in PLAIN and is_device(obj) and is_served()
             and not mpi_moves_device_memory())

@@ -67,3 +67,34 @@ def test_elements_without_a_type_in_cupy(cuda_aware, monkeypatch):
 def test_device_memory_that_raises_when_it_is_asked():
     with pytest.raises(ArgumentTypeError, match="^b: .*gradients"):
         memory_of(StubbornDeviceArray(), "b", False)
+
+
+class Exporter:
+    """Memory that only DLPack exports: of its first version, or of a later one."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, stream=None):
+        return self.array.__dlpack__()
+
+
+class LaterExporter(Exporter):
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+
+def test_memory_of_the_first_dlpack_is_writable():
+    """It has no flag for read-only memory; mpi4py writes to it."""
+    values = numpy.zeros(6)
+    for kind in (Exporter, LaterExporter):
+        memory_of(kind(values), "b", True)[0][:] += 1
+        assert (values == 1).all() or kind is LaterExporter and (values == 2).all()
+    flat = memory_of(Exporter(numpy.arange(3.0)), "b", True)[0]  # keeps the memory
+    assert flat.tolist() == [0.0, 1.0, 2.0]
+    values.flags.writeable = False
+    with pytest.raises(BufferArgumentError, match="read-only"):
+        memory_of(LaterExporter(values), "b", True)
