@@ -26,10 +26,10 @@ def main() -> None:
         for dt in (0.1, 0.05, 0.025, 0.0125, 0.00625):
             common = {"dt": dt, "num_nodes": comm.Get_size(), "semi_implicit": semi_implicit,
                       "residual_type": "full_abs", "index_case": 1}
-            with_mpi, residual, _ = run(use_MPI=True, comm=comm, **common)
+            with_mpi, _, _ = run(use_MPI=True, comm=comm, **common)
             alone, _, _ = run(use_MPI=False, **common)
             passes[f"{semi_implicit} {dt}"] = bool(np.allclose(with_mpi, alone, atol=1e-14))
-            numbers += [float(np.ravel(with_mpi)[0]), float(residual)]
+            numbers.append(float(np.ravel(with_mpi)[0]))
     report(passes, numbers if not comm.Get_rank() else [])
 
 
