@@ -71,15 +71,18 @@ def finish(wishes: ProfileWishes) -> Profile | None:
 
 
 def lines(found: Profile, width: int) -> list[str]:
-    """Return the profile as text: its longest rows, and a summary."""
+    """Return the profile as text: a summary, the longest rows, and remarks."""
+    def filled(sentences: list[str]) -> list[str]:
+        return [part for sentence in sentences
+                for part in wrap(sentence, width, break_long_words=False, break_on_hyphens=False)]
+
     table = FittedTable([Header(head, head not in TEXT, int(head in SPARE)) for head in HEADS],
                         [row.cells() for row in found.rows[:LINES]], width)
-    text = [*table.lines(), ""] if found.rows else []
     more = [f"{len(found.rows) - LINES} more rows"] if len(found.rows) > LINES else []
     more += [f"column {name}" for name in table.hidden]
-    return text + [part for sentence in (
-        *([f"--json also has {' and '.join(more)}."] if more else []), *found.sentences())
-        for part in wrap(sentence, width, break_long_words=False, break_on_hyphens=False)]
+    rest = [*([f"--json also has {' and '.join(more)}."] if more else []), *found.remarks()]
+    return [*filled([found.summary()]), *(["", *table.lines()] if found.rows else []),
+            *(["", *filled(rest)] if rest else [])]
 
 
 def draw(found: Profile, path: str | os.PathLike[str]) -> None:

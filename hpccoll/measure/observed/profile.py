@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from hpccoll.machine.identity import library_name
 from hpccoll.measure.observed.merge import JoinedRecords, waits_by_kind
 from hpccoll.measure.observed.record import INIT, OBJECTS, WAIT, CallKind
 from hpccoll.measure.observed.stragglers import Straggler, stragglers, told
@@ -102,34 +103,50 @@ class Profile:
         """Return plain data."""
         return {"format": "hpccoll profile 1", "ranks": self.ranks, "seconds": self.seconds,
                 "collective_seconds": self.collective_seconds,
-                "waiting_seconds": self.waiting_seconds,
+                "waiting_seconds": self.waiting_seconds, "served_part": self.served_part,
+                "saved_seconds": self.saved_seconds,
                 "rows": [row._asdict() for row in self.details],
                 "stragglers": [one._asdict() for one in self.stragglers],
                 "notes": list(self.notes)}
 
-    def sentences(self) -> list[str]:
-        """Return a summary of the table in sentences."""
-        share = self.collective_seconds / self.seconds if self.seconds else 0.0
-        known = [row for row in self.rows if row.waiting is not None]
-        seconds = sum(row.seconds for row in known)
-        text = [f"{count_text(self.ranks, 'rank')}: collectives took "
-                f"{time_text(self.collective_seconds, 3)}, {share:.0%} of the time"]
-        if seconds:
-            text[0] += (f"; {sum(row.waiting or 0.0 for row in known) / seconds:.0%} of that was "
-                        "waiting for other ranks or requests")
+    @property
+    def served_part(self) -> float:
+        """Return the part of the calls that hpccoll ran."""
+        calls = sum(row.calls for row in self.rows)
+        return sum(row.calls for row in self.rows if row.served != "native") / max(calls, 1)
+
+    @property
+    def saved_seconds(self) -> float | None:
+        """Return the seconds saved against the MPI library; ``None`` without a sample."""
         saved = [row.saved for row in self.details if row.saved is not None]
-        if saved:
-            text.append("In a sample measured after the run, hpccoll "
-                        f"{'saved' if sum(saved) >= 0 else 'lost'} {time_text(abs(sum(saved)), 3)} "
-                        "compared with the MPI library.")
-        return [text[0] + ".", *told(self.stragglers), *text[1:], *self.notes]
+        return sum(saved) if saved else None
+
+    def summary(self) -> str:
+        """Return what collectives cost, and what hpccoll saved, as a paragraph."""
+        took = self.collective_seconds
+        text = (f"{count_text(self.ranks, 'rank')}: collectives took "
+                f"{took / (self.seconds or 1):.0%} of {time_text(self.seconds, 3)}; "
+                f"hpccoll ran {self.served_part:.0%} of the calls")
+        if any(row.waiting is not None for row in self.rows) and took:
+            text += f"; {self.waiting_seconds / took:.0%} of the time in them was waiting"
+            if self.stragglers and (worst := self.stragglers[0]).waits:
+                text += f", {worst.waits / self.ranks / took:.0%} for rank {worst.rank}"
+        if (saved := self.saved_seconds) is not None:
+            text += (". In a sample measured after the run, hpccoll "
+                     f"{'saved' if saved >= 0 else 'lost'} {time_text(abs(saved), 3)} against "
+                     f"{library_name()}")
+        return text + "."
+
+    def remarks(self) -> list[str]:
+        """Return sentences about late ranks, and the notes."""
+        return [*told(self.stragglers), *self.notes]
 
     def __str__(self) -> str:
         rows = [columns_of(self.rows, row) for row in (HEADS, *(r.cells() for r in self.rows))]
         widths = [max(map(len, column)) for column in zip(*rows)]
         lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip()
                  for row in rows]
-        return "\n".join([*lines, "", *self.sentences()]) + "\n"
+        return "\n".join([self.summary(), "", *lines, "", *self.remarks()]).rstrip() + "\n"
 
 
 def columns_of(rows: Sequence[CallRow], cells: Sequence[str]) -> list[str]:

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from hpccoll.machine.identity import library_name
 from hpccoll.measure.observed.merge import join
 from hpccoll.measure.observed.profile import CallRow, compared, profile, rows_of
 
@@ -30,19 +31,21 @@ def test_a_row_for_each_kind_longest_first():
 def test_as_text_and_as_data():
     found = two_ranks()
     lines = str(found).splitlines()
-    assert lines[0].split() == ["call", "bytes", "count", "time", "waits", "algorithm",
+    assert lines[0] == ("2 ranks: collectives took 40% of 10 s; hpccoll ran 50% of the calls; 38% "
+                        "of the time in them was waiting, 25% for rank 1.")
+    assert lines[2].split() == ["call", "bytes", "count", "time", "waits", "algorithm",
                                 "max/mean"]
-    assert lines[1].split() == ["Allreduce", "1K", "1", "3", "s", "33%", "ring", "1.33"]
-    assert lines[-2] == ("2 ranks: collectives took 4 s, 40% of the time; 38% of that was waiting "
-                         "for other ranks or requests.")
+    assert lines[3].split() == ["Allreduce", "1K", "1", "3", "s", "33%", "ring", "1.33"]
+    assert found.served_part == 0.5 and found.saved_seconds is None
     data = json.loads(json.dumps(found.as_json()))
     assert data["rows"][0]["title"] == "allreduce" and data["ranks"] == 2
+    assert (data["served_part"], data["saved_seconds"]) == (found.served_part, None)
 
 
 def test_one_rank_knows_of_no_waits():
     found = profile(join([rank_record(0, [(ALLREDUCE, 1, 5)], 2)]))
     assert found.rows[0].waiting is None
-    assert "waits" not in str(found).splitlines()[0]
+    assert "waits" not in str(found).splitlines()[2] and "waiting" not in found.summary()
 
 
 def rows(count, served="ring"):
@@ -67,6 +70,7 @@ def test_what_a_sample_says_is_summed_over_the_calls():
     found = compared(found, {found.details[0]: (2.5, 0.25)})
     assert found.rows[0].ratio == 2.5 and found.rows[0].saved == 0.25
     assert found.rows[1].ratio is None
-    assert "In a sample measured after the run, hpccoll saved 250 ms" in str(found)
+    assert (f"In a sample measured after the run, hpccoll saved 250 ms against {library_name()}."
+            in str(found)) and found.as_json()["saved_seconds"] == 0.25
     [row] = rows_of(row._replace(ratio=2.0, saved=2.0) for row in rows(6))
     assert row.ratio == 2.0 and row.saved == 12.0
