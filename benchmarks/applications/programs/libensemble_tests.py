@@ -13,10 +13,10 @@ PROGRAM = Program(
     sdist="libensemble==1.6.1",
     words=("{here}/programs/libensemble_tests.py",
            "{sources}/libensemble/tests/functionality_tests"),
-    right="its own functionality tests pass", timed="six functionality tests in one job",
+    right="its own functionality tests pass", timed="five functionality tests in one job",
     modules=("libensemble",))
-#: Short tests for MPI that run with two and with four ranks.
-TESTS = ("1d_super_simple", "comms", "new_field", "uniform_sampling_cancel", "worker_exceptions",
+#: Short tests for MPI that run with two and with four ranks, and one after the other.
+TESTS = ("1d_super_simple", "comms", "new_field", "uniform_sampling_cancel",
          "evaluate_existing_plus_gen")
 
 
