@@ -1,6 +1,7 @@
 """The bench of applications: jobs, comparisons, the record, and what the page makes of it."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ pytest.importorskip("rich")
 from applications import bench, environments, jobs, results
 from applications.jobs import Outcome, Place
 from applications.program import NAMES, PROGRAMS, Program, load
+from applications.scripts import suite
 from click.testing import CliRunner
 from run_applications import command
 
@@ -47,11 +49,23 @@ def test_every_program_is_listed_and_pinned():
 
 def test_a_job_reports_time_memory_passes_and_numbers(place, tmp_path, monkeypatch):
     script = tmp_path / "script.py"
-    script.write_text("from applications.results import report\nreport({'t': True}, [3.5])\n")
+    script.write_text("import numpy\nfrom applications.results import report\n"
+                      "report({'t': numpy.bool_(True)}, [3.5])\nprint('done')\n")
     monkeypatch.setattr(jobs, "CANDIDATES", {"plain": ()})
     found = jobs.run(program(words=(str(script),)), "plain", place)
     assert (found.status, found.passes, found.numbers) == (0, {"t": True}, [3.5])
     assert found.seconds > 0 and found.mebibytes > 1
+    assert (tmp_path / "one-mpich-2-plain.txt").read_text() == "done\n"
+
+
+def test_a_suite_names_files_and_tests(tmp_path, monkeypatch):
+    monkeypatch.setenv(results.FOLDER, str(tmp_path))
+    for name in ("test_a.py", "test_b.py"):
+        (tmp_path / name).write_text("def test_one():\n    assert __name__ != 'test_b'\n")
+    subprocess.run([sys.executable, suite.__file__, "--import-mode=prepend",
+                    *map(str, sorted(tmp_path.glob("test_*.py")))], check=True, cwd=tmp_path,
+                   env={**os.environ, "PYTHONPATH": str(PROGRAMS.parents[1])}, timeout=60)
+    assert results.read(tmp_path)[0] == {"test_a.py::test_one": True, "test_b.py::test_one": False}
 
 
 def test_a_job_ends_at_its_limit(place, tmp_path, monkeypatch):
