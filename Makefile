@@ -4,6 +4,8 @@
 # make walk    the README's commands, as pasted, and the wheel of make dist, in environments of their own
 # make dist    an sdist and a manylinux wheel of this Python, with the compiled parts, in dist/
 # make figures the figures of docs/performance.md, on MPICH, Open MPI and Intel MPI: a quiet half hour
+# make applications  programs of other projects, plain and with hpccoll, on MPICH and Open MPI: an hour.
+#              With SHORT=yes four of them on two ranks of MPICH
 # make lint    types, style, size and words: mypy, ruff, code lines of each room, words of messages
 # make sanitize the compiled executor, and stress of its channels, under AddressSanitizer and
 #              ThreadSanitizer: a minute
@@ -22,7 +24,7 @@ PYTHON ?= python3
 # Empty for environments without PyTorch, JAX and Keras, which are gigabytes: their tests are skipped.
 FRAMEWORKS ?= ,frameworks
 
-.PHONY: help bench quick test walk dist lint sanitize cuda broken figures docs man develop clean
+.PHONY: help bench quick test walk dist lint sanitize cuda broken figures applications docs man develop clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -128,6 +130,16 @@ figures: $(LIBRARIES:%=%/installed) .venv-figures/mpich/horovod
 	    GLOO_SOCKET_IFNAME=eth0 $(HOSTS_4)/training_steps.py --gradients 25M --backward 0.4 \
 	    --candidates none,$$peers --json docs/data/steps/hosts-$${peers##*[,:]}.json; done
 	$(PYTHON) docs/figures.py
+
+# The environments of the programs are made by the bench, below build/applications.
+applications: .venv/installed
+ifdef SHORT
+	.venv/bin/python benchmarks/run_applications.py --short --library mpich --ranks 2
+else
+	@# The exit status says that a result differs; the page names it.
+	.venv/bin/python benchmarks/run_applications.py -o docs/data/applications || test $$? = 1
+	$(PYTHON) docs/figures.py
+endif
 
 # Reads the package, and imports of it only the command line, which starts no MPI. (With --quiet
 # mkdocs would not count warnings.)

