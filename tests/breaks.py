@@ -149,7 +149,7 @@ BREAKS = (
     Break("broken communicators serve calls", Edit("Guard.refuse", "raise", "return"),
           f"{BROKEN} -k every_later_call", 2),
     Break("late ranks do not learn that the others gave up",
-          Edit("Guard.heard", "if rung", "False"), f"{BROKEN} -k late_rank and large", 2),
+          Edit("Guard.on_alarm", "if rung", "False"), f"{BROKEN} -k late_rank and large", 2),
     Break("the library's words are passed on where a rank has left",
           Edit("Guard._judged", "isinstance(1) MPI", "BrokenCommunicatorError"),
           f"{ENDINGS} -k takes_its_memory and no"),

@@ -63,7 +63,7 @@ def screen(table: bool) -> tuple[Console, Progress]:
     return console, bar
 
 
-def shown(bar: Progress) -> Callable[[str, float], None]:
+def progress_callback(bar: Progress) -> Callable[[str, float], None]:
     """A function that shows on a bar what is measured and which part of everything is done."""
     task, last = bar.add_task("", total=1.0), 0.0
 

@@ -28,7 +28,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from hpccoll.algorithms import ALGORITHMS, Algorithm, find, schedule
 from hpccoll.algorithms.outside import display_name, parameters
-from hpccoll.cli.options import ALGORITHM, Asked, implemented, names
+from hpccoll.cli.options import ALGORITHM, AlgorithmChoice, collectives_of, names
 from hpccoll.cli.ranks import INTERRUPTED
 from hpccoll.cli.terminal import line_console
 from hpccoll.errors import ArgumentError, HpccollError, ProofError
@@ -164,11 +164,11 @@ def select(ranks: Sequence[int], collectives: Sequence[str], algorithms: Sequenc
     """
     for collective in collectives:
         if collective not in ALGORITHMS:
-            raise ArgumentError.unknown("--collective", collective, ALGORITHMS)
+            raise ArgumentError.unknown_word("--collective", collective, ALGORITHMS)
     known = dict.fromkeys(name for table in ALGORITHMS.values() for name in table)
     for algorithm in algorithms:
         if algorithm not in known:
-            raise ArgumentError.unknown("--algorithm", algorithm, known)
+            raise ArgumentError.unknown_word("--algorithm", algorithm, known)
     shapes = [(Topology.parse(t).size, t) for t in topologies or SHAPES]
     if not topologies:
         shapes = [shape for shape in shapes if shape[0] in ranks]
@@ -187,7 +187,8 @@ def select(ranks: Sequence[int], collectives: Sequence[str], algorithms: Sequenc
     return sorted(work, key=lambda job: job.size)
 
 
-def select_brought(ranks: Sequence[int], collectives: Sequence[str], brought: Sequence[Asked],
+def select_brought(ranks: Sequence[int], collectives: Sequence[str],
+                   brought: Sequence[AlgorithmChoice],
                    topologies: Sequence[str], thorough: bool,
                    params: dict[str, int]) -> list[ProofTask]:
     """List the jobs for algorithms of one's own, small ones first.
@@ -197,7 +198,7 @@ def select_brought(ranks: Sequence[int], collectives: Sequence[str], brought: Se
     """
     work: list[ProofTask] = []
     for each in brought:
-        for collective in collectives or implemented(each.name):
+        for collective in collectives or collectives_of(each.name):
             given = {**each.params, **params}
             entry, refused = each.entry(collective), ""
             shapes: list[tuple[int, str | None]] = [(size, None) for size in ranks]
@@ -272,7 +273,7 @@ def check_claims(built: Schedule, entry: Algorithm, proof: Proof) -> None:
             (built.sent in (None, proof.sent),
              f"sends {proof.sent} blocks from the busiest rank, the closed form gives "
              f"{built.sent}"),
-            (proof.rank_order or not entry.rank_order or _permuted(built.topology),
+            (proof.rank_order or not entry.rank_order or _is_permuted(built.topology),
              "contributions are not combined in rank order, but the table has rank_order"),
             (proof.replicas_identical or entry.exact_only,
              "ranks combine contributions in different orders, so floating-point results may "
@@ -281,7 +282,7 @@ def check_claims(built: Schedule, entry: Algorithm, proof: Proof) -> None:
             raise ProofError(problem, schedule=built.title)
 
 
-def _permuted(topology: str | Topology | None) -> bool:
+def _is_permuted(topology: str | Topology | None) -> bool:
     """Return True if ranks have another order, in which no reduction keeps rank order."""
     return topology is not None and Topology.parse(topology).order is not None
 
@@ -346,7 +347,7 @@ def summary(verdicts: Sequence[ProofOutcome], width: int) -> list[str]:
 
 def _cells(collective: str, mine: Sequence[ProofOutcome]) -> list[str]:
     """Return the properties of all schedules of one algorithm."""
-    ordered = [v for v in mine if not _permuted(v.job.topology)] or mine
+    ordered = [v for v in mine if not _is_permuted(v.job.topology)] or mine
     order = "kept" if all(v.rank_order for v in ordered) else "any"
     replicas = "same bits" if all(v.replicas for v in mine) else "may differ"
     most = max(mine, key=lambda v: (v.job.size, v.rounds))

@@ -26,9 +26,9 @@ from hpccoll.comm.cache import (
     Location,
     Signature,
     address,
+    is_usable,
     parts_of,
     plain,
-    usable,
 )
 from hpccoll.comm.lifetime import Lifetime
 from hpccoll.comm.methods import Method
@@ -43,7 +43,7 @@ from hpccoll.guard.setup import SetupCall
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.discovery import Place
 from hpccoll.machine.identity import library_name
-from hpccoll.runtime.context import Context, Guarding, context_of, existing
+from hpccoll.runtime.context import Context, GuardProtocol, context_of, existing_context
 from hpccoll.runtime.events.logger import served_by, tell_communicator, tell_served, tell_table
 from hpccoll.runtime.execution.executor import run_prepared
 from hpccoll.runtime.planning.call_hash import Description
@@ -51,7 +51,7 @@ from hpccoll.runtime.planning.choice import Choice
 from hpccoll.runtime.progress.engine import can_progress
 from hpccoll.tune.choose import Conditions, before_setup, choose, decide, instead_of_native
 from hpccoll.tune.determinism import check_served
-from hpccoll.tune.loading import Tuned, load
+from hpccoll.tune.loading import JobTimes, load
 from hpccoll.tune.rules import BLOCKING, NONBLOCKING
 from hpccoll.tune.table import Curves, Fingerprint
 
@@ -90,7 +90,7 @@ class Base(MPI.Intracomm):
         kind = f"hpccoll.{type(self).__name__}"
         if self == MPI.COMM_NULL or self._lifetime is None or self._lifetime.freed:
             return f"<{kind}: null, or freed>"
-        context, name = existing(self), self.Get_name()
+        context, name = existing_context(self), self.Get_name()
         layout = context.topology if context else self._layout
         return (f"<{kind}{f' {name!r}' if name else ''}: rank {self.Get_rank()} of "
                 f"{self.Get_size()}, layout {layout or 'not looked at yet'}, {library_name()}>")
@@ -133,7 +133,7 @@ class Base(MPI.Intracomm):
         if type(served) is not Signature:
             if sendbuf is not None and (
                     sendbuf is recvbuf or sendbuf.base is not None or recvbuf.base is not None
-            ) and not usable(sendbuf, recvbuf):
+            ) and not is_usable(sendbuf, recvbuf):
                 return method.serve
             return served
         try:
@@ -210,7 +210,8 @@ class Base(MPI.Intracomm):
         choice = cache.choices.get((method, facts))
         if choice is None:
             conditions = self._conditions(method)._replace(barred=barred)
-            if method.form == NONBLOCKING and self.Get_size() > 1 and existing(self) is None:
+            if (method.form == NONBLOCKING and self.Get_size() > 1
+                    and existing_context(self) is None):
                 return facts, self._staging(method, call, facts, before_setup(
                     facts, conditions, is_staged(call)))
             choice = (choose(facts, conditions, self._known_place())
@@ -269,7 +270,7 @@ class Base(MPI.Intracomm):
         return _wish_by(method.collective, method, Choice(
             *asked, reason="HPCCOLL_ALGORITHM")) if asked else None, True
 
-    def _measurements(self) -> Tuned | None:
+    def _measurements(self) -> JobTimes | None:
         """Return the measured times, if any; the first call of a communicator loads them.
 
         Collective, so it precedes all checks that can fail on some ranks only.
@@ -279,7 +280,7 @@ class Base(MPI.Intracomm):
         # On the first call at every log level: the level may differ between ranks.
         guard = self._private().guard if first or self._guards else None
         if first:
-            find = guard.attended(load) if guard is not None else load
+            find = guard.watch_blocking(load) if guard is not None else load
             # Native methods: this call has already entered.
             lifetime.tuned = find(MPI.Intracomm(self), self._config.tuning, self._private,
                                   self._probe)
@@ -309,7 +310,7 @@ class Base(MPI.Intracomm):
     def _private(self) -> Context:
         """Return this communicator's private context; the first call is collective."""
         if self._context is None or self._context.freed:
-            known = existing(self)
+            known = existing_context(self)
             with self._setup("set-up") if known is None or known.guard is None else nullcontext():
                 context = context_of(self, self._config, self._layout)
                 if context.guard is None:
@@ -364,7 +365,7 @@ class Base(MPI.Intracomm):
             lifetime.refuse()
         return lifetime
 
-    def _guarded(self, method: Method, call: Call | None) -> Callable[..., Any]:
+    def _guard_native(self, method: Method, call: Call | None) -> Callable[..., Any]:
         """Return the native method, with a guard if native calls are monitored."""
         guard = self._private().guard if self._guards else None
         return guard.native(method.native, method.name, call) if guard else method.native
@@ -374,14 +375,14 @@ class Base(MPI.Intracomm):
         guard = self._known_guard()
         if guard is None:
             return method.native
-        return guard.beginning(method.native, method.name, call)
+        return guard.watch_nonblocking(method.native, method.name, call)
 
-    def _known_guard(self) -> Guarding | None:
+    def _known_guard(self) -> GuardProtocol | None:
         """Return the guard of native requests; ``None`` before a call has created it.
 
         A nonblocking call must not wait for other ranks, but creating the guard would.
         """
-        context = self._context or existing(self)
+        context = self._context or existing_context(self)
         return context.guard if context is not None and self._guards else None
 
     @property

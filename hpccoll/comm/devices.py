@@ -21,7 +21,7 @@ from mpi4py import MPI
 
 from hpccoll.calls.call import Call
 from hpccoll.calls.facts import CallFacts, facts_of
-from hpccoll.calls.memory import is_staged, staged
+from hpccoll.calls.memory import is_staged, stage_spec
 from hpccoll.calls.native import NativeOnly
 from hpccoll.comm.base import Base
 from hpccoll.comm.methods import Method
@@ -37,7 +37,7 @@ from hpccoll.cuda import (
     queue_of,
 )
 from hpccoll.errors import ArgumentError, BufferArgumentError, HpccollError
-from hpccoll.runtime.context import MOST_KEPT, Context, existing
+from hpccoll.runtime.context import MOST_KEPT, Context, existing_context
 from hpccoll.runtime.execution.executor import drive
 from hpccoll.runtime.planning.call_hash import describe_native
 from hpccoll.runtime.planning.choice import Choice
@@ -74,7 +74,7 @@ class DeviceWays(Base):
 
     def _known_ways(self) -> str:
         """Return the lines for ``explain``: empty before the first access to :attr:`ways`."""
-        context = existing(self)
+        context = existing_context(self)
         if context is None or context.freed:
             return ""
         told, memory = context.service(Ways).told, context.registered
@@ -211,7 +211,7 @@ def nccl_problem(comm: MPI.Intracomm, name: str) -> str:
     """Return why these ranks cannot use NCCL; empty if they can or have not tried."""
     from hpccoll.cuda import Nccl
 
-    context = existing(comm)
+    context = existing_context(comm)
     return context.service(Nccl).reasons.get(name, "") if context is not None else ""
 
 
@@ -221,11 +221,11 @@ def _any_resident(specs: Sequence[Any]) -> bool:
 
 
 def _algorithm_across(call: Call, size: int, nbytes: int) -> str:
-    return across(facts_of(call), size, nbytes)
+    return choose_across_nodes(facts_of(call), size, nbytes)
 
 
 @lru_cache(MOST_KEPT)
-def across(facts: CallFacts, size: int, nbytes: int) -> str:
+def choose_across_nodes(facts: CallFacts, size: int, nbytes: int) -> str:
     """Return the algorithm for a part of an allreduce across ``size`` nodes."""
     choice = instead_of_native(facts._replace(nbytes=nbytes), Conditions(size),
                                "it uses several nodes")
@@ -234,10 +234,10 @@ def across(facts: CallFacts, size: int, nbytes: int) -> str:
 
 def host(spec: Any) -> tuple[Any, Callable[[], None]]:
     """Return a host copy of a buffer, and a callback that copies it back."""
-    return staged(spec, "buf") if is_staged(spec) else (spec, lambda: None)
+    return stage_spec(spec, "buf") if is_staged(spec) else (spec, lambda: None)
 
 
-def sending(name: str) -> Callable[..., Any]:
+def wrap_send(name: str) -> Callable[..., Any]:
     """Return a wrapper of an mpi4py method that sends."""
     native = getattr(MPI.Comm, name)
 
@@ -286,7 +286,7 @@ def check_host(name: str, *bufs: Any) -> None:
                 "array.set(...) after the wait")
 
 
-def preparing(name: str) -> Callable[..., Any]:
+def wrap_send_init(name: str) -> Callable[..., Any]:
     """Return a wrapper of an mpi4py method that prepares a send of host memory."""
     native = getattr(MPI.Comm, name)
 
@@ -296,7 +296,7 @@ def preparing(name: str) -> Callable[..., Any]:
     return prepare
 
 
-def receiving(name: str) -> Callable[..., Any]:
+def wrap_irecv(name: str) -> Callable[..., Any]:
     """Return a wrapper of a nonblocking mpi4py receive into host memory."""
     native = getattr(MPI.Comm, name)
 
@@ -338,9 +338,9 @@ def prepare_receive_of_parts(self: MPI.Comm, buf: Any, partitions: int,
 
 def methods() -> dict[str, Callable[..., Any]]:
     """Return the methods by name, as far as this mpi4py has them."""
-    found = {name: sending(name) for name in SENDING}
-    found |= {name: preparing(name) for name in PREPARING}
-    found |= {name: receiving(name) for name in RECEIVING}
+    found = {name: wrap_send(name) for name in SENDING}
+    found |= {name: wrap_send_init(name) for name in PREPARING}
+    found |= {name: wrap_irecv(name) for name in RECEIVING}
     found |= {"Recv": receive, "Sendrecv": exchange, "Sendrecv_replace": replace,
               "Isendrecv": exchange_later, "Isendrecv_replace": replace_later,
               "Psend_init": prepare_parts, "Precv_init": prepare_receive_of_parts}

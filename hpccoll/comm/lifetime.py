@@ -21,7 +21,7 @@ from hpccoll.runtime.context import stop_all_starts
 from hpccoll.runtime.events.call_log import ENDED, LEFT
 from hpccoll.runtime.planning.call_hash import Description
 from hpccoll.runtime.progress.engine import PROGRESS
-from hpccoll.tune.loading import Tuned
+from hpccoll.tune.loading import JobTimes
 
 if TYPE_CHECKING:
     from hpccoll.comm.base import Base
@@ -54,7 +54,7 @@ class Lifetime:
         self.refuse: Callable[[], NoReturn] | None = _refuse_fork if PROGRESS.parent else None
         self.refuse_setup = self.refuse
         self.used, self.bare, self.setups = False, False, 0
-        self.tuned: Tuned | None = None
+        self.tuned: JobTimes | None = None
         self.entrance = new_entrance()
         self.observed: Any = None
         self.told: set[Description] = set()
@@ -71,7 +71,7 @@ class Lifetime:
                 delete_fn=lambda comm, key, _: cls.end_all()), True)
             atexit.register(PROGRESS.report)
             JOB.join()
-            os.register_at_fork(after_in_child=cls.forked)
+            os.register_at_fork(after_in_child=cls.end_after_fork)
         lifetime = cast("Lifetime | None", comm.Get_attr(cls._keyvals[0]))
         if lifetime is None:
             lifetime = cls()
@@ -109,9 +109,9 @@ class Lifetime:
             lifetime.end()
 
     @classmethod
-    def forked(cls) -> None:
+    def end_after_fork(cls) -> None:
         """End all communicators in a process forked from a rank, without MPI calls."""
-        PROGRESS.forked()
+        PROGRESS.drop_after_fork()
         stop_all_starts()
         for lifetime in list(cls._all):
             lifetime.end_setup(_refuse_fork)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound="Base")
 
 
-class Using(AbstractContextManager[C], ContextDecorator, Generic[C]):
+class PreferenceScope(AbstractContextManager[C], ContextDecorator, Generic[C]):
     """Context manager that sets the user's choices of a communicator.
 
     The choices are checked on creation. An object that is never entered changes nothing, and warns

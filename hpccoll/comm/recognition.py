@@ -53,7 +53,7 @@ def new_calls() -> Any:
     return _tape.Calls() if BUILT else None
 
 
-def recognised(slow: F) -> F:
+def recognise_calls(slow: F) -> F:
     """Return a compiled method that looks up the cache and falls back to ``slow``."""
     if not BUILT:
         return slow

@@ -29,7 +29,7 @@ class Several:
                 a rank has not entered it.
             PeerLost, BrokenCommunicatorError, ContractError: one cannot complete.
         """
-        _until(requests, MPI.Request.Waitall, _all, bool, statuses)
+        _wait_until(requests, MPI.Request.Waitall, _all, bool, statuses)
         return True
 
     @classmethod
@@ -38,8 +38,9 @@ class Several:
 
         ``MPI.UNDEFINED`` if none is active.
         """
-        found: tuple[int, bool] | int = _until(requests, MPI.Request.Waitany, MPI.Request.Testany,
-                                               lambda found: found[1], status)
+        found: tuple[int, bool] | int = _wait_until(requests, MPI.Request.Waitany,
+                                                    MPI.Request.Testany,
+                                                    lambda found: found[1], status)
         return found[0] if isinstance(found, tuple) else found
 
     @classmethod
@@ -49,13 +50,13 @@ class Several:
 
         ``None`` if none is active.
         """
-        found: list[int] | None = _until(requests, MPI.Request.Waitsome, MPI.Request.Testsome,
-                                         lambda found: found is None or bool(found), statuses)
+        found: list[int] | None = _wait_until(requests, MPI.Request.Waitsome, MPI.Request.Testsome,
+                                              lambda found: found is None or bool(found), statuses)
         return found
 
 
-def _until(requests: Sequence[MPI.Request], wait: Callable[..., Any], test: Callable[..., Any],
-           enough: Callable[[Any], bool], told: Any) -> Any:
+def _wait_until(requests: Sequence[MPI.Request], wait: Callable[..., Any], test: Callable[..., Any],
+                enough: Callable[[Any], bool], told: Any) -> Any:
     """Test requests until enough are complete; wait natively once no collective is left."""
     PROGRESS.check_process()
     looks = [one.looking() for one in requests
@@ -65,7 +66,7 @@ def _until(requests: Sequence[MPI.Request], wait: Callable[..., Any], test: Call
         if looks:
             PROGRESS.attendants.add(attendant)
         while looks:
-            PROGRESS.once()
+            PROGRESS.step()
             found = _quietly(test, requests, enough, told)
             if enough(found):
                 return found

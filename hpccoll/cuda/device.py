@@ -21,7 +21,7 @@ from typing import Any
 import numpy
 
 from hpccoll.cuda.device_paths import Answer
-from hpccoll.cuda.staging import Staged
+from hpccoll.cuda.staging import StagedBuffer
 from hpccoll.errors import BufferArgumentError
 
 #: DLPack device type of ordinary host memory.
@@ -75,7 +75,7 @@ class _Interface:
         self.owner, self.__cuda_array_interface__ = owner, interface
 
 
-def borrow(obj: Any, array: Any, argument: str) -> tuple[Any, Any, Staged | None]:
+def borrow(obj: Any, array: Any, argument: str) -> tuple[Any, Any, StagedBuffer | None]:
     """Return a flat array over a device object's memory, its namespace, and its staging.
 
     ``array`` is the result of :func:`as_cupy`. Kernels use this memory if the MPI library moves it.
@@ -96,7 +96,7 @@ def borrow(obj: Any, array: Any, argument: str) -> tuple[Any, Any, Staged | None
         with flat.device:  # the null stream belongs to the current device
             stream.synchronize()  # the producer may still write the data
         return flat, cupy, None
-    return flat, numpy, Staged(cupy, flat.device, stream, shared)
+    return flat, numpy, StagedBuffer(cupy, flat.device, stream, shared)
 
 
 def flatten(array: Any, argument: str) -> Any:
@@ -125,16 +125,17 @@ def _stream_of(obj: Any, array: Any, cupy: Any) -> tuple[Any, bool]:
     return stream, isinstance(obj, cupy.ndarray) and bool(stream.ptr)
 
 
-def beside(array: Any, namespace: Any, allocate: Callable[[int], Any]) -> Callable[[int], Any]:
+def allocator_like(array: Any, namespace: Any, allocate: Callable[[int], Any]) -> Callable[[int],
+                                                                                           Any]:
     """Return an allocator on the device of an array, independent of the current device."""
     if not hasattr(namespace, "cuda"):
         return allocate
 
-    def placed(count: int) -> Any:
+    def allocate_on_device(count: int) -> Any:
         with array.device:
             return allocate(count)
 
-    return placed
+    return allocate_on_device
 
 
 def performer(array: Any, namespace: Any) -> Callable[[Sequence[Any]], None] | None:

@@ -1,7 +1,7 @@
 """Data paths of device arrays between ranks, and why others are unavailable.
 
-Every rank reports its tests of each path (:class:`Told`). From all reports each rank derives the
-same path of every pair of ranks, and the obstacles of the other paths (:func:`between`). A new path
+Every rank reports its tests of each path (:class:`RankReport`). From all reports each rank derives the
+same path of every pair of ranks, and the obstacles of the other paths (:func:`paths_between`). A new path
 needs a line of :data:`WAYS` and an entry of ``Told.found``.
 """
 
@@ -26,7 +26,7 @@ class Answer(NamedTuple):
     why: str
 
 
-class Told(NamedTuple):
+class RankReport(NamedTuple):
     """Report of a rank to the others.
 
     Attributes:
@@ -52,10 +52,10 @@ class DeviceWay(NamedTuple):
 
     name: str
     what: str
-    obstacle: Callable[[Told, Told], str] = lambda one, other: ""
+    obstacle: Callable[[RankReport, RankReport], str] = lambda one, other: ""
 
 
-def _elsewhere(one: Told, other: Told) -> str:
+def _elsewhere(one: RankReport, other: RankReport) -> str:
     return "" if one.host == other.host else "the ranks do not share a node"
 
 
@@ -67,7 +67,7 @@ STAGED = DeviceWay("staged", "the MPI library and shared memory, on copies in pi
 WAYS = NCCL, IPC, AWARE, STAGED
 
 
-def between(one: Told, other: Told) -> dict[str, Answer]:
+def paths_between(one: RankReport, other: RankReport) -> dict[str, Answer]:
     """Return name of each path, best first, -> its availability for a pair of ranks, and why.
 
     >>> found = {"mpi": Answer(False, "not CUDA-aware"), "staged": Answer(True, "always")}
@@ -85,9 +85,9 @@ def between(one: Told, other: Told) -> dict[str, Answer]:
     return served
 
 
-def way_of(one: Told, other: Told) -> str:
+def way_of(one: RankReport, other: RankReport) -> str:
     """Return the name of the path of a pair of ranks; empty without one."""
-    return next((name for name, found in between(one, other).items() if found.can), "")
+    return next((name for name, found in paths_between(one, other).items() if found.can), "")
 
 
 class Share(NamedTuple):
@@ -106,7 +106,7 @@ class Share(NamedTuple):
     first: tuple[int, int]
 
 
-def shares(told: Sequence[Told]) -> list[Share]:
+def shares(told: Sequence[RankReport]) -> list[Share]:
     """Return the results of each path for all pairs of ranks, most frequent first.
 
     Pairs with equal reports have equal results if both or neither are on one node. So one pair of
@@ -120,7 +120,7 @@ def shares(told: Sequence[Told]) -> list[Share]:
     for index, mine in enumerate(groups):
         for theirs in groups[index:]:
             for pairs, first in _by_nearness(told, mine, theirs):
-                for name, (can, why) in between(told[first[0]], told[first[1]]).items():
+                for name, (can, why) in paths_between(told[first[0]], told[first[1]]).items():
                     before, lowest = counted.get((name, can, why), (0, first))
                     counted[name, can, why] = before + pairs, min(lowest, first)
     order = [way.name for way in WAYS]
@@ -128,7 +128,7 @@ def shares(told: Sequence[Told]) -> list[Share]:
                   key=lambda share: (order.index(share.way), -share.pairs, share.first))
 
 
-def _by_nearness(told: Sequence[Told], mine: Sequence[int], theirs: Sequence[int]
+def _by_nearness(told: Sequence[RankReport], mine: Sequence[int], theirs: Sequence[int]
                  ) -> Iterator[tuple[int, tuple[int, int]]]:
     """Count the pairs of two groups, or of one, on the same and on different nodes.
 
@@ -154,7 +154,7 @@ def _by_nearness(told: Sequence[Told], mine: Sequence[int], theirs: Sequence[int
                           for other in rest if told[other].host != told[one].host)
 
 
-def describe_ways(told: Sequence[Told]) -> list[str]:
+def describe_ways(told: Sequence[RankReport]) -> list[str]:
     """Return lines with the number of pairs of each path, and the evidence or obstacle."""
     if len(told) == 1:
         return [f"{way.name:6} {_answer(told[0].found[way.name])}" for way in WAYS]

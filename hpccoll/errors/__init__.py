@@ -83,8 +83,8 @@ class ArgumentError(HpccollError, ValueError):
         super().__init__(f"{argument}: {problem}" + (f"; {remedy}" if remedy else ""))
 
     @classmethod
-    def unknown(cls, argument: str, word: object, valid: Iterable[object], problem: str = ""
-                ) -> ArgumentError:
+    def unknown_word(cls, argument: str, word: object, valid: Iterable[object], problem: str = ""
+                     ) -> ArgumentError:
         """Create the error of an unknown word: suggest a similar valid one, or list all.
 
         >>> str(ArgumentError.unknown("algorithm", "rign", ["ring", "bruck"]))
@@ -121,7 +121,7 @@ class BrokenCommunicatorError(CommunicatorError, RuntimeError):
         super().__init__(message)
 
     @classmethod
-    def reported(cls, rank: int, story: Mapping[str, Any]) -> BrokenCommunicatorError:
+    def from_report(cls, rank: int, story: Mapping[str, Any]) -> BrokenCommunicatorError:
         """The error on other ranks, and in later calls, of a call that failed on a rank."""
         number, title, reason = story["number"], story["title"], story["reason"]
         call = f"blocking call {number}, {title}," if number else title

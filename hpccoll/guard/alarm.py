@@ -109,12 +109,12 @@ class SharedLogs:
         """Return a callback: None until all ranks have recorded the call, then their agreement."""
         number, words = self.mine.words[NUMBER], [log.words for log in self.others]
 
-        def met() -> bool | None:
+        def is_met() -> bool | None:
             for others in words:
                 if others[NUMBER] < number:
                     return None
             return not self.disagree()
-        return met
+        return is_met
 
     def records(self, gone: Container[int] = (), number: int = 0) -> dict[int, LogRecord]:
         """Return the records of all ranks, complete or as they are when the wait times out.
@@ -168,7 +168,7 @@ class MessagedLogs:
         for other in others:
             self._receive(other)  # later it may be too late
         others.sort(key=lambda other: (other in suspects, other not in self.arrived))
-        data = self.mine.record().packed()
+        data = self.mine.record().pack()
 
         def send() -> None:
             for other in others:
@@ -229,7 +229,7 @@ class MessagedLogs:
             if other in self.arriving and other not in self.arrived:
                 request, data = self.arriving[other]
                 if request.Test():
-                    self.arrived[other] = LogRecord.unpacked(bytes(data))
+                    self.arrived[other] = LogRecord.unpack(bytes(data))
         except MPI.Exception:
             # The library has detected the exit; its request would now report completion.
             self.arriving.pop(other, None)

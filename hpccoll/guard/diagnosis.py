@@ -35,7 +35,7 @@ def judge(records: Mapping[int, LogRecord], size: int) -> ContractError | None:
     return _by_stories(records, size)
 
 
-def met(record: LogRecord, rank: int, peer: int, size: int) -> ContractError:
+def unexpected_message_error(record: LogRecord, rank: int, peer: int, size: int) -> ContractError:
     """Return the error for a message of another call whose sender has no record."""
     stamp = record.stamps.get(record.number, 0)
     mine = _fields({rank: record}, {rank: stamp}, [rank])
@@ -107,7 +107,7 @@ def states_fields(error: BaseException) -> Mapping[str, Any]:
 def reported_error(rank: int, failure: Mapping[str, Any], title: str) -> BrokenCommunicatorError:
     """Return the error of a call that a failure on another rank ends."""
     if not failure["lost"]:
-        return BrokenCommunicatorError.reported(rank, failure)
+        return BrokenCommunicatorError.from_report(rank, failure)
     lost = tuple(failure["lost"])
     states = RankStates(failure.get("missing") or f"{rank_list(lost)} left",
                         tuple(failure.get("lines", ())))

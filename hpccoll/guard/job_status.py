@@ -39,7 +39,7 @@ class JobLogs:
 
     Attributes:
         mine: this process's log.
-        logs, processes: known processes, this one included; :meth:`look` adds new ones.
+        logs, processes: known processes, this one included; :meth:`poll` adds new ones.
         calls: set-up calls that the MPI library runs in this process now.
         met: by rank, the number in its log of the last set-up call that it and this process met in.
     """
@@ -94,7 +94,7 @@ class JobLogs:
             self.file.words[FAILURE] = 1
 
     # -- interface of the watcher -----------------------------------------------------------------
-    def watched(self) -> str:
+    def poll(self) -> str:
         """Answer status requests; check the pending calls of the MPI library."""
         answer(self.mine)
         for call in list(self.calls):
@@ -104,11 +104,11 @@ class JobLogs:
                 return text
         return ""
 
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Return True if the MPI library runs a set-up call."""
         return bool(self.calls)
 
-    def escaped(self) -> bool:
+    def has_returned(self) -> bool:
         """Return True if the call that could not complete has returned."""
         return self.ending not in self.calls
 

@@ -30,7 +30,7 @@ from hpccoll.errors import (
     cause_of,
 )
 from hpccoll.errors.contract import ContractError, Party
-from hpccoll.errors.waits import RankStates, Reports, stated, summary
+from hpccoll.errors.waits import RankStates, Reports, report_text, summary
 from hpccoll.guard.call_sites import call_site, main_site
 from hpccoll.guard.diagnosis import states_fields
 from hpccoll.guard.failed_ranks import Losses
@@ -43,7 +43,7 @@ from hpccoll.machine.limits import OVERSUBSCRIBED, SPINS
 from hpccoll.runtime.events.call_log import INSIDE
 from hpccoll.runtime.planning.agreement import exchange_processes
 from hpccoll.runtime.planning.call_hash import Description
-from hpccoll.runtime.progress.waiting import Awaited, Meeting, Watch
+from hpccoll.runtime.progress.waiting import Meeting, PendingRun, Watch
 from hpccoll.transport.stamps import agree
 
 #: Consecutive polls that must find a rank dead before the library's call counts as failed.
@@ -109,7 +109,7 @@ class SetupCall(Meeting):
             return
         self.ranks.end()
         if error is not None:
-            verdict = self._explained(error)
+            verdict = self._explain(error)
             self.ranks.fail(verdict)
             if verdict is not error:
                 self._refuse(verdict)
@@ -133,7 +133,7 @@ class SetupCall(Meeting):
             if JOB.failure:
                 self._hear()
         except BaseException as error:
-            verdict = self._explained(error)
+            verdict = self._explain(error)
             self.ranks.fail(verdict)
             if not isinstance(verdict, ArgumentError):  # raised by all ranks, before any call
                 self._refuse(verdict)
@@ -150,7 +150,7 @@ class SetupCall(Meeting):
         watch = Watch(self, self.timeout, self.report, self.listen, self.tell, OVERSUBSCRIBED.spins)
         try:
             while not request.Test():
-                watch.idle()
+                watch.pause()
         except BaseException:
             _abandoned.append((request, memory))
             raise
@@ -176,11 +176,11 @@ class SetupCall(Meeting):
             Party(tuple(sites), description._asdict(), tuple(sorted(set(sites.values()))))
             for description, sites in calls.items()])
 
-    def pending(self) -> tuple[int, tuple[int, ...]]:
+    def pending_peers(self) -> tuple[int, tuple[int, ...]]:
         """Return no round, and the ranks that are not known to have entered."""
-        return 0, self.ranks.missing()
+        return 0, self.ranks.missing_ranks()
 
-    def listen(self, awaited: Awaited) -> None:
+    def listen(self, awaited: PendingRun) -> None:
         """Raise if the wait cannot complete; publish the ranks that this rank waits for.
 
         Raises:
@@ -207,9 +207,9 @@ class SetupCall(Meeting):
 
     def tell(self, peers: Sequence[int] = ()) -> RankStates:
         """Return the status of the ranks, and the ranks that have not entered."""
-        return self.ranks.board.states(0, peers or self.ranks.missing())
+        return self.ranks.board.states(0, peers or self.ranks.missing_ranks())
 
-    def _explained(self, error: BaseException) -> BaseException:
+    def _explain(self, error: BaseException) -> BaseException:
         """Return the error for a failure inside the MPI library, by its cause."""
         if not isinstance(error, MPI.Exception):
             return error
@@ -224,7 +224,7 @@ class SetupCall(Meeting):
     def _refuse(self, error: BaseException) -> None:
         """Reject later calls."""
         failure = error if isinstance(error, BrokenCommunicatorError) else (
-            BrokenCommunicatorError.reported(self.rank, {
+            BrokenCommunicatorError.from_report(self.rank, {
                 "number": 0, "title": self.title, "when": time.strftime("%H:%M:%S"),
                 "reason": summary(error), **states_fields(error)}))
 
@@ -239,11 +239,11 @@ class SetupCall(Meeting):
         if error is None and elapsed >= self.reports.due:
             states = self.tell()
             if not self.reports.add(elapsed, states, f"{self.title} on rank {self.rank}"):
-                error = CollectiveTimeout(self.title, self.rank, 0, self.ranks.missing(),
+                error = CollectiveTimeout(self.title, self.rank, 0, self.ranks.missing_ranks(),
                                           round(elapsed, 1), states)
         if error is not None:
             self.ranks.fail(error)
-            return (f"{stated(error)}\n  rank {self.rank} exits with status {STATUS} in "
+            return (f"{report_text(error)}\n  rank {self.rank} exits with status {STATUS} in "
                     f"{self.title} at {main_site()}")
         if elapsed > CURIOUS:
             JOB.ask()
@@ -253,21 +253,21 @@ class SetupCall(Meeting):
         """Return the reason why the call cannot complete; ``None`` if it can."""
         ranks, board = self.ranks, self.ranks.board
         failures, gone = ranks.failures(), board.look()
-        for rank in _lasting(self.gave_up, failures):
+        for rank in _count_polls(self.gave_up, failures):
             return failures[rank]
         # Ranks that have met may leave once their part is complete; others are not known.
         ends = (KILLED,) if self.comm is not None else (KILLED, GONE)
-        lost = _lasting(self.lost, [one for one in gone if board.doing(one).state in ends])
+        lost = _count_polls(self.lost, [one for one in gone if board.activity(one).state in ends])
         if lost:
             return ranks.loss(lost)
         if time.monotonic() - self.since < self.timeout:
             return None
-        missing = ranks.missing()
+        missing = ranks.missing_ranks()
         return CollectiveTimeout(self.title, self.rank, 0, missing, self.timeout,
                                  self.tell()) if missing else None
 
 
-def _lasting(looks: dict[int, int], found: Any) -> tuple[int, ...]:
+def _count_polls(looks: dict[int, int], found: Any) -> tuple[int, ...]:
     """Count the consecutive polls that found a rank; return the ranks with :data:`LOOKS`."""
     for rank in set(looks) - set(found):
         del looks[rank]

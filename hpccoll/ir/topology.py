@@ -49,7 +49,7 @@ class GroupBounds(NamedTuple):
             return range(index * self.least, (index + 1) * self.least)
         return range(self.starts[index], self.starts[index + 1])
 
-    def holding(self, position: int) -> int:
+    def index_of(self, position: int) -> int:
         """Return the number of the subgroup with a position."""
         if self.starts is None:
             return position // self.least

@@ -56,7 +56,7 @@ def program_of(schedule: Schedule, rank: int) -> Program:
     except (Exception, SystemExit) as error:
         raise ScheduleError(f"the builder raised {type(error).__name__}: {error}",
                             schedule=schedule.title, rank=rank) from error
-    return _Form(schedule, rank).checked(program)
+    return _Form(schedule, rank).check_program(program)
 
 
 def keys_of(schedule: Schedule, collective: Collective | None = None) -> int:
@@ -92,7 +92,7 @@ class _Form:
         raise ScheduleError(problem, schedule=self.schedule.title, rank=self.rank,
                             round=self.round, step=_text(self.step))
 
-    def checked(self, program: Any) -> Program:
+    def check_program(self, program: Any) -> Program:
         """Return the same program as tuples."""
         if not isinstance(program, Program):
             self.fault(f"the builder returned {_kind(program)}, expected a Program")
@@ -110,9 +110,9 @@ class _Form:
                 self.check(self.step)
             self.step = None
             rounds.append(held)
-        return Program(tuple(rounds), program.scratch, self.after(program.after, len(rounds)))
+        return Program(tuple(rounds), program.scratch, self.check_waits(program.after, len(rounds)))
 
-    def after(self, after: Any, rounds: int) -> Waits:
+    def check_waits(self, after: Any, rounds: int) -> Waits:
         """Return the waits of the rounds, as tuples."""
         self.round = None
         given = self.sequence(after, "after", MOST_STEPS)

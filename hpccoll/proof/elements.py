@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from hpccoll.ir.collectives import IN, OUT, TMP, Collective, slot_keys
-from hpccoll.ir.extents import Extent, Local, Message, Segment, shifted
+from hpccoll.ir.extents import Extent, Local, Message, Segment, shift_scratch
 from hpccoll.ir.schedule import RECV, SEND, Schedule
 from hpccoll.proof.cases import BlockSizes
 from hpccoll.proof.matching import End, Rendezvous, Thread
@@ -81,7 +81,7 @@ class _ElementRun(Rendezvous):
 
     def find(self, rank: int, segment: int, extent: Extent) -> tuple[list[Symbol], Extent]:
         """Return the list that contains an extent, and the extent shifted to its segment."""
-        extent = shifted(extent, self.programs[rank][segment].shift)
+        extent = shift_scratch(extent, self.programs[rank][segment].shift)
         buffer = (TMP, segment) if extent.buffer == TMP else extent.buffer
         memory = self.memory[rank].get(buffer)
         if memory is None or extent.offset < 0 or extent.offset + extent.count > len(memory):

@@ -33,7 +33,7 @@ from hpccoll.machine.limits import DEDICATED, OVERSUBSCRIBED
 from hpccoll.runtime.bounded import BoundedDict
 from hpccoll.runtime.events.logger import tell_error
 from hpccoll.runtime.events.phase_events import Moments
-from hpccoll.runtime.execution.compiled import Bound, channel_class, executor, new_lane
+from hpccoll.runtime.execution.compiled import BoundTape, channel_class, executor, new_lane
 from hpccoll.runtime.execution.executor import Bounds, Execution
 from hpccoll.runtime.execution.remote import RunBatches
 from hpccoll.runtime.planning.agreement import exchange_processes
@@ -72,7 +72,7 @@ _keyvals: list[int] = []
 _contexts: weakref.WeakSet[Context] = weakref.WeakSet()
 
 
-class Guarding(Protocol):
+class GuardProtocol(Protocol):
     """Guard that checks that all ranks make the same calls, and rejects calls after a failure.
 
     Attributes:
@@ -99,10 +99,10 @@ class Guarding(Protocol):
     def opening(self, stamp: int, tag: int) -> Action | None:
         """Return the callback for the start of a plan; None without one."""
 
-    def closing(self, stamp: int, tag: int) -> Action | None:
+    def end_callback(self, stamp: int, tag: int) -> Action | None:
         """Return the callback for the end of a plan; None without one."""
 
-    def heard(self) -> None:
+    def on_alarm(self) -> None:
         """Raise an error if another rank has failed."""
 
     def fail(self, error: BaseException, title: str, description: Description | None, tag: int
@@ -115,10 +115,11 @@ class Guarding(Protocol):
     def native(self, method: Callable[..., Any], name: str, call: Any) -> Callable[..., Any]:
         """Return a guarded wrapper of a blocking native method."""
 
-    def beginning(self, method: Callable[..., Any], name: str, call: Any) -> Callable[..., Any]:
+    def watch_nonblocking(self, method: Callable[..., Any], name: str, call: Any) -> Callable[...,
+                                                                                              Any]:
         """Return a guarded wrapper of a nonblocking native method."""
 
-    def lasting(self, request: MPI.Prequest, name: str) -> MPI.Prequest:
+    def watch_persistent(self, request: MPI.Prequest, name: str) -> MPI.Prequest:
         """Return a persistent native request whose waits have a timeout."""
 
     def objects(self, method: Callable[..., Any], description: Description) -> Callable[..., Any]:
@@ -127,14 +128,14 @@ class Guarding(Protocol):
     def unsent(self) -> None:
         """Withdraw the last call, a lower-case one of mpi4py that has sent nothing."""
 
-    def attended(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def watch_blocking(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a guarded wrapper of a collective function, which cannot hang forever."""
 
     def check_ranks(self, peers: Sequence[int]) -> RankStates:
         """Return the states of the ranks; raise an error if one has died or exited."""
 
-    def together(self, function: Callable[..., Any], description: Description
-                 ) -> Callable[..., Any]:
+    def run_after_meeting(self, function: Callable[..., Any], description: Description
+                          ) -> Callable[..., Any]:
         """Return a wrapper that calls a collective constructor after all ranks have entered it."""
 
     def begin_duplicate(self, begin: Callable[..., Any], *args: Any) -> tuple[Any, MPI.Request]:
@@ -239,7 +240,7 @@ class Context:
         self.lane = new_lane() if one_node and self.node and around.compiled and (
             LANE_TAG in self.node.tags) else None
         self.plans = BoundedDict[Hashable, Plan](MOST_KEPT)
-        self.tapes = BoundedDict[Hashable, Bound](MOST_KEPT)
+        self.tapes = BoundedDict[Hashable, BoundTape](MOST_KEPT)
         self.batches = BoundedDict[Hashable, RunBatches](
             MOST_PREPARED, RunBatches.free, lambda found: max(found.messages, LEAST_WEIGHT))
         self.prepared = BoundedDict[Hashable, Execution](
@@ -250,7 +251,7 @@ class Context:
         self.taped: weakref.WeakSet[Any] = weakref.WeakSet()
         self.registered: Any = None
         self.moments = Moments() if config.trace and config.trace_phases else None
-        self.guard: Guarding | None = None
+        self.guard: GuardProtocol | None = None
         self.entrance: Any = nullcontext()
         self.freed = False
         _contexts.add(self)
@@ -406,7 +407,7 @@ def context_of(user: MPI.Intracomm, config: Config, topology: Topology | None) -
         ArgumentError: the layout has another number of ranks, or differs from the context's; a
             setting differs between ranks.
     """
-    context = existing(user)
+    context = existing_context(user)
     if context is None:
         chosen = topology or config.topology
         if chosen is not None:
@@ -420,7 +421,7 @@ def context_of(user: MPI.Intracomm, config: Config, topology: Topology | None) -
     return context
 
 
-def existing(user: MPI.Intracomm) -> Context | None:
+def existing_context(user: MPI.Intracomm) -> Context | None:
     """Return the context of a communicator, or None; never communicates."""
     return cast("Context | None", user.Get_attr(_keyvals[0])) if _keyvals else None
 

@@ -26,7 +26,7 @@ Told: TypeAlias = Callable[[str, float, str], None]
 ESTIMATE, PROGRAMS, MESSAGES = "estimate", "programs", "messages"
 
 
-def silent(stage: str, part: float, text: str) -> None:
+def ignore_progress(stage: str, part: float, text: str) -> None:
     """Ignore progress."""
 
 

@@ -31,8 +31,8 @@ from typing import NamedTuple
 from hpccoll.ir.cost.network import NetworkPaths, Resource
 from hpccoll.ir.cost.workload import Round, Workload
 from hpccoll.ir.in_network import InNetwork, Peer
-from hpccoll.simulator.colouring import MANY, Colouring, colour
-from hpccoll.simulator.effort import ESTIMATE, LOOKED, PROGRAMS, Told, effort, silent
+from hpccoll.simulator.colouring import MANY, RankColours, colour
+from hpccoll.simulator.effort import ESTIMATE, LOOKED, PROGRAMS, Told, effort, ignore_progress
 from hpccoll.simulator.effort import check as effort_check
 from hpccoll.simulator.packed import PackedPrograms, pack
 from hpccoll.units import time_text
@@ -60,25 +60,25 @@ class Symmetry(NamedTuple):
     @property
     def order(self) -> int:
         """Return the number of ranks in a class."""
-        return self.fixing(())
+        return self.fixing_count(())
 
-    def fixing(self, path: Sequence[int]) -> int:
+    def fixing_count(self, path: Sequence[int]) -> int:
         """Return the number of symmetries that keep a group, given by its path."""
         number = 1
         for radix, mode in list(zip(self.radices, self.modes))[len(path):]:
             number *= radix if mode != "=" else 1
         return number
 
-    def classed(self, path: Path) -> Path:
+    def representative_path(self, path: Path) -> Path:
         """Return the path of the representative of a rank or group."""
         return tuple(digit if mode == "=" else 0 for digit, mode in zip(path, self.modes))
 
-    def moved(self, path: Path, by: Path) -> Path:
+    def image_of(self, path: Path, by: Path) -> Path:
         """Return the image of a rank if the image of the representative is the rank ``by``."""
         return tuple((digit + d) % radix if mode == "+" else digit ^ d if mode == "^" else digit
                      for digit, d, radix, mode in zip(path, by, self.radices, self.modes))
 
-    def apart(self, path: Path, other: Path) -> Path:
+    def digit_difference(self, path: Path, other: Path) -> Path:
         """Return the difference of two ranks' digits; the same for all images of the pair."""
         return tuple((b - a) % radix if mode == "+" else a ^ b if mode == "^" else 0
                      for a, b, radix, mode in zip(path, other, self.radices, self.modes))
@@ -90,15 +90,16 @@ class Symmetry(NamedTuple):
     def link(self, sends: bool, rank: int, peer: int) -> Hashable:
         """Return a key that messages between two ranks share only with their images."""
         sender, receiver = map(self.path, (rank, peer) if sends else (peer, rank))
-        return self.classed(sender), self.classed(receiver), self.apart(sender, receiver)
+        return (self.representative_path(sender), self.representative_path(receiver),
+                self.digit_difference(sender, receiver))
 
-    def sharing(self, resource: Resource, sender: Path, receiver: Path) -> int:
+    def images_on(self, resource: Resource, sender: Path, receiver: Path) -> int:
         """Return the number of images of a message on one resource other than a port."""
-        return self.fixing(resource.path)
+        return self.fixing_count(resource.path)
 
     def copies(self, resource: Resource) -> int:
         """Return the number of resources that a representative's stands for."""
-        return self.order // self.fixing(resource.path)
+        return self.order // self.fixing_count(resource.path)
 
     def representatives(self) -> Iterator[int]:
         """Yield the rank with zeros in all digits that change, for every class."""
@@ -137,7 +138,7 @@ class Folding(NamedTuple):
         packed: those of all ranks, if they were made.
     """
 
-    symmetry: Symmetry | Colouring | None
+    symmetry: Symmetry | RankColours | None
     checked: int = 0
     programs: ComparedPrograms | None = None
     packed: PackedPrograms | None = None
@@ -146,7 +147,7 @@ class Folding(NamedTuple):
         """Return a one-line description."""
         if self.symmetry is None:
             return f"{size:,} ranks, each timed on its own"
-        if isinstance(self.symmetry, Colouring):
+        if isinstance(self.symmetry, RankColours):
             return self.symmetry.describe(size)
         how = "all ranks" if self.checked >= size else f"{self.checked} ranks"
         classes = size // self.symmetry.order
@@ -154,7 +155,7 @@ class Folding(NamedTuple):
                 f"(symmetry {self.symmetry}, checked on {how})")
 
 
-def find_symmetry(work: Workload, layout: NetworkPaths, told: Told = silent,
+def find_symmetry(work: Workload, layout: NetworkPaths, told: Told = ignore_progress,
                   in_order: bool = True) -> Folding:
     """Find the symmetry with the fewest classes.
 
@@ -186,8 +187,9 @@ def find_symmetry(work: Workload, layout: NetworkPaths, told: Told = silent,
     return Folding(colour(packed, layout), packed=packed)
 
 
-def unfolded(work: Workload, layout: NetworkPaths, told: Told = silent, settled: bool = True,
-             repeat: int = 1) -> Folding:
+def simulate_all_ranks(work: Workload, layout: NetworkPaths, told: Told = ignore_progress,
+                       settled: bool = True,
+                       repeat: int = 1) -> Folding:
     """Simulate every rank; ``settled`` and ``repeat`` are those of the effort.
 
     Raises:
@@ -230,8 +232,8 @@ def check(symmetry: Symmetry, programs: ComparedPrograms, layout: NetworkPaths,
         ranks = sample(symmetry, programs, layout)
     for rank in ranks:
         path = layout.path(rank)
-        first = symmetry.rank(symmetry.classed(path))
-        if rank != first and not _alike(symmetry, programs, layout, first, rank, in_order):
+        first = symmetry.rank(symmetry.representative_path(path))
+        if rank != first and not _maps_program(symmetry, programs, layout, first, rank, in_order):
             return 0
     return len(ranks)
 
@@ -258,7 +260,7 @@ class ComparedPrograms:
     reported then: the first fills caches, and a single one may contain a pause.
     """
 
-    def __init__(self, work: Workload, told: Told = silent):
+    def __init__(self, work: Workload, told: Told = ignore_progress):
         self.work, self.told = work, told
         self.made, self.seconds, self.shortest = 0, 0.0, inf
         self.kept: OrderedDict[int, list[list[Round]]] = OrderedDict()
@@ -299,8 +301,8 @@ class ComparedPrograms:
         return sum(len(r.messages) for rounds in self.of(rank) for r in rounds)
 
 
-def _alike(symmetry: Symmetry, programs: ComparedPrograms, layout: NetworkPaths, first: int,
-           rank: int, in_order: bool) -> bool:
+def _maps_program(symmetry: Symmetry, programs: ComparedPrograms, layout: NetworkPaths, first: int,
+                  rank: int, in_order: bool) -> bool:
     """Return True if the symmetry that maps one rank to the other also maps its program."""
     by = layout.path(rank)
     images: dict[Peer, int] = {}
@@ -315,14 +317,14 @@ def _alike(symmetry: Symmetry, programs: ComparedPrograms, layout: NetworkPaths,
                 if isinstance(peer, InNetwork):
                     return False  # its ranks belong to several classes
                 if peer not in images:
-                    images[peer] = symmetry.rank(symmetry.moved(layout.path(peer), by))
+                    images[peer] = symmetry.rank(symmetry.image_of(layout.path(peer), by))
                 moved.append((sends, images[peer], nbytes))
             held = [tuple(message) for message in other.messages]
-            if moved != held and (in_order or _sorted(moved) != _sorted(held)):
+            if moved != held and (in_order or _sort_messages(moved) != _sort_messages(held)):
                 return False
     return True
 
 
-def _sorted(messages: list[tuple]) -> list[tuple]:
+def _sort_messages(messages: list[tuple]) -> list[tuple]:
     """Return messages sorted by peer; those of one peer keep their order."""
     return sorted(messages, key=lambda message: (message[0], message[1]))

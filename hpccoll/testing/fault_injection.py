@@ -75,7 +75,7 @@ class Havoc(Network):
         elif harm.kind == LOSE:
             sent.popleft().done = True
         elif harm.kind == DOUBLE:
-            again = self.copied(sent[0])
+            again = self.copy_message(sent[0])
             super().deliver(edge)
             sent.appendleft(again)
         else:
@@ -102,11 +102,11 @@ def verdict(run: Run, harm: Harm) -> str:
         return NAMED if (error.sender, error.receiver) == (source, sink) else UNNAMED
     except MisfitMessage as error:
         return NAMED if error.edge == harm.edge else UNNAMED
-    if not run.done:
-        return NAMED if source in run.stalled().waiting.get(sink, (0, ()))[1] else UNNAMED
+    if not run.is_done:
+        return NAMED if source in run.stall_error().waiting.get(sink, (0, ()))[1] else UNNAMED
     if any(True for seat in run.seats for _ in seat.faults()):
         return WRONG
-    return NAMED if harm.edge in network.left() else HARMLESS
+    return NAMED if harm.edge in network.unreceived_edges() else HARMLESS
 
 
 def harms_of(run: Run) -> Iterator[Harm]:

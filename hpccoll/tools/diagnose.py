@@ -199,13 +199,13 @@ def verdicts(comm: RecordedComm) -> Iterator[str]:
         yield difference
     absent = list(_absent(comm.name, number, ranks, difference is None))
     yield from absent or (_chain(ranks) if difference is None else ())
-    late = slowest(ranks)
+    late = describe_slowest(ranks)
     failed = next((one for one in ranks if one.story and not one.story.get("heard")), None)
     if late is not None:
         yield f"Before that, {late}" if difference or absent else late[0].upper() + late[1:]
     if failed is not None and failed.story is not None and difference is None:
         yield (f"The first failure was on rank {failed.rank}, at {failed.story['when']}: "
-               f"{_short(failed.story['reason'])}")
+               f"{_shorten(failed.story['reason'])}")
 
 
 def first_difference(ranks: Sequence[RecordedRank]) -> str | None:
@@ -225,12 +225,12 @@ def first_difference(ranks: Sequence[RecordedRank]) -> str | None:
                 told = sorted(groups.values(), key=lambda group: (len(group) == most, group))
                 sites = {one.rank: one.whereabouts for one in ranks if one.begun == number}
                 return (f"Ranks disagree on the {title} in call {number}: " + "; ".join(
-                    f"{ranks_text(group)} made {in_words(_known(calls[group[0]]))}"
+                    f"{ranks_text(group)} made {in_words(_known_fields(calls[group[0]]))}"
                     f"{sites.get(group[0], '')}" for group in told) + ".")
     return None
 
 
-def _known(call: Mapping[str, Any]) -> dict[str, str]:
+def _known_fields(call: Mapping[str, Any]) -> dict[str, str]:
     return {field: call.get(field, "") for field in FIELDS}
 
 
@@ -275,7 +275,7 @@ def _chain(ranks: Sequence[RecordedRank]) -> Iterator[str]:
         yield (f"Waiting ranks: {'; '.join(shown)}{' ...' * (len(linked) > 4)}.")
 
 
-def slowest(ranks: Sequence[RecordedRank]) -> str | None:
+def describe_slowest(ranks: Sequence[RecordedRank]) -> str | None:
     """Return a sentence on the last rank in the last calls, if it is one rank by far."""
     common = set.intersection(*({number for number, call in one.calls.items() if call["start"]}
                                 for one in ranks)) if ranks else set()
@@ -295,7 +295,7 @@ def slowest(ranks: Sequence[RecordedRank]) -> str | None:
             f"{time_text(mean, 3)} after the first rank.")
 
 
-def _short(text: str, most: int = 240) -> str:
+def _shorten(text: str, most: int = 240) -> str:
     return text if len(text) <= most else text[:most - 3] + "..."
 
 

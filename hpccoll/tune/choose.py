@@ -28,7 +28,7 @@ from hpccoll.errors import ArgumentError
 from hpccoll.ir.schedule import Schedule
 from hpccoll.machine.discovery import Place
 from hpccoll.runtime.planning.choice import Choice
-from hpccoll.tune.cost_model import plausible
+from hpccoll.tune.cost_model import plausible_algorithms
 from hpccoll.tune.determinism import (
     LONG,
     applies,
@@ -37,7 +37,7 @@ from hpccoll.tune.determinism import (
     reproducible_algorithm,
     violation,
 )
-from hpccoll.tune.loading import Tuned
+from hpccoll.tune.loading import JobTimes
 from hpccoll.tune.online import MOST, MOST_TRIALS, Trial, signature_of
 from hpccoll.tune.rules import (
     BLOCKING,
@@ -70,7 +70,7 @@ class Conditions(NamedTuple):
     size: int
     wish: Choice | None = None
     from_environment: bool = False
-    tuned: Tuned | None = None
+    tuned: JobTimes | None = None
     determinism: str = NONE
     form: str = BLOCKING
     progresses: bool = True
@@ -119,7 +119,7 @@ def range_of_choice(facts: CallFacts, conditions: Conditions, place: Place | Non
     if tuned is not None and (tuned.curves or tuned.probed):
         bits = nbytes.bit_length()
         edges = {part << power >> 3 for power in range(max(bits - 3, 0), bits + 3)
-                 for part in range(8, 16)}  # of ``rounded``
+                 for part in range(8, 16)}  # of ``round_size``
         bounds.update(*((size, size + 1) for size in tuned.sizes(facts.collective)))
         bounds = edges | {bound for bound in bounds if min(edges) < bound < max(edges)}
     chosen = decide(facts, conditions, place).key
@@ -135,7 +135,7 @@ def range_of_choice(facts: CallFacts, conditions: Conditions, place: Place | Non
             next((bound for bound in above if bound == NO_LIMIT or not same(bound)), above[-1]))
 
 
-def rounded(nbytes: int) -> int:
+def round_size(nbytes: int) -> int:
     """Round down to four significant bits: so measured times decide for ranges of sizes.
 
     >>> rounded(15), rounded(1000), rounded(1 << 20)
@@ -189,7 +189,7 @@ def instead_of_native(facts: CallFacts, conditions: Conditions, reason: str) -> 
     wish = conditions.wish
     if facts.collective == "barrier" or wish is not None and (wish.is_native or wish.is_queued):
         return None
-    names = plausible(facts.collective, conditions.size, facts.nbytes or 0, False)
+    names = plausible_algorithms(facts.collective, conditions.size, facts.nbytes or 0, False)
     for name in (*names, *ALGORITHMS[facts.collective]):
         choice = Choice(name, reason=reason)
         if _suits(choice, facts, conditions):
@@ -209,9 +209,9 @@ def sources(conditions: Conditions, place: Place | None) -> Iterator[Source]:
     if wish is not None and not wish.is_auto and (blocking or conditions.progresses):
         yield _Wish(conditions, wish)
     if not blocking and not (wish is not None and wish.is_auto and conditions.progresses):
-        yield _Unasked(conditions)
+        yield _DefaultChoice(conditions)
         return
-    yield _Alone(conditions)
+    yield _SingleRankChoice(conditions)
     if conditions.tuned is not None and conditions.tuned.online:
         if blocking:  # times of nonblocking calls would include the overlapped work
             yield _Trials(conditions, conditions.tuned)
@@ -240,7 +240,7 @@ class _Wish:
                             f"choose {_able(facts, self.conditions)}")
 
 
-class _Unasked:
+class _DefaultChoice:
     """Nonblocking and persistent calls without a user choice."""
 
     def __init__(self, conditions: Conditions):
@@ -252,7 +252,7 @@ class _Unasked:
         return Choice(NATIVE, reason="no other algorithm is requested")
 
 
-class _Alone:
+class _SingleRankChoice:
     """Calls on one rank, or without a size that all ranks have."""
 
     def __init__(self, conditions: Conditions):
@@ -268,7 +268,7 @@ class _Alone:
 class _Trials:
     """Candidates tried in the job itself."""
 
-    def __init__(self, conditions: Conditions, tuned: Tuned):
+    def __init__(self, conditions: Conditions, tuned: JobTimes):
         self.conditions, self.tuned = conditions, tuned
 
     def choice(self, facts: CallFacts) -> Choice | None:
@@ -289,13 +289,13 @@ class _Trials:
 class _Times:
     """Times that were measured, or predicted from a probe."""
 
-    def __init__(self, conditions: Conditions, tuned: Tuned):
+    def __init__(self, conditions: Conditions, tuned: JobTimes):
         self.conditions, self.tuned = conditions, tuned
 
     def choice(self, facts: CallFacts) -> Choice | None:
         nbytes = facts.nbytes or 0
         if nbytes not in self.tuned.sizes(facts.collective):
-            nbytes = rounded(nbytes)
+            nbytes = round_size(nbytes)
         ranking = self.tuned.ranking(facts.collective, facts.commutes, nbytes)
         for candidate, seconds, predicted in ranking:
             choice = Choice(candidate.name, dict(candidate.params), candidate.segment_bytes,
@@ -333,11 +333,12 @@ class _Rules:
                     yield rule, choice
 
 
-def trial_of(facts: CallFacts, conditions: Conditions, tuned: Tuned) -> Trial | None:
+def trial_of(facts: CallFacts, conditions: Conditions, tuned: JobTimes) -> Trial | None:
     """Return the current or a new trial of a call; ``None`` if it is not tried."""
     trial = tuned.trials.get(signature_of(facts))
     if trial is None and len(tuned.trials) < MOST_TRIALS:
-        names = plausible(facts.collective, conditions.size, facts.nbytes or 0, tuned.hierarchical)
+        names = plausible_algorithms(facts.collective, conditions.size, facts.nbytes or 0,
+                                     tuned.hierarchical)
         able = [name for name in names if _suits(Choice(name), facts, conditions)]
         if able:
             return Trial([Candidate(name) for name in (NATIVE, *able[:MOST])])

@@ -20,11 +20,11 @@ from typing import Any
 import numpy
 
 from hpccoll.ir.collectives import OUT
-from hpccoll.ir.extents import Extent, Lowered, Message, Phase
+from hpccoll.ir.extents import Extent, LoweredProgram, Message, Phase
 from hpccoll.ir.schedule import RECV, SEND
 from hpccoll.runtime.execution import compiled
 from hpccoll.runtime.execution.executor import Bounds
-from hpccoll.runtime.execution.slow_path import Attendance, Attendant
+from hpccoll.runtime.execution.slow_path import Attendance, SlowPath
 from hpccoll.runtime.execution.tape import (
     BASES,
     DONE,
@@ -35,7 +35,7 @@ from hpccoll.runtime.execution.tape import (
     Instruction,
     encode,
 )
-from hpccoll.transport import Batch, Posting
+from hpccoll.transport import Batch, MessageSpec
 from hpccoll.transport.shm.channels import PLACES, Channel
 from hpccoll.transport.shm.endpoint import SharedEndpoint
 from hpccoll.transport.shm.rendezvous import Receive
@@ -67,19 +67,19 @@ class TapedEndpoint:
         """Uses of messages are reductions of a tape: tests/unit/runtime/execution has them."""
         return False
 
-    def batch(self, postings: Sequence[Posting], tag: int, repeated: bool) -> Batch:
+    def batch(self, postings: Sequence[MessageSpec], tag: int, repeated: bool) -> Batch:
         """Prepare messages; see :class:`hpccoll.transport.Endpoint`."""
         if tag not in self.endpoint.node.tags:
             return self.endpoint.batch(postings, tag, repeated)
         batch = self._tape(postings, tag) or self.endpoint.batch(postings, tag, repeated)
         return TurnBatch(self.open, batch, {(tag, *posting[:2]) for posting in postings})
 
-    def _tape(self, postings: Sequence[Posting], tag: int) -> TapeBatch | None:
+    def _tape(self, postings: Sequence[MessageSpec], tag: int) -> TapeBatch | None:
         if any(posting.peer not in self.endpoint.node.local for posting in postings):
             return None
         starts = [posting.array.__array_interface__["data"][0] for posting in postings]
         base = min(starts, default=0)
-        phases: list[list[Posting]] = []
+        phases: list[list[MessageSpec]] = []
         messages: list[list[Message]] = []
         count: Counter[tuple[bool, int]] = Counter()
         for posting, start in zip(postings, starts):
@@ -93,7 +93,8 @@ class TapedEndpoint:
             messages[number].append(Message(
                 SEND if posting.sends else RECV, posting.peer,
                 Extent(OUT, start - base, posting.array.nbytes)))
-        code = encode(Lowered(tuple(Phase((), tuple(each), ()) for each in messages), 0, 0), 1,
+        code = encode(LoweredProgram(tuple(Phase((), tuple(each), ()) for each in messages), 0, 0),
+                      1,
                       PLACES)
         assert code is not None
         channels = compiled.channels_of(self.endpoint, code, tag, self.longest)
@@ -123,7 +124,7 @@ def paused(code: Code) -> Code:
 class TapeBatch:
     """Messages as a tape."""
 
-    def __init__(self, endpoint: TapedEndpoint, phases: list[list[Posting]], code: Code,
+    def __init__(self, endpoint: TapedEndpoint, phases: list[list[MessageSpec]], code: Code,
                  channels: list[Channel], base: int, size: int):
         self.endpoint, self.base = endpoint, base
         self.attendance = TapeAttendance(endpoint.endpoint, phases, code, channels)
@@ -134,7 +135,7 @@ class TapeBatch:
 
     def start(self) -> None:
         self.run = self.tape.begin(0, self.base, None)
-        self.attendant = Attendant(self.attendance, self.run)
+        self.attendant = SlowPath(self.attendance, self.run)
         self.endpoint.tapes += 1
 
     def test(self, tries: int = 1) -> bool:
@@ -150,7 +151,7 @@ class TapeBatch:
                     time.sleep(NAP)
                 if self.rest:
                     return False
-            elif not self.attendant.fetched():
+            elif not self.attendant.fetch():
                 return False
         return True
 
@@ -161,7 +162,7 @@ class TapeBatch:
 class TapeAttendance(Attendance):
     """Has the messages of a tape that was made of postings, and not of a plan."""
 
-    def __init__(self, endpoint: SharedEndpoint, phases: list[list[Posting]], code: Code,
+    def __init__(self, endpoint: SharedEndpoint, phases: list[list[MessageSpec]], code: Code,
                  channels: list[Channel]):
         self.endpoint, self.code, self.channels, self.far = endpoint, code, channels, None
         self.context: Any = SimpleNamespace(bounds=Bounds(60.0, 60.0))

@@ -11,7 +11,7 @@ import hpccoll
 from hpccoll.comm.communicator import Cart, Distgraph, Graph
 from hpccoll.errors import ArgumentError, BrokenCommunicatorError, CommunicatorError
 from hpccoll.errors.contract import ContractError
-from hpccoll.runtime.context import existing
+from hpccoll.runtime.context import existing_context
 
 pytestmark = pytest.mark.mpi
 
@@ -183,20 +183,20 @@ def test_pickling():
 def test_wrappers_share_the_private_communicator(world):
     one, other = hpccoll.Comm(world), hpccoll.Comm(MPI.Intracomm(world))
     works(one)
-    context = existing(one)
+    context = existing_context(one)
     works(other)
-    assert existing(other) is context is one._private() is other._private()
+    assert existing_context(other) is context is one._private() is other._private()
     dup = world.Dup()
-    assert existing(dup) is None  # not inherited
+    assert existing_context(dup) is None  # not inherited
     works(dup)
-    assert existing(dup) is not context
+    assert existing_context(dup) is not context
     dup.Free()
 
 
 def test_the_private_communicator_is_freed_once_with_its_owner(world):
     dup = world.Dup()
     works(dup)
-    context, private = existing(dup), existing(dup).comm
+    context, private = existing_context(dup), existing_context(dup).comm
     other = hpccoll.Comm(dup)
     MPI.Intracomm(dup).Free()  # behind our back
     assert context.freed and private == MPI.COMM_NULL

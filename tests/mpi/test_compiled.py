@@ -207,7 +207,7 @@ def test_a_freed_communicator(world):
     with child.using(allreduce="recursive_doubling"):
         for _ in range(3):
             child.Allreduce(numpy.ones(2), numpy.empty(2))
-        assert len(child._calls) == 1 and len(contexts.existing(child).tapes) == 1
+        assert len(child._calls) == 1 and len(contexts.existing_context(child).tapes) == 1
         child.Free()
         assert not len(child._calls)
         with pytest.raises(DeadCommunicatorError):

@@ -148,7 +148,7 @@ def test_operators_of_ones_own_keep_the_order_of_ranks(cupy, device, monkeypatch
             comm.Scan(x, y, op)
         assert len(found) == 2
         for seen, ranks in (whole, SIZE), (y, RANK + 1):
-            wanted = exact.reduced("affine", "c16", range(ranks), SIZE, 53)
+            wanted = exact.exact_reduction("affine", "c16", range(ranks), SIZE, 53)
             assert (cupy.asnumpy(seen) == wanted).all()
     comm.Free()
     op.Free()
@@ -253,14 +253,14 @@ def test_memory_outlives_the_communicator_and_nothing_leaks(cupy, machine):
     with comm.using(allreduce="ring"):
         for _ in range(50):
             comm.Allreduce(MPI.IN_PLACE, x)
-    assert machine.held["opened"] == 2 * (SIZE - 1)
+    assert machine.residual["opened"] == 2 * (SIZE - 1)
     assert "by CUDA IPC" in comm.explain("allreduce", "1M")
     comm.Free()
     assert list(cupy.asnumpy(x)) == [0] * 1000
     del x, comm
     machine.finish_all()
     gc.collect()
-    left = +machine.held
+    left = +machine.residual
     assert set(left) <= {"streams"}, left
 
 

@@ -143,7 +143,7 @@ def test_pairs_of_value_and_index(world, op, index):
             dtype = numpy.dtype([("value", value), ("index", "i4")], align=True)
             assert dtype.itemsize == kind.Get_extent()[1]
             given, out = exact.inputs(op, dtype, world.rank, world.size, 9), numpy.zeros(9, dtype)
-            wanted = exact.reduced(op, dtype, range(world.size), world.size, 9)
+            wanted = exact.exact_reduction(op, dtype, range(world.size), world.size, 9)
             # NumPy has no code for such types, so mpi4py wants to be told.
             world.Allreduce([given, kind], [out, kind], getattr(MPI, op.upper()))
             assert (out == wanted).all(), (kind.Get_name(), out, wanted)

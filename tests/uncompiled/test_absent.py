@@ -39,7 +39,7 @@ def run(*words):
 def test_they_are_absent(name):
     with pytest.raises(ImportError):
         importlib.import_module(name)
-    assert not compiled.BUILT and not half.BUILT and not compiled_loop.available()
+    assert not compiled.BUILT and not half.BUILT and not compiled_loop.is_available()
 
 
 @pytest.mark.mpi
@@ -71,7 +71,7 @@ def test_asking_for_the_compiled_executor_is_an_error(monkeypatch):
 def test_sums_of_half_precision_fall_back(wish):
     """To functions of NumPy, which round once; the same bits on both ranks."""
     dtype = numpy.dtype("f2")
-    assert half.is_half(dtype) and half.compiled(numpy.add, dtype) is None
+    assert half.is_half(dtype) and half.compiled_ufunc(numpy.add, dtype) is None
     comm, mine, total = hpccoll.Comm(WORLD.Dup()), numpy.empty(700, "f2"), numpy.empty(700, "f2")
     mine[:] = numpy.random.default_rng(WORLD.rank).standard_normal(700)
     with comm.using(allreduce=wish):

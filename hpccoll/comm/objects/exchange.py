@@ -82,7 +82,7 @@ class ObjectExchange(ObjectMessages):
                 return None
             if rank + mask < self.size:
                 arrived = self.receive(rank + mask)
-                value = self.apply(op, self.own(value, obj, op), arrived, into=arrived)
+                value = self.apply(op, self.copy_if_shared(value, obj, op), arrived, into=arrived)
             mask *= 2
         return value
 
@@ -125,7 +125,7 @@ class ObjectExchange(ObjectMessages):
                 self.send_bytes(data, partner))
             if together or first and not given:
                 if not together:
-                    value = self.own(value, obj, op)
+                    value = self.copy_if_shared(value, obj, op)
                 elif value is obj and type(obj) in CONTAINERS:
                     value = decode(pair.frame, None, rank)  # the result may share its contents
                 if swap:
@@ -172,7 +172,7 @@ class ObjectExchange(ObjectMessages):
             kind is numpy.ndarray and value.nbytes <= SHARED and _ufunc(op) is not None
             and is_plain(value))
 
-    def own(self, value: Any, obj: Any, op: Operator) -> Any:
+    def copy_if_shared(self, value: Any, obj: Any, op: Operator) -> Any:
         """Return the value, copied if it is the caller's object and ``op`` may change or keep
         it."""
         if value is obj and type(obj) not in IMMUTABLE and not (

@@ -37,7 +37,7 @@ from hpccoll.runtime.execution.executor import TRIES
 from hpccoll.runtime.planning.call_hash import Description
 from hpccoll.runtime.progress.engine import PROGRESS
 from hpccoll.runtime.progress.waiting import Watch
-from hpccoll.transport import Batch, Posting
+from hpccoll.transport import Batch, MessageSpec
 from hpccoll.transport.stamps import STAMP_BITS
 
 #: Tags on the private communicator, of frames and of the data after them; blocking collectives use
@@ -103,7 +103,7 @@ class ObjectMessages:
                                   root="" if root is None else str(root))
         guard = self.context.guard
         stamp = guard.stamp(description) if guard is not None else 0
-        actions = (guard.opening(stamp, 0), guard.closing(stamp, 0)) if guard else (None, None)
+        actions = (guard.opening(stamp, 0), guard.end_callback(stamp, 0)) if guard else (None, None)
         begins, ends = (action[0] if action else _nothing for action in actions)
         return ObjectCall(description, stamp, begins, ends)
 
@@ -250,7 +250,7 @@ class ObjectMessages:
         Args:
             messages: kind, peer and memory of each message.
         """
-        postings = [Posting(kind == SEND, peer, numpy.frombuffer(memory, "u1"))
+        postings = [MessageSpec(kind == SEND, peer, numpy.frombuffer(memory, "u1"))
                     for kind, peer, memory in messages]
         return (self.context.endpoint.batch(postings, TAG, True),
                 exchange_tape(self.context, postings, TAG,
@@ -262,7 +262,7 @@ class ObjectMessages:
         watch = Watch(self, *self.context.bounds)
         try:
             while not test():
-                PROGRESS.once()
+                PROGRESS.step()
                 watch.look()
         except BaseException as error:
             self._judge(error)
@@ -281,7 +281,7 @@ class ObjectMessages:
         watch = Watch(self, *self.context.bounds, self.context.limits.spins)
         try:
             while not test():
-                watch.idle()
+                watch.pause()
         except BaseException as error:
             self._judge(error)
             raise
@@ -295,7 +295,7 @@ class ObjectMessages:
         if verdict is not error:
             raise verdict from cause_of(error)
 
-    def pending(self) -> tuple[int, tuple[int, ...]]:
+    def pending_peers(self) -> tuple[int, tuple[int, ...]]:
         """Return the round and the peers that this rank waits for, for reports."""
         return 0, (self.peer,)
 

@@ -135,14 +135,14 @@ class Objects(Base):
 
     def allgather(self, sendobj: Any) -> list[Any]:
         """Collect every rank's object on every rank."""
-        return cast("list[Any]", self._attended("allgather", sendobj))
+        return cast("list[Any]", self._call_native("allgather", sendobj))
 
     def alltoall(self, sendobj: Sequence[Any]) -> list[Any]:
         """Send one object from every rank to every rank."""
-        return cast("list[Any]", self._attended("alltoall", sendobj))
+        return cast("list[Any]", self._call_native("alltoall", sendobj))
 
     # -- implementation ----------------------------------------------------------------------
-    def _attended(self, name: str, obj: Any) -> Any:
+    def _call_native(self, name: str, obj: Any) -> Any:
         """Call an mpi4py method, monitored by the guard."""
         served = self._cache.get((name, ()))
         with self._check_usable().entrance:
@@ -154,11 +154,11 @@ class Objects(Base):
                 raise
             except Exception:
                 guard = self._private().guard if self._guards else None
-                if guard is not None and self._refused(name, obj):
+                if guard is not None and self._is_unpicklable(name, obj):
                     guard.unsent()
                 raise
 
-    def _refused(self, name: str, obj: Any) -> bool:
+    def _is_unpicklable(self, name: str, obj: Any) -> bool:
         """Pickle again; return True if mpi4py failed to pickle the object to send.
 
         Otherwise it failed to unpickle received data: the call has completed on the other ranks.
@@ -183,10 +183,10 @@ class Objects(Base):
         if not self._always:
             return attended
 
-        def compared(*args: Any) -> Any:
+        def call_compared(*args: Any) -> Any:
             self._compare(description)
             return attended(*args)
-        return compared
+        return call_compared
 
     def _exchange(self, name: str, op: Any = None, root: int | None = None) -> ObjectExchange:
         """Start a call on several ranks: count it and, if configured, compare it first.

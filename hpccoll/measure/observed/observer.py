@@ -79,7 +79,7 @@ class Observer:
 OBSERVER = Observer()
 
 
-def gathered(comm: MPI.Intracomm, record: RankRecord) -> list[RankRecord]:
+def gather_records(comm: MPI.Intracomm, record: RankRecord) -> list[RankRecord]:
     """Return the records of all ranks, on rank 0; collective. Long records keep the last calls."""
     most = max(GATHERED // comm.Get_size(), 1)
     data = [one.as_json() for one in record.communicators]
@@ -110,7 +110,7 @@ def stats(comm: MPI.Intracomm, record: CallRecord | None, all_ranks: bool) -> Pr
     mine = OBSERVER.record()._replace(communicators=(record,) if record is not None else ())
     if not all_ranks:
         return profile(join([mine]))
-    records = gathered(comm, mine)
+    records = gather_records(comm, mine)
     found: Profile = MPI.Intracomm.bcast(comm, profile(join(records)) if records else None, 0)
     return found
 

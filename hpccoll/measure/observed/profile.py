@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from hpccoll.measure.observed.merge import JoinedRecords, waits_by_kind
 from hpccoll.measure.observed.record import INIT, OBJECTS, WAIT, CallKind
-from hpccoll.measure.observed.stragglers import Straggler, stragglers, told
+from hpccoll.measure.observed.stragglers import Straggler, describe_stragglers, stragglers
 from hpccoll.units import count_text, short_size_text, time_text
 
 #: Maximum sizes of a method with one algorithm that have their own rows; more share one.
@@ -122,7 +122,7 @@ class Profile:
             text.append("In a sample measured after the run, hpccoll "
                         f"{'saved' if sum(saved) >= 0 else 'lost'} {time_text(abs(sum(saved)), 3)} "
                         "compared with the MPI library.")
-        return [text[0] + ".", *told(self.stragglers), *text[1:], *self.notes]
+        return [text[0] + ".", *describe_stragglers(self.stragglers), *text[1:], *self.notes]
 
     def __str__(self) -> str:
         rows = [columns_of(self.rows, row) for row in (HEADS, *(r.cells() for r in self.rows))]
@@ -185,11 +185,11 @@ def rows_of(details: Iterable[CallRow]) -> tuple[CallRow, ...]:
     for row in details:
         groups[row.title, row.served].append(row)
     rows = [one for group in groups.values()
-            for one in (group if len(group) <= MOST_SIZES else [_together(group)])]
+            for one in (group if len(group) <= MOST_SIZES else [_merge_rows(group)])]
     return tuple(sorted(rows, key=lambda row: -row.seconds))
 
 
-def _together(group: Sequence[CallRow]) -> CallRow:
+def _merge_rows(group: Sequence[CallRow]) -> CallRow:
     seconds = sum(row.seconds for row in group)
     known = [row for row in group if row.waiting is not None]
     saved = [row.saved for row in group if row.saved is not None]
@@ -204,7 +204,7 @@ def _together(group: Sequence[CallRow]) -> CallRow:
         sum(saved) if saved else None)
 
 
-def compared(found: Profile, ratios: Mapping[CallRow, tuple[float, float]]) -> Profile:
+def add_comparison(found: Profile, ratios: Mapping[CallRow, tuple[float, float]]) -> Profile:
     """Return the profile with the sample's results: time ratios, and seconds saved per call."""
     details = [row._replace(ratio=ratios[row][0], saved=ratios[row][1] * row.calls)
                if row in ratios else row for row in found.details]

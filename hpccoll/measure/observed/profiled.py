@@ -38,29 +38,30 @@ MOST_KEYS = 4096
 _classes: dict[Any, Any] = {}
 
 
-def watched(cls: Any) -> Any:
+def profiled_class(cls: Any) -> Any:
     """Return a recording subclass of a class of communicators; itself if it is one."""
     if "_watched" in vars(cls):
         return cls
     if cls not in _classes:
-        _classes[cls] = _watched(cls)
+        _classes[cls] = _create_class(cls)
     return _classes[cls]
 
 
-def _watched(cls: Any) -> Any:
+def _create_class(cls: Any) -> Any:
     members: dict[str, Any] = {"_watched": True, "__module__": cls.__module__,
                                "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
     for name in METHODS:
         upper = name.capitalize()
-        members[upper] = _blocking(getattr(cls, upper), name)
-        members[f"I{name}"] = _begun(getattr(cls, f"I{name}"), f"i{name}", False)
-        members[f"{upper}{INIT}"] = _begun(getattr(cls, f"{upper}{INIT}"), name + INIT, True)
+        members[upper] = _blocking_method(getattr(cls, upper), name)
+        members[f"I{name}"] = _request_method(getattr(cls, f"I{name}"), f"i{name}", False)
+        members[f"{upper}{INIT}"] = _request_method(getattr(cls, f"{upper}{INIT}"), name + INIT,
+                                                    True)
     for name in LOWER_CASE:
-        members[name] = _blocking(getattr(cls, name), f"{name} of objects")
+        members[name] = _blocking_method(getattr(cls, name), f"{name} of objects")
     return type(cls.__name__, (cls,), members)
 
 
-def _blocking(method: Callable, title: str) -> Callable:
+def _blocking_method(method: Callable, title: str) -> Callable:
     """Return a blocking method that records its calls."""
     root_at = _root_at(method, title)
 
@@ -97,7 +98,7 @@ def _blocking(method: Callable, title: str) -> Callable:
     return call
 
 
-def _begun(method: Callable, title: str, prepared: bool) -> Callable:
+def _request_method(method: Callable, title: str, prepared: bool) -> Callable:
     """Return a method that makes a request; a persistent one is counted at its start."""
     root_at = _root_at(method, title)
 

@@ -73,7 +73,7 @@ class LogRecord(NamedTuple):
     descriptions: Mapping[int, Description]
     story: Mapping[str, Any] | None
 
-    def packed(self) -> bytes:
+    def pack(self) -> bytes:
         """Return the record as bytes."""
         used = set(self.stamps.values())
         return json.dumps([self.number, [*self.stamps.items()],
@@ -81,8 +81,8 @@ class LogRecord(NamedTuple):
                             if stamp in used], self.story]).encode()
 
     @classmethod
-    def unpacked(cls, data: bytes) -> LogRecord:
-        """Return the record from bytes of :meth:`packed`."""
+    def unpack(cls, data: bytes) -> LogRecord:
+        """Return the record from bytes of :meth:`pack`."""
         number, stamps, descriptions, story = json.loads(data)
         return cls(number, dict(stamps),
                    {stamp: Description(*fields) for stamp, fields in descriptions}, story)
@@ -177,7 +177,7 @@ class Log:
         """Store the time of this poll of a wait."""
         self.words[BEAT] = time.monotonic_ns()
 
-    def doing(self) -> Mapping[str, Any]:
+    def status(self) -> Mapping[str, Any]:
         """Return the last status of this rank; empty while the rank writes it."""
         try:
             said = json.loads(bytes(self.memory[DOING_START:DOING_START + self.words[DOING]]))

@@ -23,8 +23,8 @@ if BUILT:
     from hpccoll.runtime.execution import _tape
 
 
-def noted(method: Callable[..., Any], log: Log, stamp: int, refuse: Callable[[], NoReturn],
-          failed: Callable[[BaseException], bool]) -> Callable[..., Any]:
+def log_calls(method: Callable[..., Any], log: Log, stamp: int, refuse: Callable[[], NoReturn],
+              failed: Callable[[BaseException], bool]) -> Callable[..., Any]:
     """Return a wrapper of a native method that logs its calls while they run.
 
     Args:

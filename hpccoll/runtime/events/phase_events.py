@@ -59,7 +59,7 @@ def activity_of(steps: Sequence[Local]) -> Activity:
     return Activity.REDUCING if any(step.right is not None for step in steps) else Activity.COPYING
 
 
-class Noting(NamedTuple):
+class PhaseRecorder(NamedTuple):
     """Recorder of the moments of one plan."""
 
     moments: Moments
@@ -85,7 +85,7 @@ class Noting(NamedTuple):
                                      for one in (activity, Activity.WAITING))
         if self.moments.built:
             return _tape.amid(*self.moments.ring, where, what, after, function, self.moments)
-        note = self.moments.noted
+        note = self.moments.record
 
         def call(*operands: Any) -> None:
             note(where, what)
@@ -115,7 +115,7 @@ class Moments:
         self.ring: tuple[int, int] = self.memory.__array_interface__["data"][0], kept
         self.built = hasattr(_tape, "moment")
 
-    def of(self, plan: Plan) -> Noting | None:
+    def of(self, plan: Plan) -> PhaseRecorder | None:
         """Return the recorder of a plan; ``None`` if there are too many plans."""
         number = self._numbers.get(id(plan))
         if number is None:
@@ -123,15 +123,15 @@ class Moments:
                 return None
             number = self._numbers[id(plan)] = len(self.plans)
             self.plans.append(plan)
-        return Noting(self, number)
+        return PhaseRecorder(self, number)
 
     def moment(self, where: int, what: int) -> Callable[[], None]:
         """Return a callback that records a moment, given the first two numbers of its row."""
         if self.built:
             return _tape.moment(*self.ring, where, what, self)
-        return partial(self.noted, where, what)
+        return partial(self.record, where, what)
 
-    def noted(self, where: int, what: int) -> None:
+    def record(self, where: int, what: int) -> None:
         """Record a moment, given the first two numbers of its row."""
         words = self._words
         number = words[0]
@@ -149,10 +149,10 @@ class Moments:
     def as_json(self) -> dict[str, Any]:
         """Return plain data: the rows and the phases of each plan."""
         rows = self.rows()
-        return {"rows": rows.ravel().tolist(), "plans": list(map(_told, self.plans))}
+        return {"rows": rows.ravel().tolist(), "plans": list(map(_plan_as_json, self.plans))}
 
 
-def _told(plan: Plan) -> dict[str, Any]:
+def _plan_as_json(plan: Plan) -> dict[str, Any]:
     """Return the phases of a plan: their lanes, destinations and sources."""
     programs = {id(segment.program): segment.program for segment in plan.segments}
     numbers = {one: number for number, one in enumerate(programs)}

@@ -21,7 +21,7 @@ enum { MOST_KEPT = 64 };
 #define STARTED 1000000
 
 static PyObject *progress, *operations, *make_token, *tokens;
-static PyObject *once_name, *lazy_name, *wake_name, *operation_name, *heard_name;
+static PyObject *step_name, *lazy_name, *wake_name, *operation_name, *on_alarm_name;
 /* Offset of the handle in a request, its size, and the handle of no request. */
 static Py_ssize_t handle_offset;
 static int handle_size;
@@ -208,10 +208,10 @@ static int begin(Taped *self, PyObject *request)
     }
     Word *alarm = self->run->tape->alarm;
     if (alarm != NULL && atomic_load_explicit(alarm, memory_order_acquire)) {
-        PyObject *heard = PyObject_CallMethodNoArgs((PyObject *)self, heard_name);
-        if (heard == NULL)
+        PyObject *result = PyObject_CallMethodNoArgs((PyObject *)self, on_alarm_name);
+        if (result == NULL)
             return -1;
-        Py_DECREF(heard);
+        Py_DECREF(result);
     }
     self->token = take_token((PyObject *)self);
     if (self->token == NULL)
@@ -609,7 +609,7 @@ static int end_here(Taped *operation, PyObject *request, int64_t patience)
             ended = leave(operation, request) < 0 ? -1 : 1;
         if (found != WAITING || !others || waited >= patience)
             break;
-        PyObject *moved = PyObject_CallMethodNoArgs(progress, once_name);
+        PyObject *moved = PyObject_CallMethodNoArgs(progress, step_name);
         if (moved == NULL) {
             ended = -1;
             break;
@@ -693,12 +693,12 @@ int others_under_way(void)
 int prepare_requests(void)
 {
     tokens = PyList_New(0);
-    once_name = PyUnicode_InternFromString("once");
+    step_name = PyUnicode_InternFromString("step");
     lazy_name = PyUnicode_InternFromString("lazy");
     wake_name = PyUnicode_InternFromString("wake");
-    heard_name = PyUnicode_InternFromString("heard");
+    on_alarm_name = PyUnicode_InternFromString("on_alarm");
     operation_name = PyUnicode_InternFromString("_operation");
     if (prepare_background() < 0)
         return -1;
-    return tokens && once_name && lazy_name && wake_name && heard_name && operation_name ? 0 : -1;
+    return tokens && step_name && lazy_name && wake_name && on_alarm_name && operation_name ? 0 : -1;
 }

@@ -2,7 +2,7 @@
 
 A plan for any size has symbols instead of numbers (:mod:`hpccoll.ir.sizes`). Its tape gets the
 numbers of a call in C (``_any_size.c``), so a size that was not seen before costs no lowering. Only
-a long wait needs the plan of the size: :class:`Waiting` makes it then.
+a long wait needs the plan of the size: :class:`AnySizeWaits` makes it then.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def native_at_any_size(call: Call, native: Any, form: int, rank: int, size: int,
         return None
     counts = (1,) if cut == UNKNOWN else counts_of(call, cut)
     blocks = len(counts) if cut == COUNTED else 1
-    return _made(call, cut, sides, native, form, rank, size, nbytes,
-                 Blocks(blocks, 1, blocks, NO_LIMIT), counts, (NO_LIMIT, NO_LIMIT), ())
+    return _make_plan(call, cut, sides, native, form, rank, size, nbytes,
+                      Blocks(blocks, 1, blocks, NO_LIMIT), counts, (NO_LIMIT, NO_LIMIT), ())
 
 
 def tape_at_any_size(context: Context, call: Call, plan: Plan, planner: Planner,
@@ -114,14 +114,15 @@ def tape_at_any_size(context: Context, call: Call, plan: Plan, planner: Planner,
         return None
     room = 4 * max(plan.scratch * itemsize, most_bytes)
     scratch = context.scratch(min(room, MOST_SCRATCH))
-    waiting = Waiting(context, call, cut, planner, channels, scratch)
+    waiting = AnySizeWaits(context, call, cut, planner, channels, scratch)
     source, sink = (one.array.nbytes if one is not None else 0 for one in (call.source, call.sink))
     tape = _tape.Tape(here.words, (source, sink), tuple(map(addresses, channels)),
                       kernel_of(call) if call.op is not None else None, scratch, waiting,
                       waiting.wait, not context.limits.spins, *stamp_of(context, plan))
     form = form_stamp(context, plan.description)
-    return _made(call, cut, sides, tape, form, context.rank, context.size, nbytes, blocks, counts,
-                 (most_block, most_bytes), _operands(code))
+    return _make_plan(call, cut, sides, tape, form, context.rank, context.size, nbytes, blocks,
+                      counts,
+                      (most_block, most_bytes), _operands(code))
 
 
 def form_stamp(context: Context, description: Description | None) -> int:
@@ -131,9 +132,10 @@ def form_stamp(context: Context, description: Description | None) -> int:
     return context.guard.stamp(description._replace(count=""))
 
 
-def _made(call: Call, cut: int, sides: Sides, target: Any, form: int, rank: int, size: int,
-          nbytes: tuple[int, int], blocks: Blocks, counts: Sequence[int], limits: tuple[int, int],
-          operands: tuple[Any, ...]) -> Any:
+def _make_plan(call: Call, cut: int, sides: Sides, target: Any, form: int, rank: int, size: int,
+               nbytes: tuple[int, int], blocks: Blocks, counts: Sequence[int], limits: tuple[int,
+                                                                                             int],
+               operands: tuple[Any, ...]) -> Any:
     facts, n, least, end, amount = facts_of(call), sum(counts), 1, NO_LIMIT, 0
     if cut != UNKNOWN:
         # Bytes of the call, and what its description counts, per unit of n.
@@ -168,7 +170,7 @@ def _operands(code: Code) -> tuple[Any, ...]:
     return tuple(operands)
 
 
-class Waiting:
+class AnySizeWaits:
     """Waits of a tape for any size; makes the plan of a size when a call of that size waits."""
 
     def __init__(self, context: Context, call: Call, cut: int, planner: Planner,

@@ -23,7 +23,7 @@ from hpccoll.calls.call import Call
 from hpccoll.config import COMPILED, Config
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import IN, OUT
-from hpccoll.ir.extents import Extent, Lowered, Message, Phase
+from hpccoll.ir.extents import Extent, LoweredProgram, Message, Phase
 from hpccoll.ir.schedule import RECV, SEND
 from hpccoll.runtime.events.call_log import (
     ALARM,
@@ -36,7 +36,7 @@ from hpccoll.runtime.events.call_log import (
     STAMPS,
     STARTS,
 )
-from hpccoll.runtime.execution.remote import FarMessages
+from hpccoll.runtime.execution.remote import RemoteMessages
 from hpccoll.runtime.execution.slow_path import SLICE, Attendance
 from hpccoll.runtime.execution.tape import (
     DONE,
@@ -48,11 +48,11 @@ from hpccoll.runtime.execution.tape import (
     encode_segments,
 )
 from hpccoll.runtime.planning.plan import Plan
-from hpccoll.transport import Posting
+from hpccoll.transport import MessageSpec
 from hpccoll.transport.shm.channels import PLACES, SIZE_BITS, SMALL_CELL_BYTES, Channel
 from hpccoll.transport.shm.endpoint import SharedEndpoint
 from hpccoll.transport.shm.rendezvous import Receive
-from hpccoll.transport.stamps import stamped
+from hpccoll.transport.stamps import tag_with_stamp
 
 if TYPE_CHECKING:
     from hpccoll.runtime.context import Context
@@ -123,7 +123,7 @@ def addresses_of(call: Call) -> tuple[int, int]:
     return source, sink
 
 
-class Bound(NamedTuple):
+class BoundTape(NamedTuple):
     """Tape of a plan; keeps the plan alive, because its ``id`` is the cache key."""
 
     plan: Plan
@@ -143,7 +143,7 @@ def tape_for(context: Context, call: Call, plan: Plan, tag: int = 0, kept: bool 
     key = id(plan), call.op.handle if call.op is not None else 0, tag
     bound = context.tapes.get(key)
     if bound is None or bound.plan is not plan:
-        bound = context.tapes.keep(key, Bound(plan, _tape_for(context, call, plan, tag)))
+        bound = context.tapes.keep(key, BoundTape(plan, _tape_for(context, call, plan, tag)))
     return bound.tape
 
 
@@ -174,7 +174,7 @@ def _tape_for(context: Context, call: Call, plan: Plan, tag: int) -> Any:
     nbytes = plan.scratch * itemsize
     scratch = numpy.empty(nbytes, "u1") if tag else context.scratch(nbytes)
     accumulator = half.accumulator(code.held)
-    messages = (FarMessages(context, code, scratch, stamped(tag, plan.stamp)) if code.far
+    messages = (RemoteMessages(context, code, scratch, tag_with_stamp(tag, plan.stamp)) if code.far
                 else None)
     attendance = Attendance(context, call, plan, code, channels, (scratch, accumulator), tag,
                             messages)
@@ -200,7 +200,7 @@ def kernel_of(call: Call) -> Any:
     op = cast(MPI.Op, call.op)
     if half.is_half(call.dtype):
         operator = operator_of(op)
-        return None if operator is None or operator.pairs else half.compiled(
+        return None if operator is None or operator.pairs else half.compiled_ufunc(
             getattr(numpy, UFUNCS[operator.name]), call.dtype)
     ufunc = ufunc_of(op, call.dtype)
     return None if ufunc is None or not _tape.has_loop(ufunc, call.dtype) else (ufunc, call.dtype)
@@ -211,7 +211,8 @@ def channels_of(endpoint: SharedEndpoint, code: Code, tag: int, most: int) -> li
     node = endpoint.node
     if any(tag + way.slot not in node.tags or way.peer not in node.local for way in code.ways):
         return None
-    channels = [(node.outgoing if way.kind == SEND else node.incoming)(way.peer, tag + way.slot)
+    channels = [(node.send_channel if way.kind == SEND else node.recv_channel)(way.peer,
+                                                                               tag + way.slot)
                 for way in code.ways]
     if code.longest > most or not all(channel.cells and channel.cells_for(code.longest)
                                       for channel in channels):
@@ -226,7 +227,7 @@ def addresses(channel: Channel) -> tuple[Any, int, int, int, int, int]:
             channel.cell_bytes)
 
 
-def exchange_tape(context: Context, messages: Sequence[Posting], tag: int,
+def exchange_tape(context: Context, messages: Sequence[MessageSpec], tag: int,
                   wait: Callable[[Callable[[], bool]], None]) -> Any:
     """Return a tape of messages with one rank; ``None`` if Python has to exchange them.
 
@@ -244,7 +245,7 @@ def exchange_tape(context: Context, messages: Sequence[Posting], tag: int,
         Message(SEND if one.sends else RECV, one.peer, Extent(IN if one.sends else OUT, 0,
                                                               one.array.nbytes))
         for one in messages), ())
-    code = encode(Lowered((phase,), 0, 0), 1, PLACES)
+    code = encode(LoweredProgram((phase,), 0, 0), 1, PLACES)
     channels = channels_of(endpoint, code, tag, max(sizes)) if code is not None else None
     if code is None or channels is None:
         return None
@@ -258,7 +259,7 @@ def exchange_tape(context: Context, messages: Sequence[Posting], tag: int,
             if found == _tape.ELSEWHERE and receive is not None:
                 if receive.number != incoming.received + 1:
                     receive.expect(incoming.received + 1)
-                if receive.arrived():
+                if receive.is_readable():
                     receive.use()
                     run.skip()
             return bool(found == DONE)

@@ -22,8 +22,8 @@ from hpccoll.errors import cause_of
 from hpccoll.runtime.context import Context
 from hpccoll.runtime.execution import _tape
 from hpccoll.runtime.execution.compiled import addresses_of
-from hpccoll.runtime.execution.slow_path import Attendant
-from hpccoll.runtime.progress.engine import PROGRESS, Underway
+from hpccoll.runtime.execution.slow_path import SlowPath
+from hpccoll.runtime.progress.engine import PROGRESS, PendingOperation
 from hpccoll.runtime.progress.operations import NULL, cell
 from hpccoll.runtime.progress.waiting import Watch
 
@@ -33,23 +33,23 @@ SLICE = 100
 LATE = 1e-3
 
 
-class Token(_tape.Token):
+class GeneralizedRequest(_tape.Token):
     """Generalized request that is lent to one operation at a time."""
 
     def __init__(self) -> None:
         if not _tokens_at_end:
             _tokens_at_end.append(MPI.Comm.Create_keyval(delete_fn=_free_tokens))
             MPI.COMM_SELF.Set_attr(_tokens_at_end[0], True)
-        self.request = MPI.Grequest.Start(self.observed)
+        self.request = MPI.Grequest.Start(self.query)
         self.handle = cell(self.request).value
 
-    def observed(self, status: MPI.Status) -> None:
+    def query(self, status: MPI.Status) -> None:
         """Raise the error of the operation; MPI may call this several times at completion."""
         if self.owner is not None:
-            self.owner.observed()
+            self.owner.query()
 
 
-class TapedOperation(_tape.Taped, Underway):
+class CompiledOperation(_tape.Taped, PendingOperation):
     """Tape behind a request: prepared once and started many times.
 
     If the caller waits for or tests this request itself, it starts and completes in machine code.
@@ -64,7 +64,7 @@ class TapedOperation(_tape.Taped, Underway):
 
     def __init__(self, context: Context, tape: Any, call: Call | None, lane: Any,
                  threaded: bool):
-        Underway.__init__(self, context, None, threaded)
+        PendingOperation.__init__(self, context, None, threaded)
         memory = (0, 0) if call is None else addresses_of(call)
         self.prepare(tape.begin(*memory, call), lane, threaded)
         self.attendance = tape.owners[0]
@@ -82,11 +82,11 @@ class TapedOperation(_tape.Taped, Underway):
         """Do nothing: its memory is freed with its last user."""
 
     @property
-    def awaited(self) -> Attendant:
+    def pending_run(self) -> SlowPath:
         """Attendant of its run."""
-        attendant: Attendant | None = self.attendant
+        attendant: SlowPath | None = self.attendant
         if attendant is None:
-            self.attendant = attendant = Attendant(self.attendance, self.run)
+            self.attendant = attendant = SlowPath(self.attendance, self.run)
         return attendant
 
     @property
@@ -97,7 +97,7 @@ class TapedOperation(_tape.Taped, Underway):
     def _step(self) -> bool:
         before = self.run.at
         found = self.attempt(0)
-        while found != _tape.DONE and self._fetched(found):
+        while found != _tape.DONE and self._fetch(found):
             found = self.attempt(0)
         moved = found == _tape.DONE or self.run.at != before
         if found == _tape.DONE:
@@ -106,7 +106,7 @@ class TapedOperation(_tape.Taped, Underway):
             self.check_lane(self.lane)
         return bool(moved)
 
-    def _fetched(self, found: int) -> bool:
+    def _fetch(self, found: int) -> bool:
         """Use a message outside its cell like the interpreter; return True if there was one."""
         if self.lane is not None and self.lane.first is not self:
             return False
@@ -122,9 +122,9 @@ class TapedOperation(_tape.Taped, Underway):
         try:
             # Another thread may have completed or removed it before it was claimed.
             fetched = (not self.over and (self.lane is None or self.lane.first is self)
-                       and self.awaited.fetched())
+                       and self.pending_run.fetch())
         except BaseException:
-            self.awaited.give_up()  # no thread continues it before it is removed
+            self.pending_run.give_up()  # no thread continues it before it is removed
             raise
         self.give_back()
         return fetched
@@ -141,11 +141,11 @@ class TapedOperation(_tape.Taped, Underway):
         if token is not None:
             if error is not None:
                 self.context.abandoned.append(self.run)
-                error = self._judged(error)
+                error = self._diagnose(error)
             self.error = error
             token.request.Complete()
 
-    def heard(self) -> None:
+    def on_alarm(self) -> None:
         """Raise the failure of another rank, before the start.
 
         Raises:
@@ -153,16 +153,16 @@ class TapedOperation(_tape.Taped, Underway):
         """
         try:
             if self.context.guard is not None:
-                self.context.guard.heard()
+                self.context.guard.on_alarm()
         except BaseException as error:
-            raise self._judged(error) from cause_of(error)
+            raise self._diagnose(error) from cause_of(error)
 
-    def _judged(self, error: BaseException) -> BaseException:
+    def _diagnose(self, error: BaseException) -> BaseException:
         """Report an error to the other ranks; return the exception for the caller."""
         of = self.attendance
         return self.context.fail(error, of.plan.schedule.title, of.plan, of.tag)
 
-    def observed(self) -> None:
+    def query(self) -> None:
         """Raise the error of the operation at completion."""
         if self.error is not None and not self.quiet:
             raise self.error
@@ -176,7 +176,7 @@ def _free_tokens(*_: Any) -> None:
         request.Wait()
 
 
-_tokens = _tape.set_progress(PROGRESS, Token,
+_tokens = _tape.set_progress(PROGRESS, GeneralizedRequest,
                              MPI._addressof(MPI.REQUEST_NULL) - id(MPI.REQUEST_NULL),
                              MPI._sizeof(MPI.Request), NULL)
 #: Key of the attribute whose callback frees them in MPI_Finalize.

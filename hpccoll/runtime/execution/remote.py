@@ -19,7 +19,7 @@ from hpccoll.ir.collectives import IN, OUT, TMP
 from hpccoll.ir.schedule import SEND
 from hpccoll.runtime.execution.executor import MOST_MESSAGES
 from hpccoll.runtime.execution.tape import Code, RemoteMessage, split_address
-from hpccoll.transport import Batch, Posting
+from hpccoll.transport import Batch, MessageSpec
 from hpccoll.transport.stamps import split
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class RunBatches(NamedTuple):
             batch.free()
 
 
-class FarMessages:
+class RemoteMessages:
     """Messages of one tape to and from other nodes.
 
     Args:
@@ -64,15 +64,15 @@ class FarMessages:
             BrokenCommunicatorError: a rank has reported a failure by message.
         """
         if self.hears is not None:
-            self.hears.heard()
+            self.hears.on_alarm()
 
-    def on(self, run: Any) -> RunBatches:
+    def batches_for(self, run: Any) -> RunBatches:
         """Return the batches for the memory of a run."""
         context, key = self.context, (self, run.input, run.output)
         found = context.batches.get(key)
         if found is None:
             again = key in context.seen and self.count <= MOST_MESSAGES
-            found = RunBatches(tuple(self._made(run, again)), self.count)
+            found = RunBatches(tuple(self._make_batches(run, again)), self.count)
             if again:
                 context.batches.keep(key, found)
             else:
@@ -86,15 +86,15 @@ class FarMessages:
             self.context.batches.drop(key)
         self.context.abandoned.append((run, batches))
 
-    def _made(self, run: Any, again: bool) -> Iterator[Batch]:
+    def _make_batches(self, run: Any, again: bool) -> Iterator[Batch]:
         starts = {IN: run.input, OUT: run.output, TMP: self.scratch}
         for messages in self.messages:
             yield self.context.remote.batch(
-                [self._posting(message, starts) for message in messages],
+                [self._create_posting(message, starts) for message in messages],
                 self.tag + messages[0].way.slot, again)
 
-    def _posting(self, message: RemoteMessage, starts: dict[str, int]) -> Posting:
+    def _create_posting(self, message: RemoteMessage, starts: dict[str, int]) -> MessageSpec:
         base, offset = split_address(message.address)
         memory = cast(Any, MPI.memory.fromaddress(starts[base] + offset, message.nbytes))
-        return Posting(message.way.kind == SEND, message.way.peer,
-                       numpy.frombuffer(memory, "u1"))
+        return MessageSpec(message.way.kind == SEND, message.way.peer,
+                           numpy.frombuffer(memory, "u1"))

@@ -41,17 +41,17 @@ from hpccoll.ir.dataflow import consumers, links
 from hpccoll.ir.extents import (
     Extent,
     Local,
-    Lowered,
+    LoweredProgram,
     Message,
     Phase,
     Segment,
+    is_within,
     overlap,
-    shifted,
-    within,
+    shift_scratch,
 )
 from hpccoll.ir.schedule import RECV, SEND
-from hpccoll.ir.sizes import larger
-from hpccoll.runtime.events.phase_events import Activity, Noting, activity_of
+from hpccoll.ir.sizes import maximum
+from hpccoll.runtime.events.phase_events import Activity, PhaseRecorder, activity_of
 
 #: Words of an instruction.
 WIDTH = 8
@@ -158,7 +158,7 @@ def split_address(address: int) -> tuple[str, int]:
     return BASES[address >> OFFSET_BITS], address & ((1 << OFFSET_BITS) - 1)
 
 
-def encode(program: Lowered, itemsize: int, places: int, chains: bool = False,
+def encode(program: LoweredProgram, itemsize: int, places: int, chains: bool = False,
            far: Collection[int] = ()) -> Code | None:
     """Encode a lowered program as a tape; see :func:`encode_segments`."""
     return encode_segments((Segment(program, 0),), 1, itemsize, places, chains, far)
@@ -166,7 +166,7 @@ def encode(program: Lowered, itemsize: int, places: int, chains: bool = False,
 
 def encode_segments(segments: Sequence[Segment], depth: int, itemsize: int, places: int,
                     chains: bool = False, far: Collection[int] = (),
-                    noting: Noting | None = None) -> Code | None:
+                    noting: PhaseRecorder | None = None) -> Code | None:
     """Encode all segments of a plan as one tape, one after the other.
 
     Phases have consecutive numbers. All segments use the same scratch: a segment needs no data of
@@ -185,22 +185,22 @@ def encode_segments(segments: Sequence[Segment], depth: int, itemsize: int, plac
         ``None`` if more messages of one rank arrive in a phase than there are places, or if a
         reduction's result partly overlaps an operand.
     """
-    writer = _encoded(segments, depth, itemsize, places, chains, far, noting)
+    writer = _encode(segments, depth, itemsize, places, chains, far, noting)
     return writer.code(array("q", writer.words)) if writer is not None else None
 
 
-def encode_any_size(program: Lowered, itemsize: int, places: int) -> Code | None:
+def encode_any_size(program: LoweredProgram, itemsize: int, places: int) -> Code | None:
     """Encode a program that was lowered for any sizes; some words are a ``Size`` of bytes.
 
     Raises:
         UndecidedError: the instructions depend on the sizes.
     """
-    writer = _encoded((Segment(program, 0),), 1, itemsize, places, False, (), None)
+    writer = _encode((Segment(program, 0),), 1, itemsize, places, False, (), None)
     return writer.code(writer.words) if writer is not None else None
 
 
-def _encoded(segments: Sequence[Segment], depth: int, itemsize: int, places: int, chains: bool,
-             far: Collection[int], noting: Noting | None) -> _Writer | None:
+def _encode(segments: Sequence[Segment], depth: int, itemsize: int, places: int, chains: bool,
+            far: Collection[int], noting: PhaseRecorder | None) -> _Writer | None:
     writer, number = _Writer(itemsize, far, noting), 0
     for index, (program, shift) in enumerate(segments):
         writer.shift, writer.slot = shift, index % depth
@@ -237,7 +237,7 @@ def _overlaps_in_part(step: Local) -> bool:
 class _Writer:
     """Writer of instructions."""
 
-    def __init__(self, itemsize: int, far: Collection[int], noting: Noting | None):
+    def __init__(self, itemsize: int, far: Collection[int], noting: PhaseRecorder | None):
         self.itemsize, self.longest, self.held = itemsize, 0, 0
         self.shift = self.slot = self.batches = 0
         self.noting, self.place = noting, (0, 0)
@@ -320,19 +320,19 @@ class _Writer:
             self.put(Instruction.REDUCE, number, form, into, left,
                      self.address(step.right, landing), step.into.count)
             if form & Form.HELD:
-                self.held = larger(self.held, step.into.count)
+                self.held = maximum(self.held, step.into.count)
 
     def address(self, extent: Extent, landing: Extent | None = None) -> int:
         """Return an extent's address; relative to the cell if it is part of ``landing``."""
-        base, offset = BASES.index(extent.buffer), shifted(extent, self.shift).offset
-        if landing is not None and within(extent, landing):
+        base, offset = BASES.index(extent.buffer), shift_scratch(extent, self.shift).offset
+        if landing is not None and is_within(extent, landing):
             base, offset = BASES.index(CELL), extent.offset - landing.offset
         return (base << OFFSET_BITS) + offset * self.itemsize
 
     def nbytes(self, message: Message) -> int:
         """Return the bytes of a message."""
         nbytes = message.extent.count * self.itemsize
-        self.longest = larger(self.longest, nbytes)
+        self.longest = maximum(self.longest, nbytes)
         return nbytes
 
     def way(self, message: Message) -> int:

@@ -42,7 +42,7 @@ def progress() -> None:
         MPI.COMM_SELF.Iprobe(0, LAST_TAG)
 
 
-class Awaited(Protocol):
+class PendingRun(Protocol):
     """Pending operation that reports the ranks it waits for."""
 
     @property
@@ -53,7 +53,7 @@ class Awaited(Protocol):
     def rank(self) -> int:
         """The waiting rank."""
 
-    def pending(self) -> tuple[int, tuple[int, ...]]:
+    def pending_peers(self) -> tuple[int, tuple[int, ...]]:
         """Return the current round and the ranks that it may wait for."""
 
 
@@ -69,21 +69,21 @@ class Watch:
         spins: failed tests before the wait yields the processor.
     """
 
-    def __init__(self, awaited: Awaited, timeout: float, report: float,
-                 listen: Callable[[Awaited], None] | None = None,
+    def __init__(self, awaited: PendingRun, timeout: float, report: float,
+                 listen: Callable[[PendingRun], None] | None = None,
                  tell: Callable[[Sequence[int]], RankStates] | None = None, spins: int = SPINS):
         self.awaited, self.timeout, self.report, self.spins = awaited, timeout, report, spins
         self.listen, self.tell = listen, tell
         self.looked = 0.0
-        self.moved()
+        self.reset()
 
-    def moved(self) -> None:
+    def reset(self) -> None:
         """Reset the timer after progress."""
         self.idles = 0
         self.since: float | None = None
         self.reports: Reports | None = None
 
-    def idle(self) -> None:
+    def pause(self) -> None:
         """Yield the processor after a poll without progress, and check the clock regularly.
 
         Raises:
@@ -119,7 +119,7 @@ class Watch:
         due = self.report if self.reports is None else self.reports.due
         if elapsed < min(due, self.timeout):
             return
-        number, peers = self.awaited.pending()
+        number, peers = self.awaited.pending_peers()
         title, rank = self.awaited.title, self.awaited.rank
         states = self.tell(peers) if self.tell is not None else None
         if elapsed >= self.timeout:
@@ -142,12 +142,12 @@ class Meeting:
     def __init__(self, comm: MPI.Comm | MPI.Group, title: str):
         self.rank, self.size, self.title = comm.Get_rank(), comm.Get_size(), title
 
-    def pending(self) -> tuple[int, tuple[int, ...]]:
+    def pending_peers(self) -> tuple[int, tuple[int, ...]]:
         """Return no round and all other ranks."""
         return 0, tuple(rank for rank in range(self.size) if rank != self.rank)
 
     def wait(self, request: MPI.Request, timeout: float, report: float,
-             listen: Callable[[Awaited], None] | None = None,
+             listen: Callable[[PendingRun], None] | None = None,
              tell: Callable[[Sequence[int]], RankStates] | None = None) -> None:
         """Wait for the request of a collective operation.
 
@@ -156,4 +156,4 @@ class Meeting:
         """
         watch = Watch(self, timeout, report, listen, tell)
         while not request.Test():
-            watch.idle()
+            watch.pause()

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from hpccoll.cuda import AWARE, NEAR, SHARED_GPU_NEEDS, describe_ways, pci_address
-from hpccoll.machine.launcher import alone
+from hpccoll.machine.launcher import explain_single_ranks
 from hpccoll.measure.load import load_text
 from hpccoll.tools.doctor.facts import LIBRARIES, RankFacts
-from hpccoll.tools.shadowed_install import REMEDY, told
+from hpccoll.tools.shadowed_install import REMEDY, describe_hidden
 from hpccoll.units import count_text, ranks_text, size_text
 
 #: Levels: ``error`` - results or the whole job are at risk; ``warning`` - it works, but slower
@@ -66,10 +66,10 @@ def world(facts: Sequence[RankFacts], expected: int) -> Iterator[Finding]:
     first, size = facts[0], len(facts)
     started = first.launched[1]
     if size == 1 and started > 1:
-        yield Finding(ERROR, "world", *alone(started, first.launcher, first.mpi))
+        yield Finding(ERROR, "world", *explain_single_ranks(started, first.launcher, first.mpi))
     elif expected and size != expected:
         yield Finding(ERROR, "world", f"MPI.COMM_WORLD has {size} ranks, expected {expected}",
-                      alone(expected, first.launcher, first.mpi)[1] if size == 1 else
+                      explain_single_ranks(expected, first.launcher, first.mpi)[1] if size == 1 else
                       "start the number of ranks of --ranks: srun --ntasks, mpiexec -n")
     elif (first.slurm.get("SLURM_NTASKS", str(size)) != str(size)
           # An mpiexec starts helpers by srun, which sets variables of their job step.
@@ -90,9 +90,9 @@ def library(facts: Sequence[RankFacts]) -> Iterator[Finding]:
     hidden = _parts(facts, lambda each: (each.package, each.hides))
     for (package, there), ranks in hidden.items():
         if there:
-            yield Finding(WARNING, "hpccoll", f"{told(package, there)}: small collectives are "
-                                              "several times slower in the Python "
-                                              "executor", REMEDY, ranks)
+            yield Finding(WARNING, "hpccoll",
+                          f"{describe_hidden(package, there)}: small collectives are several "
+                          "times slower in the Python executor", REMEDY, ranks)
 
 
 def versions(facts: Sequence[RankFacts]) -> Iterator[Finding]:
@@ -191,11 +191,11 @@ def binding(facts: Sequence[RankFacts]) -> Iterator[Finding]:
                             "1"] * first.mpi.startswith("Open MPI"))), tuple(crowded))
     if shared:
         yield Finding(WARNING, "binding", "ranks are bound to the same processors as other ranks",
-                      _bound(first),
+                      _binding_option(first),
                       tuple(shared))
     if loose:
         yield Finding(NOTE, "binding", "ranks are not bound to processors of their "
-                                       "node", _bound(first), tuple(loose))
+                                       "node", _binding_option(first), tuple(loose))
     if narrow:
         yield Finding(WARNING, "binding", "ranks have fewer processors than --cpus-per-task",
                       "export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK: srun ignores the job's "
@@ -206,7 +206,7 @@ def binding(facts: Sequence[RankFacts]) -> Iterator[Finding]:
     yield from _threads(facts)
 
 
-def _bound(first: RankFacts) -> str:
+def _binding_option(first: RankFacts) -> str:
     """Return the option of the launcher that binds each rank to its own processor."""
     return next((remedy for name, remedy in BINDS if first.launcher.startswith(name)),
                 "use the launcher's option: srun --cpu-bind=cores, mpiexec --bind-to core")

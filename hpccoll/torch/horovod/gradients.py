@@ -24,7 +24,7 @@ from hpccoll.errors import ArgumentError, ExchangeError
 from hpccoll.torch import operations
 from hpccoll.torch.horovod.broadcast_state import sparse_allreduce_async
 from hpccoll.torch.horovod.processes import ProcessSet
-from hpccoll.torch.tensors import dense, values
+from hpccoll.torch.tensors import as_dense, values
 from hpccoll.training.buckets import FIRST_BUCKET_BYTES
 from hpccoll.training.exchange import Exchange
 
@@ -72,9 +72,9 @@ class GradientExchange:
         self._sent: dict[Parameter, int] = {}
         self._hooks: dict[Parameter, Any] = {}
         new = self._watch()
-        for group, limit in self._cut(new):
+        for group, limit in self._parameter_groups(new):
             self._place(group, limit)
-        atexit.register(self._left)
+        atexit.register(self._abort_at_exit)
 
     @property
     def under_way(self) -> bool:
@@ -83,7 +83,7 @@ class GradientExchange:
 
     def close(self) -> None:
         """Close the exchanges and remove hooks; during a step, on all ranks."""
-        atexit.unregister(self._left)
+        atexit.unregister(self._abort_at_exit)
         for hook in self._hooks.values():
             hook.remove()
         for exchange in self.exchanges:
@@ -96,7 +96,7 @@ class GradientExchange:
         for exchange in self.exchanges:
             exchange.fail(error)
 
-    def _left(self) -> None:
+    def _abort_at_exit(self) -> None:
         """Send an uncaught error to the waiting ranks at program exit."""
         error = getattr(sys, "last_value", None)
         if error is not None:
@@ -108,10 +108,11 @@ class GradientExchange:
         new = [each for each in self._listing() if each.requires_grad and each not in self._hooks]
         for parameter in new:
             self._names.setdefault(parameter, f"parameter.{len(self._hooks)}")
-            self._hooks[parameter] = parameter.register_post_accumulate_grad_hook(self._arrived)
+            self._hooks[parameter] = parameter.register_post_accumulate_grad_hook(self._on_gradient)
         return new
 
-    def _cut(self, parameters: Sequence[Parameter]) -> Iterable[tuple[list[Parameter], int | None]]:
+    def _parameter_groups(self, parameters: Sequence[Parameter]) -> Iterable[tuple[list[Parameter],
+                                                                                   int | None]]:
         """Yield groups of parameters with their bucket limit, if the user set one."""
         groups, nbytes = self._wishes.groups, sum(each.nbytes for each in parameters)
         if groups is None or isinstance(groups, int):
@@ -136,7 +137,7 @@ class GradientExchange:
         wishes, line = self._wishes, self._process_set.line
         first = FIRST_BUCKET_BYTES if bucket_bytes is None else bucket_bytes
         exchange = line.run(operations.call(lambda: Exchange(
-            line.comm, [values(dense(each)) for each in parameters],
+            line.comm, [values(as_dense(each)) for each in parameters],
             names=[self._names[each] for each in parameters], op=wishes.op,
             prescale=wishes.prescale, postscale=wishes.postscale, compress=wishes.compress,
             bucket_bytes=bucket_bytes, first_bucket_bytes=first)))
@@ -147,7 +148,7 @@ class GradientExchange:
         self._places.update((each, (exchange, index)) for index, each in enumerate(parameters))
 
     # -- one step ----------------------------------------------------------------------------
-    def _arrived(self, parameter: Parameter) -> None:
+    def _on_gradient(self, parameter: Parameter) -> None:
         """Handle a gradient that autograd has accumulated."""
         seen = self._seen[parameter] = self._seen.get(parameter, 0) + 1
         if seen > self.passes:

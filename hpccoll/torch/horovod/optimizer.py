@@ -66,7 +66,8 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer,
     chosen = compression.name if isinstance(compression, Compressor) else compression
     scheme = "none" if chosen is None else parse(chosen)
     kind = type(optimizer)
-    way = _Alone if not process_set.included() else _Combining if op == ADASUM else _Averaging
+    way = (_SingleRankOptimizer if not process_set.included()
+           else _AdasumOptimizer if op == ADASUM else _Averaging)
     wrapped: Any = object.__new__(type(kind.__name__, (way, kind), {}))
     # A scheduler that was created before has patched ``step`` of the instance.
     wrapped.__dict__.update((key, value) for key, value in vars(optimizer).items()
@@ -202,7 +203,7 @@ class _OwnGradients:
         return nullcontext()
 
 
-class _Alone(_OwnGradients):
+class _SingleRankOptimizer(_OwnGradients):
     """A rank outside the process set, which steps locally."""
 
     def _begin(self, names: dict[torch.Tensor, str], wishes: Wishes,
@@ -216,7 +217,7 @@ class _Alone(_OwnGradients):
         """Do nothing: gradients accumulate until ``zero_grad``."""
 
 
-class _Combining(_OwnGradients):
+class _AdasumOptimizer(_OwnGradients):
     """Steps locally, then combines the parameter updates of all ranks with Adasum."""
 
     _exchange: Exchange | None = None

@@ -23,7 +23,7 @@ from typing import Any
 from hpccoll.errors import ArgumentError, ArgumentTypeError
 from hpccoll.training.compress.csc import Csc
 from hpccoll.training.compress.dense import Bf16, Fp16, NoCompression
-from hpccoll.training.compress.dithering import Dithering
+from hpccoll.training.compress.dithering import DitheringScheme
 from hpccoll.training.compress.int8 import Int8
 from hpccoll.training.compress.onebit import OneBit
 from hpccoll.training.compress.powersgd import PowerSgd
@@ -40,7 +40,7 @@ SCHEMES: dict[str, type[Scheme]] = {
     "bf16": Bf16,
     "int8": Int8,
     "onebit": OneBit,
-    "dithering": Dithering,
+    "dithering": DitheringScheme,
     "topk": TopK,
     "randomk": RandomK,
     "csc": Csc,
@@ -71,13 +71,13 @@ def parse(wish: str | Scheme) -> Scheme:
                                 f"choose from {', '.join(SCHEMES)}")
     name, _, settings = map(str.strip, wish.partition(":"))
     if name not in SCHEMES:
-        raise _unknown("compress", name, SCHEMES)
+        raise _unknown_error("compress", name, SCHEMES)
     types = {field.name: str(field.type) for field in fields(SCHEMES[name])}  # type: ignore[arg-type]
     chosen: dict[str, Any] = {}
     for setting in filter(None, map(str.strip, settings.split(","))):
         field, equals, value = map(str.strip, setting.partition("="))
         if field not in types:
-            raise _unknown(f"compress: {name}", field, types)
+            raise _unknown_error(f"compress: {name}", field, types)
         read, kind = _READERS[types[field]]
         try:
             chosen[field] = read(value)
@@ -86,9 +86,9 @@ def parse(wish: str | Scheme) -> Scheme:
     return SCHEMES[name](**chosen)
 
 
-def _unknown(argument: str, word: str, valid: Iterable[str]) -> ArgumentError:
+def _unknown_error(argument: str, word: str, valid: Iterable[str]) -> ArgumentError:
     if valid := list(valid):
-        return ArgumentError.unknown(argument, word, valid)
+        return ArgumentError.unknown_word(argument, word, valid)
     return ArgumentError(argument, f"{word!r} is unknown", "it has no parameters")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy
 
 from hpccoll.errors import ArgumentError, ShardError
-from hpccoll.training.arguments import named
+from hpccoll.training.arguments import array_names
 from hpccoll.training.buckets import ArraySpec
 
 #: Message text: remedy for different arrays on ranks.
@@ -36,7 +36,7 @@ def specs_of(arrays: Sequence[numpy.ndarray], names: Sequence[str] | None) -> li
     Raises:
         ArgumentError: not one name for each array, or not floating-point.
     """
-    names = named(names, len(arrays)) if names is not None else [
+    names = array_names(names, len(arrays)) if names is not None else [
         f"array {index}" for index in range(len(arrays))]
     for name, array in zip(names, arrays):
         # ml_dtypes' bfloat16 has kind "V".
@@ -47,7 +47,7 @@ def specs_of(arrays: Sequence[numpy.ndarray], names: Sequence[str] | None) -> li
             for name, array in zip(names, arrays)]
 
 
-def agree_on(comm: Any, specs: Sequence[ArraySpec], options: str) -> None:
+def check_agreement(comm: Any, specs: Sequence[ArraySpec], options: str) -> None:
     """Check that all ranks have the same arrays and options; collective.
 
     Raises:
@@ -70,7 +70,7 @@ def _difference(theirs: list[str], first: list[str]) -> str:
     return f"{what}: {theirs[place]}, on rank 0 {first[place]}"
 
 
-def refuse(comm: Any, faults: Sequence[str], remedy: str, elsewhere: str = "") -> None:
+def raise_on_all_ranks(comm: Any, faults: Sequence[str], remedy: str, elsewhere: str = "") -> None:
     """Gather faults and raise the same error on all ranks; collective.
 
     Raises:

@@ -25,7 +25,7 @@ from hpccoll.runtime.context import TAGS_PER_CALL, Context
 from hpccoll.runtime.planning import planner
 from hpccoll.runtime.planning.choice import Choice
 from hpccoll.runtime.planning.plan import Plan
-from hpccoll.transport import Batch, Endpoint, Posting
+from hpccoll.transport import Batch, Endpoint, MessageSpec
 from support.threads.requests import CollectiveRequest, ThreadRequest
 from support.threads.world import ThreadRank
 
@@ -51,7 +51,7 @@ class CountedEndpoint:
         """Loopback delivers into the receiver's memory, never in place."""
         return False
 
-    def batch(self, postings: Sequence[Posting], tag: int, repeated: bool) -> Batch:
+    def batch(self, postings: Sequence[MessageSpec], tag: int, repeated: bool) -> Batch:
         """Prepare messages; see :class:`hpccoll.transport.Endpoint`."""
         leaving = sum(one.array.nbytes for one in postings if one.sends)
         return _CountedBatch(self.endpoint.batch(postings, tag, repeated), self.here, leaving)

@@ -9,7 +9,7 @@ from hpccoll.algorithms.formula import (
     LEGEND,
     Formula,
     P,
-    Stated,
+    Relation,
     ceil_div,
     ceil_log,
     ceil_log2,
@@ -110,7 +110,7 @@ FORMS = [pytest.param(form, entry, id=f"{collective}-{name}-{what}")
 @folded("form, entry", FORMS)
 def test_what_a_form_states_holds(form, entry):
     """Formulas are their own statements; of others, the function is compared with what is said."""
-    if not isinstance(form, Stated):
+    if not isinstance(form, Relation):
         assert isinstance(form, Formula) or form is entry.blocks and entry.rounds is None
         return
     holds = {"=": int.__eq__, "≤": int.__le__, "≥": int.__ge__}[form.relation]

@@ -3,7 +3,7 @@
 import numpy
 import pytest
 
-from hpccoll.calls.memory import is_staged, memory_of, staged
+from hpccoll.calls.memory import is_staged, memory_of, stage_spec
 from hpccoll.calls.native import NativeOnly
 from hpccoll.errors import ArgumentTypeError, BufferArgumentError
 from support.gpu.device import installed
@@ -40,7 +40,7 @@ def test_device_memory_is_moved_or_staged(cuda_aware):
         flat, namespace, through = memory_of(array, "b", True)
         assert namespace is (cupy if cuda_aware else numpy) and (through is None) is cuda_aware
         if not cuda_aware:
-            host, bring = staged([array, 2], "b")
+            host, bring = stage_spec([array, 2], "b")
             host[0][:] = 7
             bring()
             assert array.raw.tolist() == [7, 7, 7] and host[1] == 2

@@ -25,7 +25,7 @@ def test_ctrl_c_in_a_command_that_knows_nothing_yet(monkeypatch, capsys, size, e
     monkeypatch.setattr(ranks, "sleep", waited.append)
     for rank in (-1, 0, 1):
         monkeypatch.setattr(ranks, "launched", lambda rank=rank: (rank, 2))
-        assert ranks.interrupted("doctor") == 130
+        assert ranks.report_interrupt("doctor") == 130
     assert capsys.readouterr().err == "hpccoll: doctor: interrupted\n" * 2 and found == 3 * ended
     assert waited == [ranks.MOMENT]  # for the first one's line
 

@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 import hpccoll
 from hpccoll.cuda import device, staging
-from hpccoll.cuda.windows import Windowed
+from hpccoll.cuda.windows import WindowedBuffer
 from hpccoll.errors import BufferArgumentError
 from hpccoll.runtime.planning import planner
 from support.gpu.device import DeviceArray, installed
@@ -23,7 +23,7 @@ from support.gpu.tensors import DeviceTensor, torch_on
 @pytest.fixture(autouse=True)
 def flying(monkeypatch):
     """Memory that copies of this test still read, and none of another one's."""
-    monkeypatch.setattr(staging, "_FLYING", staging.Flying())
+    monkeypatch.setattr(staging, "_FLYING", staging.InUseMemory())
     return staging._FLYING
 
 
@@ -119,7 +119,7 @@ def storing_at_once(self, number, phase):
 
 
 SET, PERFORMER, STREAM_OF = DeviceArray.set, device.performer, device._stream_of
-WINDOWED, PASSED = Windowed.__init__, Windowed.passed
+WINDOWED, PASSED = WindowedBuffer.__init__, WindowedBuffer.queue_stores
 #: Calls in segments, of several groups of copies each.
 SMALL = {"fair": 1}
 
@@ -129,24 +129,24 @@ BREAKS = {
         (device, "_stream_of", without_waiting, {"direct": True, "name": "bcast"}),
     "another stream than the caller's copies": (device, "_stream_of", without_waiting, {}),
     "a phase begins before the copy that it needs is complete":
-        (Windowed, "ready", lambda self, number, phase: True, {}),
+        (WindowedBuffer, "ready", lambda self, number, phase: True, {}),
     "copies to the host do not wait for the producer":
-        (Windowed, "__init__", on_a_stream_of_its_own("inward"), SMALL),
+        (WindowedBuffer, "__init__", on_a_stream_of_its_own("inward"), SMALL),
     "results do not wait for earlier work on their memory":
-        (Windowed, "__init__", on_a_stream_of_its_own("outward"), {**SMALL, "name": "bcast"}),
+        (WindowedBuffer, "__init__", on_a_stream_of_its_own("outward"), {**SMALL, "name": "bcast"}),
     "the caller's stream does not wait for the results":
-        (staging.Staged, "finish", only_keeping, {}),
+        (staging.StagedBuffer, "finish", only_keeping, {}),
     "a window is used again before its results have left it":
-        (Windowed, "passed", forgetting_stores, {**SMALL, "name": "bcast", "ahead": 0}),
+        (WindowedBuffer, "passed", forgetting_stores, {**SMALL, "name": "bcast", "ahead": 0}),
     "a window is loaded while another segment uses it":
-        (Windowed, "begin", ahead_of_everything, {**SMALL, "name": "allreduce in place"}),
+        (WindowedBuffer, "begin", ahead_of_everything, {**SMALL, "name": "allreduce in place"}),
     "results leave before they are complete":
-        (Windowed, "passed", storing_at_once, {"name": "alltoall in place", "early": 1}),
+        (WindowedBuffer, "passed", storing_at_once, {"name": "alltoall in place", "early": 1}),
     "an exchange in place overwrites what it has not read":
-        (Windowed, "__init__", lambda *args: WINDOWED(*args[:5]),
+        (WindowedBuffer, "__init__", lambda *args: WINDOWED(*args[:5]),
          {**SMALL, "name": "alltoall in place", "size": 5, "segment_bytes": 99, "early": 1}),
     "pinned memory is given back before its event":
-        (staging.Flying, "keep", lambda *copy: None, {}),
+        (staging.InUseMemory, "keep", lambda *copy: None, {}),
     "results are copied on another stream":
         (DeviceArray, "set", lambda a, host, stream: SET(
             a, host, Stream(a.machine, a.number, non_blocking=True)), {}),
@@ -297,8 +297,8 @@ def test_nothing_leaks(direct, flying):
 
 
 def test_memory_that_copies_still_read_is_bounded(monkeypatch):
-    machine, flying = Devices(), staging.Flying()
-    monkeypatch.setattr(staging.Flying, "LIMIT", 100)
+    machine, flying = Devices(), staging.InUseMemory()
+    monkeypatch.setattr(staging.InUseMemory, "LIMIT", 100)
     stream, events = Stream(machine, 0), []
     for _ in range(10):
         stream.push(lambda: None)

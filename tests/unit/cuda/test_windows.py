@@ -9,8 +9,8 @@ import pytest
 from hpccoll.algorithms import schedule
 from hpccoll.calls.layouts import vector_layout
 from hpccoll.cuda import windows
-from hpccoll.cuda.staging import Staged
-from hpccoll.cuda.windows import Windowed
+from hpccoll.cuda.staging import StagedBuffer
+from hpccoll.cuda.windows import WindowedBuffer
 from hpccoll.ir.collectives import IN, OUT
 from hpccoll.runtime.planning import plan as plans
 from support.gpu.device import installed
@@ -36,8 +36,8 @@ def place():
 
 def windowed(place, plan, names=(IN,), shared=True):
     array = place.cupy.asarray(numpy.arange(COUNT, dtype="f4"))
-    staged = Staged(place.cupy, array.device, place.stream, shared)
-    return Windowed(plan, array, staged, names), array
+    staged = StagedBuffer(place.cupy, array.device, place.stream, shared)
+    return WindowedBuffer(plan, array, staged, names), array
 
 
 def test_the_next_segments_are_loaded_while_the_first_runs(place):
@@ -132,7 +132,7 @@ def test_a_thread_asks_on_the_device_of_the_array():
 
 def test_a_fault_of_the_first_copy_leaves_nothing_behind(place):
     array = place.cupy.asarray(numpy.arange(COUNT, dtype="f4"))
-    staged = Staged(place.cupy, array.device, place.stream, True)
+    staged = StagedBuffer(place.cupy, array.device, place.stream, True)
     call = SimpleNamespace(source=SimpleNamespace(array=array, staged=staged), sink=None)
     place.machine.faults["memcpyAsync"] = 2  # the third one
     with pytest.raises(CudaError):

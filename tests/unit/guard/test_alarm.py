@@ -155,7 +155,7 @@ class Messages:
 def test_ranks_are_told_before_what_others_tell_has_come(clock, comes):
     """A long message comes only while its sender, which may be gone, is in MPI."""
     record = LogRecord(5, {5: 77}, {}, {"number": 5})
-    comm = Messages(record.packed(), comes)
+    comm = Messages(record.pack(), comes)
     messaged = MessagedLogs(comm)
     messaged.ring({"number": 5}, gone=())
     assert comm.asked == ["from 1", "to 1", "to 2"] if comes else ["from 1", "to 2", "to 1"]

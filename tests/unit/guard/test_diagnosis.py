@@ -4,7 +4,7 @@ import numpy
 import pytest
 
 from hpccoll.errors.contract import ContractError
-from hpccoll.guard.diagnosis import groups, judge, met
+from hpccoll.guard.diagnosis import groups, judge, unexpected_message_error
 from hpccoll.runtime.events.call_log import LOG_BYTES, NUMBER, REMEMBERED, STAMPS, Log, LogRecord
 from hpccoll.runtime.planning.call_hash import Description
 
@@ -28,7 +28,7 @@ def record(calls, story=None, first=1):
         log.tell({"number": log.words[NUMBER], "tag": 0, "title": "t", "site": "", "when": "",
                   "reason": "", "fields": None, "heard": False, **story})
     made = log.record()
-    return LogRecord.unpacked(made.packed()) if len(calls) % 2 else made  # both ways say the same
+    return LogRecord.unpack(made.pack()) if len(calls) % 2 else made  # both ways say the same
 
 
 @pytest.mark.parametrize("size", range(3, 9))
@@ -98,7 +98,7 @@ def test_requests_are_judged_by_what_failed():
 
 
 def test_a_message_whose_sender_tells_nothing():
-    error = met(record([SUM], {"site": "train.py:5"}), 0, 2, 3)
+    error = unexpected_message_error(record([SUM], {"site": "train.py:5"}), 0, 2, 3)
     assert isinstance(error, ContractError) and error.field == "call" and not error.ranks
     assert "rank 2: another" in str(error) and error.absent == (1,)
 

@@ -11,7 +11,7 @@ from hpccoll.errors.waits import RankStates, Reports
 from hpccoll.guard import guard as guards
 from hpccoll.guard.alarm import MessagedLogs, SharedLogs
 from hpccoll.guard.guard import Guard
-from hpccoll.guard.library_calls import Natives, Stay
+from hpccoll.guard.library_calls import LibraryCalls, Stay
 from hpccoll.runtime.events.call_log import (
     ALARM,
     ASKED,
@@ -54,7 +54,7 @@ def made(monkeypatch):
     guard.losses = SimpleNamespace(explain=lambda error, title: error, known=False)
     guard.board = SimpleNamespace(lost=lambda *args, **options: (), gone={},
                                   states=lambda *args: RankStates("rank 1 is late"))
-    guard.natives = Natives(guard)
+    guard.natives = LibraryCalls(guard)
     return guard, logs
 
 

@@ -6,8 +6,8 @@ import pytest
 from mpi4py import MPI
 
 from hpccoll.errors import CollectiveTimeout
-from hpccoll.guard.pending_calls import Bounded
-from hpccoll.guard.rank_status import AWAY, Doing
+from hpccoll.guard.pending_calls import WatchedRequest
+from hpccoll.guard.rank_status import AWAY, Activity
 from hpccoll.runtime.execution.executor import Bounds
 
 
@@ -25,7 +25,7 @@ class Slow:
         return self.tests < 0
 
 
-class Waiting(Bounded, Slow):
+class Waiting(WatchedRequest, Slow):
     pass
 
 
@@ -40,7 +40,7 @@ def waiting(begun, timeout, tests=200_000, failures=None):
     guard = SimpleNamespace(
         context=SimpleNamespace(comm=MPI.COMM_SELF, limits=SimpleNamespace(spins=0), abandoned=[],
                                 bounds=Bounds(timeout, 60.0, None, None)),
-        doing=lambda: [Doing(0, AWAY, 7), Doing(1, AWAY, begun)], fail=fail)
+        doing=lambda: [Activity(0, AWAY, 7), Activity(1, AWAY, begun)], fail=fail)
     request = Waiting(tests)
     request.watched, request.number = (guard, "native allreduce"), 7
     return request

@@ -16,8 +16,8 @@ from hpccoll.guard.rank_status import (
     NATIVE,
     UNKNOWN,
     WAITING,
-    Board,
-    saying,
+    RankStatus,
+    waiting_status,
 )
 from hpccoll.machine.processes import ALIVE, DEAD, STOPPED, TRACED, Process
 from hpccoll.runtime.events.call_log import (
@@ -52,13 +52,13 @@ def ranks(monkeypatch):
     states = {rank: ALIVE for rank in range(4)}
     monkeypatch.setattr(module, "state_of", lambda process: states[process.pid])
     logs = {rank: log() for rank in range(4)}
-    board = Board(0, logs, [Process("here", rank, 1) for rank in range(4)])
+    board = RankStatus(0, logs, [Process("here", rank, 1) for rank in range(4)])
     return board, logs, states
 
 
 def test_a_rank_that_waits(ranks):
     board, logs, _ = ranks
-    logs[1].say(saying("allreduce ring", 7, 2, (0, 3), "train.py:5"))
+    logs[1].say(waiting_status("allreduce ring", 7, 2, (0, 3), "train.py:5"))
     found = board.doing(1)
     assert found[:8] == (1, WAITING, 7, 6, "allreduce ring", "train.py:5", 2, (0, 3))
     assert str(found) == ("rank 1 waits for ranks 0, 3 in round 2 of call 7, allreduce ring at "
@@ -67,7 +67,7 @@ def test_a_rank_that_waits(ranks):
 
 def test_a_rank_that_has_not_looked_for_a_while_does_not_wait_any_more(ranks):
     board, logs, _ = ranks
-    logs[1].say(saying("allreduce ring", 7, 2, (0, 3), "train.py:5"))
+    logs[1].say(waiting_status("allreduce ring", 7, 2, (0, 3), "train.py:5"))
     logs[1].words[BEAT] -= 10 ** 10
     assert board.doing(1)[:4] == (1, AWAY, 7, 7)
     assert "rank 1 is in the program; its last call was call 7, allreduce, count 100" in str(
@@ -92,7 +92,7 @@ def test_a_rank_that_does_not_answer_may_hold_the_interpreter_lock(ranks, monkey
 
 def test_what_was_said_of_an_earlier_call_is_of_no_use(ranks):
     board, logs, _ = ranks
-    logs[1].say(saying("allreduce ring", 6, 2, (0, 3), "train.py:5"))
+    logs[1].say(waiting_status("allreduce ring", 6, 2, (0, 3), "train.py:5"))
     assert board.doing(1).state == AWAY and not board.doing(1).site
 
 
@@ -163,14 +163,14 @@ def test_processes_are_looked_at_now_and_then(ranks, monkeypatch):
 
 def test_ranks_of_other_machines_are_not_heard_of(monkeypatch):
     monkeypatch.setattr(module, "state_of", lambda process: DEAD)
-    board = Board(0, {0: log()}, [Process("here", 1, 1), Process("there", 1, 1, "n7"),
-                                  Process("here", 2, 1), Process("", 3, 1)])
+    board = RankStatus(0, {0: log()}, [Process("here", 1, 1), Process("there", 1, 1, "n7"),
+                                       Process("here", 2, 1), Process("", 3, 1)])
     assert [one.state for one in board.all()] == [AWAY, UNKNOWN, KILLED, UNKNOWN]
-    assert str(board.doing(1)) == "rank 1 has not reported, on n7"
-    assert str(board.doing(3)) == "rank 3 has not reported"
-    assert "its calls are unknown" in str(board.doing(2))
+    assert str(board.activity(1)) == "rank 1 has not reported, on n7"
+    assert str(board.activity(3)) == "rank 3 has not reported"
+    assert "its calls are unknown" in str(board.activity(2))
     assert board.states(1, (1,)).missing.startswith("rank 2 was killed")
-    assert board.lost(1, 0) == (2,)
+    assert board.failed_ranks(1, 0) == (2,)
     monkeypatch.setattr(module, "state_of", lambda process: ALIVE)
     assert board.states(1, (1,)).missing == ("rank 1 has not reported, on n7, rank 3 has not "
                                              "reported")
@@ -179,7 +179,7 @@ def test_ranks_of_other_machines_are_not_heard_of(monkeypatch):
 def test_the_missing_rank_comes_first_then_each_rank_in_order(ranks):
     board, logs, states = ranks
     for rank in (0, 1, 3):
-        logs[rank].say(saying("allreduce ring", 7, 0, (2,), ""))
+        logs[rank].say(waiting_status("allreduce ring", 7, 0, (2,), ""))
     logs[2].words[NUMBER] = 0
     found = board.states(7, (1,))
     assert found.missing == "rank 2 is in the program, not in call 7"
@@ -202,8 +202,8 @@ def test_a_stopped_rank_that_did_its_part_is_not_missing(ranks):
 
 def test_at_most_eight_ranks_are_named(monkeypatch):
     monkeypatch.setattr(module, "state_of", lambda process: ALIVE)
-    board = Board(0, {rank: log() for rank in range(12)},
-                  [Process("here", rank, 1) for rank in range(12)])
+    board = RankStatus(0, {rank: log() for rank in range(12)},
+                       [Process("here", rank, 1) for rank in range(12)])
     found = board.states(8)
     assert len(found.lines) == 9 and found.lines[-1] == "and 4 more ranks"
     assert "rank 8" in found.missing and found.missing.endswith("and 3 more ranks")

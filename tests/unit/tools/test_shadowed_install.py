@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import hpccoll
-from hpccoll.tools.shadowed_install import hidden
+from hpccoll.tools.shadowed_install import hidden_install
 
 
 def package(folder, built):
@@ -24,7 +24,7 @@ def package(folder, built):
 def test_only_what_is_lost_is_told(tmp_path, here, there, found):
     clone, site = package(tmp_path / "clone", here), package(tmp_path / "site", there)
     path = [str(tmp_path / "clone"), str(tmp_path / "nowhere"), str(tmp_path / "site")]
-    assert hidden(clone, path) == (str(site) if found else "")
+    assert hidden_install(clone, path) == (str(site) if found else "")
 
 
 def test_a_program_started_in_a_clone(tmp_path):

@@ -13,14 +13,14 @@ from hpccoll.training.trace import (
     PROGRAM,
     READY,
     STEP,
+    Span,
     StepTimeline,
-    Traced,
 )
 
-SPANS = [Traced("w", READY, 1, 1), Traced("bucket 0", COMPRESS, 1, 2),
-         Traced("bucket 0", FLIGHT, 2, 5), Traced("bucket 1", FLIGHT, 5, 9),
-         Traced(PROGRAM, BLOCKED, 6, 8), Traced(PROGRAM, STEP, 0, 8),
-         Traced("bucket 0", FLIGHT, 9, 10), Traced(PROGRAM, STEP, 8, 12)]
+SPANS = [Span("w", READY, 1, 1), Span("bucket 0", COMPRESS, 1, 2),
+         Span("bucket 0", FLIGHT, 2, 5), Span("bucket 1", FLIGHT, 5, 9),
+         Span(PROGRAM, BLOCKED, 6, 8), Span(PROGRAM, STEP, 0, 8),
+         Span("bucket 0", FLIGHT, 9, 10), Span(PROGRAM, STEP, 8, 12)]
 
 
 def test_a_line_for_each_bucket_and_what_lies_outside_is_cut():

@@ -27,7 +27,7 @@ from hpccoll.calls.facts import facts_of
 from hpccoll.errors import ArgumentError
 from hpccoll.runtime.planning.choice import Choice
 from hpccoll.tune.choose import Conditions, decide, range_of_choice
-from hpccoll.tune.loading import Tuned
+from hpccoll.tune.loading import JobTimes
 from hpccoll.tune.rules import BLOCKING, NONBLOCKING, PERSISTENT, Place
 
 
@@ -163,7 +163,7 @@ def test_rules_decide_where_nothing_was_measured(left_only):
     assert choose(scan, SIZE, None, True, tuned(ring=1)).reason.startswith("rule")
     chosen = choose(allreduce(op=left_only), SIZE, None, True, tuned(ring=1))
     assert chosen.is_native  # an operator of the user
-    assert choose(allreduce(), SIZE, None, True, Tuned()).reason.startswith("rule")
+    assert choose(allreduce(), SIZE, None, True, JobTimes()).reason.startswith("rule")
     assert choose(allreduce(), 1, None, True, tuned(ring=1)).is_native
 
 
@@ -188,10 +188,10 @@ def test_the_explanation_shows_times_and_where_they_come_from():
     assert [line[0] for line in lines] == ["candidate", "ring:segment=4096", "native"]
     assert lines[1][-2:] == ["2", "us"] and "predicted" not in lines[0]
     assert detail.splitlines()[4].startswith("* ring") and "What each rank does" in detail
-    assert "none; run 'hpccoll tune'" in explained(Tuned())
+    assert "none; run 'hpccoll tune'" in explained(JobTimes())
     assert "loaded at the first collective" in explained(None)
     assert "none; t.json is not used: it is for others" in explained(
-        Tuned(note="t.json is not used: it is for others"))
+        JobTimes(note="t.json is not used: it is for others"))
 
 
 def test_bfloat16_is_never_left_to_the_library():
@@ -264,7 +264,7 @@ def crossing():
     """Times where native and ring are the fastest in turn, between the measured sizes too."""
     points = [(1 << power, {NATIVE: 1e-6 * power ** 2, RING: 1e-6 * (80 + 9 * (power % 5) * power)})
               for power in range(3, 22)]
-    return Tuned({("allreduce", True): tuple(points)}, "t.json")
+    return JobTimes({("allreduce", True): tuple(points)}, "t.json")
 
 
 @pytest.mark.parametrize("times", [None, crossing(), probed(1.3)], ids=["rules", "times", "probe"])
@@ -286,5 +286,5 @@ def test_all_sizes_of_a_range_have_the_same_choice(times, determinism):
 
 
 def test_candidates_under_trial_have_no_range():
-    assert range_of_choice(facts_of(allreduce()), Conditions(SIZE, tuned=Tuned(online=True)),
+    assert range_of_choice(facts_of(allreduce()), Conditions(SIZE, tuned=JobTimes(online=True)),
                            HERE) is None

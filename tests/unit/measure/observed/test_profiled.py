@@ -6,7 +6,7 @@ from mpi4py import MPI
 
 import hpccoll
 from hpccoll.measure.observed.observer import OBSERVER
-from hpccoll.measure.observed.profiled import LOWER_CASE, watched
+from hpccoll.measure.observed.profiled import LOWER_CASE, profiled_class
 
 A, B = numpy.ones(4), numpy.empty(4)
 
@@ -31,7 +31,7 @@ def counted(comm):
 
 def test_the_class_is_made_once_and_looks_like_the_other(comm):
     cls = type(comm)
-    assert cls is watched(hpccoll.Comm) and watched(cls) is cls
+    assert cls is profiled_class(hpccoll.Comm) and profiled_class(cls) is cls
     assert cls is not hpccoll.Comm and issubclass(cls, hpccoll.Comm)
     assert (cls.__name__, cls.__module__) == (hpccoll.Comm.__name__, hpccoll.Comm.__module__)
     assert cls.Allreduce.__doc__ == hpccoll.Comm.Allreduce.__doc__
@@ -71,7 +71,7 @@ def test_every_call_counts_once(comm, call, kind):
 
 
 def test_all_lower_case_collectives_are_watched():
-    cls = watched(hpccoll.Comm)
+    cls = profiled_class(hpccoll.Comm)
     assert all(name in vars(cls) for name in LOWER_CASE)
 
 

@@ -10,7 +10,13 @@ from unit.runtime.execution.test_tracks import TWO_WAYS
 from hpccoll.algorithms import schedule
 from hpccoll.ir.collectives import ALLREDUCE
 from hpccoll.runtime.events import phase_events
-from hpccoll.runtime.events.phase_events import PHASE_BITS, PLAN_BITS, Activity, Moments, Noting
+from hpccoll.runtime.events.phase_events import (
+    PHASE_BITS,
+    PLAN_BITS,
+    Activity,
+    Moments,
+    PhaseRecorder,
+)
 from hpccoll.runtime.execution.compiled import BUILT
 from hpccoll.runtime.execution.tape import Instruction
 from hpccoll.testing.loopback_direct import Direct
@@ -35,7 +41,7 @@ def noted(name, size, segment=0, world=Loopback, repeated=False):
         steps = {}
         for where, what, _ in one.rows().tolist():
             steps.setdefault(where & (1 << PLAN_BITS) - 1, []).append(
-                (what >> PHASE_BITS, Noting.activity(what).name))
+                (what >> PHASE_BITS, PhaseRecorder.activity(what).name))
         told.append(steps)
     return told, found
 
@@ -102,10 +108,11 @@ def test_what_is_done_amid_a_wait_is_noted_around_it(monkeypatch, built):
             raise KeyError("no operands")
         return False
 
-    call = Noting(one, 3).around(function, (5, 2), Activity.REDUCING)
+    call = PhaseRecorder(one, 3).around(function, (5, 2), Activity.REDUCING)
     assert call(1, "b") is None and seen == [((1, "b"), 1)]
     assert one.rows()[:, :2].tolist() == [
-        list(Noting(one, 3).words(5, 2, kind)) for kind in (Activity.REDUCING, Activity.WAITING)]
+        list(PhaseRecorder(one, 3).words(5, 2, kind)) for kind in (Activity.REDUCING,
+                                                                   Activity.WAITING)]
     with pytest.raises(KeyError, match="operands"):
         call()
     assert len(one.rows()) == 3

@@ -142,7 +142,7 @@ def test_chains_of_16_bit_floats_are_rounded_once(name):
     size = 2 * count
     terms = (numpy.random.default_rng(1).standard_normal(3 * count)).astype(dtype)
     first, second, third = terms.astype("f4").reshape(3, count)
-    sink, kernel = numpy.zeros(2 * count, dtype), half.compiled(numpy.add, dtype)
+    sink, kernel = numpy.zeros(2 * count, dtype), half.compiled_ufunc(numpy.add, dtype)
     steps = words(
         (Instruction.REDUCE, 0, Form.HELD, OUTPUT, INPUT, INPUT + size, count),
         (Instruction.REDUCE, 0, Form.LEFT | Form.HELD | Form.ROUNDED, OUTPUT, OUTPUT,

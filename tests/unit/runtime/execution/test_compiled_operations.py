@@ -21,7 +21,7 @@ if not compiled.BUILT:
 from unit.runtime.execution.test_compiled import Wire, addresses, exchange, tape
 
 from hpccoll.runtime.execution import _tape
-from hpccoll.runtime.execution.compiled_operations import TapedOperation
+from hpccoll.runtime.execution.compiled_operations import CompiledOperation
 from hpccoll.runtime.progress.engine import PROGRESS
 from hpccoll.runtime.progress.operations import NULL, Operation, cell
 
@@ -51,7 +51,7 @@ ATTENDANCE = SimpleNamespace(plan=SimpleNamespace(schedule=SimpleNamespace(title
 def operation(code, lane=None, threaded=False):
     """One that runs on no memory yet."""
     owned = tape(code.code, code.channels)
-    made = TapedOperation.__new__(TapedOperation)
+    made = CompiledOperation.__new__(CompiledOperation)
     stand_in = SimpleNamespace(begin=owned.begin, owners=(ATTENDANCE,))
     made.__init__(context(), stand_in, None, lane, threaded)
     return made
@@ -126,7 +126,7 @@ def test_somebody_else_ends_it():
     here, there = two.begins(0, two.lane), two.begins(1)
     one = begin(here, numpy.ones(8), numpy.zeros(8))
     other = begin(there, numpy.ones(8), numpy.zeros(8))
-    PROGRESS.once()
+    PROGRESS.step()
     assert not PROGRESS.operations and one._operation.over and one._operation.token is None
     assert one.Wait() == "slow"
     MPI.Request.Waitall([one, other])
@@ -143,7 +143,7 @@ def test_who_waits_for_its_turn_sees_those_before_it_move():
     look = last.looking()
     for turn in range(1, 3):
         theirs.append(begin(there, numpy.ones(8), numpy.zeros(8)))
-        PROGRESS.once()
+        PROGRESS.step()
         assert last.run.at == (turn == 2) and two.lane.first is ours[turn]._operation
         look()
         assert len(vain) == turn - 1
@@ -177,7 +177,7 @@ def test_after_a_failure_nobody_begins(undisturbed, threaded):
     for request in (failing, next_one):
         request._operation.quiet = True
         MPI.Request.Wait(request)
-    PROGRESS.once()
+    PROGRESS.step()
     assert not PROGRESS.operations and two.lane.first is None
 
 
@@ -253,7 +253,7 @@ def persistent(two, source, sink):
     """A persistent request of the first rank's."""
     side, request = two.rank(0), Request()
     run = tape(side.code, side.channels)
-    request._operation = again = TapedOperation.__new__(TapedOperation)
+    request._operation = again = CompiledOperation.__new__(CompiledOperation)
     again.__init__(context(), SimpleNamespace(
         begin=lambda *_: run.begin(*addresses(source, sink), (source, sink)), owners=(ATTENDANCE,)),
         None, None, False)

@@ -15,9 +15,9 @@ from hpccoll.runtime.execution.executor import SPINS, Bounds, drive, finish, run
 from hpccoll.runtime.progress import waiting
 from hpccoll.runtime.progress.waiting import PATIENCE, Watch
 from hpccoll.testing.loopback_direct import Direct
-from hpccoll.testing.world import Problem, Seat, Stalled, interleave
+from hpccoll.testing.world import Problem, Seat, StallError, interleave
 from hpccoll.transport.loopback import Loopback
-from hpccoll.transport.stamps import stamped
+from hpccoll.transport.stamps import tag_with_stamp
 
 
 class Clock:
@@ -112,8 +112,8 @@ def test_what_opens_an_execution_comes_first_and_once_a_run(repeated):
 def test_stamps_keep_messages_of_calls_that_disagree_apart():
     """Two of three ranks are in a call that the third is not in: nobody gets a message of it."""
     seats, executions = made()
-    executions[2].binder.tag = stamped(0, 77)
-    with pytest.raises(Stalled):
+    executions[2].binder.tag = tag_with_stamp(0, 77)
+    with pytest.raises(StallError):
         interleave(executions)
     assert not right(seats)
 
@@ -223,7 +223,7 @@ def test_whatever_moves_starts_the_clock_again(monkeypatch):
     watch = Watch(executions[0], 10.0, 20.0)
     for _ in range(8):
         watch.look()
-    watch.moved()
+    watch.reset()
     for _ in range(8):
         watch.look()
 
@@ -232,9 +232,9 @@ def test_patience_spins_before_it_yields(monkeypatch):
     clock = Clock(monkeypatch, 1.0)
     watch = Watch(made()[1][0], 10.0, 20.0)
     for _ in range(SPINS):
-        watch.idle()
+        watch.pause()
     assert clock.yields == 0 and clock.now == 0
-    watch.idle()
+    watch.pause()
     assert clock.yields == 1
 
 

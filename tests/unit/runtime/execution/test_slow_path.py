@@ -10,7 +10,7 @@ import pytest
 
 from hpccoll.runtime.execution import slow_path
 from hpccoll.runtime.execution.slow_path import KEPT, Attendance
-from hpccoll.transport import Posting
+from hpccoll.transport import MessageSpec
 from hpccoll.transport.shm.rendezvous import Receive
 
 
@@ -20,7 +20,8 @@ def made(monkeypatch):
     found = []
 
     def receives(self, run):
-        found.append({run.at: Receive(SimpleNamespace(), Posting(False, 1, numpy.zeros(4)), None)})
+        found.append({run.at: Receive(SimpleNamespace(), MessageSpec(False, 1, numpy.zeros(4)),
+                                      None)})
         return found[-1]
 
     monkeypatch.setattr(slow_path.Attendance, "_receives", receives)
@@ -44,7 +45,7 @@ def test_a_run_is_let_go_of_without_garbage_collection(made, monkeypatch, fails)
         if fails:
             raise ValueError("in vain")
 
-    monkeypatch.setattr(slow_path.Attendant, "finish", finish)
+    monkeypatch.setattr(slow_path.SlowPath, "finish", finish)
     one = Run(at=0)
     gone = weakref.ref(one)
     gc.disable()

@@ -18,7 +18,7 @@ from unit.runtime.execution.test_compiled import CELL, MESSAGE, OUTPUT, Wire, ad
 
 from hpccoll.errors import CollectiveTimeout
 from hpccoll.ir.collectives import OUT
-from hpccoll.ir.extents import Extent, Lowered, Message, Phase, Segment
+from hpccoll.ir.extents import Extent, LoweredProgram, Message, Phase, Segment
 from hpccoll.runtime.execution import _tape
 from hpccoll.runtime.execution.executor import Bounds
 from hpccoll.runtime.execution.slow_path import Attendance
@@ -47,13 +47,13 @@ class Scene:
                                            None)
         self.context = SimpleNamespace(
             endpoint=SimpleNamespace(
-                rank=0, size=1, offers=NOTHING, remote=MpiEndpoint(comm), heard=None,
+                rank=0, size=1, offers=NOTHING, remote=MpiEndpoint(comm), on_alarm=None,
                 node=SimpleNamespace(local={0: 0}, on_device=lambda where: False),
                 direct=lambda peers, tag: False),
             bounds=Bounds(0.02, 100), abandoned=[], moments=None,
             fail=lambda error, *details: error)
         phase = Phase((), (Message("recv", 0, Extent(OUT, 0, NBYTES)),), ())
-        plan = Plan(SimpleNamespace(title="a test"), (Segment(Lowered((phase,), 0, 0), 0),),
+        plan = Plan(SimpleNamespace(title="a test"), (Segment(LoweredProgram((phase,), 0, 0), 0),),
                     1, 0, 1)
         sink = SimpleNamespace(array=self.sink)
         call = SimpleNamespace(op=None, datatype=None, source=None, sink=sink)

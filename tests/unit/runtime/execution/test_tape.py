@@ -8,10 +8,10 @@ import pytest
 from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.errors import HpccollError
 from hpccoll.ir.collectives import IN, OUT, TMP
-from hpccoll.ir.extents import Extent, Local, Lowered, Message, Phase, Segment, shifted
+from hpccoll.ir.extents import Extent, Local, LoweredProgram, Message, Phase, Segment, shift_scratch
 from hpccoll.ir.schedule import RECV, SEND
 from hpccoll.proof.cases import cases, lower_all
-from hpccoll.runtime.events.phase_events import PHASE_BITS, PLAN_BITS, Activity, Noting
+from hpccoll.runtime.events.phase_events import PHASE_BITS, PLAN_BITS, Activity, PhaseRecorder
 from hpccoll.runtime.execution.tape import WIDTH, Code, Instruction, Way, encode, encode_segments
 from support.decoding import decode, normal_form
 from support.tapes import as_text
@@ -65,13 +65,13 @@ def test_moments_are_noted_beside_the_program(collective, name):
     for program, itemsize, _ in programs(collective, name, (2, 3, 5)):
         plain = encode(program, itemsize, PLACES)
         code = encode_segments((Segment(program, 0),), 1, itemsize, PLACES,
-                               noting=Noting(None, 7))
+                               noting=PhaseRecorder(None, 7))
         assert decode(code, itemsize) == normal_form(program.phases)
         kept, now = [], None
         for step in code.steps():
             if step[0] == Instruction.NOTE:
                 assert step[2] >> PLAN_BITS == 7 and step[3] >> PHASE_BITS == step[1]
-                now = Noting.activity(step[3])
+                now = PhaseRecorder.activity(step[3])
                 assert now.name.lower() in as_text(code)
                 continue
             assert step[0] == Instruction.END or now in doing[step[0]]
@@ -104,9 +104,10 @@ def test_messages_of_other_nodes_are_in_batches(collective, name, nodes):
 def moved(phase, shift):
     """A phase in the memory of another segment."""
     def steps(locals_):
-        return tuple(Local(*(extent and shifted(extent, shift) for extent in step))
+        return tuple(Local(*(extent and shift_scratch(extent, shift) for extent in step))
                      for step in locals_)
-    return Phase(steps(phase.before), tuple(message._replace(extent=shifted(message.extent, shift))
+    return Phase(steps(phase.before),
+                 tuple(message._replace(extent=shift_scratch(message.extent, shift))
                                             for message in phase.messages), steps(phase.after))
 
 
@@ -235,7 +236,7 @@ def test_messages_are_used_in_their_cells():
     landing = Extent(TMP, 0, 2)
     phase = Phase((), (Message(SEND, 1, Extent(IN, 0, 2)), Message(RECV, 1, landing)),
                   (Local(Extent(OUT, 0, 2), Extent(IN, 0, 2), landing),))
-    code = encode(Lowered((phase,), 2, 0), 8, PLACES)
+    code = encode(LoweredProgram((phase,), 2, 0), 8, PLACES)
     assert [Instruction(step[0]).name for step in code.steps()] == [
         "SEND", "TAKE", "REDUCE", "TAKEN", "FLUSH", "END"]
     assert "out+0 <- in+0 op cell+0" in as_text(code)
@@ -245,14 +246,14 @@ def test_messages_are_used_in_their_cells():
 def test_what_no_tape_can_do():
     """More messages than places in a phase, and results that overlap an operand in part."""
     many = Phase((), tuple(Message(RECV, 1, Extent(OUT, i, 1)) for i in range(5)), ())
-    assert encode(Lowered((many,), 0, 0), 8, 4) is None
-    assert encode(Lowered((many,), 0, 0), 8, 5) is not None
+    assert encode(LoweredProgram((many,), 0, 0), 8, 4) is None
+    assert encode(LoweredProgram((many,), 0, 0), 8, 5) is not None
     shifted = Local(Extent(OUT, 1, 2), Extent(OUT, 0, 2), Extent(IN, 0, 2))
-    assert encode(Lowered((Phase((shifted,), (), ()),), 0, 0), 8, 4) is None
+    assert encode(LoweredProgram((Phase((shifted,), (), ()),), 0, 0), 8, 4) is None
 
 
 def test_an_empty_program():
-    code = encode(Lowered((), 0, 0), 8, PLACES)
+    code = encode(LoweredProgram((), 0, 0), 8, PLACES)
     assert decode(code, 8) == () and as_text(code).split() == ["0", "end"]
     with pytest.raises(ValueError, match="no end"):
         decode(Code(array("q"), (), 0), 8)

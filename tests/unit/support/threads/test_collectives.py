@@ -6,7 +6,7 @@ import pytest
 from mpi4py import MPI
 
 from hpccoll.errors import ArgumentError, MessageSizeError
-from hpccoll.testing.exact import inputs, reduced, wrong
+from hpccoll.testing.exact import exact_reduction, inputs, wrong
 from support.threads import run_ranks
 
 SIZES = 1, 2, 3, 5, 7, 8
@@ -34,12 +34,14 @@ def test_reductions(size, op, name):
             return out, scanned, before, at_root
 
         for rank, (out, scanned, before, at_root) in enumerate(run_ranks(size, function)):
-            total = reduced(name, "i4", range(size), size, count)
+            total = exact_reduction(name, "i4", range(size), size, count)
             assert not wrong(out, total, True)
-            assert not wrong(scanned, reduced(name, "i4", range(rank + 1), size, count), True)
+            assert not wrong(scanned, exact_reduction(name, "i4", range(rank + 1), size, count),
+                             True)
             assert not wrong(at_root, total if rank == size - 1 else at_root * 0 - 1, True)
             if rank:
-                assert not wrong(before, reduced(name, "i4", range(rank), size, count), True)
+                assert not wrong(before, exact_reduction(name, "i4", range(rank), size, count),
+                                 True)
 
 
 @pytest.mark.parametrize("size", SIZES)

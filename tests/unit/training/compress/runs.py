@@ -90,7 +90,7 @@ def run(form, size, count, steps, inputs=drifting, dtype="f8", shapes=None, stat
             compress.finish(mine.reduce(values))
             sent.append(comm.sent_bytes - before)
             outs.append(values)
-        held = mine.held()
+        held = mine.residual()
         held = numpy.zeros(count) if held is None else held.astype("f8")
         return Ran(outs, given, held, sent, expected, mine)
 

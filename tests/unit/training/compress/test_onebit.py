@@ -25,7 +25,7 @@ def coded(vector, block, scale):
 def test_two_phases_written_out(size, scale):
     scheme = OneBit(block=32, scale=scale)
     ran = run(f"onebit:block=32,scale={scale}", size, COUNT, 6)
-    block = scheme.fitting(COUNT, size)
+    block = scheme.block_length(COUNT, size)
     errors, owner = numpy.zeros((size, COUNT)), numpy.zeros(COUNT)
     for step in range(6):
         given = [drifting(rank, step, COUNT) + errors[rank] for rank in range(size)]
@@ -81,6 +81,6 @@ def broken(how):
                                  "sign flipped", "division omitted", "nothing"])
 def test_the_law_tells_mistakes(how):
     ran = run("onebit:block=32", 3, COUNT, 8, reduction=broken(how))
-    given, held = (sum(one) / 3 for one in zip(*((one.given, one.held) for one in ran)))
+    given, held = (sum(one) / 3 for one in zip(*((one.given, one.residual) for one in ran)))
     error = numpy.abs(given - sum(ran[0].outs) - held).max()
     assert (error < 1e-7) == (how == "nothing")

@@ -64,11 +64,11 @@ def test_two_threads_that_make_a_channel_at_once_get_the_same():
     def populate(rank, offset, nbytes):
         if not meanwhile:  # another thread has its turn while the system finds the pages
             meanwhile.append(None)
-            meanwhile[0] = node.outgoing(1, 0)
+            meanwhile[0] = node.send_channel(1, 0)
         return True
 
     node.shared = SimpleNamespace(parts=[part, part], populate=populate)
-    assert node.outgoing(1, 0) is meanwhile[0] is node.outgoing(1, 0)
+    assert node.send_channel(1, 0) is meanwhile[0] is node.send_channel(1, 0)
 
 
 class Grown:

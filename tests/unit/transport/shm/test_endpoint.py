@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy
 import pytest
 
-from hpccoll.transport import Posting
+from hpccoll.transport import MessageSpec
 from hpccoll.transport.shm.channels import PLACES, Channel
 from hpccoll.transport.shm.eager import EagerBatch
 from hpccoll.transport.shm.endpoint import TINY, BothBatch, SharedEndpoint
@@ -49,7 +49,7 @@ def endpoint():
 
 
 def send(peer, nbytes, dtype="i2"):
-    return Posting(True, peer, numpy.zeros(nbytes // numpy.dtype(dtype).itemsize, dtype))
+    return MessageSpec(True, peer, numpy.zeros(nbytes // numpy.dtype(dtype).itemsize, dtype))
 
 
 def recv(peer, nbytes):
@@ -92,7 +92,7 @@ def test_what_uses_a_cell(endpoint):
 
 def test_device_memory_uses_no_cells(endpoint):
     with installed(True) as cupy:
-        batch = endpoint.batch([Posting(True, 1, cupy.empty(3))], 0, False)
+        batch = endpoint.batch([MessageSpec(True, 1, cupy.empty(3))], 0, False)
         assert type(batch) is RendezvousBatch and not batch.sends[0].copies
 
 
