@@ -235,7 +235,7 @@ def inner(x: Formula) -> Formula:
     return _sum(x, "m", lambda s: s.levels[1:])
 
 
-def doubling(x: Formula) -> Formula:
+def doubling_sum(x: Formula) -> Formula:
     """The sum over ``d`` = 1, 2, 4, ... P/2."""
     return _sum(x, "d", lambda s: [1 << i for i in range(s.size.bit_length() - 1)])
 

@@ -39,7 +39,7 @@ from hpccoll.algorithms.formula import (
     ceil_log,
     ceil_log2,
     d,
-    doubling,
+    doubling_sum,
     even,
     f,
     f0,
@@ -155,7 +155,7 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
                                        rounds=if_odd(p - 1, p / 2), sent=p - 1),
         "recursive_doubling": Algorithm(
             recursive_doubling.allgather, picks=(SMALL,), rounds=floor_log2(p) + 2 * f,
-            sent=P - 1 + doubling(least(d, p - P)) + f * (p - 1)),
+            sent=P - 1 + doubling_sum(least(d, p - P)) + f * (p - 1)),
         "bruck": Algorithm(bruck.allgather, params={"k": 2}, variants=RADICES, picks=(SMALL,),
                            rounds=ceil_log(k, p), sent=p - 1),
         "circulant": Algorithm(circulant.allgather, rounds=ceil_log2(p), sent=p - 1),

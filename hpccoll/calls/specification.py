@@ -49,7 +49,8 @@ class Buffer(NamedTuple):
         namespace: module of the data's functions (``numpy``, ``cupy``).
         load: called before the array is read.
         store: called when the result is complete, to copy it to the caller's memory.
-        staged: staging of device memory that is copied to the host for NumPy; see :func:`host_buffer`.
+        staged: staging of device memory that is copied to the host for NumPy; see
+            :func:`host_buffer`.
     """
 
     array: Any

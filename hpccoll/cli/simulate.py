@@ -58,7 +58,7 @@ from hpccoll.ir.topology import Topology
 from hpccoll.machine.launcher import require_mpi
 from hpccoll.simulator import catalog, plot, simulate
 from hpccoll.simulator.conditions import SimulatedConditions, work_after_rounds
-from hpccoll.simulator.effort import ESTIMATE, MESSAGES, PROGRAMS, Told
+from hpccoll.simulator.effort import ESTIMATE, MESSAGES, PROGRAMS, ProgressCallback
 from hpccoll.simulator.machine_model import machine_as_data
 from hpccoll.simulator.report import Report
 from hpccoll.simulator.table import level_note, simulated_table
@@ -214,10 +214,10 @@ def command(context, collective, nodes, ppn, topology, sizes, step, machine, sha
         moved = [0]
     points = [SimulationCase(count, nbytes, each.name, each.params) for count in layouts
               for nbytes in moved for each in chosen]
-    simulations = ((point, lambda told, point=point: simulate(
+    simulations = ((point, lambda progress, point=point: simulate(
         _schedule(collective, point, layouts[point.nodes], root), point.nbytes, known,
         layouts[point.nodes], itemsize=itemsize or 0, segment_bytes=segment, fold=not no_fold,
-        told=told, conditions=conditions)) for point in points)
+        progress=progress, conditions=conditions)) for point in points)
     reports, stopped = _run_simulations(simulations, len(points), named=bool(wanted or own))
     if json_path is not None:
         write_text(json_path, json.dumps({
@@ -331,7 +331,8 @@ def _algorithms(collective: str, wanted: tuple[str, ...],
     return chosen
 
 
-def _run_simulations(simulations: Iterator[tuple[SimulationCase, Callable[[Told], Report]]],
+def _run_simulations(simulations: Iterator[tuple[SimulationCase,
+                                                 Callable[[ProgressCallback], Report]]],
                      total: int,
                      named: bool) -> tuple[list[tuple[SimulationCase, Report]], bool]:
     """Run simulations behind a progress bar, where there is a terminal to show it on.
@@ -364,9 +365,9 @@ def _run_simulations(simulations: Iterator[tuple[SimulationCase, Callable[[Told]
                        f"{teller.where}", err=True)
             return reports, True
     if left_out:
-        told = ", ".join(f"{label} (about {seconds})" for label, seconds in left_out.items())
+        text = ", ".join(f"{label} (about {seconds})" for label, seconds in left_out.items())
         click.echo(f"hpccoll: simulate: omitted, because all would take more than {PATIENCE:g} s: "
-                   f"{told}; select them with --algorithm {','.join(left_out)}",
+                   f"{text}; select them with --algorithm {','.join(left_out)}",
                    err=True)
     return reports, False
 

@@ -245,9 +245,9 @@ class Base(MPI.Intracomm):
         """Log the algorithm of an uncached call; ``None`` is the MPI library."""
         self._served = served_by(choice), call.nbytes if call is not None else None
         if self._seen is not None:
-            self._seen.told = True
+            self._seen.reported = True
         if self._lifetime is not None:
-            tell_served(self, self._lifetime.told, method.title, call, choice)
+            tell_served(self, self._lifetime.logged, method.title, call, choice)
 
     def _known_place(self) -> Place | None:
         """Return the layout of the ranks, if it has been discovered."""
@@ -315,7 +315,7 @@ class Base(MPI.Intracomm):
                 context = context_of(self, self._config, self._layout)
                 if context.guard is None:
                     guard = context.guard = context.service(Guard)
-                    guard.told = self._check_alive().end
+                    guard.on_failure = self._check_alive().end
                     context.entrance = self._check_alive().entrance
                     # From now on native calls are monitored.
                     self._check_alive().forget_calls()

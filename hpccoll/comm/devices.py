@@ -64,8 +64,8 @@ class DeviceWays(Base):
         ``explain`` shows them, too.
         """
         with self._check_alive().entrance:
-            told = self._private().service(Ways).look()
-            return "".join(f"{line}\n" for line in describe_ways(told))
+            reports = self._private().service(Ways).look()
+            return "".join(f"{line}\n" for line in describe_ways(reports))
 
     @property
     def moves_device_memory(self) -> bool:
@@ -77,9 +77,9 @@ class DeviceWays(Base):
         context = existing_context(self)
         if context is None or context.freed:
             return ""
-        told, memory = context.service(Ways).told, context.registered
-        devices = told is not None and any(each.device for each in told)
-        shown = describe_ways(told or ()) if devices else []
+        reports, memory = context.service(Ways).reports, context.registered
+        devices = reports is not None and any(each.device for each in reports)
+        shown = describe_ways(reports or ()) if devices else []
         if memory is not None:
             shown.append("arrays of comm.empty(xp=cupy): " + (
                 f"not registered, {memory.problem}" if memory.problem else
@@ -102,8 +102,8 @@ class DeviceWays(Base):
         if len(set(names.values())) > 1:
             kinds = {kind: [rank for rank, one in names.items() if one == kind]
                      for kind in dict.fromkeys(names.values())}
-            told = ", ".join(f"{kind} on {ranks_text(ranks)}" for kind, ranks in kinds.items())
-            raise ArgumentError("xp", f"differs between ranks of the node: {told}",
+            text = ", ".join(f"{kind} on {ranks_text(ranks)}" for kind, ranks in kinds.items())
+            raise ArgumentError("xp", f"differs between ranks of the node: {text}",
                                 "pass the same xp on all ranks of the node")
         if name not in ("numpy", "cupy"):
             raise ArgumentError("xp", f"is {name}", "pass numpy or cupy")

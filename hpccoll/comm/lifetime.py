@@ -42,7 +42,7 @@ class Lifetime:
         tuned: measured times, once the ranks have loaded them.
         entrance: admits one call at a time.
         observed: the record of its calls, if the program is observed.
-        told: kinds of calls that have been logged.
+        logged: kinds of calls that have been logged.
         wrappers: the wrappers of the communicator, by ``id``.
     """
 
@@ -57,7 +57,7 @@ class Lifetime:
         self.tuned: JobTimes | None = None
         self.entrance = new_entrance()
         self.observed: Any = None
-        self.told: set[Description] = set()
+        self.logged: set[Description] = set()
         self.wrappers: dict[int, weakref.ref[Base]] = {}
 
     @classmethod

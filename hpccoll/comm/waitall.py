@@ -56,7 +56,7 @@ class Several:
 
 
 def _wait_until(requests: Sequence[MPI.Request], wait: Callable[..., Any], test: Callable[..., Any],
-                enough: Callable[[Any], bool], told: Any) -> Any:
+                enough: Callable[[Any], bool], statuses: Any) -> Any:
     """Test requests until enough are complete; wait natively once no collective is left."""
     PROGRESS.check_process()
     looks = [one.looking() for one in requests
@@ -67,13 +67,13 @@ def _wait_until(requests: Sequence[MPI.Request], wait: Callable[..., Any], test:
             PROGRESS.attendants.add(attendant)
         while looks:
             PROGRESS.step()
-            found = _quietly(test, requests, enough, told)
+            found = _quietly(test, requests, enough, statuses)
             if enough(found):
                 return found
             looks = [look for look in looks if look()]
     finally:
         PROGRESS.attendants.discard(attendant)
-    return wait(requests, told)
+    return wait(requests, statuses)
 
 
 def _all(requests: Sequence[MPI.Request], statuses: list[MPI.Status] | None) -> bool:
@@ -84,7 +84,7 @@ def _all(requests: Sequence[MPI.Request], statuses: list[MPI.Status] | None) -> 
 
 
 def _quietly(test: Callable[..., Any], requests: Sequence[MPI.Request],
-             enough: Callable[[Any], bool], told: Any) -> Any:
+             enough: Callable[[Any], bool], statuses: Any) -> Any:
     """Test, and raise the error of an hpccoll collective that has just completed.
 
     MPI reports a completion only once. So an error is postponed if other requests completed.
@@ -94,7 +94,7 @@ def _quietly(test: Callable[..., Any], requests: Sequence[MPI.Request],
     for _, operation in underway:
         operation.quiet = True  # otherwise MPI's callback would raise the error, where it is lost
     try:
-        found = test(requests, told)
+        found = test(requests, statuses)
     finally:
         for _, operation in underway:
             operation.quiet = False

@@ -81,20 +81,20 @@ class Ways:
         context: the context of the communicator, whose service this is.
 
     Attributes:
-        told: the reports by rank; ``None`` before the first test.
+        reports: the reports by rank; ``None`` before the first test.
     """
 
     def __init__(self, context: Any):
         self.context = context
-        self.told: list[RankReport] | None = None
+        self.reports: list[RankReport] | None = None
 
     def look(self) -> list[RankReport]:
         """Return the reports of all ranks; the first call is collective."""
-        if self.told is None:
+        if self.reports is None:
             guard = self.context.guard
             ask = guard.watch_blocking(agree_on_ways) if guard is not None else agree_on_ways
-            self.told = ask(self.context.comm)
-        return list(self.told or ())
+            self.reports = ask(self.context.comm)
+        return list(self.reports or ())
 
     def free(self) -> None:
         """Do nothing: it holds no resources."""

@@ -137,13 +137,13 @@ class PeerMemory:
                 return [cupy.cuda.runtime.ipcGetEventHandle(self.mine[place].ptr)
                         if place in self.mine else b"" for place in places(self.size)]
 
-        told, problem = self._run_on_all(make)
+        answers, problem = self._run_on_all(make)
 
         def take() -> None:
             with self.device:
                 for peer, place in product(range(self.size), places(self.size)):
                     if peer != self.rank and place.peer == self.rank:
-                        handle = told[peer][places(self.size).index(place)]
+                        handle = answers[peer][places(self.size).index(place)]
                         self.theirs[place._replace(peer=peer)] = (
                             cupy.cuda.runtime.ipcOpenEventHandle(handle))
 
@@ -171,12 +171,12 @@ class PeerMemory:
                         event.record(self.stream)
                 return cupy.cuda.runtime.ipcGetMemHandle(memory.ptr), nbytes, mark
 
-        told, problem = self._run_on_all(make)
+        answers, problem = self._run_on_all(make)
 
         def take() -> list[Any]:
             found: list[Any] = []
             with self.device:
-                for peer, (handle, size, wanted) in enumerate(told):
+                for peer, (handle, size, wanted) in enumerate(answers):
                     if peer == self.rank:
                         found.append(self._bytes(self.memory[-1], nbytes))
                         continue
@@ -215,9 +215,9 @@ class PeerMemory:
             result = work()
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
-        told = self.near.allgather((result if shared else None, problem))
-        failed = next(((rank, why) for rank, (_, why) in enumerate(told) if why), None)
-        return ([one for one, _ in told] if shared else result,
+        answers = self.near.allgather((result if shared else None, problem))
+        failed = next(((rank, why) for rank, (_, why) in enumerate(answers) if why), None)
+        return ([one for one, _ in answers] if shared else result,
                 f"rank {failed[0]} of the node: {failed[1]}" if failed else "")
 
     def copy_out(self, peer: int, tag: int, place: int, source: Any, into: numpy.ndarray) -> None:

@@ -278,14 +278,14 @@ def join(whole: MPI.Intracomm, part: MPI.Intracomm, device: Any, meet: Callable[
         if group is not None:
             group.abort()
         raise
-    failed = [(rank, told) for rank, (made, told) in enumerate(
+    failed = [(rank, problem) for rank, (made, problem) in enumerate(
         whole.allgather((group is not None, problem))) if not made]
     if group is not None and not failed:
         return group
     if group is not None:
         group.abort()
-    rank, told = next((one for one in failed if one[1]), failed[0])
-    return f"rank {rank}: {told or 'it has got no NCCL communicator'}"
+    rank, problem = next((one for one in failed if one[1]), failed[0])
+    return f"rank {rank}: {problem or 'it has got no NCCL communicator'}"
 
 
 def _error_text(error: Exception) -> str:

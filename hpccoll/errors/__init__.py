@@ -357,10 +357,10 @@ class ShardError(HpccollError, ValueError):
 
     def __init__(self, faults: Mapping[int, Sequence[str]], remedy: str):
         self.faults = {rank: tuple(texts) for rank, texts in faults.items() if texts}
-        told = "; ".join(f"rank {rank}: {', '.join(texts[:MOST_NAMED])}" + (
+        text = "; ".join(f"rank {rank}: {', '.join(texts[:MOST_NAMED])}" + (
             f" and {len(texts) - MOST_NAMED} more" if len(texts) > MOST_NAMED else "")
             for rank, texts in sorted(self.faults.items()))
-        super().__init__(f"{told}; {remedy}")
+        super().__init__(f"{text}; {remedy}")
 
 
 class FrameworkError(HpccollError, ImportError):

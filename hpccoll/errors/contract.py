@@ -42,8 +42,8 @@ class Party(NamedTuple):
     @property
     def call(self) -> str:
         """Return the calls and their lines as text."""
-        told = in_words(self.fields) or "unknown"
-        return told + f" at {', '.join(self.sites)}" * bool(self.sites)
+        text = in_words(self.fields) or "unknown"
+        return text + f" at {', '.join(self.sites)}" * bool(self.sites)
 
 
 class ContractError(HpccollError, RuntimeError):

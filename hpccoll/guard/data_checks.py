@@ -62,11 +62,11 @@ def check_finite(context: Context, buffer: Buffer | None, method: str) -> None:
         if len(strange):
             mine[:] = len(strange), strange[0], numpy.isnan(array[strange[0]])
     found = gather_rows(context, mine, f"census before {method}")
-    told = {rank: f"{'NaN' if nan else 'infinity'} in element {first}"
-                  + f", the first of {count}" * (count > 1)
-            for rank, (count, first, nan) in enumerate(found.tolist()) if count}
-    if told:
-        raise NonFiniteInput(method, call_site(), told)
+    found_in = {rank: f"{'NaN' if nan else 'infinity'} in element {first}"
+                      + f", the first of {count}" * (count > 1)
+                for rank, (count, first, nan) in enumerate(found.tolist()) if count}
+    if found_in:
+        raise NonFiniteInput(method, call_site(), found_in)
 
 
 def check_equal(context: Context, array: numpy.ndarray, what: str) -> None:

@@ -87,14 +87,15 @@ def _by_stories(records: Mapping[int, LogRecord], size: int) -> ContractError | 
     stories = {rank: record.story for rank, record in records.items()
                if record.story and record.story["tag"] and record.story["fields"]}
     for tag in sorted({story["tag"] for story in stories.values()}):
-        told = {rank: story for rank, story in stories.items() if story["tag"] == tag}
+        same_tag = {rank: story for rank, story in stories.items() if story["tag"] == tag}
         ranks_of = groups({rank: Description(*story["fields"]).stamp()
-                           for rank, story in told.items()})
+                           for rank, story in same_tag.items()})
         if len(ranks_of) > 1:
             return ContractError("a nonblocking or persistent call", [
-                Party(tuple(ranks), Description(*told[ranks[0]]["fields"])._asdict(),
-                      tuple(sorted({told[rank]["site"] for rank in ranks if told[rank]["site"]})))
-                for ranks in ranks_of], _absent(size, told))
+                Party(tuple(ranks), Description(*same_tag[ranks[0]]["fields"])._asdict(),
+                      tuple(sorted({same_tag[rank]["site"] for rank in ranks
+                                    if same_tag[rank]["site"]})))
+                for ranks in ranks_of], _absent(size, same_tag))
     return None
 
 

@@ -119,12 +119,12 @@ class FlightRecorder:
 def _communicator(guard: Guard, since: int) -> dict[str, Any]:
     doing = guard.activities()
     logs = guard.logs.logs
-    told = [one.rank for one in doing if one.rank == guard.rank or one.state not in ABLE]
+    shown = [one.rank for one in doing if one.rank == guard.rank or one.state not in ABLE]
     return {"id": guard.name, "name": guard.context.comm.Get_name().removeprefix(
                 "hpccoll private of "),
             "rank": guard.rank, "world_ranks": guard.world_ranks,
             "doing": [one._asdict() for one in doing],
-            "records": {str(rank): _record(logs[rank], since) for rank in told if rank in logs},
+            "records": {str(rank): _record(logs[rank], since) for rank in shown if rank in logs},
             "requests": _requests(guard)}
 
 

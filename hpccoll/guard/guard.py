@@ -84,7 +84,7 @@ class Guard:
     """Guard of one communicator's context; the constructor is collective.
 
     Attributes:
-        told: callback; called once, after a failure, with the function that rejects calls.
+        on_failure: callback; called once, after a failure, with the function that rejects calls.
     """
 
     def __init__(self, context: Context):
@@ -99,7 +99,7 @@ class Guard:
         self.failure: BrokenCommunicatorError | None = None
         #: Error found by a thread; the next call raises it.
         self.untold: BaseException | None = None
-        self.told: Callable[[Callable[[], NoReturn]], None] = lambda refuse: None
+        self.on_failure: Callable[[Callable[[], NoReturn]], None] = lambda refuse: None
         self.suspect: tuple[int, int, int] = (0, 0, 0)
         #: Tags whose messages all use shared memory, as the logs do.
         self.channels = context.node.tags if context.node is not None else {}
@@ -128,7 +128,7 @@ class Guard:
 
     def stream_monitor(self, check: Callable[[], None], abort: Callable[[], None], device: Any,
                        happened: Callable[[Any], bool]) -> StreamMonitor:
-        """Return the monitor of calls that a library queues on a device; see :class:`StreamMonitor`."""
+        """Return the monitor of calls that a library queues on a device."""
         from hpccoll.guard.stream_calls import StreamMonitor  # only device calls need it
         return StreamMonitor(self, check, abort, device, happened)
 
@@ -362,7 +362,7 @@ class Guard:
                 self.failure = verdict
             if in_thread:  # before another call can check it
                 self.untold = verdict
-        self.told(self.refuse)
+        self.on_failure(self.refuse)
         RECORDER.write_record(f"{type(verdict).__name__}: {verdict}", failed=True)
         return verdict
 
@@ -375,7 +375,7 @@ class Guard:
                          "fields": None, "heard": False, "lost": ()}
                 self.logs.ring(story, self.board.gone)
                 self.failure = BrokenCommunicatorError.from_report(self.rank, story)
-        self.told(self.refuse)
+        self.on_failure(self.refuse)
 
     def _diagnose(self, error: BaseException, title: str, tag: int, number: int) -> BaseException:
         """Return the error for the caller, from the records of all ranks, late ranks included."""
@@ -437,4 +437,4 @@ class Guard:
         RECORDER.guards.discard(self)
         self.natives.last_look()
         self.leave(FREED)
-        self.told = lambda refuse: None
+        self.on_failure = lambda refuse: None

@@ -1,9 +1,9 @@
 """Calls that a library has queued on a device, which return before they run.
 
 Each call is recorded in this rank's log when it is made, like a native MPI call. If calls are
-compared, the watcher thread monitors it (:class:`StreamMonitor`). A call cannot complete if a rank is
-missing, has exited or failed, or if the library reports a fault. Then all queued calls are aborted,
-so that waits for the device end, and the next call raises the error.
+compared, the watcher thread monitors it (:class:`StreamMonitor`). A call cannot complete if a rank
+is missing, has exited or failed, or if the library reports a fault. Then all queued calls are
+aborted, so that waits for the device end, and the next call raises the error.
 """
 
 from __future__ import annotations
@@ -163,11 +163,11 @@ class StreamMonitor:
                 self.end()
             if isinstance(error, HpccollError) and self.guard.failure is not None:
                 raise  # it is the error of an earlier failure
-            told: BaseException = error if not isinstance(error, Exception) or isinstance(
+            reported: BaseException = error if not isinstance(error, Exception) or isinstance(
                 error, HpccollError) else BrokenCommunicatorError(
                     f"{title}: {type(error).__name__}: {error}; the NCCL communicator is broken; "
                     "call Dup on a working communicator, or end the job")
-            verdict = self.guard.fail(told, *which, 0, number=number, own=told is not error)
+            verdict = self.guard.fail(reported, *which, 0, number=number, own=reported is not error)
             if verdict is error:
                 raise
             raise verdict from cause_of(error)

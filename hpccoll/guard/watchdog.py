@@ -30,7 +30,7 @@ FAREWELL = 1.0
 STATUS = 76
 
 
-class Monitored(Protocol):
+class Monitor(Protocol):
     """State of the pending calls of one communicator."""
 
     def poll(self) -> str:
@@ -50,12 +50,12 @@ class Watcher:
     """Polls the communicators of this process from one daemon thread."""
 
     def __init__(self) -> None:
-        self.watched: weakref.WeakSet[Monitored] = weakref.WeakSet()
+        self.watched: weakref.WeakSet[Monitor] = weakref.WeakSet()
         self.stopping = threading.Event()
         self.thread: threading.Thread | None = None
         self.pid, self.lock = 0, threading.Lock()
 
-    def add(self, one: Monitored) -> None:
+    def add(self, one: Monitor) -> None:
         """Start to poll a communicator; the first one starts the thread."""
         begins = self.pid != os.getpid()  # a forked child inherits no threads
         if begins:
@@ -76,7 +76,7 @@ class Watcher:
             for one in self._all():
                 one.leave(ENDED)
 
-    def _all(self) -> list[Monitored]:
+    def _all(self) -> list[Monitor]:
         """Copy the set under the lock: other threads may add to it during a poll."""
         with self.lock:
             return list(self.watched)
@@ -99,7 +99,7 @@ class Watcher:
                 busy |= one.is_busy()
 
 
-def end(one: Monitored, text: str) -> None:
+def end(one: Monitor, text: str) -> None:
     """Print the message; exit the process unless the call returns meanwhile."""
     print_report(text)
     until = time.monotonic() + FAREWELL

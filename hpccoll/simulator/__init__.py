@@ -23,7 +23,7 @@ from hpccoll.units import size
 
 if TYPE_CHECKING:
     from hpccoll.simulator.conditions import SimulatedConditions
-    from hpccoll.simulator.effort import Told
+    from hpccoll.simulator.effort import ProgressCallback
     from hpccoll.simulator.machine_model import Machine
     from hpccoll.simulator.report import Report
     from hpccoll.simulator.shapes import Shape
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 def simulate(schedule: Schedule, nbytes: float | str, machine: str | Machine = "hdr",
              topology: str | Topology | None = None, *, itemsize: int = 0,
-             segment_bytes: float | str = 0, fold: bool = True, told: Told | None = None,
-             shape: str | Shape | None = None,
+             segment_bytes: float | str = 0, fold: bool = True,
+             progress: ProgressCallback | None = None, shape: str | Shape | None = None,
              conditions: SimulatedConditions | None = None) -> Report:
     """Time a schedule on a machine.
 
@@ -46,7 +46,7 @@ def simulate(schedule: Schedule, nbytes: float | str, machine: str | Machine = "
             blocks are equal parts.
         segment_bytes: maximum bytes of a pipeline segment of a block; two segments are in flight.
         fold: ``False`` to simulate every rank separately.
-        told: callback, gets a stage, its completed share, and a line of text; see
+        progress: callback, gets a stage, its completed share, and a line of text; see
             :mod:`hpccoll.simulator.effort`.
         shape: of the network, instead of the machine's own: ``"torus:4x4x4"``, or a
             :class:`hpccoll.simulator.shapes.Shape`.
@@ -86,7 +86,7 @@ def simulate(schedule: Schedule, nbytes: float | str, machine: str | Machine = "
 
     def report_of(joined: bool) -> Report:
         work = Workload(schedule, nbytes, itemsize, segment_bytes, joined)
-        tell = told or ignore_progress
+        tell = progress or ignore_progress
         folds = fold and met.is_uniform and Routes(known, layout).by_groups
         if folds:
             folding = find_symmetry(work, layout, tell, known.posts_in_turn)

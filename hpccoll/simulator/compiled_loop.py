@@ -14,7 +14,7 @@ try:
 except ImportError:  # not compiled
     _pass_time = None  # type: ignore[assignment]
 
-from hpccoll.simulator.effort import MESSAGES, Told
+from hpccoll.simulator.effort import MESSAGES, ProgressCallback
 from hpccoll.simulator.traffic import AwaitedMessage, CompletedRound, SimulationRun
 from hpccoll.simulator.wiring import ChannelWiring
 from hpccoll.units import time_text
@@ -25,7 +25,7 @@ def is_available() -> bool:
     return _pass_time is not None
 
 
-def run_compiled(wiring: ChannelWiring, told: Told) -> SimulationRun:
+def run_compiled(wiring: ChannelWiring, progress: ProgressCallback) -> SimulationRun:
     """Simulate the wired programs.
 
     Raises:
@@ -49,7 +49,7 @@ def run_compiled(wiring: ChannelWiring, told: Told) -> SimulationRun:
     outputs = (*log.columns, log.held, busy, carried, level_bytes, counts)
 
     def tell(met: int, now: float) -> None:
-        told(MESSAGES, 2 * met / ends, f"{time_text(now)} are simulated")
+        progress(MESSAGES, 2 * met / ends, f"{time_text(now)} are simulated")
 
     fault = _pass_time(inputs, outputs, work.depth, tell)
     if fault is not None:

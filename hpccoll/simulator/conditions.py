@@ -190,17 +190,17 @@ class SimulatedConditions:
 
     def describe(self) -> str:
         """Return the deviations from the default in a line; empty if there are none."""
-        told = [f"{name} {value}" for name, value in (
+        parts = [f"{name} {value}" for name, value in (
             ("late", self.late), ("noise", self.noise),
             ("noise of computing", self.compute_noise)) if value]
         if self.round_seconds:
-            told.append(f"{time_text(self.round_seconds)} of work after a round")
+            parts.append(f"{time_text(self.round_seconds)} of work after a round")
         if self.byte_seconds:
-            told.append(f"{time_text(self.byte_seconds)} of work per received byte")
+            parts.append(f"{time_text(self.byte_seconds)} of work per received byte")
         if self.is_random:
-            told.append(f"seed {self.seed}" if self.repeat == 1 else
-                        f"seeds {self.seed} to {self.seed + self.repeat - 1}")
-        return ", ".join(told)
+            parts.append(f"seed {self.seed}" if self.repeat == 1 else
+                         f"seeds {self.seed} to {self.seed + self.repeat - 1}")
+        return ", ".join(parts)
 
 
 #: No rank is late, and there is no noise.

@@ -22,7 +22,7 @@ MOST = 100_000_000
 LOOKED = 5
 #: Progress callback: stage (``ESTIMATE``, ``PROGRAMS`` or ``MESSAGES``), its completed share
 #: (of an estimate: the seconds), and a line of text.
-Told: TypeAlias = Callable[[str, float, str], None]
+ProgressCallback: TypeAlias = Callable[[str, float, str], None]
 ESTIMATE, PROGRAMS, MESSAGES = "estimate", "programs", "messages"
 
 

@@ -25,7 +25,7 @@ from hpccoll.ir.cost.workload import Workload
 from hpccoll.ir.in_network import InNetwork
 from hpccoll.simulator.compiled_loop import is_available, run_compiled
 from hpccoll.simulator.conditions import USUAL, SimulatedConditions
-from hpccoll.simulator.effort import MESSAGES, Told, ignore_progress
+from hpccoll.simulator.effort import MESSAGES, ProgressCallback, ignore_progress
 from hpccoll.simulator.fair_share import new_rates
 from hpccoll.simulator.machine_model import Machine
 from hpccoll.simulator.symmetry import Folding
@@ -51,17 +51,18 @@ BEGIN, FINISH, POST, COMPUTED, COME = range(5)
 
 
 def run(work: Workload, machine: Machine, layout: NetworkPaths, folding: Folding,
-        told: Told = ignore_progress, conditions: SimulatedConditions = USUAL) -> SimulationRun:
+        progress: ProgressCallback = ignore_progress,
+        conditions: SimulatedConditions = USUAL) -> SimulationRun:
     """Simulate a schedule, and report the progress.
 
     Raises:
         ScheduleError: messages that do not match, or have unequal sizes.
     """
-    wiring = ChannelWiring(work, machine, layout, folding, told, conditions.draw(layout.size))
+    wiring = ChannelWiring(work, machine, layout, folding, progress, conditions.draw(layout.size))
     if is_available() and wiring.is_determined:
-        return run_compiled(wiring, told)
+        return run_compiled(wiring, progress)
     engine = EventLoop(wiring)
-    engine.go(told)
+    engine.go(progress)
     return engine.outcome()
 
 
@@ -130,7 +131,7 @@ class EventLoop:
         self.order += 1
         heapq.heappush(self.events, (time, self.order, kind, what))
 
-    def go(self, told: Told) -> None:
+    def go(self, progress: ProgressCallback) -> None:
         """Process events until none is left.
 
         Raises:
@@ -153,7 +154,7 @@ class EventLoop:
         while events:
             steps += 1
             if not steps % OFTEN:
-                told(MESSAGES, 2 * self.met / ends, f"{time_text(self.now)} are simulated")
+                progress(MESSAGES, 2 * self.met / ends, f"{time_text(self.now)} are simulated")
             self.now = events[0][0]
             limit = self.now * (1 + TOGETHER)
             while events and events[0][0] <= limit:

@@ -32,7 +32,14 @@ from hpccoll.ir.cost.network import NetworkPaths, Resource
 from hpccoll.ir.cost.workload import Round, Workload
 from hpccoll.ir.in_network import InNetwork, Peer
 from hpccoll.simulator.colouring import MANY, RankColours, colour
-from hpccoll.simulator.effort import ESTIMATE, LOOKED, PROGRAMS, Told, effort, ignore_progress
+from hpccoll.simulator.effort import (
+    ESTIMATE,
+    LOOKED,
+    PROGRAMS,
+    ProgressCallback,
+    effort,
+    ignore_progress,
+)
 from hpccoll.simulator.effort import check as effort_check
 from hpccoll.simulator.packed import PackedPrograms, pack
 from hpccoll.units import time_text
@@ -155,7 +162,8 @@ class Folding(NamedTuple):
                 f"(symmetry {self.symmetry}, checked on {how})")
 
 
-def find_symmetry(work: Workload, layout: NetworkPaths, told: Told = ignore_progress,
+def find_symmetry(work: Workload, layout: NetworkPaths,
+                  progress: ProgressCallback = ignore_progress,
                   in_order: bool = True) -> Folding:
     """Find the symmetry with the fewest classes.
 
@@ -170,7 +178,7 @@ def find_symmetry(work: Workload, layout: NetworkPaths, told: Told = ignore_prog
     radices = layout.radices()
     if layout.size == 1:
         return Folding(None)
-    programs = ComparedPrograms(work, told)
+    programs = ComparedPrograms(work, progress)
     if radices is not None:
         for symmetry in sorted(symmetries(radices), key=lambda s: -s.order):
             checked = check(symmetry, programs, layout, in_order)
@@ -178,16 +186,17 @@ def find_symmetry(work: Workload, layout: NetworkPaths, told: Told = ignore_prog
                 classes = layout.size // symmetry.order
                 if classes > 2 * LOOKED:  # an estimate would take longer than the programs
                     expected = effort(work, classes)
-                    told(ESTIMATE, expected.seconds, str(expected))
+                    progress(ESTIMATE, expected.seconds, str(expected))
                 return Folding(symmetry, checked, programs)
     if layout.size < MANY:
         return Folding(None)
-    announce(work, layout, told)
-    packed = pack(work, range(layout.size), progress=lambda part: told(PROGRAMS, part, ""))
+    announce(work, layout, progress)
+    packed = pack(work, range(layout.size), progress=lambda part: progress(PROGRAMS, part, ""))
     return Folding(colour(packed, layout), packed=packed)
 
 
-def simulate_all_ranks(work: Workload, layout: NetworkPaths, told: Told = ignore_progress,
+def simulate_all_ranks(work: Workload, layout: NetworkPaths,
+                       progress: ProgressCallback = ignore_progress,
                        settled: bool = True,
                        repeat: int = 1) -> Folding:
     """Simulate every rank; ``settled`` and ``repeat`` are those of the effort.
@@ -196,11 +205,11 @@ def simulate_all_ranks(work: Workload, layout: NetworkPaths, told: Told = ignore
         ArgumentError: there are too many ranks.
     """
     if layout.size >= MANY or not settled or repeat > 1:
-        announce(work, layout, told, settled, repeat)
+        announce(work, layout, progress, settled, repeat)
     return Folding(None)
 
 
-def announce(work: Workload, layout: NetworkPaths, told: Told, settled: bool = True,
+def announce(work: Workload, layout: NetworkPaths, progress: ProgressCallback, settled: bool = True,
              repeat: int = 1) -> None:
     """Report the estimated effort of the programs of all ranks.
 
@@ -209,7 +218,7 @@ def announce(work: Workload, layout: NetworkPaths, told: Told, settled: bool = T
     """
     expected = effort(work, layout.size, settled, repeat)
     effort_check(expected, work.schedule.title)
-    told(ESTIMATE, expected.seconds, str(expected))
+    progress(ESTIMATE, expected.seconds, str(expected))
 
 
 def symmetries(radices: tuple[int, ...]) -> Iterator[Symmetry]:
@@ -260,8 +269,8 @@ class ComparedPrograms:
     reported then: the first fills caches, and a single one may contain a pause.
     """
 
-    def __init__(self, work: Workload, told: Told = ignore_progress):
-        self.work, self.told = work, told
+    def __init__(self, work: Workload, progress: ProgressCallback = ignore_progress):
+        self.work, self.progress = work, progress
         self.made, self.seconds, self.shortest = 0, 0.0, inf
         self.kept: OrderedDict[int, list[list[Round]]] = OrderedDict()
         self.held = 0
@@ -278,11 +287,12 @@ class ComparedPrograms:
             if self.made == 3:
                 self.seconds = self.shortest * USUAL * WIRED
                 if self.seconds > WORTH:
-                    self.told(ESTIMATE, self.seconds, f"comparing the programs of about {USUAL} "
-                                                      "ranks takes about "
-                                                      f"{time_text(self.seconds, 2)}")
+                    self.progress(ESTIMATE, self.seconds,
+                                  f"comparing the programs of about {USUAL} "
+                                                          "ranks takes about "
+                                                          f"{time_text(self.seconds, 2)}")
             if self.seconds > WORTH:
-                self.told(PROGRAMS, min(self.made / USUAL, 0.99), "")
+                self.progress(PROGRAMS, min(self.made / USUAL, 0.99), "")
             while self.held > KEPT and len(self.kept) > 2:
                 oldest = next(iter(self.kept))
                 self.held -= self.messages(oldest)

@@ -113,12 +113,13 @@ def verdict(grouped: Sequence[SimulatedPoint]) -> str:
         behind = [r.seconds for r in point.reports if r.seconds > first * LEVEL]
         wins.setdefault(level, []).append(behind[0] / first if behind and first else 1.0)
     several = len(grouped) > 1
-    told = []
+    sentences = []
     for level, leads in sorted(wins.items(), key=lambda item: -len(item[1])):
         who = level[0] if len(level) == 1 else f"{', '.join(level[:-1])} and {level[-1]}"
-        told.append(who + (" is" if len(level) == 1 else " are equal and") + " fastest"
-                    + f" at {len(leads)} of {len(grouped)} points" * several + _lead_text(leads))
-    return "in simulation, " + "; ".join(told)
+        sentences.append(who + (" is" if len(level) == 1 else " are equal and") + " fastest"
+                         + f" at {len(leads)} of {len(grouped)} points" * several
+                         + _lead_text(leads))
+    return "in simulation, " + "; ".join(sentences)
 
 
 def _lead_text(leads: Sequence[float]) -> str:
@@ -168,14 +169,14 @@ def _header(grouped: Sequence[SimulatedPoint], layout: str, width: int) -> list[
              f"{size_text(first.nbytes)} per rank"]
     note = level_note(first.machine, Topology.parse(first.topology))
     shape = first.machine.shape
-    told = (", ".join([f"{first.schedule.collective.name} on {first.machine.name}",
-                       *([shape.describe()] if shape else []),
-                       *filter(None, where)]),
+    sentences = (", ".join([f"{first.schedule.collective.name} on {first.machine.name}",
+                            *([shape.describe()] if shape else []),
+                            *filter(None, where)]),
             f"simulated; {rates_of(first.machine)}",
             first.conditions and first.conditions + (
                 f"; medians of {len(first.repeats):,} repeats" if first.repeats else ""),
             f"note: {note}" if note else "")
-    return [part for line in told for part in wrap_comment(line, width)]
+    return [part for line in sentences for part in wrap_comment(line, width)]
 
 
 def wrap_comment(line: str, width: int) -> list[str]:

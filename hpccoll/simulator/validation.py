@@ -125,17 +125,17 @@ def conclusion(compared: Sequence[ComparedTimes]) -> list[str]:
     """Return the conclusions of the comparison as text."""
     right, of = picks(compared)
     factor = median_ratio(compared)
-    told = [f"simulated / measured: {factor:.3g} in the middle, "
-            f"{min(c.simulated / c.measured for c in compared):.3g} to "
-            f"{max(c.simulated / c.measured for c in compared):.3g}"]
+    lines = [f"simulated / measured: {factor:.3g} in the middle, "
+             f"{min(c.simulated / c.measured for c in compared):.3g} to "
+             f"{max(c.simulated / c.measured for c in compared):.3g}"]
     if of:
-        told.append(f"{right} of {of} sizes: the algorithm that is fastest in simulation is the "
-                    f"fastest measured, or within {NEAR - 1:.0%} of it")
+        lines.append(f"{right} of {of} sizes: the algorithm that is fastest in simulation is the "
+                     f"fastest measured, or within {NEAR - 1:.0%} of it")
     if not 1 / FITS <= factor <= FITS:
-        told.append("the machine file does not match the machine of the benchmark: times are "
-                    f"{max(factor, 1 / factor):.3g}x too {'long' if factor > 1 else 'short'}; "
-                    "repeat hpccoll simulate --calibrate and hpccoll bench on an idle machine")
-    return told
+        lines.append("the machine file does not match the machine of the benchmark: times are "
+                     f"{max(factor, 1 / factor):.3g}x too {'long' if factor > 1 else 'short'}; "
+                     "repeat hpccoll simulate --calibrate and hpccoll bench on an idle machine")
+    return lines
 
 
 def _simulated_seconds(result: Mapping[str, Any], machine: Machine, layout: Topology,

@@ -19,7 +19,7 @@ from hpccoll.ir.cost.network import PORTS, NetworkPaths, Resource, divergence_de
 from hpccoll.ir.cost.workload import Workload
 from hpccoll.ir.in_network import MULTICAST, REDUCTION, InNetwork
 from hpccoll.simulator.conditions import USUAL, SimulationDelays
-from hpccoll.simulator.effort import PROGRAMS, Told
+from hpccoll.simulator.effort import PROGRAMS, ProgressCallback
 from hpccoll.simulator.machine_model import Machine
 from hpccoll.simulator.packed import pack
 from hpccoll.simulator.routes import Routes, Uses
@@ -56,7 +56,7 @@ class ChannelWiring:
     """
 
     def __init__(self, work: Workload, machine: Machine, layout: NetworkPaths, folding: Folding,
-                 told: Told, drawn: SimulationDelays | None = None):
+                 progress: ProgressCallback, drawn: SimulationDelays | None = None):
         self.work, self.machine, self.layout = work, machine, layout
         drawn = self.drawn = drawn or USUAL.draw(layout.size)
         self.routes = Routes(machine, layout)
@@ -77,7 +77,7 @@ class ChannelWiring:
         self.paths = {rank: layout.path(rank) for rank in self.ranks}
         if folding.packed is None:
             made = folding.programs.of if folding.programs else None
-            self.programs = pack(work, self.ranks, made, lambda part: told(PROGRAMS, part, ""))
+            self.programs = pack(work, self.ranks, made, lambda part: progress(PROGRAMS, part, ""))
         else:
             self.programs = folding.packed.select(self.ranks) if symmetry else folding.packed
         self.seconds = array("d", [

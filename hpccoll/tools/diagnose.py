@@ -176,15 +176,15 @@ def diagnose(files: Sequence[Mapping[str, Any]]) -> HangDiagnosis:
     comms = _comms(files)
     ranks = max(file["ranks"] for file in files)
     silent = sorted(set(range(ranks)) - {file["rank"] for file in files})
-    told = [(list(verdicts(comm)), comm) for comm in comms]
-    told.sort(key=lambda pair: not pair[0])
-    sentences = [sentence for found, _ in told for sentence in found]
+    judged = [(list(verdicts(comm)), comm) for comm in comms]
+    judged.sort(key=lambda pair: not pair[0])
+    sentences = [sentence for found, _ in judged for sentence in found]
     if not sentences:
         sentences = ["No rank waits in a collective of hpccoll, and no rank has failed."]
     failed = sorted({file["why"] for file in files if "Error" in file["why"].partition(":")[0]})
     if failed and not any(one.story for comm in comms for one in comm.ranks):
         sentences.append(f"Error: {failed[0]}.")
-    return HangDiagnosis(" ".join(sentences), [comm for _, comm in told], ranks, silent)
+    return HangDiagnosis(" ".join(sentences), [comm for _, comm in judged], ranks, silent)
 
 
 def verdicts(comm: RecordedComm) -> Iterator[str]:
@@ -222,11 +222,11 @@ def first_difference(ranks: Sequence[RecordedRank]) -> str | None:
             if len(groups) > 1:
                 most = max(map(len, groups.values()))
                 # Differing ranks first; if no group is the largest, all are equal.
-                told = sorted(groups.values(), key=lambda group: (len(group) == most, group))
+                ordered = sorted(groups.values(), key=lambda group: (len(group) == most, group))
                 sites = {one.rank: one.whereabouts for one in ranks if one.begun == number}
                 return (f"Ranks disagree on the {title} in call {number}: " + "; ".join(
                     f"{ranks_text(group)} made {in_words(_known_fields(calls[group[0]]))}"
-                    f"{sites.get(group[0], '')}" for group in told) + ".")
+                    f"{sites.get(group[0], '')}" for group in ordered) + ".")
     return None
 
 
@@ -318,6 +318,6 @@ def table(comm: RecordedComm) -> Table:
 
 def heading(found: HangDiagnosis) -> str:
     """Return a heading with the number of recorded ranks."""
-    told = found.ranks - len(found.silent)
-    return f"{count_text(found.ranks, 'rank')}, records of {told}" + (
+    recorded = found.ranks - len(found.silent)
+    return f"{count_text(found.ranks, 'rank')}, records of {recorded}" + (
         f"; no record of {ranks_text(found.silent)}" if found.silent else "")

@@ -66,8 +66,8 @@ def lines(machine: Fingerprint, points: Sequence[FastestPoint],
           full: bool = False, stayed: Sequence[Disagreement] = ()) -> list[str]:
     """Return the table; sizes with the same fastest candidate share a line, unless ``full``."""
     library = library_name(machine.mpi).rpartition(" ")[0] or NATIVE
-    told = comment(f"{machine.mpi}, {machine.host}, {count_text(machine.ranks, 'rank')}, layout "
-                   f"{machine.topology}", width)
+    lines = comment(f"{machine.mpi}, {machine.host}, {count_text(machine.ranks, 'rank')}, layout "
+                    f"{machine.topology}", width)
     own = list(dict.fromkeys(label for point in points for label in point.own))
     rows: list[list[str]] = []
     marked: list[int] = []
@@ -92,11 +92,11 @@ def lines(machine: Fingerprint, points: Sequence[FastestPoint],
                          *(Header(name, meaning="its time, which is not saved")
                            for name in column_names(own))],
                         rows, width, full)
-    told += table.lines(marked) if rows else []
+    lines += table.lines(marked) if rows else []
     for line in (*table.legend(), "* an hpccoll algorithm", table.left_out(),
                  *_verdict(points, library), *_spoilt(doubtful), *_unchanged_remarks(stayed)):
-        told += comment(line, width)
-    return told
+        lines += comment(line, width)
+    return lines
 
 
 def _verdict(points: Sequence[FastestPoint], library: str) -> list[str]:
@@ -118,11 +118,12 @@ def _spoilt(doubtful: Sequence[Doubt]) -> list[str]:
     """Return remarks on disturbed points, and the remedy."""
     points = [doubt for doubt in doubtful if not doubt.label]
     single = [doubt for doubt in doubtful if doubt.label]
-    told = [f"{count_text(len(points), 'point')} disturbed by other processes, "
-            f"{_list_doubtful(points)}"] if points else []
-    told += [f"{count_text(len(single), 'time')} of one candidate, {_list_doubtful(single)}"
-             ] if single else []
-    return [f"not saved: {'; and '.join(told)}; repeat it when the machine is idle"] if told else []
+    lines = [f"{count_text(len(points), 'point')} disturbed by other processes, "
+             f"{_list_doubtful(points)}"] if points else []
+    lines += [f"{count_text(len(single), 'time')} of one candidate, {_list_doubtful(single)}"
+              ] if single else []
+    return ([f"not saved: {'; and '.join(lines)}; repeat it when the machine is idle"]
+            if lines else [])
 
 
 def _unchanged_remarks(stayed: Sequence[Disagreement]) -> list[str]:

@@ -158,9 +158,10 @@ class StallInspector:
         answers = self._queries.setdefault(key, {})
         answers[rank] = answer
         if len(answers) == self.control.size:
-            for asker in {asker for asker, told in self._askers if told == key}:
+            for asker in {asker for asker, answered in self._askers if answered == key}:
                 self._send_diagnosis(asker, key)
-            self._askers = [(asker, told) for asker, told in self._askers if told != key]
+            self._askers = [(asker, answered) for asker, answered in self._askers
+                            if answered != key]
             del self._queries[key]
 
     def _send_diagnosis(self, asker: int, key: str) -> None:

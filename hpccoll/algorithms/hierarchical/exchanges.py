@@ -1,6 +1,7 @@
 """Flat algorithms as the steps of a composition: each run between the groups of a level.
 
-A group is played by one of its ranks: always the same one, its leader (:func:`run_among_leaders`), or another
+A group is played by one of its ranks: always the same one, its leader (:func:`run_among_leaders`),
+    or another
 one for each block, its owner (:func:`exchange`).
 """
 

@@ -88,9 +88,9 @@ def gather_records(comm: MPI.Intracomm, record: RankRecord) -> list[RankRecord]:
             cut = CallRecord.from_json(one)
             cut.forget(most)
             one.update(cut.as_json())
-    told = MPI.Intracomm.gather(comm, (record._replace(communicators=()), data), 0) or []
+    records = MPI.Intracomm.gather(comm, (record._replace(communicators=()), data), 0) or []
     return [one._replace(communicators=tuple(map(CallRecord.from_json, data)))
-            for one, data in told]
+            for one, data in records]
 
 
 def stats(comm: MPI.Intracomm, record: CallRecord | None, all_ranks: bool) -> Profile:

@@ -74,7 +74,7 @@ def _blocking_method(method: Callable, title: str) -> Callable:
         comm._seen.learn(key, kind)
         if comm._context is not None and comm._record.ranks:
             comm._record.moments = comm._context.moments
-        comm._seen.told = False
+        comm._seen.reported = False
         comm._record.add(kind, start, stop)
 
     if BUILT:
@@ -88,7 +88,7 @@ def _blocking_method(method: Callable, title: str) -> Callable:
         result = method(self, *args, **named)
         stop = perf_counter()
         key = (title, *map(_token, args), *named, *map(_token, named.values()))
-        kind = None if seen.told else seen.known.get(key)
+        kind = None if seen.reported else seen.known.get(key)
         if kind is None:
             slow(self, key, start, stop, args, named)
         else:
@@ -125,7 +125,7 @@ class PlainSeen:
 
     def __init__(self) -> None:
         self.known: dict[Hashable, int] = {}
-        self.told = False
+        self.reported = False
 
     def learn(self, key: Hashable, kind: int) -> None:
         """Store the kind of calls with a key."""
@@ -160,12 +160,12 @@ def observe(comm: Any, blocking: bool = True) -> Any:
 
 def _kind(comm: Any, key: Hashable, title: str, given: Sequence[Any], root: Any) -> int:
     """Return the number of a call's kind, cached or resolved again."""
-    told, comm._served = comm._served, None
+    report, comm._served = comm._served, None
     known = comm._cache.observed
-    if told is None and (title, key) in known:
+    if report is None and (title, key) in known:
         number: int = known[title, key]
         return number
-    served, nbytes = told or (NATIVE, None)
+    served, nbytes = report or (NATIVE, None)
     if title.endswith("objects"):
         served, nbytes = "objects", OBJECTS
     elif nbytes is None:

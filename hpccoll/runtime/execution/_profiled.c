@@ -20,7 +20,7 @@ typedef struct {
     KnownKind *slots;
     size_t slot_count, used;
     CallRows *rows;
-    char told;  /* the algorithm of a call was reported: its kind is looked up again */
+    char reported;  /* the algorithm of a call was reported: its kind is looked up again */
 } Seen;
 
 static PyTypeObject *recognised_type = &RecognisedType;
@@ -192,7 +192,7 @@ static PyMethodDef seen_methods[] = {
     {NULL}};
 
 static PyMemberDef seen_members[] = {
-    {"told", T_BOOL, offsetof(Seen, told), 0, "the kind of the next call is looked for anew"},
+    {"reported", T_BOOL, offsetof(Seen, reported), 0, "the kind of the next call is looked for anew"},
     {NULL}};
 
 PyTypeObject SeenType = {
@@ -306,7 +306,7 @@ static PyObject *watched_call(WatchedMethod *self, PyObject *const *args, size_t
     if (result != NULL) {
         uint64_t key = key_of(self, args, given, names);
         KnownKind *slot = slot_of(seen->slots, seen->slot_count, key);
-        int failed = slot->key && !seen->told
+        int failed = slot->key && !seen->reported
             ? push(seen->rows, slot->kind, start, stop)
             : note_slowly(self, key, start, stop, args, given, names);
         if (failed)

@@ -264,9 +264,9 @@ class Progress:
             self.step()
             left = [operation.pending_run for operation in self.operations if not operation.over]
             if left:
-                told = ", ".join(awaited.title for awaited in left[:MOST_NAMED])
+                text = ", ".join(awaited.title for awaited in left[:MOST_NAMED])
                 print(f"hpccoll: rank {MPI.COMM_WORLD.Get_rank()} exits with {len(left)} pending "
-                      f"request{'s' * (len(left) > 1)}: {told}"
+                      f"request{'s' * (len(left) > 1)}: {text}"
                       f"{' ...' * (len(left) > MOST_NAMED)}; call Wait on every request",
                       file=sys.stderr, flush=True)
 

@@ -101,7 +101,7 @@ def sentences(groups: Sequence[Sequence[Result]], environment: Mapping[str, Any]
     for group in groups:
         if group:
             by_name.setdefault(group[0].collective, []).append(group)
-    told, every = [], []
+    sentences, every = [], []
     for name, mine in by_name.items():
         chosen = [judged_candidate(group) for group in mine]
         pairs = [pair for group, one in zip(mine, chosen)
@@ -111,10 +111,10 @@ def sentences(groups: Sequence[Sequence[Result]], environment: Mapping[str, Any]
         every += pairs
         if pairs:
             who = AUTO if any(r and r.candidate == AUTO for r in chosen) else "the best candidate"
-            told.append(f"{name}: {sentence(pairs, who, library_of(environment))}")
-    told += handed_on(every, library_of(environment)) + noise(every)
+            sentences.append(f"{name}: {sentence(pairs, who, library_of(environment))}")
+    sentences += handed_on(every, library_of(environment)) + noise(every)
     sharing = oversubscription_note(environment)
-    return told + ([sharing] if sharing else [])
+    return sentences + ([sharing] if sharing else [])
 
 
 def split_by_size(group: Sequence[Comparison]) -> list[Sequence[Comparison]]:
@@ -147,19 +147,19 @@ def sentence(pairs: Sequence[Comparison], who: str, library: str) -> str:
     named, before = False, ("", "")
     for kind, group, place in parts:
         if kind in (FASTER, SLOWER):
-            told = f"{_times(group)} as fast" + f" as {library}" * (not named)
+            text = f"{_times(group)} as fast" + f" as {library}" * (not named)
             named = True
         elif kind == SAME:
-            told = "equal" + f" to {library}" * (not named)
+            text = "equal" + f" to {library}" * (not named)
             named = True
         else:
-            told = "too noisy to compare"
+            text = "too noisy to compare"
         left = f", where it used {library}" if kind != NOISY and all(
             pair.itself for pair in group) else ""
         if (kind, left) == before and kind in (SAME, NOISY):
             words[-1] = words[-1].removesuffix(left) + f" and {place}{left}"
         else:
-            words.append(f"{told} {place}".rstrip() + left)
+            words.append(f"{text} {place}".rstrip() + left)
         before = kind, left
     return f"{who} was {', '.join(words)}"
 
@@ -183,9 +183,9 @@ def noise(pairs: Sequence[Comparison]) -> list[str]:
     most = max(pair.spread.high / pair.spread.low for pair in rough)
     latest = max(rough, key=lambda pair: pair.late)
     beyond = max((pair.ratio for pair in noisy if pair.absurd), default=0.0)
-    told = (f"too noisy to compare at {len(noisy)}" if noisy else
+    text = (f"too noisy to compare at {len(noisy)}" if noisy else
             f"the faster one is certain, the ratio is not, at {len(rough)}")
-    return [f"{told} of {count_text(len(pairs), 'size')}: ratios of parts of this run differ by up "
+    return [f"{text} of {count_text(len(pairs), 'size')}: ratios of parts of this run differ by up "
             f"to {most:.1f}x" + f", and {beyond:.0f}x is not plausible for an "
                                 "algorithm" * bool(beyond)
             + f", and {size_text(latest.nbytes)} took {latest.late:.0f} times as long as a larger "

@@ -1,8 +1,8 @@
 """Regret of ``auto``: its slowdown against the best candidate, for each point.
 
 A point is one case with ``auto`` and at least two other candidates. The time of a candidate is its
-trimmed mean, see :func:`hpccoll.measure.results.trimmed_mean`. The minimum of several noisy times is
-biased: so every second iteration selects the best candidate, and the others time it. Both halves
+trimmed mean, see :func:`hpccoll.measure.results.trimmed_mean`. The minimum of several noisy times
+is biased: so every second iteration selects the best candidate, and the others time it. Both halves
 are used for both, and the geometric mean of the two ratios counts.
 
 The algorithm of ``auto`` may be a candidate itself. If hpccoll runs it, both are the same

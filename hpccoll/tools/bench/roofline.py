@@ -10,8 +10,8 @@ ranks and n bytes in the larger buffer of a rank:
     reduce_scatter              p n read,   n written        gather, scatter n read, n written
 
 In place, data that is already in its final position is neither read nor written (see
-:func:`memory_bytes`). The time limit is these bytes over the rate of plain copies, measured on all ranks
-concurrently; a copied byte counts as one read and one write.
+:func:`memory_bytes`). The time limit is these bytes over the rate of plain copies, measured on all
+ranks concurrently; a copied byte counts as one read and one write.
 
 It is a limit of memory, or of GPU memory for device buffers: below ``SHOWN`` bytes all data fits
 into caches and latency dominates, and between nodes links are the tighter limit.

@@ -72,7 +72,7 @@ class RankFacts:
         ptrace_scope: the kernel's setting for reading other processes; -1 if unknown.
         devices: addresses of the visible devices; the first one is used.
         nccl, no_nccl: version of NCCL if there are devices, or why there is none.
-        told: facts about the data paths of devices; ``None`` if no rank has a device.
+        device_report: facts about the data paths of devices; ``None`` if no rank has a device.
         gpu_numa, gpu_distance: NUMA group of the used device, and its distance from the rank's
             processors, 10 for the same group; -1 if unknown, or without a device.
         gpu_links: two addresses of devices and their link; from one rank of each node.
@@ -107,7 +107,7 @@ class RankFacts:
     single_copy: bool | None = None
     nccl: str = ""
     no_nccl: str = ""
-    told: RankReport | None = None
+    device_report: RankReport | None = None
     gpu_numa: int = -1
     gpu_distance: int = -1
     gpu_links: tuple[tuple[str, str, str], ...] = ()
@@ -170,7 +170,7 @@ def gather(mine: RankFacts) -> list[RankFacts] | None:
     finally:
         near.Free()
     if world.allreduce(bool(mine.devices), MPI.LOR):
-        mine = replace(mine, told=agree_on_ways(world)[mine.rank])
+        mine = replace(mine, device_report=agree_on_ways(world)[mine.rank])
     # Unequal settings would make the ranks diverge; they are a finding, and are not tested.
     settings = _settings(mine)
     if len(set(world.allgather((settings, bool(mine.problem))))) == 1 and not mine.problem:

@@ -310,11 +310,11 @@ def devices(facts: Sequence[RankFacts]) -> Iterator[Finding]:
                                        f"{SHARED_GPU_NEEDS}",
                       "select it by local rank before the first CUDA call, in the program or with "
                       "CUDA_VISIBLE_DEVICES (hpccoll job --site gpu)", tuple(sorted(double)))
-    told = [each.told for each in facts if each.told is not None]
-    if told:
+    reports = [each.device_report for each in facts if each.device_report is not None]
+    if reports:
         yield Finding(OK, "devices", "device data paths: " + "; ".join(
-            " ".join(line.split()) for line in describe_ways(told)))
-    aware = {each.found[AWARE.name].can for each in told if each.device}
+            " ".join(line.split()) for line in describe_ways(reports)))
+    aware = {each.found[AWARE.name].can for each in reports if each.device}
     yield (Finding(OK, "devices", "the MPI library supports device memory") if aware == {True} else
            Finding(NOTE, "devices", "the MPI library does not support device memory: hpccoll "
                                     "copies it through host "

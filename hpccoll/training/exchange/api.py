@@ -164,13 +164,13 @@ class Exchange(ExchangeCore):
                 self._replace(index)
         pending = order.pending_arrays()
 
-        def over() -> bool:
+        def is_over() -> bool:
             while pending and order.is_done(pending[-1]):
                 pending.pop()
             return not pending
 
         ending = list(pending)  # other arrays are already those of the next step
-        self._wait("waiting for the end of the step", over)
+        self._wait("waiting for the end of the step", is_over)
         results = list(order.results)
         for index in ending:
             results[index] = order.take_result(index)

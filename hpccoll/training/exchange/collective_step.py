@@ -135,14 +135,14 @@ class CollectiveSteps:
     def reorder(self, fixed: FixedOrder, pinned: bool) -> Steps:
         """Replan buckets in rank 0's order of submission, unless a rank has pinned them."""
         count = len(fixed.specs)
-        told = numpy.zeros((2, count + 1), numpy.int64)
+        order = numpy.zeros((2, count + 1), numpy.int64)
         if self.comms.rank == 0:
-            told[0, :count] = fixed.ready_order
-        told[0, count] = pinned
+            order[0, :count] = fixed.ready_order
+        order[0, count] = pinned
         yield from self.barrier.wait(collective_step(fixed.step, ORDER))
-        yield self.barrier.comm.Iallreduce(told[0], told[1], MPI.SUM)
-        if not told[1, count]:
-            fixed.replan(told[1, :count].tolist())
+        yield self.barrier.comm.Iallreduce(order[0], order[1], MPI.SUM)
+        if not order[1, count]:
+            fixed.replan(order[1, :count].tolist())
 
     # -- tuning ------------------------------------------------------------------------------
     def tune(self, tuner: Autotune, sample: float) -> Steps:

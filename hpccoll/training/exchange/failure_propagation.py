@@ -105,7 +105,7 @@ class FailurePropagation:
         known, asked, looked, due = tuple(awaited()), -AGAIN, 0.0, self.report
         stopped: frozenset[int] = frozenset()
 
-        def idle() -> None:
+        def poll() -> None:
             nonlocal began, known, asked, looked, due, stopped
             waited = time.monotonic() - began
             if waited < min(due, self.timeout, looked + AGAIN):
@@ -137,7 +137,7 @@ class FailurePropagation:
                 due = waited + self.report
                 print_report(f"hpccoll: {self._stall_text(waited, step, names, states)}")
 
-        return idle
+        return poll
 
     def _stall_error(self, waited: float, step: int, names: Sequence[str], states: RankStates | None
                      ) -> ExchangeStall:

@@ -126,8 +126,8 @@ class OneBitAdamRun:
     def load(self, state: dict[str, Any]) -> None:
         """Restore a state that :meth:`state` returned.
 
-        For another number of ranks, apply :func:`~hpccoll.training.compress.states.average_states` to
-        ``"compressed"`` first.
+        For another number of ranks, apply :func:`~hpccoll.training.compress.states.average_states`
+        to ``"compressed"`` first.
         """
         self.steps = state["steps"]
         self.mean, self.square = (None if name not in state else state[name].copy()

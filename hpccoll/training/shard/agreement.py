@@ -53,11 +53,11 @@ def check_agreement(comm: Any, specs: Sequence[ArraySpec], options: str) -> None
     Raises:
         ShardError: they differ; the message has the ranks and the difference from rank 0.
     """
-    told = [f"'{spec.name}' {spec.shape} {spec.dtype}" for spec in specs] + [options]
-    digest = hashlib.sha256("\n".join(told).encode()).digest()
+    texts = [f"'{spec.name}' {spec.shape} {spec.dtype}" for spec in specs] + [options]
+    digest = hashlib.sha256("\n".join(texts).encode()).digest()
     if len(set(comm.allgather(digest))) == 1:
         return
-    all_told = comm.allgather(told)
+    all_told = comm.allgather(texts)
     raise ShardError({rank: [_difference(theirs, all_told[0])]
                       for rank, theirs in enumerate(all_told) if theirs != all_told[0]}, SAME)
 
@@ -76,7 +76,7 @@ def raise_on_all_ranks(comm: Any, faults: Sequence[str], remedy: str, elsewhere:
     Raises:
         ShardError: any rank has a fault; the message has those of all ranks.
     """
-    told = dict(enumerate(comm.allgather(list(faults))))
-    if not any(told.values()):
-        told = {rank: [elsewhere] for rank in told}
-    raise ShardError(told, remedy)
+    faults_by_rank = dict(enumerate(comm.allgather(list(faults))))
+    if not any(faults_by_rank.values()):
+        faults_by_rank = {rank: [elsewhere] for rank in faults_by_rank}
+    raise ShardError(faults_by_rank, remedy)

@@ -106,9 +106,9 @@ def reduce_powers(comm: Any, power_sum: float, order: float, *counts: float) -> 
 
     One allreduce. NaN powers are ignored, so count them.
     """
-    told = numpy.array([power_sum if math.isfinite(power_sum) else 0.0, *counts])
-    comm.Allreduce(MPI.IN_PLACE, told, op=MPI.MAX if math.isinf(order) else MPI.SUM)
-    return tuple(float(value) for value in told)
+    sums = numpy.array([power_sum if math.isfinite(power_sum) else 0.0, *counts])
+    comm.Allreduce(MPI.IN_PLACE, sums, op=MPI.MAX if math.isinf(order) else MPI.SUM)
+    return tuple(float(value) for value in sums)
 
 
 def global_norm(comm: Any, shards: Iterable[numpy.ndarray], order: float = 2.0, *,

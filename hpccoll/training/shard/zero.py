@@ -268,8 +268,8 @@ class Sharded:
             self._weights.fetch_remaining()
             try:
                 self.step()
-            except ShardError as told:
-                raise told from error
+            except ShardError as sharded:
+                raise sharded from error
             raise
 
     def step(self) -> Update:
@@ -377,12 +377,12 @@ class Sharded:
         looked = self.check or self.clip is not None or self.loss_scale is not None
         mine = join_powers([power_sum(values, order) for values in self._norm_gradients()],
                            order) if looked else 0.0
-        told = reduce_powers(self.comm, mine, order, not math.isfinite(mine), faults)
+        sums = reduce_powers(self.comm, mine, order, not math.isfinite(mine), faults)
         if self.model_comm is not None:
-            told = reduce_powers(self.model_comm, told[0], order, *told[1:])
+            sums = reduce_powers(self.model_comm, sums[0], order, *sums[1:])
         double = any(spec.dtype == "float64" for spec in self._specs)
-        norm = norm_of(told[0], order, double) / (self._divisor * self.scale)
-        return norm if looked and not told[1] else math.nan, not told[1], bool(told[2])
+        norm = norm_of(sums[0], order, double) / (self._divisor * self.scale)
+        return norm if looked and not sums[1] else math.nan, not sums[1], bool(sums[2])
 
     def _norm_gradients(self) -> Iterator[numpy.ndarray]:
         """Yield the gradients that this rank counts in norms, without duplicates."""

@@ -50,7 +50,7 @@ def made(monkeypatch):
     guard.rank, guard.logs, guard.stamps = 0, SharedLogs(logs, 0, None), True
     guard.context = SimpleNamespace(size=2, bounds=Bounds(60.0, 60.0, None, None))
     guard.lock, guard.failure, guard.untold = guards.threading.RLock(), None, None
-    guard.told = lambda refuse: None
+    guard.on_failure = lambda refuse: None
     guard.losses = SimpleNamespace(explain=lambda error, title: error, known=False)
     guard.board = SimpleNamespace(lost=lambda *args, **options: (), gone={},
                                   states=lambda *args: RankStates("rank 1 is late"))
@@ -116,7 +116,7 @@ def test_a_call_made_while_the_thread_finds_it_raises_the_difference(made, monke
         with pytest.raises(Exception) as caught:
             refuse()
         raised.append(type(caught.value))
-    guard.told = told
+    guard.on_failure = told
     for _ in range(2):
         call(logs[0], SUM)
         call(logs[1], MAX)

@@ -95,4 +95,4 @@ def test_python_is_told_and_may_stop():
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        simulate(made, 1e6, POSTED, "2x1", fold=False, told=stop)
+        simulate(made, 1e6, POSTED, "2x1", fold=False, progress=stop)
