@@ -59,8 +59,8 @@ def _wait_until(requests: Sequence[MPI.Request], wait: Callable[..., Any], test:
                 enough: Callable[[Any], bool], statuses: Any) -> Any:
     """Test requests until enough are complete; wait natively once no collective is left."""
     PROGRESS.check_process()
-    looks = [one.looking() for one in requests
-             if hasattr(one, "looking") and MPI.Request.__bool__(one)]
+    looks = [one.poll_callback() for one in requests
+             if hasattr(one, "poll_callback") and MPI.Request.__bool__(one)]
     attendant = object()
     try:
         if looks:

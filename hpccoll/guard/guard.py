@@ -42,7 +42,7 @@ from hpccoll.guard.rank_status import (
     KILLED,
     LAST_MESSAGES,
     QUIET,
-    Activity,
+    RankActivity,
     RankStatus,
     waiting_status,
 )
@@ -250,7 +250,7 @@ class Guard:
             if rank != self.rank:
                 log.ask()
 
-    def activities(self) -> list[Activity]:
+    def activities(self) -> list[RankActivity]:
         """Return the status of each rank as far as it is known without messages.
 
         Never communicates; thread-safe.

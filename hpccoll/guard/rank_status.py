@@ -32,7 +32,7 @@ LAST_MESSAGES = 5.0
 SILENT = 1.0
 
 
-class Activity(NamedTuple):
+class RankActivity(NamedTuple):
     """Status of a rank.
 
     Attributes:
@@ -166,16 +166,17 @@ class RankStatus:
                 found.append(rank)
         return tuple(sorted(found))
 
-    def activity(self, rank: int) -> Activity:
+    def activity(self, rank: int) -> RankActivity:
         """Return the status of a rank."""
         state, log = self._state(rank), self.logs.get(rank)
         if log is None:
-            return Activity(rank, state, node=self.far.get(rank, ""))
+            return RankActivity(rank, state, node=self.far.get(rank, ""))
         begun = log.words[NUMBER] if self.counts else -1
         said, quiet = log.status(), log.quiet_for()
         here = said.get("number") == begun
         if state == AWAY and here and said.get("title") and quiet < QUIET:
-            return Activity(rank, WAITING, begun, begun - 1, said["title"], said.get("site", ""),
+            return RankActivity(rank, WAITING, begun, begun - 1, said["title"],
+                                said.get("site", ""),
                             said["round"], tuple(said["peers"]), quiet)
         inside = log.words[INSIDE]
         description = log.description(begun)
@@ -186,10 +187,10 @@ class RankStatus:
         site = said.get("site", "") if here and (state != AWAY or not said.get("title")) else ""
         asked, story = log.words[ASKED], log.story()
         silent = (time.monotonic_ns() - asked) / 1e9 if asked and self.counts else 0.0
-        return Activity(rank, state, begun, done, call, site, silent=silent,
+        return RankActivity(rank, state, begun, done, call, site, silent=silent,
                         failure=story["reason"].partition(":")[0] if story else "")
 
-    def all(self) -> list[Activity]:
+    def all(self) -> list[RankActivity]:
         """Return the status of every rank."""
         return [self.activity(rank) for rank in range(self.size)]
 
@@ -235,7 +236,7 @@ class RankStatus:
 
 #: Conditions for a missing rank, the most reliable first, on its status, the number of the call,
 #: and the ranks that are waited for.
-LACKS: tuple[Callable[[Activity, int, Sequence[int]], bool], ...] = (
+LACKS: tuple[Callable[[RankActivity, int, Sequence[int]], bool], ...] = (
     lambda one, number, peers: one.state == KILLED or (
         one.state in (GONE, FREE) and (one.begun < number or one.rank in peers)),
     lambda one, number, peers: one.state in (HALTED, DEBUGGED) and (

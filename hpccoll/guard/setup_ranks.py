@@ -14,7 +14,14 @@ from hpccoll.errors.waits import summary
 from hpccoll.guard.call_sites import call_site
 from hpccoll.guard.diagnosis import reported_error, states_fields
 from hpccoll.guard.job_status import JOB
-from hpccoll.guard.rank_status import AWAY, NATIVE, WAITING, Activity, RankStatus, waiting_status
+from hpccoll.guard.rank_status import (
+    AWAY,
+    NATIVE,
+    WAITING,
+    RankActivity,
+    RankStatus,
+    waiting_status,
+)
 from hpccoll.machine.processes import Process
 from hpccoll.runtime.events.call_log import (
     ENDS,
@@ -35,7 +42,7 @@ GAVE_UP, WITHDRAWN = -1, -2
 class SetupStatus(RankStatus):
     """Status of ranks of which only set-up calls are known."""
 
-    def activity(self, rank: int) -> Activity:
+    def activity(self, rank: int) -> RankActivity:
         """Return the status of a rank; its last call is known only while it is in a set-up call."""
         one = super().activity(rank)
         if one.state in (WAITING, NATIVE) or not one.begun:

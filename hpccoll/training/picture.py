@@ -16,8 +16,8 @@ from hpccoll.training.trace import (
     PROGRAM,
     READY,
     WAIT,
-    Span,
     StepTimeline,
+    TimedSpan,
 )
 from hpccoll.units import time_text
 
@@ -60,7 +60,7 @@ def draw_step(timeline: StepTimeline, path: str | os.PathLike[str], rank: int = 
     figure.savefig(os.fspath(path), dpi=130, facecolor="white")
 
 
-def step_panel(panel: Any, spans: Sequence[Span], step: Span, title: str) -> None:
+def step_panel(panel: Any, spans: Sequence[TimedSpan], step: TimedSpan, title: str) -> None:
     """Plot one step into a panel: the program on top, below it one line for each bucket."""
     style_panel(panel, title)
     inside = _clip_spans(spans, step)
@@ -87,7 +87,7 @@ def step_panel(panel: Any, spans: Sequence[Span], step: Span, title: str) -> Non
                  bbox_to_anchor=(0, -0.25 if len(names) < 5 else -0.9 / len(names) - 0.03))
 
 
-def _clip_spans(spans: Sequence[Span], step: Span) -> list[Span]:
+def _clip_spans(spans: Sequence[TimedSpan], step: TimedSpan) -> list[TimedSpan]:
     """Return the spans that overlap a step, clipped to it."""
     return [span._replace(start=max(span.start, step.start), stop=min(span.stop, step.stop))
             for span in spans if span.start <= step.stop and span.stop >= step.start]

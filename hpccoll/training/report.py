@@ -24,8 +24,8 @@ from hpccoll.training.trace import (
     FLIGHT,
     STEP,
     WAIT,
-    Span,
     StepTimeline,
+    TimedSpan,
 )
 from hpccoll.units import count_text, size_text, time_text
 
@@ -145,7 +145,7 @@ def report(timeline: StepTimeline, skip: int = 1) -> TraceReport:
         BucketTimes(name, *(value / share for value in each)) for name, each in sums.items()))
 
 
-def steps_of(spans: Sequence[Span]) -> list[Span]:
+def steps_of(spans: Sequence[TimedSpan]) -> list[TimedSpan]:
     """Return the step spans of one rank."""
     return sorted(span for span in spans if span.phase == STEP)
 
@@ -153,7 +153,7 @@ def steps_of(spans: Sequence[Span]) -> list[Span]:
 class _BlockedTimes:
     """Intervals in which the program of a rank was blocked."""
 
-    def __init__(self, spans: Sequence[Span]):
+    def __init__(self, spans: Sequence[TimedSpan]):
         pairs = sorted((span.start, span.stop) for span in spans if span.phase == BLOCKED)
         self.starts, self.stops = [a for a, _ in pairs], [b for _, b in pairs]
 
@@ -164,7 +164,7 @@ class _BlockedTimes:
                    for i in range(first, end))
 
 
-def _add(sums: list[float], span: Span, still: _BlockedTimes) -> None:
+def _add(sums: list[float], span: TimedSpan, still: _BlockedTimes) -> None:
     """Add one span to the sums of its bucket, which are in field order."""
     took = span.stop - span.start
     if span.phase == DONE:

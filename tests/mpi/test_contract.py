@@ -145,7 +145,7 @@ def test_calls_of_the_library_are_compared_at_the_end(monkeypatch, capfd, ends):
     with comm.using(allreduce="native"):
         comm.Allreduce(block(3), block(3))
     guard = comm._private().guard
-    monkeypatch.setattr(guard.natives, "watched", str)  # nobody looks before
+    monkeypatch.setattr(guard.natives, "poll", str)  # nobody looks before
     RAW.Barrier()
     with comm.using(allreduce="native"):
         comm.Allreduce(block(3), block(3), MPI.MAX if RANK == 0 else MPI.SUM)

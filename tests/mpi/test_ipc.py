@@ -279,7 +279,7 @@ def dumb(kind):
 
 def leaving_first(self, receives):
     """Senders get their memory back before what reads it is queued."""
-    waiting = [action for receive in receives for action in receive.used()]
+    waiting = [action for receive in receives for action in receive.use_steps()]
     for receive in receives:
         receive.leave()
     self.queue.run(waiting)

@@ -47,8 +47,8 @@ def test_what_is_no_file_is_written_to(tmp_path):
 
 
 def test_standard_output_may_be_a_pipe():
-    code = ("from hpccoll.atomic_file import replacing\n"
-            "with replacing('/dev/stdout') as file: file.write('text')")
+    code = ("from hpccoll.atomic_file import open_replacement\n"
+            "with open_replacement('/dev/stdout') as file: file.write('text')")
     ran = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
     assert ran.stdout == b"text"
 

@@ -120,7 +120,7 @@ class _CscReduction(ResidualReduction):
         rows, tail = values[:whole * self.chunk].reshape(whole, -1), values[whole * self.chunk:]
         return chosen[:int((chosen < whole).sum())], rows, tail
 
-    def _reset_chunks(self, vector: Any, selected: Any) -> None:
+    def _clear(self, vector: Any, selected: Any) -> None:
         if isinstance(selected, slice):
             vector[selected] = 0
             return

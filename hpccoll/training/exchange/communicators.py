@@ -40,7 +40,7 @@ class ExchangeCommunicators:
         self.settings = settings.resolve_defaults(near.Get_size() == self.size)
         near.Free()
         self.control, self.gates, self.votes = plain.Dup(), plain.Dup(), plain.Dup()
-        self.data_comms = [_data_comm(comm, plain) for _ in range(self.settings.buckets_in_flight)]
+        self.data_comms = [_data_comm(comm, plain) for _ in range(self.settings.lanes)]
         self._preferences: list[Any] = []
         self.choose(self.settings.algorithm)
 

@@ -81,7 +81,7 @@ class ExchangeOptions:
     credit_bytes: int = 0
     vote_seconds: float = 1.0
     transfer: str = AUTO
-    buckets_in_flight: int = 2
+    lanes: int = 2
     overlap: bool = True
 
     def __post_init__(self) -> None:
@@ -91,9 +91,9 @@ class ExchangeOptions:
             object.__setattr__(self, name, byte_count(name, getattr(self, name)))
         if not as_number("vote_seconds", self.vote_seconds) >= 0:
             raise ArgumentError("vote_seconds", f"expected seconds, got {self.vote_seconds!r}")
-        if not isinstance(self.buckets_in_flight, int) or self.buckets_in_flight < 1:
+        if not isinstance(self.lanes, int) or self.lanes < 1:
             raise ArgumentError("lanes",
-                                f"expected a number of lanes, got {self.buckets_in_flight!r}")
+                                f"expected a number of lanes, got {self.lanes!r}")
 
 
 @dataclass(frozen=True)
@@ -131,8 +131,8 @@ class ExchangeSettings(ExchangeOptions):
         partition, credit = self.partition_bytes, self.credit_bytes
         if self.order == PRIORITY:
             partition, credit = partition or PARTITION_BYTES, credit or CREDIT_BYTES
-        return replace(self, transfer=transfer, buckets_in_flight=1 if one
-                       else self.buckets_in_flight,
+        return replace(self, transfer=transfer, lanes=1 if one
+                       else self.lanes,
                        partition_bytes=partition, credit_bytes=credit)
 
     @property

@@ -68,7 +68,7 @@ def run(cupy, name, algorithm, call, segment_bytes=8, seed=0):
     world, posed, executions, kept = Loopback(SIZE), problem(name), [], []
     for rank in range(SIZE):
         given, wanted = (numpy.concatenate(blocks) if blocks else None
-                         for blocks in (posed.given(rank), posed.wanted(rank)))
+                         for blocks in (posed.input_blocks(rank), posed.expected_blocks(rank)))
         source = None if given is None else cupy.asarray(given)
         if name == "bcast":
             sink = source if rank == 1 else cupy.empty(COUNT, "f4")

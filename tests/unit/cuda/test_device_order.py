@@ -137,11 +137,12 @@ BREAKS = {
     "the caller's stream does not wait for the results":
         (staging.StagedBuffer, "finish", only_keeping, {}),
     "a window is used again before its results have left it":
-        (WindowedBuffer, "passed", forgetting_stores, {**SMALL, "name": "bcast", "ahead": 0}),
+        (WindowedBuffer, "queue_stores", forgetting_stores, {**SMALL, "name": "bcast", "ahead": 0}),
     "a window is loaded while another segment uses it":
         (WindowedBuffer, "begin", ahead_of_everything, {**SMALL, "name": "allreduce in place"}),
     "results leave before they are complete":
-        (WindowedBuffer, "passed", storing_at_once, {"name": "alltoall in place", "early": 1}),
+        (WindowedBuffer, "queue_stores", storing_at_once,
+         {"name": "alltoall in place", "early": 1}),
     "an exchange in place overwrites what it has not read":
         (WindowedBuffer, "__init__", lambda *args: WINDOWED(*args[:5]),
          {**SMALL, "name": "alltoall in place", "size": 5, "segment_bytes": 99, "early": 1}),
@@ -157,7 +158,7 @@ BREAKS = {
     "messages do not wait for kernels":
         (planner, "performer", not_waiting_for_kernels, {"direct": True}),
     "scratch memory lies on the current device":
-        (planner, "beside", lambda array, namespace, allocate: allocate,
+        (planner, "allocator_like", lambda array, namespace, allocate: allocate,
          {"direct": True, "away": True, "devices": 2}),
 }
 

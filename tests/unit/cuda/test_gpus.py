@@ -57,7 +57,7 @@ def test_what_says_nothing():
 
 
 def test_no_driver_no_program(monkeypatch, tmp_path):
-    monkeypatch.setattr(gpus, "_said", lambda *words: pytest.fail("nvidia-smi was asked"))
+    monkeypatch.setattr(gpus, "_topology_text", lambda *words: pytest.fail("nvidia-smi was asked"))
     monkeypatch.setattr(gpus, "DRIVER", tmp_path / "none")
     assert gpus.gpu_links() == GpuLinks()
 

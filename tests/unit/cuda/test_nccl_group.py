@@ -129,7 +129,7 @@ def copied_on_the_null_stream(group, call, stream):
 def sent_from_where_it_arrives(group, call, stream):
     """An alltoall in place, without a copy."""
     each = call.sink.count // group.size
-    with group.together():
+    with group.group_calls():
         for peer in range(group.size):
             where = nccl.at(call.sink, peer * each)
             group.nccl_rank.send(where, each, group.bytes, peer, stream.ptr)

@@ -8,7 +8,7 @@ import numpy
 import pytest
 
 from hpccoll.guard.flight_record import FORMAT, FlightRecorder
-from hpccoll.guard.rank_status import Activity
+from hpccoll.guard.rank_status import RankActivity
 from hpccoll.runtime.events.call_log import ENDS, LOG_BYTES, NUMBER, SOME_TIME, STAMPS, STARTS, Log
 from hpccoll.runtime.planning.call_hash import Description
 
@@ -32,8 +32,8 @@ class MadeGuard:
         self.context = SimpleNamespace(comm=comm)
 
     def doing(self):
-        return [Activity(0, "in no wait", 3, 2), Activity(1, "waiting", 3, 2),
-                Activity(2, "killed", 3, 2)]
+        return [RankActivity(0, "in no wait", 3, 2), RankActivity(1, "waiting", 3, 2),
+                RankActivity(2, "killed", 3, 2)]
 
 
 @pytest.fixture

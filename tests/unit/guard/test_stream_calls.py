@@ -8,7 +8,7 @@ import pytest
 from hpccoll.errors import BrokenCommunicatorError, CollectiveTimeout, ForeignMessage, PeerLost
 from hpccoll.errors.waits import RankStates
 from hpccoll.guard import stream_calls
-from hpccoll.guard.rank_status import AWAY, Activity
+from hpccoll.guard.rank_status import AWAY, RankActivity
 from hpccoll.guard.stream_calls import StreamMonitor
 from hpccoll.runtime.events.call_log import NUMBER
 from hpccoll.runtime.planning.call_hash import Description
@@ -30,7 +30,7 @@ class Guarding:
         self.board = SimpleNamespace(lost=lambda number, patience: self.dead)
 
     def doing(self):
-        return [Activity(rank, AWAY, begun) for rank, begun in enumerate(self.begun)]
+        return [RankActivity(rank, AWAY, begun) for rank, begun in enumerate(self.begun)]
 
     def tell(self, peers=()):
         return RankStates(f"ranks {peers} are late", ("rank 1 computes",), self.stopped)

@@ -74,7 +74,7 @@ def test_faults_are_the_same(monkeypatch):
     for build, size in ((stuck, 3), (wrong, 2)):
         said = []
         for compiled in (True, False):
-            monkeypatch.setattr(event_loop, "available", lambda compiled=compiled: compiled)
+            monkeypatch.setattr(event_loop, "is_available", lambda compiled=compiled: compiled)
             with pytest.raises(ScheduleError) as error:
                 simulate(schedule("allgather", build, size), 8, SHARED)
             said.append(str(error.value))

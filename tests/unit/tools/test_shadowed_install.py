@@ -40,7 +40,7 @@ def test_a_program_started_in_a_clone(tmp_path):
         link.symlink_to(file)
     done = subprocess.run(
         [sys.executable, "-c",
-         "from hpccoll.tools.shadowed_install import hidden; print(hidden())"],
+         "from hpccoll.tools.shadowed_install import hidden_install; print(hidden_install())"],
         cwd=clone.parent, env={"PYTHONPATH": str(site.parent)}, capture_output=True, text=True,
         check=False)
     assert done.stdout.strip() == str(site), done.stderr

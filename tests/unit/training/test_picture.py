@@ -13,14 +13,14 @@ from hpccoll.training.trace import (
     PROGRAM,
     READY,
     STEP,
-    Span,
     StepTimeline,
+    TimedSpan,
 )
 
-SPANS = [Span("w", READY, 1, 1), Span("bucket 0", COMPRESS, 1, 2),
-         Span("bucket 0", FLIGHT, 2, 5), Span("bucket 1", FLIGHT, 5, 9),
-         Span(PROGRAM, BLOCKED, 6, 8), Span(PROGRAM, STEP, 0, 8),
-         Span("bucket 0", FLIGHT, 9, 10), Span(PROGRAM, STEP, 8, 12)]
+SPANS = [TimedSpan("w", READY, 1, 1), TimedSpan("bucket 0", COMPRESS, 1, 2),
+         TimedSpan("bucket 0", FLIGHT, 2, 5), TimedSpan("bucket 1", FLIGHT, 5, 9),
+         TimedSpan(PROGRAM, BLOCKED, 6, 8), TimedSpan(PROGRAM, STEP, 0, 8),
+         TimedSpan("bucket 0", FLIGHT, 9, 10), TimedSpan(PROGRAM, STEP, 8, 12)]
 
 
 def test_a_line_for_each_bucket_and_what_lies_outside_is_cut():

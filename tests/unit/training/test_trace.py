@@ -17,8 +17,8 @@ from hpccoll.training.trace import (
     STEP,
     WAIT,
     Recorder,
-    Span,
     StepTimeline,
+    TimedSpan,
     read,
 )
 from support.threads import run_ranks
@@ -45,8 +45,8 @@ def test_all_ranks_are_gathered_on_rank_0_from_the_first_span_on(size):
     for rank, spans in first.tracks.items():
         assert [span.phase for span in spans] == [
             READY, WAIT, COMPRESS, FLIGHT, DONE, BLOCKED, STEP]
-        assert spans[-1] == Span(PROGRAM, STEP, 2.0 * rank, 2.0 * rank + 5)
-        assert spans[3] == Span("bucket 0", FLIGHT, 2.0 * rank + 2, 2.0 * rank + 4, 400, 200.5)
+        assert spans[-1] == TimedSpan(PROGRAM, STEP, 2.0 * rank, 2.0 * rank + 5)
+        assert spans[3] == TimedSpan("bucket 0", FLIGHT, 2.0 * rank + 2, 2.0 * rank + 4, 400, 200.5)
     assert all(not other.tracks for other in others)
 
 
@@ -58,7 +58,8 @@ def test_a_clock_that_runs_ahead_is_set_back(monkeypatch):
 
     monkeypatch.setattr(trace, "seconds_ahead", lambda comm: -2.0 * comm.Get_rank())
     first, *_ = run_ranks(3, gathered)
-    assert [spans[-1] for spans in first.tracks.values()] == [Span(PROGRAM, STEP, 0.0, 5.0)] * 3
+    assert [spans[-1]
+            for spans in first.tracks.values()] == [TimedSpan(PROGRAM, STEP, 0.0, 5.0)] * 3
 
 
 def test_clocks_that_drift_are_corrected_in_proportion(monkeypatch):
@@ -111,9 +112,9 @@ def test_a_step_begins_where_the_last_one_ended():
 
 def test_a_file_is_read_back_to_the_nanosecond(tmp_path):
     path = tmp_path / "trace.json"
-    timeline = StepTimeline({4: [Span('a "name"', FLIGHT, 0.125, 1.000000001, 8, 4.5),
-                             Span('a "name"', DONE, 1.000000001, 1.000000001, 8),
-                             Span(PROGRAM, STEP, 0.0, 2.0)], 7: []})
+    timeline = StepTimeline({4: [TimedSpan('a "name"', FLIGHT, 0.125, 1.000000001, 8, 4.5),
+                             TimedSpan('a "name"', DONE, 1.000000001, 1.000000001, 8),
+                             TimedSpan(PROGRAM, STEP, 0.0, 2.0)], 7: []})
     timeline.save(path)
     found = read(path).tracks
     assert list(found) == [4, 7]

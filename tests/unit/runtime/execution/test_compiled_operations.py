@@ -140,7 +140,7 @@ def test_who_waits_for_its_turn_sees_those_before_it_move():
     ours = [begin(here, numpy.ones(8), numpy.zeros(8)) for _ in range(3)]
     theirs, last, vain = [], ours[-1]._operation, []
     last.linger = vain.append
-    look = last.looking()
+    look = last.poll_callback()
     for turn in range(1, 3):
         theirs.append(begin(there, numpy.ones(8), numpy.zeros(8)))
         PROGRESS.step()
@@ -227,7 +227,7 @@ def test_python_fetches_nothing_for_what_is_over():
     held = one._operation
     held.attendant = SimpleNamespace(fetched=lambda: pytest.fail("it was asked"))
     held._complete(OSError("broken"))
-    assert not held._fetched(_tape.ELSEWHERE) and not held.busy
+    assert not held._fetch(_tape.ELSEWHERE) and not held.busy
     held.quiet = True
     MPI.Request.Wait(one)
 

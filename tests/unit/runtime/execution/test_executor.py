@@ -66,13 +66,13 @@ def test_an_execution_goes_as_far_as_it_can():
 def test_a_single_rank_is_done_at_once():
     seats, (only,) = made(size=1)
     only.start()
-    assert only.done and right(seats) and only.pending() == (0, ())
+    assert only.done and right(seats) and only.pending_peers() == (0, ())
 
 
 def test_who_is_waited_for():
     _, (one, two, _) = made()
     one.start()
-    assert one.pending() == (0, (1, 2)) and one.rank == 0
+    assert one.pending_peers() == (0, (1, 2)) and one.rank == 0
     assert one.title == "allreduce ring size=3 nblocks=3"
 
 

@@ -168,11 +168,11 @@ def test_a_rank_that_has_gone_on_is_not_missing(comm, kind):
                             MessageSpec(False, 0, second)], 3)
     assert endpoint.batch([], 0, False).missing_ranks() == []
     batch.start()
-    while len(batch.missing()) > 1:
+    while len(batch.missing_ranks()) > 1:
         pass
-    assert batch.missing() == [0] and not batch.test()
+    assert batch.missing_ranks() == [0] and not batch.test()
     comm.Send([source, MPI.BYTE], 0, 3)
     while not batch.test():
         pass
-    assert batch.missing() == []
+    assert batch.missing_ranks() == []
     batch.free()

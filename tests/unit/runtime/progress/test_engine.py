@@ -70,7 +70,7 @@ class LookedAfter(MPI.Request):
 def waits_for_several(operation):
     token = MPI.Grequest.Start()
     one = MPI.Request.__new__(LookedAfter, token)
-    one.looking = lambda: lambda: not operation.over
+    one.poll_callback = lambda: lambda: not operation.over
     try:
         waitall._wait_until([one], lambda requests, told: True,
                              lambda requests, told: operation.over, bool, None)

@@ -18,7 +18,7 @@ def demanded(case):
     """What :mod:`hpccoll.ir.collectives` demands: inputs that matter, outputs not there already."""
     read, written = set(), 0
     for rank in range(case.size):
-        for block, ranks in case.wanted(rank):
+        for block, ranks in case.expected_blocks(rank):
             there = tuple(ranks) == (rank,) and (case.shares(rank) or case.collective == "bcast")
             if not there:
                 written += case.extent(block)

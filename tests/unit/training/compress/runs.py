@@ -34,7 +34,7 @@ class Ran(NamedTuple):
     Attributes:
         outs: result of every step.
         given: sum of what it gave; with momentum, of the velocities.
-        held: what it holds back at the end.
+        residual: what it holds back at the end.
         sent: bytes sent in every step.
         expected: of the reduction's own closed form, for every step.
         reduction: itself.
@@ -42,7 +42,7 @@ class Ran(NamedTuple):
 
     outs: list
     given: numpy.ndarray
-    held: numpy.ndarray
+    residual: numpy.ndarray
     sent: list
     expected: list
     reduction: Any

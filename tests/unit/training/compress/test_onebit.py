@@ -62,10 +62,10 @@ def broken(how):
         kind = type(mine)
 
         class Broken(kind):
-            def _keep(self, error, lost):
+            def _store_errors(self, error, lost):
                 worker = error is self.vectors["error"]
                 if how != f"{'worker' if worker else 'owner'} feedback dropped":
-                    super()._keep(error, -lost if how == "sign flipped" else lost)
+                    super()._store_errors(error, -lost if how == "sign flipped" else lost)
 
             def _mean(self, received, first, rows, spare):
                 super()._mean(received, first, rows, spare)

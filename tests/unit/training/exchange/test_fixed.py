@@ -47,7 +47,7 @@ def exchanged(size, function, **options):
     {"options": ExchangeOptions(partition_bytes=64)},
     {"bucket_bytes": 100, "first_bucket_bytes": 10, "options": NONBLOCKING},
     {"bucket_bytes": 0, "first_bucket_bytes": 0,
-     "options": replace(NONBLOCKING, buckets_in_flight=3)}],
+     "options": replace(NONBLOCKING, lanes=3)}],
     ids=str)
 def test_arrays_come_in_any_order(size, options):
     def steps(exchange, rank):

@@ -27,8 +27,8 @@ def side(memory, rank, fence):
         line, taken, cells = memory[number]
         return Channel(memoryview(line), memoryview(taken), list(cells), 0, fence)
     outgoing, incoming = channel(rank), channel(1 - rank)
-    node = SimpleNamespace(outgoing=lambda peer, tag: outgoing, fence=fence,
-                           incoming=lambda peer, tag: incoming,
+    node = SimpleNamespace(send_channel=lambda peer, tag: outgoing, fence=fence,
+                           recv_channel=lambda peer, tag: incoming,
                            region=lambda peer, where, nbytes: None)
     return SimpleNamespace(node=node, rank=rank, remote=None, on_alarm=None)
 
@@ -150,10 +150,10 @@ class Near:
     def locate(self, array):
         return None
 
-    def outgoing(self, peer, tag):
+    def send_channel(self, peer, tag):
         return self.channel(self.rank, peer, tag)
 
-    def incoming(self, peer, tag):
+    def recv_channel(self, peer, tag):
         return self.channel(peer, self.rank, tag)
 
     def channel(self, *key):

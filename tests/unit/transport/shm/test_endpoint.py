@@ -36,11 +36,11 @@ class Node:
     def locate(self, array):
         return 1 << 48 if array.dtype == "u1" else None
 
-    def outgoing(self, peer, tag):
+    def send_channel(self, peer, tag):
         words = memoryview(numpy.zeros(16, "i8"))
         return Channel(words, words, list(numpy.zeros((PLACES, CELL_BYTES), "u1")), tag, None)
 
-    incoming = outgoing
+    recv_channel = send_channel
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_what_uses_a_cell(endpoint):
     # Registered memory is read in place, unless it is tiny.
     assert endpoint.uses_cell(send(1, TINY, "u1"), 0)
     assert not endpoint.uses_cell(send(1, TINY + 1, "u1"), 0)
-    endpoint.node.outgoing = lambda peer, tag: SimpleNamespace(cells_for=lambda nbytes: ())
+    endpoint.node.send_channel = lambda peer, tag: SimpleNamespace(cells_for=lambda nbytes: ())
     assert not endpoint.uses_cell(send(1, 8), 0)
 
 
