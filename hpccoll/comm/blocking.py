@@ -46,8 +46,8 @@ from hpccoll.comm.reproducible_sums import is_served, sum_call
 from hpccoll.config import ALWAYS, ANY_P, NATIVE, NONE
 from hpccoll.runtime.context import existing_context
 from hpccoll.runtime.events.logger import served_by
-from hpccoll.runtime.execution.any_size import form_stamp, native_at_any_size, tape_at_any_size
-from hpccoll.runtime.execution.compiled import run_tape, tape_for
+from hpccoll.runtime.execution.any_size import form_stamp, native_at_any_size, plan_at_any_size
+from hpccoll.runtime.execution.compiled import compiled_plan_for, run_plan
 from hpccoll.runtime.execution.executor import drive
 from hpccoll.runtime.planning.call_hash import describe_native
 from hpccoll.runtime.planning.choice import Choice
@@ -267,14 +267,16 @@ class BlockingMixin(Base):
         plan = plan_for(context, call, choice)
         # Calls on temporary copies are not cached.
         plain = not is_loaded(call)
-        tape = tape_for(context, call, plan) if plain and self._calls is not None else None
+        compiled_plan = compiled_plan_for(context, call,
+                                          plan) if plain and self._calls is not None else None
         # The Python cache is faster for calls that the compiled executor does not cache.
-        if tape is not None and not tape.passes() and self._note(method, args, tape, call):
+        if (compiled_plan is not None and not compiled_plan.passes()
+                and self._note(method, args, compiled_plan, call)):
             self._served = f"{served_by(choice)}, compiled", call.nbytes
-            self._note_any_size(method, args, facts_of(call), lambda nbytes: tape_at_any_size(
+            self._note_any_size(method, args, facts_of(call), lambda nbytes: plan_at_any_size(
                 context, call, plan, partial(plan_for, context, choice=choice), nbytes,
                 longest_whole(context, call, choice)))
-            run_tape(tape, call)
+            run_plan(compiled_plan, call)
             return
         location: Location | None = None
         if plain and self._remembers:

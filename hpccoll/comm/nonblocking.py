@@ -41,10 +41,10 @@ from hpccoll.comm.methods import (
     Method,
 )
 from hpccoll.comm.recognition import recognise_calls
-from hpccoll.comm.requests import begin_tapes, request_of
+from hpccoll.comm.requests import begin_plans, request_of
 from hpccoll.config import THREAD
 from hpccoll.runtime.context import LANE_BYTES, LANE_TAG
-from hpccoll.runtime.execution.compiled import addresses_of, tape_for
+from hpccoll.runtime.execution.compiled import addresses_of, compiled_plan_for
 from hpccoll.runtime.planning.planner import plan_for, prepare
 from hpccoll.runtime.progress.operations import Operation
 
@@ -164,19 +164,19 @@ class NonblockingMixin(Base):
         context, threaded = self._private(), self._config.progress == THREAD
         lane, tag = None, LANE_TAG
         if context.lane is not None:
-            # Depends only on data of all ranks: operations without a tape use the lane, too.
+            # Depends only on data of all ranks: operations without a plan use the lane, too.
             segment = context.request_segment(facts, tag)
             if segment or call.nbytes is not None and call.nbytes <= LANE_BYTES:
                 lane, choice = context.lane, choice.in_segments(segment)
         if lane is None:
             tag = context.next_tag()
         plan = plan_for(context, call, choice)
-        tape = None
+        compiled_plan = None
         plain = not is_loaded(call) and (call.sink is None or call.sink.store is None)
         if lane is not None and self._calls is not None and plain:
-            tape = tape_for(context, call, plan, tag)
-        if tape is not None:
-            begins = begin_tapes(context, tape, threaded)
+            compiled_plan = compiled_plan_for(context, call, plan, tag)
+        if compiled_plan is not None:
+            begins = begin_plans(context, compiled_plan, threaded)
             self._note(method, args, begins, call)
             return begins.begin(*addresses_of(call), call)
         execution = prepare(context, call, plan, tag, own_scratch=True)

@@ -45,7 +45,7 @@ from hpccoll.comm.requests import Prequest
 from hpccoll.config import THREAD
 from hpccoll.runtime.context import Context
 from hpccoll.runtime.events.logger import served_by
-from hpccoll.runtime.execution.compiled import BUILT, tape_for
+from hpccoll.runtime.execution.compiled import BUILT, compiled_plan_for
 from hpccoll.runtime.execution.executor import PreparedRun
 from hpccoll.runtime.planning.call_hash import describe_native
 from hpccoll.runtime.planning.choice import Choice
@@ -188,10 +188,12 @@ class PersistentMixin(Base):
         context, threaded = self._private(), self._config.progress == THREAD
         tag, call = context.persistent_tag(), with_counts(context, call, choice)
         plan = plan_for(context, call, choice.in_segments(context.request_segment(facts, tag)))
-        tape = tape_for(context, call, plan, tag, False) if self._calls is not None else None
-        if tape is not None:
-            taped = CompiledOperation(context, tape, call, None, threaded)
-            return Prequest(context, lambda: (), free_with_tag(context, tag, taped.free), taped)
+        compiled_plan = (compiled_plan_for(context, call, plan, tag, False)
+                         if self._calls is not None else None)
+        if compiled_plan is not None:
+            started = CompiledOperation(context, compiled_plan, call, None, threaded)
+            return Prequest(context, lambda: (), free_with_tag(context, tag, started.free),
+                            started)
         execution = prepare(context, call, plan, tag, repeated=True, own_scratch=True)
         if execution.prepare():
             operation = PersistentOperation(context, PreparedRun(execution), call, threaded)

@@ -26,7 +26,7 @@ from hpccoll.runtime.progress.engine import PROGRESS, PendingOperation
 from hpccoll.runtime.progress.operations import NULL, Operation, PersistentOperation, cell
 
 if BUILT:
-    from hpccoll.runtime.execution import _tape
+    from hpccoll.runtime.execution import _executor
     from hpccoll.runtime.execution.compiled_operations import CompiledOperation
 
 if TYPE_CHECKING:
@@ -158,11 +158,12 @@ def request_of(operation: Operation) -> Request:
     return request
 
 
-def begin_tapes(context: Context, tape: Any, threaded: bool) -> Any:
-    """Return a factory of requests for calls of one tape in the context's lane."""
-    return _tape.Begin(tape,
-                       lambda one: CompiledOperation(context, one, None, context.lane, threaded),
-                       Request)
+def begin_plans(context: Context, compiled_plan: Any, threaded: bool) -> Any:
+    """Return a factory of requests for calls of one compiled plan in the context's lane."""
+    return _executor.Begin(compiled_plan,
+                           lambda one: CompiledOperation(context, one, None, context.lane,
+                                                         threaded),
+                           Request)
 
 
 class Prequest(DrivenRequest, MPI.Prequest):

@@ -24,7 +24,7 @@ from hpccoll.runtime.execution.compiled import BUILT
 from hpccoll.transport.shm.job_file import FAILURE, JobFile
 
 if BUILT:
-    from hpccoll.runtime.execution import _tape
+    from hpccoll.runtime.execution import _executor
 
 
 class CheckedCall(Protocol):
@@ -122,7 +122,7 @@ class JobLogs:
         if BUILT and ulfm_missing() and not MPI.Is_finalized():
             peers = tuple((rank, process.pid, process.began, self.logs[rank].address + 8 * LEFT)
                           for rank, process in self.processes.items())
-            _tape.check_at_exit(self.rank, STATUS, peers, self.logs)
+            _executor.check_at_exit(self.rank, STATUS, peers, self.logs)
         over = all(log.words[LEFT] or state_of(self.processes[rank]) == DEAD
                    for rank, log in self.logs.items())
         # The first process may exit before the others have come: they still need the file.

@@ -33,7 +33,7 @@ from hpccoll.machine.limits import DEDICATED, OVERSUBSCRIBED
 from hpccoll.runtime.bounded import BoundedDict
 from hpccoll.runtime.events.logger import tell_error
 from hpccoll.runtime.events.phase_events import Moments
-from hpccoll.runtime.execution.compiled import BoundTape, channel_class, executor, new_lane
+from hpccoll.runtime.execution.compiled import BoundPlan, channel_class, executor, new_lane
 from hpccoll.runtime.execution.executor import Bounds, Execution
 from hpccoll.runtime.execution.remote import RunBatches
 from hpccoll.runtime.planning.agreement import exchange_processes
@@ -179,9 +179,9 @@ class Context:
         plans: cached plans, by call and choice.
         lane: the lane of nonblocking collectives with small messages; ``None`` unless all ranks
             share memory and use the compiled executor.
-        tapes: cached tapes of plans, for the compiled executor.
-        batches: cached messages of tapes to other nodes, by tape and addresses.
-        taped: cached operations that run tapes.
+        compiled_plans: cached, for the compiled executor.
+        batches: cached messages of compiled plans to other nodes, by compiled plan and addresses.
+        compiled: cached operations that run compiled plans.
         prepared: cached executions, by signature and addresses.
         seen: signatures and addresses of calls made once, which are prepared the next time.
         registered: its registered device memory; ``None`` before the first use.
@@ -240,7 +240,7 @@ class Context:
         self.lane = new_lane() if one_node and self.node and around.compiled and (
             LANE_TAG in self.node.tags) else None
         self.plans = BoundedDict[Hashable, Plan](MOST_KEPT)
-        self.tapes = BoundedDict[Hashable, BoundTape](MOST_KEPT)
+        self.compiled_plans = BoundedDict[Hashable, BoundPlan](MOST_KEPT)
         self.batches = BoundedDict[Hashable, RunBatches](
             MOST_PREPARED, RunBatches.free, lambda found: max(found.messages, LEAST_WEIGHT))
         self.prepared = BoundedDict[Hashable, Execution](
@@ -248,7 +248,7 @@ class Context:
             lambda execution: max(execution.plan.messages, LEAST_WEIGHT))
         self.seen = BoundedDict[Hashable, bool](MOST_KEPT)
         self.abandoned: list[Any] = []
-        self.taped: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.compiled_operations: weakref.WeakSet[Any] = weakref.WeakSet()
         self.registered: Any = None
         self.moments = Moments() if config.trace and config.trace_phases else None
         self.guard: GuardProtocol | None = None
@@ -337,7 +337,7 @@ class Context:
         The same on every rank; 0 for calls that are not segmented.
         """
         cut = (self.place.compiled and self.place.one_node and self.node is not None
-               and tag in self.node.tags and facts.has_tape and facts.nbytes is not None
+               and tag in self.node.tags and facts.has_plan and facts.nbytes is not None
                and LANE_BYTES < facts.nbytes <= CUT_BYTES)
         wanted = self.config.segment_bytes or OTHER_CELL_BYTES
         return wanted if cut and wanted <= OTHER_CELL_BYTES else 0
@@ -373,7 +373,7 @@ class Context:
 
     def stop_starts(self) -> None:
         """Make every restart of a prepared request check first that it is allowed."""
-        for operation in self.taped:
+        for operation in self.compiled_operations:
             operation.idle = False
 
     def revoke(self) -> None:
@@ -388,7 +388,7 @@ class Context:
             self.freed = True
             self.prepared.clear()
             self.batches.clear()
-            self.tapes.clear()
+            self.compiled_plans.clear()
             self.stop_starts()
             for service in self._services.values():
                 service.free()

@@ -41,5 +41,5 @@ def describe_hidden(package: str, there: str) -> str:
 
 
 def _has_extensions(package: Path) -> bool:
-    return any((package / "runtime" / "execution" / f"_tape{suffix}").exists()
+    return any((package / "runtime" / "execution" / f"_executor{suffix}").exists()
                for suffix in EXTENSION_SUFFIXES)

@@ -326,7 +326,7 @@ class _Rules:
         for rule in RULES:
             if (rule.fits(facts.collective, facts.nbytes or 0, self.conditions.size, vendor())
                     and self.conditions.form in rule.forms
-                    and not (rule.compiled and not facts.has_tape)
+                    and not (rule.compiled and not facts.has_plan)
                     and is_ruled(facts)):
                 choice = Choice(rule.algorithm, {}, rule.segment_bytes, f"rule: {rule}")
                 if _suits(choice, facts, self.conditions):

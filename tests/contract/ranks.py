@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy
 import pytest
-from contract.taped import TapedEndpoint
+from contract.compiled_operations import CompiledEndpoint
 from mpi4py import MPI
 
 from hpccoll.runtime.execution import compiled
@@ -182,8 +182,8 @@ def on_mpi(flavour: str, session: pytest.Session) -> Iterator[Ranks]:
     if flavour in WITH_CHECKSUMS:
         endpoint = CheckedEndpoint(endpoint)
     if flavour in BUILT:
-        endpoint = TapedEndpoint(endpoint, CELL_BYTES,
-                                 endpoint.rank if flavour == PAUSED else None)
+        endpoint = CompiledEndpoint(endpoint, CELL_BYTES,
+                                    endpoint.rank if flavour == PAUSED else None)
     yield Ranks(flavour, endpoint.size, [
         Rank(endpoint, flavour in (PERSISTENT, CHECKED_MPI), region)])
     # Freeing is collective: after a failure, other ranks may never come here.

@@ -126,7 +126,7 @@ def test_calls_of_the_library_that_have_ended(monkeypatch, capfd, way, form):
         error = disagree(comm, *way, SIZE - 1, SMALL, native, form)
         if error is None:  # some libraries notice some of them
             end_of_patience, guard = time.monotonic() + SOON, comm._private().guard
-            while not guard.alarmed and time.monotonic() < end_of_patience:
+            while not guard.alarm_raised and time.monotonic() < end_of_patience:
                 time.sleep(0.01)
             with pytest.raises(ContractError) as caught:
                 comm.Barrier()

@@ -74,7 +74,7 @@ def test_a_rank_with_nothing_may_have_any_type(make, capfd, wishes):
         for _ in range(3):
             guard.natives._look_back()
         RAW.Barrier()
-        assert not guard.alarmed and guard.failure is None
+        assert not guard.alarm_raised and guard.failure is None
         comm.Barrier()
     assert "result may be wrong" not in capfd.readouterr().err
     comm.Free()
@@ -205,7 +205,7 @@ def test_ranks_that_come_in_another_order_are_told(make):
         for call in calls[::-1] if RANK == ODD else calls:
             call()
         until, guard = time.monotonic() + 10, comm._private().guard
-        while not guard.alarmed and time.monotonic() < until:
+        while not guard.alarm_raised and time.monotonic() < until:
             time.sleep(0.01)
         comm.Barrier()
     assert caught.value.ranks == ((ODD,) if SIZE > 2 else ())

@@ -34,7 +34,7 @@ def run(*words):
     return ran.exit_code, WORLD.bcast(ran.output)
 
 
-@pytest.mark.parametrize("name", ["hpccoll.arrays._half", "hpccoll.runtime.execution._tape",
+@pytest.mark.parametrize("name", ["hpccoll.arrays._half", "hpccoll.runtime.execution._executor",
                                   "hpccoll.simulator._events"])
 def test_they_are_absent(name):
     with pytest.raises(ImportError):

@@ -38,7 +38,7 @@ from hpccoll.comm.objects.wire import (
 from hpccoll.runtime.execution.compiled import BUILT
 
 if BUILT:
-    from hpccoll.runtime.execution import _tape
+    from hpccoll.runtime.execution import _executor
 
 #: Largest bytes of arrays that both ranks exchange and combine.
 SHARED = 64 << 10
@@ -64,14 +64,14 @@ class ObjectExchange(ObjectMessages):
         rounds, distance = [], 1
         while distance < self.size:
             pair = self.pairs.get(self.rank ^ distance) or self.pair(self.rank ^ distance)
-            if pair.tape is None:
+            if pair.compiled_plan is None:
                 return None
-            rounds.append((pair.tape, *pair.addresses, not self.rank & distance))
+            rounds.append((pair.compiled_plan, *pair.addresses, not self.rank & distance))
             distance *= 2
         stamps = tuple(self.call_of("allreduce", operator_name(op)).stamp
                        for op in (MPI.SUM, MPI.PROD, MPI.MAX, MPI.MIN))
-        return _tape.Numbers(tuple(rounds), FLOAT, INT, ROOM, STAMP, stamps,
-                             guard.log if guard is not None else 0, self, self.context.entrance)
+        return _executor.Numbers(tuple(rounds), FLOAT, INT, ROOM, STAMP, stamps,
+                                 guard.log if guard is not None else 0, self, self.context.entrance)
 
     def binomial_reduce(self, obj: Any, op: Operator) -> Any:
         """Combine the objects of all ranks along a binomial tree; the result is at rank 0."""
@@ -146,8 +146,8 @@ class ObjectExchange(ObjectMessages):
 
     def exchange(self, pair: FramePair | ArrayPair, partner: int) -> None:
         """Exchange the frames, or the arrays, of a pair."""
-        if pair.tape is not None:
-            pair.tape.run(*pair.addresses)
+        if pair.compiled_plan is not None:
+            pair.compiled_plan.run(*pair.addresses)
             return
         pair.batch.start()
         if not pair.batch.test(self.tries):

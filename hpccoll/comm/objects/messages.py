@@ -32,7 +32,7 @@ from hpccoll.errors import ForeignMessage, cause_of
 from hpccoll.ir.schedule import RECV, SEND
 from hpccoll.runtime.context import OBJECTS_TAG, Context
 from hpccoll.runtime.events.call_log import OBJECTS
-from hpccoll.runtime.execution.compiled import exchange_tape
+from hpccoll.runtime.execution.compiled import exchange_plan
 from hpccoll.runtime.execution.executor import TRIES
 from hpccoll.runtime.planning.call_hash import Description
 from hpccoll.runtime.progress.engine import PROGRESS
@@ -174,8 +174,8 @@ class ObjectMessages:
         """Start to send a frame to a rank; return the tests for its completion, and the rank."""
         message = self.channels.get((dest, SEND)) or self.channel(dest, SEND)
         message.frame[:] = frame
-        if message.tape is not None:
-            message.tape.run(message.address, 0)
+        if message.compiled_plan is not None:
+            message.compiled_plan.run(message.address, 0)
             return ()
         message.batch.start()
         return (message.batch.test, dest),
@@ -197,8 +197,8 @@ class ObjectMessages:
     def receive_frame(self, source: int) -> bytearray:
         """Receive a frame of the current call from a rank."""
         message = self.channels.get((source, RECV)) or self.channel(source, RECV)
-        if message.tape is not None:
-            message.tape.run(0, message.address)
+        if message.compiled_plan is not None:
+            message.compiled_plan.run(0, message.address)
         else:
             message.batch.start()
             self.wait(message.batch.test, source)
@@ -240,12 +240,13 @@ class ObjectMessages:
 
     def both_ways(self, peer: int, sent: Any, arriving: Any
                   ) -> tuple[Batch, Any, tuple[int, int]]:
-        """Return a batch for an exchange with a rank, a tape or None, and the tape's addresses."""
+        """Return a batch for an exchange with a rank, a plan or None, and its addresses."""
         return (*self.prepare((SEND, peer, sent), (RECV, peer, arriving)),
                 (MPI.Get_address(sent), MPI.Get_address(arriving)))
 
     def prepare(self, *messages: tuple[str, int, Any]) -> tuple[Batch, Any]:
-        """Prepare one exchange of messages with a rank; return a batch, and a tape if possible.
+        """Prepare one exchange of messages with a rank; return a batch, and a compiled plan if
+        possible.
 
         Args:
             messages: kind, peer and memory of each message.
@@ -253,11 +254,11 @@ class ObjectMessages:
         postings = [MessageSpec(kind == SEND, peer, numpy.frombuffer(memory, "u1"))
                     for kind, peer, memory in messages]
         return (self.context.endpoint.batch(postings, TAG, True),
-                exchange_tape(self.context, postings, TAG,
+                exchange_plan(self.context, postings, TAG,
                               partial(self.attend, postings[0].peer)))
 
     def attend(self, peer: int, test: Callable[[], bool]) -> None:
-        """Wait for a tape, whose test polls for some time; see :meth:`wait`."""
+        """Wait for a compiled plan, whose test polls for some time; see :meth:`wait`."""
         self.peer = peer
         watch = Watch(self, *self.context.bounds)
         try:
@@ -316,31 +317,31 @@ class ObjectMessages:
 
 
 class FrameMessage(NamedTuple):
-    """Frame with its batch and, if possible, its tape, to or from one rank."""
+    """Frame with its batch and, if possible, its compiled plan, to or from one rank."""
 
     frame: bytearray
     batch: Batch
-    tape: Any
+    compiled_plan: Any
     address: int
 
 
 class FramePair(NamedTuple):
-    """Frames to and from a rank, with the batch and, if possible, the tape of the exchange."""
+    """Frames to and from a rank, with the batch and, if possible, a compiled plan."""
 
     frame: bytearray
     arriving: bytearray
     batch: Batch
-    tape: Any
+    compiled_plan: Any
     addresses: tuple[int, int]
 
 
 class ArrayPair(NamedTuple):
-    """Arrays to and from a rank, with batch and tape like :class:`FramePair`."""
+    """Arrays to and from a rank, with batch and compiled plan like :class:`FramePair`."""
 
     frame: numpy.ndarray
     arriving: numpy.ndarray
     batch: Batch
-    tape: Any
+    compiled_plan: Any
     addresses: tuple[int, int]
 
 

@@ -25,7 +25,7 @@ from hpccoll.measure.observed.record import INIT, OBJECTS, CallKind, CallRecord
 from hpccoll.runtime.execution.compiled import BUILT
 
 if BUILT:
-    from hpccoll.runtime.execution import _tape
+    from hpccoll.runtime.execution import _executor
 
 #: Lower-case methods that are collective.
 LOWER_CASE = ("barrier", "bcast", "gather", "scatter", "allgather", "alltoall", "reduce",
@@ -78,7 +78,7 @@ def _blocking_method(method: Callable, title: str) -> Callable:
         comm._record.add(kind, start, stop)
 
     if BUILT:
-        return cast(Callable, update_wrapper(_tape.WatchedMethod(
+        return cast(Callable, update_wrapper(_executor.WatchedMethod(
             method, observe, slow, root_at, title.endswith("objects")), method))
 
     @wraps(method)
@@ -141,12 +141,12 @@ def observe(comm: Any, blocking: bool = True) -> Any:
     if record is None:
         record = lifetime.observed = OBSERVER.record_of(comm)
         if BUILT and record.rows is None:
-            record.rows = _tape.CallRows(record.absorb)
+            record.rows = _executor.CallRows(record.absorb)
         if comm._config.trace:
             write_at_end(comm._config.trace)
     comm._record, cache = record, comm._cache
     if cache.seen is None:
-        cache.seen = _tape.Seen(cast(Any, record.rows)) if BUILT else PlainSeen()
+        cache.seen = _executor.Seen(cast(Any, record.rows)) if BUILT else PlainSeen()
     comm._seen = cache.seen
     world = MPI.Intracomm(MPI.COMM_WORLD)
     # A nonblocking call must not wait for other ranks.

@@ -20,7 +20,7 @@ from hpccoll.runtime.events.call_log import (
 from hpccoll.runtime.execution.compiled import BUILT
 
 if BUILT:
-    from hpccoll.runtime.execution import _tape
+    from hpccoll.runtime.execution import _executor
 
 
 def log_calls(method: Callable[..., Any], log: Log, stamp: int, refuse: Callable[[], NoReturn],
@@ -35,7 +35,7 @@ def log_calls(method: Callable[..., Any], log: Log, stamp: int, refuse: Callable
         failed: raises a more specific error, or returns True if nothing was sent.
     """
     if BUILT:
-        return _tape.Noted(method, log.address, log.address + 8 * ALARM, stamp, refuse, failed)
+        return _executor.Noted(method, log.address, log.address + 8 * ALARM, stamp, refuse, failed)
     words = log.words
 
     def call(*args: Any, **options: Any) -> Any:
@@ -69,7 +69,7 @@ def begins(log: Log, stamp: int, heard: Callable[[bool], None], asks: bool) -> C
         asks: call it every time, because the log has no alarm.
     """
     if BUILT and not asks:
-        return _tape.opening(log.address, stamp, heard, log)
+        return _executor.opening(log.address, stamp, heard, log)
     words = log.words
 
     def note() -> None:
@@ -85,7 +85,7 @@ def begins(log: Log, stamp: int, heard: Callable[[bool], None], asks: bool) -> C
 def ends(log: Log) -> Callable[[], None]:
     """Return a callback that records the end of this rank's last call."""
     if BUILT:
-        return _tape.closing(log.address, log)
+        return _executor.closing(log.address, log)
     words = log.words
 
     def note() -> None:

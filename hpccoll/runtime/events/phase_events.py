@@ -1,11 +1,11 @@
 """Moments: timestamps of the activity changes of this rank inside blocking hpccoll calls.
 
-    Binder, tape --note--> Moments, a ring of rows <--read by-- hpccoll.measure.observed
+    Binder, compiled plan --note--> Moments, a ring of rows <--read by-- hpccoll.measure.observed
 
 A row has three numbers: the plan and its segment; the phase and the activity that begins;
 nanoseconds of the clock of :func:`time.perf_counter`. The activity lasts until the next row of the
 same segment and lane of phases, or until the call's end. ``HPCCOLL_TRACE_PHASES`` enables the ring
-of a communicator. Without it, plans and tapes contain no recording steps.
+of a communicator. Without it, plans and compiled plans contain no recording steps.
 
 Running calls allocate nothing. The ring holds the last :data:`KEPT` rows.
 """
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from hpccoll.runtime.planning.plan import Plan  # which starts MPI; `hpccoll trace` needs none
 
 try:
-    from hpccoll.runtime.execution import _tape
+    from hpccoll.runtime.execution import _executor
 except ImportError:  # it was not built
-    _tape = None  # type: ignore[assignment]
+    _executor = None  # type: ignore[assignment]
 
-#: Rows of the ring, a power of two; numbers per row, as in ``_tape.h``.
+#: Rows of the ring, a power of two; numbers per row, as in ``_executor.h``.
 KEPT, ROW = 1 << 17, 3
 #: Largest number of plans in a ring; the phases of later plans are not recorded.
 MOST_PLANS = 1024
@@ -84,7 +84,7 @@ class PhaseRecorder(NamedTuple):
         (where, what), (_, after) = (self.words(*place, one)
                                      for one in (activity, Activity.WAITING))
         if self.moments.built:
-            return _tape.amid(*self.moments.ring, where, what, after, function, self.moments)
+            return _executor.amid(*self.moments.ring, where, what, after, function, self.moments)
         note = self.moments.record
 
         def call(*operands: Any) -> None:
@@ -113,7 +113,7 @@ class Moments:
         self._numbers: dict[int, int] = {}
         self._words, self._last = memoryview(cast(Any, self.memory)), kept - 1
         self.ring: tuple[int, int] = self.memory.__array_interface__["data"][0], kept
-        self.built = hasattr(_tape, "moment")
+        self.built = hasattr(_executor, "moment")
 
     def of(self, plan: Plan) -> PhaseRecorder | None:
         """Return the recorder of a plan; ``None`` if there are too many plans."""
@@ -128,7 +128,7 @@ class Moments:
     def moment(self, where: int, what: int) -> Callable[[], None]:
         """Return a callback that records a moment, given the first two numbers of its row."""
         if self.built:
-            return _tape.moment(*self.ring, where, what, self)
+            return _executor.moment(*self.ring, where, what, self)
         return partial(self.record, where, what)
 
     def record(self, where: int, what: int) -> None:

@@ -1,5 +1,5 @@
-/* Lock of a communicator that admits one call at a time; see _tape.c for an overview. */
-#include "_tape.h"
+/* Lock of a communicator that admits one call at a time; see _executor.c for an overview. */
+#include "_executor.h"
 
 static PyObject *refusal;
 
@@ -52,7 +52,7 @@ static PyMemberDef entrance_members[] = {
 
 PyTypeObject EntranceType = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "hpccoll.runtime.execution._tape.Entrance",
+    .tp_name = "hpccoll.runtime.execution._executor.Entrance",
     .tp_doc = "Lets one call on a communicator go at a time.",
     .tp_basicsize = sizeof(Entrance),
     .tp_flags = Py_TPFLAGS_DEFAULT,

@@ -1,16 +1,16 @@
 /* Lower-case allreduce of one Python float or integer.
  *
- * The ranks exchange frames (hpccoll/comm/objects/wire.py) by recursive doubling, one tape a round.
+ * The ranks exchange frames (hpccoll/comm/objects/wire.py) by recursive doubling, one plan a round.
  * Python continues from the first round whose operands are not two numbers of one type.
  */
-#include "_tape.h"
+#include "_executor.h"
 
 enum { SUM, PROD, MAX, MIN, OPERATORS };
 /* Position of the last bits of a call's number, above its stamp; as in messages.py. */
 enum { NUMBER_SHIFT = 48 };
 
 typedef struct {
-    Tape *tape;
+    CompiledPlan *plan;
     char *given, *arriving;
     int lower;  /* this rank's number is the left operand */
 } Round;
@@ -34,7 +34,7 @@ static void numbers_dealloc(Numbers *self)
 {
     PyObject_GC_UnTrack(self);
     for (Py_ssize_t i = 0; i < self->count; i++)
-        Py_CLEAR(self->rounds[i].tape);
+        Py_CLEAR(self->rounds[i].plan);
     PyMem_Free(self->rounds);
     Py_CLEAR(self->kept);
     Py_CLEAR(self->entrance);
@@ -44,7 +44,7 @@ static void numbers_dealloc(Numbers *self)
 static int numbers_traverse(Numbers *self, visitproc visit, void *arg)
 {
     for (Py_ssize_t i = 0; i < self->count; i++)
-        Py_VISIT(self->rounds[i].tape);
+        Py_VISIT(self->rounds[i].plan);
     Py_VISIT(self->kept);
     return 0;
 }
@@ -77,21 +77,21 @@ static PyObject *numbers_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
         return PyErr_NoMemory();
     }
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(rounds); i++) {
-        PyObject *tape;
+        PyObject *plan;
         long long given, arriving;
         int lower;
-        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(rounds, i), "O!LLp", &TapeType, &tape, &given,
-                              &arriving, &lower)) {
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(rounds, i), "O!LLp", &CompiledPlanType, &plan,
+                              &given, &arriving, &lower)) {
             Py_DECREF(self);
             return NULL;
         }
-        Round round = {(Tape *)Py_NewRef(tape), (char *)(intptr_t)given,
+        Round round = {(CompiledPlan *)Py_NewRef(plan), (char *)(intptr_t)given,
                        (char *)(intptr_t)arriving, lower};
         int64_t end = stamp + (int64_t)sizeof self->stamps[0];
-        if (((Tape *)tape)->sizes[IN] < end || ((Tape *)tape)->sizes[OUT] < end || room < 9
-            || stamp <= room) {
+        if (((CompiledPlan *)plan)->sizes[IN] < end
+            || ((CompiledPlan *)plan)->sizes[OUT] < end || room < 9 || stamp <= room) {
             PyErr_SetString(PyExc_ValueError, "a frame is too short");
-            Py_DECREF(tape);
+            Py_DECREF(plan);
             Py_DECREF(self);
             return NULL;
         }
@@ -102,7 +102,7 @@ static PyObject *numbers_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
 
 PyTypeObject NumbersType = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "hpccoll.runtime.execution._tape.Numbers",
+    .tp_name = "hpccoll.runtime.execution._executor.Numbers",
     .tp_doc = "Reduction of Python numbers over all ranks.",
     .tp_basicsize = sizeof(Numbers),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
@@ -176,7 +176,7 @@ static PyObject *reduce_numbers(Numbers *self, PyObject *comm, PyObject *object,
         round->given[self->room] = 1;
         memcpy(round->given + self->stamp, &stamp, sizeof stamp);
         Py_INCREF(self);
-        failed = play(round->tape, round->given, round->arriving, NULL);
+        failed = play(round->plan, round->given, round->arriving, NULL);
         Py_DECREF(self);
         if (failed)
             return NULL;

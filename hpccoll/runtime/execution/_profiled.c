@@ -1,5 +1,5 @@
-/* Methods whose calls are counted and timed; see _tape.c for an overview. */
-#include "_tape.h"
+/* Methods whose calls are counted and timed; see _executor.c for an overview. */
+#include "_executor.h"
 #include <time.h>
 
 /* Numbers per call: its kind, its start, its end; rows of the buffer of calls. */
@@ -97,7 +97,7 @@ static PyMethodDef rows_methods[] = {
 
 PyTypeObject CallRowsType = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "hpccoll.runtime.execution._tape.CallRows",
+    .tp_name = "hpccoll.runtime.execution._executor.CallRows",
     .tp_doc = "The last calls of a communicator: kind, beginning, end.",
     .tp_basicsize = sizeof(CallRows),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
@@ -197,7 +197,7 @@ static PyMemberDef seen_members[] = {
 
 PyTypeObject SeenType = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "hpccoll.runtime.execution._tape.Seen",
+    .tp_name = "hpccoll.runtime.execution._executor.Seen",
     .tp_doc = "Kinds of calls, by their arguments.",
     .tp_basicsize = sizeof(Seen),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
@@ -366,7 +366,7 @@ static PyGetSetDef watched_attributes[] = {
 
 PyTypeObject WatchedMethodType = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "hpccoll.runtime.execution._tape.WatchedMethod",
+    .tp_name = "hpccoll.runtime.execution._executor.WatchedMethod",
     .tp_doc = NULL,
     .tp_basicsize = sizeof(WatchedMethod),
     .tp_vectorcall_offset = offsetof(WatchedMethod, vectorcall),

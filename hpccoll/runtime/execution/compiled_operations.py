@@ -1,6 +1,7 @@
-"""Operations of the compiled executor: tapes behind requests.
+"""Operations of the compiled executor: compiled plans behind requests.
 
-    Request, Prequest --handle--> Token <--lent to-- TapedOperation --drives--> Run of a tape
+    Request, Prequest --handle--> Token <--lent to-- CompiledOperation --drives--> Run of a compiled
+    plan
 
 A request starts and completes without Python or MPI if its messages arrive soon. ``_requests.c``
 lends it a generalized MPI request at its start, and takes that back when its own wait or test
@@ -20,20 +21,20 @@ from mpi4py import MPI
 from hpccoll.calls.call import Call
 from hpccoll.errors import cause_of
 from hpccoll.runtime.context import Context
-from hpccoll.runtime.execution import _tape
+from hpccoll.runtime.execution import _executor
 from hpccoll.runtime.execution.compiled import addresses_of
 from hpccoll.runtime.execution.slow_path import SlowPath
 from hpccoll.runtime.progress.engine import PROGRESS, PendingOperation
 from hpccoll.runtime.progress.operations import NULL, cell
 from hpccoll.runtime.progress.waiting import Watch
 
-#: Microseconds of a wait for one tape before all other operations are progressed.
+#: Microseconds of a wait for one compiled plan before all other operations are progressed.
 SLICE = 100
 #: Seconds without a message after which one may be outside its cell.
 LATE = 1e-3
 
 
-class GeneralizedRequest(_tape.Token):
+class GeneralizedRequest(_executor.Token):
     """Generalized request that is lent to one operation at a time."""
 
     def __init__(self) -> None:
@@ -49,30 +50,30 @@ class GeneralizedRequest(_tape.Token):
             self.owner.query()
 
 
-class CompiledOperation(_tape.Taped, PendingOperation):
-    """Tape behind a request: prepared once and started many times.
+class CompiledOperation(_executor.CompiledRun, PendingOperation):
+    """Compiled plan behind a request: prepared once and started many times.
 
     If the caller waits for or tests this request itself, it starts and completes in machine code.
 
     Args:
         context: the context of its communicator.
-        tape: the tape.
+        compiled plan: the compiled plan.
         call: the call whose memory it uses and keeps alive; ``None`` if every request has its own.
         lane: the queue of operations that share its channels; ``None`` if it has its own channels.
         threaded: True if the thread may progress it.
     """
 
-    def __init__(self, context: Context, tape: Any, call: Call | None, lane: Any,
+    def __init__(self, context: Context, compiled_plan: Any, call: Call | None, lane: Any,
                  threaded: bool):
         PendingOperation.__init__(self, context, None, threaded)
         memory = (0, 0) if call is None else addresses_of(call)
-        self.prepare(tape.begin(*memory, call), lane, threaded)
-        self.attendance = tape.owners[0]
+        self.prepare(compiled_plan.begin(*memory, call), lane, threaded)
+        self.attendance = compiled_plan.owners[0]
         #: Position of its current wait, and the start time of that wait.
         self.at, self.since = -1, 0.0
-        context.taped.add(self)
+        context.compiled_operations.add(self)
 
-    start = _tape.Taped.begin
+    start = _executor.CompiledRun.begin
 
     def finish(self) -> bool:
         """Return False: the machine code has already tried."""
@@ -97,10 +98,10 @@ class CompiledOperation(_tape.Taped, PendingOperation):
     def _step(self) -> bool:
         before = self.run.at
         found = self.attempt(0)
-        while found != _tape.DONE and self._fetch(found):
+        while found != _executor.DONE and self._fetch(found):
             found = self.attempt(0)
-        moved = found == _tape.DONE or self.run.at != before
-        if found == _tape.DONE:
+        moved = found == _executor.DONE or self.run.at != before
+        if found == _executor.DONE:
             self._complete()
         else:
             self.check_lane(self.lane)
@@ -110,7 +111,7 @@ class CompiledOperation(_tape.Taped, PendingOperation):
         """Use a message outside its cell like the interpreter; return True if there was one."""
         if self.lane is not None and self.lane.first is not self:
             return False
-        if found != _tape.ELSEWHERE:
+        if found != _executor.ELSEWHERE:
             # Messages outside their cells need regular polls, or their senders wait forever.
             now = time.monotonic()
             if self.run.at != self.at:
@@ -176,14 +177,14 @@ def _free_tokens(*_: Any) -> None:
         request.Wait()
 
 
-_tokens = _tape.set_progress(PROGRESS, GeneralizedRequest,
-                             MPI._addressof(MPI.REQUEST_NULL) - id(MPI.REQUEST_NULL),
-                             MPI._sizeof(MPI.Request), NULL)
+_tokens = _executor.set_progress(PROGRESS, GeneralizedRequest,
+                                 MPI._addressof(MPI.REQUEST_NULL) - id(MPI.REQUEST_NULL),
+                                 MPI._sizeof(MPI.Request), NULL)
 #: Key of the attribute whose callback frees them in MPI_Finalize.
 _tokens_at_end: list[int] = []
 
 
 def at_exit() -> None:
     """Stop the native thread, which uses memory of Python, and free the requests."""
-    _tape.stop_background()
+    _executor.stop_background()
     _free_tokens()

@@ -1,10 +1,10 @@
-"""Messages of tapes to other nodes: batches of MPI messages that Python starts and tests.
+"""Messages of compiled plans to other nodes: batches of MPI messages that Python starts and tests.
 
-    Tape --stops at start, await--> Attendant --starts, tests--> Batch --> MPI
+    CompiledPlan --stops at start, await--> Attendant --starts, tests--> Batch --> MPI
 
-A tape depends on the sizes of a call, an MPI request on its memory. So the batches of a tape are
-created for the memory of a run: single messages on its first use, persistent requests from the
-second use on, as for the calls that the interpreter prepares.
+A compiled plan depends on the sizes of a call, an MPI request on its memory. So the batches of a
+compiled plan are created for the memory of a run: single messages on its first use, persistent
+requests from the second use on, as for the calls that the interpreter prepares.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from mpi4py import MPI
 
 from hpccoll.ir.collectives import IN, OUT, TMP
 from hpccoll.ir.schedule import SEND
+from hpccoll.runtime.execution.compiled_plan import Code, RemoteMessage, split_address
 from hpccoll.runtime.execution.executor import MOST_MESSAGES
-from hpccoll.runtime.execution.tape import Code, RemoteMessage, split_address
 from hpccoll.transport import Batch, MessageSpec
 from hpccoll.transport.stamps import split
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class RunBatches(NamedTuple):
-    """Batches of a tape on one memory, in the order of the tape, and their number of messages."""
+    """Batches of a compiled plan on one memory, in its order, and their number of messages."""
 
     batches: tuple[Batch, ...]
     messages: int
@@ -39,11 +39,11 @@ class RunBatches(NamedTuple):
 
 
 class RemoteMessages:
-    """Messages of one tape to and from other nodes.
+    """Messages of one compiled plan to and from other nodes.
 
     Args:
         context: the context of the communicator, which caches the persistent batches.
-        code: the tape.
+        code: the compiled plan.
         scratch: its scratch memory.
         tag: the tag of the first segment's messages, with its stamp.
     """

@@ -1,8 +1,9 @@
-"""Attendants: handle waiting runs of tapes, their timeouts and messages outside their cells.
+"""Attendants: handle waiting runs of compiled plans, their timeouts and messages outside their
+cells.
 
-A tape runs in machine code until a message is late or is outside its cell, or until a batch of
-messages to other nodes has to be started or waited for. Its :class:`SlowPath` then handles that
-like the interpreter and resumes the tape.
+A compiled plan runs in machine code until a message is late or is outside its cell, or until a
+batch of messages to other nodes has to be started or waited for. Its :class:`SlowPath` then handles
+that like the interpreter and resumes the compiled plan.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from hpccoll.calls.call import Call
 from hpccoll.errors import cause_of
 from hpccoll.ir.collectives import IN, OUT
 from hpccoll.ir.extents import Phase
+from hpccoll.runtime.execution.compiled_plan import DONE, REMOTE, WIDTH, Code, Instruction
 from hpccoll.runtime.execution.remote import RemoteMessages, RunBatches
-from hpccoll.runtime.execution.tape import DONE, REMOTE, WIDTH, Code, Instruction
 from hpccoll.runtime.planning.binding import Binder, Memory
 from hpccoll.runtime.planning.plan import Plan
 from hpccoll.runtime.progress.engine import PROGRESS
@@ -96,9 +97,9 @@ class LandingReceive(Receive):
 
 
 class Attendance:
-    """State of the waiting runs of one tape: timeouts, and messages outside their cells.
+    """State of the waiting runs of one compiled plan: timeouts, and messages outside their cells.
 
-    It has no reference to the tape, which references it and the channels.
+    It has no reference to the compiled plan, which references it and the channels.
     """
 
     def __init__(self, context: Context, call: Call, plan: Plan, code: Code,
@@ -132,7 +133,7 @@ class Attendance:
             del attendant.watch
 
     def place(self, number: int) -> tuple[int, int]:
-        """Return the segment of a phase number of the tape, and the phase's index there."""
+        """Return the segment of a phase number of the plan, and the phase's index there."""
         index = 0
         while number >= len(self.plan.segments[index].program.phases):
             number -= len(self.plan.segments[index].program.phases)
@@ -140,7 +141,7 @@ class Attendance:
         return index, number
 
     def phase(self, number: int) -> Phase:
-        """Return the phase of a phase number of the tape."""
+        """Return the phase of a phase number of the compiled plan."""
         segment, local = self.place(number)
         return self.plan.segments[segment].program.phases[local]
 
@@ -149,7 +150,7 @@ class Attendance:
 
         If another rank uses the interpreter, every call needs them, and their creation takes longer
         than a message. So those of the last phases are cached for runs on the same memory. Messages
-        of tapes with overlapping runs, which are not blocking calls, are not cached.
+        of compiled plans with overlapping runs, which are not blocking calls, are not cached.
         """
         key = run.input, run.output, self.code.phase(run.at)
         found = self.kept.get(key)
@@ -278,7 +279,7 @@ class SlowPath:
             self.of.far.opening()
 
     def batch(self, number: int) -> Batch:
-        """Return a batch of the tape, on the memory of this run."""
+        """Return a batch of the compiled plan, on the memory of this run."""
         if self.remote is None:
             self.remote = cast(RemoteMessages, self.of.far).batches_for(self.run)
         return self.remote.batches[number]

@@ -129,7 +129,7 @@ BREAKS = {
         (device, "_stream_of", without_waiting, {"direct": True, "name": "bcast"}),
     "another stream than the caller's copies": (device, "_stream_of", without_waiting, {}),
     "a phase begins before the copy that it needs is complete":
-        (WindowedBuffer, "ready", lambda self, number, phase: True, {}),
+        (WindowedBuffer, "can_start", lambda self, number, phase: True, {}),
     "copies to the host do not wait for the producer":
         (WindowedBuffer, "__init__", on_a_stream_of_its_own("inward"), SMALL),
     "results do not wait for earlier work on their memory":

@@ -68,7 +68,7 @@ def test_the_ranks_that_a_wait_for_messages_names(states, ago, peers, lost):
 
     when = dict.fromkeys(states, time.monotonic() - ago)
     guard = SimpleNamespace(on_alarm=lambda: None, loss=loss, board=SimpleNamespace(
-        look=lambda: when, doing=lambda rank: SimpleNamespace(state=states[rank])))
+        look=lambda: when, activity=lambda rank: SimpleNamespace(state=states[rank])))
     with pytest.raises(PeerLost) as raised:
         Guard.check_ranks(guard, peers)
     assert raised.value.ranks == lost

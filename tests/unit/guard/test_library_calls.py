@@ -52,7 +52,7 @@ def made(monkeypatch):
     guard.lock, guard.failure, guard.untold = guards.threading.RLock(), None, None
     guard.on_failure = lambda refuse: None
     guard.losses = SimpleNamespace(explain=lambda error, title: error, known=False)
-    guard.board = SimpleNamespace(lost=lambda *args, **options: (), gone={},
+    guard.board = SimpleNamespace(failed_ranks=lambda *args, **options: (), gone={},
                                   states=lambda *args: RankStates("rank 1 is late"))
     guard.natives = LibraryCalls(guard)
     return guard, logs
@@ -175,7 +175,7 @@ def test_a_freed_communicator_is_looked_at_once_more_only(made, monkeypatch, cap
     guard.free()
     assert logs[0].words[LEFT] == FREED
     for _ in range(3):
-        assert guard.natives.watched() == ""
+        assert guard.natives.poll() == ""
     guard.natives.leave(FREED)
     assert capfd.readouterr().err.count("result may be wrong") == 1 and guard.failure is None
 
@@ -187,7 +187,7 @@ def test_a_call_of_objects_is_taken_back_by_who_knows_that_nothing_was_sent(made
     def unreadable():
         raise ValueError("made for a test")
     for method in (guard.natives.objects(unreadable, Description("gather of objects")),
-                   guard.natives.attended(unreadable)):
+                   guard.natives.watch_blocking(unreadable)):
         with pytest.raises(ValueError, match="made for a test"):
             method()
         assert logs[0].words[NUMBER] == 1  # a call of buffers fails before anything is sent
@@ -204,7 +204,7 @@ class Called:
     def __init__(self, title):
         self.title = title
 
-    def pending(self):
+    def pending_peers(self):
         return 0, (1,)
 
 

@@ -40,7 +40,7 @@ def waiting(begun, timeout, tests=200_000, failures=None):
     guard = SimpleNamespace(
         context=SimpleNamespace(comm=MPI.COMM_SELF, limits=SimpleNamespace(spins=0), abandoned=[],
                                 bounds=Bounds(timeout, 60.0, None, None)),
-        doing=lambda: [RankActivity(0, AWAY, 7), RankActivity(1, AWAY, begun)], fail=fail)
+        activities=lambda: [RankActivity(0, AWAY, 7), RankActivity(1, AWAY, begun)], fail=fail)
     request = Waiting(tests)
     request.watched, request.number = (guard, "native allreduce"), 7
     return request

@@ -59,7 +59,7 @@ def ranks(monkeypatch):
 def test_a_rank_that_waits(ranks):
     board, logs, _ = ranks
     logs[1].say(waiting_status("allreduce ring", 7, 2, (0, 3), "train.py:5"))
-    found = board.doing(1)
+    found = board.activity(1)
     assert found[:8] == (1, WAITING, 7, 6, "allreduce ring", "train.py:5", 2, (0, 3))
     assert str(found) == ("rank 1 waits for ranks 0, 3 in round 2 of call 7, allreduce ring at "
                           "train.py:5")
@@ -69,11 +69,11 @@ def test_a_rank_that_has_not_looked_for_a_while_does_not_wait_any_more(ranks):
     board, logs, _ = ranks
     logs[1].say(waiting_status("allreduce ring", 7, 2, (0, 3), "train.py:5"))
     logs[1].words[BEAT] -= 10 ** 10
-    assert board.doing(1)[:4] == (1, AWAY, 7, 7)
+    assert board.activity(1)[:4] == (1, AWAY, 7, 7)
     assert "rank 1 is in the program; its last call was call 7, allreduce, count 100" in str(
-        board.doing(1))
+        board.activity(1))
     logs[1].say({"number": 7, "site": "train.py:99"}, looks=False)  # what the watcher answers
-    assert "rank 1 is at train.py:99; its last call was call 7" in str(board.doing(1))
+    assert "rank 1 is at train.py:99; its last call was call 7" in str(board.activity(1))
 
 
 def test_a_rank_that_does_not_answer_may_hold_the_interpreter_lock(ranks, monkeypatch):
@@ -81,26 +81,26 @@ def test_a_rank_that_does_not_answer_may_hold_the_interpreter_lock(ranks, monkey
     now = 10 ** 12
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic_ns=lambda: now))
     logs[1].words[ASKED] = now - 10 ** 9 // 2
-    assert "rank 1 is in the program; " in str(board.doing(1))
+    assert "rank 1 is in the program; " in str(board.activity(1))
     logs[1].words[ASKED] = now - 4 * 10 ** 9
     held = "rank 1 is in code that holds the interpreter lock"
-    assert str(board.doing(1)).startswith(f"{held} (no answer for 4 s); its last call was call 7")
+    assert str(board.activity(1)).startswith(f"{held} (no answer for 4 s); its last call was call 7")
     assert board.states(8).missing.startswith(f"{held}, not in call 8, rank 2 is in the program")
     board.counts = False  # ranks that do not compare calls have no thread that answers
-    assert str(board.doing(1)) == "rank 1 is alive; its calls are unknown"
+    assert str(board.activity(1)) == "rank 1 is alive; its calls are unknown"
 
 
 def test_what_was_said_of_an_earlier_call_is_of_no_use(ranks):
     board, logs, _ = ranks
     logs[1].say(waiting_status("allreduce ring", 6, 2, (0, 3), "train.py:5"))
-    assert board.doing(1).state == AWAY and not board.doing(1).site
+    assert board.activity(1).state == AWAY and not board.activity(1).site
 
 
 def test_a_rank_in_the_library(ranks):
     board, logs, _ = ranks
     logs[2].words[INSIDE] = 7
-    assert board.doing(2)[:4] == (2, NATIVE, 7, 6)
-    assert "rank 2 is in the MPI library in call 7, allreduce" in str(board.doing(2))
+    assert board.activity(2)[:4] == (2, NATIVE, 7, 6)
+    assert "rank 2 is in the MPI library in call 7, allreduce" in str(board.activity(2))
 
 
 @pytest.mark.parametrize("state, found, words", [(DEAD, KILLED, "was killed"),
@@ -109,8 +109,8 @@ def test_a_rank_in_the_library(ranks):
 def test_a_process_that_does_not_run(ranks, state, found, words):
     board, _, states = ranks
     states[3] = state
-    assert board.doing(3).state == found and f"rank 3 {words}" in str(board.doing(3))
-    assert board.lost(8, 0) == ((3,) if state == DEAD else ())
+    assert board.activity(3).state == found and f"rank 3 {words}" in str(board.activity(3))
+    assert board.failed_ranks(8, 0) == ((3,) if state == DEAD else ())
     states = board.states(8)
     assert states.missing.startswith(f"rank 3 {words}")
     assert states.stopped == ((3,) if state == STOPPED else ())
@@ -121,17 +121,16 @@ def test_a_killed_rank_may_have_done_its_part(ranks, monkeypatch):
     clock = [100.0]
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     states[3], states[2], logs[2].words[NUMBER] = DEAD, DEAD, 6
-    assert board.lost(7, 0.5) == (2,)  # it will never come to call 7
+    assert board.failed_ranks(7, 0.5) == (2,)  # it will never come to call 7
     clock[0] += 0.6
-    assert board.lost(7, 0.5) == (2, 3)
-    assert board.lost(0, 0.5) == (2, 3)  # requests have no number
+    assert board.failed_ranks(7, 0.5) == (2, 3)
+    assert board.failed_ranks(0, 0.5) == (2, 3)  # requests have no number
 
 
 def test_a_rank_that_left_after_an_error_was_not_killed(ranks):
-    board, logs, states = ranks
-    logs[3].tell({"reason": "CollectiveTimeout: rank 1 is stopped", "number": 7})
-    states[3] = DEAD
-    assert str(board.doing(3)).startswith("rank 3 has ended after its CollectiveTimeout; its last")
+    board, logs, states = ranks logs[3].tell({"reason": "CollectiveTimeout: rank 1 is stopped",
+    "number": 7}) states[3] = DEAD assert str(board.activity(3)).startswith("rank 3 has ended after
+    its CollectiveTimeout; its last")
 
 
 @pytest.mark.parametrize("how, state", [(FREED, FREE), (ENDED, GONE)])
@@ -140,25 +139,25 @@ def test_a_rank_that_left_in_good_order_has_done_its_part(ranks, monkeypatch, ho
     clock = [100.0]
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     logs[3].words[LEFT], states[3] = how, DEAD
-    assert board.doing(3).state == state
-    assert board.lost(7, 0) == () and board.lost(8, 0) == (3,)
+    assert board.activity(3).state == state
+    assert board.failed_ranks(7, 0) == () and board.failed_ranks(8, 0) == (3,)
     # Of requests, which have no number, only missing messages show it.
-    assert board.lost(0, 0) == board.lost(0, 0, peers=(3,)) == ()
+    assert board.failed_ranks(0, 0) == board.failed_ranks(0, 0, peers=(3,)) == ()
     clock[0] += module.LAST_MESSAGES
-    assert board.lost(0, 0) == () and board.lost(0, 0, peers=(1, 3)) == (3,)
+    assert board.failed_ranks(0, 0) == () and board.failed_ranks(0, 0, peers=(1, 3)) == (3,)
 
 
 def test_processes_are_looked_at_now_and_then(ranks, monkeypatch):
     board, _, states = ranks
     clock = [100.0]
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    assert board.lost(8, 0) == ()
+    assert board.failed_ranks(8, 0) == ()
     states[1] = DEAD
-    assert board.lost(8, 0) == ()
-    assert board.lost(8, 0, at_once=True) == (1,)
+    assert board.failed_ranks(8, 0) == ()
+    assert board.failed_ranks(8, 0, at_once=True) == (1,)
     states[2] = DEAD
     clock[0] += module.BETWEEN
-    assert board.lost(8, 0) == (1, 2)
+    assert board.failed_ranks(8, 0) == (1, 2)
 
 
 def test_ranks_of_other_machines_are_not_heard_of(monkeypatch):
@@ -213,7 +212,7 @@ def test_at_most_eight_ranks_are_named(monkeypatch):
 def test_a_torn_text_is_nothing():
     made = log()
     made.say({"number": 7, "site": "x" * 9000})  # longer than there is room
-    assert made.doing() == {}
+    assert made.status() == {}
     made.say({"number": 7, "site": "here"})
     made.memory[DOING_START] = ord("x")
-    assert made.doing() == {}
+    assert made.status() == {}

@@ -18,11 +18,11 @@ import sys, time
 from hpccoll.guard import watchdog
 class One:
     looks, left = 0, []
-    def watched(self):
+    def poll(self):
         self.looks += 1
         return "hpccoll: says why" if self.looks == 2 else ""
-    def busy(self): return True
-    def escaped(self): return {escaped}
+    def is_busy(self): return True
+    def has_returned(self): return {escaped}
     def leave(self, how): self.left.append(how)
 one = One()
 watchdog.QUICK, watchdog.FAREWELL = 0.05, 0.2
@@ -48,18 +48,18 @@ def test_what_cannot_be_looked_at_does_not_end_the_thread(capfd, monkeypatch):
     looks, done = [], threading.Event()
 
     class Bad:
-        def watched(self):
+        def poll(self):
             looks.append("bad")
             raise ZeroDivisionError("made for a test")
 
     class Good:
-        def watched(self):
+        def poll(self):
             looks.append("good")
             if looks.count("good") == 3:
                 done.set()
             return ""
 
-        def busy(self):
+        def is_busy(self):
             return True
 
     monkeypatch.setattr(watchdog, "QUICK", 0.001)
@@ -94,7 +94,7 @@ def test_a_communicator_may_be_made_while_the_thread_looks(monkeypatch, forked):
             super().discard(one)
 
     class Bad:
-        def watched(self):
+        def poll(self):
             stopping.set()
             raise ZeroDivisionError("made for a test")
 

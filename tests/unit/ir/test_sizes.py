@@ -10,7 +10,7 @@ from hpccoll.calls.layouts import block_layout, pair_layout, split_layout, vecto
 from hpccoll.errors import HpccollError
 from hpccoll.ir.lowering import lower
 from hpccoll.ir.sizes import Size, UndecidedError, lowered_at, maximum
-from hpccoll.runtime.execution.tape import encode, encode_any_size
+from hpccoll.runtime.execution.compiled_plan import encode, encode_any_size
 
 PAIRS = [(collective, name) for collective, entries in ALGORITHMS.items() for name in entries
          if collective != "barrier"]

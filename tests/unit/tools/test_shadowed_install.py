@@ -15,7 +15,7 @@ def package(folder, built):
     runtime = folder / "hpccoll" / "runtime" / "execution"
     runtime.mkdir(parents=True)
     if built:
-        (runtime / f"_tape{EXTENSION_SUFFIXES[0]}").touch()
+        (runtime / f"_executor{EXTENSION_SUFFIXES[0]}").touch()
     return folder / "hpccoll"
 
 

@@ -1,4 +1,4 @@
-"""Batches of tapes: messages that MPI carries, here from this process to itself."""
+"""Batches of compiled plans: messages that MPI carries, here from this process to itself."""
 
 from types import SimpleNamespace
 
@@ -11,16 +11,16 @@ from hpccoll.runtime.execution import compiled
 if not compiled.BUILT:
     pytest.skip("the compiled executor was not built", allow_module_level=True)
 
-from unit.runtime.execution.test_compiled import addresses, tape, words
+from unit.runtime.execution.test_compiled import addresses, compiled_plan, words
 
 from hpccoll.errors import BrokenCommunicatorError, CollectiveTimeout
 from hpccoll.ir.collectives import IN, TMP
 from hpccoll.ir.extents import Extent, LoweredProgram, Message, Phase
 from hpccoll.runtime.bounded import BoundedDict
-from hpccoll.runtime.execution import _tape
+from hpccoll.runtime.execution import _executor
+from hpccoll.runtime.execution.compiled_plan import BASES, OFFSET_BITS, Code, Instruction, Way
 from hpccoll.runtime.execution.remote import RemoteMessages, RunBatches
 from hpccoll.runtime.execution.slow_path import Attendance
-from hpccoll.runtime.execution.tape import BASES, OFFSET_BITS, Code, Instruction, Way
 from hpccoll.transport import MessageSpec
 from hpccoll.transport.mpi import MpiEndpoint, PersistentBatch, SingleBatch
 
@@ -48,25 +48,25 @@ TWICE = words(*BATCH, (Instruction.COPY, 0, OUTPUT, SCRATCH, 64),
     ([(Instruction.POST, 0, 0, INPUT + 8, 64), END], "message.*bounds"),
     ([(Instruction.POST, 0, 0, INPUT, -1), END], "message.*bounds"),
     ([(Instruction.POST, 0, 0, MESSAGE, 8), END], "message.*bounds")])
-def test_batches_are_checked_when_a_tape_is_made(steps, problem):
+def test_batches_are_checked_when_a_plan_is_made(steps, problem):
     if problem is None:
-        tape(words(*steps))
+        compiled_plan(words(*steps))
     else:
         with pytest.raises(ValueError, match=problem):
-            tape(words(*steps))
+            compiled_plan(words(*steps))
 
 
 def test_a_run_stops_at_batches_and_goes_on_behind_them():
     source, sink = numpy.arange(8.0), numpy.zeros(8)
-    run = tape(TWICE, kernel=None).begin(*addresses(source, sink))
+    run = compiled_plan(TWICE, kernel=None).begin(*addresses(source, sink))
     for at in (2, 3, 7, 8):
-        assert run.advance() == run.advance(0) == _tape.REMOTE and run.at == at
+        assert run.advance() == run.advance(0) == _executor.REMOTE and run.at == at
         run.skip()
-    assert run.advance() == _tape.DONE and run.at == 9
+    assert run.advance() == _executor.DONE and run.at == 9
 
 
 class Scene:
-    """A tape whose messages go to its own rank, and the context it runs in."""
+    """A compiled plan whose messages go to its own rank, and the context it runs in."""
 
     def __init__(self, comm, code=TWICE, hears=lambda: None):
         self.context = SimpleNamespace(
@@ -85,15 +85,16 @@ class Scene:
         call = SimpleNamespace(op=None, datatype=None, source=None, sink=None)
         looks = Attendance(self.context, call, plan, code, [],
                            (self.scratch, numpy.empty(0, "u1")), 0, self.far)
-        self.tape = _tape.Tape(code.words, (64, 64), (), None, self.scratch, looks, looks.wait,
-                               True)
+        self.compiled_plan = _executor.CompiledPlan(code.words, (64, 64), (), None, self.scratch,
+                                                    looks, looks.wait,
+                                                    True)
 
     def fail(self, error, *details):
         self.failed.append(error)
         return error
 
     def run(self, source, sink):
-        self.tape.run(*addresses(source, sink), (source, sink))
+        self.compiled_plan.run(*addresses(source, sink), (source, sink))
 
 
 def kinds(scene):

@@ -1,4 +1,4 @@
-"""Messages that tapes find elsewhere: they are made once for memory, and are new in every run."""
+"""Messages that plans find elsewhere: they are made once for memory, and are new in every run."""
 
 import contextlib
 import gc
@@ -36,7 +36,7 @@ def made(monkeypatch):
 
 
 class Run(SimpleNamespace):
-    """Like that of a tape, whose arrays must not outlive a call."""
+    """Like that of a compiled plan, whose arrays must not outlive a call."""
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -1,4 +1,4 @@
-"""Tapes: lowered programs as flat arrays of instructions for the compiled executor.
+"""Compiled plans: lowered programs as flat arrays of instructions for the compiled executor.
 
 Each instruction is ``WIDTH`` words of 64 bits: the operation, its phase, and operands.
 
@@ -19,13 +19,14 @@ the batch (``remote``), and the executor continues after it. ``post`` only decla
 batch.
 
 An address is a base (input, output, scratch, or the cell of the last message taken) and an offset
-in bytes. So a tape depends on the sizes of a call, not on its arrays. ``landing`` is the program's
-address of a message whose steps use it in the cell; nothing is written there. ``form`` is 0 outside
-chains of reductions of 16-bit floats. In a chain it selects the operands that are read from the
-accumulator, and the destination of the result (:class:`Form`).
+in bytes. So a compiled plan depends on the sizes of a call, not on its arrays. ``landing`` is the
+program's address of a message whose steps use it in the cell; nothing is written there. ``form`` is
+0 outside chains of reductions of 16-bit floats. In a chain it selects the operands that are read
+from the accumulator, and the destination of the result (:class:`Form`).
 
-:func:`encode` creates tapes. ``tests/support/decoding.py`` decodes them, and
-``tests/unit/runtime/execution/test_tape.py`` proves that decoding is exact for every algorithm.
+:func:`encode` creates compiled plans. ``tests/support/decoding.py`` decodes them, and
+``tests/unit/runtime/execution/test_compiled_plan.py`` proves that decoding is exact for every
+algorithm.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ from hpccoll.runtime.events.phase_events import Activity, PhaseRecorder, activit
 WIDTH = 8
 #: Name of the cell of a message, as an additional buffer of a program.
 CELL = "cell"
-#: Return values of a run at its end, and at a batch; ``_tape.h`` has the same numbers.
+#: Return values of a run at its end, and at a batch; ``_executor.h`` has the same numbers.
 DONE, REMOTE = 0, 3
 #: Bases of addresses, by the number in the bits above the offset.
 BASES = IN, OUT, TMP, CELL
@@ -90,7 +91,7 @@ class Form(IntFlag):
 
 
 class Way(NamedTuple):
-    """Direction of a tape's messages: to (``SEND``) or from (``RECV``) a peer.
+    """Direction of a compiled plan's messages: to (``SEND``) or from (``RECV``) a peer.
 
     ``slot`` is the offset of their tag from the first one: segments cycle through a plan's tags.
     """
@@ -101,7 +102,7 @@ class Way(NamedTuple):
 
 
 class Code(NamedTuple):
-    """Tape before it is bound to channels.
+    """Compiled plan before it is bound to channels.
 
     Attributes:
         words: the words of all instructions, in order.
@@ -160,14 +161,14 @@ def split_address(address: int) -> tuple[str, int]:
 
 def encode(program: LoweredProgram, itemsize: int, places: int, chains: bool = False,
            far: Collection[int] = ()) -> Code | None:
-    """Encode a lowered program as a tape; see :func:`encode_segments`."""
+    """Encode a lowered program as a compiled plan; see :func:`encode_segments`."""
     return encode_segments((Segment(program, 0),), 1, itemsize, places, chains, far)
 
 
 def encode_segments(segments: Sequence[Segment], depth: int, itemsize: int, places: int,
                     chains: bool = False, far: Collection[int] = (),
                     noting: PhaseRecorder | None = None) -> Code | None:
-    """Encode all segments of a plan as one tape, one after the other.
+    """Encode all segments of a plan as one compiled plan, one after the other.
 
     Phases have consecutive numbers. All segments use the same scratch: a segment needs no data of
     the one before it.
@@ -247,7 +248,7 @@ class _Writer:
         self.others, self.far = far, dict[Way, int]()
 
     def code(self, words: Any) -> Code:
-        """Return the tape with its words in this form."""
+        """Return the compiled plan with its words in this form."""
         return Code(words, tuple(self.ways), self.longest, self.held, tuple(self.far))
 
     def put(self, operation: Instruction, phase: int, *operands: int) -> None:

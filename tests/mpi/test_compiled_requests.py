@@ -1,4 +1,4 @@
-"""Tapes behind requests, on real ranks: order, threads, errors, and both executors side by side."""
+"""Compiled plans behind requests, on real ranks: order, threads, errors, and both executors."""
 
 import gc
 import random
