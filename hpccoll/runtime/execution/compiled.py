@@ -184,9 +184,9 @@ def _compiled_plan_for(context: Context, call: Call, plan: Plan, tag: int) -> An
                             messages)
     sizes = [one.array.nbytes if one is not None else 0 for one in (call.source, call.sink)]
     return _executor.CompiledPlan(
-                                  code.words, (sizes[0], sizes[1]), tuple(map(addresses, channels)), compiled, scratch,
-                                  attendance, attendance.wait, not context.limits.spins, *stamp_of(context, plan, tag),
-                                  accumulator, moments.memory if moments is not None else None)
+        code.words, (sizes[0], sizes[1]), tuple(map(addresses, channels)), compiled, scratch,
+        attendance, attendance.wait, not context.limits.spins, *stamp_of(context, plan, tag),
+        accumulator, moments.memory if moments is not None else None)
 
 
 def stamp_of(context: Context, plan: Plan, tag: int = 0) -> tuple[int, int, int]:

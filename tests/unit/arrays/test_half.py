@@ -25,10 +25,10 @@ FINITE = EVERY[numpy.isfinite(EVERY)]
 OPS = {"add": "SUM", "multiply": "PROD", "maximum": "MAX", "minimum": "MIN"}
 
 
-@pytest.fixture(params=["compiled", "interpreted"])
+@pytest.fixture(params=["compiled_ufunc", "numpy_ufunc"])
 def made(request):
     """What makes kernels, in machine code and by functions of NumPy."""
-    if request.param == "compiled" and not half.BUILT:
+    if request.param == "compiled_ufunc" and not half.BUILT:
         pytest.skip("the compiled kernels were not built")
     return getattr(half, request.param)
 

@@ -84,7 +84,8 @@ def test_a_rank_that_does_not_answer_may_hold_the_interpreter_lock(ranks, monkey
     assert "rank 1 is in the program; " in str(board.activity(1))
     logs[1].words[ASKED] = now - 4 * 10 ** 9
     held = "rank 1 is in code that holds the interpreter lock"
-    assert str(board.activity(1)).startswith(f"{held} (no answer for 4 s); its last call was call 7")
+    assert str(board.activity(1)).startswith(
+        f"{held} (no answer for 4 s); its last call was call 7")
     assert board.states(8).missing.startswith(f"{held}, not in call 8, rank 2 is in the program")
     board.counts = False  # ranks that do not compare calls have no thread that answers
     assert str(board.activity(1)) == "rank 1 is alive; its calls are unknown"
@@ -128,9 +129,11 @@ def test_a_killed_rank_may_have_done_its_part(ranks, monkeypatch):
 
 
 def test_a_rank_that_left_after_an_error_was_not_killed(ranks):
-    board, logs, states = ranks logs[3].tell({"reason": "CollectiveTimeout: rank 1 is stopped",
-    "number": 7}) states[3] = DEAD assert str(board.activity(3)).startswith("rank 3 has ended after
-    its CollectiveTimeout; its last")
+    board, logs, states = ranks
+    logs[3].tell({"reason": "CollectiveTimeout: rank 1 is stopped", "number": 7})
+    states[3] = DEAD
+    assert str(board.activity(3)).startswith(
+        "rank 3 has ended after its CollectiveTimeout; its last")
 
 
 @pytest.mark.parametrize("how, state", [(FREED, FREE), (ENDED, GONE)])

@@ -21,7 +21,8 @@ class Guarding:
 
     def __init__(self, begun=(5, 5, 5)):
         self.rank, self.begun, self.failed, self.stopped = 0, begun, [], ()
-        self.stamps, self.failure, self.alarm_raised, self.dead, self.differ = False, None, False, (), 0
+        self.stamps, self.failure, self.alarm_raised = False, None, False
+        self.dead, self.differ = (), 0
         self.context = SimpleNamespace(size=3, bounds=SimpleNamespace(timeout=2.0, report=1.0))
         self.natives = SimpleNamespace(speaks=True)
         self.logs = SimpleNamespace(mine=SimpleNamespace(words={NUMBER: 5}),

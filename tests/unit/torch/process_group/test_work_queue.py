@@ -21,7 +21,7 @@ class Alone:
 
 @pytest.fixture
 def one():
-    made = lane.Lane("test", Alone())
+    made = lane.WorkQueue("test", Alone())
     yield made
     made.close()
 
