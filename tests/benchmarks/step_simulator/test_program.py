@@ -42,7 +42,8 @@ def test_buckets_wait_for_each_other_and_the_program_for_the_last():
         TimedSpan("a", READY, 1, 1, 100), TimedSpan("a", FLIGHT, 1, 5, 100, 150),
         TimedSpan("a", DONE, 5, 5, 100), TimedSpan("b", READY, 2, 2, 100),
         TimedSpan("b", WAIT, 2, 5, 100), TimedSpan("b", FLIGHT, 5, 7, 100, 150),
-        TimedSpan("b", DONE, 7, 7, 100), TimedSpan(PROGRAM, BLOCKED, 2, 7), TimedSpan(PROGRAM, STEP, 0, 7.5)]
+        TimedSpan("b", DONE, 7, 7, 100), TimedSpan(PROGRAM, BLOCKED, 2, 7),
+        TimedSpan(PROGRAM, STEP, 0, 7.5)]
 
 
 def test_without_overlap_all_goes_after_the_backward_pass():
