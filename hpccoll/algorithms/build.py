@@ -139,8 +139,10 @@ def _entry(collective: str, algorithm: str | Callable[..., Program] | Algorithm)
 
 
 def takes(entry: Algorithm, collective: str) -> dict[str, Any]:
-    """The parameters of a builder from outside: defaults by name, ``inspect.Parameter.empty`` for
-    those that must be given; ``**`` where it takes any."""
+    """Return the parameters of a builder from outside, with their defaults by name.
+
+    A parameter without a default has ``inspect.Parameter.empty``; ``**`` stands for any others.
+    """
     try:
         taken = list(inspect.signature(entry.build).parameters.values())
     except (TypeError, ValueError):  # written in C

@@ -90,8 +90,10 @@ def on_terminal(descriptor: int) -> bool:
 
 
 def terminals(descriptor: int) -> list[str]:
-    """Return terminals that a descriptor may end on, the launcher's first: ranks of Open MPI have
-    their own, without a size."""
+    """Return terminals that a descriptor may end on, the launcher's first.
+
+    Ranks of Open MPI have their own, without a size.
+    """
     found, pid = [f"/proc/self/fd/{descriptor}"] if os.isatty(descriptor) else [], os.getppid()
     while pid > 1 and (process := _process(pid)) and process[0].split(".")[0] in LAUNCHERS:
         try:

@@ -315,8 +315,10 @@ def prove_all(work: Sequence[ProofTask], jobs: int) -> Iterator[ProofOutcome]:
 
 
 def die_quietly() -> None:
-    """Let Ctrl-C, which reaches every process, end a worker without a traceback: one that came
-    while the worker began, too."""
+    """Let Ctrl-C, which reaches every process, end a worker without a traceback.
+
+    This includes a Ctrl-C that arrives while the worker starts.
+    """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy
 import pytest
-from contract.compiled_operations import CompiledEndpoint
+from contract.compiled_endpoint import CompiledEndpoint
 from mpi4py import MPI
 
 from hpccoll.runtime.execution import compiled

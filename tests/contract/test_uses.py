@@ -151,7 +151,7 @@ def test_two_messages_of_one_rank_are_taken_in_order(ranks):
     ranks.run(rule)
 
 
-@pytest.mark.parametrize("kind, compiled plans",
+@pytest.mark.parametrize("kind, compiled_plans",
                          [("empty", 1), ("small", 1), ("cell", 1), ("large", 0)])
 def test_what_fits_a_cell_is_a_plan_of_the_compiled_executor(ranks, kind, compiled_plans):
     if ranks.flavour not in BUILT:

@@ -173,8 +173,7 @@ class ObjectExchange(ObjectMessages):
             and is_plain(value))
 
     def copy_if_shared(self, value: Any, obj: Any, op: Operator) -> Any:
-        """Return the value, copied if it is the caller's object and ``op`` may change or keep
-        it."""
+        """Return the value, or a copy if it is the caller's object and ``op`` may change it."""
         if value is obj and type(obj) not in IMMUTABLE and not (
                 type(obj) is numpy.ndarray and _ufunc(op)):
             return copy_of(obj, self.rank)

@@ -245,8 +245,7 @@ class ObjectMessages:
                 (MPI.Get_address(sent), MPI.Get_address(arriving)))
 
     def prepare(self, *messages: tuple[str, int, Any]) -> tuple[Batch, Any]:
-        """Prepare one exchange of messages with a rank; return a batch, and a compiled plan if
-        possible.
+        """Prepare one exchange of messages with a rank; return a batch, and a plan if possible.
 
         Args:
             messages: kind, peer and memory of each message.

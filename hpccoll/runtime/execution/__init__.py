@@ -1,5 +1,4 @@
-"""Execution of plans: ``executor`` interprets them, ``compiled`` runs a ``compiled_plan`` in
-machine code.
+"""Execution of plans: by the interpreter ``executor``, or in machine code by ``compiled``.
 
 ``attendance`` handles waiting compiled plans, and ``remote`` their messages to other nodes. A new
 kind of executor replaces ``executor``.

@@ -155,8 +155,7 @@ def _make_plan(call: Call, cut: int, sides: Sides, target: Any, form: int, rank:
 
 
 def _operands(code: Code) -> tuple[Any, ...]:
-    """Return the words of a compiled plan that depend on sizes: word, constant, multiples of
-    bounds.
+    """Return the words of a plan that depend on sizes: word, constant, multiples of bounds.
 
     A block is the difference of two bounds. So a range of blocks has two terms only.
     """

@@ -1,5 +1,4 @@
-"""Attendants: handle waiting runs of compiled plans, their timeouts and messages outside their
-cells.
+"""Slow path of compiled plans: waits, their timeouts, and messages outside of the cells.
 
 A compiled plan runs in machine code until a message is late or is outside its cell, or until a
 batch of messages to other nodes has to be started or waited for. Its :class:`SlowPath` then handles

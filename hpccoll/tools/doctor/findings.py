@@ -422,7 +422,8 @@ def _fewest(parts: dict) -> tuple[int, ...]:
 
 
 def _range(numbers: Iterable[int]) -> str:
-    """
+    """Return the lowest and the highest number as text.
+
     >>> _range([2, 3, 2]), _range([4])
     ('2 to 3', '4')
     """
