@@ -160,7 +160,7 @@ def _plan(quick: bool, probe: bool, collectives: tuple[str, ...], sizes: str | N
 def _add_algorithms(plan: Any, brought: tuple[AlgorithmChoice, ...], params: dict[str, int],
                     size: int,
                     chosen: bool) -> Any:
-    """The plan, with algorithms of one's own; without other wishes, for their collectives only.
+    """The plan with algorithms of one's own; without preferences, for their collectives only.
 
     Raises:
         ArgumentError: one that does not exist, or does not support this number of ranks.

@@ -70,7 +70,7 @@ class Base(MPI.Intracomm):
     _lifetime: Lifetime | None = None
     _context: Context | None = None
     _layout: Topology | None = None
-    _wishes: dict[str, Choice] = {}
+    _preferences: dict[str, Choice] = {}
     #: Cache of calls for the current user choices, and the caches of all sets of choices.
     _cache: CallCache
     _caches: dict[Hashable, CallCache]
@@ -152,7 +152,7 @@ class Base(MPI.Intracomm):
         execution = context.prepared.get(location) if context is not None else None
         if context is None or execution is None:
             return False
-        with context.entrance:
+        with context.call_guard:
             try:
                 run_prepared(execution, context.bounds)
             except BaseException as error:
@@ -163,7 +163,7 @@ class Base(MPI.Intracomm):
     # -- uncached calls ----------------------------------------------------------------------
     def _serve(self, method: Method, args: tuple[Any, ...]) -> Any:
         """Run an uncached call."""
-        with self._check_alive().entrance:
+        with self._check_alive().call_guard:
             if method.form != BLOCKING:
                 return self._begin(method, args)
             if not self._config.check:
@@ -238,7 +238,7 @@ class Base(MPI.Intracomm):
         """Store a call in the cache of the compiled executor; return True if it can be stored."""
         if self._calls is None:
             return False
-        self._calls.guard(self._check_alive().entrance)
+        self._calls.guard(self._check_alive().call_guard)
         return note(self._calls, method, args, target, call)
 
     def _tell(self, method: Method, call: Call | None, choice: Choice | None) -> None:
@@ -255,17 +255,18 @@ class Base(MPI.Intracomm):
 
     def _conditions(self, method: Method) -> Conditions:
         """Return the inputs of a choice for a method, except the call."""
-        wish, from_environment = self._wish(method)
+        preference, from_environment = self._preference(method)
         tuned = self._lifetime.tuned if self._lifetime else None
-        return Conditions(self.Get_size(), wish, from_environment, tuned, self._config.determinism,
+        return Conditions(self.Get_size(), preference, from_environment, tuned,
+                          self._config.determinism,
                           method.form,
                           method.form == BLOCKING or can_progress(self._config.progress))
 
-    def _wish(self, method: Method) -> tuple[Choice | None, bool]:
+    def _preference(self, method: Method) -> tuple[Choice | None, bool]:
         """Return the user's choice for a method, and whether it comes from the environment."""
-        for name in method.names if self._wishes else ():
-            if name in self._wishes:
-                return _wish_by(name, method, self._wishes[name]), False
+        for name in method.names if self._preferences else ():
+            if name in self._preferences:
+                return _wish_by(name, method, self._preferences[name]), False
         asked = self._config.algorithm.get(method.collective)
         return _wish_by(method.collective, method, Choice(
             *asked, reason="HPCCOLL_ALGORITHM")) if asked else None, True
@@ -297,13 +298,13 @@ class Base(MPI.Intracomm):
         """Return a communicator for parts of this one's calls, with named algorithms."""
         raise NotImplementedError
 
-    def _want(self, wishes: dict[str, Choice]) -> None:
+    def _want(self, preferences: dict[str, Choice]) -> None:
         """Set the user's choices; each set of choices has its own cache of calls."""
-        self._wishes = wishes
+        self._preferences = preferences
         if len(self._caches) > MOST_WISHES:
             self._caches.clear()
         self._cache = self._caches.setdefault(
-            tuple((name, *choice.key) for name, choice in sorted(wishes.items())), CallCache())
+            tuple((name, *choice.key) for name, choice in sorted(preferences.items())), CallCache())
         self._calls = self._cache.calls if self._calls is not None else None
         self._seen = None
 
@@ -316,7 +317,7 @@ class Base(MPI.Intracomm):
                 if context.guard is None:
                     guard = context.guard = context.service(Guard)
                     guard.on_failure = self._check_alive().end
-                    context.entrance = self._check_alive().entrance
+                    context.call_guard = self._check_alive().call_guard
                     # From now on native calls are monitored.
                     self._check_alive().forget_calls()
                     tell_communicator(self, context)
@@ -419,12 +420,12 @@ class Base(MPI.Intracomm):
         self._numbers = None
 
 
-def _wish_by(name: str, method: Method, wish: Choice) -> Choice | None:
+def _wish_by(name: str, method: Method, preference: Choice) -> Choice | None:
     """Return the user's choice under a name, or None.
 
     ``auto`` counts for the method itself, but not for all forms of a collective.
     """
-    return None if wish.is_auto and name != method.title else wish
+    return None if preference.is_auto and name != method.title else preference
 
 
 def native_arguments(call: Call | None, args: tuple[Any, ...]) -> tuple[Any, ...]:

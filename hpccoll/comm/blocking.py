@@ -162,13 +162,13 @@ class BlockingMixin(Base):
     # -- implementation ----------------------------------------------------------------------
     def _serve_blocking(self, method: Method, args: tuple[Any, ...]) -> None:
         """Check the arguments, choose an algorithm, and run it or the native method."""
-        if self._wish(method)[0] is None and (
+        if self._preference(method)[0] is None and (
                 self._postpones or self._stays_without()) and self._run_first(method, args):
             return
         tuned = self._measurements()
-        barred, (wish, gives_way) = "", self._wish(method)
-        if wish is not None and wish.is_queued:
-            barred = run_by_nccl(self, method, args, wish, gives_way)
+        barred, (preference, gives_way) = "", self._preference(method)
+        if preference is not None and preference.is_queued:
+            barred = run_by_nccl(self, method, args, preference, gives_way)
             if not barred:
                 return
         found, always = on_registered_memory(self, method, args), self._always
@@ -320,12 +320,12 @@ class BlockingMixin(Base):
 
     def _try(self, trial: Trial, method: Method, args: tuple[Any, ...]) -> None:
         """Run the call with the next candidate of a trial, as if the user had chosen it."""
-        context, wishes = self._private(), self._wishes
-        self._want({**wishes, method.name: Choice(trial.candidate.name)})
+        context, preferences = self._private(), self._preferences
+        self._want({**preferences, method.name: Choice(trial.candidate.name)})
         try:
             trial.run(context.comm, context.bounds, lambda: self._once_more(method, args))
         finally:
-            self._want(wishes)
+            self._want(preferences)
 
     def _once_more(self, method: Method, args: tuple[Any, ...]) -> None:
         """Repeat a call from inside itself."""
@@ -334,13 +334,13 @@ class BlockingMixin(Base):
 
     @contextmanager
     def _outside(self) -> Iterator[None]:
-        """Release the entrance during calls that are part of this one."""
-        entrance = self._check_alive().entrance
-        holder, entrance.holder = entrance.holder, 0
+        """Release the call guard during calls that are part of this one."""
+        call_guard = self._check_alive().call_guard
+        holder, call_guard.holder = call_guard.holder, 0
         try:
             yield
         finally:
-            entrance.holder = holder
+            call_guard.holder = holder
 
 
 def _call_native(comm: MPI.Intracomm, method: Method, args: tuple[Any, ...],

@@ -156,17 +156,17 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
             ArgumentError: unknown collective, or an invalid number of bytes.
         """
         collective = collective_named(collective)
-        wish, environment = self._wishes.get(collective), False
-        if wish is None and collective in self._config.algorithm:
-            wish = Choice(*self._config.algorithm[collective], reason="HPCCOLL_ALGORITHM")
+        preference, environment = self._preferences.get(collective), False
+        if preference is None and collective in self._config.algorithm:
+            preference = Choice(*self._config.algorithm[collective], reason="HPCCOLL_ALGORITHM")
             environment = True
         context = existing_context(self)
-        conditions = Conditions(self.Get_size(), wish, environment, self.tuned,
+        conditions = Conditions(self.Get_size(), preference, environment, self.tuned,
                                 self._config.determinism)
-        if wish is not None and wish.is_queued and context is not None:
-            conditions = conditions._replace(barred=nccl_problem(self, wish.name))
+        if preference is not None and preference.is_queued and context is not None:
+            conditions = conditions._replace(barred=nccl_problem(self, preference.name))
         first = ("\nThe MPI library runs the first call; the second one sets the communicator up."
-                 if wish is None and self._postpones else "")
+                 if preference is None and self._postpones else "")
         return describe(collective, nbytes, conditions,
                         context.topology if context else self._layout,
                         context.place if context else None, detail) + self._known_ways() + first
@@ -208,7 +208,7 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
             region = node.allocate(nbytes)
             return region and region.mine.view(dtype).reshape(shape)
 
-        with lifetime.entrance:
+        with lifetime.call_guard:
             context = self._private()
             array = cast("GuardProtocol", context.guard).run_after_meeting(make,
                                                                            Description("empty"))()
@@ -256,7 +256,7 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
         Raises:
             ArgumentError: unknown collective or algorithm; the message lists valid ones.
         """
-        self._want({**self._wishes, **choices_of(algorithms, segment_bytes)})
+        self._want({**self._preferences, **choices_of(algorithms, segment_bytes)})
 
     def stats(self, all_ranks: bool = False) -> Profile:
         """Return statistics of this communicator's collectives: ``print(comm.stats())``.

@@ -37,7 +37,7 @@ class Creation(Base):
         lifetime, name, guard = self._check_alive(), make.__name__.lower(), self._known_guard()
         if self.Get_size() == 1:
             return make(*args)
-        with lifetime.entrance:
+        with lifetime.call_guard:
             # A failed call left messages on the private communicator, not on this one.
             if guard is None or lifetime.refuse is not None:
                 with self._setup(name):

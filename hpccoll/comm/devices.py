@@ -63,7 +63,7 @@ class DeviceWays(Base):
         The first access is collective, and takes seconds if there are devices. Afterwards
         ``explain`` shows them, too.
         """
-        with self._check_alive().entrance:
+        with self._check_alive().call_guard:
             reports = self._private().service(Ways).look()
             return "".join(f"{line}\n" for line in describe_ways(reports))
 
@@ -161,7 +161,8 @@ def run_registered(context: Context, made: RegisteredCall, call: Call, plan: Pla
     return True
 
 
-def run_by_nccl(comm: Base, method: Method, args: tuple[Any, ...], wish: Choice, gives_way: bool
+def run_by_nccl(comm: Base, method: Method, args: tuple[Any, ...], preference: Choice,
+                gives_way: bool
                 ) -> str:
     """Run a blocking call by NCCL; ``gives_way`` if the environment selected NCCL.
 
@@ -182,7 +183,8 @@ def run_by_nccl(comm: Base, method: Method, args: tuple[Any, ...], wish: Choice,
     except NativeOnly as error:
         if gives_way:
             return str(error)
-        raise ArgumentError("algorithm", f"{wish.name} cannot run this {method.title} on rank "
+        raise ArgumentError("algorithm",
+                            f"{preference.name} cannot run this {method.title} on rank "
                                          f"{comm.Get_rank()}: {error}", "choose another algorithm"
                             ) from error
     where, facts = queue_of(specs), facts_of(call)
@@ -191,19 +193,19 @@ def run_by_nccl(comm: Base, method: Method, args: tuple[Any, ...], wish: Choice,
     conditions = comm._conditions(method)
     choice = choose(facts, conditions, comm._known_place())
     if choice is None or not choice.is_queued:
-        return obstacle(wish, facts, conditions)  # selected by the environment: fall back
+        return obstacle(preference, facts, conditions)  # selected by the environment: fall back
     ranks = comm._private().service(Nccl).ranks(
-        wish.name, where.device, AcrossNodes(comm._for_part, _algorithm_across))
+        preference.name, where.device, AcrossNodes(comm._for_part, _algorithm_across))
     if isinstance(ranks, str):
         return ranks
     if where.device.id != ranks.group.device.id:
         raise ArgumentError("sendbuf", f"is on GPU {where.device.id}, but NCCL uses GPU "
                                        f"{ranks.group.device.id} for this communicator",
                             "use one GPU for all calls of a communicator")
-    comm._tell(method, call, wish)
+    comm._tell(method, call, preference)
     if comm._always:
-        comm._compare(describe_native(call, method.name)._replace(algorithm=wish.name))
-    ranks.run(call, where, describe_native(call, call.name)._replace(algorithm=wish.name))
+        comm._compare(describe_native(call, method.name)._replace(algorithm=preference.name))
+    ranks.run(call, where, describe_native(call, call.name)._replace(algorithm=preference.name))
     return ""
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 from mpi4py import MPI
 
 from hpccoll.errors import ForkedError
-from hpccoll.guard.call_guard import new_entrance
+from hpccoll.guard.call_guard import new_call_guard
 from hpccoll.guard.job_status import JOB
 from hpccoll.runtime.context import stop_all_starts
 from hpccoll.runtime.events.call_log import ENDED, LEFT
@@ -40,7 +40,7 @@ class Lifetime:
         used: True if a blocking collective has been called on it.
         setups: number of such calls that all ranks have made.
         tuned: measured times, once the ranks have loaded them.
-        entrance: admits one call at a time.
+        call guard: admits one call at a time.
         observed: the record of its calls, if the program is observed.
         logged: kinds of calls that have been logged.
         wrappers: the wrappers of the communicator, by ``id``.
@@ -55,7 +55,7 @@ class Lifetime:
         self.refuse_setup = self.refuse
         self.used, self.bare, self.setups = False, False, 0
         self.tuned: JobTimes | None = None
-        self.entrance = new_entrance()
+        self.call_guard = new_call_guard()
         self.observed: Any = None
         self.logged: set[Description] = set()
         self.wrappers: dict[int, weakref.ref[Base]] = {}

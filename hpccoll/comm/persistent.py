@@ -151,7 +151,7 @@ class PersistentMixin(Base):
     # -- implementation ----------------------------------------------------------------------
     def _prepare(self, method: Method, info: Info, *args: Any) -> MPI.Prequest:
         """Check the arguments; prepare the user's algorithm or the native method."""
-        with self._check_alive().entrance:
+        with self._check_alive().call_guard:
             return self._create_request(method, info, args)
 
     def _create_request(self, method: Method, info: Info, args: tuple[Any, ...]) -> MPI.Prequest:
@@ -159,8 +159,8 @@ class PersistentMixin(Base):
         choice = None
         if call is not None:
             facts, choice = self._choose(method, call)
-            wish = self._wish(method)[0]
-            if (wish is not None and wish.is_auto and not choice.is_native
+            preference = self._preference(method)[0]
+            if (preference is not None and preference.is_auto and not choice.is_native
                     and not self._private().has_channels):
                 # The measured times assume separate channels, which are allocated only once.
                 choice = fallback(facts, self._conditions(method))

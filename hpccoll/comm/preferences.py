@@ -31,17 +31,17 @@ class PreferenceScope(AbstractContextManager[C], ContextDecorator, Generic[C]):
 
     Args:
         comm: the communicator.
-        wishes: the choices, by collective or by method.
+        preferences: the choices, by collective or by method.
     """
 
-    def __init__(self, comm: C, wishes: dict[str, Choice]):
-        self.comm, self.wishes, self.entered = comm, wishes, False
+    def __init__(self, comm: C, preferences: dict[str, Choice]):
+        self.comm, self.preferences, self.entered = comm, preferences, False
         self.before: list[dict[str, Choice]] = []
 
     def __enter__(self) -> C:
         self.entered = True
-        self.before.append(self.comm._wishes)
-        self.comm._want({**self.comm._wishes, **self.wishes})
+        self.before.append(self.comm._preferences)
+        self.comm._want({**self.comm._preferences, **self.preferences})
         return self.comm
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,

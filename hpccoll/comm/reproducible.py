@@ -55,5 +55,5 @@ class Numbers(Base):
         checked = numpy.asarray(array)
         if checked.dtype.hasobject:
             raise ArgumentTypeError("array", f"has elements of type {checked.dtype}")
-        with self._check_usable().entrance:
+        with self._check_usable().call_guard:
             data_checks.check_equal(self._private(), checked, name)

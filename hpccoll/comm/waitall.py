@@ -61,10 +61,10 @@ def _wait_until(requests: Sequence[MPI.Request], wait: Callable[..., Any], test:
     PROGRESS.check_process()
     looks = [one.poll_callback() for one in requests
              if hasattr(one, "poll_callback") and MPI.Request.__bool__(one)]
-    attendant = object()
+    slow_path = object()
     try:
         if looks:
-            PROGRESS.attendants.add(attendant)
+            PROGRESS.waiters.add(slow_path)
         while looks:
             PROGRESS.step()
             found = _quietly(test, requests, enough, statuses)
@@ -72,7 +72,7 @@ def _wait_until(requests: Sequence[MPI.Request], wait: Callable[..., Any], test:
                 return found
             looks = [look for look in looks if look()]
     finally:
-        PROGRESS.attendants.discard(attendant)
+        PROGRESS.waiters.discard(slow_path)
     return wait(requests, statuses)
 
 

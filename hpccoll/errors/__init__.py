@@ -121,14 +121,14 @@ class BrokenCommunicatorError(CommunicatorError, RuntimeError):
         super().__init__(message)
 
     @classmethod
-    def from_report(cls, rank: int, story: Mapping[str, Any]) -> BrokenCommunicatorError:
+    def from_report(cls, rank: int, report: Mapping[str, Any]) -> BrokenCommunicatorError:
         """The error on other ranks, and in later calls, of a call that failed on a rank."""
-        number, title, reason = story["number"], story["title"], story["reason"]
+        number, title, reason = report["number"], report["title"], report["reason"]
         call = f"blocking call {number}, {title}," if number else title
-        problem = f"rank {rank} failed in {call} at {story['when']}"
+        problem = f"rank {rank} failed in {call} at {report['when']}"
         states = RankStates("communicator is broken")
-        if story.get("missing"):
-            states = RankStates(story["missing"], tuple(story.get("lines", ())))
+        if report.get("missing"):
+            states = RankStates(report["missing"], tuple(report.get("lines", ())))
             problem = f"communicator is broken: {problem} ({reason.partition(':')[0]})"
         else:
             problem += f": {reason}"

@@ -1,6 +1,6 @@
 """Messages of waits that are long or have failed: :func:`format_wait`.
 
-Errors, reports and the watcher's texts have one form, on the rank that found out and on the others:
+Errors, reports and the watchdog's texts have one form, on the rank that found out and on others:
 who is missing and why, then a line per rank, then what to do.
 """
 

@@ -58,7 +58,7 @@ class SharedLogs:
         alarm = self.mine.words[ALARM]
         return bool(alarm) and not (in_turn and self.mine.words[NUMBER] < alarm - 1)
 
-    def ring(self, story: Mapping[str, Any], gone: Container[int] = (),
+    def ring(self, report: Mapping[str, Any], gone: Container[int] = (),
              suspects: Container[int] = ()) -> None:
         """Publish a failure, and the first call in which any rank has failed.
 
@@ -68,8 +68,8 @@ class SharedLogs:
         with an earlier failure published it after that check, finds that store, and stores again:
         so the store was not the last.
         """
-        self.mine.tell(story)
-        self.mine.words[FAILED] = story["number"] + 1
+        self.mine.tell(report)
+        self.mine.words[FAILED] = report["number"] + 1
         self._order()
         for log in self.logs.values():
             while not 0 < log.words[ALARM] <= self._first():
@@ -155,14 +155,14 @@ class MessagedLogs:
         """Return True if a rank has failed, in any call."""
         return bool(self.mine.words[ALARM]) or self.comm.Iprobe(MPI.ANY_SOURCE, ALARM_TAG)
 
-    def ring(self, story: Mapping[str, Any], gone: Container[int] = (),
+    def ring(self, report: Mapping[str, Any], gone: Container[int] = (),
              suspects: Container[int] = ()) -> None:
         """Send a failure to the other ranks, except those that have exited.
 
         Missing ranks come last: MPICH does not return from a send to a machine whose connection is
         lost. A thread sends if threads are permitted, and is joined with a short timeout.
         """
-        self.mine.tell(story)
+        self.mine.tell(report)
         self.mine.words[ALARM] = 1
         others = [other for other in range(self.size) if other != self.rank and other not in gone]
         for other in others:

@@ -51,9 +51,9 @@ def refuse(holder: int) -> NoReturn:
                               "" if same else names.get(holder, "unknown"))
 
 
-def new_entrance() -> Any:
+def new_call_guard() -> Any:
     """Create the call lock of a communicator."""
-    return _executor.Entrance() if BUILT else InterpretedEntrance()
+    return _executor.CallGuard() if BUILT else InterpretedEntrance()
 
 
 if BUILT:

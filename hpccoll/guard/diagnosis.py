@@ -73,9 +73,9 @@ def _fields(records: Mapping[int, LogRecord], stamps: Mapping[int, int], ranks: 
 
 def _sites(records: Mapping[int, LogRecord], ranks: Iterable[int], number: int) -> tuple[str, ...]:
     """Return the known call sites of a group of ranks."""
-    stories = [records[rank].story for rank in ranks]
-    return tuple(sorted({story["site"] for story in stories
-                         if story and story["number"] == number and story["site"]}))
+    reports = [records[rank].report for rank in ranks]
+    return tuple(sorted({report["site"] for report in reports
+                         if report and report["number"] == number and report["site"]}))
 
 
 def _absent(size: int, known: Iterable[int]) -> tuple[int, ...]:
@@ -84,12 +84,12 @@ def _absent(size: int, known: Iterable[int]) -> tuple[int, ...]:
 
 def _by_stories(records: Mapping[int, LogRecord], size: int) -> ContractError | None:
     """Return the same for nonblocking and persistent calls, which no log has: by failures."""
-    stories = {rank: record.story for rank, record in records.items()
-               if record.story and record.story["tag"] and record.story["fields"]}
-    for tag in sorted({story["tag"] for story in stories.values()}):
-        same_tag = {rank: story for rank, story in stories.items() if story["tag"] == tag}
-        ranks_of = groups({rank: Description(*story["fields"]).stamp()
-                           for rank, story in same_tag.items()})
+    reports = {rank: record.report for rank, record in records.items()
+               if record.report and record.report["tag"] and record.report["fields"]}
+    for tag in sorted({report["tag"] for report in reports.values()}):
+        same_tag = {rank: report for rank, report in reports.items() if report["tag"] == tag}
+        ranks_of = groups({rank: Description(*report["fields"]).stamp()
+                           for rank, report in same_tag.items()})
         if len(ranks_of) > 1:
             return ContractError("a nonblocking or persistent call", [
                 Party(tuple(ranks), Description(*same_tag[ranks[0]]["fields"])._asdict(),

@@ -137,7 +137,7 @@ def _record(log: Log, since: int) -> dict[str, Any]:
         calls.append({"number": number, **({key: value for key, value in known._asdict().items()
                                             if value} if known is not None else {}),
                       "start": _seconds(start, since), "end": _seconds(end, since)})
-    return {"calls": calls, "story": log.story()}
+    return {"calls": calls, "story": log.report()}
 
 
 def _seconds(when: int, since: int) -> float | str | None:

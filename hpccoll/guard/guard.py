@@ -8,7 +8,7 @@
     a call fails     fail: send the failure to all ranks, collect their records, judge
     a later call     refuse: raise again
 
-A watcher thread monitors native MPI calls (``natives.py``, ``watcher.py``).
+A watchdog thread monitors native MPI calls (``natives.py``, ``watchdog.py``).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from hpccoll.guard.rank_status import (
     RankStatus,
     waiting_status,
 )
-from hpccoll.guard.watchdog import WATCHER
+from hpccoll.guard.watchdog import WATCHDOG
 from hpccoll.runtime.context import Context
 from hpccoll.runtime.events.call_log import ALARM, FREED, LEFT, NUMBER
 from hpccoll.runtime.events.call_records import begins, ends
@@ -92,7 +92,7 @@ class Guard:
         self.stamps = context.config.contract != OFF
         self.always = context.config.contract == ALWAYS
         self.logs, self.losses = logs_of(context), Losses(context.comm)
-        self.board = RankStatus(self.rank, self.logs.logs, context.processes, self.stamps)
+        self.rank_status = RankStatus(self.rank, self.logs.logs, context.processes, self.stamps)
         self.log = self.logs.mine.address if self.stamps else 0
         self.alarm = self.logs.mine.address + 8 * ALARM
         self.lock = threading.RLock()
@@ -123,7 +123,7 @@ class Guard:
         #: records.
         self.name, self.world_ranks = "", tuple(range(context.size))
         if self.stamps and context.size > 1:
-            WATCHER.add(self.natives)
+            WATCHDOG.add(self.natives)
             RECORDER.add(self)
 
     def stream_monitor(self, check: Callable[[], None], abort: Callable[[], None], device: Any,
@@ -220,8 +220,8 @@ class Guard:
         number = (awaited.number if isinstance(awaited, PendingCall) else
                   self.logs.mine.words[NUMBER])
         blocks = tag < CHANNELS or isinstance(awaited, Meeting)
-        lost = (self.board.failed_ranks(number, GRACE) if blocks else
-                self.board.failed_ranks(0, GRACE, peers=awaited.pending_peers()[1]))
+        lost = (self.rank_status.failed_ranks(number, GRACE) if blocks else
+                self.rank_status.failed_ranks(0, GRACE, peers=awaited.pending_peers()[1]))
         if lost:
             raise self.loss(lost, awaited.title)
         # By the last call that has begun: a wait for an earlier request happens inside it.
@@ -255,12 +255,12 @@ class Guard:
 
         Never communicates; thread-safe.
         """
-        return self.board.all()
+        return self.rank_status.all()
 
     def tell(self, peers: Sequence[int] = ()) -> RankStates:
         """Return the status of the ranks, and the ranks that this rank's call waits for."""
         RECORDER.write_record("a long wait")
-        return self.board.states(self.logs.mine.words[NUMBER], peers)
+        return self.rank_status.states(self.logs.mine.words[NUMBER], peers)
 
     def check_ranks(self, peers: Sequence[int]) -> RankStates:
         """Return the status of the ranks, for a wait for user messages; never communicates.
@@ -270,8 +270,8 @@ class Guard:
             BrokenCommunicatorError: a rank has failed.
         """
         self.on_alarm()
-        found, now = self.board.look(), time.monotonic()
-        killed, ended = ([rank for rank in found if self.board.activity(rank).state == state]
+        found, now = self.rank_status.look(), time.monotonic()
+        killed, ended = ([rank for rank in found if self.rank_status.activity(rank).state == state]
                          for state in (KILLED, GONE))
         if killed:  # another rank may have exited for this reason; its waiter gets the error later
             ended = [rank for rank in ended
@@ -279,17 +279,17 @@ class Guard:
         if killed or ended:
             raise self.loss(tuple(sorted(killed + ended)), "a wait for messages", numbered=False)
         self.ask()
-        return self.board.states(self.logs.mine.words[NUMBER], peers)
+        return self.rank_status.states(self.logs.mine.words[NUMBER], peers)
 
     def loss(self, lost: tuple[int, ...], title: str, numbered: bool = True
              ) -> BrokenCommunicatorError:
         """Return the error of a call with lost ranks, and the cause if one left after an error."""
         number = self.logs.mine.words[NUMBER]
-        stories = {rank: self.logs.logs[rank].story() for rank in lost if rank in self.logs.logs}
-        failed = [(rank, story) for rank, story in stories.items() if story]
+        reports = {rank: self.logs.logs[rank].report() for rank in lost if rank in self.logs.logs}
+        failed = [(rank, report) for rank, report in reports.items() if report]
         if len(failed) == len(lost):
             return reported_error(*min(failed, key=lambda one: one[1]["heard"]), title)
-        return PeerLost(lost, self.board.states(number, lost=lost),
+        return PeerLost(lost, self.rank_status.states(number, lost=lost),
                         f"call {number}, {title}," if number and numbered else title)
 
     def _look_at_messages(self, awaited: Execution | PreparedRun | SlowPath) -> None:
@@ -322,7 +322,7 @@ class Guard:
             tag: of its messages; 0 for blocking calls.
             site: file and line of the call; those of the caller if omitted.
             number: of the call; that of the last one begun, if omitted.
-            in_thread: True in the watcher thread: the next call raises the error.
+            in_thread: True in the watchdog thread: the next call raises the error.
             own: True if the call failed on this rank, whatever the error's type.
         """
         with self.lock:
@@ -336,7 +336,7 @@ class Guard:
                 number = 0 if tag else self.logs.mine.words[NUMBER]
             if isinstance(error, ProcessLookupError):
                 time.sleep(DYING)
-            lost = self.board.failed_ranks(number, 0, at_once=True)
+            lost = self.rank_status.failed_ranks(number, 0, at_once=True)
             if lost and not isinstance(error, PeerLost) and isinstance(
                     error, (HpccollError, MPI.Exception, OSError)):
                 error = self.loss(lost, title)
@@ -346,7 +346,7 @@ class Guard:
                 "when": time.strftime("%H:%M:%S"), "reason": summary(error), **states_fields(error),
                 "fields": description, "heard": heard and not own,
                 "lost": () if heard else lost or getattr(error, "ranks", ())},
-                self.board.gone, getattr(error, "peers", ())
+                self.rank_status.gone, getattr(error, "peers", ())
                 or self.logs.mine.status().get("peers", ()))
             verdict = error
             if isinstance(error, PeerLost) and self.losses.known:
@@ -370,16 +370,16 @@ class Guard:
         """End the calls of all ranks that wait in shared memory; reject later calls here."""
         with self.lock:
             if self.failure is None:
-                story = {"number": 0, "tag": 0, "title": "revoke", "site": call_site(),
-                         "when": time.strftime("%H:%M:%S"), "reason": "it was revoked",
-                         "fields": None, "heard": False, "lost": ()}
-                self.logs.ring(story, self.board.gone)
-                self.failure = BrokenCommunicatorError.from_report(self.rank, story)
+                report = {"number": 0, "tag": 0, "title": "revoke", "site": call_site(),
+                          "when": time.strftime("%H:%M:%S"), "reason": "it was revoked",
+                          "fields": None, "heard": False, "lost": ()}
+                self.logs.ring(report, self.rank_status.gone)
+                self.failure = BrokenCommunicatorError.from_report(self.rank, report)
         self.on_failure(self.refuse)
 
     def _diagnose(self, error: BaseException, title: str, tag: int, number: int) -> BaseException:
         """Return the error for the caller, from the records of all ranks, late ranks included."""
-        records = self.logs.records(self.board.gone, number)
+        records = self.logs.records(self.rank_status.gone, number)
         contract = judge(records, self.context.size)
         if contract is None and isinstance(error, ForeignMessage) and error.peer >= 0 and not tag:
             contract = unexpected_message_error(records[self.rank], self.rank, error.peer,
@@ -390,8 +390,8 @@ class Guard:
         if isinstance(error, PeerLost) or not isinstance(
                 error, (BrokenCommunicatorError, MPI.Exception)):
             return error
-        origins = [(rank, record.story) for rank, record in sorted(records.items())
-                   if record.story and not record.story["heard"] and rank != self.rank]
+        origins = [(rank, record.report) for rank, record in sorted(records.items())
+                   if record.report and not record.report["heard"] and rank != self.rank]
         # An error that names a dead rank is more precise than a timeout.
         origins.sort(key=lambda origin: not origin[1]["lost"])
         if not origins:

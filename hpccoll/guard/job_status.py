@@ -15,7 +15,7 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll.guard.library_calls import answer
-from hpccoll.guard.watchdog import STATUS, WATCHER
+from hpccoll.guard.watchdog import STATUS, WATCHDOG
 from hpccoll.machine.failures import ulfm_missing
 from hpccoll.machine.launcher import job_key, local_size
 from hpccoll.machine.processes import DEAD, Process, state_of, this_process
@@ -67,7 +67,7 @@ class JobLogs:
                 self.mine = Log(self.file.mine)
             except OSError:
                 pass  # other processes do not see this one
-        WATCHER.add(self)
+        WATCHDOG.add(self)
 
     def look(self) -> bool:
         """Add the logs of new processes; return True if there are any."""
@@ -93,7 +93,7 @@ class JobLogs:
         if self.file is not None:
             self.file.words[FAILURE] = 1
 
-    # -- interface of the watcher -----------------------------------------------------------------
+    # -- interface of the watchdog -----------------------------------------------------------------
     def poll(self) -> str:
         """Answer status requests; check the pending calls of the MPI library."""
         answer(self.mine)

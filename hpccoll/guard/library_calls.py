@@ -2,7 +2,7 @@
 
 At the level ``tags`` the library's own blocking call runs between two log entries that cost some
 nanoseconds. So ranks that wait in an algorithm of hpccoll can report another rank's native call,
-and :class:`LibraryCalls` checks the other ranks from the watcher thread. At the level ``always``
+and :class:`LibraryCalls` checks the other ranks from the watchdog thread. At the level ``always``
 the call runs in its nonblocking form, polled like hpccoll's own calls: it ends with an error.
 """
 
@@ -64,7 +64,7 @@ class Stay(NamedTuple):
 
 
 def answer(log: Log) -> None:
-    """Publish the program's position if another rank has requested it; called by the watcher."""
+    """Publish the program's position if another rank has requested it; called by the watchdog."""
     if log.words[ASKED]:
         log.words[ASKED] = 0
         if log.quiet_for() > QUIET:
@@ -246,7 +246,7 @@ class LibraryCalls:
             raise verdict from cause_of(error)
         return False
 
-    # -- called by the watcher ------------------------------------------------------------------
+    # -- called by the watchdog ------------------------------------------------------------------
     def poll(self) -> str:
         """Answer status requests, and check the current native call.
 
@@ -325,7 +325,7 @@ class LibraryCalls:
             return guard.failure or BrokenCommunicatorError()
         if guard.logs.disagree(settled=True):
             return ForeignMessage(-1, guard.rank)
-        lost = guard.board.failed_ranks(number, GRACE)
+        lost = guard.rank_status.failed_ranks(number, GRACE)
         if lost:
             return guard.loss(lost, self._title(number))
         if elapsed < timeout:

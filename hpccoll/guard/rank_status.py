@@ -185,10 +185,10 @@ class RankStatus:
             state = NATIVE
         done = begun - 1 if inside or state != AWAY and here and said.get("title") else begun
         site = said.get("site", "") if here and (state != AWAY or not said.get("title")) else ""
-        asked, story = log.words[ASKED], log.story()
+        asked, report = log.words[ASKED], log.report()
         silent = (time.monotonic_ns() - asked) / 1e9 if asked and self.counts else 0.0
         return RankActivity(rank, state, begun, done, call, site, silent=silent,
-                        failure=story["reason"].partition(":")[0] if story else "")
+                        failure=report["reason"].partition(":")[0] if report else "")
 
     def all(self) -> list[RankActivity]:
         """Return the status of every rank."""

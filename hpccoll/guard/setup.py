@@ -2,7 +2,7 @@
 
     ranks meet       a nonblocking allgather on the user's communicator, polled: missing ranks are
                      reported, an error ends the wait, and the calls of all ranks are compared
-    library's call   all ranks are in it, but one may die: the watcher thread checks
+    library's call   all ranks are in it, but one may die: the watchdog thread checks
 
 Three calls use it: the set-up of a communicator, which creates the private one and its guard, and
 before that its first collective, and ``Split`` and similar methods.
@@ -90,7 +90,7 @@ class SetupCall(Meeting):
         if not self.alone:
             stamp = self.ranks.begin()
             if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
-                _ = self.ranks.world  # the watcher must not call MPI
+                _ = self.ranks.world  # the watchdog must not call MPI
             if self.comm is not None:
                 self._meet(self.comm, stamp)
             self.since = time.monotonic()
@@ -190,7 +190,8 @@ class SetupCall(Meeting):
         if not self.disagrees:  # then all ranks raise the error, and some may have done so already
             self._hear()  # first: a rank that exited may have published the cause
         now = time.monotonic()
-        lost = tuple(rank for rank, when in self.ranks.board.look().items() if now - when >= GRACE)
+        lost = tuple(rank for rank, when in self.ranks.rank_status.look().items()
+                     if now - when >= GRACE)
         if lost:
             raise self.ranks.loss(lost)
         self.ranks.log.look()
@@ -207,7 +208,7 @@ class SetupCall(Meeting):
 
     def tell(self, peers: Sequence[int] = ()) -> RankStates:
         """Return the status of the ranks, and the ranks that have not entered."""
-        return self.ranks.board.states(0, peers or self.ranks.missing_ranks())
+        return self.ranks.rank_status.states(0, peers or self.ranks.missing_ranks())
 
     def _explain(self, error: BaseException) -> BaseException:
         """Return the error for a failure inside the MPI library, by its cause."""
@@ -218,7 +219,7 @@ class SetupCall(Meeting):
         if isinstance(error, HpccollError):
             return error
         time.sleep(DYING)
-        gone = self.ranks.board.look(at_once=True)
+        gone = self.ranks.rank_status.look(at_once=True)
         return self.ranks.loss(tuple(sorted(gone))) if gone else error
 
     def _refuse(self, error: BaseException) -> None:
@@ -232,7 +233,7 @@ class SetupCall(Meeting):
             raise copy(failure)
         self.failed(refuse)
 
-    # -- in the watcher's thread ----------------------------------------------------------------
+    # -- in the watchdog's thread ----------------------------------------------------------------
     def check(self) -> str:
         """Check the library's call; return the message to print if it cannot complete, or ''."""
         error, elapsed = self._hopeless(), time.monotonic() - self.since
@@ -251,13 +252,14 @@ class SetupCall(Meeting):
 
     def _hopeless(self) -> HpccollError | None:
         """Return the reason why the call cannot complete; ``None`` if it can."""
-        ranks, board = self.ranks, self.ranks.board
-        failures, gone = ranks.failures(), board.look()
+        ranks, rank_status = self.ranks, self.ranks.rank_status
+        failures, gone = ranks.failures(), rank_status.look()
         for rank in _count_polls(self.gave_up, failures):
             return failures[rank]
         # Ranks that have met may leave once their part is complete; others are not known.
         ends = (KILLED,) if self.comm is not None else (KILLED, GONE)
-        lost = _count_polls(self.lost, [one for one in gone if board.activity(one).state in ends])
+        lost = _count_polls(self.lost,
+                            [one for one in gone if rank_status.activity(one).state in ends])
         if lost:
             return ranks.loss(lost)
         if time.monotonic() - self.since < self.timeout:

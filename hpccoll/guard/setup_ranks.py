@@ -86,8 +86,8 @@ class SetupRanks:
         return self._world
 
     @property
-    def board(self) -> SetupStatus:
-        """Return the status board of the ranks whose logs are known."""
+    def rank_status(self) -> SetupStatus:
+        """Return the status rank status of the ranks whose logs are known."""
         if JOB.look() or self._board is None:
             logs = {rank: JOB.logs[one] for rank, one in enumerate(self.world) if one in JOB.logs}
             logs[self.rank] = self.log
@@ -133,7 +133,7 @@ class SetupRanks:
         JOB.met.update(zip(self.world, numbers, strict=True))
 
     def _has_come(self, rank: int) -> bool:
-        log = self.board.logs.get(rank)
+        log = self.rank_status.logs.get(rank)
         if log is None:
             return False
         said, number = log.status(), log.words[NUMBER]
@@ -166,30 +166,30 @@ class SetupRanks:
         whose ranks and turn are the same: it counts as this one, unless this rank was in it too.
         """
         found = {}
-        for rank, log in self.board.logs.items():
+        for rank, log in self.rank_status.logs.items():
             if rank == self.rank:
                 continue
-            story = log.story() if log.words[FAILED] else None
+            report = log.report() if log.words[FAILED] else None
             if self.met:
                 if _end(log, self.met[rank]) == GAVE_UP:
-                    here = story is not None and story["number"] == self.met[rank]
-                    found[rank] = self._reported_error(rank, story if here else None)
-            elif story is not None and log.words[FAILED] == log.words[NUMBER] + 1 and (
-                    story["call"] == self.key) and not self._is_earlier(rank, story["number"]):
-                found[rank] = self._reported_error(rank, story)
+                    here = report is not None and report["number"] == self.met[rank]
+                    found[rank] = self._reported_error(rank, report if here else None)
+            elif report is not None and log.words[FAILED] == log.words[NUMBER] + 1 and (
+                    report["call"] == self.key) and not self._is_earlier(rank, report["number"]):
+                found[rank] = self._reported_error(rank, report)
         return found
 
     def _reported_error(self, rank: int,
-                        story: Mapping[str, Any] | None) -> BrokenCommunicatorError:
-        if story is None:
+                        report: Mapping[str, Any] | None) -> BrokenCommunicatorError:
+        if report is None:
             return BrokenCommunicatorError(
                 f"hpccoll: communicator is broken: rank {rank} failed in {self.title} before this "
                 "rank joined; call Dup on a working communicator, or end the job")
-        return reported_error(rank, {**story, "number": 0}, self.title)
+        return reported_error(rank, {**report, "number": 0}, self.title)
 
     def loss(self, lost: tuple[int, ...]) -> PeerLost:
         """Return the error of a call with lost ranks."""
-        return PeerLost(lost, self.board.states(0, lost), self.title)
+        return PeerLost(lost, self.rank_status.states(0, lost), self.title)
 
 
 def _end(log: Log, number: int) -> int:

@@ -1,7 +1,7 @@
 """Calls that a library has queued on a device, which return before they run.
 
 Each call is recorded in this rank's log when it is made, like a native MPI call. If calls are
-compared, the watcher thread monitors it (:class:`StreamMonitor`). A call cannot complete if a rank
+compared, the watchdog thread monitors it (:class:`StreamMonitor`). A call cannot complete if a rank
 is missing, has exited or failed, or if the library reports a fault. Then all queued calls are
 aborted, so that waits for the device end, and the next call raises the error.
 """
@@ -26,7 +26,7 @@ from hpccoll.errors.waits import RankStates, Reports, print_report, report_text,
 from hpccoll.guard.call_sites import main_site
 from hpccoll.guard.library_calls import GRACE
 from hpccoll.guard.rank_status import format_call
-from hpccoll.guard.watchdog import WATCHER
+from hpccoll.guard.watchdog import WATCHDOG
 from hpccoll.runtime.events.call_log import NUMBER
 from hpccoll.runtime.planning.call_hash import Description
 
@@ -74,7 +74,7 @@ class StreamMonitor:
         #: Time at which a call was last found complete.
         self.moved = 0.0
         if guard.stamps and guard.context.size > 1:
-            WATCHER.add(self)
+            WATCHDOG.add(self)
 
     # -- called by collectives ------------------------------------------------------------------
     def add(self, description: Description, event: Any, held: Any) -> None:
@@ -172,7 +172,7 @@ class StreamMonitor:
                 raise
             raise verdict from cause_of(error)
 
-    # -- called by the watcher ------------------------------------------------------------------
+    # -- called by the watchdog ------------------------------------------------------------------
     def poll(self) -> str:
         """Check the queued calls; return an empty message: the process is never ended."""
         self.device.use()  # otherwise the first query of a thread makes a context on device 0
@@ -218,7 +218,7 @@ class StreamMonitor:
             return guard.failure or BrokenCommunicatorError()
         if guard.logs.disagree(settled=True):
             return ForeignMessage(-1, guard.rank)
-        lost = guard.board.failed_ranks(first.number, GRACE)
+        lost = guard.rank_status.failed_ranks(first.number, GRACE)
         if lost:
             return guard.loss(lost, f"{format_call(first.description)} of NCCL")
         if elapsed < timeout or not self._missing_ranks(first):

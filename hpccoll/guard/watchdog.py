@@ -1,4 +1,4 @@
-"""Watchdog thread for native calls, which have no time-out: :class:`Watcher`.
+"""Watchdog thread for native calls, which have no time-out: :class:`Watchdog`.
 
 A rank that blocks in a native MPI call runs no hpccoll code. One daemon thread per process polls
 all communicators instead. It answers status requests of other ranks. After ``HPCCOLL_REPORT``
@@ -46,7 +46,7 @@ class Monitor(Protocol):
         """Publish to the other ranks that this rank exits."""
 
 
-class Watcher:
+class Watchdog:
     """Polls the communicators of this process from one daemon thread."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Watcher:
             self.watched.add(one)
         if begins:
             self.thread = threading.Thread(target=self._work, args=(self.stopping,),
-                                           name="hpccoll watcher", daemon=True)
+                                           name="hpccoll watchdog", daemon=True)
             self.thread.start()
 
     def stop(self) -> None:
@@ -112,5 +112,5 @@ def end(one: Monitor, text: str) -> None:
     os._exit(STATUS)
 
 
-WATCHER = Watcher()
-at_exit = WATCHER.stop
+WATCHDOG = Watchdog()
+at_exit = WATCHDOG.stop

@@ -85,8 +85,9 @@ class NonblockingForm(BlockingForm):
     @staticmethod
     def auto_choice(case: Case, config: Config) -> str:
         """Return the algorithm of ``auto``: that of the environment, or the MPI library."""
-        wish = config.algorithm.get(METHODS[case.collective])
-        return NATIVE if wish is None else Candidate(wish[0], tuple(wish[1].items())).label
+        preference = config.algorithm.get(METHODS[case.collective])
+        return NATIVE if preference is None else Candidate(preference[0],
+                                                           tuple(preference[1].items())).label
 
     @classmethod
     def select(cls, wanted: Sequence[Candidate], case: Case, memory: CaseBuffers,

@@ -117,9 +117,9 @@ def serves(candidate: Candidate, case: Case, memory: CaseBuffers, config: Config
     """Return the algorithm that runs; for ``auto``, its choice under the environment's settings."""
     if candidate.name != AUTO:
         return candidate.label
-    wish = config.algorithm.get(METHODS[case.collective])
+    preference = config.algorithm.get(METHODS[case.collective])
     facts = facts_of(_call(case, memory))
-    conditions = Conditions(case.size, Choice(*wish) if wish else None, True, tuned,
+    conditions = Conditions(case.size, Choice(*preference) if preference else None, True, tuned,
                             config.determinism)
     choice = decide(facts, conditions, place)
     return Candidate(choice.name, tuple(choice.params.items()), choice.segment_bytes).label

@@ -133,9 +133,9 @@ class World:
         # Named algorithms are measured, whatever their properties.
         comm = self._wrap(self.measured, topology, determinism=NONE, tuning=self._tuning)
         algorithm = NATIVE if candidate.name == FORWARDED else candidate.name
-        wish = {METHODS[collective]: (algorithm, dict(candidate.params))}
+        preference = {METHODS[collective]: (algorithm, dict(candidate.params))}
         segment = candidate.segment_bytes or self.settings.segment_bytes
-        with comm.using(segment_bytes=segment, **wish):
+        with comm.using(segment_bytes=segment, **preference):
             yield getattr(comm, name)
 
     @property

@@ -186,8 +186,8 @@ class Context:
         seen: signatures and addresses of calls made once, which are prepared the next time.
         registered: its registered device memory; ``None`` before the first use.
         moments: the trace of its blocking calls; ``None`` if phases are not traced.
-        guard, entrance: the guard of the calls, and the lock that admits one thread at a time; the
-            creator of the context sets them.
+        guard, call_guard: the guard of the calls, and the lock that admits one thread at a time;
+            the creator of the context sets them.
     """
 
     def __init__(self, user: MPI.Intracomm, config: Config, topology: Topology | None):
@@ -252,7 +252,7 @@ class Context:
         self.registered: Any = None
         self.moments = Moments() if config.trace and config.trace_phases else None
         self.guard: GuardProtocol | None = None
-        self.entrance: Any = nullcontext()
+        self.call_guard: Any = nullcontext()
         self.freed = False
         _contexts.add(self)
         self._services: dict[type, Any] = {}

@@ -63,7 +63,7 @@ class RecordedRank:
     round: int
     peers: tuple[int, ...]
     calls: Mapping[int, Mapping[str, Any]]
-    story: Mapping[str, Any] | None
+    report: Mapping[str, Any] | None
     own: bool
 
     @property
@@ -107,7 +107,7 @@ class HangDiagnosis:
                     {"name": one.name, "ranks": [
                         {"rank": rank.rank, "state": rank.state, "begun": rank.begun,
                          "completed": rank.completed, "call": rank.call, "site": rank.site,
-                         "round": rank.round, "peers": list(rank.peers), "story": rank.story}
+                         "round": rank.round, "peers": list(rank.peers), "story": rank.report}
                         for rank in one.ranks]} for one in self.comms]}
 
 
@@ -182,7 +182,7 @@ def diagnose(files: Sequence[Mapping[str, Any]]) -> HangDiagnosis:
     if not sentences:
         sentences = ["No rank waits in a collective of hpccoll, and no rank has failed."]
     failed = sorted({file["why"] for file in files if "Error" in file["why"].partition(":")[0]})
-    if failed and not any(one.story for comm in comms for one in comm.ranks):
+    if failed and not any(one.report for comm in comms for one in comm.ranks):
         sentences.append(f"Error: {failed[0]}.")
     return HangDiagnosis(" ".join(sentences), [comm for _, comm in judged], ranks, silent)
 
@@ -190,7 +190,7 @@ def diagnose(files: Sequence[Mapping[str, Any]]) -> HangDiagnosis:
 def verdicts(comm: RecordedComm) -> Iterator[str]:
     """Yield the errors of a communicator, the cause first; nothing if there are none."""
     ranks = comm.ranks
-    inside = [one for one in ranks if one.inside or one.story]
+    inside = [one for one in ranks if one.inside or one.report]
     if not inside and not any(one.state in (KILLED, STOPPED, DEBUGGED) for one in ranks):
         return
     number = max(one.begun for one in inside) if inside else max(one.begun for one in ranks)
@@ -200,12 +200,12 @@ def verdicts(comm: RecordedComm) -> Iterator[str]:
     absent = list(_absent(comm.name, number, ranks, difference is None))
     yield from absent or (_chain(ranks) if difference is None else ())
     late = describe_slowest(ranks)
-    failed = next((one for one in ranks if one.story and not one.story.get("heard")), None)
+    failed = next((one for one in ranks if one.report and not one.report.get("heard")), None)
     if late is not None:
         yield f"Before that, {late}" if difference or absent else late[0].upper() + late[1:]
-    if failed is not None and failed.story is not None and difference is None:
-        yield (f"The first failure was on rank {failed.rank}, at {failed.story['when']}: "
-               f"{_shorten(failed.story['reason'])}")
+    if failed is not None and failed.report is not None and difference is None:
+        yield (f"The first failure was on rank {failed.rank}, at {failed.report['when']}: "
+               f"{_shorten(failed.report['reason'])}")
 
 
 def first_difference(ranks: Sequence[RecordedRank]) -> str | None:
@@ -236,7 +236,7 @@ def _known_fields(call: Mapping[str, Any]) -> dict[str, str]:
 
 def _absent(name: str, number: int, ranks: Sequence[RecordedRank], blame: bool) -> Iterator[str]:
     """Yield sentences on the ranks missing in a call, and why."""
-    inside = [one for one in ranks if one.begun == number and (one.inside or one.story)]
+    inside = [one for one in ranks if one.begun == number and (one.inside or one.report)]
     which = next((one.call for one in inside if one.call), "")
     call = f"call {number} of {name}" + (f", {which}" if which else "")
     waits = f"{ranks_text(one.rank for one in inside)} wait" + "s" * (len(inside) == 1)

@@ -39,7 +39,7 @@ class ProfileWishes(NamedTuple):
     plot_path: str = ""
 
 
-def finish(wishes: ProfileWishes) -> Profile | None:
+def finish(preferences: ProfileWishes) -> Profile | None:
     """Gather the records of all ranks, and write the requested files; collective over all.
 
     Returns:
@@ -56,17 +56,17 @@ def finish(wishes: ProfileWishes) -> Profile | None:
         OBSERVER.align(world)
         records = gather_records(world, record._replace(ahead=tuple(OBSERVER.ahead)))
         found = profile(join(records)) if records else None
-        if wishes.compare:
+        if preferences.compare:
             ratios = compare_sample(found, world, Comm)
             found = add_comparison(found, ratios) if found is not None else None
     finally:
         world.Free()
         OBSERVER.paused = False
-    if found is not None and wishes.json_path:
-        with open_replacement(wishes.json_path) as file:
+    if found is not None and preferences.json_path:
+        with open_replacement(preferences.json_path) as file:
             file.write(json.dumps(found.as_json(), indent=1) + "\n")
-    if found is not None and wishes.plot_path:
-        draw(found, wishes.plot_path)
+    if found is not None and preferences.plot_path:
+        draw(found, preferences.plot_path)
     return found
 
 

@@ -58,7 +58,7 @@ class Conditions(NamedTuple):
 
     Attributes:
         size: ranks of the communicator.
-        wish: the user's choice, if any.
+        preference: the user's choice, if any.
         from_environment: True if that choice is from the environment.
         tuned: measured times of this job, if any.
         determinism: the requested reproducibility of results.
@@ -68,7 +68,7 @@ class Conditions(NamedTuple):
     """
 
     size: int
-    wish: Choice | None = None
+    preference: Choice | None = None
     from_environment: bool = False
     tuned: JobTimes | None = None
     determinism: str = NONE
@@ -186,8 +186,9 @@ def instead_of_native(facts: CallFacts, conditions: Conditions, reason: str) -> 
         ``None`` for a call without data, for a call that the user assigned to the MPI library, and
         if no algorithm fits.
     """
-    wish = conditions.wish
-    if facts.collective == "barrier" or wish is not None and (wish.is_native or wish.is_queued):
+    preference = conditions.preference
+    if facts.collective == "barrier" or preference is not None and (preference.is_native
+                                                                    or preference.is_queued):
         return None
     names = plausible_algorithms(facts.collective, conditions.size, facts.nbytes or 0, False)
     for name in (*names, *ALGORITHMS[facts.collective]):
@@ -205,10 +206,11 @@ class Source(Protocol):
 
 def sources(conditions: Conditions, place: Place | None) -> Iterator[Source]:
     """Yield the sources of choices, in order of precedence."""
-    blocking, wish = conditions.form == BLOCKING, conditions.wish
-    if wish is not None and not wish.is_auto and (blocking or conditions.progresses):
-        yield _Wish(conditions, wish)
-    if not blocking and not (wish is not None and wish.is_auto and conditions.progresses):
+    blocking, preference = conditions.form == BLOCKING, conditions.preference
+    if preference is not None and not preference.is_auto and (blocking or conditions.progresses):
+        yield _Preference(conditions, preference)
+    if not blocking and not (preference is not None and preference.is_auto
+                             and conditions.progresses):
         yield _DefaultChoice(conditions)
         return
     yield _SingleRankChoice(conditions)
@@ -220,14 +222,14 @@ def sources(conditions: Conditions, place: Place | None) -> Iterator[Source]:
     yield _Rules(conditions, place)
 
 
-class _Wish:
+class _Preference:
     """Choices of the user."""
 
-    def __init__(self, conditions: Conditions, wish: Choice):
-        self.conditions, self.wish = conditions, wish
+    def __init__(self, conditions: Conditions, preference: Choice):
+        self.conditions, self.preference = conditions, preference
 
     def choice(self, facts: CallFacts) -> Choice | None:
-        asked = self.wish
+        asked = self.preference
         problem = obstacle(asked, facts, self.conditions)
         if not problem:
             return asked

@@ -35,7 +35,7 @@ from hpccoll.runtime.execution.compiled_plan import (
     encode,
 )
 from hpccoll.runtime.execution.executor import Bounds
-from hpccoll.runtime.execution.slow_path import Attendance, SlowPath
+from hpccoll.runtime.execution.slow_path import PlanWaits, SlowPath
 from hpccoll.transport import Batch, MessageSpec
 from hpccoll.transport.shm.channels import PLACES, Channel
 from hpccoll.transport.shm.endpoint import SharedEndpoint
@@ -128,15 +128,15 @@ class PlanBatch:
     def __init__(self, endpoint: CompiledEndpoint, phases: list[list[MessageSpec]], code: Code,
                  channels: list[Channel], base: int, size: int):
         self.endpoint, self.base = endpoint, base
-        self.attendance = PlanAttendance(endpoint.endpoint, phases, code, channels)
+        self.waits = MessagePlanWaits(endpoint.endpoint, phases, code, channels)
         self.compiled_plan = compiled._executor.CompiledPlan(
             code.words, (0, size), tuple(map(compiled.addresses, channels)), None,
-            numpy.empty(0, "u1"), self.attendance, None, True)
+            numpy.empty(0, "u1"), self.waits, None, True)
         self.rest = 0
 
     def start(self) -> None:
         self.run = self.compiled_plan.begin(0, self.base, None)
-        self.attendant = SlowPath(self.attendance, self.run)
+        self.slow_path = SlowPath(self.waits, self.run)
         self.endpoint.compiled_plans += 1
 
     def test(self, tries: int = 1) -> bool:
@@ -152,7 +152,7 @@ class PlanBatch:
                     time.sleep(NAP)
                 if self.rest:
                     return False
-            elif not self.attendant.fetch():
+            elif not self.slow_path.fetch():
                 return False
         return True
 
@@ -160,7 +160,7 @@ class PlanBatch:
         del self.compiled_plan
 
 
-class PlanAttendance(Attendance):
+class MessagePlanWaits(PlanWaits):
     """Has the messages of a compiled plan that was made of postings, and not of a plan."""
 
     def __init__(self, endpoint: SharedEndpoint, phases: list[list[MessageSpec]], code: Code,

@@ -176,10 +176,10 @@ def test_a_rank_with_other_memory_takes_part(world):
         assert numpy.array_equal(y[:n], numpy.full(n, world.size))
 
 
-@pytest.mark.parametrize("wish", ["auto", "recursive_doubling"])
-def test_ranks_that_disagree_are_named(world, wish):
+@pytest.mark.parametrize("preference", ["auto", "recursive_doubling"])
+def test_ranks_that_disagree_are_named(world, preference):
     """The description of a size that was not planned says how much data the call has."""
-    world.choose(allreduce=wish)
+    world.choose(allreduce=preference)
     x, y = numpy.ones(900), numpy.empty(900)
     for n in range(300, 310):
         world.Allreduce(x[:n], y[:n])
@@ -189,9 +189,9 @@ def test_ranks_that_disagree_are_named(world, wish):
     assert {group.fields["count"] for group in caught.value.groups} == {"320", "321"}
 
 
-@pytest.mark.parametrize("wish", ["native", "recursive_doubling"])
-def test_the_log_has_the_amount_of_every_call(world, wish):
-    world.choose(allreduce=wish, bcast="native")
+@pytest.mark.parametrize("preference", ["native", "recursive_doubling"])
+def test_the_log_has_the_amount_of_every_call(world, preference):
+    world.choose(allreduce=preference, bcast="native")
     x, y = numpy.ones(900), numpy.empty(900)
     for n in range(300, 310):
         world.Allreduce(x[:n], y[:n]), world.Bcast(x[:n])

@@ -281,13 +281,13 @@ def test_off_compares_nothing(monkeypatch):
     comm.Free()
 
 
-@pytest.mark.parametrize("wish", ["native", "auto", "recursive_doubling"])
+@pytest.mark.parametrize("preference", ["native", "auto", "recursive_doubling"])
 @pytest.mark.parametrize("field", ["operator", "count", "collective", "objects"])
-def test_always_compares_before_a_buffer_is_touched(monkeypatch, field, wish):
+def test_always_compares_before_a_buffer_is_touched(monkeypatch, field, preference):
     """Calls of the MPI library's included; no rank gets away without an error."""
     comm = hpccoll.Comm(communicator(monkeypatch, ""), contract="always")
     sink, good = numpy.zeros(SMALL), numpy.zeros(SMALL)
-    with comm.using(**{**WISHES, "allreduce": wish}):
+    with comm.using(**{**WISHES, "allreduce": preference}):
         for turn in range(5):
             comm.Allreduce(block(SMALL) * turn, good)
             comm.Barrier()

@@ -48,8 +48,8 @@ def test_results_are_the_librarys(monkeypatch, placed, mixed):
     comm, native = on_nodes(monkeypatch, placed), MPI.Intracomm(RAW)
     if mixed and comm.rank % 2:
         comm._calls = None
-    for wishes in WISHES:
-        with comm.using(**wishes):
+    for preferences in WISHES:
+        with comm.using(**preferences):
             for count in (0, 1, SIZE - 1, SIZE + 1, 1000, 7001):
                 for turn in range(3):
                     for ours, theirs in zip(every_call(comm, count, turn=turn),
@@ -200,15 +200,15 @@ def test_ranks_that_disagree_across_nodes(monkeypatch, way, odd):
     At once, since somebody gets a message of the other call. Ranks of several nodes that only wait
     for each other find it out when the time is up.
     """
-    wishes = {"allreduce": "recursive_doubling", "bcast": "binomial", "reduce": "binomial",
-              "barrier": "dissemination"}
+    preferences = {"allreduce": "recursive_doubling", "bcast": "binomial", "reduce": "binomial",
+                   "barrier": "dissemination"}
     comm = ready(monkeypatch, 20, "recursive_doubling")
     start = time.monotonic()
-    error = disagree(comm, *way, odd, 24, wishes)
+    error = disagree(comm, *way, odd, 24, preferences)
     assert time.monotonic() - start < 10, "only when the time was up"
     RAW.Barrier()
     if error is None:
-        with comm.using(**wishes), pytest.raises(HpccollError) as caught:
+        with comm.using(**preferences), pytest.raises(HpccollError) as caught:
             comm.Barrier()
         error = caught.value
     # How much each is told of the others depends on who is still waiting when it asks.

@@ -89,7 +89,7 @@ def test_a_table_decides(monkeypatch, path, caplog):
     assert comm.tuned.source == path and f"measured times of {path}" in caplog.text
     text = " ".join(comm.explain("allreduce", 4000).split())  # wherever lines end
     assert f"ring (measured: 1 s in {path})" in text and f"from {path}" in text
-    # Another wrapper of the same communicator knows it too, and a wish wins.
+    # Another wrapper of the same communicator knows it too, and a preference wins.
     with hpccoll.Comm(comm).using(allreduce="recursive_doubling") as other:
         works(other)
     assert "recursive_doubling" in [key[1] for key in existing_context(comm).plans.entries]
@@ -338,7 +338,7 @@ def test_online_tuning_decides_once_for_many_arrays_and_wrappers(monkeypatch):
     ((name, nbytes, turns, winner),) = verdicts(comm)
     assert (name, nbytes) == ("allreduce", 64) and winner is not None and turns <= 70
     with comm.using(allreduce="ring"):
-        works(comm, 17)  # a wish is no trial
+        works(comm, 17)  # a preference is no trial
     assert len(verdicts(comm)) == 1
     comm.Free()
 

@@ -31,11 +31,11 @@ def make(monkeypatch):
     RAW.Barrier()
 
 
-@pytest.mark.parametrize("wishes", [OURS, NATIVE], ids=["ours", "native"])
-def test_in_place_on_some_ranks_only(make, wishes):
+@pytest.mark.parametrize("preferences", [OURS, NATIVE], ids=["ours", "native"])
+def test_in_place_on_some_ranks_only(make, preferences):
     """MPI allows it, and each rank gets its result where it wants it."""
     comm = make()
-    with comm.using(**wishes):
+    with comm.using(**preferences):
         for odd in range(SIZE):
             out = numpy.full(50, float(RANK))
             comm.Allreduce(MPI.IN_PLACE if odd == RANK else out.copy(), out)
@@ -47,13 +47,13 @@ def test_in_place_on_some_ranks_only(make, wishes):
     comm.Free()
 
 
-@pytest.mark.parametrize("wishes", [OURS, NATIVE], ids=["ours", "native"])
-def test_a_rank_with_nothing_may_have_any_type(make, capfd, wishes):
+@pytest.mark.parametrize("preferences", [OURS, NATIVE], ids=["ours", "native"])
+def test_a_rank_with_nothing_may_have_any_type(make, capfd, preferences):
     """MPI allows it: what has no elements matches all types, also between pairs of ranks."""
     comm, nothing = make(), numpy.empty(0)
     counts = [1] * ODD + [0]  # the last rank has nothing
     mine, some = numpy.full(counts[RANK], RANK, "i4"), numpy.zeros(ODD, "i4")
-    with comm.using(**wishes):
+    with comm.using(**preferences):
         for root in (0, ODD):
             some[:] = -1
             sink = [some, counts] if RANK == root else None

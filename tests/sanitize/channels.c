@@ -116,7 +116,7 @@ static void point(Wire *wire, Counters *counters, const char *memory)
                           memory_order_release);
 }
 
-/* Read a message where it lies, give it back, and go on behind it, as an attendant does. */
+/* Read a message where it lies, give it back, and go on behind it, as an slow path does. */
 static void fetch(CompiledPlan *plan, State *state, char *into)
 {
     const int64_t *step = plan->code + state->at * WIDTH;

@@ -71,7 +71,8 @@ class ObjectExchange(ObjectMessages):
         stamps = tuple(self.call_of("allreduce", operator_name(op)).stamp
                        for op in (MPI.SUM, MPI.PROD, MPI.MAX, MPI.MIN))
         return _executor.Numbers(tuple(rounds), FLOAT, INT, ROOM, STAMP, stamps,
-                                 guard.log if guard is not None else 0, self, self.context.entrance)
+                                 guard.log if guard is not None else 0, self,
+                                 self.context.call_guard)
 
     def binomial_reduce(self, obj: Any, op: Operator) -> Any:
         """Combine the objects of all ranks along a binomial tree; the result is at rank 0."""

@@ -254,9 +254,9 @@ class ObjectMessages:
                     for kind, peer, memory in messages]
         return (self.context.endpoint.batch(postings, TAG, True),
                 exchange_plan(self.context, postings, TAG,
-                              partial(self.attend, postings[0].peer)))
+                              partial(self.resume, postings[0].peer)))
 
-    def attend(self, peer: int, test: Callable[[], bool]) -> None:
+    def resume(self, peer: int, test: Callable[[], bool]) -> None:
         """Wait for a compiled plan, whose test polls for some time; see :meth:`wait`."""
         self.peer = peer
         watch = Watch(self, *self.context.bounds)

@@ -40,14 +40,14 @@ class Objects(Base):
         lifetime, size = self._check_usable(), self.Get_size()
         if type(root) is not int or not 0 <= root < size:
             root = check_root(root, size)
-        with lifetime.entrance:
+        with lifetime.call_guard:
             if size == 1:
                 return super().bcast(obj, root)
             return self._exchange("bcast", root=root).share(obj, root, False)
 
     def reduce(self, sendobj: Any, op: Operator | MPI.Op = MPI.SUM, root: int = 0) -> Any:
         """Combine every rank's object at the root; elsewhere the result is ``None``."""
-        with self._check_usable().entrance:
+        with self._check_usable().call_guard:
             root = check_root(root, self.Get_size())
             exchange = self._reduction("reduce", op, root)
             if exchange is None:
@@ -63,7 +63,7 @@ class Objects(Base):
     @shortcut
     def allreduce(self, sendobj: Any, op: Operator | MPI.Op = MPI.SUM) -> Any:
         """Combine every rank's object on every rank."""
-        with self._check_usable().entrance:
+        with self._check_usable().call_guard:
             exchange = self._reduction("allreduce", op)
             if exchange is None:
                 return super().allreduce(sendobj, op)
@@ -89,7 +89,7 @@ class Objects(Base):
 
     def scan(self, sendobj: Any, op: Operator | MPI.Op = MPI.SUM) -> Any:
         """Combine the objects of ranks 0 to this one."""
-        with self._check_usable().entrance:
+        with self._check_usable().call_guard:
             exchange = self._reduction("scan", op)
             if exchange is None:
                 return super().scan(sendobj, op)
@@ -97,7 +97,7 @@ class Objects(Base):
 
     def exscan(self, sendobj: Any, op: Operator | MPI.Op = MPI.SUM) -> Any:
         """Combine the objects of the ranks before this one; ``None`` on rank 0."""
-        with self._check_usable().entrance:
+        with self._check_usable().call_guard:
             exchange = self._reduction("exscan", op)
             if exchange is None:
                 return super().exscan(sendobj, op)
@@ -109,7 +109,7 @@ class Objects(Base):
 
     def gather(self, sendobj: Any, root: int = 0) -> list[Any] | None:
         """Collect every rank's object at the root; elsewhere the result is ``None``."""
-        with self._check_usable().entrance:
+        with self._check_usable().call_guard:
             root = check_root(root, self.Get_size())
             if self.Get_size() == 1:
                 return super().gather(sendobj, root)
@@ -120,7 +120,7 @@ class Objects(Base):
 
     def scatter(self, sendobj: Sequence[Any] | None, root: int = 0) -> Any:
         """Distribute the root's objects, one to each rank."""
-        with self._check_usable().entrance:
+        with self._check_usable().call_guard:
             size, parts = self.Get_size(), []
             root = check_root(root, size)
             if size == 1:
@@ -145,7 +145,7 @@ class Objects(Base):
     def _call_native(self, name: str, obj: Any) -> Any:
         """Call an mpi4py method, monitored by the guard."""
         served = self._cache.get((name, ()))
-        with self._check_usable().entrance:
+        with self._check_usable().call_guard:
             if served is None:
                 served = self._cache[name, ()] = self._lower_case(name)
             try:

@@ -169,7 +169,7 @@ static void *work(void *none)
     int64_t pause = LONGEST, last = now(), eager = 0;
 #ifdef __linux__
     prctl(PR_SET_TIMERSLACK, 1UL);
-    prctl(PR_SET_NAME, "hpccoll compiled plans");
+    prctl(PR_SET_NAME, "hpccoll plans");
 #endif
     pthread_mutex_lock(&turns);
     while (!stopped) {
@@ -281,7 +281,7 @@ int hands_over(const CompiledRun *operation)
 }
 
 /* Count the threads that wait for a request in machine code. */
-void attend(int more)
+void resume(int more)
 {
     atomic_fetch_add_explicit(&waiting, more, memory_order_relaxed);
 }

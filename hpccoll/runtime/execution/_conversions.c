@@ -20,7 +20,7 @@ typedef struct {
     Round *rounds;
     Py_ssize_t count;
     PyObject *kept;
-    Entrance *entrance;               /* the lock of the communicator */
+    CallGuard *call_guard;               /* the lock of the communicator */
     unsigned char floating, integer;  /* first byte of a frame */
     int room;                         /* index of the byte that is set if all ranks continue */
     int stamp;                        /* index of the number and the stamp of the call */
@@ -37,7 +37,7 @@ static void numbers_dealloc(Numbers *self)
         Py_CLEAR(self->rounds[i].plan);
     PyMem_Free(self->rounds);
     Py_CLEAR(self->kept);
-    Py_CLEAR(self->entrance);
+    Py_CLEAR(self->call_guard);
     Py_TYPE(self)->tp_free(self);
 }
 
@@ -51,19 +51,19 @@ static int numbers_traverse(Numbers *self, visitproc visit, void *arg)
 
 static PyObject *numbers_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    PyObject *rounds, *kept, *entrance;
+    PyObject *rounds, *kept, *call_guard;
     int floating, integer, room, stamp;
     long long stamps[OPERATORS], log;
     (void)kwargs;
     if (!PyArg_ParseTuple(args, "O!iiii(LLLL)LOO!", &PyTuple_Type, &rounds, &floating, &integer,
                           &room, &stamp, &stamps[SUM], &stamps[PROD], &stamps[MAX], &stamps[MIN],
-                          &log, &kept, &EntranceType, &entrance))
+                          &log, &kept, &CallGuardType, &call_guard))
         return NULL;
     Numbers *self = (Numbers *)type->tp_alloc(type, 0);
     if (self == NULL)
         return NULL;
     self->kept = Py_NewRef(kept);
-    self->entrance = (Entrance *)Py_NewRef(entrance);
+    self->call_guard = (CallGuard *)Py_NewRef(call_guard);
     self->floating = (unsigned char)floating;
     self->integer = (unsigned char)integer;
     self->room = room;
@@ -228,14 +228,14 @@ PyObject *number_allreduce(Recognised *self, PyObject *const *args, size_t flags
         Py_XDECREF(numbers);
         return PyObject_Vectorcall(self->slow, args, flags, names);
     }
-    Entrance *entrance = ((Numbers *)numbers)->entrance;
+    CallGuard *call_guard = ((Numbers *)numbers)->call_guard;
     Word *log = ((Numbers *)numbers)->log;
     PyObject *result = NULL;
     if (log != NULL && atomic_load_explicit(&log[ALARM], memory_order_acquire)) {
         Py_DECREF(numbers);  /* a rank has failed, maybe in an earlier call */
         return PyObject_Vectorcall(self->slow, args, flags, names);
     }
-    if (enter(entrance) == 0) {
+    if (enter(call_guard) == 0) {
         int64_t number = 0;
         if (log != NULL) {
             number = atomic_load_explicit(&log[NUMBER], memory_order_relaxed) + 1;
@@ -246,7 +246,7 @@ PyObject *number_allreduce(Recognised *self, PyObject *const *args, size_t flags
         result = reduce_numbers((Numbers *)numbers, args[0], object, op, kind, number);
         if (log != NULL && result != NULL)
             note_end(log, number);
-        entrance->holder = 0;
+        call_guard->holder = 0;
     }
     Py_DECREF(numbers);
     return result;

@@ -41,7 +41,7 @@
  *
  * _call_guard.c:
  *
- *     Entrance     admits one call on a communicator at a time
+ *     CallGuard     admits one call on a communicator at a time
  *
  * _finalize.c:
  *
@@ -653,7 +653,7 @@ PyMODINIT_FUNC PyInit__executor(void)
         {"Calls", &CallsType},
         {"Recognised", &RecognisedType}, {"AnySize", &AnySizeType}, {"Token", &TokenType}, {"Lane", &LaneType},
         {"CompiledRun", &CompiledRunType}, {"Begin", &BeginType},
-        {"Numbers", &NumbersType}, {"Noted", &NotedType}, {"Entrance", &EntranceType},
+        {"Numbers", &NumbersType}, {"Noted", &NotedType}, {"CallGuard", &CallGuardType},
         {"Note", &NoteType}, {"CallRows", &CallRowsType}, {"Seen", &SeenType},
         {"WatchedMethod", &WatchedMethodType}};
     static struct { const char *name; long value; } numbers[] = {

@@ -174,7 +174,7 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     unsigned long holder;  /* a thread, 0 for none */
-} Entrance;
+} CallGuard;
 
 enum { MOST_ARGUMENTS = 6 };
 
@@ -190,7 +190,7 @@ typedef struct {
 
 extern PyTypeObject CountersType, CompiledPlanType, RunType, CallsType, RecognisedType;
 extern PyTypeObject TokenType, LaneType, CompiledRunType, BeginType, NumbersType, NotedType;
-extern PyTypeObject EntranceType, NoteType;
+extern PyTypeObject CallGuardType, NoteType;
 
 /* _running.c */
 int advance(CompiledPlan *plan, State *state, int64_t patience);
@@ -205,14 +205,14 @@ int play(CompiledPlan *plan, char *in, char *out, PyObject *buffers);
 Run *new_run(CompiledPlan *plan, char *in, char *out, PyObject *buffers);
 
 /* _call_guard.c */
-int refused(const Entrance *entrance);
+int refused(const CallGuard *call_guard);
 PyObject *set_refusal(PyObject *module, PyObject *function);
 
-static inline int enter(Entrance *entrance)
+static inline int enter(CallGuard *call_guard)
 {
-    if (entrance->holder)
-        return refused(entrance);
-    entrance->holder = PyThread_get_thread_ident();
+    if (call_guard->holder)
+        return refused(call_guard);
+    call_guard->holder = PyThread_get_thread_ident();
     return 0;
 }
 

@@ -66,12 +66,12 @@ class Calls:
     def store_any_size(self, method: int, roles: str, arguments: tuple[Any, ...],
                        target: AnySize, /) -> bool: ...
     def clear(self) -> None: ...
-    def guard(self, entrance: Entrance, /) -> None: ...
+    def guard(self, call_guard: CallGuard, /) -> None: ...
     def __len__(self) -> int: ...
 
-class Entrance:
+class CallGuard:
     holder: int
-    def __enter__(self) -> Entrance: ...
+    def __enter__(self) -> CallGuard: ...
     def __exit__(self, *error: object) -> None: ...
 
 class CallRows:
@@ -116,7 +116,7 @@ class Numbers:
     def __init__(self, rounds: tuple[tuple[CompiledPlan, int, int, bool], ...], floating: int,
                  integer: int,
                  room: int, stamp: int, stamps: tuple[int, ...], log: int, kept: Any,
-                 entrance: Entrance, /): ...
+                 call_guard: CallGuard, /): ...
 
 class Noted:
     def __init__(self, method: Callable[..., Any], log: int, alarm: int, stamp: int,
@@ -138,7 +138,7 @@ class CompiledRun:
     run: Run
     lane: Lane | None
     token: Any
-    attendant: Any
+    slow_path: Any
     idle: bool
     over: bool
     ended: bool

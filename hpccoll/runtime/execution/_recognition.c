@@ -26,7 +26,7 @@ typedef struct {
     Entry *slots;
     size_t slot_count, used;
     Form *forms;  /* FORM_SLOTS of them; NULL before the first */
-    Entrance *entrance;  /* lock of the communicator; set before any call is cached */
+    CallGuard *call_guard;  /* lock of the communicator; set before any call is cached */
 } Calls;
 
 static PyObject *in_place, *calls_name;
@@ -462,7 +462,7 @@ static void calls_dealloc(Calls *self)
     if (self->slots != NULL)
         drop_entries(self->slots, self->slot_count);
     drop_forms(self);
-    Py_XDECREF(self->entrance);
+    Py_XDECREF(self->call_guard);
     Py_TYPE(self)->tp_free(self);
 }
 
@@ -547,11 +547,11 @@ static Py_ssize_t calls_length(Calls *self)
     return (Py_ssize_t)self->used;
 }
 
-static PyObject *calls_guard(Calls *self, PyObject *entrance)
+static PyObject *calls_guard(Calls *self, PyObject *call_guard)
 {
-    if (!Py_IS_TYPE(entrance, &EntranceType))
+    if (!Py_IS_TYPE(call_guard, &CallGuardType))
         return PyErr_Format(PyExc_TypeError, "expected a CallGuard");
-    Py_XSETREF(self->entrance, (Entrance *)Py_NewRef(entrance));
+    Py_XSETREF(self->call_guard, (CallGuard *)Py_NewRef(call_guard));
     Py_RETURN_NONE;
 }
 
@@ -693,25 +693,25 @@ static PyObject *recognised_call(Recognised *self, PyObject *const *args, size_t
     AnySize *any_size = NULL;
     if (target == NULL)
         any_size = (AnySize *)Py_XNewRef(any_size_of((Calls *)calls, &key));
-    Entrance *entrance = (Entrance *)Py_XNewRef(((Calls *)calls)->entrance);
+    CallGuard *call_guard = (CallGuard *)Py_XNewRef(((Calls *)calls)->call_guard);
     PyObject *result = NULL;
     if ((target == NULL && any_size == NULL)
         || (target != NULL && Py_IS_TYPE(target, &CompiledPlanType)
             && passes((CompiledPlan *)target))) {
         result = PyObject_Vectorcall(self->slow, args, flags, names);
-    } else if (entrance == NULL || enter(entrance) == 0) {
+    } else if (call_guard == NULL || enter(call_guard) == 0) {
         if (any_size != NULL)
             target = fitted((Calls *)calls, any_size, &key, hash, arrays, &entry);
         if (target != NULL)
             result = served(target, &entry, arrays, args, flags, names);
-        if (entrance != NULL)
-            entrance->holder = 0;
+        if (call_guard != NULL)
+            call_guard->holder = 0;
         if (target == NULL && !PyErr_Occurred())
             result = PyObject_Vectorcall(self->slow, args, flags, names);
     }
     Py_DECREF(calls);
     Py_XDECREF(any_size);
-    Py_XDECREF(entrance);
+    Py_XDECREF(call_guard);
     Py_XDECREF(target);
     return result;
 slow:

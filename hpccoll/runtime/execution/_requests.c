@@ -216,7 +216,7 @@ static int begin(CompiledRun *self, PyObject *request)
     self->token = take_token((PyObject *)self);
     if (self->token == NULL)
         return -1;
-    Py_CLEAR(self->attendant);
+    Py_CLEAR(self->slow_path);
     self->run->state.at = self->run->state.unsent_count = 0;
     self->idle = self->over = 0;
     atomic_store_explicit(&self->ended, 0, memory_order_release);
@@ -332,7 +332,7 @@ static void compiled_dealloc(CompiledRun *self)
     Py_XDECREF(self->lane);
     Py_XDECREF(self->begin);
     Py_XDECREF(self->token);
-    Py_XDECREF(self->attendant);
+    Py_XDECREF(self->slow_path);
     Py_TYPE(self)->tp_free(self);
 }
 
@@ -436,7 +436,7 @@ static PyMemberDef compiled_members[] = {
     {"run", T_OBJECT, offsetof(CompiledRun, run), READONLY, "what runs"},
     {"lane", T_OBJECT, offsetof(CompiledRun, lane), READONLY, "where it waits for its turn"},
     {"token", T_OBJECT, offsetof(CompiledRun, token), 0, "what MPI knows of it"},
-    {"attendant", T_OBJECT, offsetof(CompiledRun, attendant), 0, "what looks after this run"},
+    {"slow_path", T_OBJECT, offsetof(CompiledRun, slow_path), 0, "what looks after this run"},
     {"idle", T_BOOL, offsetof(CompiledRun, idle), 0, "surely not under way, and nothing is wrong"},
     {"over", T_BOOL, offsetof(CompiledRun, over), 0, "it is not under way"},
     {"ended", T_BOOL, offsetof(CompiledRun, ended), READONLY, "its compiled plan is at the end"},
@@ -601,7 +601,7 @@ static PyObject *request_start(Recognised *self, PyObject *const *args, size_t f
 static int end_here(CompiledRun *operation, PyObject *request, int64_t patience)
 {
     int ended = 0;
-    attend(patience > 0);
+    resume(patience > 0);
     for (int64_t waited = 0; !operation->over; waited += SLICE) {
         int others = PyList_GET_SIZE(operations) > 1;
         int found = go_on(operation, others && patience ? SLICE : patience);
@@ -616,7 +616,7 @@ static int end_here(CompiledRun *operation, PyObject *request, int64_t patience)
         }
         Py_DECREF(moved);
     }
-    attend(-(patience > 0));
+    resume(-(patience > 0));
     return ended;
 }
 

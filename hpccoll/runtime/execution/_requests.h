@@ -41,7 +41,7 @@ struct CompiledRun {
     Lane *lane;           /* NULL: it has its own channels */
     Begin *begin;         /* its cache after its request; NULL for a persistent one */
     Token *token;         /* while it is pending */
-    PyObject *attendant;  /* the Python attendant of this run */
+    PyObject *slow_path;  /* the Python slow path of this run */
     char idle;            /* certainly inactive and without an error */
     char over;            /* no longer needed */
     char threaded;        /* a thread may progress it */
@@ -76,7 +76,7 @@ void break_lane(Lane *lane);
 void take_back(CompiledRun *operation);
 Turn whose_turn(Lane *lane);
 int hands_over(const CompiledRun *operation);
-void attend(int more);
+void resume(int more);
 PyObject *stop_background(PyObject *module, PyObject *none);
 
 #endif

@@ -33,7 +33,7 @@ from hpccoll.ir.lowering import lower
 from hpccoll.ir.sizes import Size, UndecidedError
 from hpccoll.runtime.execution.compiled import BUILT, addresses, channels_of, kernel_of, stamp_of
 from hpccoll.runtime.execution.compiled_plan import Code, encode, encode_any_size
-from hpccoll.runtime.execution.slow_path import Attendance
+from hpccoll.runtime.execution.slow_path import PlanWaits
 from hpccoll.runtime.planning.call_hash import Description
 from hpccoll.runtime.planning.plan import Plan
 from hpccoll.transport.shm.channels import PLACES, SMALL_CELL_BYTES, Channel
@@ -179,7 +179,7 @@ class AnySizeWaits:
         self.context, self.cut, self.planner, self.channels = context, cut, planner, channels
         # Only the form of the call is kept, not the memory.
         self.call, self.scratch, self.held = _without_memory(call), scratch, half.accumulator(0)
-        self.kept: dict[tuple[int, ...], Attendance] = {}
+        self.kept: dict[tuple[int, ...], PlanWaits] = {}
 
     def wait(self, run: Any) -> None:
         """Wait for the end of a run.
@@ -192,8 +192,8 @@ class AnySizeWaits:
             call = with_counts(self.call, self.cut, run.counts, self.context.size)
             plan = self.planner(call)
             code = cast(Code, encode(plan.segments[0].program, call.dtype.itemsize, PLACES))
-            found = Attendance(self.context, call, plan, code, self.channels,
-                               (self.scratch, self.held), 0)
+            found = PlanWaits(self.context, call, plan, code, self.channels,
+                              (self.scratch, self.held), 0)
             if len(self.kept) >= KEPT:
                 self.kept.clear()
             self.kept[run.counts] = found

@@ -3,7 +3,7 @@
     Plan --encode--> Code --with channels and scratch--> CompiledPlan --run--> result
                                                            | a message is late or outside its
                                                            v cell; a batch of MPI messages
-                                                         Attendant
+                                                         Slow path
 
 ``_executor.c`` implements it. It is optional: the interpreter (``executor``) runs all other plans.
 Both use the same plans and channels, so the ranks of a communicator may use different executors.
@@ -46,7 +46,7 @@ from hpccoll.runtime.execution.compiled_plan import (
     encode_segments,
 )
 from hpccoll.runtime.execution.remote import RemoteMessages
-from hpccoll.runtime.execution.slow_path import SLICE, Attendance
+from hpccoll.runtime.execution.slow_path import SLICE, PlanWaits
 from hpccoll.runtime.planning.plan import Plan
 from hpccoll.transport import MessageSpec
 from hpccoll.transport.shm.channels import PLACES, SIZE_BITS, SMALL_CELL_BYTES, Channel
@@ -180,12 +180,12 @@ def _compiled_plan_for(context: Context, call: Call, plan: Plan, tag: int) -> An
     accumulator = half.accumulator(code.held)
     messages = (RemoteMessages(context, code, scratch, tag_with_stamp(tag, plan.stamp)) if code.far
                 else None)
-    attendance = Attendance(context, call, plan, code, channels, (scratch, accumulator), tag,
-                            messages)
+    waits = PlanWaits(context, call, plan, code, channels, (scratch, accumulator), tag,
+                      messages)
     sizes = [one.array.nbytes if one is not None else 0 for one in (call.source, call.sink)]
     return _executor.CompiledPlan(
         code.words, (sizes[0], sizes[1]), tuple(map(addresses, channels)), compiled, scratch,
-        attendance, attendance.wait, not context.limits.spins, *stamp_of(context, plan, tag),
+        waits, waits.wait, not context.limits.spins, *stamp_of(context, plan, tag),
         accumulator, moments.memory if moments is not None else None)
 
 
@@ -256,7 +256,7 @@ def exchange_plan(context: Context, messages: Sequence[MessageSpec], tag: int,
         return None
     posting, incoming = messages[-1], channels[-1]
 
-    def attend(run: Any) -> None:
+    def resume(run: Any) -> None:
         receive = Receive(endpoint, posting, incoming) if not posting.sends else None
 
         def test() -> bool:
@@ -277,4 +277,4 @@ def exchange_plan(context: Context, messages: Sequence[MessageSpec], tag: int,
 
     return _executor.CompiledPlan(code.words, (sizes[0], sizes[1]), tuple(map(addresses, channels)),
                                   None,
-                                  numpy.empty(0, "u1"), None, attend, not context.limits.spins)
+                                  numpy.empty(0, "u1"), None, resume, not context.limits.spins)

@@ -68,7 +68,7 @@ class CompiledOperation(_executor.CompiledRun, PendingOperation):
         PendingOperation.__init__(self, context, None, threaded)
         memory = (0, 0) if call is None else addresses_of(call)
         self.prepare(compiled_plan.begin(*memory, call), lane, threaded)
-        self.attendance = compiled_plan.owners[0]
+        self.waits = compiled_plan.owners[0]
         #: Position of its current wait, and the start time of that wait.
         self.at, self.since = -1, 0.0
         context.compiled_operations.add(self)
@@ -84,11 +84,11 @@ class CompiledOperation(_executor.CompiledRun, PendingOperation):
 
     @property
     def pending_run(self) -> SlowPath:
-        """Attendant of its run."""
-        attendant: SlowPath | None = self.attendant
-        if attendant is None:
-            self.attendant = attendant = SlowPath(self.attendance, self.run)
-        return attendant
+        """Slow path of its run."""
+        slow_path: SlowPath | None = self.slow_path
+        if slow_path is None:
+            self.slow_path = slow_path = SlowPath(self.waits, self.run)
+        return slow_path
 
     @property
     def moves(self) -> int:
@@ -160,7 +160,7 @@ class CompiledOperation(_executor.CompiledRun, PendingOperation):
 
     def _diagnose(self, error: BaseException) -> BaseException:
         """Report an error to the other ranks; return the exception for the caller."""
-        of = self.attendance
+        of = self.waits
         return self.context.fail(error, of.plan.schedule.title, of.plan, of.tag)
 
     def query(self) -> None:

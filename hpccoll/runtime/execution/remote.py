@@ -1,6 +1,6 @@
 """Messages of compiled plans to other nodes: batches of MPI messages that Python starts and tests.
 
-    CompiledPlan --stops at start, await--> Attendant --starts, tests--> Batch --> MPI
+    CompiledPlan --stops at start, await--> Slow path --starts, tests--> Batch --> MPI
 
 A compiled plan depends on the sizes of a call, an MPI request on its memory. So the batches of a
 compiled plan are created for the memory of a run: single messages on its first use, persistent

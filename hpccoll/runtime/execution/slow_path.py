@@ -95,7 +95,7 @@ class LandingReceive(Receive):
         return place
 
 
-class Attendance:
+class PlanWaits:
     """State of the waiting runs of one compiled plan: timeouts, and messages outside their cells.
 
     It has no reference to the compiled plan, which references it and the channels.
@@ -124,12 +124,12 @@ class Attendance:
         Raises:
             CollectiveTimeout: no progress within the timeout.
         """
-        attendant = SlowPath(self, run)
+        slow_path = SlowPath(self, run)
         try:
-            attendant.finish()
+            slow_path.finish()
         finally:
             # A reference cycle would keep the caller's arrays until the next garbage collection.
-            del attendant.watch
+            del slow_path.watch
 
     def place(self, number: int) -> tuple[int, int]:
         """Return the segment of a phase number of the plan, and the phase's index there."""
@@ -202,7 +202,7 @@ class Attendance:
 class SlowPath:
     """Progresses one run while it waits."""
 
-    def __init__(self, of: Attendance, run: Any):
+    def __init__(self, of: PlanWaits, run: Any):
         self.of, self.run = of, run
         self.watch = Watch(self, *of.context.bounds)
         if of.far is not None:

@@ -134,16 +134,16 @@ class PendingOperation(ABC):
         """
         if self.over:
             return
-        look, attendant = self.poll_callback(), object()
+        look, slow_path = self.poll_callback(), object()
         try:
-            PROGRESS.attendants.add(attendant)
+            PROGRESS.waiters.add(slow_path)
             while not self.over:
                 PROGRESS.step()
                 look()
         except BaseException as error:
             self.fail(error)
         finally:
-            PROGRESS.attendants.discard(attendant)
+            PROGRESS.waiters.discard(slow_path)
 
     def poll_callback(self, rare: bool = False) -> Callable[[], None]:
         """Return a callback for a waiting rank to call after each round of progress.
@@ -181,7 +181,7 @@ class Progress:
     """Progresses the operations of this process, in a thread while no call does.
 
     Attributes:
-        attendants: tokens of the waits that progress all operations; meanwhile the thread only
+        slow path: tokens of the waits that progress all operations; meanwhile the thread only
             polls. A wait adds its token inside a ``try`` and removes it in ``finally``. A set and
             not a counter: a signal handler may raise after any call, also after the release of a
             lock or inside a context manager, and a counter would then stay wrong.
@@ -190,7 +190,7 @@ class Progress:
     def __init__(self) -> None:
         self.operations: list[PendingOperation] = []
         self.changed = threading.Condition()
-        self.attendants: set[object] = set()
+        self.waiters: set[object] = set()
         self.thread: threading.Thread | None = None
         #: Set while the thread sleeps or has never started.
         self.lazy, self.stopping = True, False
@@ -285,7 +285,7 @@ class Progress:
         while not self.stopping and not MPI.Is_finalized():
             time.sleep(pause)
             mine = self.thread_operations()
-            moved = not self.attendants and self.step(mine)
+            moved = not self.waiters and self.step(mine)
             pause = SHORTEST_PAUSE if moved else min(2 * pause, LONGEST_PAUSE)
             if mine:
                 idle_since = time.monotonic()

@@ -17,7 +17,7 @@ from hpccoll.torch import operations
 from hpccoll.torch.horovod.async_operations import ADASUM, AVERAGE, SUM
 from hpccoll.torch.horovod.broadcast_state import allreduce
 from hpccoll.torch.horovod.compression import Compression, Compressor
-from hpccoll.torch.horovod.gradients import GradientExchange, Wishes
+from hpccoll.torch.horovod.gradients import GradientExchange, Preferences
 from hpccoll.torch.horovod.processes import ProcessSet, global_process_set
 from hpccoll.torch.tensors import values
 from hpccoll.training.compress import parse
@@ -72,10 +72,10 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer,
     # A scheduler that was created before has patched ``step`` of the instance.
     wrapped.__dict__.update((key, value) for key, value in vars(optimizer).items()
                             if key != "step")
-    wishes = Wishes(scheme, backward_passes_per_step, op,
-                    1 / gradient_predivide_factor, gradient_predivide_factor, groups,
-                    sparse_as_dense)
-    wrapped._begin(_names(optimizer, named_parameters), wishes, process_set)
+    preferences = Preferences(scheme, backward_passes_per_step, op,
+                              1 / gradient_predivide_factor, gradient_predivide_factor, groups,
+                              sparse_as_dense)
+    wrapped._begin(_names(optimizer, named_parameters), preferences, process_set)
     return wrapped
 
 
@@ -114,10 +114,11 @@ class _Averaging:
     _gradients: GradientExchange
     _synchronized = _skipping = False
 
-    def _begin(self, names: dict[torch.Tensor, str], wishes: Wishes,
+    def _begin(self, names: dict[torch.Tensor, str], preferences: Preferences,
                process_set: ProcessSet) -> None:
         self._process_set = process_set
-        self._gradients = GradientExchange(lambda: _parameters(self), names, wishes, process_set)
+        self._gradients = GradientExchange(lambda: _parameters(self), names, preferences,
+                                           process_set)
         process_set.at_close(self._gradients.close)
 
     def synchronize(self) -> None:
@@ -206,7 +207,7 @@ class _OwnGradients:
 class _SingleRankOptimizer(_OwnGradients):
     """A rank outside the process set, which steps locally."""
 
-    def _begin(self, names: dict[torch.Tensor, str], wishes: Wishes,
+    def _begin(self, names: dict[torch.Tensor, str], preferences: Preferences,
                process_set: ProcessSet) -> None:
         """Do nothing: no exchange is needed."""
 
@@ -222,9 +223,9 @@ class _AdasumOptimizer(_OwnGradients):
 
     _exchange: Exchange | None = None
 
-    def _begin(self, names: dict[torch.Tensor, str], wishes: Wishes,
+    def _begin(self, names: dict[torch.Tensor, str], preferences: Preferences,
                process_set: ProcessSet) -> None:
-        self._names, self._wishes, self._process_set = names, wishes, process_set
+        self._names, self._preferences, self._process_set = names, preferences, process_set
         self._members: list[torch.Tensor] = []
         process_set.at_close(self._end)
 
@@ -254,6 +255,6 @@ class _AdasumOptimizer(_OwnGradients):
                 line.comm, [values(change) for change in changes],
                 names=[self._names.get(each, f"parameter.{index}")
                        for index, each in enumerate(members)],
-                op=ADASUM, compress=self._wishes.compress)))
+                op=ADASUM, compress=self._preferences.compress)))
             self._members = members
         return self._exchange

@@ -53,7 +53,7 @@ def names() -> list[str]:
     return list(SCHEMES)
 
 
-def parse(wish: str | Scheme) -> Scheme:
+def parse(preference: str | Scheme) -> Scheme:
     """Parse ``name`` or ``name:field=value,field=value``; a scheme is returned unchanged.
 
     >>> parse("topk:density=0.01,method=sampled")
@@ -64,12 +64,12 @@ def parse(wish: str | Scheme) -> Scheme:
     Raises:
         ArgumentError: unknown name or field, or an invalid value; the message lists valid ones.
     """
-    if isinstance(wish, Scheme):
-        return wish
-    if not isinstance(wish, str):
-        raise ArgumentTypeError("compress", f"expected a scheme or its text, got {wish!r}",
+    if isinstance(preference, Scheme):
+        return preference
+    if not isinstance(preference, str):
+        raise ArgumentTypeError("compress", f"expected a scheme or its text, got {preference!r}",
                                 f"choose from {', '.join(SCHEMES)}")
-    name, _, settings = map(str.strip, wish.partition(":"))
+    name, _, settings = map(str.strip, preference.partition(":"))
     if name not in SCHEMES:
         raise _unknown_error("compress", name, SCHEMES)
     types = {field.name: str(field.type) for field in fields(SCHEMES[name])}  # type: ignore[arg-type]

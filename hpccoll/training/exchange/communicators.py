@@ -46,14 +46,14 @@ class ExchangeCommunicators:
 
     def choose(self, algorithm: str) -> None:
         """Set the algorithm of allreduces on all lanes."""
-        for wish in self._preferences:
-            wish.__exit__(None, None, None)
+        for preference in self._preferences:
+            preference.__exit__(None, None, None)
         # Nonblocking transfers are native by default: hpccoll's algorithms progress only when the
         # sleeping thread polls, which is too seldom for many messages over a link.
-        wishes = {} if algorithm == "auto" else {"allreduce": algorithm}
-        self._preferences = [lane.using(**wishes) for lane in self.data_comms]
-        for wish in self._preferences:
-            wish.__enter__()
+        preferences = {} if algorithm == "auto" else {"allreduce": algorithm}
+        self._preferences = [lane.using(**preferences) for lane in self.data_comms]
+        for preference in self._preferences:
+            preference.__enter__()
 
     def free(self) -> None:
         """Free all communicators; collective."""

@@ -128,7 +128,7 @@ class Collectives:
     here: ThreadRank
     planning: Planning
     determinism: str
-    _wishes: Mapping[str, Choice]
+    _preferences: Mapping[str, Choice]
     _calls: int
 
     Barrier, Ibarrier = forms(resolve.barrier)
@@ -165,9 +165,9 @@ class Collectives:
 
     def _choice(self, call: Call, form: str) -> Choice:
         for name in form + call.name, call.name, call.collective:
-            wish = self._wishes.get(name)
-            if wish is not None and wish.name not in (AUTO, NATIVE):
-                return wish
+            preference = self._preferences.get(name)
+            if preference is not None and preference.name not in (AUTO, NATIVE):
+                return preference
         ordered = call.op is not None and (self.determinism in (SIZE, LAYOUT)
                                            or not call.op.Is_commutative())
         return Choice(reproducible(call.collective)[-1] if ordered else DEFAULTS[call.collective])

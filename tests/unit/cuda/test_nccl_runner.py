@@ -138,13 +138,13 @@ def test_what_it_refuses(comm, cupy, name, make, error, what):
     assert list(cupy.asnumpy(sink)) == list(range(6))
 
 
-@pytest.mark.parametrize("wish, what", [
+@pytest.mark.parametrize("preference, what", [
     ({"scan": "nccl"}, "nccl has no scan; it supports allgather, allreduce"),
     ({"bcast": "nccl+rails"}, "has no bcast; it supports allreduce"),
     ({"barrier": "nccl"}, "no barrier")])
-def test_what_nobody_can_ask_for(comm, wish, what):
+def test_what_nobody_can_ask_for(comm, preference, what):
     with pytest.raises(ArgumentError, match=what.replace("+", r"\+")):
-        comm.using(**wish)
+        comm.using(**preference)
 
 
 def test_promises_it_cannot_keep(cupy):

@@ -67,7 +67,7 @@ def test_nobody_waits_for_those_who_have_told(clock):
     def tell():
         shared.logs[1].tell({"number": 5})
     happens[0.5] = tell
-    assert shared.records((), 5)[1].story == {"number": 5}
+    assert shared.records((), 5)[1].report == {"number": 5}
     assert now[0] == pytest.approx(0.5) and shared.logs[1].words[STORY]
 
 

@@ -15,7 +15,7 @@ ODD = {"collective": SUM._replace(collective="scan"), "count": SUM._replace(coun
        "root": SUM._replace(root="1")}
 
 
-def record(calls, story=None, first=1):
+def record(calls, report=None, first=1):
     """What a rank's log says after some calls."""
     log = Log(numpy.zeros(LOG_BYTES, "u1"))
     log.words[NUMBER] = first - 1
@@ -24,9 +24,9 @@ def record(calls, story=None, first=1):
         number = log.words[NUMBER] + 1
         log.words[STAMPS + number % REMEMBERED] = call.stamp()
         log.words[NUMBER] = number
-    if story is not None:
+    if report is not None:
         log.tell({"number": log.words[NUMBER], "tag": 0, "title": "t", "site": "", "when": "",
-                  "reason": "", "fields": None, "heard": False, **story})
+                  "reason": "", "fields": None, "heard": False, **report})
     made = log.record()
     return LogRecord.unpack(made.pack()) if len(calls) % 2 else made  # both ways say the same
 
@@ -107,7 +107,7 @@ def test_long_words_fit_a_log():
     long = SUM._replace(algorithm="x" * 400)
     made = record([long, long], {"reason": "y" * 9000})
     assert made.descriptions[long.stamp()].operator == "sum"
-    assert made.story["reason"].startswith("yyy")
+    assert made.report["reason"].startswith("yyy")
 
 
 def test_every_field_changes_the_stamp():

@@ -1,4 +1,4 @@
-"""What the watcher's thread finds in made-up logs: which calls differ, who is told, how often."""
+"""What the watchdog's thread finds in made-up logs: which calls differ, who is told, how often."""
 
 from types import SimpleNamespace
 
@@ -52,8 +52,8 @@ def made(monkeypatch):
     guard.lock, guard.failure, guard.untold = guards.threading.RLock(), None, None
     guard.on_failure = lambda refuse: None
     guard.losses = SimpleNamespace(explain=lambda error, title: error, known=False)
-    guard.board = SimpleNamespace(failed_ranks=lambda *args, **options: (), gone={},
-                                  states=lambda *args: RankStates("rank 1 is late"))
+    guard.rank_status = SimpleNamespace(failed_ranks=lambda *args, **options: (), gone={},
+                                        states=lambda *args: RankStates("rank 1 is late"))
     guard.natives = LibraryCalls(guard)
     return guard, logs
 

@@ -48,7 +48,7 @@ def log(number=7):
 
 @pytest.fixture
 def ranks(monkeypatch):
-    """A board of four ranks, their logs, and what their processes are."""
+    """A rank status of four ranks, their logs, and what their processes are."""
     states = {rank: ALIVE for rank in range(4)}
     monkeypatch.setattr(module, "state_of", lambda process: states[process.pid])
     logs = {rank: log() for rank in range(4)}
@@ -72,7 +72,7 @@ def test_a_rank_that_has_not_looked_for_a_while_does_not_wait_any_more(ranks):
     assert board.activity(1)[:4] == (1, AWAY, 7, 7)
     assert "rank 1 is in the program; its last call was call 7, allreduce, count 100" in str(
         board.activity(1))
-    logs[1].say({"number": 7, "site": "train.py:99"}, looks=False)  # what the watcher answers
+    logs[1].say({"number": 7, "site": "train.py:99"}, looks=False)  # what the watchdog answers
     assert "rank 1 is at train.py:99; its last call was call 7" in str(board.activity(1))
 
 
@@ -147,7 +147,8 @@ def test_a_rank_that_left_in_good_order_has_done_its_part(ranks, monkeypatch, ho
     # Of requests, which have no number, only missing messages show it.
     assert board.failed_ranks(0, 0) == board.failed_ranks(0, 0, peers=(3,)) == ()
     clock[0] += module.LAST_MESSAGES
-    assert board.failed_ranks(0, 0) == () and board.failed_ranks(0, 0, peers=(1, 3)) == (3,)
+    assert board.failed_ranks(0, 0) == () and board.failed_ranks(0, 0,
+                                                                             peers=(1, 3)) == (3,)
 
 
 def test_processes_are_looked_at_now_and_then(ranks, monkeypatch):
@@ -166,7 +167,7 @@ def test_processes_are_looked_at_now_and_then(ranks, monkeypatch):
 def test_ranks_of_other_machines_are_not_heard_of(monkeypatch):
     monkeypatch.setattr(module, "state_of", lambda process: DEAD)
     board = RankStatus(0, {0: log()}, [Process("here", 1, 1), Process("there", 1, 1, "n7"),
-                                       Process("here", 2, 1), Process("", 3, 1)])
+                                             Process("here", 2, 1), Process("", 3, 1)])
     assert [one.state for one in board.all()] == [AWAY, UNKNOWN, KILLED, UNKNOWN]
     assert str(board.activity(1)) == "rank 1 has not reported, on n7"
     assert str(board.activity(3)) == "rank 3 has not reported"
@@ -175,7 +176,7 @@ def test_ranks_of_other_machines_are_not_heard_of(monkeypatch):
     assert board.failed_ranks(1, 0) == (2,)
     monkeypatch.setattr(module, "state_of", lambda process: ALIVE)
     assert board.states(1, (1,)).missing == ("rank 1 has not reported, on n7, rank 3 has not "
-                                             "reported")
+                                                   "reported")
 
 
 def test_the_missing_rank_comes_first_then_each_rank_in_order(ranks):
@@ -205,7 +206,7 @@ def test_a_stopped_rank_that_did_its_part_is_not_missing(ranks):
 def test_at_most_eight_ranks_are_named(monkeypatch):
     monkeypatch.setattr(module, "state_of", lambda process: ALIVE)
     board = RankStatus(0, {rank: log() for rank in range(12)},
-                       [Process("here", rank, 1) for rank in range(12)])
+                             [Process("here", rank, 1) for rank in range(12)])
     found = board.states(8)
     assert len(found.lines) == 9 and found.lines[-1] == "and 4 more ranks"
     assert "rank 8" in found.missing and found.missing.endswith("and 3 more ranks")

@@ -1,4 +1,4 @@
-"""Calls that are queued on a device: what becomes of them, seen from the watcher's thread."""
+"""Calls that are queued on a device: what becomes of them, seen from the watchdog's thread."""
 
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -28,7 +28,7 @@ class Guarding:
         self.logs = SimpleNamespace(mine=SimpleNamespace(words={NUMBER: 5}),
                                     rung=lambda in_turn: self.alarm_raised,
                                     disagree=lambda settled: self.differ)
-        self.board = SimpleNamespace(failed_ranks=lambda number, patience: self.dead)
+        self.rank_status = SimpleNamespace(failed_ranks=lambda number, patience: self.dead)
 
     def activities(self):
         return [RankActivity(rank, AWAY, begun) for rank, begun in enumerate(self.begun)]
@@ -189,7 +189,7 @@ def test_nobody_frees_or_ends_what_is_asked_for_faults(clock):
     asked = []
     one.poll()
     assert asked == [True]
-    one.ended = True  # by another thread, after the watcher has looked
+    one.ended = True  # by another thread, after the watchdog has looked
     assert one._fault(one.pending[0]) is None and asked == [True]
 
 

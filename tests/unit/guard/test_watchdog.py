@@ -26,7 +26,7 @@ class One:
     def leave(self, how): self.left.append(how)
 one = One()
 watchdog.QUICK, watchdog.FAREWELL = 0.05, 0.2
-watchdog.WATCHER.add(one)
+watchdog.WATCHDOG.add(one)
 print("before", end="")
 time.sleep({seconds})
 print(" after", one.left)
@@ -64,7 +64,7 @@ def test_what_cannot_be_looked_at_does_not_end_the_thread(capfd, monkeypatch):
 
     monkeypatch.setattr(watchdog, "QUICK", 0.001)
     monkeypatch.setattr(watchdog, "PERIOD", 0.001)
-    mine, ones, stopping = watchdog.Watcher(), (Bad(), Good()), threading.Event()
+    mine, ones, stopping = watchdog.Watchdog(), (Bad(), Good()), threading.Event()
     mine.watched.update(ones)
     thread = threading.Thread(target=mine._work, args=(stopping,))
     thread.start()
@@ -98,7 +98,7 @@ def test_a_communicator_may_be_made_while_the_thread_looks(monkeypatch, forked):
             stopping.set()
             raise ZeroDivisionError("made for a test")
 
-    mine, one, stopping = watchdog.Watcher(), Bad(), threading.Event()
+    mine, one, stopping = watchdog.Watchdog(), Bad(), threading.Event()
     mine.watched, mine.pid = Locked(), os.getpid()
     if forked:
         mine.pid = 1
@@ -120,7 +120,7 @@ def test_the_end_of_the_program_is_told_and_a_child_tells_nothing(monkeypatch):
         def leave(self, how):
             self.left.append(how)
 
-    one, mine = One(), watchdog.Watcher()
+    one, mine = One(), watchdog.Watchdog()
     mine.watched.add(one)
     mine.pid = 1  # as after a fork
     mine.stop()

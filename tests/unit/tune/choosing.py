@@ -17,11 +17,11 @@ from hpccoll.tune.loading import JobTimes
 from hpccoll.tune.table import Candidate
 
 
-def choose(call, size, wish=None, from_environment=True, tuned=None, determinism="none",
+def choose(call, size, preference=None, from_environment=True, tuned=None, determinism="none",
            place=None, **more):
     """The choice for a call; where the place is unknown, as if no rule held there."""
     facts = facts_of(call)
-    conditions = Conditions(size, wish, from_environment, tuned, determinism, **more)
+    conditions = Conditions(size, preference, from_environment, tuned, determinism, **more)
     return (choosing.choose(facts, conditions, place)
             or choosing.fallback(facts, conditions))
 
@@ -35,10 +35,10 @@ def objection(choice, call, size):
     return choosing.objection(choice, facts_of(call), size)
 
 
-def describe(collective, nbytes, size, wish, from_environment, topology, tuned=None,
+def describe(collective, nbytes, size, preference, from_environment, topology, tuned=None,
              determinism="none", place=None, detail=False):
     return describe_under(collective, nbytes, Conditions(
-        size, wish, from_environment, tuned, determinism), topology, place, detail)
+        size, preference, from_environment, tuned, determinism), topology, place, detail)
 
 
 # -- calls and times that the tests share -------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Choices: wishes that win, wishes that cannot, and measured times."""
+"""Choices: preferences that win, preferences that cannot, and measured times."""
 
 import random
 
@@ -87,8 +87,8 @@ def test_ranks_that_do_not_know_the_size_leave_it_to_mpi():
 
 
 def test_a_wish_wins():
-    for wish in (Choice("pat"), Choice("native"), Choice("recursive_multiplying", {"k": 3})):
-        assert choose(allreduce(SMALL), SIZE, wish, False) is wish
+    for preference in (Choice("pat"), Choice("native"), Choice("recursive_multiplying", {"k": 3})):
+        assert choose(allreduce(SMALL), SIZE, preference, False) is preference
     automatic = choose(allreduce(SMALL), SIZE, Choice("auto"), False)
     assert automatic.is_native and automatic.reason.startswith("rule")
 
@@ -168,8 +168,8 @@ def test_rules_decide_where_nothing_was_measured(left_only):
 
 
 def test_a_wish_wins_over_measured_times():
-    wish = Choice("pat")
-    assert choose(allreduce(), SIZE, wish, False, tuned(ring=1)) is wish
+    preference = Choice("pat")
+    assert choose(allreduce(), SIZE, preference, False, tuned(ring=1)) is preference
     assert choose(allreduce(), SIZE, Choice("auto"), False, tuned(ring=1)).algorithm == "ring"
 
 
@@ -241,15 +241,16 @@ def test_asking_the_root_for_counts_would_wait():
     with pytest.raises(ArgumentError, match="igatherv"):
         choose(gatherv(), SIZE, Choice("binomial"), False, form=NONBLOCKING)
     assert choose(gatherv(), SIZE, Choice("binomial"), True, form=NONBLOCKING).is_native
-    for wish, form in (("linear", NONBLOCKING), ("binomial", PERSISTENT), ("binomial", BLOCKING),
-                       ("native", NONBLOCKING), ("native", BLOCKING)):
-        assert choose(gatherv(), SIZE, Choice(wish), False, form=form).algorithm == wish
+    for preference, form in (("linear", NONBLOCKING), ("binomial", PERSISTENT),
+                             ("binomial", BLOCKING),
+                             ("native", NONBLOCKING), ("native", BLOCKING)):
+        assert choose(gatherv(), SIZE, Choice(preference), False, form=form).algorithm == preference
 
 
 @pytest.mark.parametrize("form", [NONBLOCKING, PERSISTENT])
 def test_promises_hold_for_calls_that_must_not_wait(form):
-    def chosen(wish=None, **more):
-        return choose(allreduce(), SIZE, wish, False, determinism="size", form=form, **more)
+    def chosen(preference=None, **more):
+        return choose(allreduce(), SIZE, preference, False, determinism="size", form=form, **more)
 
     assert chosen().algorithm == "rabenseifner"
     with pytest.raises(ArgumentError, match="guarantees"):

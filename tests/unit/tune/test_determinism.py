@@ -265,8 +265,8 @@ def test_low_precision_takes_chains_that_are_rounded_once():
 
 # -- checksums -----------------------------------------------------------------------------
 def test_what_is_native_is_ours_where_messages_are_to_be_checked():
-    def chosen(call, size=4, wish=None, form="{}"):
-        return instead_of_native(facts_of(call), Conditions(size, wish, form=form), "why")
+    def chosen(call, size=4, preference=None, form="{}"):
+        return instead_of_native(facts_of(call), Conditions(size, preference, form=form), "why")
 
     x = numpy.zeros(64)
     found = chosen(resolve.bcast(4, 0, x, 0))
@@ -276,7 +276,7 @@ def test_what_is_native_is_ours_where_messages_are_to_be_checked():
     assert ALGORITHMS["allreduce"][ordered.name].rank_order
     user.Free()
     assert chosen(resolve.barrier(4, 0)) is None
-    assert chosen(resolve.bcast(4, 0, x, 0), wish=Choice("native")) is None
+    assert chosen(resolve.bcast(4, 0, x, 0), preference=Choice("native")) is None
 
 
 def test_sums_of_any_number_of_ranks_are_explained():

@@ -328,7 +328,7 @@ def test_calls_of_many_sizes():
 
 def test_numbers_need_frames_that_are_long_enough():
     frames = compiled_plan(words((Instruction.END, 0)))
-    rest = (0,) * 4, 0, None, _executor.Entrance()
+    rest = (0,) * 4, 0, None, _executor.CallGuard()
     with pytest.raises(ValueError, match="short"):
         _executor.Numbers(((frames, *addresses(numpy.zeros(8), numpy.zeros(8)), True),), 254, 253,
                           56,
@@ -357,7 +357,7 @@ def test_numbers_of_two_threads():
                                  wires[1 - number].side(True)], waiter=patient)
             self._numbers = _executor.Numbers(((run, *addresses(*self.frames), not number),),
                                               FLOAT, INT, 55, 56, (1, 2, 3, 4), 0, self.frames,
-                                              _executor.Entrance())
+                                              _executor.CallGuard())
 
         def _resume_allreduce(self, value, op, distance, exchanged):
             return value, distance, exchanged
@@ -385,16 +385,16 @@ def test_calls_enter_one_by_one():
     Owner.fast = _executor.Recognised(Owner.method, 3, "sron", ("sendbuf", "recvbuf", "op", "root"),
                                       (max, 0))
     one, x, y = Owner(), numpy.ones(4), numpy.ones(4)
-    entrance = _executor.Entrance()
+    call_guard = _executor.CallGuard()
 
     def target(*args):
-        calls.append(entrance.holder)
+        calls.append(call_guard.holder)
         with pytest.raises(RuntimeError):
             one.fast(x, y)
         return "done"
 
     assert one._calls.store(3, "sron", (x, y, max, 0), target)
-    one._calls.guard(entrance)
-    assert one.fast(x, y) == "done" and calls == [threading.get_ident()] and not entrance.holder
+    one._calls.guard(call_guard)
+    assert one.fast(x, y) == "done" and calls == [threading.get_ident()] and not call_guard.holder
     with pytest.raises(TypeError):
         one._calls.guard(object())

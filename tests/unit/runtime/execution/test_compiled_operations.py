@@ -61,11 +61,11 @@ def operation(code, lane=None, threaded=False):
 def undisturbed():
     """No other thread of Python runs while this one computes, and that of progress looks on."""
     before = sys.getswitchinterval()
-    PROGRESS.attendants.add(before)
+    PROGRESS.waiters.add(before)
     sys.setswitchinterval(1000)
     yield
     sys.setswitchinterval(before)
-    PROGRESS.attendants.discard(before)
+    PROGRESS.waiters.discard(before)
 
 
 class Two:
@@ -225,7 +225,7 @@ def test_python_fetches_nothing_for_what_is_over():
     two = Two()
     one = begin(two.begins(0), numpy.ones(8), numpy.zeros(8))
     held = one._operation
-    held.attendant = SimpleNamespace(fetched=lambda: pytest.fail("it was asked"))
+    held.slow_path = SimpleNamespace(fetched=lambda: pytest.fail("it was asked"))
     held._complete(OSError("broken"))
     assert not held._fetch(_executor.ELSEWHERE) and not held.busy
     held.quiet = True
@@ -357,7 +357,7 @@ def test_signals_are_for_others_but_its_own_faults_are_not():
     finish(*(begin(two.begins(i, None, True), numpy.ones(8), numpy.zeros(8)) for i in range(2)))
     blocked, = (int(status.partition("SigBlk:")[2].split()[0], 16) for status in (
         task.read_text() for task in Path("/proc/self/task").glob("*/status"))
-        if status.startswith("Name:\thpccoll compiled plans"))
+        if status.startswith("Name:\thpccoll plans"))
     faults = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
     for one in {signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGCHLD, *faults}:
         assert bool(blocked >> one - 1 & 1) == (one not in faults)

@@ -20,7 +20,7 @@ from hpccoll.runtime.bounded import BoundedDict
 from hpccoll.runtime.execution import _executor
 from hpccoll.runtime.execution.compiled_plan import BASES, OFFSET_BITS, Code, Instruction, Way
 from hpccoll.runtime.execution.remote import RemoteMessages, RunBatches
-from hpccoll.runtime.execution.slow_path import Attendance
+from hpccoll.runtime.execution.slow_path import PlanWaits
 from hpccoll.transport import MessageSpec
 from hpccoll.transport.mpi import MpiEndpoint, PersistentBatch, SingleBatch
 
@@ -83,8 +83,8 @@ class Scene:
         plan = SimpleNamespace(stamp=9, schedule=SimpleNamespace(title="a test"), segments=[
             SimpleNamespace(program=LoweredProgram((phase, phase), 8, 0))])
         call = SimpleNamespace(op=None, datatype=None, source=None, sink=None)
-        looks = Attendance(self.context, call, plan, code, [],
-                           (self.scratch, numpy.empty(0, "u1")), 0, self.far)
+        looks = PlanWaits(self.context, call, plan, code, [],
+                          (self.scratch, numpy.empty(0, "u1")), 0, self.far)
         self.compiled_plan = _executor.CompiledPlan(code.words, (64, 64), (), None, self.scratch,
                                                     looks, looks.wait,
                                                     True)

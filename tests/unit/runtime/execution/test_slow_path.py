@@ -9,14 +9,14 @@ import numpy
 import pytest
 
 from hpccoll.runtime.execution import slow_path
-from hpccoll.runtime.execution.slow_path import KEPT, Attendance
+from hpccoll.runtime.execution.slow_path import KEPT, PlanWaits
 from hpccoll.transport import MessageSpec
 from hpccoll.transport.shm.rendezvous import Receive
 
 
 @pytest.fixture
 def made(monkeypatch):
-    """Attendance whose messages are counted when they are made; and the list of them."""
+    """PlanWaits whose messages are counted when they are made; and the list of them."""
     found = []
 
     def receives(self, run):
@@ -24,13 +24,13 @@ def made(monkeypatch):
                                       None)})
         return found[-1]
 
-    monkeypatch.setattr(slow_path.Attendance, "_receives", receives)
+    monkeypatch.setattr(slow_path.PlanWaits, "_receives", receives)
 
     def make(tag):
         call = SimpleNamespace(op=None, datatype=None, source=None, sink=None)
         context = SimpleNamespace(endpoint=None, bounds=(1, 1), moments=None)
         code = SimpleNamespace(phase=lambda at: at // 4)
-        return Attendance(context, call, SimpleNamespace(stamp=0), code, [], (None, None), tag)
+        return PlanWaits(context, call, SimpleNamespace(stamp=0), code, [], (None, None), tag)
 
     return make, found
 

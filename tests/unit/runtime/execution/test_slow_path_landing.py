@@ -23,7 +23,7 @@ from hpccoll.ir.extents import Extent, LoweredProgram, Message, Phase, Segment
 from hpccoll.runtime.execution import _executor
 from hpccoll.runtime.execution.compiled_plan import Code, Instruction
 from hpccoll.runtime.execution.executor import Bounds
-from hpccoll.runtime.execution.slow_path import Attendance
+from hpccoll.runtime.execution.slow_path import PlanWaits
 from hpccoll.runtime.planning.plan import Plan
 from hpccoll.transport import NOTHING
 from hpccoll.transport.mpi import MpiEndpoint
@@ -59,7 +59,7 @@ class Scene:
         sink = SimpleNamespace(array=self.sink)
         call = SimpleNamespace(op=None, datatype=None, source=None, sink=sink)
         memory = numpy.empty(0, "u1"), numpy.empty(0, "u1")
-        self.looks = Attendance(self.context, call, plan, Code(TAKES, (), 0), [channel], memory, 0)
+        self.looks = PlanWaits(self.context, call, plan, Code(TAKES, (), 0), [channel], memory, 0)
         self.compiled_plan = _executor.CompiledPlan(TAKES, (0, NBYTES), ((channel, *addresses(
             wire.words, wire.taken, wire.small, wire.cells), CELL),), None, memory[0], self.looks,
             self.looks.wait, True)

@@ -90,7 +90,7 @@ def test_a_signal_in_a_wait_leaves_the_thread_to_work(wait):
                 event in ("call", "c_return")))
         finally:
             PROGRESS.remove(operation)
-        assert not PROGRESS.attendants, f"at call {number}"
+        assert not PROGRESS.waiters, f"at call {number}"
         if not came:
             break
     assert number > 5

@@ -199,8 +199,8 @@ def test_bits_depend_on_what_determinism_says(determinism, same):
 def test_choices_are_those_of_the_block():
     def function(comm):
         array, sent = numpy.zeros(10, "u1"), []
-        for wish in {}, {"bcast": "linear"}, {"ibcast": "linear"}, {"bcast": "native"}:
-            with comm.using(**wish):
+        for preference in {}, {"bcast": "linear"}, {"ibcast": "linear"}, {"bcast": "native"}:
+            with comm.using(**preference):
                 for call in (comm.Bcast, comm.Ibcast):
                     before = comm.sent_bytes
                     (call(array, 0) or comm.Ibarrier()).Wait()
