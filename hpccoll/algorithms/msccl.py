@@ -102,7 +102,7 @@ def read_msccl(text: str, name: str) -> Schedule:
     halves = _assign_levels(blocks, place, spare, name)
     keys = _scratch_keys(halves, collective, size)
     vector = COLLECTIVES[collective].payload == "vector"
-    before = _start(collective, chunks, root.get("inplace") == "1")
+    before = _initial_steps(collective, chunks, root.get("inplace") == "1")
     programs = []
     for rank in range(size):
         rounds, after = _rounds(halves[rank], before(rank),
@@ -173,7 +173,7 @@ def _places(collective: str, in_place: bool) -> Callable[[int, Span], Span]:
     return place
 
 
-def _start(collective: str, chunks: int, in_place: bool) -> Callable[[int], Round]:
+def _initial_steps(collective: str, chunks: int, in_place: bool) -> Callable[[int], Round]:
     """A rank's steps before all others: what the input in the place of the output takes."""
     if not in_place:
         return lambda rank: ()

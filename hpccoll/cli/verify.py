@@ -124,7 +124,7 @@ def command(context, brought, ranks, collectives, algorithms, topologies, params
     else:
         work = select(numbers("--ranks", ranks), wanted, names(algorithms), layouts, thorough)
     console = line_console()
-    verdicts = []
+    outcomes = []
     interrupted = False
     columns = (TextColumn("proving"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
                TextColumn("{task.description}"))
@@ -133,24 +133,24 @@ def command(context, brought, ranks, collectives, algorithms, topologies, params
         task = progress.add_task("", total=len(work))
         try:
             with closing(prove_all(work, min(jobs or cores(), len(work)))) as proofs:
-                for verdict in proofs:
-                    verdicts.append(verdict)
-                    if verdict.problem:
+                for outcome in proofs:
+                    outcomes.append(outcome)
+                    if outcome.problem:
                         break
-                    collective, algorithm, size, topology, *_ = verdict.job
+                    collective, algorithm, size, topology, *_ = outcome.job
                     progress.update(task, advance=1,
                                     description=f"{collective} {algorithm} {topology or size}")
         except KeyboardInterrupt:
             interrupted = True
-    if verdicts and verdicts[-1].problem:
-        click.echo(f"hpccoll: not proved: {verdicts[-1].problem}", err=True)
+    if outcomes and outcomes[-1].problem:
+        click.echo(f"hpccoll: not proved: {outcomes[-1].problem}", err=True)
         context.exit(1)
-    if verdicts:
-        for line in summary(verdicts, console.width):
+    if outcomes:
+        for line in summary(outcomes, console.width):
             console.print(line, style="dim" if line.startswith("#") else "", soft_wrap=True)
-        console.print(f"{count_text(sum(v.schedules for v in verdicts), 'schedule')} proved")
+        console.print(f"{count_text(sum(v.schedules for v in outcomes), 'schedule')} proved")
     if interrupted:
-        click.echo(f"hpccoll: verify: interrupted: {len(verdicts)} of {len(work)} cases (an "
+        click.echo(f"hpccoll: verify: interrupted: {len(outcomes)} of {len(work)} cases (an "
                    "algorithm, a number of ranks) are proved", err=True)
         context.exit(INTERRUPTED)
 
@@ -244,21 +244,21 @@ def schedules(job: ProofTask) -> Iterator[tuple[Schedule, bool]]:
 
 def prove_job(job: ProofTask) -> ProofOutcome:
     """Prove the schedules of a job; errors come back as text, which any process can receive."""
-    verdict = ProofOutcome(job)
+    outcome = ProofOutcome(job)
     entry = find(job.collective, job.algorithm)
     try:
         for built, varied in schedules(job):
             proof = verify(built) if varied else prove(
                 built, built.collective, next(iter(cases(built, built.collective))))
             check_claims(built, entry, proof)
-            verdict = verdict._replace(
-                schedules=verdict.schedules + 1,
-                rank_order=verdict.rank_order and proof.rank_order,
-                replicas=verdict.replicas and proof.replicas_identical,
-                rounds=max(verdict.rounds, proof.rounds))
+            outcome = outcome._replace(
+                schedules=outcome.schedules + 1,
+                rank_order=outcome.rank_order and proof.rank_order,
+                replicas=outcome.replicas and proof.replicas_identical,
+                rounds=max(outcome.rounds, proof.rounds))
     except HpccollError as error:
-        return verdict._replace(problem=str(error))
-    return verdict
+        return outcome._replace(problem=str(error))
+    return outcome
 
 
 def check_claims(built: Schedule, entry: Algorithm, proof: Proof) -> None:
@@ -330,13 +330,13 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def summary(verdicts: Sequence[ProofOutcome], width: int) -> list[str]:
+def summary(outcomes: Sequence[ProofOutcome], width: int) -> list[str]:
     """The table: how much of each algorithm was proved, what holds for all of it; the legend."""
     found: dict[str, dict[str, list[ProofOutcome]]] = {}
-    for verdict in verdicts:
-        job = verdict.job
+    for outcome in outcomes:
+        job = outcome.job
         name = ":".join([job.algorithm, *(f"{key}={value}" for key, value in job.given)])
-        found.setdefault(job.collective, {}).setdefault(name, []).append(verdict)
+        found.setdefault(job.collective, {}).setdefault(name, []).append(outcome)
     rows = []
     for collective, known in ALGORITHMS.items():
         mine = found.get(collective, {})

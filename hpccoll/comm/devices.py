@@ -234,7 +234,7 @@ def choose_across_nodes(facts: CallFacts, size: int, nbytes: int) -> str:
     return choice.name if choice is not None else AUTO
 
 
-def host(spec: Any) -> tuple[Any, Callable[[], None]]:
+def host_copy(spec: Any) -> tuple[Any, Callable[[], None]]:
     """Return a host copy of a buffer, and a callback that copies it back."""
     return stage_spec(spec, "buf") if is_staged(spec) else (spec, lambda: None)
 
@@ -245,7 +245,7 @@ def wrap_send(name: str) -> Callable[..., Any]:
 
     def send(self: MPI.Comm, buf: Any, dest: int, tag: int = 0) -> Any:
         if is_staged(buf):
-            buf = host(buf)[0]
+            buf = host_copy(buf)[0]
         return native(self, buf, dest, tag)
     return send
 
@@ -256,7 +256,7 @@ def receive(self: MPI.Comm, buf: Any, source: int = MPI.ANY_SOURCE, tag: int = M
     if not is_staged(buf):
         MPI.Comm.Recv(self, buf, source, tag, status)
         return
-    memory, store = host(buf)
+    memory, store = host_copy(buf)
     MPI.Comm.Recv(self, memory, source, tag, status)
     store()
 
@@ -265,15 +265,15 @@ def exchange(self: MPI.Comm, sendbuf: Any, dest: int, sendtag: int = 0, recvbuf:
              source: int = MPI.ANY_SOURCE, recvtag: int = MPI.ANY_TAG,
              status: MPI.Status | None = None) -> None:
     """Implement ``Sendrecv``."""
-    memory, store = host(recvbuf)
-    MPI.Comm.Sendrecv(self, host(sendbuf)[0], dest, sendtag, memory, source, recvtag, status)
+    memory, store = host_copy(recvbuf)
+    MPI.Comm.Sendrecv(self, host_copy(sendbuf)[0], dest, sendtag, memory, source, recvtag, status)
     store()
 
 
 def replace(self: MPI.Comm, buf: Any, dest: int, sendtag: int = 0, source: int = MPI.ANY_SOURCE,
             recvtag: int = MPI.ANY_TAG, status: MPI.Status | None = None) -> None:
     """Implement ``Sendrecv_replace``."""
-    memory, store = host(buf)
+    memory, store = host_copy(buf)
     MPI.Comm.Sendrecv_replace(self, memory, dest, sendtag, source, recvtag, status)
     store()
 

@@ -33,9 +33,9 @@ def gather_rows(context: Context, mine: numpy.ndarray, title: str) -> numpy.ndar
         Meeting(context.comm, title).wait(request, *context.bounds)
     except BaseException as error:
         context.abandoned.append((request, mine, found))  # MPI may still write there
-        verdict = context.fail(error, title)
-        if verdict is not error:
-            raise verdict from cause_of(error)
+        diagnosis = context.fail(error, title)
+        if diagnosis is not error:
+            raise diagnosis from cause_of(error)
         raise
     return found
 

@@ -8,7 +8,7 @@
     a call fails     fail: send the failure to all ranks, collect their records, judge
     a later call     refuse: raise again
 
-A watchdog thread monitors native MPI calls (``natives.py``, ``watchdog.py``).
+A watchdog thread monitors native MPI calls (``library_calls.py``, ``watchdog.py``).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from hpccoll.runtime.execution.executor import Bounds, Execution, PreparedRun
 from hpccoll.runtime.execution.slow_path import SlowPath
 from hpccoll.runtime.planning.binding import Action
 from hpccoll.runtime.planning.call_hash import Description
-from hpccoll.runtime.progress.waiting import Meeting, PendingRun, Watch
+from hpccoll.runtime.progress.waiting import Meeting, PendingRun, WaitTimer
 from hpccoll.transport import Batch
 from hpccoll.transport.checked import CheckedBatch
 from hpccoll.transport.mpi import FIRST_TAG, PersistentBatch, SingleBatch
@@ -181,8 +181,8 @@ class Guard:
         try:
             self._log_callback(stamp)()
             met = self.logs.comparison(stamp)
-            watch = Watch(PendingCall(self, title, self.logs.mine.words[NUMBER]),
-                          *self.context.bounds, self.context.limits.spins)
+            watch = WaitTimer(PendingCall(self, title, self.logs.mine.words[NUMBER]),
+                              *self.context.bounds, self.context.limits.spins)
             while (same := met()) is None:
                 watch.pause()
             if not same:
@@ -190,9 +190,9 @@ class Guard:
             if not self.always:
                 ends(self.logs.mine)()
         except BaseException as error:
-            verdict = self.fail(error, title, description, 0)
-            if verdict is not error:
-                raise verdict from cause_of(error)
+            diagnosis = self.fail(error, title, description, 0)
+            if diagnosis is not error:
+                raise diagnosis from cause_of(error)
             raise
 
     def on_alarm(self, in_turn: bool = False) -> None:
@@ -348,23 +348,23 @@ class Guard:
                 "lost": () if heard else lost or getattr(error, "ranks", ())},
                 self.rank_status.gone, getattr(error, "peers", ())
                 or self.logs.mine.status().get("peers", ()))
-            verdict = error
+            diagnosis = error
             if isinstance(error, PeerLost) and self.losses.known:
                 self.context.revoke()  # ends every pending wait
             elif not interrupted:
                 late = isinstance(error, (ForeignMessage, BrokenCommunicatorError)) and not (
                     isinstance(error, PeerLost))
-                verdict = self._diagnose(error, title, tag, number * late)
+                diagnosis = self._diagnose(error, title, tag, number * late)
             self.failure = BrokenCommunicatorError.from_report(self.rank, {
                 "number": number, "title": title, "when": time.strftime("%H:%M:%S"),
-                "reason": summary(verdict), **states_fields(verdict)})
-            if isinstance(verdict, BrokenCommunicatorError):
-                self.failure = verdict
+                "reason": summary(diagnosis), **states_fields(diagnosis)})
+            if isinstance(diagnosis, BrokenCommunicatorError):
+                self.failure = diagnosis
             if in_thread:  # before another call can check it
-                self.untold = verdict
+                self.untold = diagnosis
         self.on_failure(self.refuse)
-        RECORDER.write_record(f"{type(verdict).__name__}: {verdict}", failed=True)
-        return verdict
+        RECORDER.write_record(f"{type(diagnosis).__name__}: {diagnosis}", failed=True)
+        return diagnosis
 
     def revoke(self) -> None:
         """End the calls of all ranks that wait in shared memory; reject later calls here."""

@@ -224,9 +224,9 @@ class LibraryCalls:
                 context.bounds if timeout is None else context.bounds._replace(timeout=timeout)))
         except BaseException as error:
             context.abandoned.append((request, held))
-            verdict = self.guard.fail(error, title, None, 0)
-            if verdict is not error:
-                raise verdict from cause_of(error)
+            diagnosis = self.guard.fail(error, title, None, 0)
+            if diagnosis is not error:
+                raise diagnosis from cause_of(error)
             raise
 
     def _failed_before_sending(self, name: str, pickles: bool, error: BaseException) -> bool:
@@ -241,9 +241,9 @@ class LibraryCalls:
             return not pickles
         if error.Get_error_class() in ARGUMENT_ERRORS:
             return True
-        verdict = self.guard.fail(error, f"native {name}", None, 0)
-        if verdict is not error:
-            raise verdict from cause_of(error)
+        diagnosis = self.guard.fail(error, f"native {name}", None, 0)
+        if diagnosis is not error:
+            raise diagnosis from cause_of(error)
         return False
 
     # -- called by the watchdog ------------------------------------------------------------------
@@ -355,12 +355,12 @@ class LibraryCalls:
     def _given_up(self, number: int, error: BaseException) -> str:
         """Publish that a call cannot complete; return the message unless it has completed."""
         description, site, title = self.log.description(number), main_site(), self._title(number)
-        verdict = error
+        diagnosis = error
         if self.speaks:
-            verdict = self.guard.fail(error, title, description, 0, site, in_thread=True)
+            diagnosis = self.guard.fail(error, title, description, 0, site, in_thread=True)
         if self.has_returned():
             return ""
-        return (f"{report_text(verdict)}\n  rank {self.guard.rank} exits with status {STATUS} in "
+        return (f"{report_text(diagnosis)}\n  rank {self.guard.rank} exits with status {STATUS} in "
                 f"call {number}, {title} at {site}")
 
     @property

@@ -20,7 +20,7 @@ from mpi4py import MPI
 from hpccoll.errors import CollectiveTimeout, HpccollError, cause_of
 from hpccoll.runtime.events.call_log import NUMBER
 from hpccoll.runtime.execution.executor import TRIES
-from hpccoll.runtime.progress.waiting import Meeting, Watch
+from hpccoll.runtime.progress.waiting import Meeting, WaitTimer
 
 if TYPE_CHECKING:
     from hpccoll.guard.guard import Guard
@@ -109,7 +109,7 @@ class WatchedRequest(_Methods):
             CollectiveTimeout: some ranks are missing.
         """
         context = begun.guard.context
-        watch = Watch(begun, *context.bounds, context.limits.spins)
+        watch = WaitTimer(begun, *context.bounds, context.limits.spins)
         while not test(status):
             try:
                 watch.pause()
@@ -130,7 +130,7 @@ class WatchedRequest(_Methods):
         """
         begun = self._call()
         context = begun.guard.context
-        watch = Watch(begun, *context.bounds, context.limits.spins)
+        watch = WaitTimer(begun, *context.bounds, context.limits.spins)
         over = super().Get_status
 
         def look() -> bool:
@@ -157,9 +157,9 @@ class WatchedRequest(_Methods):
             if not self._failed:
                 self._failed = True
                 begun.guard.context.abandoned.append(self)  # the library may still use its memory
-            verdict = begun.guard.fail(error, begun.title, None, 0, number=begun.number)
-            if verdict is not error:
-                raise verdict from cause_of(error)
+            diagnosis = begun.guard.fail(error, begun.title, None, 0, number=begun.number)
+            if diagnosis is not error:
+                raise diagnosis from cause_of(error)
             raise
 
 

@@ -43,7 +43,7 @@ from hpccoll.machine.limits import OVERSUBSCRIBED, SPINS
 from hpccoll.runtime.events.call_log import INSIDE
 from hpccoll.runtime.planning.agreement import exchange_processes
 from hpccoll.runtime.planning.call_hash import Description
-from hpccoll.runtime.progress.waiting import Meeting, PendingRun, Watch
+from hpccoll.runtime.progress.waiting import Meeting, PendingRun, WaitTimer
 from hpccoll.transport.stamps import agree
 
 #: Consecutive polls that must find a rank dead before the library's call counts as failed.
@@ -109,11 +109,11 @@ class SetupCall(Meeting):
             return
         self.ranks.end()
         if error is not None:
-            verdict = self._explain(error)
-            self.ranks.fail(verdict)
-            if verdict is not error:
-                self._refuse(verdict)
-                raise verdict from cause_of(error)
+            diagnosis = self._explain(error)
+            self.ranks.fail(diagnosis)
+            if diagnosis is not error:
+                self._refuse(diagnosis)
+                raise diagnosis from cause_of(error)
 
     def _meet(self, comm: MPI.Intracomm, stamp: int) -> None:
         """Wait until all ranks have entered the call.
@@ -133,12 +133,12 @@ class SetupCall(Meeting):
             if JOB.failure:
                 self._hear()
         except BaseException as error:
-            verdict = self._explain(error)
-            self.ranks.fail(verdict)
-            if not isinstance(verdict, ArgumentError):  # raised by all ranks, before any call
-                self._refuse(verdict)
-            if verdict is not error:
-                raise verdict from cause_of(error)
+            diagnosis = self._explain(error)
+            self.ranks.fail(diagnosis)
+            if not isinstance(diagnosis, ArgumentError):  # raised by all ranks, before any call
+                self._refuse(diagnosis)
+            if diagnosis is not error:
+                raise diagnosis from cause_of(error)
             raise
 
     def _complete(self, request: MPI.Request, *memory: numpy.ndarray) -> None:
@@ -147,7 +147,8 @@ class SetupCall(Meeting):
                 return
             if attempt > SPINS:  # the others may need this processor
                 os.sched_yield()
-        watch = Watch(self, self.timeout, self.report, self.listen, self.tell, OVERSUBSCRIBED.spins)
+        watch = WaitTimer(self, self.timeout, self.report, self.listen, self.tell,
+                          OVERSUBSCRIBED.spins)
         try:
             while not request.Test():
                 watch.pause()

@@ -167,10 +167,11 @@ class StreamMonitor:
                 error, HpccollError) else BrokenCommunicatorError(
                     f"{title}: {type(error).__name__}: {error}; the NCCL communicator is broken; "
                     "call Dup on a working communicator, or end the job")
-            verdict = self.guard.fail(reported, *which, 0, number=number, own=reported is not error)
-            if verdict is error:
+            diagnosis = self.guard.fail(reported, *which, 0, number=number,
+                                        own=reported is not error)
+            if diagnosis is error:
                 raise
-            raise verdict from cause_of(error)
+            raise diagnosis from cause_of(error)
 
     # -- called by the watchdog ------------------------------------------------------------------
     def poll(self) -> str:

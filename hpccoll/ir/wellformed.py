@@ -95,7 +95,7 @@ class _Form:
     def check_program(self, program: Any) -> Program:
         """Return the same program as tuples."""
         if not isinstance(program, Program):
-            self.fault(f"the builder returned {_kind(program)}, expected a Program")
+            self.fault(f"the builder returned {_describe(program)}, expected a Program")
         self.held[TMP] = self.scratch(program.scratch)
         rounds: list[Round] = []
         left = MOST_STEPS
@@ -130,14 +130,14 @@ class _Form:
 
     def sequence(self, items: Any, what: str, most: int) -> Sequence[Any]:
         if not isinstance(items, (tuple, list)):
-            self.fault(f"{what} must be a tuple, got {_kind(items)}")
+            self.fault(f"{what} must be a tuple, got {_describe(items)}")
         if len(items) > most:
             self.fault(f"has more than {MOST_STEPS} rounds and steps")
         return items
 
     def scratch(self, keys: Any) -> int:
         if not isinstance(keys, (tuple, list, range)):
-            self.fault(f"scratch must be a tuple of block keys, got {_kind(keys)}")
+            self.fault(f"scratch must be a tuple of block keys, got {_describe(keys)}")
         if len(keys) > MOST_SLOTS:
             self.fault(f"has {len(keys)} slots of scratch, at most {MOST_SLOTS} are supported")
         most = keys_of(self.schedule)
@@ -159,7 +159,7 @@ class _Form:
 
     def check(self, step: Any) -> None:
         if not isinstance(step, Step):
-            self.fault(f"expected a step, got {_kind(step)}")
+            self.fault(f"expected a step, got {_describe(step)}")
         kind, peer, spans, source, side = step
         sides = SIDES.get(kind) if isinstance(kind, str) else None
         if sides is None:
@@ -194,11 +194,11 @@ class _Form:
     def spans(self, spans: Any) -> int:
         """Return the number of slots of some spans."""
         if not isinstance(spans, tuple):
-            self.fault(f"spans must be a tuple, got {_kind(spans)}")
+            self.fault(f"spans must be a tuple, got {_describe(spans)}")
         slots = 0
         for span in spans:
             if not isinstance(span, Span):
-                self.fault(f"expected a span, got {_kind(span)}")
+                self.fault(f"expected a span, got {_describe(span)}")
             buffer, start, stop = span
             if not (type(start) is type(stop) is int or _is_index(start) and _is_index(stop)):
                 self.fault(f"{buffer}[{start!r}:{stop!r}]: slots must be integers")
@@ -220,7 +220,7 @@ def _is_index(value: Any) -> bool:
     return True
 
 
-def _kind(value: Any) -> str:
+def _describe(value: Any) -> str:
     """Return a short description of a value for messages."""
     name = type(value).__name__
     article = "" if value is None else "an " if name[0] in "aeiou" else "a "

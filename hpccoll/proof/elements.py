@@ -145,20 +145,20 @@ class _ElementRun(Rendezvous):
                                    self.read(rank, segment, right)))
             self.write(rank, segment, into, symbols)
 
-    # -- the verdict -----------------------------------------------------------------------
+    # -- the result -----------------------------------------------------------------------
     def conclude(self) -> Proof:
         """Compare the final memory with the specification."""
-        verdict = Judge(self.symbols, self.fault)
+        outcome = Judge(self.symbols, self.fault)
         for rank in range(self.size):
             for cell, symbol, wanted in self.results(rank):
-                verdict.judge(rank, f"out[{cell}]", symbol, wanted)
+                outcome.judge(rank, f"out[{cell}]", symbol, wanted)
             self.check_untouched(rank)
         if self.collective.payload == "none":
             self.check_knowledge()
         sends = [[message for segment in held for phase in segment.program.phases
                   for message in phase.messages if message.kind == SEND]
                  for held in self.programs]
-        return Proof(verdict.ordered, verdict.identical, self.rounds,
+        return Proof(outcome.ordered, outcome.identical, self.rounds,
                      max(sum(message.extent.count for message in mine) for mine in sends),
                      max(map(len, sends)), self.needs)
 

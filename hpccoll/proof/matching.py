@@ -242,7 +242,7 @@ class Rendezvous:
                 woken.append(thread)
         return woken
 
-    # -- the verdict -----------------------------------------------------------------------
+    # -- the result -----------------------------------------------------------------------
     @property
     def rounds(self) -> int:
         """Return the longest chain of dependent messages."""

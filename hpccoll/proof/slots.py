@@ -261,16 +261,16 @@ class _SlotRun(Rendezvous):
                                            for key, (_, a), (_, b) in zip(keys, one, other)])
         return list(map(how, left, right))
 
-    # -- the verdict -----------------------------------------------------------------------
+    # -- the result -----------------------------------------------------------------------
     def conclude(self) -> Proof:
         """Compare the final slots with the specification."""
-        verdict = Judge(self.symbols, self.fault)
+        outcome = Judge(self.symbols, self.fault)
         schedule = self.schedule
         for rank, memory in enumerate(self.memory):
             wanted = self.collective.wanted(rank, self.size, schedule.root, schedule.nblocks)
             _, first = memory.where.get(OUT, (OUT, 0))
             for slot, (key, ranks) in enumerate(wanted):
-                verdict.judge(rank, f"out[{slot}]", memory.cells[OUT][first + slot], WantedElement(
+                outcome.judge(rank, f"out[{slot}]", memory.cells[OUT][first + slot], WantedElement(
                     key, 0, ranks if isinstance(ranks, range) else tuple(ranks)))
             if memory.input is not None and memory.cells[IN] != memory.input:
                 raise self.fault("the input was overwritten", rank)
@@ -284,7 +284,7 @@ class _SlotRun(Rendezvous):
             self.check_knowledge()
         sends = [[message for steps in program.rounds for message in _split_round(steps).messages
                   if message.kind == SEND] for program in self.programs]
-        return Proof(verdict.ordered, verdict.identical, self.rounds,
+        return Proof(outcome.ordered, outcome.identical, self.rounds,
                      max(sum(stop - start for message in mine
                              for _, start, stop in message.step.spans) for mine in sends),
                      max(map(len, sends)), self.needs)

@@ -40,7 +40,7 @@ from hpccoll.runtime.planning.agreement import exchange_processes
 from hpccoll.runtime.planning.binding import Action
 from hpccoll.runtime.planning.call_hash import Description
 from hpccoll.runtime.planning.plan import Plan
-from hpccoll.runtime.progress.waiting import Meeting, Watch
+from hpccoll.runtime.progress.waiting import Meeting, WaitTimer
 from hpccoll.transport import Endpoint
 from hpccoll.transport.checked import CheckedEndpoint
 from hpccoll.transport.mpi import FIRST_TAG, MpiEndpoint
@@ -266,9 +266,9 @@ class Context:
             service = self._services[kind] = kind(self)
         return service
 
-    def watch(self, title: str) -> Watch:
+    def wait_timer(self, title: str) -> WaitTimer:
         """Return the timer of a wait for all ranks; ``title`` names the wait in messages."""
-        return Watch(Meeting(self.comm, title), *self.bounds, self.limits.spins)
+        return WaitTimer(Meeting(self.comm, title), *self.bounds, self.limits.spins)
 
     def scratch(self, nbytes: int) -> numpy.ndarray:
         """Return memory for one blocking call; the next blocking call reuses it."""
@@ -358,9 +358,9 @@ class Context:
         execution.program = None  # a lookup by its arrays must not start it again
         for key in [k for k, kept in self.prepared.entries.items() if kept is execution]:
             self.prepared.drop(key)
-        verdict = self.fail(error, execution.title, execution.plan, execution.tag)
-        if verdict is not error:
-            raise verdict from cause_of(error)
+        diagnosis = self.fail(error, execution.title, execution.plan, execution.tag)
+        if diagnosis is not error:
+            raise diagnosis from cause_of(error)
 
     def fail(self, error: BaseException, title: str, plan: Plan | None = None, tag: int = 0
              ) -> BaseException:

@@ -93,12 +93,12 @@ def simulated_table(reports: Sequence[tuple[int, Report]], width: int = WIDTH,
             lines.append(table.line(table.rows[row], fastest and not short))
             row += 1
     lines.append("")
-    for line in (*table.legend(), _many(grouped, short), table.left_out(), verdict(grouped)):
+    for line in (*table.legend(), _many(grouped, short), table.left_out(), summary(grouped)):
         lines += wrap_comment(line, width)
     return SimulatedTable(lines, frozenset(best))
 
 
-def verdict(grouped: Sequence[SimulatedPoint]) -> str:
+def summary(grouped: Sequence[SimulatedPoint]) -> str:
     """Return a sentence on the number of points at which each algorithm is fastest, or equal.
 
     A point with one algorithm is not counted.

@@ -21,7 +21,7 @@ from hpccoll.testing import every
 from hpccoll.testing.model_check import Edge, MisfitMessage, Network, Run
 from hpccoll.testing.world import Problem
 
-__all__ = ["Harm", "Havoc", "harms_of", "verdict"]
+__all__ = ["Harm", "Havoc", "describe_run", "harms_of"]
 
 #: What can happen to a message.
 FLIP, LOSE, DOUBLE, SWAP = "flip", "lose", "double", "swap"
@@ -87,7 +87,7 @@ class Havoc(Network):
             super().deliver(edge)
 
 
-def verdict(run: Run, harm: Harm) -> str:
+def describe_run(run: Run, harm: Harm) -> str:
     """Run with harm to the end, and say what becomes of it."""
     network = run.network
     if not isinstance(network, Havoc):
@@ -144,7 +144,7 @@ def main() -> int:
             run = Run(schedule, small(schedule, entry.rank_order), Havoc(RANKS, buffered),
                       checked=True)
             for harm in list(harms_of(run)):
-                became = verdict(run, harm)
+                became = describe_run(run, harm)
                 found[harm.kind, became] += 1
                 if became in (WRONG, UNNAMED) or (harm.kind, became) == (FLIP, HARMLESS):
                     bad.append(f"{schedule.title}: {harm} is {became}")

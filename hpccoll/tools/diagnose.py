@@ -176,7 +176,7 @@ def diagnose(files: Sequence[Mapping[str, Any]]) -> HangDiagnosis:
     comms = _comms(files)
     ranks = max(file["ranks"] for file in files)
     silent = sorted(set(range(ranks)) - {file["rank"] for file in files})
-    judged = [(list(verdicts(comm)), comm) for comm in comms]
+    judged = [(list(diagnoses(comm)), comm) for comm in comms]
     judged.sort(key=lambda pair: not pair[0])
     sentences = [sentence for found, _ in judged for sentence in found]
     if not sentences:
@@ -187,7 +187,7 @@ def diagnose(files: Sequence[Mapping[str, Any]]) -> HangDiagnosis:
     return HangDiagnosis(" ".join(sentences), [comm for _, comm in judged], ranks, silent)
 
 
-def verdicts(comm: RecordedComm) -> Iterator[str]:
+def diagnoses(comm: RecordedComm) -> Iterator[str]:
     """Yield the errors of a communicator, the cause first; nothing if there are none."""
     ranks = comm.ranks
     inside = [one for one in ranks if one.inside or one.report]

@@ -94,12 +94,12 @@ def lines(machine: Fingerprint, points: Sequence[FastestPoint],
                         rows, width, full)
     lines += table.lines(marked) if rows else []
     for line in (*table.legend(), "* an hpccoll algorithm", table.left_out(),
-                 *_verdict(points, library), *_spoilt(doubtful), *_unchanged_remarks(stayed)):
+                 *_summary(points, library), *_spoilt(doubtful), *_unchanged_remarks(stayed)):
         lines += comment(line, width)
     return lines
 
 
-def _verdict(points: Sequence[FastestPoint], library: str) -> list[str]:
+def _summary(points: Sequence[FastestPoint], library: str) -> list[str]:
     ours = [p for p in points if p.label != NATIVE and p.ratio]
     if not points:
         return []

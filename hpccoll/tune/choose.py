@@ -31,10 +31,10 @@ from hpccoll.runtime.planning.choice import Choice
 from hpccoll.tune.cost_model import plausible_algorithms
 from hpccoll.tune.determinism import (
     LONG,
-    applies,
     excludes_native,
     inaccurate,
     reproducible_algorithm,
+    restricts_choice,
     violation,
 )
 from hpccoll.tune.loading import JobTimes
@@ -171,7 +171,7 @@ def fallback(facts: CallFacts, conditions: Conditions) -> Choice:
     if conditions.size == 1 or not excludes_native(conditions.determinism, facts):
         return Choice(NATIVE, reason="rule: no rule selects an algorithm of hpccoll")
     return Choice(reproducible_algorithm(facts), reason=(
-        f"determinism '{conditions.determinism}'" if applies(conditions.determinism, facts)
+        f"determinism '{conditions.determinism}'" if restricts_choice(conditions.determinism, facts)
         else "the MPI library has no such type"))
 
 
@@ -365,7 +365,7 @@ def obstacle(choice: Choice, facts: CallFacts, conditions: Conditions) -> str:
     if choice.is_queued and not problem:
         problem = conditions.barred if conditions.form == BLOCKING else (
             "it supports blocking calls only")
-    if not problem and conditions.size > 1 and applies(conditions.determinism, facts):
+    if not problem and conditions.size > 1 and restricts_choice(conditions.determinism, facts):
         problem = violation(choice, facts, conditions.determinism)
     if not (problem or choice.is_native) and (
             conditions.form == NONBLOCKING and facts.counts_at_root):
@@ -414,7 +414,7 @@ def _check_progress(facts: CallFacts, conditions: Conditions) -> None:
         return
     method, determinism = conditions.form.format(facts.method), conditions.determinism
     argument, what = (("determinism", f"'{determinism}' is not available in {method}")
-                      if applies(determinism, facts) else
+                      if restricts_choice(determinism, facts) else
                       ("op", f"only hpccoll can reduce this type in {method}"))
     raise ArgumentError(argument, f"{what}: MPI was initialised without MPI.THREAD_MULTIPLE",
                         "set mpi4py.rc.thread_level, choose progress='calls', or call the blocking "

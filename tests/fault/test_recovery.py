@@ -35,7 +35,7 @@ with comm.using(**(OURS if preference == "ours" else dict.fromkeys(OURS, prefere
 before = time.monotonic()
 comm.revoke()
 assert not comm.agree(True)
-context = existing(comm)
+context = existing_context(comm)
 smaller = comm.shrink()
 assert type(smaller) is hpccoll.Comm and smaller.size == size - 1 and smaller.agree(True)
 assert smaller.rank == rank - (rank > victim)

@@ -46,10 +46,10 @@ def _far(schedule: Schedule, rank: int) -> frozenset[int]:
 def as_text(code: Code) -> str:
     """A compiled plan for people: one instruction a line.
 
-    >>> from hpccoll.ir.extents import Extent, Lowered, Message, Phase
+    >>> from hpccoll.ir.extents import Extent, LoweredProgram, Message, Phase
     >>> swap = Phase((), (Message("send", 1, Extent("in", 0, 2)),
     ...                   Message("recv", 1, Extent("out", 0, 2))), ())
-    >>> print(as_text(encode(Lowered((swap,), 0, 0), 8, 4)))
+    >>> print(as_text(encode(LoweredProgram((swap,), 0, 0), 8, 4)))
       0  send    to 1, 16 bytes of in+0
       1  take    16 bytes from 1
       2  copy    16 bytes, out+0 <- cell+0

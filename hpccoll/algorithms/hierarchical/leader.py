@@ -107,12 +107,12 @@ def barrier(rank: int, topology: Topology) -> Program:
             return Program(())
         return embed(build(level.mine, len(leaders)), {}, lambda key: (), {}, leaders)
 
-    return concatenate(*(tokens(level, _arrive) for level in reversed(inner)),
+    return concatenate(*(tokens(level, _reduce_to_root) for level in reversed(inner)),
                        tokens(top, partial(dissemination.barrier, k=2)),
                        *(tokens(level, _leave) for level in inner))
 
 
-def _arrive(rank: int, size: int) -> Program:
+def _reduce_to_root(rank: int, size: int) -> Program:
     return Program(tuple(tree_walks.fan_in(rank, trees.knomial(rank, size, 0))))
 
 

@@ -36,7 +36,7 @@ from hpccoll.runtime.execution.compiled import exchange_plan
 from hpccoll.runtime.execution.executor import TRIES
 from hpccoll.runtime.planning.call_hash import Description
 from hpccoll.runtime.progress.engine import PROGRESS
-from hpccoll.runtime.progress.waiting import Watch
+from hpccoll.runtime.progress.waiting import WaitTimer
 from hpccoll.transport import Batch, MessageSpec
 from hpccoll.transport.stamps import STAMP_BITS
 
@@ -259,7 +259,7 @@ class ObjectMessages:
     def resume(self, peer: int, test: Callable[[], bool]) -> None:
         """Wait for a compiled plan, whose test polls for some time; see :meth:`wait`."""
         self.peer = peer
-        watch = Watch(self, *self.context.bounds)
+        watch = WaitTimer(self, *self.context.bounds)
         try:
             while not test():
                 PROGRESS.step()
@@ -278,7 +278,7 @@ class ObjectMessages:
             if test():
                 return
         self.peer = peer
-        watch = Watch(self, *self.context.bounds, self.context.limits.spins)
+        watch = WaitTimer(self, *self.context.bounds, self.context.limits.spins)
         try:
             while not test():
                 watch.pause()
@@ -291,9 +291,9 @@ class ObjectMessages:
         # Messages may still arrive: the batches keep their memory alive.
         self.abandoned.append((self.channels, self.pairs, self.arrays, self.requests))
         self.channels, self.pairs, self.arrays, self.requests = {}, {}, {}, []
-        verdict = self.context.fail(error, self.title)
-        if verdict is not error:
-            raise verdict from cause_of(error)
+        diagnosis = self.context.fail(error, self.title)
+        if diagnosis is not error:
+            raise diagnosis from cause_of(error)
 
     def pending_peers(self) -> tuple[int, tuple[int, ...]]:
         """Return the round and the peers that this rank waits for, for reports."""

@@ -26,7 +26,7 @@ from hpccoll.runtime.execution.compiled import addresses_of
 from hpccoll.runtime.execution.slow_path import SlowPath
 from hpccoll.runtime.progress.engine import PROGRESS, PendingOperation
 from hpccoll.runtime.progress.operations import NULL, cell
-from hpccoll.runtime.progress.waiting import Watch
+from hpccoll.runtime.progress.waiting import WaitTimer
 
 #: Microseconds of a wait for one compiled plan before all other operations are progressed.
 SLICE = 100
@@ -130,7 +130,7 @@ class CompiledOperation(_executor.CompiledRun, PendingOperation):
         self.give_back()
         return fetched
 
-    def linger(self, watch: Watch) -> None:
+    def linger(self, watch: WaitTimer) -> None:
         """Wait briefly for missing messages; see :meth:`Underway.linger`."""
         self.attempt(SLICE)
         time.sleep(0)  # the thread that runs it may wait for the GIL

@@ -213,7 +213,8 @@ def _encode(segments: Sequence[Segment], depth: int, itemsize: int, places: int,
                 return None
             if any(_overlaps_in_part(step) for step in (*phase.before, *phase.after)):
                 return None
-            writer.phase(number, phase, program.landing, chains and local in program.single_block)
+            writer.write_phase(number, phase, program.landing, chains
+                               and local in program.single_block)
             number += 1
     writer.put(Instruction.END, max(number - 1, 0))
     return writer
@@ -259,7 +260,7 @@ class _Writer:
         if self.noting is not None:
             self.put(Instruction.NOTE, number, *self.noting.words(*self.place, activity))
 
-    def phase(self, number: int, phase: Phase, space: int, chains: bool) -> None:
+    def write_phase(self, number: int, phase: Phase, space: int, chains: bool) -> None:
         """Write a phase: steps, sends, receives with the steps that use them, steps.
 
         Messages of other nodes start before all others, and are waited for after them.

@@ -20,7 +20,7 @@ from hpccoll.runtime.events.phase_events import PhaseRecorder
 from hpccoll.runtime.execution.tracks import LaneTrack
 from hpccoll.runtime.planning.binding import Action, Binder, BoundPhase, Memory
 from hpccoll.runtime.planning.plan import Plan
-from hpccoll.runtime.progress.waiting import PendingRun, Watch
+from hpccoll.runtime.progress.waiting import PendingRun, WaitTimer
 from hpccoll.transport import Batch, Endpoint
 
 #: Polls for small messages per test, on a rank with its own core.
@@ -248,7 +248,7 @@ class PreparedRun:
     def finish(self, wait: Action, rest: Iterator[Action], bounds: Bounds) -> None:
         """Wait for the messages that :func:`advance` found missing, and run the rest."""
         self.wait, self.rest = wait, rest
-        watch = Watch(self, *bounds, self.execution.spins)
+        watch = WaitTimer(self, *bounds, self.execution.spins)
         while not self.advance():
             if self.wait is wait:
                 watch.pause()
@@ -326,7 +326,7 @@ def drive(execution: Execution, bounds: Bounds) -> None:
 
 def finish(execution: Execution, bounds: Bounds) -> None:
     """Wait for the end of a started execution; see :func:`drive`."""
-    watch = Watch(execution, *bounds, execution.spins)
+    watch = WaitTimer(execution, *bounds, execution.spins)
     while not execution.done:
         if execution.progress():
             watch.reset()

@@ -23,7 +23,7 @@ from hpccoll.runtime.execution.remote import RemoteMessages, RunBatches
 from hpccoll.runtime.planning.binding import Binder, Memory
 from hpccoll.runtime.planning.plan import Plan
 from hpccoll.runtime.progress.engine import PROGRESS
-from hpccoll.runtime.progress.waiting import Watch
+from hpccoll.runtime.progress.waiting import WaitTimer
 from hpccoll.transport import Batch, MessageSpec
 from hpccoll.transport.shm.channels import ELSEWHERE, PLACES, SIZE_BITS, Channel
 from hpccoll.transport.shm.endpoint import SharedEndpoint
@@ -204,7 +204,7 @@ class SlowPath:
 
     def __init__(self, of: PlanWaits, run: Any):
         self.of, self.run = of, run
-        self.watch = Watch(self, *of.context.bounds)
+        self.watch = WaitTimer(self, *of.context.bounds)
         if of.far is not None:
             self.watch.spins = of.far.spins
         self.number = -1
@@ -265,9 +265,9 @@ class SlowPath:
             self.of.abandon(self.receives)
             if self.of.far is not None and self.remote is not None:
                 self.of.far.abandon(self.run, self.remote)
-            verdict = self.of.context.fail(error, self.title, self.of.plan, self.of.tag)
-            if verdict is not error:
-                raise verdict from cause_of(error)
+            diagnosis = self.of.context.fail(error, self.title, self.of.plan, self.of.tag)
+            if diagnosis is not error:
+                raise diagnosis from cause_of(error)
             raise
 
     def open(self) -> None:

@@ -20,7 +20,7 @@ from mpi4py import MPI
 
 from hpccoll.config import THREAD
 from hpccoll.errors import MOST_NAMED, BrokenCommunicatorError, ForkedError
-from hpccoll.runtime.progress.waiting import PendingRun, Watch
+from hpccoll.runtime.progress.waiting import PendingRun, WaitTimer
 
 if TYPE_CHECKING:
     from hpccoll.runtime.context import Context
@@ -119,7 +119,7 @@ class PendingOperation(ABC):
             if guard is None or guard.failure is not None:
                 raise BrokenCommunicatorError("a request before this one has failed")
 
-    def linger(self, watch: Watch) -> None:
+    def linger(self, watch: WaitTimer) -> None:
         """Yield the processor after a poll without progress.
 
         Raises:
@@ -153,7 +153,7 @@ class PendingOperation(ABC):
         Raises:
             CollectiveTimeout: no progress within the timeout.
         """
-        watch, seen = Watch(self.pending_run, *self.context.bounds), self._signs()
+        watch, seen = WaitTimer(self.pending_run, *self.context.bounds), self._signs()
 
         def look() -> None:
             nonlocal seen

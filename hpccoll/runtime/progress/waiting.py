@@ -57,7 +57,7 @@ class PendingRun(Protocol):
         """Return the current round and the ranks that it may wait for."""
 
 
-class Watch:
+class WaitTimer:
     """Timer of a wait without progress.
 
     Args:
@@ -154,6 +154,6 @@ class Meeting:
         Raises:
             CollectiveTimeout: it was not complete after ``timeout`` seconds.
         """
-        watch = Watch(self, timeout, report, listen, tell)
+        watch = WaitTimer(self, timeout, report, listen, tell)
         while not request.Test():
             watch.pause()

@@ -113,10 +113,10 @@ def lines(old: Record, new: Record, compared: list[ComparedCase], tolerance: flo
         mine = [pair.ratio for pair in compared if pair.key.candidate == candidate]
         mean = exp(sum(map(log, mine)) / len(mine))
         yield from said(f"geometric mean of the ratio, {candidate}: {mean:.2f} ({len(mine)})")
-    yield from _verdict(compared, judged, old, new, tolerance, said)
+    yield from _summary(compared, judged, old, new, tolerance, said)
 
 
-def _verdict(compared: list[ComparedCase], judged: set[Key], old: Record, new: Record,
+def _summary(compared: list[ComparedCase], judged: set[Key], old: Record, new: Record,
              tolerance: float, said: Callable[..., Iterator[Text]]) -> Iterator[Text]:
     worse = sum(pair.has_regressed(tolerance) for pair in compared if pair.key in judged)
     left = len(compared) - len(judged)

@@ -22,9 +22,9 @@ from hpccoll.tune.choose import Conditions, instead_of_native
 from hpccoll.tune.determinism import (
     LONG,
     LONGEST,
-    applies,
     check_served,
     inaccurate,
+    restricts_choice,
     violation,
 )
 from hpccoll.tune.loading import JobTimes
@@ -158,12 +158,12 @@ def table(**times):
 
 
 def test_what_promises_are_about():
-    assert not applies("none", facts_of(allreduce()))
+    assert not restricts_choice("none", facts_of(allreduce()))
     for determinism in DETERMINISM[1:]:
-        assert applies(determinism, facts_of(allreduce()))
-        assert applies(determinism, facts_of(allreduce(dtype="c8", op=MPI.PROD)))
-        assert not applies(determinism, facts_of(allreduce(dtype="i4")))
-        assert not applies(determinism, facts_of(resolve.bcast(4, 0, numpy.zeros(4), 0)))
+        assert restricts_choice(determinism, facts_of(allreduce()))
+        assert restricts_choice(determinism, facts_of(allreduce(dtype="c8", op=MPI.PROD)))
+        assert not restricts_choice(determinism, facts_of(allreduce(dtype="i4")))
+        assert not restricts_choice(determinism, facts_of(resolve.bcast(4, 0, numpy.zeros(4), 0)))
 
 
 @pytest.mark.parametrize("determinism, algorithm, keeps", [

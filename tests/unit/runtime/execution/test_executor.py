@@ -13,7 +13,7 @@ from hpccoll.ir.collectives import ALLREDUCE, BARRIER, IN, OUT
 from hpccoll.runtime.execution import executor
 from hpccoll.runtime.execution.executor import SPINS, Bounds, drive, finish, run_prepared
 from hpccoll.runtime.progress import waiting
-from hpccoll.runtime.progress.waiting import PATIENCE, Watch
+from hpccoll.runtime.progress.waiting import PATIENCE, WaitTimer
 from hpccoll.testing.loopback_direct import Direct
 from hpccoll.testing.world import Problem, Seat, StallError, interleave
 from hpccoll.transport.loopback import Loopback
@@ -220,7 +220,7 @@ def test_without_a_time_out_a_rank_that_stays_stopped_ends_a_wait(monkeypatch, s
 def test_whatever_moves_starts_the_clock_again(monkeypatch):
     Clock(monkeypatch, 1.0)
     _, executions = made()
-    watch = Watch(executions[0], 10.0, 20.0)
+    watch = WaitTimer(executions[0], 10.0, 20.0)
     for _ in range(8):
         watch.look()
     watch.reset()
@@ -230,7 +230,7 @@ def test_whatever_moves_starts_the_clock_again(monkeypatch):
 
 def test_patience_spins_before_it_yields(monkeypatch):
     clock = Clock(monkeypatch, 1.0)
-    watch = Watch(made()[1][0], 10.0, 20.0)
+    watch = WaitTimer(made()[1][0], 10.0, 20.0)
     for _ in range(SPINS):
         watch.pause()
     assert clock.yields == 0 and clock.now == 0
