@@ -40,14 +40,14 @@ def no_field(field: str, way: str) -> Break:
 BREAKS = (
     # Phases, and what ranks learn of each other.
     Break("the compiled executor does not note when it waits",
-          Edit("_Writer.phase", "note() WAITING #1", "pass"),
+          Edit("_Writer.write_phase", "note() WAITING #1", "pass"),
           "tests/unit/runtime/execution/test_compiled_plan.py -k moments"),
     Break("the interpreter does not note when it waits",
           Edit("Binder.phases", "_note() WAITING", "()"),
           "tests/unit/runtime/events/test_phase_events.py -k goes_over_to"),
     Break("what was done inside of a call lasts until its end",
           Edit("phases:activities", "do stops follows", "pass"),
-          "tests/unit/measure/observed/test_phases.py -k lasts_until"),
+          "tests/unit/measure/profiling/test_phases.py -k lasts_until"),
     Break("a ring of moments has less rows than it says",
           CEdit("note_moment", "kept - 1", "kept - 2"),
           "tests/unit/runtime/events/test_phase_events.py -k machine_code_notes"),

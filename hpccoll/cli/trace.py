@@ -14,8 +14,8 @@ from rich.console import Console
 
 from hpccoll.cli.options import check_outputs, report_write_errors, write_text
 from hpccoll.errors import ArgumentError, did_you_mean
-from hpccoll.measure.observed.merge import join
-from hpccoll.measure.observed.record import read as read_calls
+from hpccoll.measure.profiling.merge import join
+from hpccoll.measure.profiling.record import read as read_calls
 from hpccoll.measure.trace_events import save_events
 from hpccoll.tools import call_trace, diagnose
 from hpccoll.training.picture import draw_step

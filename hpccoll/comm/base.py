@@ -241,7 +241,7 @@ class Base(MPI.Intracomm):
         self._calls.guard(self._check_alive().call_guard)
         return note(self._calls, method, args, target, call)
 
-    def _tell(self, method: Method, call: Call | None, choice: Choice | None) -> None:
+    def _log_choice(self, method: Method, call: Call | None, choice: Choice | None) -> None:
         """Log the algorithm of an uncached call; ``None`` is the MPI library."""
         self._served = served_by(choice), call.nbytes if call is not None else None
         if self._seen is not None:

@@ -174,7 +174,7 @@ class BlockingMixin(Base):
         found, always = on_registered_memory(self, method, args), self._always
         call, registered = found or (self._resolve(method, args), None)
         if call is None:
-            self._tell(method, None, None)
+            self._log_choice(method, None, None)
             if always:
                 self._compare(describe_native(None, method.name))
             _call_native(self, method, args, self._guard_native(method, None))
@@ -184,7 +184,7 @@ class BlockingMixin(Base):
                 sum_call(self, call)
             return
         facts, choice = self._choose(method, call, barred)
-        self._tell(method, call, choice)
+        self._log_choice(method, call, choice)
         if always:
             self._compare(describe_native(call, method.name)._replace(algorithm=str(choice.name)))
         trial = None
@@ -253,7 +253,8 @@ class BlockingMixin(Base):
         if call is not None and not facts_of(call).has_mpi_type:
             return False
         self._check_alive().used = True
-        self._tell(method, call, Choice(NATIVE, reason=BARE if self._check_alive().bare else FIRST))
+        self._log_choice(method, call, Choice(
+            NATIVE, reason=BARE if self._check_alive().bare else FIRST))
         native = native_arguments(call, args)
         # Also without a contract: another rank may have one, or other settings.
         with self._setup(method.name, describe_native(call, method.name)):

@@ -51,7 +51,7 @@ from hpccoll.tune.loading import JobTimes
 from hpccoll.tune.table import Curves, Fingerprint
 
 if TYPE_CHECKING:
-    from hpccoll.measure.observed.profile import Profile
+    from hpccoll.measure.profiling.profile import Profile
 
 class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, Creation, Recovery,
            DeviceMessages,
@@ -267,7 +267,7 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
         Raises:
             ArgumentError: statistics are not enabled.
         """
-        from hpccoll.measure.observed.observer import stats  # imported only in observed programs
+        from hpccoll.measure.profiling.observer import stats  # imported only in observed programs
         return stats(self, self._record, all_ranks)
 
     def dump(self, folder: str = "") -> str:
@@ -335,17 +335,17 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
         Raises:
             HpccollError: a call has failed and no later call has raised that. All is freed.
         """
-        untold = self._finish()
+        unraised = self._finish()
         super().Free()
-        if untold is not None:
-            raise untold
+        if unraised is not None:
+            raise unraised
 
     def Disconnect(self) -> None:
         """Free the communicator after all its communication; raises like :meth:`Free`."""
-        untold = self._finish()
+        unraised = self._finish()
         super().Disconnect()
-        if untold is not None:
-            raise untold
+        if unraised is not None:
+            raise unraised
 
     def _finish(self) -> BaseException | None:
         """Release hpccoll's resources; return a failure that has not been raised yet."""
@@ -361,7 +361,7 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
             self.Delete_attr(keyval())
         self.Delete_attr(Lifetime._keyvals[0])
         guard = context.guard if context is not None else None
-        return guard.untold if guard is not None else None
+        return guard.unraised if guard is not None else None
 
 
 class Cart(Comm, MPI.Cartcomm):
@@ -397,8 +397,8 @@ def wrap(comm: MPI.Comm) -> Any:
 
 def _recording_class(cls: type[Comm]) -> type[Comm]:
     """Return the class, or a subclass with recorded calls if the program is observed."""
-    from hpccoll.measure.observed.observer import OBSERVER  # imported only in observed programs
-    from hpccoll.measure.observed.profiled import profiled_class
+    from hpccoll.measure.profiling.observer import OBSERVER  # imported only in observed programs
+    from hpccoll.measure.profiling.profiled import profiled_class
     found: type[Comm] = cls if OBSERVER.paused else profiled_class(cls)
     return found
 

@@ -202,7 +202,7 @@ def run_by_nccl(comm: Base, method: Method, args: tuple[Any, ...], preference: C
         raise ArgumentError("sendbuf", f"is on GPU {where.device.id}, but NCCL uses GPU "
                                        f"{ranks.group.device.id} for this communicator",
                             "use one GPU for all calls of a communicator")
-    comm._tell(method, call, preference)
+    comm._log_choice(method, call, preference)
     if comm._always:
         comm._compare(describe_native(call, method.name)._replace(algorithm=preference.name))
     ranks.run(call, where, describe_native(call, call.name)._replace(algorithm=preference.name))

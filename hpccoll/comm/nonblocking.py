@@ -154,7 +154,7 @@ class NonblockingMixin(Base):
         choice = None
         if call is not None:
             facts, choice = self._choose(method, call)
-        self._tell(method, call, choice)
+        self._log_choice(method, call, choice)
         if call is None or choice is None or choice.is_native:
             refuse_staged(method, args)
             native = self._begun_by(method, call)

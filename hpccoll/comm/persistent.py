@@ -164,7 +164,7 @@ class PersistentMixin(Base):
                     and not self._private().has_channels):
                 # The measured times assume separate channels, which are allocated only once.
                 choice = fallback(facts, self._conditions(method))
-        self._tell(method, call, choice)
+        self._log_choice(method, call, choice)
         if self._guards:
             # MPI allows the creation of a request to wait for other ranks, but never its start.
             self._compare(call and describe_native(call, method.title)._replace(

@@ -283,7 +283,7 @@ class IpcQueue:
             for function, operands in fuse(actions):
                 function(*operands)
 
-    def tell(self, kind: int, peer: int, tag: int, place: int) -> None:
+    def signal(self, kind: int, peer: int, tag: int, place: int) -> None:
         """Record this rank's event for a rank of the node."""
         with self.device:
             self.peers.mine[EventPlace(kind, peer, tag, place)].record(self.stream)

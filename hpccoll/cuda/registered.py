@@ -107,7 +107,7 @@ class DeviceMemory:
                 except Exception:  # queued work has failed, or waits for a dead rank
                     agreed = False
             self.peers = self.scratch = self.last = None
-            watch = self.context.watch("Free of registered memory")
+            watch = self.context.wait_timer("Free of registered memory")
             peers.free(agreed, partial(self._in_vain, watch))
 
     def _in_vain(self, watch: Any) -> bool:
@@ -125,7 +125,8 @@ class DeviceMemory:
             CollectiveTimeout: it waits for a rank that does not run its part.
             CUDARuntimeError: the work has failed.
         """
-        watch, cupy = self.context.watch("work on registered memory"), _connect_peers(self).cupy
+        watch = self.context.wait_timer("work on registered memory")
+        cupy = _connect_peers(self).cupy
         while not has_completed(cupy, self.last):
             watch.pause()
 

@@ -52,7 +52,7 @@ class DeviceQueue(Protocol):
     def run(self, actions: Sequence[Action]) -> None:
         """Queue local steps, fused into fewer launches if possible."""
 
-    def tell(self, kind: int, peer: int, tag: int, place: int) -> None:
+    def signal(self, kind: int, peer: int, tag: int, place: int) -> None:
         """Record this rank's event for a rank of the node, after all queued work."""
 
     def follow(self, kind: int, peer: int, tag: int, place: int) -> None:
@@ -149,7 +149,7 @@ class DeviceSend(Send):
         if channel.taken[place] < number - PLACES:
             return
         line = channel.line
-        self.queue.tell(READY, self.index, channel.tag, place)
+        self.queue.signal(READY, self.index, channel.tag, place)
         line[PLACES + place], line[2 * PLACES + place] = self.where, self.nbytes
         line[3 * PLACES + place] = self.stamp
         if channel.fence is not None:
@@ -229,6 +229,6 @@ class DeviceReceive(Receive):
             return
         if self.on_device:
             # Before the check for failures: a failed rank makes its stream wait for this event.
-            self.queue.tell(READ, self.index, self.channel.tag, self.place)
+            self.queue.signal(READ, self.index, self.channel.tag, self.place)
         self.check_valid()
         self.take()

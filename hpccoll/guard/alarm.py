@@ -68,7 +68,7 @@ class SharedLogs:
         with an earlier failure published it after that check, finds that store, and stores again:
         so the store was not the last.
         """
-        self.mine.tell(report)
+        self.mine.write_report(report)
         self.mine.words[FAILED] = report["number"] + 1
         self._order()
         for log in self.logs.values():
@@ -162,7 +162,7 @@ class MessagedLogs:
         Missing ranks come last: MPICH does not return from a send to a machine whose connection is
         lost. A thread sends if threads are permitted, and is joined with a short timeout.
         """
-        self.mine.tell(report)
+        self.mine.write_report(report)
         self.mine.words[ALARM] = 1
         others = [other for other in range(self.size) if other != self.rank and other not in gone]
         for other in others:

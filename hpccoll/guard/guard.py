@@ -4,7 +4,7 @@
     a plan is made   stamp: its messages carry it, so messages of different calls never match
     a call starts    opening: record it in this rank's log; raise if another rank has failed
     a rank waits     listen: raise if a rank has failed, is in another call, or has died
-    a long wait      tell: collect the status of the other ranks for the report
+    a long wait      collect_states: the status of the other ranks for the report
     a call fails     fail: send the failure to all ranks, collect their records, judge
     a later call     refuse: raise again
 
@@ -98,7 +98,7 @@ class Guard:
         self.lock = threading.RLock()
         self.failure: BrokenCommunicatorError | None = None
         #: Error found by a thread; the next call raises it.
-        self.untold: BaseException | None = None
+        self.unraised: BaseException | None = None
         self.on_failure: Callable[[Callable[[], NoReturn]], None] = lambda refuse: None
         self.suspect: tuple[int, int, int] = (0, 0, 0)
         #: Tags whose messages all use shared memory, as the logs do.
@@ -115,7 +115,7 @@ class Guard:
         self.run_after_meeting = self.natives.run_after_meeting
         self.begin_duplicate = self.natives.begin_duplicate
         context.bounds = Bounds(context.config.timeout, context.config.report, self.listen,
-                                self.tell)
+                                self.collect_states)
         context.remote.on_alarm = self.on_alarm
         if context.endpoint is not context.remote:
             context.endpoint.on_alarm = self.on_alarm  # type: ignore[attr-defined]
@@ -257,7 +257,7 @@ class Guard:
         """
         return self.rank_status.all()
 
-    def tell(self, peers: Sequence[int] = ()) -> RankStates:
+    def collect_states(self, peers: Sequence[int] = ()) -> RankStates:
         """Return the status of the ranks, and the ranks that this rank's call waits for."""
         RECORDER.write_record("a long wait")
         return self.rank_status.states(self.logs.mine.words[NUMBER], peers)
@@ -328,8 +328,8 @@ class Guard:
         with self.lock:
             if self.failure is not None:
                 if in_thread:
-                    return self.untold or self.failure
-                return self._repeat_error() if self.untold or self.failure is not error else error
+                    return self.unraised or self.failure
+                return self._repeat_error() if self.unraised or self.failure is not error else error
             error = self.losses.explain(error, title)
             interrupted = not isinstance(error, Exception)
             if number is None:
@@ -361,7 +361,7 @@ class Guard:
             if isinstance(diagnosis, BrokenCommunicatorError):
                 self.failure = diagnosis
             if in_thread:  # before another call can check it
-                self.untold = diagnosis
+                self.unraised = diagnosis
         self.on_failure(self.refuse)
         RECORDER.write_record(f"{type(diagnosis).__name__}: {diagnosis}", failed=True)
         return diagnosis
@@ -413,9 +413,9 @@ class Guard:
                         "a native collective", None, 0)
 
     def _repeat_error(self) -> BaseException:
-        untold, self.untold = self.untold, None
-        if untold is not None:
-            return untold
+        unraised, self.unraised = self.unraised, None
+        if unraised is not None:
+            return unraised
         return copy(self.failure or BrokenCommunicatorError())  # with a traceback of its own
 
     def refuse(self) -> NoReturn:

@@ -269,7 +269,7 @@ class LibraryCalls:
         if hopeless is not None:
             return self._given_up(inside, hopeless)
         if elapsed >= self.stay.reports.due:
-            states = self.guard.tell()
+            states = self.guard.collect_states()
             wait = f"{self._title(inside)} on rank {self.guard.rank}"
             if not self.stay.reports.add(elapsed, states, wait):
                 return self._given_up(inside, self._late(inside, elapsed, states))
@@ -333,7 +333,7 @@ class LibraryCalls:
         missing = self._missing_ranks(number)
         if not missing:
             return None  # all ranks have entered: the library itself is slow
-        return self._late(number, timeout, guard.tell(missing))
+        return self._late(number, timeout, guard.collect_states(missing))
 
     def _missing_ranks(self, number: int) -> tuple[int, ...]:
         """Return the ranks that are not known to have entered a call."""

@@ -131,7 +131,7 @@ class SetupCall(Meeting):
             if not all(agree(stamp, other) for other in stamps):
                 self._disagree(comm)
             if JOB.failure:
-                self._hear()
+                self._check_alarm()
         except BaseException as error:
             diagnosis = self._explain(error)
             self.ranks.fail(diagnosis)
@@ -147,7 +147,7 @@ class SetupCall(Meeting):
                 return
             if attempt > SPINS:  # the others may need this processor
                 os.sched_yield()
-        watch = WaitTimer(self, self.timeout, self.report, self.listen, self.tell,
+        watch = WaitTimer(self, self.timeout, self.report, self.listen, self.collect_states,
                           OVERSUBSCRIBED.spins)
         try:
             while not request.Test():
@@ -189,7 +189,7 @@ class SetupCall(Meeting):
             BrokenCommunicatorError: a rank has failed.
         """
         if not self.disagrees:  # then all ranks raise the error, and some may have done so already
-            self._hear()  # first: a rank that exited may have published the cause
+            self._check_alarm()  # first: a rank that exited may have published the cause
         now = time.monotonic()
         lost = tuple(rank for rank, when in self.ranks.rank_status.look().items()
                      if now - when >= GRACE)
@@ -202,12 +202,12 @@ class SetupCall(Meeting):
             self.asked = now
             JOB.ask()
 
-    def _hear(self) -> None:
+    def _check_alarm(self) -> None:
         """Raise if a rank has failed in this call."""
         for error in self.ranks.failures().values():
             raise error
 
-    def tell(self, peers: Sequence[int] = ()) -> RankStates:
+    def collect_states(self, peers: Sequence[int] = ()) -> RankStates:
         """Return the status of the ranks, and the ranks that have not entered."""
         return self.ranks.rank_status.states(0, peers or self.ranks.missing_ranks())
 
@@ -239,7 +239,7 @@ class SetupCall(Meeting):
         """Check the library's call; return the message to print if it cannot complete, or ''."""
         error, elapsed = self._hopeless(), time.monotonic() - self.since
         if error is None and elapsed >= self.reports.due:
-            states = self.tell()
+            states = self.collect_states()
             if not self.reports.add(elapsed, states, f"{self.title} on rank {self.rank}"):
                 error = CollectiveTimeout(self.title, self.rank, 0, self.ranks.missing_ranks(),
                                           round(elapsed, 1), states)
@@ -267,7 +267,7 @@ class SetupCall(Meeting):
             return None
         missing = ranks.missing_ranks()
         return CollectiveTimeout(self.title, self.rank, 0, missing, self.timeout,
-                                 self.tell()) if missing else None
+                                 self.collect_states()) if missing else None
 
 
 def _count_polls(looks: dict[int, int], found: Any) -> tuple[int, ...]:

@@ -152,9 +152,10 @@ class SetupRanks:
 
     def fail(self, error: BaseException) -> None:
         """Record that the call has failed on this rank."""
-        self.log.tell({"call": self.key, "number": self.number, "when": time.strftime("%H:%M:%S"),
-                       "reason": summary(error), "title": self.title, **states_fields(error),
-                       "lost": error.ranks if isinstance(error, PeerLost) else ()})
+        self.log.write_report({
+            "call": self.key, "number": self.number, "when": time.strftime("%H:%M:%S"),
+            "reason": summary(error), "title": self.title, **states_fields(error),
+            "lost": error.ranks if isinstance(error, PeerLost) else ()})
         self.log.words[FAILED] = self.number + 1
         self.end(GAVE_UP)
         JOB.fail()

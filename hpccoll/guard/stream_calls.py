@@ -123,7 +123,7 @@ class StreamMonitor:
             self.end()
         elif not self.drain(seconds):
             first = self.pending[0]
-            self._give_up(first, self._late(first, seconds, self.guard.tell()), own=False)
+            self._give_up(first, self._late(first, seconds, self.guard.collect_states()), own=False)
         with self.lock:  # the thread may be checking for faults
             if not self.ended:
                 self.ended = True
@@ -194,7 +194,7 @@ class StreamMonitor:
         if first.number != self.stay[0]:
             self.stay = first.number, Reports(self.guard.context.bounds.report)
         if elapsed >= self.stay[1].due:
-            states = self.guard.tell()
+            states = self.guard.collect_states()
             wait = f"{format_call(first.description)} in the queue of rank {self.guard.rank}"
             if not self.stay[1].add(elapsed, states, wait):
                 self._give_up(first, self._late(first, elapsed, states), own=False)
@@ -224,7 +224,7 @@ class StreamMonitor:
             return guard.loss(lost, f"{format_call(first.description)} of NCCL")
         if elapsed < timeout or not self._missing_ranks(first):
             return None  # all ranks have entered: the device itself is slow
-        return self._late(first, timeout, guard.tell(self._missing_ranks(first)))
+        return self._late(first, timeout, guard.collect_states(self._missing_ranks(first)))
 
     def _given_up(self) -> bool:
         """Return True if any rank, this one included, has failed in a call."""

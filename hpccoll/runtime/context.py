@@ -78,10 +78,10 @@ class GuardProtocol(Protocol):
     Attributes:
         log, alarm: addresses of this rank's log of calls, 0 if it has none, and of the word that is
             set when a rank has failed.
-        untold: a failure that a thread detected here and that no call has raised yet.
+        unraised: a failure that a thread detected here and that no call has raised yet.
     """
 
-    untold: BaseException | None
+    unraised: BaseException | None
     log: int
     alarm: int
 

@@ -86,18 +86,18 @@ def simulate(schedule: Schedule, nbytes: float | str, machine: str | Machine = "
 
     def report_of(joined: bool) -> Report:
         work = Workload(schedule, nbytes, itemsize, segment_bytes, joined)
-        tell = progress or ignore_progress
+        advance = progress or ignore_progress
         folds = fold and met.is_uniform and Routes(known, layout).by_groups
         if folds:
-            folding = find_symmetry(work, layout, tell, known.posts_in_turn)
+            folding = find_symmetry(work, layout, advance, known.posts_in_turn)
         else:
             adapts = known.shape is not None and known.shape.routing == "adaptive"
-            folding = simulate_all_ranks(work, layout, tell, met.is_uniform and not adapts,
+            folding = simulate_all_ranks(work, layout, advance, met.is_uniform and not adapts,
                                          met.repeat)
         if met.repeat > 1 and folding.symmetry is None:
             folding = folding._replace(packed=pack(work, range(layout.size)))
         reports = [report(schedule, known, layout, folding, nbytes, work.segments,
-                          run(work, known, layout, folding, tell, met.turn(number)),
+                          run(work, known, layout, folding, advance, met.turn(number)),
                           met) for number in range(met.repeat)]
         timing = median(reports) if met.repeat > 1 else reports[0]
         if not math.isfinite(timing.seconds):

@@ -715,7 +715,7 @@ static int handled(loop *me, event *due)
     }
 }
 
-static int tell(loop *me, PyObject *progress)
+static int report_progress(loop *me, PyObject *progress)
 {
     PyObject *answer = PyObject_CallFunction(progress, "Ld", (long long)me->counts[1], me->now);
     Py_XDECREF(answer);
@@ -734,7 +734,7 @@ static int go(loop *me, PyObject *progress)
         double limit = me->now * (1 + TOGETHER);
         while (me->nevents && me->events[0].time <= limit) {
             event due = soonest(me);
-            if (!(++steps % OFTEN) && tell(me, progress) < 0)
+            if (!(++steps % OFTEN) && report_progress(me, progress) < 0)
                 return -1;
             if (handled(me, &due) < 0 || advance(me) < 0)
                 return -1;

@@ -48,10 +48,10 @@ def run_compiled(wiring: ChannelWiring, progress: ProgressCallback) -> Simulatio
               log.first)
     outputs = (*log.columns, log.held, busy, carried, level_bytes, counts)
 
-    def tell(met: int, now: float) -> None:
+    def report_progress(met: int, now: float) -> None:
         progress(MESSAGES, 2 * met / ends, f"{time_text(now)} are simulated")
 
-    fault = _pass_time(inputs, outputs, work.depth, tell)
+    fault = _pass_time(inputs, outputs, work.depth, report_progress)
     if fault is not None:
         thread, number, *what = fault
         raise (wiring.stuck_error if len(what) == 1 else wiring.size_error)(

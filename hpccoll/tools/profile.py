@@ -13,10 +13,10 @@ from hpccoll.atomic_file import open_replacement
 from hpccoll.comm import Comm
 from hpccoll.explain.columns import FittedTable, Header
 from hpccoll.explain.plotting import save
-from hpccoll.measure.observed.merge import join
-from hpccoll.measure.observed.native_comparison import compare_sample
-from hpccoll.measure.observed.observer import OBSERVER, gather_records
-from hpccoll.measure.observed.profile import HEADS, Profile, add_comparison, profile
+from hpccoll.measure.profiling.merge import join
+from hpccoll.measure.profiling.native_comparison import compare_sample
+from hpccoll.measure.profiling.observer import OBSERVER, gather_records
+from hpccoll.measure.profiling.profile import HEADS, Profile, add_comparison, profile
 from hpccoll.training.picture import COLOURS, INK, new_figure, style_panel
 from hpccoll.units import time_text
 

@@ -95,7 +95,7 @@ def forms(comm, source, sink):
             "nonblocking": lambda: comm.Iallreduce(source, sink).Wait(), "objects": objects,
             "split": lambda: made(lambda: comm.Split(0, rank)),
             "empty": lambda: made(lambda: comm.empty(10)),
-            "inside": lambda: made(lambda: comm._together(Split)),
+            "inside": lambda: made(lambda: comm._create_after_meeting(Split)),
             "exit": sys.exit,
             "group": lambda: made(lambda: comm.Create_group(comm.Get_group())),
             "exchange": exchanged, "ring": ring}

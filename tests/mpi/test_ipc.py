@@ -273,8 +273,8 @@ def deaf(kind):
 
 def dumb(kind):
     """A rank that records no events of a kind."""
-    tell = IpcQueue.tell
-    return lambda self, which, *where: None if which == kind else tell(self, which, *where)
+    signal = IpcQueue.signal
+    return lambda self, which, *where: None if which == kind else signal(self, which, *where)
 
 
 def leaving_first(self, receives):
@@ -296,9 +296,9 @@ def on_another_stream(self, actions):
 #: What is broken: where, and what is there instead.
 BREAKS = {
     "a peer's memory is read before its event": (IpcQueue, "follow", deaf(READY)),
-    "the sender records no event": (IpcQueue, "tell", dumb(READY)),
+    "the sender records no event": (IpcQueue, "signal", dumb(READY)),
     "memory is used again while a peer reads it": (IpcQueue, "follow", deaf(READ)),
-    "the reader records no event": (IpcQueue, "tell", dumb(READ)),
+    "the reader records no event": (IpcQueue, "signal", dumb(READ)),
     "memory is given back before what reads it is queued": (DeviceBatch, "use", leaving_first),
     "kernels run on another stream": (IpcQueue, "run", on_another_stream),
     "messages lie at the beginning of their memory": (DeviceReceive, "message", lambda self, key:

@@ -8,8 +8,8 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll.measure.observed.merge import join, waits_by_kind
-from hpccoll.measure.observed.observer import OBSERVER, gather_records
+from hpccoll.measure.profiling.merge import join, waits_by_kind
+from hpccoll.measure.profiling.observer import OBSERVER, gather_records
 from hpccoll.tools.profile import ProfileWishes, finish
 
 RAW = MPI.COMM_WORLD

@@ -140,7 +140,7 @@ class Log:
         self.words[DESCRIBED] = max(self.words[DESCRIBED], start // TEXT_BYTES + 1
                                     - TEXTS_START // TEXT_BYTES)
 
-    def tell(self, report: Mapping[str, Any]) -> None:
+    def write_report(self, report: Mapping[str, Any]) -> None:
         """Store the failure record of this rank."""
         text = json.dumps(report).encode()
         if len(text) > TEXTS_START - STORY_START:

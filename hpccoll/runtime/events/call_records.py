@@ -59,17 +59,18 @@ def log_calls(method: Callable[..., Any], log: Log, stamp: int, refuse: Callable
     return call
 
 
-def begins(log: Log, stamp: int, heard: Callable[[bool], None], asks: bool) -> Callable[[], None]:
+def begins(log: Log, stamp: int, on_alarm: Callable[[bool], None], asks: bool) -> Callable[[],
+                                                                                           None]:
     """Return a callback that records the start of an interpreted call.
 
     Args:
         log: the log of this rank.
         stamp: stamp of the call.
-        heard: raises an error after the failure of another rank; called when one is possible.
+        on_alarm: raises an error after the failure of another rank; called when one is possible.
         asks: call it every time, because the log has no alarm.
     """
     if BUILT and not asks:
-        return _executor.opening(log.address, stamp, heard, log)
+        return _executor.opening(log.address, stamp, on_alarm, log)
     words = log.words
 
     def note() -> None:
@@ -78,7 +79,7 @@ def begins(log: Log, stamp: int, heard: Callable[[bool], None], asks: bool) -> C
         words[STAMPS + place], words[STARTS + place] = stamp, monotonic_ns()
         words[ENDS + place], words[NUMBER] = 0, number
         if asks or words[ALARM]:
-            heard(True)
+            on_alarm(True)
     return note
 
 

@@ -1,6 +1,6 @@
 """Moments: timestamps of the activity changes of this rank inside blocking hpccoll calls.
 
-    Binder, compiled plan --note--> Moments, a ring of rows <--read by-- hpccoll.measure.observed
+    Binder, compiled plan --note--> Moments, a ring of rows <--read by-- hpccoll.measure.profiling
 
 A row has three numbers: the plan and its segment; the phase and the activity that begins;
 nanoseconds of the clock of :func:`time.perf_counter`. The activity lasts until the next row of the

@@ -32,14 +32,14 @@ MOST_MESSAGES = 2048
 class Bounds(NamedTuple):
     """Limits of a wait: seconds without progress until it fails, and between reports.
 
-    ``listen`` raises an error if the wait cannot complete. ``tell`` returns the states of the
+    ``listen`` raises an error if the wait cannot complete. ``states_of`` returns the states of the
     ranks, given those that this one waits for.
     """
 
     timeout: float
     report: float
     listen: Callable[[PendingRun], None] | None = None
-    tell: Callable[[Sequence[int]], RankStates] | None = None
+    states_of: Callable[[Sequence[int]], RankStates] | None = None
 
 
 def advance(actions: Iterator[Action]) -> Action | None:

@@ -65,15 +65,16 @@ class WaitTimer:
         timeout: seconds without progress until the error.
         report: seconds without progress between two reports.
         listen: called regularly; raises an error if the wait cannot complete.
-        tell: returns the states of the ranks, given those that this one waits for.
+        states_of: returns the states of the ranks, given those that this one waits for.
         spins: failed tests before the wait yields the processor.
     """
 
     def __init__(self, awaited: PendingRun, timeout: float, report: float,
                  listen: Callable[[PendingRun], None] | None = None,
-                 tell: Callable[[Sequence[int]], RankStates] | None = None, spins: int = SPINS):
+                 states_of: Callable[[Sequence[int]],
+                                     RankStates] | None = None, spins: int = SPINS):
         self.awaited, self.timeout, self.report, self.spins = awaited, timeout, report, spins
-        self.listen, self.tell = listen, tell
+        self.listen, self.states_of = listen, states_of
         self.looked = 0.0
         self.reset()
 
@@ -121,7 +122,7 @@ class WaitTimer:
             return
         number, peers = self.awaited.pending_peers()
         title, rank = self.awaited.title, self.awaited.rank
-        states = self.tell(peers) if self.tell is not None else None
+        states = self.states_of(peers) if self.states_of is not None else None
         if elapsed >= self.timeout:
             raise CollectiveTimeout(title, rank, number, peers, self.timeout, states)
         states = states or RankStates(f"no message from {rank_list(peers)}")
@@ -148,12 +149,12 @@ class Meeting:
 
     def wait(self, request: MPI.Request, timeout: float, report: float,
              listen: Callable[[PendingRun], None] | None = None,
-             tell: Callable[[Sequence[int]], RankStates] | None = None) -> None:
+             states_of: Callable[[Sequence[int]], RankStates] | None = None) -> None:
         """Wait for the request of a collective operation.
 
         Raises:
             CollectiveTimeout: it was not complete after ``timeout`` seconds.
         """
-        watch = WaitTimer(self, timeout, report, listen, tell)
+        watch = WaitTimer(self, timeout, report, listen, states_of)
         while not request.Test():
             watch.pause()

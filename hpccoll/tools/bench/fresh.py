@@ -94,7 +94,7 @@ class FreshOutcome(NamedTuple):
     interrupted: bool
 
     def worst(self) -> float:
-        """Return the largest ratio of hpccoll's time to that of plain mpi4py over all sizes."""
+        """Return the largest ratio of the time with hpccoll to that of plain mpi4py."""
         return max((one.seconds / one.plain_seconds for one in self.sizes), default=1.0)
 
     def mean(self, method: str) -> float:
@@ -259,7 +259,7 @@ def _footprint(control: MPI.Intracomm, calls: int) -> CommunicatorMemory:
 
 
 def _memory_use() -> tuple[int, int, int]:
-    """Return resident bytes of hpccoll's shared memory and of all, and open files; -1 if unknown.
+    """Return resident bytes of shared memory of hpccoll and of all, and open files; -1 if unknown.
 
     Not the use of the file system: other programs have files there, too. The files of communicators
     have no names.

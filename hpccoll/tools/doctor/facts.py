@@ -208,7 +208,7 @@ def _test_hpccoll(mine: RankFacts) -> RankFacts:
 
 @functools.lru_cache(maxsize=1)
 def build() -> str:
-    """Return a digest of hpccoll's source: two checkouts of one version may differ."""
+    """Return a digest of the source of hpccoll: two checkouts of one version may differ."""
     package, digest = Path(hpccoll.__file__).parent, hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
         digest.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes())

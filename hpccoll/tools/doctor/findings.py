@@ -102,7 +102,7 @@ def versions(facts: Sequence[RankFacts]) -> Iterator[Finding]:
         if len(parts) > 1:
             path = name in ("interpreter", "executor")
             yield Finding(
-                WARNING if path else ERROR, "versions", f"{name} differs: {_who_has_what(parts)}",
+                WARNING if path else ERROR, "versions", f"{name} differs: {_describe_parts(parts)}",
                 "use one environment on all nodes: the same path on a shared file system, or the "
                 "same version on each node" + (
                     "" if path else "; different builds may use different schedules"),
@@ -116,7 +116,7 @@ def settings(facts: Sequence[RankFacts]) -> Iterator[Finding]:
         own = name.startswith("HPCCOLL_")
         if len(parts) > 1 and (own or name.startswith(LIBRARIES)):
             yield Finding(
-                ERROR if own else WARNING, "settings", f"{name} differs: {_who_has_what(parts)}",
+                ERROR if own else WARNING, "settings", f"{name} differs: {_describe_parts(parts)}",
                 ("" if own else "unless this is intended, ") + "set it in the job script, not in a "
                 "shell's startup file: pass it on with srun --export=ALL, mpiexec -genv or -x",
                 _fewest(parts))
@@ -384,7 +384,7 @@ def _links(facts: Sequence[RankFacts]) -> Iterator[Finding]:
 
 
 def result(facts: Sequence[RankFacts]) -> Iterator[Finding]:
-    """Check the result of hpccoll's test."""
+    """Check the result of the test run."""
     wrong = tuple(each.rank for each in facts if each.right is False)
     if wrong:
         yield Finding(ERROR, "result", "the result of an hpccoll allreduce is wrong",
@@ -411,7 +411,7 @@ def _parts(facts: Iterable[RankFacts], key: Callable[[RankFacts], object]) -> di
     return {value: tuple(ranks) for value, ranks in parts.items()}
 
 
-def _who_has_what(parts: dict) -> str:
+def _describe_parts(parts: dict) -> str:
     return "; ".join(f"{value} on {ranks_text(ranks)}" for value, ranks in parts.items())
 
 

@@ -44,7 +44,8 @@ def script(job: Job) -> str:
     """
     given, (site, job) = job, complete(job)
     head = directives(site, job)
-    sections = [_first_lines(site, job) + _environment(site, job) + _whose(job), launch(site, job),
+    sections = [_first_lines(site, job) + _environment(site, job) + _account_of(job),
+                launch(site, job),
                 _run(job, ranks(job))]
     text = ["#!/bin/bash", f"# {job.nodes} nodes x {job.ppn} ranks on {site.title}.",
             f"# Created with: {_made_with(given)}", *_comment(_facts(site))]
@@ -193,7 +194,7 @@ def _cpus(site: Site, job: Job) -> str:
             else "$SLURM_CPUS_PER_TASK")
 
 
-def _whose(job: Job) -> list[Line]:
+def _account_of(job: Job) -> list[Line]:
     """Return a check for an mpirun of another MPI library, which would fail an assertion."""
     if job.launcher != "mpirun" or job.mpi not in MPIRUN:
         return []

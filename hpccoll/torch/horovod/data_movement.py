@@ -98,7 +98,7 @@ def alltoall(tensor: torch.Tensor, splits: Sequence[int] | torch.Tensor | None =
         int32.
 
     Raises:
-        ArgumentError: ``splits`` is not one number for each rank, or its sum is not the number of
+        ArgumentError: ``splits`` has not a number for each rank, or its sum is not the number of
             rows.
         ExchangeMismatch: ranks differ in dtype or trailing dimensions, or one has invalid splits;
             on all ranks.

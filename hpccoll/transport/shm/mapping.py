@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy
 from mpi4py import MPI
 
-#: File system for shared memory, and prefix of hpccoll's files there.
+#: File system for shared memory, and prefix of the files there.
 DIRECTORY, PREFIX = "/dev/shm", "hpccoll-"
 #: Files without a name, and files with a name until all ranks have opened them.
 UNNAMED, NAMED = "unnamed", "named"

@@ -64,9 +64,9 @@ def test_nobody_waits_for_those_who_have_told(clock):
     now, happens = clock
     shared = logs(5, 4)
 
-    def tell():
-        shared.logs[1].tell({"number": 5})
-    happens[0.5] = tell
+    def write_report():
+        shared.logs[1].write_report({"number": 5})
+    happens[0.5] = write_report
     assert shared.records((), 5)[1].report == {"number": 5}
     assert now[0] == pytest.approx(0.5) and shared.logs[1].words[STORY]
 

@@ -25,8 +25,9 @@ def record(calls, report=None, first=1):
         log.words[STAMPS + number % REMEMBERED] = call.stamp()
         log.words[NUMBER] = number
     if report is not None:
-        log.tell({"number": log.words[NUMBER], "tag": 0, "title": "t", "site": "", "when": "",
-                  "reason": "", "fields": None, "heard": False, **report})
+        log.write_report({"number": log.words[NUMBER], "tag": 0, "title": "t", "site": "",
+                          "when": "",
+                          "reason": "", "fields": None, "heard": False, **report})
     made = log.record()
     return LogRecord.unpack(made.pack()) if len(calls) % 2 else made  # both ways say the same
 

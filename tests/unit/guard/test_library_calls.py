@@ -49,7 +49,7 @@ def made(monkeypatch):
     guard = Guard.__new__(Guard)
     guard.rank, guard.logs, guard.stamps = 0, SharedLogs(logs, 0, None), True
     guard.context = SimpleNamespace(size=2, bounds=Bounds(60.0, 60.0, None, None))
-    guard.lock, guard.failure, guard.untold = guards.threading.RLock(), None, None
+    guard.lock, guard.failure, guard.unraised = guards.threading.RLock(), None, None
     guard.on_failure = lambda refuse: None
     guard.losses = SimpleNamespace(explain=lambda error, title: error, known=False)
     guard.rank_status = SimpleNamespace(failed_ranks=lambda *args, **options: (), gone={},
@@ -67,7 +67,7 @@ def test_a_difference_in_every_call_of_a_fast_loop_is_found(made, capfd):
             call(logs[1], MAX)
         assert guard.failure is None
         guard.natives._look_back()
-    assert isinstance(guard.untold, ContractError) and guard.untold.field == "operator"
+    assert isinstance(guard.unraised, ContractError) and guard.unraised.field == "operator"
     assert logs[1].words[ALARM], "the other one is not told"
     for _ in range(3):
         guard.natives._look_back()
@@ -121,7 +121,7 @@ def test_a_call_made_while_the_thread_finds_it_raises_the_difference(made, monke
         call(logs[0], SUM)
         call(logs[1], MAX)
         guard.natives._look_back()
-    assert raised == [ContractError] and guard.untold is None
+    assert raised == [ContractError] and guard.unraised is None
 
 
 def test_a_call_that_is_given_up_and_ends_keeps_what_was_found(made):
@@ -131,10 +131,10 @@ def test_a_call_that_is_given_up_and_ends_keeps_what_was_found(made):
         call(logs[0], SUM)
         call(logs[1], MAX)
         guard.natives._look_back()
-    found = guard.untold
+    found = guard.unraised
     logs[0].words[INSIDE] = 3
     assert guard.natives._given_up(3, BrokenCommunicatorError("another rank has given up")) == ""
-    assert guard.untold is found
+    assert guard.unraised is found
     with pytest.raises(ContractError):
         guard.refuse()
 

@@ -130,7 +130,7 @@ def test_a_killed_rank_may_have_done_its_part(ranks, monkeypatch):
 
 def test_a_rank_that_left_after_an_error_was_not_killed(ranks):
     board, logs, states = ranks
-    logs[3].tell({"reason": "CollectiveTimeout: rank 1 is stopped", "number": 7})
+    logs[3].write_report({"reason": "CollectiveTimeout: rank 1 is stopped", "number": 7})
     states[3] = DEAD
     assert str(board.activity(3)).startswith(
         "rank 3 has ended after its CollectiveTimeout; its last")

@@ -33,7 +33,7 @@ class Guarding:
     def activities(self):
         return [RankActivity(rank, AWAY, begun) for rank, begun in enumerate(self.begun)]
 
-    def tell(self, peers=()):
+    def collect_states(self, peers=()):
         return RankStates(f"ranks {peers} are late", ("rank 1 computes",), self.stopped)
 
     def loss(self, ranks, title):

@@ -5,10 +5,10 @@ import json
 
 import pytest
 from rich.console import Console
-from unit.measure.observed.made import moment, noting
+from unit.measure.profiling.made import moment, noting
 
-from hpccoll.measure.observed.merge import join
-from hpccoll.measure.observed.record import CallKind, CallRecord, RankRecord
+from hpccoll.measure.profiling.merge import join
+from hpccoll.measure.profiling.record import CallKind, CallRecord, RankRecord
 from hpccoll.runtime.events.phase_events import Activity
 from hpccoll.tools.call_trace import draw, events, header_fields, summary, table, totals
 

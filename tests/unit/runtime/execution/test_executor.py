@@ -203,7 +203,7 @@ def test_without_a_time_out_a_rank_that_stays_stopped_ends_a_wait(monkeypatch, s
     class Over(Exception):
         pass
 
-    def tell(peers):
+    def states_of(peers):
         assert peers == (1, 2)
         found = next(states, None)
         if found is None:
@@ -212,7 +212,7 @@ def test_without_a_time_out_a_rank_that_stays_stopped_ends_a_wait(monkeypatch, s
 
     _, (one, _, _) = made()
     with pytest.raises(CollectiveTimeout if end else Over) as caught:
-        drive(one, Bounds(NO_TIMEOUT, 5.0, None, tell))
+        drive(one, Bounds(NO_TIMEOUT, 5.0, None, states_of))
     if end:
         assert caught.value.seconds == end and "send SIGCONT to rank 2" in str(caught.value)
 

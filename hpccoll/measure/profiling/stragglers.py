@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy
 
 from hpccoll.ir.collectives import METHODS
-from hpccoll.measure.observed.merge import JoinedRecords
+from hpccoll.measure.profiling.merge import JoinedRecords
 from hpccoll.units import count_text, time_text
 
 #: Maximum number of reported communicators, those with the longest waits first.

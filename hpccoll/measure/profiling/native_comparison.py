@@ -16,7 +16,7 @@ from hpccoll.config import AUTO, NATIVE
 from hpccoll.errors import HpccollError
 from hpccoll.measure.buffers import CaseBuffers
 from hpccoll.measure.cases import Case, make
-from hpccoll.measure.observed.profile import CallRow, Profile
+from hpccoll.measure.profiling.profile import CallRow, Profile
 from hpccoll.measure.timing import Settings, World, measure
 from hpccoll.measure.wrapping import Wrap
 from hpccoll.tune.table import Candidate

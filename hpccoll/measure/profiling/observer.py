@@ -16,9 +16,9 @@ from mpi4py import MPI
 
 from hpccoll.errors import ArgumentError
 from hpccoll.measure.clocks import clock_name, seconds_ahead
-from hpccoll.measure.observed.merge import join
-from hpccoll.measure.observed.profile import Profile, profile
-from hpccoll.measure.observed.record import WIDTH, CallRecord, RankRecord, save
+from hpccoll.measure.profiling.merge import join
+from hpccoll.measure.profiling.profile import Profile, profile
+from hpccoll.measure.profiling.record import WIDTH, CallRecord, RankRecord, save
 
 #: Maximum number of separate communicators; later ones are counted together.
 MOST_COMMUNICATORS = 256

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from hpccoll.measure.observed.merge import join
-from hpccoll.measure.observed.profile import CallRow, add_comparison, profile, rows_of
+from hpccoll.measure.profiling.merge import join
+from hpccoll.measure.profiling.profile import CallRow, add_comparison, profile, rows_of
 
 from .made import ALLREDUCE, BCAST, STARTED, rank_record
 

@@ -5,8 +5,8 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll.measure.observed.observer import OBSERVER
-from hpccoll.measure.observed.profiled import LOWER_CASE, profiled_class
+from hpccoll.measure.profiling.observer import OBSERVER
+from hpccoll.measure.profiling.profiled import LOWER_CASE, profiled_class
 
 A, B = numpy.ones(4), numpy.empty(4)
 

@@ -3,7 +3,7 @@
 import numpy
 import pytest
 
-from hpccoll.measure.observed.merge import correct_times, join, waits_by_kind
+from hpccoll.measure.profiling.merge import correct_times, join, waits_by_kind
 
 from .made import ALLREDUCE, BCAST, REDUCE, SCAN, STARTED, rank_record
 

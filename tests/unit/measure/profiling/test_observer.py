@@ -9,9 +9,9 @@ from mpi4py import MPI
 
 import hpccoll
 from hpccoll.errors import ArgumentError
-from hpccoll.measure.observed import observer as module
-from hpccoll.measure.observed.observer import OBSERVER, Observer, gather_records, stats
-from hpccoll.measure.observed.record import CallSums, read
+from hpccoll.measure.profiling import observer as module
+from hpccoll.measure.profiling.observer import OBSERVER, Observer, gather_records, stats
+from hpccoll.measure.profiling.record import CallSums, read
 
 from .made import ALLREDUCE, rank_record
 

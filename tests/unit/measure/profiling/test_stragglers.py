@@ -2,9 +2,9 @@
 
 import pytest
 
-from hpccoll.measure.observed.merge import join
-from hpccoll.measure.observed.profile import profile
-from hpccoll.measure.observed.stragglers import (
+from hpccoll.measure.profiling.merge import join
+from hpccoll.measure.profiling.profile import profile
+from hpccoll.measure.profiling.stragglers import (
     MOST_TOLD,
     Straggler,
     describe_stragglers,

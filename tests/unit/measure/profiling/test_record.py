@@ -5,8 +5,8 @@ from array import array
 
 import numpy
 
-from hpccoll.measure.observed import record as module
-from hpccoll.measure.observed.record import CallRecord, CallSums, ordered_kinds
+from hpccoll.measure.profiling import record as module
+from hpccoll.measure.profiling.record import CallRecord, CallSums, ordered_kinds
 
 from .made import ALLREDUCE, BCAST, STARTED, rank_record
 

@@ -20,8 +20,8 @@ from numpy import ndarray
 from hpccoll.calls.call import METHODS
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.operators import OPERATORS
-from hpccoll.measure.observed.observer import OBSERVER, write_at_end
-from hpccoll.measure.observed.record import INIT, OBJECTS, CallKind, CallRecord
+from hpccoll.measure.profiling.observer import OBSERVER, write_at_end
+from hpccoll.measure.profiling.record import INIT, OBJECTS, CallKind, CallRecord
 from hpccoll.runtime.execution.compiled import BUILT
 
 if BUILT:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from hpccoll.measure.observed.merge import JoinedRecords, waits_by_kind
-from hpccoll.measure.observed.record import INIT, OBJECTS, WAIT, CallKind
-from hpccoll.measure.observed.stragglers import Straggler, describe_stragglers, stragglers
+from hpccoll.measure.profiling.merge import JoinedRecords, waits_by_kind
+from hpccoll.measure.profiling.record import INIT, OBJECTS, WAIT, CallKind
+from hpccoll.measure.profiling.stragglers import Straggler, describe_stragglers, stragglers
 from hpccoll.units import count_text, short_size_text, time_text
 
 #: Maximum sizes of a method with one algorithm that have their own rows; more share one.
