@@ -34,6 +34,7 @@ from hpccoll.comm.lifetime import Lifetime
 from hpccoll.comm.methods import Method
 from hpccoll.comm.recognition import note
 from hpccoll.comm.reproducible_sums import check_kept
+from hpccoll.comm.staged_calls import run_staged
 from hpccoll.config import ALWAYS, ANY_P, NAN, OFF, RESULTS, Config
 from hpccoll.errors import BufferArgumentError
 from hpccoll.errors.mpi import DeadCommunicatorError
@@ -166,9 +167,15 @@ class Base(MPI.Intracomm):
         with self._check_alive().call_guard:
             if method.form != BLOCKING:
                 return self._begin(method, args)
+            if self._cache.staged and run_staged(self, method, args):
+                return None
             if not self._config.check:
                 return self._serve_blocking(method, args)
             return self._serve_searched(method, args)
+
+    def _repeat(self, method: Method, args: tuple[Any, ...]) -> None:
+        """Make a call that is part of the running one."""
+        raise NotImplementedError
 
     def _serve_searched(self, method: Method, args: tuple[Any, ...]) -> None:
         """Run a blocking call and check its input for NaN, or its result for equality."""

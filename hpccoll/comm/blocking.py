@@ -43,6 +43,7 @@ from hpccoll.comm.methods import (
 )
 from hpccoll.comm.recognition import note_any_size, recognise_calls
 from hpccoll.comm.reproducible_sums import is_served, sum_call
+from hpccoll.comm.staged_calls import is_small, run_new
 from hpccoll.config import ALWAYS, ANY_P, NATIVE, NONE
 from hpccoll.runtime.context import existing_context
 from hpccoll.runtime.events.logger import served_by
@@ -178,6 +179,10 @@ class BlockingMixin(Base):
             if always:
                 self._compare(describe_native(None, method.name))
             _call_native(self, method, args, self._guard_native(method, None))
+            return
+        if registered is None and is_small(call) and not (
+                preference is not None and preference.is_queued):
+            run_new(self, method, args, call)
             return
         if self._config.determinism == ANY_P and is_served(facts_of(call)):
             with self._outside():
@@ -324,14 +329,19 @@ class BlockingMixin(Base):
         context, preferences = self._private(), self._preferences
         self._want({**preferences, method.name: Choice(trial.candidate.name)})
         try:
-            trial.run(context.comm, context.bounds, lambda: self._once_more(method, args))
+            trial.run(context.comm, context.bounds, lambda: self._repeat(method, args))
         finally:
             self._want(preferences)
 
-    def _once_more(self, method: Method, args: tuple[Any, ...]) -> None:
-        """Repeat a call from inside itself."""
-        with self._outside():
+    def _repeat(self, method: Method, args: tuple[Any, ...]) -> None:
+        """Make a call that is part of the running one."""
+        # Without a context manager: it is on the path of every small call on device memory.
+        call_guard = self._check_alive().call_guard
+        holder, call_guard.holder = call_guard.holder, 0
+        try:
             getattr(BlockingMixin, method.name.capitalize())(self, *args)
+        finally:
+            call_guard.holder = holder
 
     @contextmanager
     def _outside(self) -> Iterator[None]:

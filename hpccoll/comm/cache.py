@@ -48,6 +48,7 @@ class CallCache(dict[Hashable, Any]):
         seen: the lookup of these kinds.
         forms: calls without their sizes; False if there is no room for a target.
         choices: choices of calls that are resolved every time, by method and facts.
+        staged: small calls on device memory, by their form.
     """
 
     def __init__(self) -> None:
@@ -57,6 +58,7 @@ class CallCache(dict[Hashable, Any]):
         self.observed: dict[Hashable, int] = {}
         self.seen: Any = None
         self.forms: dict[Hashable, bool] = {}
+        self.staged: dict[Hashable, Any] = {}
 
     def clear(self) -> None:
         """Clear all caches."""
@@ -66,6 +68,7 @@ class CallCache(dict[Hashable, Any]):
         self.choices.clear()
         self.observed.clear()
         self.forms.clear()
+        self.staged.clear()
 
     def remember(self, method: Method, facts: CallFacts, choice: Choice) -> None:
         """Store a choice; equal facts and equal user choices give the same choice."""

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from hpccoll.cuda.device import copy_to_device as copy_to_device
     from hpccoll.cuda.device import copy_to_host as copy_to_host
     from hpccoll.cuda.device import device_namespace as device_namespace
+    from hpccoll.cuda.device import find_stream as find_stream
+    from hpccoll.cuda.device import flatten_device as flatten_device
     from hpccoll.cuda.device import is_device as is_device
     from hpccoll.cuda.device import is_served as is_served
     from hpccoll.cuda.device import mpi_moves_device_memory as mpi_moves_device_memory
@@ -59,6 +61,8 @@ if TYPE_CHECKING:
     from hpccoll.cuda.registered import DeviceMemory as DeviceMemory
     from hpccoll.cuda.registered import RegisteredCall as RegisteredCall
     from hpccoll.cuda.staging import StagedBuffer as StagedBuffer
+    from hpccoll.cuda.staging import allocate_pinned as allocate_pinned
+    from hpccoll.cuda.staging import keep as keep
     from hpccoll.cuda.stream_ordered import Resident as Resident
     from hpccoll.cuda.stream_ordered import as_resident as as_resident
     from hpccoll.cuda.stream_ordered import queue_of as queue_of
@@ -68,7 +72,8 @@ else:
     #: Module of each name.
     _MODULES = {name: module for module, names in {
         "device": "allocator_like as_cupy borrow copy_to_device copy_to_host device_namespace "
-                  "is_device is_served mpi_moves_device_memory performer synchronize use_device",
+                  "find_stream flatten_device is_device is_served mpi_moves_device_memory "
+                  "performer synchronize use_device",
         "device_probes": "Ways agree_on_ways visible_devices",
         "gpus": "NEAR gpu_direct gpu_island gpu_links gpu_numa numa_distance pci_address",
         "kernels": "fuse has_kernel kernel_for",
@@ -76,7 +81,7 @@ else:
         "nccl_runner": "AcrossNodes Nccl",
         "registered": "DeviceMemory RegisteredCall",
         "stream_ordered": "Resident as_resident queue_of",
-        "staging": "StagedBuffer",
+        "staging": "StagedBuffer allocate_pinned keep",
         "device_paths": "AWARE RankReport describe_ways",
         "windows": "Windows windows_of",
     }.items() for name in names.split()}

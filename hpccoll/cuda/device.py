@@ -58,7 +58,9 @@ def is_served() -> bool:
 
 def as_cupy(obj: Any) -> Any:
     """Return a device object as a CuPy array; CuPy raises if it lacks the element type."""
-    cupy = importlib.import_module("cupy")
+    cupy = sys.modules.get("cupy") or importlib.import_module("cupy")
+    if isinstance(obj, cupy.ndarray):
+        return obj
     interface = getattr(obj, "__cuda_array_interface__", None)
     if interface is None:
         return cupy.from_dlpack(obj)
@@ -86,17 +88,36 @@ def borrow(obj: Any, array: Any, argument: str) -> tuple[Any, Any, StagedBuffer 
     """
     cupy = importlib.import_module("cupy")
     flat = flatten(array, argument)
-    stream, shared = _stream_of(obj, flat, cupy)
-    if stream.is_capturing():
-        # A wait for such a stream is a CUDA error, which also ends the capture.
-        raise BufferArgumentError(argument, "is used during CUDA graph capture of its stream, "
-                                            "which cannot contain MPI messages",
-                                  "end the capture before the call, and start another one after it")
+    stream, shared = find_stream(obj, flat, argument)
     if mpi_moves_device_memory():
         with flat.device:  # the null stream belongs to the current device
             stream.synchronize()  # the producer may still write the data
         return flat, cupy, None
     return flat, numpy, StagedBuffer(cupy, flat.device, stream, shared)
+
+
+def flatten_device(obj: Any, argument: str) -> Any:
+    """Return all elements of a device object as a flat CuPy array.
+
+    Raises:
+        BufferArgumentError: it is not contiguous.
+    """
+    return flatten(as_cupy(obj), argument)
+
+
+def find_stream(obj: Any, array: Any, argument: str) -> tuple[Any, bool]:
+    """Return the caller's stream of an object, and whether the caller reads results on it.
+
+    Raises:
+        BufferArgumentError: the stream is captured into a graph.
+    """
+    stream, shared = _stream_of(obj, array, sys.modules["cupy"])
+    if stream.is_capturing():
+        # A wait for such a stream is a CUDA error, which also ends the capture.
+        raise BufferArgumentError(argument, "is used during CUDA graph capture of its stream, "
+                                            "which cannot contain MPI messages",
+                                  "end the capture before the call, and start another one after it")
+    return stream, shared
 
 
 def flatten(array: Any, argument: str) -> Any:
