@@ -21,12 +21,12 @@ def extensions():
     kernel = "hpccoll/arrays/_half.h"
     with_numpy = [
         ("hpccoll.arrays._half", ["hpccoll/arrays/_half.c"], [kernel], []),
-        ("hpccoll.runtime.execution._tape",
+        ("hpccoll.runtime.execution._executor",
          [f"hpccoll/runtime/execution/_{part}.c" for part in
-          ("tape", "running", "recognition", "requests", "background", "conversions", "call_log",
-           "phase_events", "call_guard", "profiled", "finalize", "any_size")],
-         [*(f"hpccoll/runtime/execution/_{part}.h" for part in ("tape", "recognition", "requests")),
-          kernel],
+          ("executor", "running", "recognition", "requests", "background", "conversions",
+           "call_log", "phase_events", "call_guard", "profiled", "finalize", "any_size")],
+         [kernel, *(f"hpccoll/runtime/execution/_{part}.h"
+          for part in ("executor", "recognition", "requests"))],
          ["-pthread"])]
     return [EVENTS] + [
         Extension(name, sources, depends=depends, optional=True,

@@ -18,7 +18,7 @@ from click.core import ParameterSource
 from one_process import OneProcess
 
 from hpccoll.cli.bench import COMPARISON, MEASUREMENT, SECTIONS, with_options
-from hpccoll.cli.options import written
+from hpccoll.cli.options import report_write_errors
 from hpccoll.cli.ranks import WRONG
 from hpccoll.units import numbers
 
@@ -41,12 +41,12 @@ def command(context: click.Context, environments: tuple[str, ...], ranks: str, o
     """Measure COLLECTIVE under several MPI libraries: hpccoll bench in each environment."""
     folder, words = Path(output), _words(context, given)
     runs = libraries.plan(environments, numbers("--ranks", ranks), folder)
-    with written("--output", output):
+    with report_write_errors("--output", output):
         folder.mkdir(parents=True, exist_ok=True)
     measured, problems = libraries.measure(runs, words, lambda line: click.echo(f"# {line}"))
     if measured:
         text = "\n".join(libraries.markdown(measured, words)) + "\n"
-        with written("--output", output):
+        with report_write_errors("--output", output):
             (folder / "ratios.md").write_text(text, encoding="utf-8")
             libraries.draw(measured, folder / "ratios.png")
         click.echo(text, nl=False)

@@ -19,7 +19,7 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll import Comm, units
-from hpccoll.atomic_file import writable
+from hpccoll.atomic_file import is_writable
 from hpccoll.errors import ArgumentError, HpccollError
 from hpccoll.training.compress import SCHEMES, Scheme, parse
 from hpccoll.training.compress.scheme import Shapes
@@ -121,7 +121,7 @@ def check(path: str) -> None:
                            "'hpccoll[plot]'") from error
     if path.rpartition(".")[2].lower() not in Figure().canvas.get_supported_filetypes():
         raise ArgumentError("--plot", f"{path!r} has an unknown suffix", "choose png, svg or pdf")
-    if not writable(path):
+    if not is_writable(path):
         raise ArgumentError("--plot", f"cannot write {path!r}")
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from hpccoll.cli.ranks import interrupted, said
-from hpccoll.cli.sections import Sectioned
+from hpccoll.cli.ranks import report_error, report_interrupt
+from hpccoll.cli.sections import SectionCommand
 from hpccoll.errors import HpccollError
 
 
-class OneProcess(Sectioned):
+class OneProcess(SectionCommand):
     """A command that starts no MPI."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
@@ -19,13 +19,13 @@ class OneProcess(Sectioned):
             return super().make_context(*args, **kwargs)
         except click.UsageError as error:
             message = error.format_message().removesuffix(".")
-            raise click.exceptions.Exit(said(HpccollError(
+            raise click.exceptions.Exit(report_error(HpccollError(
                 f"{self.name}: {message}; run it with --help"))) from error
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except HpccollError as error:
-            ctx.exit(said(error))
+            ctx.exit(report_error(error))
         except KeyboardInterrupt:
-            ctx.exit(interrupted(str(self.name)))
+            ctx.exit(report_interrupt(str(self.name)))

@@ -19,8 +19,8 @@ from applications import bench, environments, picture
 from applications.program import NAMES, load
 from one_process import OneProcess
 
-from hpccoll.atomic_file import replacing
-from hpccoll.cli.options import written
+from hpccoll.atomic_file import open_replacement
+from hpccoll.cli.options import report_write_errors
 from hpccoll.cli.ranks import WRONG
 from hpccoll.units import numbers
 
@@ -48,10 +48,10 @@ def command(only: tuple[str, ...], short: bool, library_names: tuple[str, ...], 
 
     def keep(record: dict[str, Any]) -> None:
         if output:
-            with replacing(Path(output) / "results.json") as file:
+            with open_replacement(Path(output) / "results.json") as file:
                 file.write(json.dumps(record, indent=1) + "\n")
 
-    with written("--output", output or ""):
+    with report_write_errors("--output", output or ""):
         folder.mkdir(parents=True, exist_ok=True)
         if output:
             Path(output).mkdir(parents=True, exist_ok=True)

@@ -25,8 +25,14 @@ from step_simulator.collective_times import CollectiveTimes
 from step_simulator.plot import draw
 from step_simulator.simulation import STAGES, StepForecast, StepPlan
 
-from hpccoll.atomic_file import writable
-from hpccoll.cli.options import Finite, check_outputs, layouts_of, write_text, written
+from hpccoll.atomic_file import is_writable
+from hpccoll.cli.options import (
+    FiniteRange,
+    check_outputs,
+    layouts_of,
+    report_write_errors,
+    write_text,
+)
 from hpccoll.cli.ranks import INTERRUPTED
 from hpccoll.cli.terminal import line_console
 from hpccoll.errors import ArgumentError
@@ -80,7 +86,7 @@ COLUMNS = (
 @click.option("--no-overlap", is_flag=True, help="Begin all buckets after the backward pass.")
 @click.option("--samples", type=click.IntRange(min=1), metavar="N",
               help="Samples of a rank's step, for models that come along.")
-@click.option("--tflops", type=Finite(min=0, min_open=True), metavar="RATE",
+@click.option("--tflops", type=FiniteRange(min=0, min_open=True), metavar="RATE",
               help="10^12 operations that a rank sustains in a second, for the same. Default: 100.")
 @click.option("--break-even", is_flag=True,
               help="Find the network rate below which each scheme pays.")
@@ -109,7 +115,7 @@ def command(context, model, nodes, ppn, topology, machine, bucket_sizes, first_b
         if given and not schemes:
             raise ArgumentError(option, "requires --compress")
     check_outputs(json_path, plot_path)
-    if trace_path is not None and not writable(trace_path):
+    if trace_path is not None and not is_writable(trace_path):
         raise ArgumentError("--trace", f"cannot write {trace_path!r}")
     if model is None:
         raise ArgumentError("--model", "a model is required",
@@ -154,11 +160,11 @@ def command(context, model, nodes, ppn, topology, machine, bucket_sizes, first_b
         for times, plan, point in pays:
             click.echo(f"{plan.compress} on {times.topology}: {_paying(point)}")
     if plot_path is not None:
-        with written("--plot", plot_path):
+        with report_write_errors("--plot", plot_path):
             draw(found, plot_path)
         click.echo(f"wrote {plot_path}", err=True)
     if trace_path is not None:
-        with written("--trace", trace_path):
+        with report_write_errors("--trace", trace_path):
             found[-1].timeline.save(trace_path)
         click.echo(f"wrote {trace_path}", err=True)
     if stopped:

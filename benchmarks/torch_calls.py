@@ -27,11 +27,11 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from hpccoll.cli import terminal
-from hpccoll.cli.options import OneOf, check_outputs, opened
+from hpccoll.cli.options import OneOf, check_outputs, open_output
 from hpccoll.cli.ranks import (
     BAD_OPTIONS,
     INTERRUPTED,
-    Ranked,
+    RankCommand,
     abort,
     agree_on_rank_0,
     complain,
@@ -180,7 +180,7 @@ def slowest(times: dict[str, float], torch: Any) -> dict[str, float]:
     return dict(zip(times, row.tolist(), strict=True))
 
 
-@click.command(NAME, cls=Ranked, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(NAME, cls=RankCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--only", type=OneOf(["calls", "steps"]), help="Leave the others out.")
 @click.option("--json", "json_path", metavar="FILE",
               help="Write a record of all times, in seconds; - is standard output.")
@@ -209,7 +209,7 @@ def command(only: str | None, json_path: str | None) -> None:
             if environment is not None:
                 environment["command"] = shlex.join(sys.argv)
                 if json_path is not None:
-                    with opened(json_path) as file:
+                    with open_output(json_path) as file:
                         json.dump(_record(environment, found), file, indent=1)
                 if json_path != "-":
                     console, _ = terminal.screen(True)

@@ -26,11 +26,11 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from hpccoll.cli import terminal
-from hpccoll.cli.options import Finite, check_outputs, names, opened
+from hpccoll.cli.options import FiniteRange, check_outputs, names, open_output
 from hpccoll.cli.ranks import (
     BAD_OPTIONS,
     INTERRUPTED,
-    Ranked,
+    RankCommand,
     abort,
     agree,
     agree_on_rank_0,
@@ -53,7 +53,7 @@ PLAIN: dict[str, Callable[..., Stepper]] = {
 #: Steps before the first one that counts: buckets are rebuilt, compressors start dense.
 WARM = 3
 #: Seconds of a backward pass.
-BACKWARD = Finite(min=0)
+BACKWARD = FiniteRange(min=0)
 
 
 def candidates(names: Sequence[str]) -> dict[str, Callable[..., Stepper]]:
@@ -152,7 +152,7 @@ def summary(model: EmulatedModel, times: Sequence[tuple[str, float]]) -> list[St
         names, key=lambda name: statistics.median(by_name[name]))]
 
 
-@click.command(NAME, cls=Ranked, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(NAME, cls=RankCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--gradients", default="25M", show_default=True, metavar="BYTES",
               help="Bytes of all gradients, in float32.")
 @click.option("--layers", type=click.IntRange(min=1), default=50, show_default=True, metavar="N",
@@ -200,7 +200,7 @@ def command(gradients: str, layers: int, backward: float, wanted: tuple[str, ...
                 environment["command"] = shlex.join(sys.argv)
                 found = summary(model, times)
                 if json_path is not None:
-                    with opened(json_path) as file:
+                    with open_output(json_path) as file:
                         json.dump(_record(model, environment, found), file, indent=1)
                 if json_path != "-":
                     console, _ = terminal.screen(True)

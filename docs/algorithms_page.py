@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from hpccoll.algorithms import ALGORITHMS, Algorithm
-from hpccoll.algorithms.formula import LEGEND, Formula, Stated, number, p
+from hpccoll.algorithms.formula import LEGEND, Formula, Relation, number, p
 from hpccoll.algorithms.table import reproducible
 from hpccoll.explain.catalogue import first_line
 from hpccoll.ir.collectives import COLLECTIVES
@@ -118,14 +118,14 @@ def _row(collective: str, name: str, entry: Algorithm, reduces: bool) -> list[st
 
 
 def _text(form: Callable[..., int | None] | None) -> str:
-    return str(form) if isinstance(form, (Formula, Stated)) else ""
+    return str(form) if isinstance(form, (Formula, Relation)) else ""
 
 
 def _share(sent: Callable[..., int | None] | None,
            blocks: Callable[..., int | None] | int) -> str:
     """The blocks sent, as a part of all blocks."""
-    relation = f"{sent.relation} " if isinstance(sent, Stated) and sent.relation != "=" else ""
-    stated, parts = (form.statement if isinstance(form, Stated) else form
+    relation = f"{sent.relation} " if isinstance(sent, Relation) and sent.relation != "=" else ""
+    stated, parts = (form.statement if isinstance(form, Relation) else form
                      for form in (sent, blocks))
     if not isinstance(stated, Formula) or not isinstance(parts, Formula):
         return ""

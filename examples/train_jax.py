@@ -36,6 +36,7 @@ steps = len(x[360:]) // comm.size // batch  # the same number on all ranks
 
 
 def predict(params, x):
+    """Return the logits of a network of dense layers."""
     for w, b in params[:-1]:
         x = jax.nn.relu(x @ w + b)
     w, b = params[-1]
@@ -43,6 +44,7 @@ def predict(params, x):
 
 
 def loss(params, x, y):
+    """Return the mean cross-entropy."""
     return optax.softmax_cross_entropy_with_integer_labels(predict(params, x), y).mean()
 
 
@@ -56,6 +58,7 @@ state = optimizer.init(params)
 
 @jax.jit
 def step(params, state, x, y):
+    """Return parameters, optimizer state and loss after a step."""
     value, gradients = jax.value_and_grad(loss)(params, x, y)
     updates, state = optimizer.update(gradients, state, params)
     return optax.apply_updates(params, updates), state, value

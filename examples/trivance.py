@@ -47,6 +47,7 @@ def bandwidth(rank, size):
 
 
 def power_of_three(size):
+    """Return True if ``size`` is a power of three."""
     return 3 ** steps(size) == size
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 
-def writable(path: str | os.PathLike[str]) -> bool:
+def is_writable(path: str | os.PathLike[str]) -> bool:
     """Return True if a file can be written or created."""
     if os.path.exists(path) and (os.path.isdir(path) or not os.access(path, os.W_OK)):
         return False
@@ -19,7 +19,7 @@ def writable(path: str | os.PathLike[str]) -> bool:
 
 
 @contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[TextIO]:
+def open_replacement(path: str | os.PathLike[str]) -> Iterator[TextIO]:
     """Open a text file that replaces the one at a path when the block ends.
 
     After an error, or a crash, the old file is still there. Terminals, pipes and devices are

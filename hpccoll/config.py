@@ -136,7 +136,7 @@ def parse_algorithms(text: str) -> dict[str, tuple[str, dict[str, int]]]:
 def check_choice(collective: str, name: str) -> str:
     """Return the name if it is an algorithm of the collective, ``native``, ``auto`` or NCCL's."""
     if collective not in COLLECTIVES:
-        raise ArgumentError.unknown("collective", collective, COLLECTIVES)
+        raise ArgumentError.unknown_word("collective", collective, COLLECTIVES)
     if name in QUEUED:
         if collective not in QUEUED[name]:
             raise ArgumentError("algorithm", f"{name} has no {collective}",
@@ -192,14 +192,14 @@ def _tuning(text: str) -> str:
 def check_determinism(text: str) -> str:
     """Return the text if it is one of :data:`DETERMINISM`."""
     if text not in DETERMINISM:
-        raise ArgumentError.unknown("determinism", text, DETERMINISM)
+        raise ArgumentError.unknown_word("determinism", text, DETERMINISM)
     return text
 
 
 def check_progress(text: str) -> str:
     """Return the text if it is one of :data:`PROGRESS`."""
     if text not in PROGRESS:
-        raise ArgumentError.unknown("progress", text, PROGRESS)
+        raise ArgumentError.unknown_word("progress", text, PROGRESS)
     return text
 
 
@@ -212,7 +212,7 @@ def _executor(text: str) -> str:
 def check_contract(text: str) -> str:
     """Return the text if it is one of :data:`CONTRACT`."""
     if text not in CONTRACT:
-        raise ArgumentError.unknown("contract", text, CONTRACT)
+        raise ArgumentError.unknown_word("contract", text, CONTRACT)
     return text
 
 
@@ -220,7 +220,7 @@ def _checks(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(","))
     for name in names:
         if name not in CHECKS:
-            raise ArgumentError.unknown("check", name, CHECKS)
+            raise ArgumentError.unknown_word("check", name, CHECKS)
     return names
 
 
@@ -353,11 +353,11 @@ def load(environ: Mapping[str, str] = os.environ) -> Config:
         ArgumentError: a malformed value; names the variable.
     """
     # Every communicator loads it, and reading all variables takes as long as a small collective.
-    return _loaded(tuple((name, environ[name]) for name in environ if name.startswith("HPCCOLL_")))
+    return _load(tuple((name, environ[name]) for name in environ if name.startswith("HPCCOLL_")))
 
 
 @lru_cache(maxsize=8)
-def _loaded(variables: tuple[tuple[str, str], ...]) -> Config:
+def _load(variables: tuple[tuple[str, str], ...]) -> Config:
     values, texts = {}, dict(variables)
     for variable, setting in SETTINGS.items():
         text = texts.get(variable, "").strip()
@@ -370,7 +370,7 @@ def _loaded(variables: tuple[tuple[str, str], ...]) -> Config:
                                 f"expected: {setting.help}") from error
     unknown = [name for name in texts if name not in SETTINGS]
     if unknown:
-        raise ArgumentError.unknown(unknown[0], unknown[0], SETTINGS, "no such setting")
+        raise ArgumentError.unknown_word(unknown[0], unknown[0], SETTINGS, "no such setting")
     return Config(**values)
 
 

@@ -96,7 +96,7 @@ def sizes(option: str, text: str, step: int = 4) -> list[int]:
     Raises:
         ArgumentError: text that is no size, or a range that runs backwards.
     """
-    return _listed(option, text, step, size)
+    return _parse_list(option, text, step, size)
 
 
 def size_range(option: str, text: str, step: int, smallest: int, largest: int,
@@ -112,7 +112,7 @@ def size_range(option: str, text: str, step: int, smallest: int, largest: int,
     first, colon, last = text.partition(":")
     high = size(option, last if colon else first, 1, most) if last or not colon else largest
     low = size(option, first, 1, most) if colon and first else min(smallest, high)
-    return _growing(option, text, low, high, step)
+    return _parse_range(option, text, low, high, step)
 
 
 def counts(option: str, text: str) -> list[int]:
@@ -124,7 +124,7 @@ def counts(option: str, text: str) -> list[int]:
     Raises:
         ArgumentError: text that is no positive number, or a range that runs backwards.
     """
-    return _listed(option, text, 2, _count)
+    return _parse_list(option, text, 2, _count)
 
 
 def numbers(option: str, text: str) -> list[int]:
@@ -147,7 +147,7 @@ def numbers(option: str, text: str) -> list[int]:
     return sorted(listed)
 
 
-def _listed(option: str, text: str, step: int, read: Callable[[str, str], int]) -> list[int]:
+def _parse_list(option: str, text: str, step: int, read: Callable[[str, str], int]) -> list[int]:
     listed: dict[int, None] = {}
     for part in text.split(","):
         first, colon, last = part.strip().partition(":")
@@ -156,11 +156,11 @@ def _listed(option: str, text: str, step: int, read: Callable[[str, str], int]) 
         if colon and not low:
             raise ArgumentError(option, f"{part.strip()!r} is not a range",
                                 "start it with a number above 0")
-        listed |= dict.fromkeys(_growing(option, part, low, high, step))
+        listed |= dict.fromkeys(_parse_range(option, part, low, high, step))
     return list(listed)
 
 
-def _growing(option: str, text: str, low: int, high: int, step: int) -> list[int]:
+def _parse_range(option: str, text: str, low: int, high: int, step: int) -> list[int]:
     if high < low:
         raise ArgumentError(option, f"{text.strip()!r} is not a range",
                             "write the smaller end first, like 8:16M")
@@ -212,7 +212,8 @@ def time_text(seconds: float, digits: int = 4) -> str:
     >>> time_text(0.99999e-3, digits=3), time_text(341.6, digits=2)
     ('1 ms', '340 s')
     """
-    return _scaled(seconds, digits, (("s", 1), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))) or "0 s"
+    return _format_scaled(seconds, digits,
+                          (("s", 1), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))) or "0 s"
 
 
 def rate_text(bytes_per_second: float, digits: int = 3) -> str:
@@ -221,11 +222,11 @@ def rate_text(bytes_per_second: float, digits: int = 3) -> str:
     >>> rate_text(3.791e9), rate_text(69_700), rate_text(0)
     ('3.79 GB/s', '69.7 kB/s', '-')
     """
-    return _scaled(bytes_per_second, digits, (
+    return _format_scaled(bytes_per_second, digits, (
         ("TB/s", 1e12), ("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3), ("B/s", 1))) or "-"
 
 
-def _scaled(value: float, digits: int, units: Sequence[tuple[str, float]]) -> str:
+def _format_scaled(value: float, digits: int, units: Sequence[tuple[str, float]]) -> str:
     """A value in the largest unit that fits, never with an exponent; empty where it is 0."""
     # Rounded first: 999.99 us is 1 ms.
     rounded = float(f"{value:.{digits}g}")

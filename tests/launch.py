@@ -60,7 +60,7 @@ BY_SIZE = files("determinism", "discover", "placement", "upper_case")
 MORE = (*BY_SIZE, "tests/contract/test_messages.py", *files(
     "brought", "cache", "communicators", "compiled", "contract", "exchange", "groups", "half",
     "numbers", "objects_messages", "persistent", "registered", "requests", "sequences", "shard",
-    "taped", "threads", "torch_group", "torch_training"))
+    "compiled_requests", "threads", "torch_group", "torch_training"))
 #: Any rank may be the one that differs from many others.
 MANY = (*BY_SIZE, "tests/mpi/test_contract.py::test_every_rank_learns_who_differs")
 ALL = ("tests/mpi", "tests/contract")

@@ -3,7 +3,8 @@
 Messages and pages use the words of the field and plain verbs. The words of :data:`FORBIDDEN`
 personify ranks and calls, or are idioms. Read are the pages of users, the examples, the job
 scripts, the strings of the package, which are its messages, and the help of its commands. The first
-word of a docstring of the package is a noun or a verb, not one of :data:`OPENINGS`.
+word of a docstring of the package is a noun or a verb, not one of :data:`OPENINGS`. The name of a
+function or a class is a noun or a verb, too: no participle alone, but those of :data:`PARTICIPLES`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,22 @@ FORBIDDEN = re.compile(
     r"|is not to be trusted|did not come|under way|in place of|cannot serve|anybody|for ever)\b",
     re.IGNORECASE)
 OPENINGS = ("What", "Who", "Whose", "Whom", "Where", "Whether", "How")
+#: One word that is a participle by its form.
+PARTICIPLE = re.compile(
+    r"_*([A-Za-z]?[a-z]*(ed|ing)|told|heard|begun|given|held|kept|lost|met|made|found|sent|said|seen"
+    r"|left|gone|flew|laid|hidden|bound|built|drawn|written|done|known|shown|chosen|taken|broken"
+    r"|brought)")
+#: Nouns and verbs of this form.
+NOUNS = {"_seed", "embed", "ring", "_nothing", "nothing", "Averaging",
+         "_Averaging", "binding", "Finding", "Folding", "heading", "Meeting", "ranking", "_staging",
+         "_monitoring", "_opening", "opening", "pickling", "Rounding", "Setting", "_tuning"}
+#: Names that stay, and why.
+PARTICIPLES = {
+    "distributed": "hpccoll.jax, public", "done": "public, as of concurrent.futures",
+    "exchanging": "ModelAverager, public", "exposed": "StepReport, public",
+    "fetched": "Sharded, public", "Fetching": "public", "guarded": "Sharded, public",
+    "included": "Horovod's", "paused": "Exchange, public", "Sharded": "public",
+    "tuned": "Comm, public", "using": "Comm, public"}
 #: Raised by a C source: an error class and its text.
 IN_C = re.compile(r'PyErr_(?:SetString|Format)\(\s*PyExc_\w+,\s*((?:"[^"]*"\s*)+)')
 
@@ -38,7 +55,6 @@ class Allowed(NamedTuple):
 
 
 ALLOWED = (
-    Allowed("hpccoll/cuda/__init__.py", "AWARE Told describe_ways", "names of a module"),
     Allowed("hpccoll/guard/rank_status.py", "not heard of", "a state in flight records"),
     Allowed("hpccoll/tools/diagnose.py", "not heard of", "a state in flight records"),
     Allowed("hpccoll/tools/call_trace.py", "served by", "a key of timelines"),
@@ -79,6 +95,16 @@ def is_command(node: ast.AST) -> bool:
         "command" in ast.unparse(decorator) for decorator in node.decorator_list)
 
 
+def participles() -> Iterator[str]:
+    """Yield the functions and classes whose name is a participle alone, except those that stay."""
+    for path in sorted((TOP / "hpccoll").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and (
+                    PARTICIPLE.fullmatch(node.name)
+                    and node.name not in {*NOUNS, *PARTICIPLES}):
+                yield f"{path.relative_to(TOP)}:{node.lineno}: '{node.name}' is a participle alone"
+
+
 def texts() -> Iterator[tuple[str, int, str]]:
     """Yield file, line and text of everything that a user reads."""
     for pattern in PAGES:
@@ -110,7 +136,7 @@ def main() -> int:
                 faults.append(f"{name}:{number}: '{match[0]}' in: "
                               + " ".join(text[start:match.end() + 40].split()))
             used.add(allowed)
-    faults += openings()
+    faults += [*openings(), *participles()]
     faults += [f"tests/words.py: not needed any more: {each}" for each in ALLOWED
                if each not in used]
     print("\n".join(faults) or "words: none that messages and pages do not use")

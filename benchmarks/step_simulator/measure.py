@@ -35,7 +35,7 @@ def compress_rate(comm: Any, scheme: str,
     alone = comm.Split(comm.Get_rank())
     parsed = parse(scheme)
     reduction = parsed.start(alone, shapes)
-    reduction.steps = parsed.settling  # a scheme may send everything in its first steps
+    reduction.steps = parsed.warmup_steps  # a scheme may send everything in its first steps
     count = sum(map(math.prod, shapes))
     exact = numpy.random.default_rng(comm.Get_rank()).standard_normal(count, "f4")
     seconds = []

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from hpccoll.training.picture import FAINT, INK, dress, new_figure, step_panel
+from hpccoll.training.picture import FAINT, INK, new_figure, step_panel, style_panel
 from hpccoll.training.report import steps_of
 from hpccoll.units import size_text, time_text
 from step_simulator.simulation import StepForecast
@@ -51,7 +51,7 @@ def draw(forecasts: Sequence[StepForecast], path: str | os.PathLike[str]) -> Non
 
 def _lines(panel: Any, forecasts: Sequence[StepForecast], over_ranks: bool, title: str,
            value: Any) -> None:
-    dress(panel, title)
+    style_panel(panel, title)
     series: dict[str, list[tuple[int, float]]] = {}
     for f in forecasts:
         series.setdefault(_label(f, over_ranks), []).append(

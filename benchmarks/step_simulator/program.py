@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hpccoll.training.trace import BLOCKED, DONE, FLIGHT, PROGRAM, READY, STEP, WAIT, Traced
+from hpccoll.training.trace import BLOCKED, DONE, FLIGHT, PROGRAM, READY, STEP, WAIT, TimedSpan
 from step_simulator.traffic import TrafficPart
 
 
@@ -35,7 +35,7 @@ class SimulatedRank:
     """
 
     def __init__(self, lanes: int = 1):
-        self.now, self.spans = 0.0, list[Traced]()
+        self.now, self.spans = 0.0, list[TimedSpan]()
         self._lanes, self._link, self._begun = [0.0] * lanes, 0.0, 0
 
     def compute(self, seconds: float) -> None:
@@ -47,30 +47,30 @@ class SimulatedRank:
         lane = self._begun % len(self._lanes)
         self._begun += 1
         time = max(self.now, self._lanes[lane])
-        waited = [Traced(job.name, READY, self.now, self.now, job.nbytes)]
+        waited = [TimedSpan(job.name, READY, self.now, self.now, job.nbytes)]
         if time > self.now:
-            waited.append(Traced(job.name, WAIT, self.now, time, job.nbytes))
+            waited.append(TimedSpan(job.name, WAIT, self.now, time, job.nbytes))
         flights = sum(part.phase == FLIGHT for part in job.parts)
         for phase, seconds, _ in job.parts:
             start = max(time, self._link) if phase == FLIGHT else time
             time = start + seconds
             if phase == FLIGHT:
                 self._link = time
-            waited.append(Traced(job.name, phase, start, time, job.nbytes,
+            waited.append(TimedSpan(job.name, phase, start, time, job.nbytes,
                                job.wire_bytes / flights if phase == FLIGHT else 0.0))
         self._lanes[lane] = time
-        self.spans += [*waited, Traced(job.name, DONE, time, time, job.nbytes)]
+        self.spans += [*waited, TimedSpan(job.name, DONE, time, time, job.nbytes)]
         return time
 
     def wait(self, until: float) -> None:
         """Stand still until something is done."""
         if until > self.now:
-            self.spans.append(Traced(PROGRAM, BLOCKED, self.now, until))
+            self.spans.append(TimedSpan(PROGRAM, BLOCKED, self.now, until))
             self.now = until
 
     def finish(self) -> None:
         """End the step."""
-        self.spans.append(Traced(PROGRAM, STEP, 0.0, self.now))
+        self.spans.append(TimedSpan(PROGRAM, STEP, 0.0, self.now))
 
     def seconds_of(self, phase: str) -> float:
         """Sum of all spans of one phase."""

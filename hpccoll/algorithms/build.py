@@ -12,7 +12,7 @@ from hpccoll.algorithms.outside import did_you_mean
 from hpccoll.algorithms.table import find, is_ours
 from hpccoll.errors import ArgumentError, ArgumentTypeError
 from hpccoll.ir.collectives import COLLECTIVES, Collective, collective_named, slot_keys
-from hpccoll.ir.passes import relabelled
+from hpccoll.ir.passes import relabel_ranks
 from hpccoll.ir.schedule import Program, Schedule
 from hpccoll.ir.topology import Topology
 
@@ -62,11 +62,11 @@ def schedule(collective: str, algorithm: str | Callable[..., Program] | Algorith
     else:
         topology = None
     rooted = (root,) if kind.rooted else ()
-    if entry.fits is not None and not _asked(name, "fits", entry.fits, where, params):
+    if entry.fits is not None and not _property_of(name, "fits", entry.fits, where, params):
         given = "".join(f", {key}={value!r}" for key, value in params.items())
         raise ArgumentError("size", f"{name} does not support {where} ranks{given}",
                             "use other parameters, or another number of ranks")
-    cut = _asked(name, "blocks", entry.blocks, where, params) if nblocks is None else nblocks
+    cut = _property_of(name, "blocks", entry.blocks, where, params) if nblocks is None else nblocks
 
     def build(rank: int) -> Program:
         return entry.build(rank, where, *rooted, **params)
@@ -81,8 +81,8 @@ def schedule(collective: str, algorithm: str | Callable[..., Program] | Algorith
                     _closed_form(name, "sent", entry.sent, where, params))
 
 
-def _asked(name: str, what: str, function: Any, where: int | Topology,
-           params: Mapping[str, int]) -> Any:
+def _property_of(name: str, what: str, function: Any, where: int | Topology,
+                 params: Mapping[str, int]) -> Any:
     """Return a property of an algorithm for a number of ranks."""
     try:
         return function(where, **params)
@@ -94,7 +94,7 @@ def _asked(name: str, what: str, function: Any, where: int | Topology,
 
 def _closed_form(name: str, what: str, form: ClosedForm | None, where: int | Topology,
                  params: Mapping[str, int]) -> int | None:
-    value: int | None = _asked(name, what, form, where, params) if form else None
+    value: int | None = _property_of(name, what, form, where, params) if form else None
     # One rank sends nothing, whatever a formula for two and more says.
     one = where == 1 or isinstance(where, Topology) and where.size == 1
     return 0 if one and value is not None else value
@@ -112,13 +112,14 @@ def _by_position(entry: Algorithm, kind: Collective, topology: Topology, rooted:
     def build(rank: int) -> Program:
         program = entry.build(positions[rank], topology.plain, *position_of_root, **params)
         if kind.payload not in ("blocks", "pairs"):
-            return relabelled(program, order)
+            return relabel_ranks(program, order)
         slots = slot_keys(kind, rank, size, *rooted)
         buffers = {buffer for buffer, keys in slots.items() if len(keys) == size}
         if kind.payload == "blocks":
-            return relabelled(program, order, order.__getitem__, buffers)
-        return relabelled(program, order, lambda key: order[key // size] * size + order[key % size],
-                          buffers)
+            return relabel_ranks(program, order, order.__getitem__, buffers)
+        return relabel_ranks(program, order,
+                             lambda key: order[key // size] * size + order[key % size],
+                             buffers)
 
     return build
 
@@ -129,7 +130,7 @@ def _entry(collective: str, algorithm: str | Callable[..., Program] | Algorithm)
     if not callable(algorithm) and not isinstance(algorithm, Algorithm):
         raise ArgumentTypeError("algorithm", f"expected a name or a builder, got {algorithm!r}")
     if collective not in COLLECTIVES:
-        raise ArgumentError.unknown("collective", collective, COLLECTIVES)
+        raise ArgumentError.unknown_word("collective", collective, COLLECTIVES)
     entry = algorithm if isinstance(algorithm, Algorithm) else Algorithm(algorithm)
     if entry.collective not in ("", collective):
         raise ArgumentError("collective", f"{entry} implements {entry.collective}, not "
@@ -138,8 +139,10 @@ def _entry(collective: str, algorithm: str | Callable[..., Program] | Algorithm)
 
 
 def takes(entry: Algorithm, collective: str) -> dict[str, Any]:
-    """The parameters of a builder from outside: defaults by name, ``inspect.Parameter.empty`` for
-    those that must be given; ``**`` where it takes any."""
+    """Return the parameters of a builder from outside, with their defaults by name.
+
+    A parameter without a default has ``inspect.Parameter.empty``; ``**`` stands for any others.
+    """
     try:
         taken = list(inspect.signature(entry.build).parameters.values())
     except (TypeError, ValueError):  # written in C

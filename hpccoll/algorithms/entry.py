@@ -37,7 +37,7 @@ class Algorithm:
 
     Attributes:
         build: ``build(rank, size[, root], **params) -> Program``; rooted collectives take the
-            root; hierarchical ones take a :class:`~hpccoll.ir.topology.Topology` in place of the
+            root; hierarchical ones take a :class:`~hpccoll.ir.topology.Topology` instead of the
             size. Parameters without a default, there or in ``params``, must be given.
         collective: what it implements, MPI's name in lower case; entries of the table leave it to
             their place there.

@@ -83,13 +83,13 @@ def entry(path: str) -> Algorithm:
         """A schedule from a file."""
         return made.program(rank)
 
-    def rooted(rank: int, size: int, root: int) -> Program:
+    def program_of_root(rank: int, size: int, root: int) -> Program:
         """A schedule from a file."""
         if root != made.root:
             raise ArgumentError("root", f"{path} is for root {made.root}, not {root}")
         return made.program(rank)
 
-    return Algorithm(rooted if made.collective.rooted else build, made.collective.name,
+    return Algorithm(program_of_root if made.collective.rooted else build, made.collective.name,
                      blocks=made.nblocks, fits=partial(_fits, made.size), uniform=made.uniform,
                      name=made.algorithm, size=made.size)
 

@@ -90,13 +90,13 @@ class Formula:
     def __str__(self) -> str:
         return self.text
 
-    def within(self, binding: int) -> str:
+    def as_operand(self, binding: int) -> str:
         """The text as a part of another one, in brackets where these are needed."""
         return self.text if self.binding >= binding else f"({self.text})"
 
     def __add__(self, other: Formula | int) -> Formula:
         right = number(other)
-        return Formula(f"{self.within(SUM)} + {right.within(SUM)}",
+        return Formula(f"{self.as_operand(SUM)} + {right.as_operand(SUM)}",
                        lambda s: self.value(s) + right.value(s), SUM)
 
     def __radd__(self, other: int) -> Formula:
@@ -104,11 +104,11 @@ class Formula:
 
     def __sub__(self, other: Formula | int) -> Formula:
         right = number(other)
-        return Formula(f"{self.within(SUM)} - {right.within(PRODUCT)}",
+        return Formula(f"{self.as_operand(SUM)} - {right.as_operand(PRODUCT)}",
                        lambda s: self.value(s) - right.value(s), SUM)
 
     def __mul__(self, other: Formula) -> Formula:
-        return Formula(self.within(PRODUCT) + other.within(PRODUCT),
+        return Formula(self.as_operand(PRODUCT) + other.as_operand(PRODUCT),
                        lambda s: self.value(s) * other.value(s), PRODUCT)
 
     def __rmul__(self, other: int) -> Formula:
@@ -117,7 +117,7 @@ class Formula:
     def __truediv__(self, other: Formula | int) -> Formula:
         """The quotient, of a multiple."""
         right = number(other)
-        return Formula(f"{self.within(PRODUCT)}/{right.within(ATOM)}",
+        return Formula(f"{self.as_operand(PRODUCT)}/{right.as_operand(ATOM)}",
                        lambda s: self.value(s) // right.value(s), PRODUCT)
 
 
@@ -131,7 +131,7 @@ def parameter(name: str) -> Formula:
     return Formula(name, lambda s: s.params[name])
 
 
-def bound(name: str, text: str) -> Formula:
+def bound_variable(name: str, text: str) -> Formula:
     """The variable of a sum."""
     return Formula(text, lambda s: s.bound[name])
 
@@ -143,14 +143,14 @@ p = Formula("p", lambda s: s.size)
 p_equal = Formula("p", lambda s: prod(s.levels))
 P = Formula("P", lambda s: _power(s.size))
 even = Formula("p′", lambda s: s.size - s.size % 2)
-f = Formula("f", lambda s: _folded(s.size))
+f = Formula("f", lambda s: _fold_number(s.size))
 #: Groups of the outermost level, ranks of each, f of the number of groups; groups at another level.
 m0 = Formula("m₀", lambda s: s.levels[0])
 g = Formula("g", lambda s: s.size // s.levels[0])
-f0 = Formula("f₀", lambda s: _folded(s.levels[0]))
-m = bound("m", "mᵢ")
+f0 = Formula("f₀", lambda s: _fold_number(s.levels[0]))
+m = bound_variable("m", "mᵢ")
 #: 1, 2, 4, ... P/2.
-d = bound("d", "d")
+d = bound_variable("d", "d")
 k, n, batch = parameter("k"), parameter("n"), parameter("batch")
 #: What the symbols mean, for people.
 LEGEND = {
@@ -164,12 +164,12 @@ LEGEND = {
 # -- functions ---------------------------------------------------------------------------------
 def floor_log2(x: Formula) -> Formula:
     """The logarithm to base 2, rounded down."""
-    return Formula(f"⌊log₂{x.within(ATOM)}⌋", lambda s: max(x.value(s), 1).bit_length() - 1)
+    return Formula(f"⌊log₂{x.as_operand(ATOM)}⌋", lambda s: max(x.value(s), 1).bit_length() - 1)
 
 
 def ceil_log2(x: Formula) -> Formula:
     """The logarithm to base 2, rounded up."""
-    return Formula(f"⌈log₂{x.within(ATOM)}⌉", lambda s: (max(x.value(s), 1) - 1).bit_length())
+    return Formula(f"⌈log₂{x.as_operand(ATOM)}⌉", lambda s: (max(x.value(s), 1) - 1).bit_length())
 
 
 def floor_log(base: Formula, x: Formula) -> Formula:
@@ -181,7 +181,7 @@ def floor_log(base: Formula, x: Formula) -> Formula:
             power, exponent = power * by, exponent + 1
         return exponent
 
-    return Formula(f"⌊{_log(base)}{x.within(ATOM)}⌋", value)
+    return Formula(f"⌊{_log(base)}{x.as_operand(ATOM)}⌋", value)
 
 
 def ceil_log(base: Formula, x: Formula) -> Formula:
@@ -192,23 +192,24 @@ def ceil_log(base: Formula, x: Formula) -> Formula:
             power, exponent = power * by, exponent + 1
         return exponent
 
-    return Formula(f"⌈{_log(base)}{x.within(ATOM)}⌉", value)
+    return Formula(f"⌈{_log(base)}{x.as_operand(ATOM)}⌉", value)
 
 
 def _log(base: Formula) -> str:
-    return "logₖ" if base.text == "k" else f"log_{base.within(ATOM)} "
+    return "logₖ" if base.text == "k" else f"log_{base.as_operand(ATOM)} "
 
 
 def floor_div(x: Formula, y: Formula | int) -> Formula:
     """A quotient, rounded down."""
     by = number(y)
-    return Formula(f"⌊{x.within(PRODUCT)}/{by.within(ATOM)}⌋", lambda s: x.value(s) // by.value(s))
+    return Formula(f"⌊{x.as_operand(PRODUCT)}/{by.as_operand(ATOM)}⌋",
+                   lambda s: x.value(s) // by.value(s))
 
 
 def ceil_div(x: Formula, y: Formula | int) -> Formula:
     """A quotient, rounded up."""
     by = number(y)
-    return Formula(f"⌈{x.within(PRODUCT)}/{by.within(ATOM)}⌉",
+    return Formula(f"⌈{x.as_operand(PRODUCT)}/{by.as_operand(ATOM)}⌉",
                    lambda s: -(-x.value(s) // by.value(s)))
 
 
@@ -234,19 +235,19 @@ def inner(x: Formula) -> Formula:
     return _sum(x, "m", lambda s: s.levels[1:])
 
 
-def doubling(x: Formula) -> Formula:
+def doubling_sum(x: Formula) -> Formula:
     """The sum over ``d`` = 1, 2, 4, ... P/2."""
     return _sum(x, "d", lambda s: [1 << i for i in range(s.size.bit_length() - 1)])
 
 
 def _sum(x: Formula, variable: str, values: Callable[[Scope], list[int]]) -> Formula:
-    return Formula(f"Σ{x.within(PRODUCT)}", lambda s: sum(
+    return Formula(f"Σ{x.as_operand(PRODUCT)}", lambda s: sum(
         x.value(s._replace(bound={variable: value})) for value in values(s)), PRODUCT)
 
 
 # -- forms that people get in short ------------------------------------------------------------
 @dataclass(frozen=True)
-class Stated:
+class Relation:
     """A value that a function computes, and what a formula says about it: ``=``, ``≤`` or ``≥``.
 
     Tests compare the two.
@@ -267,5 +268,5 @@ def _power(number: int) -> int:
     return 1 << (number.bit_length() - 1)
 
 
-def _folded(number: int) -> int:
+def _fold_number(number: int) -> int:
     return int(number & (number - 1) != 0)

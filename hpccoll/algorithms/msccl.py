@@ -99,13 +99,14 @@ def read_msccl(text: str, name: str) -> Schedule:
     blocks = [[_threadblock(tb, name) for tb in gpu.iter("tb")] for gpu in gpus]
     place = _places(collective, root.get("inplace") == "1")
     spare = max((_number(gpu, "s_chunks", name) for gpu in gpus), default=0)
-    halves = _levelled(blocks, place, spare, name)
+    halves = _assign_levels(blocks, place, spare, name)
     keys = _scratch_keys(halves, collective, size)
     vector = COLLECTIVES[collective].payload == "vector"
-    before = _start(collective, chunks, root.get("inplace") == "1")
+    before = _initial_steps(collective, chunks, root.get("inplace") == "1")
     programs = []
     for rank in range(size):
-        rounds, after = _rounds(halves[rank], before(rank), partial(_shared, collective, rank))
+        rounds, after = _rounds(halves[rank], before(rank),
+                                partial(_aliased_slots, collective, rank))
         used = max((span.stop for steps in rounds for step in steps
                     for span in (*step.spans, *step.source) if span.buffer == TMP), default=0)
         scratch = tuple(keys.get((rank, slot), slot % max(chunks, 1)) for slot in range(used))
@@ -172,7 +173,7 @@ def _places(collective: str, in_place: bool) -> Callable[[int, Span], Span]:
     return place
 
 
-def _start(collective: str, chunks: int, in_place: bool) -> Callable[[int], Round]:
+def _initial_steps(collective: str, chunks: int, in_place: bool) -> Callable[[int], Round]:
     """A rank's steps before all others: what the input in the place of the output takes."""
     if not in_place:
         return lambda rank: ()
@@ -196,7 +197,7 @@ class LevelledHalf(NamedTuple):
     waits: set[Half]
 
 
-def _shared(collective: str, rank: int, span: Span) -> Iterator[tuple[str, int]]:
+def _aliased_slots(collective: str, rank: int, span: Span) -> Iterator[tuple[str, int]]:
     """The slots of a span, and of the input those that are the same memory in place."""
     for slot in range(span.start, span.stop):
         yield span.buffer, slot
@@ -237,8 +238,8 @@ def _rounds(halves: list[LevelledHalf], start: Round,
     return ((start,) * first + tuple(each.steps for each in order)), tuple(after)
 
 
-def _levelled(blocks: list[list[Threadblock]], place: Callable[[int, Span], Span], spare: int,
-              name: str) -> list[list[LevelledHalf]]:
+def _assign_levels(blocks: list[list[Threadblock]], place: Callable[[int, Span], Span], spare: int,
+                   name: str) -> list[list[LevelledHalf]]:
     """Every rank's messages and local steps, with their levels."""
     waits: dict[Half, set[Half]] = {}
     queues: dict[tuple[int, int, int], tuple[list[Half], list[Half]]] = {}
@@ -271,7 +272,7 @@ def _levelled(blocks: list[list[Threadblock]], place: Callable[[int, Span], Span
     found: list[list[LevelledHalf]] = [[] for _ in blocks]
     for half, before in waits.items():
         rank, t, n, sends = half
-        steps = tuple(_written(blocks[rank][t], n, sends, partial(place, rank), spare + t))
+        steps = tuple(_half_steps(blocks[rank][t], n, sends, partial(place, rank), spare + t))
         mark = pairs[half][1] if half in pairs else None
         found[rank].append(LevelledHalf(half, level[half], mark, steps, before))
     return found
@@ -314,8 +315,8 @@ def _levels(waits: dict[Half, set[Half]], pairs: dict[Half, tuple[Half, Any]],
     return {half: level[one(half)] for half in waits}
 
 
-def _written(tb: Threadblock, n: int, sends: bool, place: Callable[[Span], Span],
-             spare: int) -> Iterator[Step]:
+def _half_steps(tb: Threadblock, n: int, sends: bool, place: Callable[[Span], Span],
+                spare: int) -> Iterator[Step]:
     """The steps of a half."""
     kind, source, into, _ = tb.steps[n]
     receives, reduces, stores, both = KINDS.get(kind, (False,) * 4)

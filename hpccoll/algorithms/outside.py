@@ -140,7 +140,7 @@ def load(reference: str) -> Algorithm:
     if reference.endswith(SUFFIXES):
         return file_entry(reference)
     if reference.endswith(".py"):
-        known = _named(_file(reference))
+        known = _algorithm_names(_file(reference))
         raise ArgumentError("algorithm", f"{reference!r} is a file, not an algorithm",
                             f"write {reference}:{known[0]}; it has {', '.join(known)}" if known
                             else "it has none")
@@ -152,12 +152,12 @@ def load(reference: str) -> Algorithm:
     module = _file(place) if place.endswith(".py") else _module(place)
     value = getattr(module, name, None)
     if value is None:
-        known = _named(module)
+        known = _algorithm_names(module)
         raise ArgumentError("algorithm", f"{place} has no {name!r}",
                             f"it has {', '.join(known) or 'no algorithm'}"
                             + did_you_mean(name, known))
     if isinstance(value, Algorithm):
-        return _checked(value, reference) if value.name else _checked(
+        return _load_algorithm(value, reference) if value.name else _load_algorithm(
             replace(value, name=_title(value, name)), reference)
     if not callable(value):
         raise ArgumentError("algorithm", f"{reference} is {value!r}",
@@ -165,7 +165,7 @@ def load(reference: str) -> Algorithm:
     return Algorithm(value, name=name)
 
 
-def _named(module: ModuleType) -> list[str]:
+def _algorithm_names(module: ModuleType) -> list[str]:
     """The names of a module's algorithms, then those of its own functions."""
     held = {name: value for name, value in vars(module).items() if isinstance(value, Algorithm) or (
         callable(value) and getattr(value, "__module__", "") == module.__name__)}
@@ -176,7 +176,7 @@ def _title(entry: Algorithm, name: str) -> str:
     return name if entry.label in ("<lambda>", "custom") else entry.label
 
 
-def _checked(entry: Algorithm, where: str) -> Algorithm:
+def _load_algorithm(entry: Algorithm, where: str) -> Algorithm:
     if entry.collective and entry.collective not in COLLECTIVES:
         raise ArgumentError("collective", f"{where} implements {entry.collective!r}, which is "
                                           "unknown", f"choose from {', '.join(COLLECTIVES)}"
@@ -196,7 +196,7 @@ def _file(text: str) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ArgumentError("algorithm", f"{text!r} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    with _runs(text), _importing(path.resolve().parent):
+    with _runs(text), _import_path(path.resolve().parent):
         # Dataclasses and pickles look their module up.
         sys.modules[name] = module
         spec.loader.exec_module(module)
@@ -204,12 +204,12 @@ def _file(text: str) -> ModuleType:
 
 
 def _module(name: str) -> ModuleType:
-    with _runs(name), _importing(Path.cwd()):
+    with _runs(name), _import_path(Path.cwd()):
         return importlib.import_module(name)
 
 
 @contextmanager
-def _importing(folder: Path) -> Iterator[None]:
+def _import_path(folder: Path) -> Iterator[None]:
     """Find modules in a folder too, as a script finds those beside it."""
     sys.path.insert(0, str(folder))
     try:
@@ -234,9 +234,9 @@ def _runs(place: str) -> Iterator[None]:
                                          f"{error}") from error
 
 
-def installed(collective: str) -> dict[str, Algorithm]:
+def installed_algorithms(collective: str) -> dict[str, Algorithm]:
     """Return the algorithms of installed packages for a collective, by name, except broken ones."""
-    return {point.name: entry for point in _points() for entry in _offered(point)
+    return {point.name: entry for point in _points() for entry in _entry_point_algorithms(point)
             if entry.collective == collective}
 
 
@@ -252,7 +252,8 @@ def find(collective: str, name: str) -> Algorithm | None:
             raise ArgumentError("collective", f"{name} implements {entry.collective}, not "
                                               f"{collective}")
         return entry
-    return next((entry for point in _points() if point.name == name for entry in _offered(point)
+    return next((entry for point in _points() if point.name == name
+                 for entry in _entry_point_algorithms(point)
                  if entry.collective == collective), None)
 
 
@@ -262,7 +263,7 @@ def _points() -> tuple[EntryPoint, ...]:
 
 
 @cache
-def _offered(point: EntryPoint) -> tuple[Algorithm, ...]:
+def _entry_point_algorithms(point: EntryPoint) -> tuple[Algorithm, ...]:
     """The algorithms of one entry point; none, and a warning, where it is broken."""
     try:
         value: Any = point.load()
@@ -270,7 +271,7 @@ def _offered(point: EntryPoint) -> tuple[Algorithm, ...]:
         for entry in entries:
             if not isinstance(entry, Algorithm) or not entry.collective:
                 raise TypeError(f"{entry!r} is not an hpccoll.Algorithm with a collective")
-            _checked(entry, point.value)
+            _load_algorithm(entry, point.value)
     except (Exception, SystemExit) as error:
         package = point.dist.name if point.dist is not None else point.value
         warnings.warn(f"hpccoll: cannot load algorithm {point.name!r} of package {package}: "

@@ -33,13 +33,13 @@ from hpccoll.algorithms.flat import (
 )
 from hpccoll.algorithms.formula import (
     P,
-    Stated,
+    Relation,
     batch,
     ceil_div,
     ceil_log,
     ceil_log2,
     d,
-    doubling,
+    doubling_sum,
     even,
     f,
     f0,
@@ -72,8 +72,8 @@ PIPELINED = {"n": Variants((4, 8, 32), edges=(1, 3))}
 BATCHES = {"batch": Variants((2, 4, 16), edges=(1, 3, 8))}
 OWNERS = {"leaders": Variants((2, 4), edges=(1, 3))}
 #: A vector cut into as many blocks as groups of a topology can share out evenly.
-SHARES = Stated(nblocks, "=", p_equal)
-ROOTED_SHARES = Stated(rooted_nblocks, "=", g)
+SHARES = Relation(nblocks, "=", p_equal)
+ROOTED_SHARES = Relation(rooted_nblocks, "=", g)
 #: Lanes of a group, and rounds between groups whose lanes all fetch at once.
 LANES = least(k, g)
 LANE_ROUNDS, RANK_ROUNDS = ceil_log(LANES + 1, m0), ceil_log(g + 1, m0)
@@ -90,8 +90,8 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
             rounds=floor_log2(p) + 2 * f, sent=floor_log2(p) + f),
         "recursive_multiplying": Algorithm(
             recursive_multiplying.allreduce, params={"k": 4}, variants=RADICES, rank_order=True,
-            rounds=Stated(recursive_multiplying.rounds, "≤", floor_log(k, p) + 2),
-            sent=Stated(recursive_multiplying.sent, "≤", (k - 1) * ceil_log(k, p))),
+            rounds=Relation(recursive_multiplying.rounds, "≤", floor_log(k, p) + 2),
+            sent=Relation(recursive_multiplying.sent_vectors, "≤", (k - 1) * ceil_log(k, p))),
         "rabenseifner": Algorithm(
             recursive_halving.allreduce, blocks=P, rank_order=True, reproducible=(LARGE,),
             picks=(LARGE,), rounds=2 * floor_log2(p) + 2 * f, sent=2 * (P - 1) + f * P),
@@ -115,14 +115,14 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
         "lane_census": Algorithm(
             hierarchical_census.allreduce, params={"k": 8}, variants=RADICES, exact_only=True,
             hierarchical=True,
-            rounds=Stated(hierarchical_census.rounds, "≥",
-                          LANE_ROUNDS * (1 + floor_log2(LANES))),
-            sent=Stated(hierarchical_census.sent, "≥",
-                        LANE_ROUNDS * (1 + floor_log2(LANES)))),
+            rounds=Relation(hierarchical_census.rounds, "≥",
+                            LANE_ROUNDS * (1 + floor_log2(LANES))),
+            sent=Relation(hierarchical_census.sent_vectors, "≥",
+                          LANE_ROUNDS * (1 + floor_log2(LANES)))),
         "multi_leader": Algorithm(rails.multi_leader, blocks=nblocks, params={"leaders": 2},
                                   variants=OWNERS, hierarchical=True),
         "crossing": Algorithm(
-            rails.crossing, blocks=ROOTED_SHARES, hierarchical=True,
+            rails.doubling_across, blocks=ROOTED_SHARES, hierarchical=True,
             rounds=floor_log2(m0) + 2 * f0 + 2 * inner(ceil_log2(m)),
             sent=floor_log2(m0) + f0 + 2 * (g - 1)),
         "rails": Algorithm(
@@ -155,7 +155,7 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
                                        rounds=if_odd(p - 1, p / 2), sent=p - 1),
         "recursive_doubling": Algorithm(
             recursive_doubling.allgather, picks=(SMALL,), rounds=floor_log2(p) + 2 * f,
-            sent=P - 1 + doubling(least(d, p - P)) + f * (p - 1)),
+            sent=P - 1 + doubling_sum(least(d, p - P)) + f * (p - 1)),
         "bruck": Algorithm(bruck.allgather, params={"k": 2}, variants=RADICES, picks=(SMALL,),
                            rounds=ceil_log(k, p), sent=p - 1),
         "circulant": Algorithm(circulant.allgather, rounds=ceil_log2(p), sent=p - 1),
@@ -166,9 +166,9 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
                             sent=p_equal - g + p * inner(ceil_log2(m))),
         "lane_bruck": Algorithm(
             hierarchical_bruck.allgather, hierarchical=True,
-            rounds=Stated(hierarchical_bruck.rounds, "=",
-                          RANK_ROUNDS + (RANK_ROUNDS + 1) * ceil_log2(g)),
-            sent=Stated(hierarchical_bruck.sent, "=", p - 1)),
+            rounds=Relation(hierarchical_bruck.rounds, "=",
+                            RANK_ROUNDS + (RANK_ROUNDS + 1) * ceil_log2(g)),
+            sent=Relation(hierarchical_bruck.sent_vectors, "=", p - 1)),
         "rails": Algorithm(rails_blocks.allgather, hierarchical=True,
                            rounds=ceil_log2(m0) + inner(ceil_log2(m)), sent=p_equal - 1),
     },
@@ -181,10 +181,10 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
         "bruck": Algorithm(
             bruck.alltoall, params={"k": 2}, variants=RADICES, uniform=True, picks=(SMALL,),
             rounds=ceil_log(k, p),
-            sent=Stated(bruck.alltoall_sent, "≤", floor_div((k - 1) * p, k) * ceil_log(k, p))),
+            sent=Relation(bruck.alltoall_sent, "≤", floor_div((k - 1) * p, k) * ceil_log(k, p))),
         "circulant": Algorithm(
             circulant.alltoall, uniform=True, rounds=ceil_log2(p),
-            sent=Stated(circulant.alltoall_sent, "≤", floor_div(p, 2) * ceil_log2(p))),
+            sent=Relation(circulant.alltoall_sent, "≤", floor_div(p, 2) * ceil_log2(p))),
         "leader": Algorithm(alltoall.leader, uniform=True, hierarchical=True,
                             rounds=m0 - 1 + 2 * inner(floor_log2(m))),
         "two_phase": Algorithm(alltoall.two_phase, uniform=True, hierarchical=True,
@@ -225,12 +225,12 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
                               rounds=floor_log2(p), sent=ceil_log2(p)),
         "knomial": Algorithm(knomial.bcast, params={"k": 4}, variants=RADICES,
                              rounds=floor_log(k, (k - 1) * p),
-                             sent=Stated(trees.degree, "≤", (k - 1) * ceil_log(k, p))),
+                             sent=Relation(trees.degree, "≤", (k - 1) * ceil_log(k, p))),
         "chain": Algorithm(chain.bcast, picks=(LARGE,), rounds=p - 1, sent=number(1)),
         "binary": Algorithm(binary.bcast),
         "bine": Algorithm(bine.bcast, rounds=floor_log2(p),
-                          sent=Stated(bine.degree, "=",
-                                      floor_log2(3 * even) - 1 + (p - even))),
+                          sent=Relation(bine.degree, "=",
+                                        floor_log2(3 * even) - 1 + (p - even))),
         "scatter_allgather": Algorithm(
             scatter_allgather.bcast, blocks=p, picks=(LARGE,),
             rounds=floor_log2(p) + floor_log2(floor_div(4 * p, 3))),
@@ -294,7 +294,7 @@ def algorithm_names() -> dict[str, tuple[str, ...]]:
     >>> "ring" in algorithm_names()["allreduce"]
     True
     """
-    return {collective: (*table, *(name for name in outside.installed(collective)
+    return {collective: (*table, *(name for name in outside.installed_algorithms(collective)
                                    if name not in table))
             for collective, table in ALGORITHMS.items()}
 
@@ -311,13 +311,13 @@ def find(collective: str, name: str) -> Algorithm:
         ArgumentError: unknown collective or name; the message lists the valid ones.
     """
     if collective not in ALGORITHMS:
-        raise ArgumentError.unknown("collective", collective, ALGORITHMS)
+        raise ArgumentError.unknown_word("collective", collective, ALGORITHMS)
     if name in ALGORITHMS[collective]:
         return ALGORITHMS[collective][name]
     entry = outside.find(collective, name)
     if entry is None:
-        raise ArgumentError.unknown("algorithm", name, algorithm_names()[collective],
-                                    f"{collective} has no algorithm {name!r}")
+        raise ArgumentError.unknown_word("algorithm", name, algorithm_names()[collective],
+                                         f"{collective} has no algorithm {name!r}")
     return entry
 
 

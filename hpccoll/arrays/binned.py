@@ -51,7 +51,7 @@ class Format(NamedTuple):
     fold: int
 
     @property
-    def lowest(self) -> int:
+    def min_exponent(self) -> int:
         """The exponent of the smallest number."""
         return 3 - (1 << self.exponent_bits - 1) - self.precision
 
@@ -69,7 +69,7 @@ WIDE = {"float64": "float64", "float32": "float32", "float16": "float32", "bfloa
 
 def _tops(form: Format) -> numpy.ndarray:
     """The top lane of a number by its exponent's bits."""
-    exponents = numpy.maximum(numpy.arange(1 << form.exponent_bits), 1) - 1 + form.lowest
+    exponents = numpy.maximum(numpy.arange(1 << form.exponent_bits), 1) - 1 + form.min_exponent
     tops = (exponents + form.precision - 1 - LOWEST) // LANE_BITS
     tops[-1] = SPECIAL
     return tops.astype("u1")
@@ -176,7 +176,7 @@ def _cut_bits(values: numpy.ndarray, tops: numpy.ndarray, lanes: numpy.ndarray) 
     # The significand as 53 bits, and how far its lowest one is above that of lane 0.
     significand = fraction | (exponents > 0).astype("i8") << form.precision - 1
     significand <<= FORMATS["float64"].precision - form.precision
-    place = (numpy.maximum(exponents, 1) - 1 + form.lowest - LOWEST
+    place = (numpy.maximum(exponents, 1) - 1 + form.min_exponent - LOWEST
              - (FORMATS["float64"].precision - form.precision))
     lane_number, offset = place // LANE_BITS, place % LANE_BITS
     low = (significand & MASK) << offset
@@ -190,7 +190,7 @@ def _cut_bits(values: numpy.ndarray, tops: numpy.ndarray, lanes: numpy.ndarray) 
             lane += numpy.where(below + piece == number, digits, 0).sum(axis=0)
 
 
-def raised(lanes: numpy.ndarray, tops: numpy.ndarray, new: numpy.ndarray) -> numpy.ndarray:
+def raise_tops(lanes: numpy.ndarray, tops: numpy.ndarray, new: numpy.ndarray) -> numpy.ndarray:
     """The same sums with higher tops: lanes move down, and the lowest are dropped."""
     if (tops == new).all():
         return lanes
@@ -203,7 +203,7 @@ def raised(lanes: numpy.ndarray, tops: numpy.ndarray, new: numpy.ndarray) -> num
     return result
 
 
-def rounded(lanes: numpy.ndarray, tops: numpy.ndarray, dtype: Any) -> numpy.ndarray:
+def round_to_dtype(lanes: numpy.ndarray, tops: numpy.ndarray, dtype: Any) -> numpy.ndarray:
     """The sums as numbers of a type, each rounded once, to the nearest, ties to even.
 
     Sums of nothing but zeros are +0.0; NaN is the one of positive sign and first bit.
@@ -216,19 +216,19 @@ def rounded(lanes: numpy.ndarray, tops: numpy.ndarray, dtype: Any) -> numpy.ndar
         high, where = lanes[0, some], tops[some]
         if (lowest <= int(where.min()) and int(where.max()) < HIGHEST
                 and -EXACT < int(high.min()) and int(high.max()) < EXACT):
-            sums, exact = _summed(lanes[:, some], where)
+            sums, exact = _float64_sums(lanes[:, some], where)
             with numpy.errstate(all="ignore"):
                 result[some] = sums.astype(dtype).view(result.dtype)
             found = _midway(sums, exact, form)
             if len(found):
                 found += first
-                result[found] = _rounded(lanes[:, found], tops[found].astype("i8"), form)
+                result[found] = _round_bits(lanes[:, found], tops[found].astype("i8"), form)
         else:
-            result[some] = _rounded(lanes[:, some], where.astype("i8"), form)
+            result[some] = _round_bits(lanes[:, some], where.astype("i8"), form)
     return result.view(dtype)
 
 
-def _summed(lanes: numpy.ndarray, tops: numpy.ndarray) -> tuple[numpy.ndarray, numpy.ndarray]:
+def _float64_sums(lanes: numpy.ndarray, tops: numpy.ndarray) -> tuple[numpy.ndarray, numpy.ndarray]:
     """Ordinary sums as float64, and where that is exact: two halves, whose sum is rounded once."""
     digits = numpy.zeros((4, lanes.shape[1]), "i8")
     over: Any = 0
@@ -256,7 +256,7 @@ def _midway(sums: numpy.ndarray, exact: numpy.ndarray, form: Format) -> numpy.nd
     return numpy.flatnonzero(~exact & (_bits(sums) & (1 << extra) - 1 == 1 << extra - 1))
 
 
-def _rounded(lanes: numpy.ndarray, tops: numpy.ndarray, form: Format) -> numpy.ndarray:
+def _round_bits(lanes: numpy.ndarray, tops: numpy.ndarray, form: Format) -> numpy.ndarray:
     """The bits of rounded sums."""
     digits, negative = _normal(lanes)
     count, fold = digits.shape[1], len(lanes)
@@ -274,12 +274,12 @@ def _rounded(lanes: numpy.ndarray, tops: numpy.ndarray, form: Format) -> numpy.n
     lost |= left[numpy.minimum(first + 4, fold + 5), columns]
     leading |= lost != 0
     exponent = LANE_BITS * (tops + 1 - first) + LOWEST - 62 + length
-    unit = numpy.maximum(exponent + 62 - form.precision, form.lowest)
+    unit = numpy.maximum(exponent + 62 - form.precision, form.min_exponent)
     cut = numpy.minimum(unit - exponent, 63)
     kept, rest = leading >> cut, leading & (numpy.int64(1) << cut) - 1
     half = numpy.int64(1) << cut - 1
     kept += (rest > half) | (rest == half) & (kept & 1 == 1)
-    steps = numpy.minimum(unit - form.lowest, (1 << form.exponent_bits) - 1)
+    steps = numpy.minimum(unit - form.min_exponent, (1 << form.exponent_bits) - 1)
     bits = kept.astype("u8") + (steps.astype("u8") << numpy.uint64(form.precision - 1))
     infinity = numpy.uint64(form.infinity)
     bits = numpy.minimum(bits, infinity)

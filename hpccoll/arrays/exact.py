@@ -69,7 +69,7 @@ def inputs(op: str, dtype: Any, rank: int, size: int, count: int, seed: int = 0)
     """
     if _is_bfloat16(dtype):
         return inputs(op, BFLOAT16, rank, size, count, seed).astype(dtype)
-    dtype, bits = _checked(op, dtype)
+    dtype, bits = _significand_bits(op, dtype)
     # The role of a rank for each element: a random rotation of the ranks.
     part = (rank + (random_bits(count, seed, 1) % size).astype(numpy.int64)) % size
     own = random_bits(count, seed, 2, rank)
@@ -86,7 +86,7 @@ def inputs(op: str, dtype: Any, rank: int, size: int, count: int, seed: int = 0)
     if dtype.kind in "iu":
         return _integers(op, own, size, seed).astype(dtype)
     if op in ("max", "min"):
-        return _scaled((own >> 8) % (1 << bits) + 1., count, seed, own % 2 == 0).astype(dtype)
+        return _scale_values((own >> 8) % (1 << bits) + 1., count, seed, own % 2 == 0).astype(dtype)
     if op == "prod":
         return _factors(part, bits, size, seed, dtype).astype(dtype)
     summands = _summands(part, bits, size, seed)
@@ -95,10 +95,10 @@ def inputs(op: str, dtype: Any, rank: int, size: int, count: int, seed: int = 0)
     return summands.astype(dtype)
 
 
-def _checked(op: str, dtype: Any) -> tuple[numpy.dtype, int]:
+def _significand_bits(op: str, dtype: Any) -> tuple[numpy.dtype, int]:
     """The dtype, and the bits of its significand; raise unless the operator is defined on it."""
     if op not in MEANING:
-        raise ArgumentError.unknown("op", op, MEANING)
+        raise ArgumentError.unknown_word("op", op, MEANING)
     bits = 8 if dtype == BFLOAT16 else 0
     dtype = numpy.dtype("f4" if bits else dtype)
     defined = (dtype == "c16" if op == "affine" else bool(dtype.names) if OPERATORS[op].pairs
@@ -110,11 +110,11 @@ def _checked(op: str, dtype: Any) -> tuple[numpy.dtype, int]:
     return dtype, bits
 
 
-def reduced(op: str, dtype: Any, ranks: Iterable[int], size: int, count: int,
-            seed: int = 0) -> numpy.ndarray:
+def exact_reduction(op: str, dtype: Any, ranks: Iterable[int], size: int, count: int,
+                    seed: int = 0) -> numpy.ndarray:
     """The exact reduction of some ranks' :func:`inputs`, in the order given."""
     if _is_bfloat16(dtype):
-        return reduced(op, BFLOAT16, ranks, size, count, seed).astype(dtype)
+        return exact_reduction(op, BFLOAT16, ranks, size, count, seed).astype(dtype)
     parts = [inputs(op, dtype, rank, size, count, seed) for rank in ranks]
     final = parts[0].dtype
     exact = {"f": numpy.float64, "c": numpy.complex128}.get(final.kind, final)
@@ -123,14 +123,14 @@ def reduced(op: str, dtype: Any, ranks: Iterable[int], size: int, count: int,
     return fold(MEANING[op], [part.astype(exact) for part in parts]).astype(final)
 
 
-def moved(dtype: Any, source: int, count: int, seed: int = 0, to: int = 0) -> numpy.ndarray:
+def sent_elements(dtype: Any, source: int, count: int, seed: int = 0, to: int = 0) -> numpy.ndarray:
     """Random bits that rank ``source`` sends, to rank ``to`` where that matters."""
     if _is_bfloat16(dtype):
-        return moved(BFLOAT16, source, count, seed, to).view(dtype)
+        return sent_elements(BFLOAT16, source, count, seed, to).view(dtype)
     dtype = numpy.dtype("u2" if dtype == BFLOAT16 else dtype)
     if dtype.kind == "b":
         return random_bits(count, seed, 4, source, to) % 2 == 0
-    if padded(dtype):
+    if has_padding(dtype):
         values = numpy.zeros(count, dtype)
         for part in [values[name] for name in dtype.names] if dtype.names else [values]:
             part[...] = random_bits(count, seed, 4, source, to) % 100
@@ -144,7 +144,7 @@ def _is_bfloat16(dtype: Any) -> bool:
     return isinstance(dtype, numpy.dtype) and is_bfloat16(dtype)
 
 
-def padded(dtype: numpy.dtype) -> bool:
+def has_padding(dtype: numpy.dtype) -> bool:
     """Return True if elements have padding, which a copy need not keep."""
     if dtype.names:
         return sum(dtype[name].itemsize for name in dtype.names) < dtype.itemsize
@@ -174,7 +174,7 @@ def portions(number: int, budget: int) -> list[int]:
     return [index % kinds + 1 for index in range(number)]
 
 
-def _signed(size: int, budget: int) -> numpy.ndarray:
+def _draw_integers(size: int, budget: int) -> numpy.ndarray:
     """One integer for each part: even parts positive, odd ones negative."""
     ups, downs = portions(-(-size // 2), budget), portions(size // 2, budget)
     return numpy.array([downs[i // 2] * -1 if i % 2 else ups[i // 2] for i in range(size)])
@@ -182,16 +182,17 @@ def _signed(size: int, budget: int) -> numpy.ndarray:
 
 def _summands(part, bits: int, size: int, seed: int) -> numpy.ndarray:
     """Integers whose positive, and whose negative, ones add up to at most ``2 ** bits``."""
-    values = _signed(size, 1 << (bits - 1))
+    values = _draw_integers(size, 1 << (bits - 1))
     room = numpy.uint64((1 << bits) - int(values[::2].sum()))
     extra = random_bits(part.size, seed, 5) % (room + numpy.uint64(1))
-    return _scaled(values[part] + numpy.where(part == 0, extra, 0).astype(float), part.size, seed)
+    return _scale_values(values[part] + numpy.where(part == 0, extra, 0).astype(float), part.size,
+                         seed)
 
 
 def _factors(part, bits: int, size: int, seed: int, dtype: numpy.dtype) -> numpy.ndarray:
     """A significand of all bits for one rank, powers of two for the others; signs or units."""
     info = numpy.finfo(dtype)
-    exponents = _signed(size, min(int(info.maxexp), -int(info.minexp), 100) - 4)
+    exponents = _draw_integers(size, min(int(info.maxexp), -int(info.minexp), 100) - 4)
     turns = random_bits(part.size, seed, 6) + part.astype(numpy.uint64)
     full = [1 + random_bits(part.size, seed, salt) % (1 << (bits - 1)) / float(1 << (bits - 1))
             for salt in (7, 8)]
@@ -203,7 +204,7 @@ def _factors(part, bits: int, size: int, seed: int, dtype: numpy.dtype) -> numpy
     return units * numpy.where(part == 0, full[0], numpy.ldexp(1., exponents[part]))
 
 
-def _scaled(values, count: int, seed: int, negative=False) -> numpy.ndarray:
+def _scale_values(values, count: int, seed: int, negative=False) -> numpy.ndarray:
     exponents = (random_bits(count, seed, 9) % 9).astype(numpy.int32) - 4
     return numpy.ldexp(numpy.where(negative, -values, values), exponents)
 
@@ -247,7 +248,7 @@ def wrong(actual: numpy.ndarray, expected: numpy.ndarray, bitwise: bool = False)
     raw = [numpy.ascontiguousarray(array).view(numpy.uint8).reshape(array.size, array.itemsize)
            for array in (actual, expected)]
     differs = (raw[0] != raw[1]).any(axis=1)
-    if not bitwise or padded(actual.dtype):
+    if not bitwise or has_padding(actual.dtype):
         differs &= actual != expected
     return int(differs.sum())
 
@@ -260,7 +261,7 @@ def poison(array: numpy.ndarray) -> None:
         array.view(numpy.uint8)[...] = POISON
 
 
-class Guarded:
+class GuardedArray:
     """Poisoned memory between two guard zones; ``array`` is the part that may be used."""
 
     ZONE = 64
@@ -274,7 +275,7 @@ class Guarded:
         self.array = memory[start:stop].view(dtype)
         poison(self.array)
 
-    def broken(self) -> str:
+    def describe_overwrites(self) -> str:
         """Which guard zones were overwritten, as text; empty when none was."""
         return " and ".join(name for name, zone in zip(("before", "after"), self.zones)
                             if numpy.any(zone != POISON))

@@ -10,7 +10,7 @@ plus two (Figueroa, 1995). In a chain of steps the intermediate results stay in 
 float32 array (:func:`accumulator`), which is an operand or a result of these kernels like any
 other. So a chain is rounded once, at its end, whatever memory its operands are in.
 
-The kernels are compiled (``_half.c``); where that was not built, :func:`interpreted` has the same
+The kernels are compiled (``_half.c``); where that was not built, :func:`numpy_ufunc` has the same
 bits. Its blocks with rare numbers - infinities, NaN, large ones - take the plain conversion.
 """
 
@@ -75,17 +75,17 @@ def kernel(ufunc: numpy.ufunc, dtype: numpy.dtype) -> Callable:
     Each operand has the dtype or float32. Where ``into`` is an accumulator, ``rounded`` gets the
     result as well, in the dtype.
     """
-    return compiled(ufunc, dtype) or interpreted(ufunc, dtype)
+    return compiled_ufunc(ufunc, dtype) or numpy_ufunc(ufunc, dtype)
 
 
-def compiled(ufunc: numpy.ufunc, dtype: numpy.dtype) -> Callable | None:
+def compiled_ufunc(ufunc: numpy.ufunc, dtype: numpy.dtype) -> Callable | None:
     """The same in machine code; ``None`` where that was not built, or NumPy has no loop for it."""
     if not BUILT or not is_half(dtype) or not dtype.isnative or "ff->f" not in ufunc.types:
         return None
     return _half.Kernel(ufunc, is_bfloat16(dtype))
 
 
-def interpreted(ufunc: numpy.ufunc, dtype: numpy.dtype) -> Callable:
+def numpy_ufunc(ufunc: numpy.ufunc, dtype: numpy.dtype) -> Callable:
     """The same by functions of NumPy."""
     native = dtype == numpy.float16
     few = FEW if native else FEW // 4

@@ -90,8 +90,8 @@ def kernel(op: MPI.Op, dtype: numpy.dtype, datatype: MPI.Datatype) -> Kernel:
     if operator is not None and not operator.pairs:
         ufunc = getattr(numpy, UFUNCS[operator.name])
         if half.is_half(dtype):
-            return half.compiled(ufunc, dtype) or _without_warnings(
-                half.interpreted(ufunc, dtype))
+            return half.compiled_ufunc(ufunc, dtype) or _without_warnings(
+                half.numpy_ufunc(ufunc, dtype))
         if operator.name in ("max", "min"):
             # NumPy deprecates a third positional operand of these two, and only these.
             return lambda left, right, into: ufunc(left, right, out=into)
@@ -139,14 +139,14 @@ def _without_warnings(kernel: Kernel) -> Kernel:
         run: Callable[..., Any] = _SILENT.copy().run
         return partial(run, kernel)
 
-    def silent(*operands: Any) -> Any:
+    def call_silently(*operands: Any) -> Any:
         with numpy.errstate(all="ignore"):
             return kernel(*operands)
 
-    return silent
+    return call_silently
 
 
-def _silent() -> Context | None:
+def _no_warnings_context() -> Context | None:
     """A context with the settings; ``None`` before NumPy 2.0, which keeps them elsewhere."""
     if numpy.lib.NumpyVersion(numpy.__version__) < "2.0.0":
         return None
@@ -156,7 +156,7 @@ def _silent() -> Context | None:
 
 
 #: Entering it takes less time than ``numpy.errstate``, which costs as much as a small message.
-_SILENT = _silent()
+_SILENT = _no_warnings_context()
 
 
 def accumulator_factory(op: MPI.Op, dtype: numpy.dtype, namespace: Any

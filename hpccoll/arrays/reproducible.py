@@ -89,15 +89,15 @@ class ReproducibleSum:
         self._count(other.summands)
         tops = numpy.maximum(self.tops, other.tops)
         self.raise_tops(tops)
-        self.lanes += binned.raised(other.lanes, other.tops, tops)
+        self.lanes += binned.raise_tops(other.lanes, other.tops, tops)
 
     def raise_tops(self, tops: numpy.ndarray) -> None:
         """Make room for summands of larger numbers, of which these are the top lanes."""
-        self.lanes, self.tops = binned.raised(self.lanes, self.tops, tops), tops
+        self.lanes, self.tops = binned.raise_tops(self.lanes, self.tops, tops), tops
 
     def value(self) -> Any:
         """The sums, each rounded once: an array, or one number where the shape is ``()``."""
-        sums = binned.rounded(self.lanes, self.tops, self._part)
+        sums = binned.round_to_dtype(self.lanes, self.tops, self._part)
         return sums.view(self.dtype).reshape(self.shape)[()]
 
     def _count(self, more: int) -> None:
@@ -119,10 +119,10 @@ def reproducible_sum(values: Any, axis: int | None = None) -> Any:
     Returns:
         What ``numpy.sum(values, axis)`` does: a number, or an array without that axis.
     """
-    return gathered(values, axis).value()
+    return sum_axis(values, axis).value()
 
 
-def gathered(values: Any, axis: int | None = None) -> ReproducibleSum:
+def sum_axis(values: Any, axis: int | None = None) -> ReproducibleSum:
     """The sums of an array along an axis, or of all its elements; see :func:`reproducible_sum`.
 
     Raises:

@@ -76,14 +76,14 @@ def cut_of(call: Call, size: int) -> int | None:
     if kind == "pairs":
         sent, received, *displs = call.key
         same = len({*sent, *received}) == 1 and sent[0]
-        return UNIFORM if same and all(map(_packed, (sent, received), displs)) else None
+        return UNIFORM if same and all(map(_is_packed, (sent, received), displs)) else None
     counts, displs, base, offset = call.key
-    if base or offset or min(counts) < 1 or not (displs is None or _packed(counts, displs)):
+    if base or offset or min(counts) < 1 or not (displs is None or _is_packed(counts, displs)):
         return None
     return COUNTED if call.name in ("allgatherv", "reduce_scatter") else UNIFORM
 
 
-def _packed(counts: Sequence[int], displs: Sequence[int]) -> bool:
+def _is_packed(counts: Sequence[int], displs: Sequence[int]) -> bool:
     """Return True if the blocks follow each other from 0 on."""
     return tuple(displs) == (0, *accumulate(counts[:-1]))
 
@@ -140,14 +140,14 @@ def counts_of(call: Call, cut: int) -> Sequence[int]:
 
 def with_counts(call: Call, cut: int, counts: Sequence[int], size: int) -> Call:
     """Return the call of this form with other sizes, on the buffers of this one."""
-    def resized(one: Buffer | None, count: int) -> Buffer | None:
+    def resize(one: Buffer | None, count: int) -> Buffer | None:
         return one and one._replace(counts=[count], displs=[0])
 
     if cut == VECTOR:
-        return vector_call(call.name, resized(call.source, counts[0]),
-                           resized(call.sink, counts[0]), call.op, call.root, call.in_place)
+        return vector_call(call.name, resize(call.source, counts[0]),
+                           resize(call.sink, counts[0]), call.op, call.root, call.in_place)
     each = list(counts) * (size if cut == UNIFORM else 1)
-    source, sink = resized(call.source, sum(each)), resized(call.sink, sum(each))
+    source, sink = resize(call.source, sum(each)), resize(call.sink, sum(each))
     if call.collective == "alltoall" and source is not None and sink is not None:
         displs = [i * each[0] for i in range(size)]
         return pairs_call(call.name, source, sink, each, each, displs, displs, sum(each), True)

@@ -10,7 +10,7 @@ from mpi4py import MPI
 
 from hpccoll.arrays.half import is_bfloat16
 from hpccoll.calls.datatypes import element_type
-from hpccoll.calls.specification import Buffer, hosted
+from hpccoll.calls.specification import Buffer, host_buffer
 from hpccoll.errors import ArgumentError
 from hpccoll.ir import collectives
 from hpccoll.ir.extents import SlotLayout
@@ -31,7 +31,7 @@ def collective_of(method: str) -> str:
     """
     name = collectives.method_named(method)
     if name not in METHODS:
-        raise ArgumentError.unknown("collective", method, METHODS)
+        raise ArgumentError.unknown_word("collective", method, METHODS)
     return METHODS[name]
 
 
@@ -103,6 +103,6 @@ def is_staged(call: Call) -> bool:
 
 def on_host(call: Call) -> Call:
     """Return the call on contiguous host buffers, which are not loaded yet."""
-    source = call.source and hosted(call.source)
-    sink = source if call.sink is call.source else call.sink and hosted(call.sink)
+    source = call.source and host_buffer(call.source)
+    sink = source if call.sink is call.source else call.sink and host_buffer(call.sink)
     return call._replace(source=source, sink=sink)

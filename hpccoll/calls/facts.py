@@ -67,7 +67,7 @@ class CallFacts(NamedTuple):
         return self.reduces and self.kind in ("f", "c")
 
     @property
-    def has_tape(self) -> bool:
+    def has_plan(self) -> bool:
         """True if the compiled executor runs and caches such calls."""
         return self.method not in UNKNOWN_COUNTS and (
             not self.operator or self.dtype is not None and has_compiled_kernel(

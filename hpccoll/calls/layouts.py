@@ -7,9 +7,9 @@ from functools import reduce
 
 from hpccoll.errors import ScheduleError
 from hpccoll.ir.collectives import IN, OUT, block_counts
-from hpccoll.ir.extents import Extent, SlotLayout, alias, packed
+from hpccoll.ir.extents import Extent, SlotLayout, alias, pack_extents
 from hpccoll.ir.schedule import Schedule
-from hpccoll.ir.sizes import larger
+from hpccoll.ir.sizes import maximum
 
 
 def vector_layout(schedule: Schedule, rank: int, count: int, in_place: bool,
@@ -35,7 +35,8 @@ def vector_counts(count: int, nblocks: int, unit: int) -> list[int]:
 def split_layout(schedule: Schedule, rank: int, counts: Sequence[int], in_place: bool,
                  offsets: tuple[int, int] = (0, 0)) -> SlotLayout:
     """Return the layout of a vector that consists of blocks of these sizes."""
-    places = {IN: packed(IN, counts, base=offsets[0]), OUT: packed(OUT, counts, base=offsets[1])}
+    places = {IN: pack_extents(IN, counts, base=offsets[0]),
+              OUT: pack_extents(OUT, counts, base=offsets[1])}
     if in_place:
         alias(schedule.collective.in_place, places, rank, schedule.root)
     return SlotLayout(places, counts.__getitem__)
@@ -51,12 +52,13 @@ def block_layout(schedule: Schedule, rank: int, counts: Sequence[int], in_place:
     """
     name = schedule.collective.name
     whole, own = (IN, OUT) if name in ("reduce_scatter", "scatter") else (OUT, IN)
-    places = {whole: packed(whole, counts, displs, base), own: [Extent(own, offset, counts[rank])]}
+    places = {whole: pack_extents(whole, counts, displs, base),
+              own: [Extent(own, offset, counts[rank])]}
     if in_place:
         alias(schedule.collective.in_place, places, rank, schedule.root)
     if schedule.collective.rooted and rank != schedule.root:
         del places[whole]
-    return SlotLayout(places, counts.__getitem__), reduce(larger, counts)
+    return SlotLayout(places, counts.__getitem__), reduce(maximum, counts)
 
 
 def pair_layout(schedule: Schedule, rank: int, sendcounts: Sequence[int],
@@ -79,6 +81,6 @@ def pair_layout(schedule: Schedule, rank: int, sendcounts: Sequence[int],
                                 schedule=schedule.title, rank=rank)
         return sendcounts[sink] if source == rank else recvcounts[source]
 
-    places = {IN: packed(IN, sendcounts, sdispls),
-              OUT: packed(OUT, recvcounts, rdispls)}
+    places = {IN: pack_extents(IN, sendcounts, sdispls),
+              OUT: pack_extents(OUT, recvcounts, rdispls)}
     return SlotLayout(places, scratch), max(*sendcounts, *recvcounts, 0)

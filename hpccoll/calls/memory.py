@@ -14,7 +14,7 @@ from hpccoll.arrays.user_operators import Op
 from hpccoll.calls.native import NativeOnly
 from hpccoll.cuda import (
     Resident,
-    Staged,
+    StagedBuffer,
     as_cupy,
     borrow,
     is_device,
@@ -25,7 +25,7 @@ from hpccoll.errors import ArgumentTypeError, BufferArgumentError
 
 #: Flat array, the namespace of its functions, and its staging if it is device memory that must be
 #: copied.
-Memory = tuple[Any, Any, Staged | None]
+Memory = tuple[Any, Any, StagedBuffer | None]
 
 #: Types of arguments that are never device memory.
 PLAIN = frozenset({numpy.ndarray, int, type(None), MPI.Op, Op, type(MPI.IN_PLACE)})
@@ -130,7 +130,7 @@ def is_staged(spec: Any) -> bool:
             and not mpi_moves_device_memory())
 
 
-def staged(spec: Any, argument: str) -> tuple[Any, Callable[[], None]]:
+def stage_spec(spec: Any, argument: str) -> tuple[Any, Callable[[], None]]:
     """Return the specification on a host copy, and a callback that copies the result back."""
     obj, rest = (spec[0], spec[1:]) if isinstance(spec, (list, tuple)) else (spec, None)
     flat, _, through = borrow(obj, as_cupy(obj), argument)

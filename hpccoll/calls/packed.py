@@ -27,7 +27,7 @@ class Block(NamedTuple):
         return self.count * self.datatype.Get_size()
 
 
-class Packed:
+class PackedBlocks:
     """Blocks of elements in a buffer, and their bytes packed into an array.
 
     Args:

@@ -27,7 +27,7 @@ from hpccoll.calls.specification import (
     overlap,
     typed_blocks,
 )
-from hpccoll.cuda import beside, has_kernel, performer
+from hpccoll.cuda import allocator_like, has_kernel, performer
 from hpccoll.errors import ArgumentError, ArgumentTypeError, BufferArgumentError
 from hpccoll.errors.mpi import RootError
 from hpccoll.machine.limits import LINE
@@ -142,13 +142,13 @@ def _check_uncounted(sendbuf: Any, recvbuf: Any, op: Any) -> None:
 def allgather(size: int, rank: int, sendbuf: Any, recvbuf: Any) -> Call:
     """Resolve ``Allgather(sendbuf, recvbuf)``."""
     sink = buffer_of(recvbuf, "recvbuf", writable=True, blocks=size, raw=True)
-    return _gathering("allgather", rank, sendbuf, sink, [sink.count // size] * size, None)
+    return _gather_call("allgather", rank, sendbuf, sink, [sink.count // size] * size, None)
 
 
 def allgatherv(size: int, rank: int, sendbuf: Any, recvbuf: Any) -> Call:
     """Resolve ``Allgatherv(sendbuf, recvbuf)``."""
     sink = buffer_of(recvbuf, "recvbuf", writable=True, vector=True, blocks=size, raw=True)
-    return _gathering("allgatherv", rank, sendbuf, sink, list(sink.counts), sink.displs)
+    return _gather_call("allgatherv", rank, sendbuf, sink, list(sink.counts), sink.displs)
 
 
 def gather(size: int, rank: int, sendbuf: Any, recvbuf: Any, root: Any) -> Call:
@@ -158,7 +158,7 @@ def gather(size: int, rank: int, sendbuf: Any, recvbuf: Any, root: Any) -> Call:
         source = buffer_of(sendbuf, "sendbuf", raw=True)
         return blocks_call("gather", "gather", source, None, [source.count] * size, root=root)
     sink = buffer_of(recvbuf, "recvbuf", writable=True, blocks=size, raw=True)
-    return _gathering("gather", rank, sendbuf, sink, [sink.count // size] * size, None, root)
+    return _gather_call("gather", rank, sendbuf, sink, [sink.count // size] * size, None, root)
 
 
 def gatherv(size: int, rank: int, sendbuf: Any, recvbuf: Any, root: Any) -> Call:
@@ -166,9 +166,9 @@ def gatherv(size: int, rank: int, sendbuf: Any, recvbuf: Any, root: Any) -> Call
     root = check_root(root, size)
     if rank != root:
         source = buffer_of(sendbuf, "sendbuf", raw=True)
-        return _told("gatherv", source, None, source.count, root, rank, size)
+        return _call_with_own_count("gatherv", source, None, source.count, root, rank, size)
     sink = buffer_of(recvbuf, "recvbuf", writable=True, vector=True, blocks=size, raw=True)
-    call = _gathering("gatherv", rank, sendbuf, sink, list(sink.counts), sink.displs, root)
+    call = _gather_call("gatherv", rank, sendbuf, sink, list(sink.counts), sink.displs, root)
     return call._replace(learn=lambda counts: call._replace(learn=None, shared=True))
 
 
@@ -179,7 +179,8 @@ def scatter(size: int, rank: int, sendbuf: Any, recvbuf: Any, root: Any) -> Call
         sink = buffer_of(recvbuf, "recvbuf", writable=True, raw=True)
         return blocks_call("scatter", "scatter", None, sink, [sink.count] * size, root=root)
     source = buffer_of(sendbuf, "sendbuf", blocks=size, raw=True)
-    return _scattering("scatter", rank, source, recvbuf, [source.count // size] * size, None, root)
+    return _scatter_call("scatter", rank, source, recvbuf, [source.count // size] * size, None,
+                         root)
 
 
 def scatterv(size: int, rank: int, sendbuf: Any, recvbuf: Any, root: Any) -> Call:
@@ -187,9 +188,10 @@ def scatterv(size: int, rank: int, sendbuf: Any, recvbuf: Any, root: Any) -> Cal
     root = check_root(root, size)
     if rank != root:
         sink = buffer_of(recvbuf, "recvbuf", writable=True, raw=True)
-        return _told("scatterv", None, sink, sink.count, root, rank, size)
+        return _call_with_own_count("scatterv", None, sink, sink.count, root, rank, size)
     source = buffer_of(sendbuf, "sendbuf", vector=True, blocks=size, raw=True)
-    call = _scattering("scatterv", rank, source, recvbuf, list(source.counts), source.displs, root)
+    call = _scatter_call("scatterv", rank, source, recvbuf, list(source.counts), source.displs,
+                         root)
     return call._replace(learn=lambda counts: call._replace(learn=None, shared=True))
 
 
@@ -197,7 +199,8 @@ def alltoall(size: int, rank: int, sendbuf: Any, recvbuf: Any) -> Call:
     """Resolve ``Alltoall(sendbuf, recvbuf)``."""
     sink = buffer_of(recvbuf, "recvbuf", writable=True, blocks=size, raw=True)
     in_place = is_in_place(sendbuf)
-    source = _copied(sink) if in_place else buffer_of(sendbuf, "sendbuf", blocks=size, raw=True)
+    source = _copy_output(sink) if in_place else buffer_of(sendbuf, "sendbuf", blocks=size,
+                                                           raw=True)
     if not in_place:
         _same(source, sink, sink.count)
     each = [sink.count // size] * size
@@ -212,7 +215,8 @@ def alltoallv(size: int, rank: int, sendbuf: Any, recvbuf: Any) -> Call:
     sink = buffer_of(recvbuf, "recvbuf", writable=True, vector=True, blocks=size,
                    raw=True)
     in_place = is_in_place(sendbuf)
-    source = _copied(sink) if in_place else buffer_of(sendbuf, "sendbuf", vector=True, blocks=size,
+    source = _copy_output(sink) if in_place else buffer_of(sendbuf, "sendbuf", vector=True,
+                                                           blocks=size,
                                                     raw=True)
     if not in_place:
         _same(source, sink, None)
@@ -227,7 +231,7 @@ def alltoallw(size: int, rank: int, sendbuf: Any, recvbuf: Any) -> Call:
     """Resolve ``Alltoallw(sendbuf, recvbuf)``: blocks of bytes."""
     sink = typed_blocks(recvbuf, "recvbuf", size, True)
     in_place = is_in_place(sendbuf)
-    source = _copied(sink) if in_place else typed_blocks(sendbuf, "sendbuf", size, False)
+    source = _copy_output(sink) if in_place else typed_blocks(sendbuf, "sendbuf", size, False)
     if not in_place:
         _same(source, sink, None)
     if source.counts[rank] != sink.counts[rank]:
@@ -302,8 +306,8 @@ def pairs_call(name: str, source: Buffer, sink: Buffer, sent: Sequence[int],
                 nbytes is not None)
 
 
-def _gathering(name: str, rank: int, sendbuf: Any, sink: Buffer, counts: Sequence[int],
-               displs: Sequence[int] | None, root: int = 0) -> Call:
+def _gather_call(name: str, rank: int, sendbuf: Any, sink: Buffer, counts: Sequence[int],
+                 displs: Sequence[int] | None, root: int = 0) -> Call:
     in_place = is_in_place(sendbuf)
     source = sink if in_place else buffer_of(sendbuf, "sendbuf", raw=True)
     if not in_place and source.count != counts[rank]:
@@ -315,8 +319,8 @@ def _gathering(name: str, rank: int, sendbuf: Any, sink: Buffer, counts: Sequenc
                    in_place=in_place, nbytes=0 if known else None, uniform=known)
 
 
-def _scattering(name: str, rank: int, source: Buffer, recvbuf: Any, counts: Sequence[int],
-                displs: Sequence[int] | None, root: int) -> Call:
+def _scatter_call(name: str, rank: int, source: Buffer, recvbuf: Any, counts: Sequence[int],
+                  displs: Sequence[int] | None, root: int) -> Call:
     in_place = is_in_place(recvbuf)
     sink = source if in_place else buffer_of(recvbuf, "recvbuf", writable=True, raw=True)
     if not in_place and sink.count != counts[rank]:
@@ -366,8 +370,9 @@ def _check_op(op: Any, buffer: Buffer, collective: str) -> None:
             "" if operator_of(op) else "; one of hpccoll.Op.Create(..., device=) has a kernel"))
 
 
-def _told(name: str, source: Buffer | None, sink: Buffer | None, count: int, root: int,
-          rank: int, size: int) -> Call:
+def _call_with_own_count(name: str, source: Buffer | None, sink: Buffer | None, count: int,
+                         root: int,
+                         rank: int, size: int) -> Call:
     """Return the call of a rank with only its own count, until it receives the others."""
     def learn(counts: Sequence[int]) -> Call:
         if counts[rank] != count:
@@ -382,11 +387,11 @@ def _told(name: str, source: Buffer | None, sink: Buffer | None, count: int, roo
                    uniform=False)._replace(learn=learn)
 
 
-def _copied(sink: Buffer) -> Buffer:
+def _copy_output(sink: Buffer) -> Buffer:
     """Return a copy of the output as the input: an in-place alltoall overwrites its data."""
     if sink.staged is not None:
         return sink._replace(store=None)  # the staged host memory is a copy
-    place = beside(sink.array, sink.namespace, partial(sink.namespace.empty, dtype="u1"))
+    place = allocator_like(sink.array, sink.namespace, partial(sink.namespace.empty, dtype="u1"))
     array, perform = place(sink.array.size), performer(sink.array, sink.namespace)
 
     def load() -> None:

@@ -32,8 +32,8 @@ from hpccoll.calls.native import (
     check_type_known,
     check_understood,
 )
-from hpccoll.calls.packed import Block, Packed
-from hpccoll.cuda import Staged
+from hpccoll.calls.packed import Block, PackedBlocks
+from hpccoll.cuda import StagedBuffer
 from hpccoll.errors import ArgumentError, ArgumentTypeError, BufferArgumentError
 
 
@@ -49,7 +49,8 @@ class Buffer(NamedTuple):
         namespace: module of the data's functions (``numpy``, ``cupy``).
         load: called before the array is read.
         store: called when the result is complete, to copy it to the caller's memory.
-        staged: staging of device memory that is copied to the host for NumPy; see :func:`hosted`.
+        staged: staging of device memory that is copied to the host for NumPy; see
+            :func:`host_buffer`.
     """
 
     array: Any
@@ -60,7 +61,7 @@ class Buffer(NamedTuple):
     namespace: Any = numpy
     load: Callable[..., None] | None = None
     store: Callable[[], None] | None = None
-    staged: Staged | None = None
+    staged: StagedBuffer | None = None
 
     @property
     def count(self) -> int:  # type: ignore[override]  # MPI's word; tuple.count is not used
@@ -68,7 +69,7 @@ class Buffer(NamedTuple):
         return sum(self.counts)
 
 
-def hosted(buffer: Buffer) -> Buffer:
+def host_buffer(buffer: Buffer) -> Buffer:
     """Return the whole buffer in host memory, to be loaded and stored."""
     if buffer.staged is None:
         return buffer
@@ -100,7 +101,7 @@ def buffer_of(spec: Any, argument: str, *, blocks: int | None = None, vector: bo
         NativeOnly: a form that only the native implementation supports.
     """
     try:
-        return _resolved(spec, argument, blocks, vector, writable, raw)
+        return _resolve(spec, argument, blocks, vector, writable, raw)
     except NativeOnly:
         _check_native(spec, argument, blocks, vector, writable, raw)
         raise
@@ -124,8 +125,8 @@ def _check_native(spec: Any, argument: str, blocks: int | None, vector: bool, wr
         check_type_known(obj, argument)
 
 
-def _resolved(spec: Any, argument: str, blocks: int | None, vector: bool, writable: bool,
-              raw: bool) -> Buffer:
+def _resolve(spec: Any, argument: str, blocks: int | None, vector: bool, writable: bool,
+             raw: bool) -> Buffer:
     """Return the result of :func:`buffer_of`; raise ``NativeOnly`` for unsupported forms."""
     obj, counts, displs, datatype = split(spec, argument, vector)
     typed = raw and isinstance(datatype, MPI.Datatype)
@@ -133,13 +134,13 @@ def _resolved(spec: Any, argument: str, blocks: int | None, vector: bool, writab
                                      and counts is None and datatype is not None):
         obj = bytearray()  # no elements, so no memory is needed
     if typed and is_packed(datatype):
-        return _derived(obj, counts, displs, datatype, argument, blocks, vector, writable)
+        return _derived_buffer(obj, counts, displs, datatype, argument, blocks, vector, writable)
     if obj is None or type(obj) is type(MPI.BOTTOM):
         raise NativeOnly("MPI.BOTTOM")
     memory, namespace, through = memory_of(obj, argument, writable, typed)
     datatype = _datatype(datatype, memory)
     if raw and is_packed(datatype):
-        return _derived(obj, counts, displs, datatype, argument, blocks, vector, writable)
+        return _derived_buffer(obj, counts, displs, datatype, argument, blocks, vector, writable)
     known = dtype = element_type(datatype)
     if typed and known is None and datatype != MPI.DATATYPE_NULL:
         dtype = numpy.dtype((numpy.void, datatype.Get_size()))  # characters, for example
@@ -159,7 +160,7 @@ def _resolved(spec: Any, argument: str, blocks: int | None, vector: bool, writab
                   [size * displ for displ in displs], known, namespace, None, store, through)
 
 
-def packed(obj: Any, blocks: Sequence[Block], argument: str, writable: bool) -> Buffer:
+def packed_buffer(obj: Any, blocks: Sequence[Block], argument: str, writable: bool) -> Buffer:
     """Return a raw buffer of blocks of any datatypes.
 
     Raises:
@@ -174,7 +175,7 @@ def packed(obj: Any, blocks: Sequence[Block], argument: str, writable: bool) -> 
         if through is not None:
             memory, fetch, bring = through.mirror(memory)
             fetch()
-    form = Packed(memory, blocks, writable)
+    form = PackedBlocks(memory, blocks, writable)
 
     def store() -> None:
         form.store()
@@ -215,7 +216,7 @@ def typed_blocks(spec: Any, argument: str, size: int, writable: bool) -> Buffer:
         if MPI.DATATYPE_NULL in types:
             raise NativeOnly("no datatype; mpi4py says what is wrong with it")
         if any(map(is_packed, types)):
-            return packed(obj, list(map(Block, types, counts, displs)), argument, writable)
+            return packed_buffer(obj, list(map(Block, types, counts, displs)), argument, writable)
     except NativeOnly:
         check_understood([obj, 0, MPI.BYTE], argument, writable)
         raise
@@ -238,8 +239,8 @@ def _typed_parts(spec: Any, argument: str, remedy: str) -> tuple[Any, Any, Any, 
     return obj, counts, displs, types
 
 
-def _derived(obj: Any, counts: Any, displs: Any, datatype: MPI.Datatype, argument: str,
-             blocks: int | None, vector: bool, writable: bool) -> Buffer:
+def _derived_buffer(obj: Any, counts: Any, displs: Any, datatype: MPI.Datatype, argument: str,
+                    blocks: int | None, vector: bool, writable: bool) -> Buffer:
     """Resolve a specification with a derived datatype, whose elements are an extent apart."""
     _, extent = datatype.Get_extent()
     available = 0
@@ -248,8 +249,8 @@ def _derived(obj: Any, counts: Any, displs: Any, datatype: MPI.Datatype, argumen
         if extra or extent <= 0:
             raise NativeOnly("no whole number of elements; mpi4py says what is wrong with it")
     counts, displs = _places(available, counts, displs, blocks, argument, vector)
-    return packed(obj, [Block(datatype, count, displ * extent)
-                        for count, displ in zip(counts, displs)], argument, writable)
+    return packed_buffer(obj, [Block(datatype, count, displ * extent)
+                               for count, displ in zip(counts, displs)], argument, writable)
 
 
 def _places(available: int, counts: Any, displs: Any, blocks: int | None, argument: str,
@@ -388,7 +389,7 @@ def overlap(one: Buffer, other: Buffer) -> bool:
     if host is not isinstance(other.array, numpy.ndarray):
         return False
     if host and len(one.counts) == len(other.counts) == 1:
-        return bool(numpy.may_share_memory(*map(_used, (one, other))))
+        return bool(numpy.may_share_memory(*map(_first_block, (one, other))))
     reached = [0, 0]
     # Blocks of one buffer may be between those of the other.
     for start, stop, side in sorted(_spans(one, 0) + _spans(other, 1)):
@@ -398,7 +399,7 @@ def overlap(one: Buffer, other: Buffer) -> bool:
     return False
 
 
-def _used(buffer: Buffer) -> Any:
+def _first_block(buffer: Buffer) -> Any:
     """Return the elements of a buffer of one block."""
     return buffer.array[buffer.displs[0]:][:buffer.counts[0]]
 

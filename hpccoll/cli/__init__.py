@@ -17,7 +17,7 @@ from importlib import import_module
 import click
 
 from hpccoll import __version__
-from hpccoll.cli.ranks import interrupted, said, without_mpi
+from hpccoll.cli.ranks import report_error, report_interrupt, without_mpi
 from hpccoll.errors import ArgumentError, HpccollError, MpiLibraryError, did_you_mean
 
 #: Sub-command -> the module whose ``command`` it is, and its line in ``hpccoll --help``. One of two
@@ -55,7 +55,7 @@ class Commands(click.Group):
             raise ArgumentError("command", f"{pair!r} is unknown", near)
         elif (args and args[0] not in COMMANDS and not args[0].startswith("-")
               and not context.resilient_parsing):  # a shell that completes words asks, too
-            raise ArgumentError.unknown("command", args[0], COMMANDS)
+            raise ArgumentError.unknown_word("command", args[0], COMMANDS)
         return super().resolve_command(context, args)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
@@ -81,22 +81,22 @@ class Commands(click.Group):
         except click.UsageError as error:
             if error.ctx is None or type(error).__name__ == "NoArgsIsHelpError":
                 raise
-            context.exit(misused(error, error.ctx))
+            context.exit(report_usage_error(error, error.ctx))
         except HpccollError as error:
             context.exit(without_mpi(error) if isinstance(error, MpiLibraryError)
-                         else said(error))
+                         else report_error(error))
         except KeyboardInterrupt:
-            context.exit(interrupted(str(context.invoked_subcommand)))
+            context.exit(report_interrupt(str(context.invoked_subcommand)))
 
 
-def misused(error: click.UsageError, context: click.Context) -> int:
+def report_usage_error(error: click.UsageError, context: click.Context) -> int:
     """Say in one line which option or argument is wrong, and where to look; return the status."""
     names, at = [str(context.info_name)], context.parent
     while at is not None and at.parent is not None:
         names, at = [str(at.info_name), *names], at.parent
     words = " ".join(names)
     message = " ".join(error.format_message().split()).removesuffix(".")
-    return said(HpccollError(f"{words}: {message}; run hpccoll {words} --help"))
+    return report_error(HpccollError(f"{words}: {message}; run hpccoll {words} --help"))
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

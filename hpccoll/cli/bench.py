@@ -21,22 +21,22 @@ from hpccoll.cli.options import (
     PERCENT,
     SECONDS,
     OneOf,
-    addressed,
     buffer_sizes,
     check_outputs,
-    opened,
-    stated,
+    declared_collective,
+    open_output,
+    resolve_algorithm,
 )
 from hpccoll.cli.ranks import (
     INTERRUPTED,
     WRONG,
     Progress,
-    Ranked,
+    RankCommand,
     abort,
     agree,
     agree_on_rank_0,
     complain,
-    silent,
+    ignore_progress,
     stoppable,
 )
 from hpccoll.errors import ArgumentError, TuningError
@@ -56,7 +56,7 @@ SECTIONS = {
 }
 
 
-def _named(context: click.Context, argument: click.Parameter, words: tuple[str, ...]) -> Any:
+def _parse_option(context: click.Context, argument: click.Parameter, words: tuple[str, ...]) -> Any:
     if not words:
         raise click.UsageError("COLLECTIVE is missing: name one, such as allreduce", context)
     return words
@@ -64,7 +64,7 @@ def _named(context: click.Context, argument: click.Parameter, words: tuple[str, 
 
 #: Options of every measurement.
 MEASUREMENT = (
-    click.argument("collectives", nargs=-1, metavar="COLLECTIVE...", callback=_named),
+    click.argument("collectives", nargs=-1, metavar="COLLECTIVE...", callback=_parse_option),
     click.option("--algorithm", default="", metavar="NAMES",
                  help="Candidates: native, auto, algorithms such as ring or knomial:k=8, plausible "
                       "(the candidates of tune), all, or forwarded (native through hpccoll.Comm). "
@@ -126,7 +126,7 @@ def with_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda command: reduce(lambda done, option: option(done), options[::-1], command)
 
 
-@click.command("bench", cls=Ranked, sections=SECTIONS)
+@click.command("bench", cls=RankCommand, sections=SECTIONS)
 @with_options(*MEASUREMENT, *COMPARISON, JSON)
 @click.option("--format", "form", type=OneOf(["table", "osu", "csv", "json"]),
               default="table", show_default=True,
@@ -190,15 +190,15 @@ def measure(command: str, given: dict[str, Any], run: Callable[..., Any],
         from hpccoll.tools.bench import session
 
         comm = MPI.COMM_WORLD
-        options = _read(osu=form == "osu", **given)
+        options = _parse_options(osu=form == "osu", **given)
         agree(comm, lambda: session.check(options, comm.Get_size()))
         agree_on_rank_0(comm, lambda: check_outputs(json_path, plot_path))
         try:
-            progress: Progress = silent
+            progress: Progress = ignore_progress
             console: Console | None = None
             if comm.Get_rank() == 0:
                 console, bar = terminal.screen(form == "table")
-                progress = terminal.shown(stack.enter_context(bar))
+                progress = terminal.progress_callback(stack.enter_context(bar))
             outcome = run(comm, options, console, stopped, progress)
         except TuningError:  # which every rank raises
             raise
@@ -209,12 +209,12 @@ def measure(command: str, given: dict[str, Any], run: Callable[..., Any],
     sys.exit(WRONG if outcome.failures else INTERRUPTED if outcome.interrupted else 0)
 
 
-def _read(collectives: tuple[str, ...], osu: bool, algorithm: str, sizes: str,
-          step: int | None, dtype: str, op: str, root: int, in_place: bool, uneven: bool,
-          registered: bool, warmup: int | None, iterations: int | None, seconds: float,
-          segment_bytes: str | None, topology: str | None, params: tuple[str, ...],
-          calls: str = "blocking", device: str | None = None, peers: bool = False,
-          sweeps: int = 1, rotate: int = 1) -> Any:
+def _parse_options(collectives: tuple[str, ...], osu: bool, algorithm: str, sizes: str,
+                   step: int | None, dtype: str, op: str, root: int, in_place: bool, uneven: bool,
+                   registered: bool, warmup: int | None, iterations: int | None, seconds: float,
+                   segment_bytes: str | None, topology: str | None, params: tuple[str, ...],
+                   calls: str = "blocking", device: str | None = None, peers: bool = False,
+                   sweeps: int = 1, rotate: int = 1) -> Any:
     """The options as values.
 
     Raises:
@@ -226,15 +226,15 @@ def _read(collectives: tuple[str, ...], osu: bool, algorithm: str, sizes: str,
     from hpccoll.measure.timing import Settings
     from hpccoll.tools.bench.session import Options
 
-    own = [addressed(word, None, params)[1] for word in collectives if is_reference(word)]
-    collectives = tuple(stated(split(word)[0]) if is_reference(word) else word
+    own = [resolve_algorithm(word, None, params)[1] for word in collectives if is_reference(word)]
+    collectives = tuple(declared_collective(split(word)[0]) if is_reference(word) else word
                         for word in map(method_named, collectives))
     if params and not own:
         raise ArgumentError("--param", "requires FILE.py:NAME",
                             "write parameters of other algorithms after their names: knomial:k=8")
     for name in collectives:
         if name not in (*METHODS, "all"):
-            raise ArgumentError.unknown("collective", name, (*METHODS, "all"))
+            raise ArgumentError.unknown_word("collective", name, (*METHODS, "all"))
     chosen = dict.fromkeys(METHODS if "all" in collectives else collectives)
     reduces = any(COLLECTIVES[METHODS[name]].reduces for name in chosen)
     segment = size("--segment-bytes", segment_bytes, least=1) if segment_bytes else 0
@@ -264,7 +264,8 @@ def _reports(form: str, full: bool, validate: bool, tail: bool, console: Console
     elif form == "csv":
         reports = [formats.Csv(sys.stdout)]
     else:
-        reports = [formats.Json(partial(opened, "-"), options.as_data(), tolerance, keep)]
+        reports = [formats.Json(partial(open_output, "-"), options.as_data(), tolerance, keep)]
     if json_path is not None:
-        reports.append(formats.Json(partial(opened, json_path), options.as_data(), tolerance, keep))
+        reports.append(formats.Json(partial(open_output, json_path), options.as_data(), tolerance,
+                                    keep))
     return reports

@@ -37,6 +37,6 @@ def command(old: str, new: str, collectives: tuple[str, ...], tolerance: float, 
     compared, console = compare.pairs(before, after, collectives), line_console()
     for line in compare.lines(before, after, compared, part, console.width, full):
         console.print(line, soft_wrap=True)
-    judged = compare.comparable(before, after, compared, part)
+    judged = compare.comparable_cases(before, after, compared, part)
     sys.exit(NOT_COMPARABLE if not judged else
-             WRONG if any(pair.regressed(part) for pair in judged) else 0)
+             WRONG if any(pair.has_regressed(part) for pair in judged) else 0)

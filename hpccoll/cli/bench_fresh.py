@@ -12,21 +12,21 @@ import click
 from rich.console import Console
 
 from hpccoll.cli.bench import JSON
-from hpccoll.cli.options import check_outputs, opened
+from hpccoll.cli.options import check_outputs, open_output
 from hpccoll.cli.ranks import (
     INTERRUPTED,
     WRONG,
     Progress,
-    Ranked,
+    RankCommand,
     abort,
     agree_on_rank_0,
-    silent,
+    ignore_progress,
     stoppable,
 )
 from hpccoll.machine.launcher import require_mpi
 
 
-@click.command("bench fresh", cls=Ranked)
+@click.command("bench fresh", cls=RankCommand)
 @JSON
 def command(json_path: str | None) -> None:
     """Measure calls of sizes not seen before, and communicators used once.
@@ -44,13 +44,14 @@ def command(json_path: str | None) -> None:
         comm = MPI.COMM_WORLD
         agree_on_rank_0(comm, lambda: check_outputs(json_path, None))
         try:
-            progress: Progress = silent
+            progress: Progress = ignore_progress
             console: Console | None = None
             file = None
             if comm.Get_rank() == 0:
                 console, bar = terminal.screen(True)
-                progress = terminal.shown(stack.enter_context(bar))
-                file = stack.enter_context(opened(json_path)) if json_path is not None else None
+                progress = terminal.progress_callback(stack.enter_context(bar))
+                file = (stack.enter_context(open_output(json_path))
+                        if json_path is not None else None)
             outcome = fresh.run(comm, console, file, stopped, progress)
         except Exception as error:
             abort(comm, error)

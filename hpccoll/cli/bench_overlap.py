@@ -11,11 +11,11 @@ import click
 from rich.console import Console
 
 from hpccoll.cli.bench import JSON, MEASUREMENT, SECTIONS, measure, with_options
-from hpccoll.cli.options import OneOf, opened
-from hpccoll.cli.ranks import Ranked
+from hpccoll.cli.options import OneOf, open_output
+from hpccoll.cli.ranks import RankCommand
 
 
-@click.command("bench overlap", cls=Ranked, sections=SECTIONS)
+@click.command("bench overlap", cls=RankCommand, sections=SECTIONS)
 @with_options(*MEASUREMENT, JSON)
 @click.option("--work", "works", multiple=True, type=OneOf(["numpy", "python", "asleep"]),
               default=("numpy", "python"), show_default=True, metavar="KIND",
@@ -36,7 +36,7 @@ def command(works: tuple[str, ...], tests: int, json_path: str | None, **given: 
         table = None if console is None else overlap.OverlapTable(console)
         hidden = overlap.run(comm, options, tests, table, tuple(dict.fromkeys(works)), *course)
         if json_path is not None and console is not None:
-            with opened(json_path) as file:
+            with open_output(json_path) as file:
                 overlap.write_record(file, options, hidden)
         return hidden
 

@@ -14,9 +14,9 @@ from typing import Any
 import click
 from rich.text import Text
 
-from hpccoll.cli.ranks import WRONG, Ranked
+from hpccoll.cli.ranks import WRONG, RankCommand
 from hpccoll.errors import ArgumentError, MpiLibraryError
-from hpccoll.machine.launcher import launched, require_mpi
+from hpccoll.machine.launcher import launcher_rank, require_mpi
 
 SCHEMA = "hpccoll-doctor-1"
 STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan", "ok": "green"}
@@ -24,7 +24,7 @@ STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan", "ok": "green
 GAP = 2
 
 
-@click.command("doctor", cls=Ranked, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("doctor", cls=RankCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--ranks", type=click.IntRange(min=1), metavar="N",
               help="Expected number of ranks; any other number is an error.")
 @click.option("--strict", is_flag=True, help="Warnings count as errors.")
@@ -54,14 +54,14 @@ def command(ranks: int | None, strict: bool, clean: bool, log: str | None,
     from mpi4py import MPI
 
     from hpccoll.tools.doctor import RankFacts, examine, gather
-    from hpccoll.tools.doctor.facts import own
+    from hpccoll.tools.doctor.facts import local_facts
     from hpccoll.tools.doctor.findings import ERROR, WARNING, world
     from hpccoll.tools.doctor.shm_cleanup import leftovers, remove
 
     if clean:  # several ranks of a node may: what one has removed the others do not find
         for each in remove(leftovers()):
             click.echo(f"removed {each.path}, {each.nbytes} bytes of {each.owner}", err=True)
-    mine, wrong = own(), (ERROR, WARNING) if strict else (ERROR,)
+    mine, wrong = local_facts(), (ERROR, WARNING) if strict else (ERROR,)
     comm = MPI.COMM_WORLD
     facts: list[RankFacts] | None = [mine] * mine.size
     findings = list(world([mine] * mine.size, ranks or 0))
@@ -77,14 +77,14 @@ def command(ranks: int | None, strict: bool, clean: bool, log: str | None,
 
 def _explain(log: str, as_json: bool) -> int:
     """Say what the output of a job means; needs no MPI, which may be what failed."""
-    from hpccoll.tools.failures import explained
+    from hpccoll.tools.failures import explain_lines
 
     try:
         with open(log, encoding="utf-8", errors="replace") as lines:
-            findings = list(explained(lines))
+            findings = list(explain_lines(lines))
     except OSError as error:
         raise ArgumentError("--log", f"cannot read {log!r}: {error.strerror}") from error
-    if launched()[0] <= 0:
+    if launcher_rank()[0] <= 0:
         if findings or as_json:
             (_json if as_json else _text)(findings, [])
         else:

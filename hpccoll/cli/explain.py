@@ -9,7 +9,7 @@ from click.core import ParameterSource
 
 from hpccoll.algorithms import schedule
 from hpccoll.algorithms.outside import is_reference
-from hpccoll.cli.options import ALGORITHM, RankCount, addressed, write_text
+from hpccoll.cli.options import ALGORITHM, RankCount, resolve_algorithm, write_text
 from hpccoll.errors import ArgumentError
 from hpccoll.explain import (
     as_json,
@@ -71,7 +71,7 @@ def command(context, collective, algorithm, listed, size, topology, root, params
                                 "write --list or --list COLLECTIVE")
         click.echo(as_list(collective, _width()), nl=False)
         return
-    collective, algorithm = addressed(collective, algorithm, params)
+    collective, algorithm = resolve_algorithm(collective, algorithm, params)
     if algorithm is None:
         click.echo(as_list(collective, _width()) if collective else collectives(_width()))
         click.echo(f"hpccoll explain {collective or 'COLLECTIVE'} "

@@ -9,7 +9,7 @@ from textwrap import wrap
 
 import click
 
-from hpccoll.cli.options import written
+from hpccoll.cli.options import report_write_errors
 from hpccoll.errors import ArgumentError
 from hpccoll.tools.jobs import SITES, Job, script
 from hpccoll.tools.jobs.job import BENCH, TRAIN
@@ -77,7 +77,7 @@ def command(command_line, listed, output, ppn, threads, gpus, **given):
                                 "use letters, digits and . _ - only")
     text = script(Job(ppn=ppn or 0, threads=threads or 0, gpus=-1 if gpus is None else gpus,
                       command=_shell(command_line, TRAIN if given["train"] else BENCH), **given))
-    with written("--output", output):
+    with report_write_errors("--output", output):
         if output == "-":
             click.echo(text, nl=False)
         else:

@@ -13,7 +13,7 @@ import click
 
 from hpccoll.algorithms import ALGORITHMS, Algorithm, algorithm_names, find
 from hpccoll.algorithms.outside import is_reference, load, parameters, read_algorithm
-from hpccoll.atomic_file import replacing, writable
+from hpccoll.atomic_file import is_writable, open_replacement
 from hpccoll.errors import ArgumentError
 from hpccoll.explain import plotting
 from hpccoll.ir.collectives import collective_named
@@ -21,7 +21,7 @@ from hpccoll.ir.topology import Topology
 from hpccoll.units import counts, size_range
 
 
-class Finite(click.FloatRange):
+class FiniteRange(click.FloatRange):
     """A range that holds neither infinity nor ``nan``, which click finds in every range."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> float:
@@ -35,7 +35,7 @@ class OneOf(click.Choice):
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         if value not in self.choices:
-            problem = str(ArgumentError.unknown("", value, self.choices))
+            problem = str(ArgumentError.unknown_word("", value, self.choices))
             self.fail(problem.removeprefix(": "), param, ctx)
         return super().convert(value, param, ctx)
 
@@ -55,7 +55,7 @@ class RankCount(click.IntRange):
 
 
 #: A time to spend, and a tolerance.
-SECONDS, PERCENT = Finite(min=0, min_open=True), Finite(min=0)
+SECONDS, PERCENT = FiniteRange(min=0, min_open=True), FiniteRange(min=0)
 #: Bytes of buffers to measure, where an option leaves an end out, and the most that one may have.
 SMALLEST, LARGEST, MOST = 8, 16 << 20, (1 << 40) - 1
 
@@ -110,7 +110,7 @@ def buffer_sizes(text: str, step: int) -> list[int]:
     return size_range("-m", text, step, SMALLEST, LARGEST, MOST)
 
 
-class Asked(NamedTuple):
+class AlgorithmChoice(NamedTuple):
     """An algorithm as the command line names it: ``ring``, ``knomial:k=8``, ``my.py:torus:x=2``."""
 
     name: str
@@ -135,14 +135,14 @@ class AlgorithmType(click.ParamType):
 
     name = "algorithm"
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> Asked:
-        return value if isinstance(value, Asked) else asked(value, self.name)
+    def convert(self, value: Any, param: Any, ctx: Any) -> AlgorithmChoice:
+        return value if isinstance(value, AlgorithmChoice) else parse_algorithm(value, self.name)
 
 
 ALGORITHM = AlgorithmType()
 
 
-def asked(text: str, option: str = "--algorithm") -> Asked:
+def parse_algorithm(text: str, option: str = "--algorithm") -> AlgorithmChoice:
     """Read an algorithm and its parameters.
 
     >>> asked("my.py:torus:x=2:y=4")
@@ -151,10 +151,10 @@ def asked(text: str, option: str = "--algorithm") -> Asked:
     Raises:
         ArgumentError: parameters that cannot be read.
     """
-    return Asked(*read_algorithm(text, option))
+    return AlgorithmChoice(*read_algorithm(text, option))
 
 
-def stated(reference: str) -> str:
+def declared_collective(reference: str) -> str:
     """The collective that ``FILE.py:NAME`` says it implements.
 
     Raises:
@@ -167,23 +167,23 @@ def stated(reference: str) -> str:
     return collective
 
 
-def implemented(name: str) -> list[str]:
+def collectives_of(name: str) -> list[str]:
     """The collectives that an algorithm implements, by its name or ``FILE.py:NAME``.
 
     Raises:
         ArgumentError: none has an algorithm of that name; or it does not say.
     """
     if is_reference(name):
-        return [stated(name)]
+        return [declared_collective(name)]
     known = algorithm_names()
     found = [collective for collective, its in known.items() if name in its]
     if not found:
-        raise ArgumentError.unknown("algorithm", name, chain(*known.values()))
+        raise ArgumentError.unknown_word("algorithm", name, chain(*known.values()))
     return found
 
 
-def addressed(collective: str | None, algorithm: Asked | None,
-              params: Iterable[str]) -> tuple[str | None, Asked | None]:
+def resolve_algorithm(collective: str | None, algorithm: AlgorithmChoice | None,
+                      params: Iterable[str]) -> tuple[str | None, AlgorithmChoice | None]:
     """Resolve ``COLLECTIVE ALGORITHM``, or ``FILE.py:NAME`` alone, with ``-p``.
 
     Raises:
@@ -192,16 +192,16 @@ def addressed(collective: str | None, algorithm: Asked | None,
     if collective is not None and not is_reference(collective):
         collective = collective_named(collective)
     if algorithm is None and collective is not None and is_reference(collective):
-        algorithm = asked(collective)
-        collective = stated(algorithm.name)
+        algorithm = parse_algorithm(collective)
+        collective = declared_collective(algorithm.name)
     elif algorithm is not None and collective not in ALGORITHMS:
-        raise ArgumentError.unknown("collective", collective, ALGORITHMS)
+        raise ArgumentError.unknown_word("collective", collective, ALGORITHMS)
     if algorithm is not None:
         more = parameters(params)
         for name in more:
             if name in algorithm.params:
                 raise ArgumentError("--param", f"{name} is given twice")
-        algorithm = Asked(algorithm.name, {**algorithm.params, **more})
+        algorithm = AlgorithmChoice(algorithm.name, {**algorithm.params, **more})
     return collective, algorithm
 
 
@@ -213,12 +213,12 @@ def check_outputs(json_path: str | None, plot_path: str | None) -> None:
     """
     if plot_path is not None:
         plotting.check(plot_path)
-    if json_path not in (None, "-") and not writable(json_path):
+    if json_path not in (None, "-") and not is_writable(json_path):
         raise ArgumentError("--json", f"cannot write {json_path!r}")
 
 
 @contextmanager
-def opened(path: str, option: str = "--json") -> Iterator[TextIO]:
+def open_output(path: str, option: str = "--json") -> Iterator[TextIO]:
     """Open the file of ``--json``, which is written whole or not at all; ``-`` is standard output.
 
     Raises:
@@ -227,12 +227,12 @@ def opened(path: str, option: str = "--json") -> Iterator[TextIO]:
     if path == "-":
         yield sys.stdout
         return
-    with written(option, path), replacing(path) as file:
+    with report_write_errors(option, path), open_replacement(path) as file:
         yield file
 
 
 @contextmanager
-def written(option: str, path: str) -> Iterator[None]:
+def report_write_errors(option: str, path: str) -> Iterator[None]:
     """Around what writes the file of an option.
 
     Raises:
@@ -250,7 +250,7 @@ def write_text(path: str, text: str) -> None:
     Raises:
         ArgumentError: the file cannot be written.
     """
-    with opened(path) as file:
+    with open_output(path) as file:
         file.write(text)
     if path != "-":
         click.echo(f"wrote {path}", err=True)

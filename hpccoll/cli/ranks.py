@@ -13,9 +13,9 @@ from typing import Any, NoReturn
 
 import click
 
-from hpccoll.cli.sections import Sectioned
+from hpccoll.cli.sections import SectionCommand
 from hpccoll.errors import CollectiveTimeout, CommunicatorError, HpccollError, MpiLibraryError
-from hpccoll.machine.launcher import launched, require_mpi
+from hpccoll.machine.launcher import launcher_rank, require_mpi
 
 #: Exit statuses.
 BAD_OPTIONS, WRONG, INTERRUPTED = 2, 1, 130
@@ -27,7 +27,7 @@ INSIST = 1.0
 MOMENT = 0.5
 
 
-class Ranked(Sectioned):
+class RankCommand(SectionCommand):
     """A command of many ranks: rank 0 alone complains, in one line, of what all ranks raise."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
@@ -53,12 +53,12 @@ def complain(command: str, message: str) -> None:
     try:
         rank = require_mpi().COMM_WORLD.Get_rank()
     except MpiLibraryError:
-        rank = launched()[0]
+        rank = launcher_rank()[0]
     if rank <= 0:
         click.echo(f"hpccoll: {command}: {' '.join(message.split())}", err=True)
 
 
-def said(error: HpccollError) -> int:
+def report_error(error: HpccollError) -> int:
     """Say what is wrong, in this process; return the exit status."""
     click.echo(f"hpccoll: {error}", err=True)
     return BAD_OPTIONS
@@ -70,7 +70,7 @@ def without_mpi(error: MpiLibraryError) -> int:
     The processes do not know of each other, so the launcher's first one speaks. The others end
     well: Open MPI's launcher kills all as soon as one fails, the one that speaks among them.
     """
-    return said(error) if launched()[0] <= 0 else 0
+    return report_error(error) if launcher_rank()[0] <= 0 else 0
 
 
 def abort(comm: Any, error: Exception) -> NoReturn:
@@ -108,7 +108,7 @@ def agree_on_rank_0(comm: Any, work: Callable[[], object]) -> None:
     agree(comm, work if comm.Get_rank() == 0 else lambda: None)
 
 
-def silent(name: str, part: float) -> None:
+def ignore_progress(name: str, part: float) -> None:
     """Progress on the other ranks."""
 
 
@@ -132,13 +132,13 @@ def stoppable() -> Iterator[Callable[[], bool]]:
             signal.signal(each, handler)
 
 
-def interrupted(command: str) -> int:
+def report_interrupt(command: str) -> int:
     """Say that Ctrl-C ended a command that knows nothing by then; return the exit status.
 
     Ranks that it found elsewhere may wait for this one, and it for them where MPI ends: on several
     ranks the job is aborted.
     """
-    if launched()[0] <= 0:
+    if launcher_rank()[0] <= 0:
         click.echo(f"hpccoll: {command}: interrupted", err=True)
     else:
         sleep(MOMENT)

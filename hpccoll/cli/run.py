@@ -38,7 +38,7 @@ from hpccoll.errors import (
     PeerLost,
 )
 from hpccoll.ir.topology import Topology
-from hpccoll.machine.launcher import launched, not_loaded, require_mpi
+from hpccoll.machine.launcher import launcher_rank, not_loaded, require_mpi
 
 REPLACED = "COMM_WORLD", "COMM_SELF"
 #: Programs that run instead of a script.
@@ -93,7 +93,7 @@ class Variables:
 
     def find_spec(self, name: str, path: Any, target: ModuleType | None = None) -> None:
         # A single rank needs them, too; one that torchrun started has them.
-        if name == "torch" and (launched()[1] > 1 or "RANK" not in os.environ):
+        if name == "torch" and (launcher_rank()[1] > 1 or "RANK" not in os.environ):
             MPI = require_mpi()
             if MPI.Is_initialized() and not MPI.Is_finalized():
                 from hpccoll.tools.torchrun_environment import set_variables
@@ -107,17 +107,17 @@ def adopt(MPI: Any, topology: str | None = None) -> None:
         return
     # With ``mpi4py.rc.initialize = False`` the program starts MPI itself; nothing works earlier.
     for name in ("Init", "Init_thread"):
-        setattr(MPI, name, _starting(getattr(MPI, name), MPI, topology))
+        setattr(MPI, name, _start_function(getattr(MPI, name), MPI, topology))
 
 
-def _starting(start: Callable, MPI: Any, topology: str | None) -> Callable:
+def _start_function(start: Callable, MPI: Any, topology: str | None) -> Callable:
     """A function that starts MPI, and replaces the communicators then."""
-    def started(*arguments: Any, **named: Any) -> Any:
+    def start_and_replace(*arguments: Any, **named: Any) -> Any:
         result = start(*arguments, **named)
         _replace(MPI, topology)
         return result
 
-    return started
+    return start_and_replace
 
 
 def _replace(MPI: Any, topology: str | None) -> None:
@@ -138,11 +138,11 @@ def _reduce(comm: Any):
     """Pickle the predefined communicators by name, as mpi4py does."""
     for name in REPLACED:
         if comm is getattr(sys.modules["mpi4py.MPI"], name):
-            return _predefined, (name,)
+            return _predefined_comm, (name,)
     return comm.__reduce_ex__(4)
 
 
-def _predefined(name: str):
+def _predefined_comm(name: str):
     from mpi4py import MPI
     return getattr(MPI, name)
 
@@ -175,7 +175,7 @@ def _program(context: click.Context, parameter: click.Parameter,
     return words
 
 
-class Started(click.Command):
+class LaunchedCommand(click.Command):
     """A command that knows only what its launcher says of other ranks: each error is one line.
 
     What is wrong with the command line is so on all ranks, and the first one says it; the others
@@ -186,22 +186,22 @@ class Started(click.Command):
         try:
             return super().make_context(*args, **kwargs)
         except click.UsageError as error:
-            raise self._said(error, launched()[0] <= 0) from error
+            raise self._exit_for(error, launcher_rank()[0] <= 0) from error
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except click.UsageError as error:  # which may be that of one node only
-            raise self._said(error, True) from error
+            raise self._exit_for(error, True) from error
 
-    def _said(self, error: click.UsageError, here: bool) -> click.exceptions.Exit:
+    def _exit_for(self, error: click.UsageError, here: bool) -> click.exceptions.Exit:
         if here:
             said = " ".join(error.format_message().split())
             click.echo(f"hpccoll: {self.name}: {said}", err=True)
         return click.exceptions.Exit(BAD_OPTIONS if here else 0)
 
 
-@click.command("run", cls=Started, context_settings={"ignore_unknown_options": True,
+@click.command("run", cls=LaunchedCommand, context_settings={"ignore_unknown_options": True,
                                         "allow_interspersed_args": False},
                options_metavar="[OPTIONS]", short_help="Run an unchanged mpi4py program.")
 @click.option("--algorithm", "algorithms", multiple=True, callback=_algorithms,
@@ -232,7 +232,7 @@ def command(algorithms: str, topology: str | None, profiled: bool, compare: bool
     if not kind and not os.path.exists(program[0]):
         raise click.UsageError(f"there is no file {program[0]!r}")
     if kind == "-m" and len(program) > 1 and not (
-            (package := program[1].partition(".")[0]) and _found(package)):
+            (package := program[1].partition(".")[0]) and _is_module(package)):
         raise click.UsageError(f"there is no module {program[1]!r}")
     if algorithms:
         os.environ["HPCCOLL_ALGORITHM"] = algorithms
@@ -263,7 +263,7 @@ def command(algorithms: str, topology: str | None, profiled: bool, compare: bool
     ended.set()
 
 
-def _found(package: str) -> bool:
+def _is_module(package: str) -> bool:
     """Return True if there is such a module; imports nothing."""
     return (package in sys.modules or PathFinder.find_spec(package, [os.getcwd()]) is not None
             or find_spec(package) is not None)
@@ -336,7 +336,7 @@ def _fail(error: BaseException) -> NoReturn:
         trace = trace.tb_next
     if isinstance(error, HpccollError):
         _end_in_program(trace)
-        time.sleep(_turn(error, launched()[0]))
+        time.sleep(_turn(error, launcher_rank()[0]))
     sys.excepthook(type(error), error.with_traceback(trace), trace)
     status = 130 if isinstance(error, KeyboardInterrupt) else 1
     _abort_with(status)

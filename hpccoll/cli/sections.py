@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 
-class Sectioned(click.Command):
+class SectionCommand(click.Command):
     """A command whose ``--help`` groups its options.
 
     Args:

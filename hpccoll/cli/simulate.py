@@ -28,16 +28,16 @@ from rich.progress import (
 
 from hpccoll.algorithms import ALGORITHMS, find, schedule
 from hpccoll.algorithms.outside import display_name
-from hpccoll.atomic_file import writable
+from hpccoll.atomic_file import is_writable
 from hpccoll.cli.options import (
-    Asked,
+    AlgorithmChoice,
     RankCount,
-    addressed,
-    asked,
     check_outputs,
     layout_of,
     layouts_of,
     names,
+    parse_algorithm,
+    resolve_algorithm,
     write_text,
 )
 from hpccoll.cli.ranks import (
@@ -49,7 +49,7 @@ from hpccoll.cli.ranks import (
     complain,
     stoppable,
 )
-from hpccoll.cli.sections import Sectioned
+from hpccoll.cli.sections import SectionCommand
 from hpccoll.cli.terminal import line_console
 from hpccoll.errors import ArgumentError, HpccollError, NoisyMachineError
 from hpccoll.ir.collectives import COLLECTIVES, collective_named
@@ -58,11 +58,11 @@ from hpccoll.ir.topology import Topology
 from hpccoll.machine.launcher import require_mpi
 from hpccoll.simulator import catalog, plot, simulate
 from hpccoll.simulator.conditions import SimulatedConditions, work_after_rounds
-from hpccoll.simulator.effort import ESTIMATE, MESSAGES, PROGRAMS, Told
+from hpccoll.simulator.effort import ESTIMATE, MESSAGES, PROGRAMS, ProgressCallback
 from hpccoll.simulator.machine_model import machine_as_data
 from hpccoll.simulator.report import Report
 from hpccoll.simulator.table import level_note, simulated_table
-from hpccoll.simulator.validation import beside, compare, picks
+from hpccoll.simulator.validation import compare, comparison_table, picks
 from hpccoll.tools.bench import records
 from hpccoll.units import size, time_text
 from hpccoll.units import sizes as read_sizes
@@ -105,7 +105,7 @@ SECTIONS = {
 }
 
 
-@click.command("simulate", cls=Sectioned, sections=SECTIONS)
+@click.command("simulate", cls=SectionCommand, sections=SECTIONS)
 @click.argument("collective", required=False)
 @click.option("--nodes", default="2", show_default=True, metavar="LIST",
               help="Numbers of nodes: 64, or 2,4,12, or 2:4096 for powers of two.")
@@ -191,16 +191,16 @@ def command(context, collective, nodes, ppn, topology, sizes, step, machine, sha
     if against is not None:
         _record_says(context)
         collective = None if collective is None else collective_named(collective)
-        _against(against, collective, machine, topology, segment, json_path, plot_path, full)
+        _compare_times(against, collective, machine, topology, segment, json_path, plot_path, full)
         return
     if collective is None:
         raise ArgumentError("collective", "a collective is required",
                             f"choose from {', '.join(ALGORITHMS)}")
-    collective, own = addressed(collective, None, params)
+    collective, own = resolve_algorithm(collective, None, params)
     if params and own is None:
         raise ArgumentError("--param", "requires FILE.py:NAME",
                             "write parameters of other algorithms after their names: knomial:k=8")
-    known = catalog.shaped(catalog.find(machine), shape)
+    known = catalog.with_shape(catalog.find(machine), shape)
     work = work_after_rounds("--compute", compute) if compute else (0.0, 0.0)
     conditions = SimulatedConditions(late, noise, compute_noise, *work, seed, repeat)
     if ranks is not None:
@@ -214,11 +214,11 @@ def command(context, collective, nodes, ppn, topology, sizes, step, machine, sha
         moved = [0]
     points = [SimulationCase(count, nbytes, each.name, each.params) for count in layouts
               for nbytes in moved for each in chosen]
-    simulations = ((point, lambda told, point=point: simulate(
+    simulations = ((point, lambda progress, point=point: simulate(
         _schedule(collective, point, layouts[point.nodes], root), point.nbytes, known,
         layouts[point.nodes], itemsize=itemsize or 0, segment_bytes=segment, fold=not no_fold,
-        told=told, conditions=conditions)) for point in points)
-    reports, stopped = _shown(simulations, len(points), named=bool(wanted or own))
+        progress=progress, conditions=conditions)) for point in points)
+    reports, stopped = _run_simulations(simulations, len(points), named=bool(wanted or own))
     if json_path is not None:
         write_text(json_path, json.dumps({
             "format": 1, "collective": collective, "machine": machine_as_data(known),
@@ -260,8 +260,9 @@ def _record_says(context: click.Context) -> None:
                                 "the record defines the simulation")
 
 
-def _against(path: str, collective: str | None, machine: str, topology: str | None, segment: int,
-             json_path: str | None, plot_path: str | None, full: bool) -> None:
+def _compare_times(path: str, collective: str | None, machine: str, topology: str | None,
+                   segment: int,
+                   json_path: str | None, plot_path: str | None, full: bool) -> None:
     """Show measured and simulated times side by side, and how often the simulation is right."""
     known, record = catalog.find(machine), records.read(path)
     layout = None if topology is None else layout_of("--topology", topology)
@@ -276,7 +277,7 @@ def _against(path: str, collective: str | None, machine: str, topology: str | No
             "results": [c._asdict() for c in compared]}, indent=1) + "\n")
     else:
         console = line_console()
-        for line in beside(compared, console.width, full):
+        for line in comparison_table(compared, console.width, full):
             console.print(line, style="dim" if line.startswith("#") else "", soft_wrap=True)
     if plot_path is not None:
         plot.draw_against(compared, plot_path)
@@ -295,7 +296,7 @@ def _calibrate(path: str, force: bool) -> None:
             if world.Get_size() < 2:
                 raise ArgumentError("--calibrate", "one rank has no links to measure",
                                     "start it with mpiexec -n 2 or more")
-            if world.bcast(world.Get_rank() == 0 and not writable(path)):
+            if world.bcast(world.Get_rank() == 0 and not is_writable(path)):
                 raise ArgumentError("--calibrate", f"cannot write {path!r}")
             comm = agree(world, lambda: Comm(world))
         except HpccollError as error:
@@ -315,22 +316,25 @@ def _calibrate(path: str, force: bool) -> None:
             write_text(path, json.dumps(machine_as_data(measured), indent=1) + "\n")
 
 
-def _algorithms(collective: str, wanted: tuple[str, ...], own: Asked | None) -> list[Asked]:
+def _algorithms(collective: str, wanted: tuple[str, ...],
+                own: AlgorithmChoice | None) -> list[AlgorithmChoice]:
     """Names and parameters of what to compare."""
     if collective not in ALGORITHMS:
-        raise ArgumentError.unknown("collective", collective, ALGORITHMS)
+        raise ArgumentError.unknown_word("collective", collective, ALGORITHMS)
     chosen = [] if own is None else [own]
     for text in names(wanted) or ([] if own else names([USUAL[collective]])):
-        each = asked(text)
-        chosen += ([Asked(name, each.params) for name in ALGORITHMS[collective]]
+        each = parse_algorithm(text)
+        chosen += ([AlgorithmChoice(name, each.params) for name in ALGORITHMS[collective]]
                    if each.name == "all" else [each])
     for each in chosen:
         each.entry(collective)
     return chosen
 
 
-def _shown(simulations: Iterator[tuple[SimulationCase, Callable[[Told], Report]]], total: int,
-           named: bool) -> tuple[list[tuple[SimulationCase, Report]], bool]:
+def _run_simulations(simulations: Iterator[tuple[SimulationCase,
+                                                 Callable[[ProgressCallback], Report]]],
+                     total: int,
+                     named: bool) -> tuple[list[tuple[SimulationCase, Report]], bool]:
     """Run simulations behind a progress bar, where there is a terminal to show it on.
 
     Prints beforehand what takes long, or omits it if it was not named. After Ctrl-C the results so
@@ -348,11 +352,11 @@ def _shown(simulations: Iterator[tuple[SimulationCase, Callable[[Told], Report]]
         teller, left_out = _Teller(progress, total), {}
         try:
             for number, (point, run) in enumerate(simulations):
-                label = Asked(point.algorithm, point.params).label
+                label = AlgorithmChoice(point.algorithm, point.params).label
                 # Something is shown in any case.
                 teller.begin(label, number, named or not reports and number == total - 1)
                 try:
-                    reports.append((point, run(teller.told)))
+                    reports.append((point, run(teller.advance)))
                 except TooLong as error:
                     left_out[label] = time_text(error.seconds, 2)
         except KeyboardInterrupt:
@@ -361,9 +365,9 @@ def _shown(simulations: Iterator[tuple[SimulationCase, Callable[[Told], Report]]
                        f"{teller.where}", err=True)
             return reports, True
     if left_out:
-        told = ", ".join(f"{label} (about {seconds})" for label, seconds in left_out.items())
+        text = ", ".join(f"{label} (about {seconds})" for label, seconds in left_out.items())
         click.echo(f"hpccoll: simulate: omitted, because all would take more than {PATIENCE:g} s: "
-                   f"{told}; select them with --algorithm {','.join(left_out)}",
+                   f"{text}; select them with --algorithm {','.join(left_out)}",
                    err=True)
     return reports, False
 
@@ -391,7 +395,7 @@ class _Teller:
         self.number, self.patient = number, patient
         self.progress.update(self.task, completed=number, description=name)
 
-    def told(self, stage: str, part: float, text: str) -> None:
+    def advance(self, stage: str, part: float, text: str) -> None:
         """A simulation says how far it is."""
         if stage != ESTIMATE:
             start, share = SHARE[stage]

@@ -63,7 +63,7 @@ def screen(table: bool) -> tuple[Console, Progress]:
     return console, bar
 
 
-def shown(bar: Progress) -> Callable[[str, float], None]:
+def progress_callback(bar: Progress) -> Callable[[str, float], None]:
     """A function that shows on a bar what is measured and which part of everything is done."""
     task, last = bar.add_task("", total=1.0), 0.0
 
@@ -90,8 +90,10 @@ def on_terminal(descriptor: int) -> bool:
 
 
 def terminals(descriptor: int) -> list[str]:
-    """Return terminals that a descriptor may end on, the launcher's first: ranks of Open MPI have
-    their own, without a size."""
+    """Return terminals that a descriptor may end on, the launcher's first.
+
+    Ranks of Open MPI have their own, without a size.
+    """
     found, pid = [f"/proc/self/fd/{descriptor}"] if os.isatty(descriptor) else [], os.getppid()
     while pid > 1 and (process := _process(pid)) and process[0].split(".")[0] in LAUNCHERS:
         try:

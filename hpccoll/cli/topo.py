@@ -16,11 +16,11 @@ import click
 from hpccoll.cli.options import check_outputs, write_text
 from hpccoll.cli.ranks import (
     INTERRUPTED,
-    Ranked,
+    RankCommand,
     abort,
     agree_on_rank_0,
     complain,
-    silent,
+    ignore_progress,
     stoppable,
 )
 from hpccoll.machine.launcher import require_mpi
@@ -28,7 +28,7 @@ from hpccoll.machine.launcher import require_mpi
 SCHEMA = "hpccoll-topo-1"
 
 
-@click.command("topo", cls=Ranked, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("topo", cls=RankCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--network", default="", metavar="FILE",
               help="Switches, as in Slurm's topology.conf. Default: HPCCOLL_NETWORK, or Slurm's "
                    "variables.")
@@ -54,8 +54,8 @@ def command(network: str, measured: bool, most: int, json_path: str | None) -> N
         try:
             links, missing = None, 0
             if measured and comm.Get_size() > 1:
-                links = _measured(comm, topo.chosen(comm.Get_size(), most), json_path == "-",
-                                  stopped)
+                links = _measure(comm, topo.choose_ranks(comm.Get_size(), most), json_path == "-",
+                                 stopped)
                 missing = comm.bcast(links and links.missing)
             if comm.Get_rank() == 0:
                 _show(machine, links, json_path)
@@ -67,15 +67,15 @@ def command(network: str, measured: bool, most: int, json_path: str | None) -> N
         sys.exit(INTERRUPTED)
 
 
-def _measured(comm: Any, ranks: tuple[int, ...], quiet: bool, stopped: Callable[[], bool]) -> Any:
+def _measure(comm: Any, ranks: tuple[int, ...], quiet: bool, stopped: Callable[[], bool]) -> Any:
     """Measure, with a bar on terminals."""
     from hpccoll.cli import terminal
     from hpccoll.tools.topo import measure
 
     if comm.Get_rank() != 0:
-        return measure(comm, ranks, silent, stopped)
+        return measure(comm, ranks, ignore_progress, stopped)
     with terminal.screen(not quiet)[1] as bar:
-        return measure(comm, ranks, terminal.shown(bar), stopped)
+        return measure(comm, ranks, terminal.progress_callback(bar), stopped)
 
 
 def _show(machine: Any, links: Any, json_path: str | None) -> None:

@@ -24,22 +24,22 @@ from hpccoll.algorithms.outside import is_reference
 from hpccoll.cli.options import (
     ALGORITHM,
     SECONDS,
-    Asked,
+    AlgorithmChoice,
     buffer_sizes,
+    declared_collective,
     names,
     parameters,
-    stated,
 )
 from hpccoll.cli.ranks import (
     INTERRUPTED,
     WRONG,
     Progress,
-    Ranked,
+    RankCommand,
     abort,
     agree,
     agree_on_rank_0,
     complain,
-    silent,
+    ignore_progress,
     stoppable,
 )
 from hpccoll.config import NATIVE, OFF, ONLINE, PROBE
@@ -51,7 +51,7 @@ from hpccoll.machine.launcher import require_mpi
 QUICK, FULL = 50.0, 600.0
 
 
-@click.command("tune", cls=Ranked, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("tune", cls=RankCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("brought", nargs=-1, type=ALGORITHM, metavar="[FILE.py:NAME]...")
 @click.option("--quick", is_flag=True, help="Under a minute: fewer sizes, no variants.")
 @click.option("--probe", is_flag=True,
@@ -74,7 +74,7 @@ QUICK, FULL = 50.0, 600.0
 @click.option("--seconds", type=SECONDS,
               help=f"Approximate total time. Default: 4 probe, {QUICK:g} quick, {FULL:g} else.")
 @click.option("-f", "--full", is_flag=True, help="Print a line per size.")
-def command(brought: tuple[Asked, ...], params: tuple[str, ...], quick: bool, probe: bool,
+def command(brought: tuple[AlgorithmChoice, ...], params: tuple[str, ...], quick: bool, probe: bool,
             output: str | None, replaced: bool, force: bool, collectives: tuple[str, ...],
             sizes: str | None, seconds: float | None, full: bool) -> None:
     """Measure every algorithm against the host MPI, and note the times for later jobs.
@@ -95,7 +95,7 @@ def command(brought: tuple[Asked, ...], params: tuple[str, ...], quick: bool, pr
         from hpccoll.measure import load, survey
 
         comm = MPI.COMM_WORLD
-        plan = agree(comm, lambda: _with(
+        plan = agree(comm, lambda: _add_algorithms(
             _plan(quick, probe, collectives, sizes, seconds), brought, parameters(params),
             comm.Get_size(), bool(collectives)))
         path = agree(comm, lambda: _path(output))
@@ -105,10 +105,10 @@ def command(brought: tuple[Asked, ...], params: tuple[str, ...], quick: bool, pr
         agree_on_rank_0(comm, lambda: _check(path))
         try:
             console: Console | None = None
-            progress: Progress = silent
+            progress: Progress = ignore_progress
             if comm.Get_rank() == 0:
                 console, bar = terminal.screen(True)
-                progress = terminal.shown(stack.enter_context(bar))
+                progress = terminal.progress_callback(stack.enter_context(bar))
             others = load.OtherLoad(comm)
             outcome = survey.survey(comm, plan, Comm, stopped, progress)
             busy = load.load_text(comm.allreduce(others.share(), MPI.MAX))
@@ -146,7 +146,7 @@ def _plan(quick: bool, probe: bool, collectives: tuple[str, ...], sizes: str | N
     chosen = dict.fromkeys(map(collective_named, names(collectives)))
     for name in chosen:
         if name not in ALGORITHMS:
-            raise ArgumentError.unknown("--collective", name, ALGORITHMS)
+            raise ArgumentError.unknown_word("--collective", name, ALGORITHMS)
     plan = survey_plan.PROBE if probe else (
         survey_plan.SurveyPlan(sizes=survey_plan.QUICK, seconds=QUICK, thorough=False) if quick
         else survey_plan.SurveyPlan(seconds=FULL))
@@ -157,9 +157,10 @@ def _plan(quick: bool, probe: bool, collectives: tuple[str, ...], sizes: str | N
                          seconds=seconds or plan.seconds)
 
 
-def _with(plan: Any, brought: tuple[Asked, ...], params: dict[str, int], size: int,
-          chosen: bool) -> Any:
-    """The plan, with algorithms of one's own; without other wishes, for their collectives only.
+def _add_algorithms(plan: Any, brought: tuple[AlgorithmChoice, ...], params: dict[str, int],
+                    size: int,
+                    chosen: bool) -> Any:
+    """The plan with algorithms of one's own; without preferences, for their collectives only.
 
     Raises:
         ArgumentError: one that does not exist, or does not support this number of ranks.
@@ -175,7 +176,7 @@ def _with(plan: Any, brought: tuple[Asked, ...], params: dict[str, int], size: i
         if not is_reference(each.name):
             raise ArgumentError("algorithm", f"{each.name!r} is not a user-defined algorithm",
                                 "write FILE.py:NAME; the command measures all others anyway")
-        collective = stated(each.name)
+        collective = declared_collective(each.name)
         given: dict[str, Any] = {**each.params, **params}
         schedule(collective, each.name, size, **given)
         own[collective] = (*own.get(collective, ()), Candidate(each.name, tuple(given.items())))
@@ -203,9 +204,9 @@ def _check(path: str) -> None:
     Raises:
         TuningError: it cannot.
     """
-    from hpccoll.tune.store import before
+    from hpccoll.tune.store import load_existing
 
-    before(path)
+    load_existing(path)
     directory = Path(path).absolute().parent
     while not directory.exists() and directory != directory.parent:
         directory = directory.parent
@@ -226,7 +227,7 @@ def _add(path: str, machine: Any, outcome: Any, replaced: bool) -> Any:
     from hpccoll.algorithms.table import is_ours
     from hpccoll.tune.store import add
 
-    def kept(curves: Any, ours: bool) -> Any:
+    def keep_candidates(curves: Any, ours: bool) -> Any:
         """Return the candidates for a table, or the others, which are the user's algorithms."""
         return {kind: tuple((nbytes, part) for nbytes, times in curve if (part := {
             c: t for c, t in times.items() if ours == (c.name == NATIVE
@@ -234,10 +235,10 @@ def _add(path: str, machine: Any, outcome: Any, replaced: bool) -> Any:
                 for kind, curve in curves.items()}
 
     if outcome.curves:
-        noted = {k: c for k, c in kept(outcome.curves, True).items() if c}
+        noted = {k: c for k, c in keep_candidates(outcome.curves, True).items() if c}
         curves, stayed = (add(path, machine, noted, outcome.failures, replaced) if path
                           else (noted, []))
-        return _beside(curves, kept(outcome.curves, False)), stayed
+        return _join_curves(curves, keep_candidates(outcome.curves, False)), stayed
     if outcome.doubtful:
         raise ArgumentError("tune", "other programs disturbed all measurements; no file is written",
                             "repeat it when the machine is idle")
@@ -260,7 +261,7 @@ def _ends(path: str, busy: str, force: bool, width: int) -> Iterator[str]:
         yield "# later jobs on such machines use it; HPCCOLL_TUNING=off disables it"
 
 
-def _beside(curves: Any, own: Any) -> Any:
+def _join_curves(curves: Any, own: Any) -> Any:
     """The times in the table, and beside them those of algorithms of one's own."""
     shown = {kind: dict(curve) for kind, curve in curves.items()}
     for kind, curve in own.items():
@@ -274,12 +275,13 @@ def _show(console: Console, machine: Any, curves: Any, stayed: Any, doubtful: An
     """The verdict: for every collective and size, what is fastest and how much."""
     from hpccoll.ir.topology import Topology
     from hpccoll.tools import tuning_report
-    from hpccoll.tune.loading import Tuned
+    from hpccoll.tune.loading import JobTimes
 
-    known = Tuned(curves)
+    known = JobTimes(curves)
     if machine.probe:
-        known = Tuned(probed=curves, topology=Topology.parse(machine.topology, machine.ranks))
-    for line in tuning_report.lines(machine, tuning_report.fastest(curves, known), doubtful,
+        known = JobTimes(probed=curves, topology=Topology.parse(machine.topology, machine.ranks))
+    for line in tuning_report.lines(machine, tuning_report.fastest_candidates(curves, known),
+                                    doubtful,
                                     console.width, full, stayed):
         console.print(line, style="dim" if line.startswith("#") else
                       "green" if line.startswith("*") else "", highlight=False, soft_wrap=True)

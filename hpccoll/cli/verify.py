@@ -28,7 +28,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from hpccoll.algorithms import ALGORITHMS, Algorithm, find, schedule
 from hpccoll.algorithms.outside import display_name, parameters
-from hpccoll.cli.options import ALGORITHM, Asked, implemented, names
+from hpccoll.cli.options import ALGORITHM, AlgorithmChoice, collectives_of, names
 from hpccoll.cli.ranks import INTERRUPTED
 from hpccoll.cli.terminal import line_console
 from hpccoll.errors import ArgumentError, HpccollError, ProofError
@@ -124,7 +124,7 @@ def command(context, brought, ranks, collectives, algorithms, topologies, params
     else:
         work = select(numbers("--ranks", ranks), wanted, names(algorithms), layouts, thorough)
     console = line_console()
-    verdicts = []
+    outcomes = []
     interrupted = False
     columns = (TextColumn("proving"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
                TextColumn("{task.description}"))
@@ -133,24 +133,24 @@ def command(context, brought, ranks, collectives, algorithms, topologies, params
         task = progress.add_task("", total=len(work))
         try:
             with closing(prove_all(work, min(jobs or cores(), len(work)))) as proofs:
-                for verdict in proofs:
-                    verdicts.append(verdict)
-                    if verdict.problem:
+                for outcome in proofs:
+                    outcomes.append(outcome)
+                    if outcome.problem:
                         break
-                    collective, algorithm, size, topology, *_ = verdict.job
+                    collective, algorithm, size, topology, *_ = outcome.job
                     progress.update(task, advance=1,
                                     description=f"{collective} {algorithm} {topology or size}")
         except KeyboardInterrupt:
             interrupted = True
-    if verdicts and verdicts[-1].problem:
-        click.echo(f"hpccoll: not proved: {verdicts[-1].problem}", err=True)
+    if outcomes and outcomes[-1].problem:
+        click.echo(f"hpccoll: not proved: {outcomes[-1].problem}", err=True)
         context.exit(1)
-    if verdicts:
-        for line in summary(verdicts, console.width):
+    if outcomes:
+        for line in summary(outcomes, console.width):
             console.print(line, style="dim" if line.startswith("#") else "", soft_wrap=True)
-        console.print(f"{count_text(sum(v.schedules for v in verdicts), 'schedule')} proved")
+        console.print(f"{count_text(sum(v.schedules for v in outcomes), 'schedule')} proved")
     if interrupted:
-        click.echo(f"hpccoll: verify: interrupted: {len(verdicts)} of {len(work)} cases (an "
+        click.echo(f"hpccoll: verify: interrupted: {len(outcomes)} of {len(work)} cases (an "
                    "algorithm, a number of ranks) are proved", err=True)
         context.exit(INTERRUPTED)
 
@@ -164,11 +164,11 @@ def select(ranks: Sequence[int], collectives: Sequence[str], algorithms: Sequenc
     """
     for collective in collectives:
         if collective not in ALGORITHMS:
-            raise ArgumentError.unknown("--collective", collective, ALGORITHMS)
+            raise ArgumentError.unknown_word("--collective", collective, ALGORITHMS)
     known = dict.fromkeys(name for table in ALGORITHMS.values() for name in table)
     for algorithm in algorithms:
         if algorithm not in known:
-            raise ArgumentError.unknown("--algorithm", algorithm, known)
+            raise ArgumentError.unknown_word("--algorithm", algorithm, known)
     shapes = [(Topology.parse(t).size, t) for t in topologies or SHAPES]
     if not topologies:
         shapes = [shape for shape in shapes if shape[0] in ranks]
@@ -187,7 +187,8 @@ def select(ranks: Sequence[int], collectives: Sequence[str], algorithms: Sequenc
     return sorted(work, key=lambda job: job.size)
 
 
-def select_brought(ranks: Sequence[int], collectives: Sequence[str], brought: Sequence[Asked],
+def select_brought(ranks: Sequence[int], collectives: Sequence[str],
+                   brought: Sequence[AlgorithmChoice],
                    topologies: Sequence[str], thorough: bool,
                    params: dict[str, int]) -> list[ProofTask]:
     """List the jobs for algorithms of one's own, small ones first.
@@ -197,7 +198,7 @@ def select_brought(ranks: Sequence[int], collectives: Sequence[str], brought: Se
     """
     work: list[ProofTask] = []
     for each in brought:
-        for collective in collectives or implemented(each.name):
+        for collective in collectives or collectives_of(each.name):
             given = {**each.params, **params}
             entry, refused = each.entry(collective), ""
             shapes: list[tuple[int, str | None]] = [(size, None) for size in ranks]
@@ -243,21 +244,21 @@ def schedules(job: ProofTask) -> Iterator[tuple[Schedule, bool]]:
 
 def prove_job(job: ProofTask) -> ProofOutcome:
     """Prove the schedules of a job; errors come back as text, which any process can receive."""
-    verdict = ProofOutcome(job)
+    outcome = ProofOutcome(job)
     entry = find(job.collective, job.algorithm)
     try:
         for built, varied in schedules(job):
             proof = verify(built) if varied else prove(
                 built, built.collective, next(iter(cases(built, built.collective))))
             check_claims(built, entry, proof)
-            verdict = verdict._replace(
-                schedules=verdict.schedules + 1,
-                rank_order=verdict.rank_order and proof.rank_order,
-                replicas=verdict.replicas and proof.replicas_identical,
-                rounds=max(verdict.rounds, proof.rounds))
+            outcome = outcome._replace(
+                schedules=outcome.schedules + 1,
+                rank_order=outcome.rank_order and proof.rank_order,
+                replicas=outcome.replicas and proof.replicas_identical,
+                rounds=max(outcome.rounds, proof.rounds))
     except HpccollError as error:
-        return verdict._replace(problem=str(error))
-    return verdict
+        return outcome._replace(problem=str(error))
+    return outcome
 
 
 def check_claims(built: Schedule, entry: Algorithm, proof: Proof) -> None:
@@ -272,7 +273,7 @@ def check_claims(built: Schedule, entry: Algorithm, proof: Proof) -> None:
             (built.sent in (None, proof.sent),
              f"sends {proof.sent} blocks from the busiest rank, the closed form gives "
              f"{built.sent}"),
-            (proof.rank_order or not entry.rank_order or _permuted(built.topology),
+            (proof.rank_order or not entry.rank_order or _is_permuted(built.topology),
              "contributions are not combined in rank order, but the table has rank_order"),
             (proof.replicas_identical or entry.exact_only,
              "ranks combine contributions in different orders, so floating-point results may "
@@ -281,7 +282,7 @@ def check_claims(built: Schedule, entry: Algorithm, proof: Proof) -> None:
             raise ProofError(problem, schedule=built.title)
 
 
-def _permuted(topology: str | Topology | None) -> bool:
+def _is_permuted(topology: str | Topology | None) -> bool:
     """Return True if ranks have another order, in which no reduction keeps rank order."""
     return topology is not None and Topology.parse(topology).order is not None
 
@@ -314,8 +315,10 @@ def prove_all(work: Sequence[ProofTask], jobs: int) -> Iterator[ProofOutcome]:
 
 
 def die_quietly() -> None:
-    """Let Ctrl-C, which reaches every process, end a worker without a traceback: one that came
-    while the worker began, too."""
+    """Let Ctrl-C, which reaches every process, end a worker without a traceback.
+
+    This includes a Ctrl-C that arrives while the worker starts.
+    """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
@@ -327,13 +330,13 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def summary(verdicts: Sequence[ProofOutcome], width: int) -> list[str]:
+def summary(outcomes: Sequence[ProofOutcome], width: int) -> list[str]:
     """The table: how much of each algorithm was proved, what holds for all of it; the legend."""
     found: dict[str, dict[str, list[ProofOutcome]]] = {}
-    for verdict in verdicts:
-        job = verdict.job
+    for outcome in outcomes:
+        job = outcome.job
         name = ":".join([job.algorithm, *(f"{key}={value}" for key, value in job.given)])
-        found.setdefault(job.collective, {}).setdefault(name, []).append(verdict)
+        found.setdefault(job.collective, {}).setdefault(name, []).append(outcome)
     rows = []
     for collective, known in ALGORITHMS.items():
         mine = found.get(collective, {})
@@ -346,7 +349,7 @@ def summary(verdicts: Sequence[ProofOutcome], width: int) -> list[str]:
 
 def _cells(collective: str, mine: Sequence[ProofOutcome]) -> list[str]:
     """Return the properties of all schedules of one algorithm."""
-    ordered = [v for v in mine if not _permuted(v.job.topology)] or mine
+    ordered = [v for v in mine if not _is_permuted(v.job.topology)] or mine
     order = "kept" if all(v.rank_order for v in ordered) else "any"
     replicas = "same bits" if all(v.replicas for v in mine) else "may differ"
     most = max(mine, key=lambda v: (v.job.size, v.rounds))

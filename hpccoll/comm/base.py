@@ -26,14 +26,15 @@ from hpccoll.comm.cache import (
     Location,
     Signature,
     address,
+    is_usable,
     parts_of,
     plain,
-    usable,
 )
 from hpccoll.comm.lifetime import Lifetime
 from hpccoll.comm.methods import Method
 from hpccoll.comm.recognition import note
 from hpccoll.comm.reproducible_sums import check_kept
+from hpccoll.comm.staged_calls import run_staged
 from hpccoll.config import ALWAYS, ANY_P, NAN, OFF, RESULTS, Config
 from hpccoll.errors import BufferArgumentError
 from hpccoll.errors.mpi import DeadCommunicatorError
@@ -43,7 +44,7 @@ from hpccoll.guard.setup import SetupCall
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.discovery import Place
 from hpccoll.machine.identity import library_name
-from hpccoll.runtime.context import Context, Guarding, context_of, existing
+from hpccoll.runtime.context import Context, GuardProtocol, context_of, existing_context
 from hpccoll.runtime.events.logger import served_by, tell_communicator, tell_served, tell_table
 from hpccoll.runtime.execution.executor import run_prepared
 from hpccoll.runtime.planning.call_hash import Description
@@ -51,7 +52,7 @@ from hpccoll.runtime.planning.choice import Choice
 from hpccoll.runtime.progress.engine import can_progress
 from hpccoll.tune.choose import Conditions, before_setup, choose, decide, instead_of_native
 from hpccoll.tune.determinism import check_served
-from hpccoll.tune.loading import Tuned, load
+from hpccoll.tune.loading import JobTimes, load
 from hpccoll.tune.rules import BLOCKING, NONBLOCKING
 from hpccoll.tune.table import Curves, Fingerprint
 
@@ -70,7 +71,7 @@ class Base(MPI.Intracomm):
     _lifetime: Lifetime | None = None
     _context: Context | None = None
     _layout: Topology | None = None
-    _wishes: dict[str, Choice] = {}
+    _preferences: dict[str, Choice] = {}
     #: Cache of calls for the current user choices, and the caches of all sets of choices.
     _cache: CallCache
     _caches: dict[Hashable, CallCache]
@@ -90,7 +91,7 @@ class Base(MPI.Intracomm):
         kind = f"hpccoll.{type(self).__name__}"
         if self == MPI.COMM_NULL or self._lifetime is None or self._lifetime.freed:
             return f"<{kind}: null, or freed>"
-        context, name = existing(self), self.Get_name()
+        context, name = existing_context(self), self.Get_name()
         layout = context.topology if context else self._layout
         return (f"<{kind}{f' {name!r}' if name else ''}: rank {self.Get_rank()} of "
                 f"{self.Get_size()}, layout {layout or 'not looked at yet'}, {library_name()}>")
@@ -133,7 +134,7 @@ class Base(MPI.Intracomm):
         if type(served) is not Signature:
             if sendbuf is not None and (
                     sendbuf is recvbuf or sendbuf.base is not None or recvbuf.base is not None
-            ) and not usable(sendbuf, recvbuf):
+            ) and not is_usable(sendbuf, recvbuf):
                 return method.serve
             return served
         try:
@@ -152,7 +153,7 @@ class Base(MPI.Intracomm):
         execution = context.prepared.get(location) if context is not None else None
         if context is None or execution is None:
             return False
-        with context.entrance:
+        with context.call_guard:
             try:
                 run_prepared(execution, context.bounds)
             except BaseException as error:
@@ -163,12 +164,18 @@ class Base(MPI.Intracomm):
     # -- uncached calls ----------------------------------------------------------------------
     def _serve(self, method: Method, args: tuple[Any, ...]) -> Any:
         """Run an uncached call."""
-        with self._check_alive().entrance:
+        with self._check_alive().call_guard:
             if method.form != BLOCKING:
                 return self._begin(method, args)
+            if self._cache.staged and run_staged(self, method, args):
+                return None
             if not self._config.check:
                 return self._serve_blocking(method, args)
             return self._serve_searched(method, args)
+
+    def _repeat(self, method: Method, args: tuple[Any, ...]) -> None:
+        """Make a call that is part of the running one."""
+        raise NotImplementedError
 
     def _serve_searched(self, method: Method, args: tuple[Any, ...]) -> None:
         """Run a blocking call and check its input for NaN, or its result for equality."""
@@ -209,8 +216,8 @@ class Base(MPI.Intracomm):
             check_kept(facts, method.form)
         choice = cache.choices.get((method, facts))
         if choice is None:
-            conditions = self._conditions(method)._replace(barred=barred)
-            if method.form == NONBLOCKING and self.Get_size() > 1 and existing(self) is None:
+            conditions, size = self._conditions(method)._replace(barred=barred), self.Get_size()
+            if method.form == NONBLOCKING and size > 1 and existing_context(self) is None:
                 return facts, self._staging(method, call, facts, before_setup(
                     facts, conditions, is_staged(call)))
             choice = (choose(facts, conditions, self._known_place())
@@ -237,16 +244,16 @@ class Base(MPI.Intracomm):
         """Store a call in the cache of the compiled executor; return True if it can be stored."""
         if self._calls is None:
             return False
-        self._calls.guard(self._check_alive().entrance)
+        self._calls.guard(self._check_alive().call_guard)
         return note(self._calls, method, args, target, call)
 
-    def _tell(self, method: Method, call: Call | None, choice: Choice | None) -> None:
+    def _log_choice(self, method: Method, call: Call | None, choice: Choice | None) -> None:
         """Log the algorithm of an uncached call; ``None`` is the MPI library."""
         self._served = served_by(choice), call.nbytes if call is not None else None
         if self._seen is not None:
-            self._seen.told = True
+            self._seen.reported = True
         if self._lifetime is not None:
-            tell_served(self, self._lifetime.told, method.title, call, choice)
+            tell_served(self, self._lifetime.logged, method.title, call, choice)
 
     def _known_place(self) -> Place | None:
         """Return the layout of the ranks, if it has been discovered."""
@@ -254,22 +261,22 @@ class Base(MPI.Intracomm):
 
     def _conditions(self, method: Method) -> Conditions:
         """Return the inputs of a choice for a method, except the call."""
-        wish, from_environment = self._wish(method)
+        preference, from_environment = self._preference(method)
         tuned = self._lifetime.tuned if self._lifetime else None
-        return Conditions(self.Get_size(), wish, from_environment, tuned, self._config.determinism,
-                          method.form,
+        return Conditions(self.Get_size(), preference, from_environment, tuned,
+                          self._config.determinism, method.form,
                           method.form == BLOCKING or can_progress(self._config.progress))
 
-    def _wish(self, method: Method) -> tuple[Choice | None, bool]:
+    def _preference(self, method: Method) -> tuple[Choice | None, bool]:
         """Return the user's choice for a method, and whether it comes from the environment."""
-        for name in method.names if self._wishes else ():
-            if name in self._wishes:
-                return _wish_by(name, method, self._wishes[name]), False
+        for name in method.names if self._preferences else ():
+            if name in self._preferences:
+                return _wish_by(name, method, self._preferences[name]), False
         asked = self._config.algorithm.get(method.collective)
         return _wish_by(method.collective, method, Choice(
             *asked, reason="HPCCOLL_ALGORITHM")) if asked else None, True
 
-    def _measurements(self) -> Tuned | None:
+    def _measurements(self) -> JobTimes | None:
         """Return the measured times, if any; the first call of a communicator loads them.
 
         Collective, so it precedes all checks that can fail on some ranks only.
@@ -279,7 +286,7 @@ class Base(MPI.Intracomm):
         # On the first call at every log level: the level may differ between ranks.
         guard = self._private().guard if first or self._guards else None
         if first:
-            find = guard.attended(load) if guard is not None else load
+            find = guard.watch_blocking(load) if guard is not None else load
             # Native methods: this call has already entered.
             lifetime.tuned = find(MPI.Intracomm(self), self._config.tuning, self._private,
                                   self._probe)
@@ -296,26 +303,26 @@ class Base(MPI.Intracomm):
         """Return a communicator for parts of this one's calls, with named algorithms."""
         raise NotImplementedError
 
-    def _want(self, wishes: dict[str, Choice]) -> None:
+    def _want(self, preferences: dict[str, Choice]) -> None:
         """Set the user's choices; each set of choices has its own cache of calls."""
-        self._wishes = wishes
+        self._preferences = preferences
         if len(self._caches) > MOST_WISHES:
             self._caches.clear()
         self._cache = self._caches.setdefault(
-            tuple((name, *choice.key) for name, choice in sorted(wishes.items())), CallCache())
+            tuple((name, *choice.key) for name, choice in sorted(preferences.items())), CallCache())
         self._calls = self._cache.calls if self._calls is not None else None
         self._seen = None
 
     def _private(self) -> Context:
         """Return this communicator's private context; the first call is collective."""
         if self._context is None or self._context.freed:
-            known = existing(self)
+            known = existing_context(self)
             with self._setup("set-up") if known is None or known.guard is None else nullcontext():
                 context = context_of(self, self._config, self._layout)
                 if context.guard is None:
                     guard = context.guard = context.service(Guard)
-                    guard.told = self._check_alive().end
-                    context.entrance = self._check_alive().entrance
+                    guard.on_failure = self._check_alive().end
+                    context.call_guard = self._check_alive().call_guard
                     # From now on native calls are monitored.
                     self._check_alive().forget_calls()
                     tell_communicator(self, context)
@@ -364,7 +371,7 @@ class Base(MPI.Intracomm):
             lifetime.refuse()
         return lifetime
 
-    def _guarded(self, method: Method, call: Call | None) -> Callable[..., Any]:
+    def _guard_native(self, method: Method, call: Call | None) -> Callable[..., Any]:
         """Return the native method, with a guard if native calls are monitored."""
         guard = self._private().guard if self._guards else None
         return guard.native(method.native, method.name, call) if guard else method.native
@@ -374,14 +381,14 @@ class Base(MPI.Intracomm):
         guard = self._known_guard()
         if guard is None:
             return method.native
-        return guard.beginning(method.native, method.name, call)
+        return guard.watch_nonblocking(method.native, method.name, call)
 
-    def _known_guard(self) -> Guarding | None:
+    def _known_guard(self) -> GuardProtocol | None:
         """Return the guard of native requests; ``None`` before a call has created it.
 
         A nonblocking call must not wait for other ranks, but creating the guard would.
         """
-        context = self._context or existing(self)
+        context = self._context or existing_context(self)
         return context.guard if context is not None and self._guards else None
 
     @property
@@ -418,12 +425,12 @@ class Base(MPI.Intracomm):
         self._numbers = None
 
 
-def _wish_by(name: str, method: Method, wish: Choice) -> Choice | None:
+def _wish_by(name: str, method: Method, preference: Choice) -> Choice | None:
     """Return the user's choice under a name, or None.
 
     ``auto`` counts for the method itself, but not for all forms of a collective.
     """
-    return None if wish.is_auto and name != method.title else wish
+    return None if preference.is_auto and name != method.title else preference
 
 
 def native_arguments(call: Call | None, args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -17,7 +17,7 @@ from mpi4py.typing import BufSpec, BufSpecB, BufSpecV, BufSpecW, InPlace
 
 from hpccoll.calls.call import Call, is_loaded
 from hpccoll.calls.facts import CallFacts, facts_of
-from hpccoll.calls.memory import any_staged, is_staged, staged
+from hpccoll.calls.memory import any_staged, is_staged, stage_spec
 from hpccoll.comm.base import Base, native_arguments
 from hpccoll.comm.cache import MOST_SIGNATURES, Location, Signature
 from hpccoll.comm.devices import on_registered_memory, run_by_nccl, run_registered
@@ -41,17 +41,18 @@ from hpccoll.comm.methods import (
     SCATTERV,
     Method,
 )
-from hpccoll.comm.recognition import note_any_size, recognised
+from hpccoll.comm.recognition import note_any_size, recognise_calls
 from hpccoll.comm.reproducible_sums import is_served, sum_call
+from hpccoll.comm.staged_calls import is_small, run_new
 from hpccoll.config import ALWAYS, ANY_P, NATIVE, NONE
-from hpccoll.runtime.context import existing
+from hpccoll.runtime.context import existing_context
 from hpccoll.runtime.events.logger import served_by
-from hpccoll.runtime.execution.any_size import form_stamp, native_at_any_size, tape_at_any_size
-from hpccoll.runtime.execution.compiled import run_tape, tape_for
+from hpccoll.runtime.execution.any_size import form_stamp, native_at_any_size, plan_at_any_size
+from hpccoll.runtime.execution.compiled import compiled_plan_for, run_plan
 from hpccoll.runtime.execution.executor import drive
 from hpccoll.runtime.planning.call_hash import describe_native
 from hpccoll.runtime.planning.choice import Choice
-from hpccoll.runtime.planning.planner import counted, longest_whole, plan_for, prepare
+from hpccoll.runtime.planning.planner import longest_whole, plan_for, prepare, with_counts
 from hpccoll.tune.choose import range_of_choice, trial_of
 from hpccoll.tune.online import Trial
 
@@ -60,7 +61,7 @@ FIRST = "the first call of a communicator; the second one sets it up"
 BARE = "the library has no communicator left for the set-up of this one"
 
 
-class Blocking(Base):
+class BlockingMixin(Base):
     """Implements the 17 blocking collectives.
 
     Each looks the call up in the cache of the compiled executor (:mod:`hpccoll.comm.recognition`),
@@ -68,7 +69,7 @@ class Blocking(Base):
     (:meth:`_serve_blocking`).
     """
 
-    @recognised
+    @recognise_calls
     def Barrier(self) -> None:
         """Wait until every rank has entered the barrier."""
         served = self._cache.get(BARRIER)
@@ -77,80 +78,80 @@ class Blocking(Base):
         elif type(served) is not Signature:
             served(self)
 
-    @recognised
+    @recognise_calls
     def Bcast(self, buf: BufSpec, root: int = 0) -> None:
         """Send the root's buffer to every rank."""
         self._call(BCAST, buf, root)
 
-    @recognised
+    @recognise_calls
     def Reduce(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpec | None, op: MPI.Op = MPI.SUM,
                root: int = 0) -> None:
         """Combine every rank's buffer at the root."""
         self._call(REDUCE, sendbuf, recvbuf, op, root)
 
-    @recognised
+    @recognise_calls
     def Allreduce(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpec, op: MPI.Op = MPI.SUM) -> None:
         """Combine every rank's buffer on every rank."""
         self._call(ALLREDUCE, sendbuf, recvbuf, op)
 
-    @recognised
+    @recognise_calls
     def Scan(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpec, op: MPI.Op = MPI.SUM) -> None:
         """Combine the buffers of ranks 0 to this one."""
         self._call(SCAN, sendbuf, recvbuf, op)
 
-    @recognised
+    @recognise_calls
     def Exscan(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpec, op: MPI.Op = MPI.SUM) -> None:
         """Combine the buffers of the ranks before this one; rank 0 gets nothing."""
         self._call(EXSCAN, sendbuf, recvbuf, op)
 
-    @recognised
+    @recognise_calls
     def Reduce_scatter_block(self, sendbuf: BufSpecB | InPlace, recvbuf: BufSpec | BufSpecB,
                              op: MPI.Op = MPI.SUM) -> None:
         """Combine every rank's buffer and give each rank one of p equal blocks."""
         self._call(REDUCE_SCATTER_BLOCK, sendbuf, recvbuf, op)
 
-    @recognised
+    @recognise_calls
     def Reduce_scatter(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpec,
                        recvcounts: Sequence[int] | None = None, op: MPI.Op = MPI.SUM) -> None:
         """Combine every rank's buffer and give rank i a block of ``recvcounts[i]`` elements."""
         self._call(REDUCE_SCATTER, sendbuf, recvbuf, recvcounts, op)
 
-    @recognised
+    @recognise_calls
     def Allgather(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpecB) -> None:
         """Collect one equal block from every rank on every rank."""
         self._call(ALLGATHER, sendbuf, recvbuf)
 
-    @recognised
+    @recognise_calls
     def Allgatherv(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpecV) -> None:
         """Collect one block of any size from every rank on every rank."""
         self._call(ALLGATHERV, sendbuf, recvbuf)
 
-    @recognised
+    @recognise_calls
     def Gather(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpecB | None, root: int = 0) -> None:
         """Collect one equal block from every rank at the root."""
         self._call(GATHER, sendbuf, recvbuf, root)
 
-    @recognised
+    @recognise_calls
     def Gatherv(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpecV | None, root: int = 0) -> None:
         """Collect one block of any size from every rank at the root."""
         self._call(GATHERV, sendbuf, recvbuf, root)
 
-    @recognised
+    @recognise_calls
     def Scatter(self, sendbuf: BufSpecB | None, recvbuf: BufSpec | InPlace, root: int = 0) -> None:
         """Distribute the root's buffer in equal blocks."""
         self._call(SCATTER, sendbuf, recvbuf, root)
 
-    @recognised
+    @recognise_calls
     def Scatterv(self, sendbuf: BufSpecV | None, recvbuf: BufSpec | InPlace, root: int = 0) -> None:
         """Distribute the root's buffer in blocks of any size."""
         self._call(SCATTERV, sendbuf, recvbuf, root)
 
-    @recognised
+    @recognise_calls
     def Alltoall(self, sendbuf: BufSpecB | InPlace, recvbuf: BufSpecB) -> None:
         """Send one equal block from every rank to every rank."""
         self._call(ALLTOALL, sendbuf, recvbuf)
 
-    @recognised
+    @recognise_calls
     def Alltoallv(self, sendbuf: BufSpecV | InPlace, recvbuf: BufSpecV) -> None:
         """Send one block of any size from every rank to every rank."""
         self._call(ALLTOALLV, sendbuf, recvbuf)
@@ -162,29 +163,33 @@ class Blocking(Base):
     # -- implementation ----------------------------------------------------------------------
     def _serve_blocking(self, method: Method, args: tuple[Any, ...]) -> None:
         """Check the arguments, choose an algorithm, and run it or the native method."""
-        if self._wish(method)[0] is None and (
+        if self._preference(method)[0] is None and (
                 self._postpones or self._stays_without()) and self._run_first(method, args):
             return
         tuned = self._measurements()
-        barred, (wish, gives_way) = "", self._wish(method)
-        if wish is not None and wish.is_queued:
-            barred = run_by_nccl(self, method, args, wish, gives_way)
+        barred, (preference, gives_way) = "", self._preference(method)
+        if preference is not None and preference.is_queued:
+            barred = run_by_nccl(self, method, args, preference, gives_way)
             if not barred:
                 return
         found, always = on_registered_memory(self, method, args), self._always
         call, registered = found or (self._resolve(method, args), None)
         if call is None:
-            self._tell(method, None, None)
+            self._log_choice(method, None, None)
             if always:
                 self._compare(describe_native(None, method.name))
-            _call_native(self, method, args, self._guarded(method, None))
+            _call_native(self, method, args, self._guard_native(method, None))
+            return
+        if registered is None and is_small(call) and not (
+                preference is not None and preference.is_queued):
+            run_new(self, method, args, call)
             return
         if self._config.determinism == ANY_P and is_served(facts_of(call)):
             with self._outside():
                 sum_call(self, call)
             return
         facts, choice = self._choose(method, call, barred)
-        self._tell(method, call, choice)
+        self._log_choice(method, call, choice)
         if always:
             self._compare(describe_native(call, method.name)._replace(algorithm=str(choice.name)))
         trial = None
@@ -193,7 +198,7 @@ class Blocking(Base):
         if trial is not None and tuned is not None and choice.trial is not None:
             self._try(tuned.trials.setdefault(choice.trial, trial), method, args)
         elif choice.is_native:
-            native = self._guarded(method, call)
+            native = self._guard_native(method, call)
             # With checksums hpccoll may run another call with the same signature.
             remembers = self._remembers and not self._config.checksums
             if remembers and self._note(method, args, native):
@@ -207,7 +212,7 @@ class Blocking(Base):
             self._run(method, args, call, choice)
         else:
             context = self._private()
-            plan = plan_for(context, counted(context, call, choice), choice)
+            plan = plan_for(context, with_counts(context, call, choice), choice)
             if not run_registered(context, registered, call, plan):
                 self._run(method, args, self._resolve(method, args) or call, choice)
 
@@ -227,7 +232,7 @@ class Blocking(Base):
     def _needs_no_setup(self) -> bool:
         """Return True if the communicator is not set up, and no option requires that."""
         config = self._config
-        return (existing(self) is None and self.Get_size() > 1 and self._layout is None
+        return (existing_context(self) is None and self.Get_size() > 1 and self._layout is None
                 and config.determinism == NONE and not config.checksums
                 and config.contract != ALWAYS and not config.check)
 
@@ -253,7 +258,8 @@ class Blocking(Base):
         if call is not None and not facts_of(call).has_mpi_type:
             return False
         self._check_alive().used = True
-        self._tell(method, call, Choice(NATIVE, reason=BARE if self._check_alive().bare else FIRST))
+        self._log_choice(method, call, Choice(
+            NATIVE, reason=BARE if self._check_alive().bare else FIRST))
         native = native_arguments(call, args)
         # Also without a contract: another rank may have one, or other settings.
         with self._setup(method.name, describe_native(call, method.name)):
@@ -263,18 +269,20 @@ class Blocking(Base):
     def _run(self, method: Method, args: tuple[Any, ...], call: Call, choice: Choice) -> None:
         """Run an algorithm; prepare it if the call repeats on the same memory."""
         context = self._private()
-        call = counted(context, call, choice)
+        call = with_counts(context, call, choice)
         plan = plan_for(context, call, choice)
         # Calls on temporary copies are not cached.
         plain = not is_loaded(call)
-        tape = tape_for(context, call, plan) if plain and self._calls is not None else None
+        compiled_plan = compiled_plan_for(context, call,
+                                          plan) if plain and self._calls is not None else None
         # The Python cache is faster for calls that the compiled executor does not cache.
-        if tape is not None and not tape.passes() and self._note(method, args, tape, call):
+        if (compiled_plan is not None and not compiled_plan.passes()
+                and self._note(method, args, compiled_plan, call)):
             self._served = f"{served_by(choice)}, compiled", call.nbytes
-            self._note_any_size(method, args, facts_of(call), lambda nbytes: tape_at_any_size(
+            self._note_any_size(method, args, facts_of(call), lambda nbytes: plan_at_any_size(
                 context, call, plan, partial(plan_for, context, choice=choice), nbytes,
                 longest_whole(context, call, choice)))
-            run_tape(tape, call)
+            run_plan(compiled_plan, call)
             return
         location: Location | None = None
         if plain and self._remembers:
@@ -318,27 +326,32 @@ class Blocking(Base):
 
     def _try(self, trial: Trial, method: Method, args: tuple[Any, ...]) -> None:
         """Run the call with the next candidate of a trial, as if the user had chosen it."""
-        context, wishes = self._private(), self._wishes
-        self._want({**wishes, method.name: Choice(trial.candidate.name)})
+        context, preferences = self._private(), self._preferences
+        self._want({**preferences, method.name: Choice(trial.candidate.name)})
         try:
-            trial.run(context.comm, context.bounds, lambda: self._once_more(method, args))
+            trial.run(context.comm, context.bounds, lambda: self._repeat(method, args))
         finally:
-            self._want(wishes)
+            self._want(preferences)
 
-    def _once_more(self, method: Method, args: tuple[Any, ...]) -> None:
-        """Repeat a call from inside itself."""
-        with self._outside():
-            getattr(Blocking, method.name.capitalize())(self, *args)
+    def _repeat(self, method: Method, args: tuple[Any, ...]) -> None:
+        """Make a call that is part of the running one."""
+        # Without a context manager: it is on the path of every small call on device memory.
+        call_guard = self._check_alive().call_guard
+        holder, call_guard.holder = call_guard.holder, 0
+        try:
+            getattr(BlockingMixin, method.name.capitalize())(self, *args)
+        finally:
+            call_guard.holder = holder
 
     @contextmanager
     def _outside(self) -> Iterator[None]:
-        """Release the entrance during calls that are part of this one."""
-        entrance = self._check_alive().entrance
-        holder, entrance.holder = entrance.holder, 0
+        """Release the call guard during calls that are part of this one."""
+        call_guard = self._check_alive().call_guard
+        holder, call_guard.holder = call_guard.holder, 0
         try:
             yield
         finally:
-            entrance.holder = holder
+            call_guard.holder = holder
 
 
 def _call_native(comm: MPI.Intracomm, method: Method, args: tuple[Any, ...],
@@ -348,7 +361,7 @@ def _call_native(comm: MPI.Intracomm, method: Method, args: tuple[Any, ...],
         method.serve_native(comm, *args, native=native)
         return
     written = 0 if method.name == "bcast" else 1
-    places = [staged(arg, "buffer") if is_staged(arg) else (arg, None) for arg in args]
+    places = [stage_spec(arg, "buffer") if is_staged(arg) else (arg, None) for arg in args]
     method.serve_native(comm, *(arg for arg, _ in places), native=native)
     store = places[written][1]
     if store is not None:

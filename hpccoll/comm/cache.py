@@ -48,6 +48,7 @@ class CallCache(dict[Hashable, Any]):
         seen: the lookup of these kinds.
         forms: calls without their sizes; False if there is no room for a target.
         choices: choices of calls that are resolved every time, by method and facts.
+        staged: small calls on device memory, by their form.
     """
 
     def __init__(self) -> None:
@@ -57,6 +58,7 @@ class CallCache(dict[Hashable, Any]):
         self.observed: dict[Hashable, int] = {}
         self.seen: Any = None
         self.forms: dict[Hashable, bool] = {}
+        self.staged: dict[Hashable, Any] = {}
 
     def clear(self) -> None:
         """Clear all caches."""
@@ -66,6 +68,7 @@ class CallCache(dict[Hashable, Any]):
         self.choices.clear()
         self.observed.clear()
         self.forms.clear()
+        self.staged.clear()
 
     def remember(self, method: Method, facts: CallFacts, choice: Choice) -> None:
         """Store a choice; equal facts and equal user choices give the same choice."""
@@ -129,10 +132,10 @@ def plain(sendbuf: Any, recvbuf: Any, extra: Hashable
     Both arrays are ``None`` for unsupported buffers.
     """
     if type(sendbuf) in (list, tuple):
-        sendbuf, more = _specified(sendbuf)
+        sendbuf, more = _spec_key(sendbuf)
         extra = extra, more
     if type(recvbuf) in (list, tuple):
-        recvbuf, more = _specified(recvbuf)
+        recvbuf, more = _spec_key(recvbuf)
         extra = extra, more, 0
     if type(sendbuf) is ndarray and type(recvbuf) is ndarray:
         return recvbuf, sendbuf, extra
@@ -143,21 +146,21 @@ def plain(sendbuf: Any, recvbuf: Any, extra: Hashable
     return None, None, extra
 
 
-def _specified(spec: Sequence[Any]) -> tuple[Any, Hashable]:
+def _spec_key(spec: Sequence[Any]) -> tuple[Any, Hashable]:
     """Return the array of a buffer specification, and the rest in hashable form."""
     if len(spec) == 2 and type(spec[0]) is ndarray and id(spec[1]) in TYPES:
         return spec[0], TYPES[id(spec[1])]  # the common case
     try:
-        rest = tuple(map(_frozen, spec[1:]))
+        rest = tuple(map(_freeze, spec[1:]))
     except TypeError:
         return (), None  # an unsupported specification: neither an array nor None
     return spec[0] if spec and type(spec[0]) is ndarray else (), rest
 
 
-def _frozen(part: Any) -> Hashable:
+def _freeze(part: Any) -> Hashable:
     if isinstance(part, (list, tuple)):
         # Two numbers are a count and a stride in a tuple, and two counts in a list.
-        return type(part), *map(_frozen, part)
+        return type(part), *map(_freeze, part)
     if part is None or type(part) in (int, str):
         return part
     if id(part) in TYPES:
@@ -179,7 +182,7 @@ def key_of(method: Method, args: tuple[Any, ...]) -> tuple[Hashable, Sequence[nd
             ), arrays
 
 
-def usable(sendbuf: ndarray, recvbuf: ndarray) -> bool:
+def is_usable(sendbuf: ndarray, recvbuf: ndarray) -> bool:
     """Return True if arrays can be used directly: contiguous, writable and without overlap."""
     if not (sendbuf.flags.c_contiguous and recvbuf.flags.carray):
         return False  # the uncached path raises the error

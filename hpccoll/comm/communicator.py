@@ -22,15 +22,15 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll import config
-from hpccoll.comm.blocking import Blocking
+from hpccoll.comm.blocking import BlockingMixin
 from hpccoll.comm.cache import CallCache
 from hpccoll.comm.creation import Creation
 from hpccoll.comm.devices import DeviceMessages, DeviceWays, nccl_problem, registered_array
 from hpccoll.comm.lifetime import Lifetime
-from hpccoll.comm.nonblocking import Nonblocking
+from hpccoll.comm.nonblocking import NonblockingMixin
 from hpccoll.comm.objects.methods import Objects
-from hpccoll.comm.persistent import Persistent
-from hpccoll.comm.preferences import Using, choices_of
+from hpccoll.comm.persistent import PersistentMixin
+from hpccoll.comm.preferences import PreferenceScope, choices_of
 from hpccoll.comm.reproducible import Numbers
 from hpccoll.comm.ulfm import Recovery
 from hpccoll.errors import ArgumentError, ArgumentTypeError, CommunicatorError
@@ -38,7 +38,7 @@ from hpccoll.guard.flight_record import RECORDER
 from hpccoll.guard.setup import SetupCall
 from hpccoll.ir.collectives import collective_named
 from hpccoll.ir.topology import Topology
-from hpccoll.runtime.context import Context, Guarding, existing, keyval
+from hpccoll.runtime.context import Context, GuardProtocol, existing_context, keyval
 from hpccoll.runtime.events.logger import start as start_logging
 from hpccoll.runtime.execution.compiled import executor
 from hpccoll.runtime.planning.call_hash import Description
@@ -47,13 +47,14 @@ from hpccoll.runtime.progress.engine import PROGRESS
 from hpccoll.transport.shm.mapping import DIRECTORY
 from hpccoll.tune.choose import Conditions
 from hpccoll.tune.describe import describe
-from hpccoll.tune.loading import Tuned
+from hpccoll.tune.loading import JobTimes
 from hpccoll.tune.table import Curves, Fingerprint
 
 if TYPE_CHECKING:
-    from hpccoll.measure.observed.profile import Profile
+    from hpccoll.measure.profiling.profile import Profile
 
-class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Creation, Recovery, DeviceMessages,
+class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, Creation, Recovery,
+           DeviceMessages,
            DeviceWays):
     """Communicator with proved, automatically chosen and explainable collectives.
 
@@ -110,7 +111,7 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Creation, Recove
             raise CommunicatorError(f"the communicator does not have a {cls.__name__} topology")
         settings = config.load()
         if settings.profile or settings.trace:
-            cls = _watched(cls)
+            cls = _recording_class(cls)
         self = MPI.Intracomm.__new__(cls, comm)
         self._config = settings.override(
             determinism=determinism, progress=progress, tuning=tuning, contract=contract,
@@ -155,23 +156,23 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Creation, Recove
             ArgumentError: unknown collective, or an invalid number of bytes.
         """
         collective = collective_named(collective)
-        wish, environment = self._wishes.get(collective), False
-        if wish is None and collective in self._config.algorithm:
-            wish = Choice(*self._config.algorithm[collective], reason="HPCCOLL_ALGORITHM")
+        preference, environment = self._preferences.get(collective), False
+        if preference is None and collective in self._config.algorithm:
+            preference = Choice(*self._config.algorithm[collective], reason="HPCCOLL_ALGORITHM")
             environment = True
-        context = existing(self)
-        conditions = Conditions(self.Get_size(), wish, environment, self.tuned,
+        context = existing_context(self)
+        conditions = Conditions(self.Get_size(), preference, environment, self.tuned,
                                 self._config.determinism)
-        if wish is not None and wish.is_queued and context is not None:
-            conditions = conditions._replace(barred=nccl_problem(self, wish.name))
+        if preference is not None and preference.is_queued and context is not None:
+            conditions = conditions._replace(barred=nccl_problem(self, preference.name))
         first = ("\nThe MPI library runs the first call; the second one sets the communicator up."
-                 if wish is None and self._postpones else "")
+                 if preference is None and self._postpones else "")
         return describe(collective, nbytes, conditions,
                         context.topology if context else self._layout,
                         context.place if context else None, detail) + self._known_ways() + first
 
     @property
-    def tuned(self) -> Tuned | None:
+    def tuned(self) -> JobTimes | None:
         """Measured times behind the choices; ``None`` before the set-up."""
         return self._lifetime.tuned if self._lifetime else None
 
@@ -207,9 +208,10 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Creation, Recove
             region = node.allocate(nbytes)
             return region and region.mine.view(dtype).reshape(shape)
 
-        with lifetime.entrance:
+        with lifetime.call_guard:
             context = self._private()
-            array = cast("Guarding", context.guard).together(make, Description("empty"))()
+            array = cast("GuardProtocol", context.guard).run_after_meeting(make,
+                                                                           Description("empty"))()
         if array is None:
             warnings.warn(f"hpccoll: array is not registered: no space for {nbytes} bytes in "
                           f"{DIRECTORY}; free space there", RuntimeWarning, stacklevel=2)
@@ -226,7 +228,7 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Creation, Recove
         array[...] = 0
         return array
 
-    def using(self, *, segment_bytes: int | str = 0, **algorithms: Any) -> Using[Comm]:
+    def using(self, *, segment_bytes: int | str = 0, **algorithms: Any) -> PreferenceScope[Comm]:
         """Choose algorithms inside a ``with`` block; use the same choices on every rank.
 
         The choices are validated immediately. Without ``with`` they have no effect, and a
@@ -243,7 +245,7 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Creation, Recove
         Raises:
             ArgumentError: unknown collective or algorithm; the message lists the valid ones.
         """
-        return Using(self, choices_of(algorithms, segment_bytes))
+        return PreferenceScope(self, choices_of(algorithms, segment_bytes))
 
     def choose(self, *, segment_bytes: int | str = 0, **algorithms: Any) -> None:
         """Choose algorithms from now on, the same on every rank; ``"auto"`` removes a choice.
@@ -254,7 +256,7 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Creation, Recove
         Raises:
             ArgumentError: unknown collective or algorithm; the message lists valid ones.
         """
-        self._want({**self._wishes, **choices_of(algorithms, segment_bytes)})
+        self._want({**self._preferences, **choices_of(algorithms, segment_bytes)})
 
     def stats(self, all_ranks: bool = False) -> Profile:
         """Return statistics of this communicator's collectives: ``print(comm.stats())``.
@@ -265,7 +267,7 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Creation, Recove
         Raises:
             ArgumentError: statistics are not enabled.
         """
-        from hpccoll.measure.observed.observer import stats  # imported only in observed programs
+        from hpccoll.measure.profiling.observer import stats  # imported only in observed programs
         return stats(self, self._record, all_ranks)
 
     def dump(self, folder: str = "") -> str:
@@ -333,22 +335,22 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Creation, Recove
         Raises:
             HpccollError: a call has failed and no later call has raised that. All is freed.
         """
-        untold = self._finish()
+        unraised = self._finish()
         super().Free()
-        if untold is not None:
-            raise untold
+        if unraised is not None:
+            raise unraised
 
     def Disconnect(self) -> None:
         """Free the communicator after all its communication; raises like :meth:`Free`."""
-        untold = self._finish()
+        unraised = self._finish()
         super().Disconnect()
-        if untold is not None:
-            raise untold
+        if unraised is not None:
+            raise unraised
 
     def _finish(self) -> BaseException | None:
         """Release hpccoll's resources; return a failure that has not been raised yet."""
         self._check_alive()
-        context = existing(self)
+        context = existing_context(self)
         if context is not None:
             PROGRESS.finish(context)
         if self == MPI.COMM_WORLD or self == MPI.COMM_SELF:
@@ -359,7 +361,7 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Creation, Recove
             self.Delete_attr(keyval())
         self.Delete_attr(Lifetime._keyvals[0])
         guard = context.guard if context is not None else None
-        return guard.untold if guard is not None else None
+        return guard.unraised if guard is not None else None
 
 
 class Cart(Comm, MPI.Cartcomm):
@@ -369,7 +371,7 @@ class Cart(Comm, MPI.Cartcomm):
 
     def Sub(self, remain_dims: Sequence[bool]) -> Cart:
         """Create the communicators of a subgrid."""
-        return wrap(self._together(super().Sub, remain_dims))
+        return wrap(self._create_after_meeting(super().Sub, remain_dims))
 
 
 class Graph(Comm, MPI.Graphcomm):
@@ -393,11 +395,11 @@ def wrap(comm: MPI.Comm) -> Any:
     return Comm(comm) if isinstance(comm, MPI.Intracomm) else comm
 
 
-def _watched(cls: type[Comm]) -> type[Comm]:
+def _recording_class(cls: type[Comm]) -> type[Comm]:
     """Return the class, or a subclass with recorded calls if the program is observed."""
-    from hpccoll.measure.observed.observer import OBSERVER  # imported only in observed programs
-    from hpccoll.measure.observed.profiled import watched
-    found: type[Comm] = cls if OBSERVER.paused else watched(cls)
+    from hpccoll.measure.profiling.observer import OBSERVER  # imported only in observed programs
+    from hpccoll.measure.profiling.profiled import profiled_class
+    found: type[Comm] = cls if OBSERVER.paused else profiled_class(cls)
     return found
 
 

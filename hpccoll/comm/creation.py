@@ -27,7 +27,7 @@ class Creation(Base):
         """Wrap an intracommunicator as ``hpccoll.Comm``; pass an intercommunicator unchanged."""
         raise NotImplementedError
 
-    def _together(self, make: Callable[..., Any], *args: Any) -> Any:
+    def _create_after_meeting(self, make: Callable[..., Any], *args: Any) -> Any:
         """Create a communicator with the MPI library, after all ranks have made the call.
 
         Raises:
@@ -37,24 +37,24 @@ class Creation(Base):
         lifetime, name, guard = self._check_alive(), make.__name__.lower(), self._known_guard()
         if self.Get_size() == 1:
             return make(*args)
-        with lifetime.entrance:
+        with lifetime.call_guard:
             # A failed call left messages on the private communicator, not on this one.
             if guard is None or lifetime.refuse is not None:
                 with self._setup(name):
                     return make(*args)
-            return guard.together(make, Description(name))(*args)
+            return guard.run_after_meeting(make, Description(name))(*args)
 
     def Clone(self) -> Self:
         """Duplicate the communicator, without its attributes' values."""
-        return self._together(super().Clone)
+        return self._create_after_meeting(super().Clone)
 
     def Dup(self, info: MPI.Info | None = None) -> Self:
         """Duplicate the communicator."""
-        return self._together(super().Dup, info)
+        return self._create_after_meeting(super().Dup, info)
 
     def Dup_with_info(self, info: MPI.Info) -> Self:
         """Duplicate the communicator with new hints."""
-        return self._together(super().Dup_with_info, info)
+        return self._create_after_meeting(super().Dup_with_info, info)
 
     def Idup(self, info: MPI.Info | None = None) -> tuple[Self, MPI.Request]:
         """Start to duplicate; waits have a timeout after the communicator's first collective."""
@@ -71,7 +71,7 @@ class Creation(Base):
 
     def Create(self, group: MPI.Group) -> Comm:
         """Create a communicator of a group of this one's ranks."""
-        return self._wrap(self._together(super().Create, group))
+        return self._wrap(self._create_after_meeting(super().Create, group))
 
     def Create_group(self, group: MPI.Group, tag: int = 0) -> Comm:
         """Create a communicator of a group; only its members call."""
@@ -82,25 +82,26 @@ class Creation(Base):
     def Create_intercomm(self, local_leader: int, peer_comm: MPI.Intracomm, remote_leader: int,
                          tag: int = 0) -> MPI.Intercomm:
         """Create an intercommunicator; synchronizes the local ranks, not the remote ones."""
-        return self._together(super().Create_intercomm, local_leader, peer_comm, remote_leader, tag)
+        return self._create_after_meeting(super().Create_intercomm, local_leader, peer_comm,
+                                          remote_leader, tag)
 
     def Split(self, color: int = 0, key: int = 0) -> Comm:
         """Split into one communicator per color; null for ``MPI.UNDEFINED``."""
-        return self._wrap(self._together(super().Split, color, key))
+        return self._wrap(self._create_after_meeting(super().Split, color, key))
 
     def Split_type(self, split_type: int, key: int = 0, info: MPI.Info = MPI.INFO_NULL) -> Comm:
         """Split by a shared resource, such as a node."""
-        return self._wrap(self._together(super().Split_type, split_type, key, info))
+        return self._wrap(self._create_after_meeting(super().Split_type, split_type, key, info))
 
     def Create_cart(self, dims: Sequence[int], periods: Sequence[bool] | None = None,
                     reorder: bool = False) -> Cart:
         """Create a communicator with a Cartesian topology."""
-        return self._wrap(self._together(super().Create_cart, dims, periods, reorder))
+        return self._wrap(self._create_after_meeting(super().Create_cart, dims, periods, reorder))
 
     def Create_graph(self, index: Sequence[int], edges: Sequence[int],
                      reorder: bool = False) -> Graph:
         """Create a communicator with a graph topology."""
-        return self._wrap(self._together(super().Create_graph, index, edges, reorder))
+        return self._wrap(self._create_after_meeting(super().Create_graph, index, edges, reorder))
 
     def Create_dist_graph_adjacent(self, sources: Sequence[int], destinations: Sequence[int],
                                    sourceweights: Sequence[int] | None = None,
@@ -108,7 +109,7 @@ class Creation(Base):
                                    info: MPI.Info = MPI.INFO_NULL,
                                    reorder: bool = False) -> Distgraph:
         """Create a communicator with a graph topology; each rank passes its neighbours."""
-        return self._wrap(self._together(
+        return self._wrap(self._create_after_meeting(
             super().Create_dist_graph_adjacent, sources, destinations, sourceweights, destweights,
             info, reorder))
 
@@ -116,5 +117,5 @@ class Creation(Base):
                           destinations: Sequence[int], weights: Sequence[int] | None = None,
                           info: MPI.Info = MPI.INFO_NULL, reorder: bool = False) -> Distgraph:
         """Create a communicator with a graph topology; any rank passes any edges."""
-        return self._wrap(self._together(
+        return self._wrap(self._create_after_meeting(
             super().Create_dist_graph, sources, degrees, destinations, weights, info, reorder))

@@ -21,7 +21,7 @@ from mpi4py import MPI
 
 from hpccoll.calls.call import Call
 from hpccoll.calls.facts import CallFacts, facts_of
-from hpccoll.calls.memory import is_staged, staged
+from hpccoll.calls.memory import is_staged, stage_spec
 from hpccoll.calls.native import NativeOnly
 from hpccoll.comm.base import Base
 from hpccoll.comm.methods import Method
@@ -37,7 +37,7 @@ from hpccoll.cuda import (
     queue_of,
 )
 from hpccoll.errors import ArgumentError, BufferArgumentError, HpccollError
-from hpccoll.runtime.context import MOST_KEPT, Context, existing
+from hpccoll.runtime.context import MOST_KEPT, Context, existing_context
 from hpccoll.runtime.execution.executor import drive
 from hpccoll.runtime.planning.call_hash import describe_native
 from hpccoll.runtime.planning.choice import Choice
@@ -63,9 +63,9 @@ class DeviceWays(Base):
         The first access is collective, and takes seconds if there are devices. Afterwards
         ``explain`` shows them, too.
         """
-        with self._check_alive().entrance:
-            told = self._private().service(Ways).look()
-            return "".join(f"{line}\n" for line in describe_ways(told))
+        with self._check_alive().call_guard:
+            reports = self._private().service(Ways).look()
+            return "".join(f"{line}\n" for line in describe_ways(reports))
 
     @property
     def moves_device_memory(self) -> bool:
@@ -74,12 +74,12 @@ class DeviceWays(Base):
 
     def _known_ways(self) -> str:
         """Return the lines for ``explain``: empty before the first access to :attr:`ways`."""
-        context = existing(self)
+        context = existing_context(self)
         if context is None or context.freed:
             return ""
-        told, memory = context.service(Ways).told, context.registered
-        devices = told is not None and any(each.device for each in told)
-        shown = describe_ways(told or ()) if devices else []
+        reports, memory = context.service(Ways).reports, context.registered
+        devices = reports is not None and any(each.device for each in reports)
+        shown = describe_ways(reports or ()) if devices else []
         if memory is not None:
             shown.append("arrays of comm.empty(xp=cupy): " + (
                 f"not registered, {memory.problem}" if memory.problem else
@@ -102,8 +102,8 @@ class DeviceWays(Base):
         if len(set(names.values())) > 1:
             kinds = {kind: [rank for rank, one in names.items() if one == kind]
                      for kind in dict.fromkeys(names.values())}
-            told = ", ".join(f"{kind} on {ranks_text(ranks)}" for kind, ranks in kinds.items())
-            raise ArgumentError("xp", f"differs between ranks of the node: {told}",
+            text = ", ".join(f"{kind} on {ranks_text(ranks)}" for kind, ranks in kinds.items())
+            raise ArgumentError("xp", f"differs between ranks of the node: {text}",
                                 "pass the same xp on all ranks of the node")
         if name not in ("numpy", "cupy"):
             raise ArgumentError("xp", f"is {name}", "pass numpy or cupy")
@@ -161,7 +161,8 @@ def run_registered(context: Context, made: RegisteredCall, call: Call, plan: Pla
     return True
 
 
-def run_by_nccl(comm: Base, method: Method, args: tuple[Any, ...], wish: Choice, gives_way: bool
+def run_by_nccl(comm: Base, method: Method, args: tuple[Any, ...], preference: Choice,
+                gives_way: bool
                 ) -> str:
     """Run a blocking call by NCCL; ``gives_way`` if the environment selected NCCL.
 
@@ -182,7 +183,8 @@ def run_by_nccl(comm: Base, method: Method, args: tuple[Any, ...], wish: Choice,
     except NativeOnly as error:
         if gives_way:
             return str(error)
-        raise ArgumentError("algorithm", f"{wish.name} cannot run this {method.title} on rank "
+        raise ArgumentError("algorithm",
+                            f"{preference.name} cannot run this {method.title} on rank "
                                          f"{comm.Get_rank()}: {error}", "choose another algorithm"
                             ) from error
     where, facts = queue_of(specs), facts_of(call)
@@ -191,19 +193,19 @@ def run_by_nccl(comm: Base, method: Method, args: tuple[Any, ...], wish: Choice,
     conditions = comm._conditions(method)
     choice = choose(facts, conditions, comm._known_place())
     if choice is None or not choice.is_queued:
-        return obstacle(wish, facts, conditions)  # selected by the environment: fall back
+        return obstacle(preference, facts, conditions)  # selected by the environment: fall back
     ranks = comm._private().service(Nccl).ranks(
-        wish.name, where.device, AcrossNodes(comm._for_part, _algorithm_across))
+        preference.name, where.device, AcrossNodes(comm._for_part, _algorithm_across))
     if isinstance(ranks, str):
         return ranks
     if where.device.id != ranks.group.device.id:
         raise ArgumentError("sendbuf", f"is on GPU {where.device.id}, but NCCL uses GPU "
                                        f"{ranks.group.device.id} for this communicator",
                             "use one GPU for all calls of a communicator")
-    comm._tell(method, call, wish)
+    comm._log_choice(method, call, preference)
     if comm._always:
-        comm._compare(describe_native(call, method.name)._replace(algorithm=wish.name))
-    ranks.run(call, where, describe_native(call, call.name)._replace(algorithm=wish.name))
+        comm._compare(describe_native(call, method.name)._replace(algorithm=preference.name))
+    ranks.run(call, where, describe_native(call, call.name)._replace(algorithm=preference.name))
     return ""
 
 
@@ -211,7 +213,7 @@ def nccl_problem(comm: MPI.Intracomm, name: str) -> str:
     """Return why these ranks cannot use NCCL; empty if they can or have not tried."""
     from hpccoll.cuda import Nccl
 
-    context = existing(comm)
+    context = existing_context(comm)
     return context.service(Nccl).reasons.get(name, "") if context is not None else ""
 
 
@@ -221,29 +223,29 @@ def _any_resident(specs: Sequence[Any]) -> bool:
 
 
 def _algorithm_across(call: Call, size: int, nbytes: int) -> str:
-    return across(facts_of(call), size, nbytes)
+    return choose_across_nodes(facts_of(call), size, nbytes)
 
 
 @lru_cache(MOST_KEPT)
-def across(facts: CallFacts, size: int, nbytes: int) -> str:
+def choose_across_nodes(facts: CallFacts, size: int, nbytes: int) -> str:
     """Return the algorithm for a part of an allreduce across ``size`` nodes."""
     choice = instead_of_native(facts._replace(nbytes=nbytes), Conditions(size),
                                "it uses several nodes")
     return choice.name if choice is not None else AUTO
 
 
-def host(spec: Any) -> tuple[Any, Callable[[], None]]:
+def host_copy(spec: Any) -> tuple[Any, Callable[[], None]]:
     """Return a host copy of a buffer, and a callback that copies it back."""
-    return staged(spec, "buf") if is_staged(spec) else (spec, lambda: None)
+    return stage_spec(spec, "buf") if is_staged(spec) else (spec, lambda: None)
 
 
-def sending(name: str) -> Callable[..., Any]:
+def wrap_send(name: str) -> Callable[..., Any]:
     """Return a wrapper of an mpi4py method that sends."""
     native = getattr(MPI.Comm, name)
 
     def send(self: MPI.Comm, buf: Any, dest: int, tag: int = 0) -> Any:
         if is_staged(buf):
-            buf = host(buf)[0]
+            buf = host_copy(buf)[0]
         return native(self, buf, dest, tag)
     return send
 
@@ -254,7 +256,7 @@ def receive(self: MPI.Comm, buf: Any, source: int = MPI.ANY_SOURCE, tag: int = M
     if not is_staged(buf):
         MPI.Comm.Recv(self, buf, source, tag, status)
         return
-    memory, store = host(buf)
+    memory, store = host_copy(buf)
     MPI.Comm.Recv(self, memory, source, tag, status)
     store()
 
@@ -263,15 +265,15 @@ def exchange(self: MPI.Comm, sendbuf: Any, dest: int, sendtag: int = 0, recvbuf:
              source: int = MPI.ANY_SOURCE, recvtag: int = MPI.ANY_TAG,
              status: MPI.Status | None = None) -> None:
     """Implement ``Sendrecv``."""
-    memory, store = host(recvbuf)
-    MPI.Comm.Sendrecv(self, host(sendbuf)[0], dest, sendtag, memory, source, recvtag, status)
+    memory, store = host_copy(recvbuf)
+    MPI.Comm.Sendrecv(self, host_copy(sendbuf)[0], dest, sendtag, memory, source, recvtag, status)
     store()
 
 
 def replace(self: MPI.Comm, buf: Any, dest: int, sendtag: int = 0, source: int = MPI.ANY_SOURCE,
             recvtag: int = MPI.ANY_TAG, status: MPI.Status | None = None) -> None:
     """Implement ``Sendrecv_replace``."""
-    memory, store = host(buf)
+    memory, store = host_copy(buf)
     MPI.Comm.Sendrecv_replace(self, memory, dest, sendtag, source, recvtag, status)
     store()
 
@@ -286,7 +288,7 @@ def check_host(name: str, *bufs: Any) -> None:
                 "array.set(...) after the wait")
 
 
-def preparing(name: str) -> Callable[..., Any]:
+def wrap_send_init(name: str) -> Callable[..., Any]:
     """Return a wrapper of an mpi4py method that prepares a send of host memory."""
     native = getattr(MPI.Comm, name)
 
@@ -296,7 +298,7 @@ def preparing(name: str) -> Callable[..., Any]:
     return prepare
 
 
-def receiving(name: str) -> Callable[..., Any]:
+def wrap_irecv(name: str) -> Callable[..., Any]:
     """Return a wrapper of a nonblocking mpi4py receive into host memory."""
     native = getattr(MPI.Comm, name)
 
@@ -338,9 +340,9 @@ def prepare_receive_of_parts(self: MPI.Comm, buf: Any, partitions: int,
 
 def methods() -> dict[str, Callable[..., Any]]:
     """Return the methods by name, as far as this mpi4py has them."""
-    found = {name: sending(name) for name in SENDING}
-    found |= {name: preparing(name) for name in PREPARING}
-    found |= {name: receiving(name) for name in RECEIVING}
+    found = {name: wrap_send(name) for name in SENDING}
+    found |= {name: wrap_send_init(name) for name in PREPARING}
+    found |= {name: wrap_irecv(name) for name in RECEIVING}
     found |= {"Recv": receive, "Sendrecv": exchange, "Sendrecv_replace": replace,
               "Isendrecv": exchange_later, "Isendrecv_replace": replace_later,
               "Psend_init": prepare_parts, "Precv_init": prepare_receive_of_parts}

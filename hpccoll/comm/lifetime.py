@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 from mpi4py import MPI
 
 from hpccoll.errors import ForkedError
-from hpccoll.guard.call_guard import new_entrance
+from hpccoll.guard.call_guard import new_call_guard
 from hpccoll.guard.job_status import JOB
 from hpccoll.runtime.context import stop_all_starts
 from hpccoll.runtime.events.call_log import ENDED, LEFT
 from hpccoll.runtime.planning.call_hash import Description
 from hpccoll.runtime.progress.engine import PROGRESS
-from hpccoll.tune.loading import Tuned
+from hpccoll.tune.loading import JobTimes
 
 if TYPE_CHECKING:
     from hpccoll.comm.base import Base
@@ -40,9 +40,9 @@ class Lifetime:
         used: True if a blocking collective has been called on it.
         setups: number of such calls that all ranks have made.
         tuned: measured times, once the ranks have loaded them.
-        entrance: admits one call at a time.
+        call guard: admits one call at a time.
         observed: the record of its calls, if the program is observed.
-        told: kinds of calls that have been logged.
+        logged: kinds of calls that have been logged.
         wrappers: the wrappers of the communicator, by ``id``.
     """
 
@@ -54,10 +54,10 @@ class Lifetime:
         self.refuse: Callable[[], NoReturn] | None = _refuse_fork if PROGRESS.parent else None
         self.refuse_setup = self.refuse
         self.used, self.bare, self.setups = False, False, 0
-        self.tuned: Tuned | None = None
-        self.entrance = new_entrance()
+        self.tuned: JobTimes | None = None
+        self.call_guard = new_call_guard()
         self.observed: Any = None
-        self.told: set[Description] = set()
+        self.logged: set[Description] = set()
         self.wrappers: dict[int, weakref.ref[Base]] = {}
 
     @classmethod
@@ -71,7 +71,7 @@ class Lifetime:
                 delete_fn=lambda comm, key, _: cls.end_all()), True)
             atexit.register(PROGRESS.report)
             JOB.join()
-            os.register_at_fork(after_in_child=cls.forked)
+            os.register_at_fork(after_in_child=cls.end_after_fork)
         lifetime = cast("Lifetime | None", comm.Get_attr(cls._keyvals[0]))
         if lifetime is None:
             lifetime = cls()
@@ -109,9 +109,9 @@ class Lifetime:
             lifetime.end()
 
     @classmethod
-    def forked(cls) -> None:
+    def end_after_fork(cls) -> None:
         """End all communicators in a process forked from a rank, without MPI calls."""
-        PROGRESS.forked()
+        PROGRESS.drop_after_fork()
         stop_all_starts()
         for lifetime in list(cls._all):
             lifetime.end_setup(_refuse_fork)

@@ -40,105 +40,105 @@ from hpccoll.comm.methods import (
     ISCATTERV,
     Method,
 )
-from hpccoll.comm.recognition import recognised
-from hpccoll.comm.requests import begin_tapes, request_of
+from hpccoll.comm.recognition import recognise_calls
+from hpccoll.comm.requests import begin_plans, request_of
 from hpccoll.config import THREAD
 from hpccoll.runtime.context import LANE_BYTES, LANE_TAG
-from hpccoll.runtime.execution.compiled import addresses_of, tape_for
+from hpccoll.runtime.execution.compiled import addresses_of, compiled_plan_for
 from hpccoll.runtime.planning.planner import plan_for, prepare
 from hpccoll.runtime.progress.operations import Operation
 
 
-class Nonblocking(Base):
+class NonblockingMixin(Base):
     """Implements the 17 nonblocking collectives."""
 
-    @recognised
+    @recognise_calls
     def Ibarrier(self) -> MPI.Request:
         """Start a barrier of all ranks."""
         return (self._cache.get(IBARRIER) or IBARRIER.serve)(self)
 
-    @recognised
+    @recognise_calls
     def Ibcast(self, buf: BufSpec, root: int = 0) -> MPI.Request:
         """Start to send the root's buffer to every rank."""
         return self._call(IBCAST, buf, root)
 
-    @recognised
+    @recognise_calls
     def Ireduce(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpec | None, op: MPI.Op = MPI.SUM,
                 root: int = 0) -> MPI.Request:
         """Start to combine every rank's buffer at the root."""
         return self._call(IREDUCE, sendbuf, recvbuf, op, root)
 
-    @recognised
+    @recognise_calls
     def Iallreduce(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpec, op: MPI.Op = MPI.SUM
                   ) -> MPI.Request:
         """Start to combine every rank's buffer on every rank."""
         return self._call(IALLREDUCE, sendbuf, recvbuf, op)
 
-    @recognised
+    @recognise_calls
     def Iscan(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpec, op: MPI.Op = MPI.SUM
              ) -> MPI.Request:
         """Start to combine the buffers of ranks 0 to this one."""
         return self._call(ISCAN, sendbuf, recvbuf, op)
 
-    @recognised
+    @recognise_calls
     def Iexscan(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpec, op: MPI.Op = MPI.SUM
                ) -> MPI.Request:
         """Start to combine the buffers of the ranks before this one."""
         return self._call(IEXSCAN, sendbuf, recvbuf, op)
 
-    @recognised
+    @recognise_calls
     def Ireduce_scatter_block(self, sendbuf: BufSpecB | InPlace, recvbuf: BufSpec | BufSpecB,
                               op: MPI.Op = MPI.SUM) -> MPI.Request:
         """Start to combine every rank's buffer, one of p equal blocks to each rank."""
         return self._call(IREDUCE_SCATTER_BLOCK, sendbuf, recvbuf, op)
 
-    @recognised
+    @recognise_calls
     def Ireduce_scatter(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpec,
                         recvcounts: Sequence[int] | None = None, op: MPI.Op = MPI.SUM
                        ) -> MPI.Request:
         """Start to combine every rank's buffer, ``recvcounts[i]`` elements to rank i."""
         return self._call(IREDUCE_SCATTER, sendbuf, recvbuf, recvcounts, op)
 
-    @recognised
+    @recognise_calls
     def Iallgather(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpecB) -> MPI.Request:
         """Start to collect one equal block from every rank on every rank."""
         return self._call(IALLGATHER, sendbuf, recvbuf)
 
-    @recognised
+    @recognise_calls
     def Iallgatherv(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpecV) -> MPI.Request:
         """Start to collect one block of any size from every rank on every rank."""
         return self._call(IALLGATHERV, sendbuf, recvbuf)
 
-    @recognised
+    @recognise_calls
     def Igather(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpecB | None, root: int = 0
                ) -> MPI.Request:
         """Start to collect one equal block from every rank at the root."""
         return self._call(IGATHER, sendbuf, recvbuf, root)
 
-    @recognised
+    @recognise_calls
     def Igatherv(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpecV | None, root: int = 0
                 ) -> MPI.Request:
         """Start to collect one block of any size from every rank at the root."""
         return self._call(IGATHERV, sendbuf, recvbuf, root)
 
-    @recognised
+    @recognise_calls
     def Iscatter(self, sendbuf: BufSpecB | None, recvbuf: BufSpec | InPlace, root: int = 0
                 ) -> MPI.Request:
         """Start to distribute the root's buffer in equal blocks."""
         return self._call(ISCATTER, sendbuf, recvbuf, root)
 
-    @recognised
+    @recognise_calls
     def Iscatterv(self, sendbuf: BufSpecV | None, recvbuf: BufSpec | InPlace, root: int = 0
                  ) -> MPI.Request:
         """Start to distribute the root's buffer in blocks of any size."""
         return self._call(ISCATTERV, sendbuf, recvbuf, root)
 
-    @recognised
+    @recognise_calls
     def Ialltoall(self, sendbuf: BufSpecB | InPlace, recvbuf: BufSpecB) -> MPI.Request:
         """Start to send one equal block from every rank to every rank."""
         return self._call(IALLTOALL, sendbuf, recvbuf)
 
-    @recognised
+    @recognise_calls
     def Ialltoallv(self, sendbuf: BufSpecV | InPlace, recvbuf: BufSpecV) -> MPI.Request:
         """Start to send one block of any size from every rank to every rank."""
         return self._call(IALLTOALLV, sendbuf, recvbuf)
@@ -154,7 +154,7 @@ class Nonblocking(Base):
         choice = None
         if call is not None:
             facts, choice = self._choose(method, call)
-        self._tell(method, call, choice)
+        self._log_choice(method, call, choice)
         if call is None or choice is None or choice.is_native:
             refuse_staged(method, args)
             native = self._begun_by(method, call)
@@ -164,19 +164,19 @@ class Nonblocking(Base):
         context, threaded = self._private(), self._config.progress == THREAD
         lane, tag = None, LANE_TAG
         if context.lane is not None:
-            # Depends only on data of all ranks: operations without a tape use the lane, too.
+            # Depends only on data of all ranks: operations without a plan use the lane, too.
             segment = context.request_segment(facts, tag)
             if segment or call.nbytes is not None and call.nbytes <= LANE_BYTES:
                 lane, choice = context.lane, choice.in_segments(segment)
         if lane is None:
             tag = context.next_tag()
         plan = plan_for(context, call, choice)
-        tape = None
+        compiled_plan = None
         plain = not is_loaded(call) and (call.sink is None or call.sink.store is None)
         if lane is not None and self._calls is not None and plain:
-            tape = tape_for(context, call, plan, tag)
-        if tape is not None:
-            begins = begin_tapes(context, tape, threaded)
+            compiled_plan = compiled_plan_for(context, call, plan, tag)
+        if compiled_plan is not None:
+            begins = begin_plans(context, compiled_plan, threaded)
             self._note(method, args, begins, call)
             return begins.begin(*addresses_of(call), call)
         execution = prepare(context, call, plan, tag, own_scratch=True)

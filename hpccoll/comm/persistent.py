@@ -45,21 +45,21 @@ from hpccoll.comm.requests import Prequest
 from hpccoll.config import THREAD
 from hpccoll.runtime.context import Context
 from hpccoll.runtime.events.logger import served_by
-from hpccoll.runtime.execution.compiled import BUILT, tape_for
+from hpccoll.runtime.execution.compiled import BUILT, compiled_plan_for
 from hpccoll.runtime.execution.executor import PreparedRun
 from hpccoll.runtime.planning.call_hash import describe_native
 from hpccoll.runtime.planning.choice import Choice
-from hpccoll.runtime.planning.planner import counted, plan_for, prepare
+from hpccoll.runtime.planning.planner import plan_for, prepare, with_counts
 from hpccoll.runtime.progress.operations import PersistentOperation
 from hpccoll.tune.choose import fallback
 
 if BUILT:
-    from hpccoll.runtime.execution.compiled_operations import TapedOperation
+    from hpccoll.runtime.execution.compiled_operations import CompiledOperation
 
 Info = MPI.Info
 
 
-class Persistent(Base):
+class PersistentMixin(Base):
     """Implements the 17 persistent collectives."""
 
     def Barrier_init(self, info: Info = MPI.INFO_NULL) -> MPI.Prequest:
@@ -151,20 +151,20 @@ class Persistent(Base):
     # -- implementation ----------------------------------------------------------------------
     def _prepare(self, method: Method, info: Info, *args: Any) -> MPI.Prequest:
         """Check the arguments; prepare the user's algorithm or the native method."""
-        with self._check_alive().entrance:
-            return self._prepared(method, info, args)
+        with self._check_alive().call_guard:
+            return self._create_request(method, info, args)
 
-    def _prepared(self, method: Method, info: Info, args: tuple[Any, ...]) -> MPI.Prequest:
+    def _create_request(self, method: Method, info: Info, args: tuple[Any, ...]) -> MPI.Prequest:
         call = self._resolve(method, args)
         choice = None
         if call is not None:
             facts, choice = self._choose(method, call)
-            wish = self._wish(method)[0]
-            if (wish is not None and wish.is_auto and not choice.is_native
+            preference = self._preference(method)[0]
+            if (preference is not None and preference.is_auto and not choice.is_native
                     and not self._private().has_channels):
                 # The measured times assume separate channels, which are allocated only once.
                 choice = fallback(facts, self._conditions(method))
-        self._tell(method, call, choice)
+        self._log_choice(method, call, choice)
         if self._guards:
             # MPI allows the creation of a request to wait for other ranks, but never its start.
             self._compare(call and describe_native(call, method.title)._replace(
@@ -173,7 +173,7 @@ class Persistent(Base):
             refuse_staged(method, args)
             request = method.serve_native(self, *native_arguments(call, args), info=info)
             guard = self._known_guard()
-            return guard.lasting(request, method.name) if guard else request
+            return guard.watch_persistent(request, method.name) if guard else request
         one = call.sink or call.source
         if not is_loaded(call) and (one is None or one.namespace is numpy) and not any(
                 map(is_staged, args)):
@@ -186,12 +186,14 @@ class Persistent(Base):
     def _request(self, call: Call, facts: CallFacts, choice: Choice) -> Prequest:
         """Return the request of a call whose messages use its memory directly."""
         context, threaded = self._private(), self._config.progress == THREAD
-        tag, call = context.persistent_tag(), counted(context, call, choice)
+        tag, call = context.persistent_tag(), with_counts(context, call, choice)
         plan = plan_for(context, call, choice.in_segments(context.request_segment(facts, tag)))
-        tape = tape_for(context, call, plan, tag, False) if self._calls is not None else None
-        if tape is not None:
-            taped = TapedOperation(context, tape, call, None, threaded)
-            return Prequest(context, lambda: (), free_with_tag(context, tag, taped.free), taped)
+        compiled_plan = (compiled_plan_for(context, call, plan, tag, False)
+                         if self._calls is not None else None)
+        if compiled_plan is not None:
+            started = CompiledOperation(context, compiled_plan, call, None, threaded)
+            return Prequest(context, lambda: (), free_with_tag(context, tag, started.free),
+                            started)
         execution = prepare(context, call, plan, tag, repeated=True, own_scratch=True)
         if execution.prepare():
             operation = PersistentOperation(context, PreparedRun(execution), call, threaded)
@@ -207,7 +209,7 @@ class Persistent(Base):
         ``datatypes`` were created for the call, and are freed with the request.
         """
         context, threaded = self._private(), self._config.progress == THREAD
-        plan, tag = plan_for(context, counted(context, call, choice), choice), (
+        plan, tag = plan_for(context, with_counts(context, call, choice), choice), (
             context.persistent_tag())
 
         def fresh() -> tuple[Any, ...]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound="Base")
 
 
-class Using(AbstractContextManager[C], ContextDecorator, Generic[C]):
+class PreferenceScope(AbstractContextManager[C], ContextDecorator, Generic[C]):
     """Context manager that sets the user's choices of a communicator.
 
     The choices are checked on creation. An object that is never entered changes nothing, and warns
@@ -31,17 +31,17 @@ class Using(AbstractContextManager[C], ContextDecorator, Generic[C]):
 
     Args:
         comm: the communicator.
-        wishes: the choices, by collective or by method.
+        preferences: the choices, by collective or by method.
     """
 
-    def __init__(self, comm: C, wishes: dict[str, Choice]):
-        self.comm, self.wishes, self.entered = comm, wishes, False
+    def __init__(self, comm: C, preferences: dict[str, Choice]):
+        self.comm, self.preferences, self.entered = comm, preferences, False
         self.before: list[dict[str, Choice]] = []
 
     def __enter__(self) -> C:
         self.entered = True
-        self.before.append(self.comm._wishes)
-        self.comm._want({**self.comm._wishes, **self.wishes})
+        self.before.append(self.comm._preferences)
+        self.comm._want({**self.comm._preferences, **self.preferences})
         return self.comm
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,

@@ -1,8 +1,8 @@
 """Cache of the compiled executor: the cached methods and the arguments in the key.
 
 Machine code looks up a call of a method in :data:`ROLES` by its arguments' forms, sizes and types,
-its operator, root and counts, and finds a tape or the native method. Other calls go to the Python
-method of the class, which resolves the call and stores its target (:func:`note`).
+its operator, root and counts, and finds a compiled plan or the native method. Other calls go to the
+Python method of the class, which resolves the call and stores its target (:func:`note`).
 
 Without the compiled executor the Python methods are called directly.
 """
@@ -25,8 +25,8 @@ from hpccoll.ir.operators import OPERATORS
 from hpccoll.runtime.execution.compiled import BUILT
 
 if BUILT:
-    from hpccoll.runtime.execution import _tape
-    _tape.set_operators(MPI.SUM, MPI.PROD, MPI.MAX, MPI.MIN)
+    from hpccoll.runtime.execution import _executor
+    _executor.set_operators(MPI.SUM, MPI.PROD, MPI.MAX, MPI.MIN)
 
 #: The roles of a method's arguments: s is sent from, r received into, b both; o is an operator,
 #: n a root, c counts.
@@ -50,27 +50,29 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def new_calls() -> Any:
     """Return a new cache of calls; ``None`` without the compiled executor."""
-    return _tape.Calls() if BUILT else None
+    return _executor.Calls() if BUILT else None
 
 
-def recognised(slow: F) -> F:
+def recognise_calls(slow: F) -> F:
     """Return a compiled method that looks up the cache and falls back to ``slow``."""
     if not BUILT:
         return slow
     name = slow.__name__.lower()
     function = cast(FunctionType, slow)
     code = function.__code__
-    fast: Any = _tape.Recognised(slow, NUMBERS[name], ROLES[name.removeprefix("i")],
-                                 code.co_varnames[1:code.co_argcount], function.__defaults__ or ())
+    fast: Any = _executor.Recognised(slow, NUMBERS[name], ROLES[name.removeprefix("i")],
+                                     code.co_varnames[1:code.co_argcount], function.__defaults__ or
+                                     ())
     return cast(F, update_wrapper(fast, slow))
 
 
 def shortcut(slow: F) -> F:
     """Return a compiled method that falls back to ``slow`` if it cannot complete the call.
 
-    Used for ``Start``, ``Wait`` and ``Test`` of requests of tapes, and ``allreduce`` of numbers.
+    Used for ``Start``, ``Wait`` and ``Test`` of requests of compiled plans, and ``allreduce`` of
+    numbers.
     """
-    return cast(F, update_wrapper(_tape.shortcut(slow.__name__, slow), slow)) if BUILT else slow
+    return cast(F, update_wrapper(_executor.shortcut(slow.__name__, slow), slow)) if BUILT else slow
 
 
 def note(calls: Any, method: Method, args: tuple[Any, ...], target: Any,
@@ -80,8 +82,8 @@ def note(calls: Any, method: Method, args: tuple[Any, ...], target: Any,
     Args:
         calls: the cache.
         method, args: the call, with all arguments in positional order.
-        target: a tape, a ``_tape.Begin`` that starts it, or the native method.
-        call: the resolved call, if a tape runs it.
+        target: a compiled plan, a ``_executor.Begin`` that starts it, or the native method.
+        call: the resolved call, if a compiled plan runs it.
     """
     if method.title not in NUMBERS or not all(map(_lasts, args)):
         return False

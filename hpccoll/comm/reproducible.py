@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy
 
-from hpccoll.arrays.reproducible import ReproducibleSum, gathered
+from hpccoll.arrays.reproducible import ReproducibleSum, sum_axis
 from hpccoll.comm.base import Base
 from hpccoll.comm.reproducible_sums import sum_all
 from hpccoll.errors import ArgumentTypeError
@@ -35,7 +35,7 @@ class Numbers(Base):
             ArgumentError, ArgumentTypeError: an unsupported type, or an invalid axis.
         """
         self._check_usable()
-        sums = values if isinstance(values, ReproducibleSum) else gathered(values, axis)
+        sums = values if isinstance(values, ReproducibleSum) else sum_axis(values, axis)
         return sum_all(self, sums).value()
 
     def check_equal(self, array: Any, name: str = "an array") -> None:
@@ -55,5 +55,5 @@ class Numbers(Base):
         checked = numpy.asarray(array)
         if checked.dtype.hasobject:
             raise ArgumentTypeError("array", f"has elements of type {checked.dtype}")
-        with self._check_usable().entrance:
+        with self._check_usable().call_guard:
             data_checks.check_equal(self._private(), checked, name)

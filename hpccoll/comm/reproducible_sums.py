@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy
 from mpi4py import MPI
 
-from hpccoll.arrays.binned import FORMATS, MOST_SUMMANDS, lanes_of, rounded, tops_of, wide
+from hpccoll.arrays.binned import FORMATS, MOST_SUMMANDS, lanes_of, round_to_dtype, tops_of, wide
 from hpccoll.arrays.reproducible import ReproducibleSum
 from hpccoll.calls.call import Call, on_host
 from hpccoll.calls.facts import CallFacts
@@ -80,8 +80,8 @@ def sum_call(comm: Base, call: Call) -> None:
 
 def _reduce(comm: Base, call: Call, source: Buffer, sink: Buffer | None) -> None:
     """Sum vectors on every rank, or at the root."""
-    summands = _real(source.array, source.displs[0], source.count)
-    result = None if sink is None else _real(sink.array, sink.displs[0], sink.count)
+    summands = _as_real(source.array, source.displs[0], source.count)
+    result = None if sink is None else _as_real(sink.array, sink.displs[0], sink.count)
     # All ranks have the same number of pieces; an empty vector has one, so that it is a call.
     for start in range(0, max(len(summands), 1), PIECE):
         lanes, tops = _lanes(comm, summands[start:start + PIECE])
@@ -92,24 +92,25 @@ def _reduce(comm: Base, call: Call, source: Buffer, sink: Buffer | None) -> None
         else:
             comm.Reduce(MPI.IN_PLACE, lanes, MPI.SUM, call.root)
         if result is not None:
-            result[start:start + PIECE] = rounded(lanes, tops, result.dtype)
+            result[start:start + PIECE] = round_to_dtype(lanes, tops, result.dtype)
 
 
 def _reduce_scatter(comm: Base, call: Call, source: Buffer, sink: Buffer | None) -> None:
     """Sum vectors, and give each rank its block."""
     counts, rank = call.key[0], comm.Get_rank()
-    summands = _real(source.array, source.displs[0], sum(counts))
+    summands = _as_real(source.array, source.displs[0], sum(counts))
     parts = len(summands) // max(sum(counts), 1)
     lanes, tops = _lanes(comm, summands)
     mine = numpy.empty((counts[rank] * parts, len(lanes)), "i8")
     comm.Reduce_scatter(numpy.ascontiguousarray(lanes.T), mine,
                         [count * parts * len(lanes) for count in counts])
     if sink is not None and len(mine):
-        result, start = _real(sink.array, sink.displs[0], counts[rank]), sum(counts[:rank]) * parts
-        result[...] = rounded(mine.T, tops[start:start + len(mine)], result.dtype)
+        result, start = _as_real(sink.array, sink.displs[0],
+                                 counts[rank]), sum(counts[:rank]) * parts
+        result[...] = round_to_dtype(mine.T, tops[start:start + len(mine)], result.dtype)
 
 
-def _real(array: numpy.ndarray, start: int, count: int) -> numpy.ndarray:
+def _as_real(array: numpy.ndarray, start: int, count: int) -> numpy.ndarray:
     """Return elements of a buffer; complex ones as pairs of real ones."""
     part = array[start:start + count]
     return part.view(PARTS[part.dtype.name]) if part.dtype.name in PARTS else part

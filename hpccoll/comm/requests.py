@@ -22,12 +22,12 @@ from hpccoll.comm.waitall import Several
 from hpccoll.errors.mpi import DeadCommunicatorError, RequestError
 from hpccoll.runtime.context import Context
 from hpccoll.runtime.execution.compiled import BUILT
-from hpccoll.runtime.progress.engine import PROGRESS, Underway
+from hpccoll.runtime.progress.engine import PROGRESS, PendingOperation
 from hpccoll.runtime.progress.operations import NULL, Operation, PersistentOperation, cell
 
 if BUILT:
-    from hpccoll.runtime.execution import _tape
-    from hpccoll.runtime.execution.compiled_operations import TapedOperation
+    from hpccoll.runtime.execution import _executor
+    from hpccoll.runtime.execution.compiled_operations import CompiledOperation
 
 if TYPE_CHECKING:
     _Methods = MPI.Request
@@ -39,13 +39,13 @@ else:
 POLL_INTERVAL = 0.1
 
 
-class Driven(Several, _Methods):
+class DrivenRequest(Several, _Methods):
     """Completion methods of a request with an operation."""
 
-    _operation: Underway | None = None
+    _operation: PendingOperation | None = None
     #: When a failing test polls the other ranks next; the operation that it polls for, and how.
     _poll_at = 0.0
-    _poll: tuple[Underway, Callable[[], None]] | None = None
+    _poll: tuple[PendingOperation, Callable[[], None]] | None = None
 
     @shortcut
     def Wait(self, status: MPI.Status | None = None) -> Literal[True]:
@@ -81,7 +81,7 @@ class Driven(Several, _Methods):
         """Make progress; return True if the collective has completed, and no object."""
         return self.Test(status), None
 
-    def looking(self) -> Callable[[], bool]:
+    def poll_callback(self) -> Callable[[], bool]:
         """Return a callback that monitors the collective between tests of several requests.
 
         The callback returns True to be called again, and False once the collective has completed
@@ -90,15 +90,15 @@ class Driven(Several, _Methods):
         operation = self._operation
         if operation is None or operation.over:
             return lambda: operation is not None and operation.error is not None
-        look, failed = operation.looking(), operation.failed
+        look, failed = operation.poll_callback(), operation.fail
 
-        def attended() -> bool:
+        def poll() -> bool:
             try:
                 look()
             except BaseException as error:
                 failed(error)
             return not operation.over or operation.error is not None
-        return attended
+        return poll
 
     def Cancel(self) -> None:
         """Raise an error: MPI does not allow it for collectives."""
@@ -109,7 +109,7 @@ class Driven(Several, _Methods):
     def _test(self, method: Callable[..., bool], status: MPI.Status | None) -> bool:
         """Make progress, and complete the MPI request if the collective has completed."""
         PROGRESS.check_process()
-        PROGRESS.once()
+        PROGRESS.step()
         if self._settle(method, status):
             self._poll = None  # it references the caller's arrays
             return True
@@ -118,12 +118,12 @@ class Driven(Several, _Methods):
             return False
         self._poll_at = now + POLL_INTERVAL
         if self._poll is None or self._poll[0] is not operation:  # a start makes a new one
-            self._poll = operation, operation.looking(rare=True)
+            self._poll = operation, operation.poll_callback(rare=True)
             return False
         try:
             self._poll[1]()
         except BaseException as error:
-            operation.failed(error)
+            operation.fail(error)
         return self._settle(method, status)
 
     def _settle(self, method: Callable[..., bool], status: MPI.Status | None) -> bool:
@@ -141,7 +141,7 @@ class Driven(Several, _Methods):
         return flag
 
 
-class Request(Driven, MPI.Request):
+class Request(DrivenRequest, MPI.Request):
     """Nonblocking collective that hpccoll runs."""
 
     def Free(self) -> None:
@@ -158,13 +158,15 @@ def request_of(operation: Operation) -> Request:
     return request
 
 
-def begin_tapes(context: Context, tape: Any, threaded: bool) -> Any:
-    """Return a factory of requests for calls of one tape in the context's lane."""
-    return _tape.Begin(tape, lambda one: TapedOperation(context, one, None, context.lane, threaded),
-                       Request)
+def begin_plans(context: Context, compiled_plan: Any, threaded: bool) -> Any:
+    """Return a factory of requests for calls of one compiled plan in the context's lane."""
+    return _executor.Begin(compiled_plan,
+                           lambda one: CompiledOperation(context, one, None, context.lane,
+                                                         threaded),
+                           Request)
 
 
-class Prequest(Driven, MPI.Prequest):
+class Prequest(DrivenRequest, MPI.Prequest):
     """Persistent collective that hpccoll runs: prepared once, started many times.
 
     Between two runs its handle is ``REQUEST_NULL``, so that ``MPI.Prequest.Startall``, which cannot
@@ -181,12 +183,12 @@ class Prequest(Driven, MPI.Prequest):
     _context: Context
     _make: Callable[[], tuple[Any, ...]] | None
     _free: Callable[[], None]
-    _prepared: PersistentOperation | TapedOperation | None
+    _prepared: PersistentOperation | CompiledOperation | None
     _cell: Any
 
     def __new__(cls, context: Context, make: Callable[[], tuple[Any, ...]],
                 free: Callable[[], None],
-                prepared: PersistentOperation | TapedOperation | None = None) -> Prequest:
+                prepared: PersistentOperation | CompiledOperation | None = None) -> Prequest:
         self = MPI.Prequest.__new__(cls)
         self._context, self._make, self._free = context, make, free
         self._operation = self._prepared = prepared

@@ -21,7 +21,7 @@ from hpccoll.comm.base import Base
 from hpccoll.errors import UnavailableError
 from hpccoll.errors.waits import RankStates
 from hpccoll.machine.failures import failed_ranks, ulfm_missing
-from hpccoll.runtime.context import existing
+from hpccoll.runtime.context import existing_context
 from hpccoll.runtime.progress.engine import PROGRESS
 
 
@@ -32,7 +32,7 @@ class Recovery(Base):
         """End all communication on this communicator, on all ranks; not collective."""
         self._check_alive()
         super().Revoke()
-        context = existing(self)
+        context = existing_context(self)
         if context is not None and not context.freed:
             if context.guard is not None:
                 context.guard.revoke()
@@ -92,7 +92,7 @@ class Recovery(Base):
     def timeout(self, seconds: float | str) -> None:
         """Set it for later calls, the same on every rank; ``"off"`` disables it."""
         self._config = self._config.override(timeout=seconds)
-        context = existing(self)
+        context = existing_context(self)
         if context is not None:
             context.bounds = context.bounds._replace(timeout=self._config.timeout)
 
@@ -110,7 +110,7 @@ class Recovery(Base):
             PeerLost: a rank of this node has died or exited.
             BrokenCommunicatorError: a call has failed on a rank.
         """
-        context = existing(self)
+        context = existing_context(self)
         guard = context.guard if context is not None else None
         return guard.check_ranks(peers) if guard is not None else None
 
@@ -124,7 +124,7 @@ class Recovery(Base):
 
         Pending collectives have failed before, and their requests raise the errors.
         """
-        context = existing(self)
+        context = existing_context(self)
         if context is not None and not context.freed and (
                 context.comm.Is_revoked() or failed_ranks(self)):
             PROGRESS.finish(context)

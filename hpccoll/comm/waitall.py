@@ -29,7 +29,7 @@ class Several:
                 a rank has not entered it.
             PeerLost, BrokenCommunicatorError, ContractError: one cannot complete.
         """
-        _until(requests, MPI.Request.Waitall, _all, bool, statuses)
+        _wait_until(requests, MPI.Request.Waitall, _all, bool, statuses)
         return True
 
     @classmethod
@@ -38,8 +38,9 @@ class Several:
 
         ``MPI.UNDEFINED`` if none is active.
         """
-        found: tuple[int, bool] | int = _until(requests, MPI.Request.Waitany, MPI.Request.Testany,
-                                               lambda found: found[1], status)
+        found: tuple[int, bool] | int = _wait_until(requests, MPI.Request.Waitany,
+                                                    MPI.Request.Testany,
+                                                    lambda found: found[1], status)
         return found[0] if isinstance(found, tuple) else found
 
     @classmethod
@@ -49,30 +50,30 @@ class Several:
 
         ``None`` if none is active.
         """
-        found: list[int] | None = _until(requests, MPI.Request.Waitsome, MPI.Request.Testsome,
-                                         lambda found: found is None or bool(found), statuses)
+        found: list[int] | None = _wait_until(requests, MPI.Request.Waitsome, MPI.Request.Testsome,
+                                              lambda found: found is None or bool(found), statuses)
         return found
 
 
-def _until(requests: Sequence[MPI.Request], wait: Callable[..., Any], test: Callable[..., Any],
-           enough: Callable[[Any], bool], told: Any) -> Any:
+def _wait_until(requests: Sequence[MPI.Request], wait: Callable[..., Any], test: Callable[..., Any],
+                enough: Callable[[Any], bool], statuses: Any) -> Any:
     """Test requests until enough are complete; wait natively once no collective is left."""
     PROGRESS.check_process()
-    looks = [one.looking() for one in requests
-             if hasattr(one, "looking") and MPI.Request.__bool__(one)]
-    attendant = object()
+    looks = [one.poll_callback() for one in requests
+             if hasattr(one, "poll_callback") and MPI.Request.__bool__(one)]
+    slow_path = object()
     try:
         if looks:
-            PROGRESS.attendants.add(attendant)
+            PROGRESS.waiters.add(slow_path)
         while looks:
-            PROGRESS.once()
-            found = _quietly(test, requests, enough, told)
+            PROGRESS.step()
+            found = _quietly(test, requests, enough, statuses)
             if enough(found):
                 return found
             looks = [look for look in looks if look()]
     finally:
-        PROGRESS.attendants.discard(attendant)
-    return wait(requests, told)
+        PROGRESS.waiters.discard(slow_path)
+    return wait(requests, statuses)
 
 
 def _all(requests: Sequence[MPI.Request], statuses: list[MPI.Status] | None) -> bool:
@@ -83,7 +84,7 @@ def _all(requests: Sequence[MPI.Request], statuses: list[MPI.Status] | None) -> 
 
 
 def _quietly(test: Callable[..., Any], requests: Sequence[MPI.Request],
-             enough: Callable[[Any], bool], told: Any) -> Any:
+             enough: Callable[[Any], bool], statuses: Any) -> Any:
     """Test, and raise the error of an hpccoll collective that has just completed.
 
     MPI reports a completion only once. So an error is postponed if other requests completed.
@@ -93,7 +94,7 @@ def _quietly(test: Callable[..., Any], requests: Sequence[MPI.Request],
     for _, operation in underway:
         operation.quiet = True  # otherwise MPI's callback would raise the error, where it is lost
     try:
-        found = test(requests, told)
+        found = test(requests, statuses)
     finally:
         for _, operation in underway:
             operation.quiet = False

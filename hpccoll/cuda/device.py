@@ -21,7 +21,7 @@ from typing import Any
 import numpy
 
 from hpccoll.cuda.device_paths import Answer
-from hpccoll.cuda.staging import Staged
+from hpccoll.cuda.staging import StagedBuffer
 from hpccoll.errors import BufferArgumentError
 
 #: DLPack device type of ordinary host memory.
@@ -58,7 +58,9 @@ def is_served() -> bool:
 
 def as_cupy(obj: Any) -> Any:
     """Return a device object as a CuPy array; CuPy raises if it lacks the element type."""
-    cupy = importlib.import_module("cupy")
+    cupy = sys.modules.get("cupy") or importlib.import_module("cupy")
+    if isinstance(obj, cupy.ndarray):
+        return obj
     interface = getattr(obj, "__cuda_array_interface__", None)
     if interface is None:
         return cupy.from_dlpack(obj)
@@ -75,7 +77,7 @@ class _Interface:
         self.owner, self.__cuda_array_interface__ = owner, interface
 
 
-def borrow(obj: Any, array: Any, argument: str) -> tuple[Any, Any, Staged | None]:
+def borrow(obj: Any, array: Any, argument: str) -> tuple[Any, Any, StagedBuffer | None]:
     """Return a flat array over a device object's memory, its namespace, and its staging.
 
     ``array`` is the result of :func:`as_cupy`. Kernels use this memory if the MPI library moves it.
@@ -86,17 +88,36 @@ def borrow(obj: Any, array: Any, argument: str) -> tuple[Any, Any, Staged | None
     """
     cupy = importlib.import_module("cupy")
     flat = flatten(array, argument)
-    stream, shared = _stream_of(obj, flat, cupy)
+    stream, shared = find_stream(obj, flat, argument)
+    if mpi_moves_device_memory():
+        with flat.device:  # the null stream belongs to the current device
+            stream.synchronize()  # the producer may still write the data
+        return flat, cupy, None
+    return flat, numpy, StagedBuffer(cupy, flat.device, stream, shared)
+
+
+def flatten_device(obj: Any, argument: str) -> Any:
+    """Return all elements of a device object as a flat CuPy array.
+
+    Raises:
+        BufferArgumentError: it is not contiguous.
+    """
+    return flatten(as_cupy(obj), argument)
+
+
+def find_stream(obj: Any, array: Any, argument: str) -> tuple[Any, bool]:
+    """Return the caller's stream of an object, and whether the caller reads results on it.
+
+    Raises:
+        BufferArgumentError: the stream is captured into a graph.
+    """
+    stream, shared = _stream_of(obj, array, sys.modules["cupy"])
     if stream.is_capturing():
         # A wait for such a stream is a CUDA error, which also ends the capture.
         raise BufferArgumentError(argument, "is used during CUDA graph capture of its stream, "
                                             "which cannot contain MPI messages",
                                   "end the capture before the call, and start another one after it")
-    if mpi_moves_device_memory():
-        with flat.device:  # the null stream belongs to the current device
-            stream.synchronize()  # the producer may still write the data
-        return flat, cupy, None
-    return flat, numpy, Staged(cupy, flat.device, stream, shared)
+    return stream, shared
 
 
 def flatten(array: Any, argument: str) -> Any:
@@ -125,16 +146,17 @@ def _stream_of(obj: Any, array: Any, cupy: Any) -> tuple[Any, bool]:
     return stream, isinstance(obj, cupy.ndarray) and bool(stream.ptr)
 
 
-def beside(array: Any, namespace: Any, allocate: Callable[[int], Any]) -> Callable[[int], Any]:
+def allocator_like(array: Any, namespace: Any, allocate: Callable[[int], Any]) -> Callable[[int],
+                                                                                           Any]:
     """Return an allocator on the device of an array, independent of the current device."""
     if not hasattr(namespace, "cuda"):
         return allocate
 
-    def placed(count: int) -> Any:
+    def allocate_on_device(count: int) -> Any:
         with array.device:
             return allocate(count)
 
-    return placed
+    return allocate_on_device
 
 
 def performer(array: Any, namespace: Any) -> Callable[[Sequence[Any]], None] | None:

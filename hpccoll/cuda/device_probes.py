@@ -12,7 +12,7 @@ from typing import Any
 from mpi4py import MPI
 
 from hpccoll.cuda import device, ipc
-from hpccoll.cuda.device_paths import AWARE, IPC, NCCL, STAGED, Answer, Told
+from hpccoll.cuda.device_paths import AWARE, IPC, NCCL, STAGED, Answer, RankReport
 from hpccoll.cuda.nccl import nccl_version
 
 
@@ -41,16 +41,16 @@ def _mpi() -> Answer:
     return device.probe_mpi()
 
 
-def _staged() -> Answer:
+def _probe_staging() -> Answer:
     return Answer(True, "always")
 
 
 #: Name of a data path -> its test on a node with CuPy and a device.
 LOOKS: Mapping[str, Callable[[], Answer]] = {
-    NCCL.name: _nccl, IPC.name: _ipc, AWARE.name: _mpi, STAGED.name: _staged}
+    NCCL.name: _nccl, IPC.name: _ipc, AWARE.name: _mpi, STAGED.name: _probe_staging}
 
 
-def agree_on_ways(comm: MPI.Intracomm) -> list[Told]:
+def agree_on_ways(comm: MPI.Intracomm) -> list[RankReport]:
     """Return the reports of all ranks of a communicator, the same on all; collective.
 
     One rank of each node runs the tests, the first with a device. It may take seconds: tests that
@@ -70,8 +70,8 @@ def agree_on_ways(comm: MPI.Intracomm) -> list[Told]:
         near.Free()
     if not addresses:
         why = "no device is visible" if device.is_served() else "CuPy is not installed"
-        return comm.allgather(Told(host, "", {name: Answer(False, why) for name in LOOKS}))
-    return comm.allgather(Told(host, addresses[0], found))
+        return comm.allgather(RankReport(host, "", {name: Answer(False, why) for name in LOOKS}))
+    return comm.allgather(RankReport(host, addresses[0], found))
 
 
 class Ways:
@@ -81,20 +81,20 @@ class Ways:
         context: the context of the communicator, whose service this is.
 
     Attributes:
-        told: the reports by rank; ``None`` before the first test.
+        reports: the reports by rank; ``None`` before the first test.
     """
 
     def __init__(self, context: Any):
         self.context = context
-        self.told: list[Told] | None = None
+        self.reports: list[RankReport] | None = None
 
-    def look(self) -> list[Told]:
+    def look(self) -> list[RankReport]:
         """Return the reports of all ranks; the first call is collective."""
-        if self.told is None:
+        if self.reports is None:
             guard = self.context.guard
-            ask = guard.attended(agree_on_ways) if guard is not None else agree_on_ways
-            self.told = ask(self.context.comm)
-        return list(self.told or ())
+            ask = guard.watch_blocking(agree_on_ways) if guard is not None else agree_on_ways
+            self.reports = ask(self.context.comm)
+        return list(self.reports or ())
 
     def free(self) -> None:
         """Do nothing: it holds no resources."""

@@ -47,7 +47,7 @@ class GpuLinks(NamedTuple):
     links: Mapping[tuple[str, str], str] = {}
     models: tuple[str, ...] = ()
 
-    def between(self, one: str, other: str) -> str:
+    def link_between(self, one: str, other: str) -> str:
         """Return the link of two GPUs; empty if unknown."""
         return self.links.get((one, other)) or self.links.get((other, one), "")
 
@@ -110,11 +110,11 @@ def gpu_links() -> GpuLinks:
     if not DRIVER.exists():
         return GpuLinks()
     return parse_links(
-        _said("--query-gpu=index,pci.bus_id,uuid,name", "--format=csv,noheader"),
-        _said("topo", "-m"))
+        _topology_text("--query-gpu=index,pci.bus_id,uuid,name", "--format=csv,noheader"),
+        _topology_text("topo", "-m"))
 
 
-def _said(*words: str) -> str:
+def _topology_text(*words: str) -> str:
     try:
         return subprocess.run(["nvidia-smi", *words], capture_output=True, text=True,
                               timeout=PATIENCE, check=True).stdout
@@ -122,7 +122,7 @@ def _said(*words: str) -> str:
         return ""
 
 
-def chosen(links: GpuLinks, environ: Mapping[str, str] = os.environ) -> str:
+def choose_gpu(links: GpuLinks, environ: Mapping[str, str] = os.environ) -> str:
     """Return the GPU on which a rank starts, by its environment; empty if not set.
 
     A number is an index in the driver's order. CUDA uses that order if all GPUs have the same
@@ -136,7 +136,7 @@ def chosen(links: GpuLinks, environ: Mapping[str, str] = os.environ) -> str:
 
 
 def doubt(links: GpuLinks, environ: Mapping[str, str] = os.environ) -> str:
-    """Return why :func:`chosen` may differ from CUDA's GPU, with a remedy; empty if it cannot.
+    """Return why :func:`choose_gpu` may differ from CUDA's GPU, with a remedy; empty if it cannot.
 
     It matters if a node has several islands of GPUs.
     """
@@ -199,4 +199,4 @@ def gpu_island(node: MPI.Intracomm) -> int:
     links = node.bcast(gpu_links() if leads else None)
     if leads and (unsure := doubt(links)):
         warnings.warn(f"hpccoll: HPCCOLL_LEVELS: {unsure}", RuntimeWarning, stacklevel=3)
-    return int(links.islands().get(chosen(links), -1))
+    return int(links.islands().get(choose_gpu(links), -1))

@@ -31,7 +31,7 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll.cuda.device_paths import Answer
-from hpccoll.cuda.kernels import Action, fused
+from hpccoll.cuda.kernels import Action, fuse
 from hpccoll.cuda.stream_ordered import Queue
 from hpccoll.cuda.transport import READ, READY
 from hpccoll.transport.shm.channels import CHANNELS, PLACES
@@ -64,7 +64,7 @@ def keep(*things: Any) -> None:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(one))
 
 
-def allocated(cupy: Any, nbytes: int) -> Any:
+def allocate_unpooled(cupy: Any, nbytes: int) -> Any:
     """Allocate memory of the current device outside CuPy's pool.
 
     If memory is short, the free blocks of the pool are released first.
@@ -137,17 +137,17 @@ class PeerMemory:
                 return [cupy.cuda.runtime.ipcGetEventHandle(self.mine[place].ptr)
                         if place in self.mine else b"" for place in places(self.size)]
 
-        told, problem = self._told(make)
+        answers, problem = self._run_on_all(make)
 
         def take() -> None:
             with self.device:
                 for peer, place in product(range(self.size), places(self.size)):
                     if peer != self.rank and place.peer == self.rank:
-                        handle = told[peer][places(self.size).index(place)]
+                        handle = answers[peer][places(self.size).index(place)]
                         self.theirs[place._replace(peer=peer)] = (
                             cupy.cuda.runtime.ipcOpenEventHandle(handle))
 
-        return problem or self._told(take)[1]
+        return problem or self._run_on_all(take)[1]
 
     def register(self, nbytes: int) -> list[Any] | str:
         """Allocate memory that all ranks read; sizes may differ.
@@ -163,7 +163,7 @@ class PeerMemory:
         def make() -> tuple[bytes, int, bytes]:
             with self.device:
                 whole = max(-(-nbytes // PIECE), 1) * PIECE
-                memory = allocated(cupy, whole)
+                memory = allocate_unpooled(cupy, whole)
                 self.memory.append(memory)
                 self._bytes(memory, MARK).set(numpy.frombuffer(mark, "u1"), stream=self.stream)
                 for place, event in self.mine.items():
@@ -171,12 +171,12 @@ class PeerMemory:
                         event.record(self.stream)
                 return cupy.cuda.runtime.ipcGetMemHandle(memory.ptr), nbytes, mark
 
-        told, problem = self._told(make)
+        answers, problem = self._run_on_all(make)
 
         def take() -> list[Any]:
             found: list[Any] = []
             with self.device:
-                for peer, (handle, size, wanted) in enumerate(told):
+                for peer, (handle, size, wanted) in enumerate(answers):
                     if peer == self.rank:
                         found.append(self._bytes(self.memory[-1], nbytes))
                         continue
@@ -194,7 +194,7 @@ class PeerMemory:
 
         found: Any = None
         if not problem:
-            found, problem = self._told(take, shared=False)
+            found, problem = self._run_on_all(take, shared=False)
         if not problem:
             return list(found)
         self._close(before)
@@ -205,7 +205,7 @@ class PeerMemory:
     def _bytes(self, memory: Any, nbytes: int) -> Any:
         return self.cupy.ndarray(nbytes, "u1", self.cupy.cuda.MemoryPointer(memory, 0))
 
-    def _told(self, work: Callable[[], Any], shared: bool = True) -> tuple[Any, str]:
+    def _run_on_all(self, work: Callable[[], Any], shared: bool = True) -> tuple[Any, str]:
         """Run a function on all ranks; return all results if ``shared``, and the first failure.
 
         Any driver error counts as a failure, because this rank has to report it to the others.
@@ -215,9 +215,9 @@ class PeerMemory:
             result = work()
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
-        told = self.near.allgather((result if shared else None, problem))
-        failed = next(((rank, why) for rank, (_, why) in enumerate(told) if why), None)
-        return ([one for one, _ in told] if shared else result,
+        answers = self.near.allgather((result if shared else None, problem))
+        failed = next(((rank, why) for rank, (_, why) in enumerate(answers) if why), None)
+        return ([one for one, _ in answers] if shared else result,
                 f"rank {failed[0]} of the node: {failed[1]}" if failed else "")
 
     def copy_out(self, peer: int, tag: int, place: int, source: Any, into: numpy.ndarray) -> None:
@@ -280,10 +280,10 @@ class IpcQueue:
     def run(self, actions: Sequence[Action]) -> None:
         """Queue local steps, in as few launches as possible."""
         with self.device, self.stream:
-            for function, operands in fused(actions):
+            for function, operands in fuse(actions):
                 function(*operands)
 
-    def tell(self, kind: int, peer: int, tag: int, place: int) -> None:
+    def signal(self, kind: int, peer: int, tag: int, place: int) -> None:
         """Record this rank's event for a rank of the node."""
         with self.device:
             self.peers.mine[EventPlace(kind, peer, tag, place)].record(self.stream)
@@ -317,7 +317,7 @@ def probe_ipc() -> Answer:
     mark = os.urandom(64)
     try:
         cupy: Any = importlib.import_module("cupy")
-        memory = allocated(cupy, PIECE)
+        memory = allocate_unpooled(cupy, PIECE)
         event = cupy.cuda.Event(disable_timing=True, interprocess=True)
         array = cupy.ndarray(len(mark), "u1", cupy.cuda.MemoryPointer(memory, 0))
         stream = cupy.cuda.Stream(non_blocking=True)

@@ -1,7 +1,7 @@
 """Reduction kernels of devices: one (``reduce.cu``) per operator and type, many operands.
 
 A step ``into = left op right`` is one launch. Consecutive steps that only use each other's results
-are fused (:func:`fused`); the fused launch reads every operand once and writes once. The source is
+are fused (:func:`fuse`); the fused launch reads every operand once and writes once. The source is
 compiled on its first use on a device, and CuPy caches the result. Results are bitwise equal to
 those of the host kernels.
 """
@@ -135,7 +135,7 @@ def kernel_for(op: MPI.Op, dtype: numpy.dtype, datatype: MPI.Datatype, namespace
     return device_kernel(op, dtype, namespace) or kernel(op, dtype, datatype)
 
 
-def fused(actions: Sequence[Action]) -> list[Action]:
+def fuse(actions: Sequence[Action]) -> list[Action]:
     """Fuse local steps into fewer launches.
 
     A step is fused with the previous one if only this step uses the previous result: an
@@ -150,7 +150,7 @@ def fused(actions: Sequence[Action]) -> list[Action]:
             continue
         step = Combination(operands[:2], 0, operands[2:])
         if done and done[-1][0] == function.fold:
-            longer = _longer(done[-1][1][0], step)
+            longer = _append_step(done[-1][1][0], step)
             if longer is not None:
                 done[-1] = function.fold, (longer,)
                 continue
@@ -158,7 +158,7 @@ def fused(actions: Sequence[Action]) -> list[Action]:
     return done
 
 
-def _longer(chain: Combination, step: Combination) -> Combination | None:
+def _append_step(chain: Combination, step: Combination) -> Combination | None:
     """Return both steps as one; ``None`` if that would change a result."""
     if len(chain.outs) > 1 or len(chain.operands) == MOST:
         return None
@@ -204,7 +204,7 @@ def device_kernel(op: MPI.Op, dtype: numpy.dtype, namespace: Any) -> Callable[..
         return None
     if isinstance(device, str):
         return ExpressionKernel(namespace, device, dtype)
-    return _called(device, dtype)
+    return _function_kernel(device, dtype)
 
 
 class ExpressionKernel(DeviceKernel):
@@ -224,8 +224,8 @@ class ExpressionKernel(DeviceKernel):
             try:
                 _ = self.raw.kernel  # compiles it on the first use
             except Exception as error:
-                raise _refused(f"its expression {self.text!r} cannot be compiled for {self.dtype}: "
-                               f"{_first_error(error)}") from error
+                raise _operator_error(f"its expression {self.text!r} cannot be compiled for "
+                                      f"{self.dtype}: {_first_error(error)}") from error
             self.compiled = True
         super().fold(fold)
 
@@ -243,19 +243,20 @@ def _first_error(error: Exception) -> str:
                 lines[0])
 
 
-def _called(function: Callable[[Any, Any], Any], dtype: numpy.dtype) -> Callable[..., None]:
+def _function_kernel(function: Callable[[Any, Any], Any], dtype: numpy.dtype) -> Callable[...,
+                                                                                          None]:
     """Return a function of arrays as a kernel."""
     def apply(left: Any, right: Any, into: Any) -> None:
         result = function(left, right)
         if getattr(result, "shape", None) != into.shape or isinstance(result, numpy.ndarray):
             got = (repr(result) if not hasattr(result, "shape") else
                    f"a {type(result).__name__} of shape {result.shape}")
-            raise _refused(f"its device function returned {got} for two arrays of {into.size} "
-                           f"elements of {dtype}")
+            raise _operator_error(f"its device function returned {got} for two arrays of "
+                                  f"{into.size} elements of {dtype}")
         into[...] = result
 
     return apply
 
 
-def _refused(problem: str) -> OperatorError:
+def _operator_error(problem: str) -> OperatorError:
     return OperatorError("op", problem, REMEDY)

@@ -91,7 +91,7 @@ class NcclGroup:
         """
         shares = self.shares(call, leader)
         kinds, mine = self.elements(call), shares.elements(self.rank)
-        with self.device, self.together():
+        with self.device, self.group_calls():
             if shares.each:
                 self.nccl_rank.reduceScatter(at(call.source), at(call.sink, mine.start),
                                              shares.each, *kinds, stream.ptr)
@@ -105,7 +105,7 @@ class NcclGroup:
         """Queue the second half: each rank gets the shares of all."""
         shares = self.shares(call, leader)
         kind, mine = self.elements(call)[0], shares.elements(self.rank)
-        with self.device, self.together():
+        with self.device, self.group_calls():
             if shares.each:
                 self.nccl_rank.allGather(at(call.sink, mine.start), at(call.sink), shares.each,
                                          kind, stream.ptr)
@@ -143,7 +143,7 @@ class NcclGroup:
         return int(self.nccl.NCCL_UINT8)
 
     @contextmanager
-    def together(self) -> Iterator[None]:
+    def group_calls(self) -> Iterator[None]:
         """Group NCCL calls, so that none waits for another."""
         self.nccl.groupStart()
         try:
@@ -194,7 +194,7 @@ def _reduce_scatter(group: NcclGroup, call: Any, stream: Any) -> None:
 
 
 def _gather(group: NcclGroup, call: Any, stream: Any) -> None:
-    with group.together():
+    with group.group_calls():
         if call.sink is not None:
             each = _count(call.sink) // group.size
             for peer in range(group.size):
@@ -207,7 +207,7 @@ def _gather(group: NcclGroup, call: Any, stream: Any) -> None:
 
 
 def _scatter(group: NcclGroup, call: Any, stream: Any) -> None:
-    with group.together():
+    with group.group_calls():
         if call.source is not None:
             each = _count(call.source) // group.size
             for peer in range(group.size):
@@ -225,7 +225,7 @@ def _alltoall(group: NcclGroup, call: Any, stream: Any) -> None:
         with stream:  # in place: the sent data needs separate memory, of this stream
             source = sink._replace(array=sink.array.copy())
     each = _count(sink) // group.size
-    with group.together():
+    with group.group_calls():
         for peer in range(group.size):
             group.nccl_rank.send(at(source, peer * each), each, group.bytes, peer, stream.ptr)
             group.nccl_rank.recv(at(sink, peer * each), each, group.bytes, peer, stream.ptr)
@@ -263,7 +263,7 @@ def join(whole: MPI.Intracomm, part: MPI.Intracomm, device: Any, meet: Callable[
     try:
         number = nccl.get_unique_id() if part.Get_rank() == 0 else None
     except Exception as error:
-        problem = _told(error)
+        problem = _error_text(error)
     number = part.bcast(number)
     try:
         if number is not None:
@@ -271,22 +271,22 @@ def join(whole: MPI.Intracomm, part: MPI.Intracomm, device: Any, meet: Callable[
                 group = NcclGroup(nccl, nccl.NcclCommunicator(
                     part.Get_size(), number, part.Get_rank()), device)
     except Exception as error:
-        problem = _told(error)
+        problem = _error_text(error)
     try:
         meet(bool(problem))
     except BaseException:
         if group is not None:
             group.abort()
         raise
-    failed = [(rank, told) for rank, (made, told) in enumerate(
+    failed = [(rank, problem) for rank, (made, problem) in enumerate(
         whole.allgather((group is not None, problem))) if not made]
     if group is not None and not failed:
         return group
     if group is not None:
         group.abort()
-    rank, told = next((one for one in failed if one[1]), failed[0])
-    return f"rank {rank}: {told or 'it has got no NCCL communicator'}"
+    rank, problem = next((one for one in failed if one[1]), failed[0])
+    return f"rank {rank}: {problem or 'it has got no NCCL communicator'}"
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"

@@ -26,7 +26,7 @@ from mpi4py import MPI
 
 from hpccoll.config import NCCL, NCCL_LEADER, NCCL_RAILS
 from hpccoll.cuda.nccl_group import NcclGroup, join
-from hpccoll.cuda.staging import happened
+from hpccoll.cuda.staging import has_completed
 from hpccoll.cuda.stream_ordered import Queue
 from hpccoll.ir.topology import Topology
 
@@ -64,8 +64,8 @@ class NcclRunner:
         self.guard, self.name, self.group = guard, name, group
         self.cross, self.owned, self.leader = cross, owned, name == NCCL_LEADER
         self.algorithm = algorithm
-        self.queued = guard.queued(group.check, group.abort, group.device,
-                                   partial(happened, importlib.import_module("cupy")))
+        self.queued = guard.stream_monitor(group.check, group.abort, group.device,
+                                           partial(has_completed, importlib.import_module("cupy")))
 
     def run(self, call: Any, where: Queue, description: Any) -> None:
         """Queue a call that this rank can run; ``description`` is for the guard.
@@ -74,19 +74,19 @@ class NcclRunner:
             BrokenCommunicatorError: it or an earlier queued call has failed.
         """
         self.queued.refuse()
-        with self.queued.failing(description), self._telling():
-            part = self.guard.queueing(self._begin, description)(call, where, description)
+        with self.queued.abort_on_error(description), self._report_failures():
+            part = self.guard.watch_queued(self._begin, description)(call, where, description)
             if self.cross is not None:
                 self._combine_across(self.cross, call, where, part)
                 self.queued.refuse()
                 # A rank of this node whose part across nodes failed never joins: the watchdog must
                 # see this.
-                self.guard.attended(self.group.gather_parts, call.name)(
+                self.guard.watch_blocking(self.group.gather_parts, call.name)(
                     call, where.stream, self.leader)
                 self.queued.add(description, where.mark(), call)
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
+    def _report_failures(self) -> Iterator[None]:
         """Report failures inside to the ranks that wait for this one's part across nodes."""
         try:
             yield
@@ -155,7 +155,7 @@ class Nccl:
             The runner; or an error text, the same on all ranks.
         """
         if name not in self.made and name not in self.reasons:
-            made = self.context.guard.attended(self._make)(name, device, across)
+            made = self.context.guard.watch_blocking(self._make)(name, device, across)
             if isinstance(made, str):
                 self.reasons[name] = made
             else:
@@ -194,7 +194,7 @@ class Nccl:
                 for a failed rank; the alarm that this sets ends its process.
         """
         bounds = self.context.bounds
-        self.context.guard.natives.waited(
+        self.context.guard.natives.wait(
             self.context.comm.Ibarrier(), "set-up of NCCL",
             timeout=min(bounds.timeout, bounds.report) if failed else bounds.timeout)
 

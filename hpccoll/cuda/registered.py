@@ -17,7 +17,7 @@ from typing import Any
 from mpi4py import MPI
 
 from hpccoll.cuda.ipc import IpcQueue, PeerMemory
-from hpccoll.cuda.staging import happened
+from hpccoll.cuda.staging import has_completed
 from hpccoll.cuda.stream_ordered import Queue
 from hpccoll.cuda.transport import DeviceEndpoint
 from hpccoll.errors import HpccollError
@@ -53,7 +53,7 @@ class DeviceMemory:
         """
         if not self.problem and self.peers is None:
             self.problem = self._obstacle() or self._connect()
-        return self.problem or self._registered(nbytes)
+        return self.problem or self._allocate_registered(nbytes)
 
     def _obstacle(self) -> str:
         context = self.context
@@ -70,7 +70,7 @@ class DeviceMemory:
             return "the ranks do not all share memory"
         self.peers = peers = PeerMemory(node.comm)
         problem = peers.connect()
-        scratch = problem or self._registered(SCRATCH_BYTES)
+        scratch = problem or self._allocate_registered(SCRATCH_BYTES)
         if isinstance(scratch, str):
             return scratch
         self.scratch = scratch
@@ -78,7 +78,7 @@ class DeviceMemory:
             self.last = peers.cupy.cuda.Event(disable_timing=True)
         return ""
 
-    def _registered(self, nbytes: int) -> Any:
+    def _allocate_registered(self, nbytes: int) -> Any:
         node, peers = self.context.node, self.peers
         if node is None or peers is None:
             return self.problem
@@ -107,7 +107,7 @@ class DeviceMemory:
                 except Exception:  # queued work has failed, or waits for a dead rank
                     agreed = False
             self.peers = self.scratch = self.last = None
-            watch = self.context.watch("Free of registered memory")
+            watch = self.context.wait_timer("Free of registered memory")
             peers.free(agreed, partial(self._in_vain, watch))
 
     def _in_vain(self, watch: Any) -> bool:
@@ -125,9 +125,10 @@ class DeviceMemory:
             CollectiveTimeout: it waits for a rank that does not run its part.
             CUDARuntimeError: the work has failed.
         """
-        watch, cupy = self.context.watch("work on registered memory"), _connected(self).cupy
-        while not happened(cupy, self.last):
-            watch.idle()
+        watch = self.context.wait_timer("work on registered memory")
+        cupy = _connect_peers(self).cupy
+        while not has_completed(cupy, self.last):
+            watch.pause()
 
 
 class RegisteredCall:
@@ -140,7 +141,7 @@ class RegisteredCall:
 
     def __init__(self, memory: DeviceMemory, queue: Queue):
         self.memory, self.shared = memory, queue.shared
-        self.queue = IpcQueue(_connected(memory), queue)
+        self.queue = IpcQueue(_connect_peers(memory), queue)
 
     def scratch(self, nbytes: int) -> Any:
         """Return ``nbytes`` of scratch memory; ``None`` if there is less.
@@ -175,7 +176,7 @@ class RegisteredCall:
                 self.memory.last.record(self.queue.stream)
 
 
-def _connected(memory: DeviceMemory) -> PeerMemory:
+def _connect_peers(memory: DeviceMemory) -> PeerMemory:
     if memory.peers is None:
         raise TypeError("nothing is registered")
     return memory.peers

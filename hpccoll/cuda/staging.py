@@ -1,6 +1,6 @@
 """Staging: copies device memory that the MPI library cannot move through pinned host memory.
 
-A :class:`Staged` holds the caller's stream of some memory and orders copies there.
+A :class:`StagedBuffer` holds the caller's stream of some memory and orders copies there.
 :mod:`hpccoll.cuda.windows` schedules the copies and their pinned memory. A ``mirror`` is a copy in
 one piece.
 """
@@ -14,7 +14,7 @@ from typing import Any
 import numpy
 
 
-class Flying:
+class InUseMemory:
     """Pinned memory that the device still reads; it must not be reused.
 
     CuPy's pool reuses memory as soon as it has no reference, even if queued work reads it.
@@ -38,7 +38,7 @@ class Flying:
                 held -= memory.nbytes
 
 
-_FLYING = Flying()
+_FLYING = InUseMemory()
 
 
 def keep(event: Any, memory: numpy.ndarray) -> None:
@@ -46,7 +46,7 @@ def keep(event: Any, memory: numpy.ndarray) -> None:
     _FLYING.keep(event, memory)
 
 
-def pinned(cupy: Any, nbytes: int) -> numpy.ndarray:
+def allocate_pinned(cupy: Any, nbytes: int) -> numpy.ndarray:
     """Return pinned memory of CuPy's pool, as bytes."""
     return numpy.frombuffer(cupy.cuda.alloc_pinned_memory(max(nbytes, 1)), "u1", nbytes)
 
@@ -55,7 +55,7 @@ def pinned(cupy: Any, nbytes: int) -> numpy.ndarray:
 NOT_READY = 600
 
 
-def happened(cupy: Any, event: Any) -> bool:
+def has_completed(cupy: Any, event: Any) -> bool:
     """Return True if an event has completed.
 
     CuPy's ``Event.done`` stays false forever after any failed work of the process.
@@ -69,7 +69,7 @@ def happened(cupy: Any, event: Any) -> bool:
     return not status
 
 
-class Staged:
+class StagedBuffer:
     """Device memory of a caller whose data is copied through host memory.
 
     Args:
@@ -101,7 +101,7 @@ class Staged:
 
     def mirror(self, array: Any) -> tuple[numpy.ndarray, Callable[[], None], Callable[[], None]]:
         """Return host memory for a whole array, and functions to load it and to store it back."""
-        host = pinned(self.cupy, array.nbytes).view(array.dtype)
+        host = allocate_pinned(self.cupy, array.nbytes).view(array.dtype)
 
         def load() -> None:
             with self.device:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy
 
-from hpccoll.ir.extents import Extent, Lowered, Phase
+from hpccoll.ir.extents import Extent, LoweredProgram, Phase
 from hpccoll.ir.schedule import RECV, SEND
 from hpccoll.machine.limits import LINE
 
@@ -57,7 +57,8 @@ class Transfers(NamedTuple):
 
 
 @functools.lru_cache(maxsize=64)
-def transfers(program: Lowered, names: Collection[str], itemsize: int, fair: int) -> Transfers:
+def transfers(program: LoweredProgram, names: Collection[str], itemsize: int,
+              fair: int) -> Transfers:
     """Return the transfers of a program for a buffer with some names.
 
     Args:
@@ -85,8 +86,8 @@ def transfers(program: Lowered, names: Collection[str], itemsize: int, fair: int
     number, least = len(program.phases), -(-fair // itemsize)
     # Without an order of phases, all loads precede all phases, and all stores follow them.
     anywhere = bool(program.waits)
-    needs, loads = _grouped(first, edges, number, 0 if anywhere else least)
-    gives, stores = _grouped(last, edges, number, 0 if anywhere else least)
+    needs, loads = _merge_pieces(first, edges, number, 0 if anywhere else least)
+    gives, stores = _merge_pieces(last, edges, number, 0 if anywhere else least)
     unit, starts, places, count = max(LINE // itemsize, 1), [], [], 0
     for start, stop in _ranges(seen, edges):
         starts.append(start)
@@ -110,8 +111,8 @@ def _accesses(phase: Phase) -> Iterator[tuple[bool, Extent]]:
         yield from ((True, extent) for kind, _, extent in messages if kind == RECV)
 
 
-def _grouped(phases: numpy.ndarray, edges: Sequence[int], number: int, least: int
-             ) -> tuple[tuple[int, ...], tuple[tuple[Range, ...], ...]]:
+def _merge_pieces(phases: numpy.ndarray, edges: Sequence[int], number: int, least: int
+                  ) -> tuple[tuple[int, ...], tuple[tuple[Range, ...], ...]]:
     """Merge pieces in the order of their phases, until there are ``least`` elements.
 
     Returns:

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 import numpy
 
-from hpccoll.transport import NOTHING, Action, Batch, Posting
+from hpccoll.transport import NOTHING, Action, Batch, MessageSpec
 from hpccoll.transport.shm.channels import (
     CHANNELS,
     ELSEWHERE,
@@ -52,7 +52,7 @@ class DeviceQueue(Protocol):
     def run(self, actions: Sequence[Action]) -> None:
         """Queue local steps, fused into fewer launches if possible."""
 
-    def tell(self, kind: int, peer: int, tag: int, place: int) -> None:
+    def signal(self, kind: int, peer: int, tag: int, place: int) -> None:
         """Record this rank's event for a rank of the node, after all queued work."""
 
     def follow(self, kind: int, peer: int, tag: int, place: int) -> None:
@@ -78,19 +78,19 @@ class DeviceEndpoint:
         self.rank, self.size = inner.rank, inner.size
 
     @property
-    def heard(self) -> Callable[[], None] | None:
+    def on_alarm(self) -> Callable[[], None] | None:
         """Callback that raises an error if a rank has failed; None without a guard."""
-        return self.inner.heard
+        return self.inner.on_alarm
 
-    @heard.setter
-    def heard(self, heard: Callable[[], None] | None) -> None:
-        self.inner.heard = heard
+    @on_alarm.setter
+    def on_alarm(self, heard: Callable[[], None] | None) -> None:
+        self.inner.on_alarm = heard
 
     def direct(self, peers: Sequence[int], tag: int) -> bool:
         """Return True: the kernels of this rank use messages in place."""
         return split(tag)[0] < CHANNELS
 
-    def batch(self, postings: Sequence[Posting], tag: int, repeated: bool) -> Batch:
+    def batch(self, postings: Sequence[MessageSpec], tag: int, repeated: bool) -> Batch:
         """Prepare messages; see :class:`hpccoll.transport.Endpoint`."""
         return DeviceBatch(self, postings, tag)
 
@@ -98,17 +98,18 @@ class DeviceEndpoint:
 class DeviceBatch(RendezvousBatch):
     """Messages of a round; one launch uses all that one kernel can combine."""
 
-    def __init__(self, endpoint: DeviceEndpoint, postings: Sequence[Posting], tag: int):
+    def __init__(self, endpoint: DeviceEndpoint, postings: Sequence[MessageSpec], tag: int):
         self.queue = endpoint.queue
         node, (tag, stamp) = endpoint.node, split(tag)
-        self.sends = [DeviceSend(endpoint, p, node.outgoing(p.peer, tag), stamp) for p in postings
+        self.sends = [DeviceSend(endpoint, p, node.send_channel(p.peer, tag), stamp)
+                      for p in postings
                       if p.sends]
-        self.receives = [DeviceReceive(endpoint, p, node.incoming(p.peer, tag), stamp)
+        self.receives = [DeviceReceive(endpoint, p, node.recv_channel(p.peer, tag), stamp)
                          for p in postings if not p.sends]
 
     def test(self, tries: int = 1) -> bool:
         waiting = self.open_receives
-        if waiting and all([receive.arrived() for receive in waiting]):
+        if waiting and all([receive.is_readable() for receive in waiting]):
             self.use(waiting)
             self.open_receives = waiting = []
             self.idle = 0
@@ -120,13 +121,13 @@ class DeviceBatch(RendezvousBatch):
         if self.idle > ASIDE:
             # A missing message may depend on a sender of this round: release the senders.
             for receive in waiting:
-                if receive.arrived():
+                if receive.is_readable():
                     receive.put_aside()
         return False
 
     def use(self, receives: Sequence[Any]) -> None:
         """Queue the steps that use all messages, in order; then release the senders."""
-        self.queue.run([action for receive in receives for action in receive.used()])
+        self.queue.run([action for receive in receives for action in receive.use_steps()])
         for receive in receives:
             receive.leave()
 
@@ -134,7 +135,8 @@ class DeviceBatch(RendezvousBatch):
 class DeviceSend(Send):
     """Message in registered device memory."""
 
-    def __init__(self, endpoint: DeviceEndpoint, posting: Posting, channel: Channel, stamp: int):
+    def __init__(self, endpoint: DeviceEndpoint, posting: MessageSpec, channel: Channel,
+                 stamp: int):
         super().__init__(endpoint.inner, posting, channel, stamp)
         where = endpoint.node.locate(posting.array)
         if where is None:
@@ -147,7 +149,7 @@ class DeviceSend(Send):
         if channel.taken[place] < number - PLACES:
             return
         line = channel.line
-        self.queue.tell(READY, self.index, channel.tag, place)
+        self.queue.signal(READY, self.index, channel.tag, place)
         line[PLACES + place], line[2 * PLACES + place] = self.where, self.nbytes
         line[3 * PLACES + place] = self.stamp
         if channel.fence is not None:
@@ -168,13 +170,14 @@ class DeviceSend(Send):
 class DeviceReceive(Receive):
     """Message for a rank with device memory, from device or host memory."""
 
-    def __init__(self, endpoint: DeviceEndpoint, posting: Posting, channel: Channel, stamp: int):
+    def __init__(self, endpoint: DeviceEndpoint, posting: MessageSpec, channel: Channel,
+                 stamp: int):
         super().__init__(endpoint.inner, posting, channel, stamp)
         self.queue = endpoint.queue
         self.index = endpoint.node.local[posting.peer]
         self.host: numpy.ndarray | None = None
 
-    def landing(self) -> numpy.ndarray:
+    def recv_buffer(self) -> numpy.ndarray:
         """Return host memory: the MPI library may not support device memory."""
         self.host = numpy.empty(self.array.shape, self.array.dtype)
         return self.host
@@ -191,7 +194,7 @@ class DeviceReceive(Receive):
         elif self.where == BY_MPI:
             host = self.host
         else:
-            host = self.landing()
+            host = self.recv_buffer()
             self.endpoint.node.read_private(self.posting.peer, self.where, host)
         self.queue.load(self.array, host)
         return HERE
@@ -201,7 +204,7 @@ class DeviceReceive(Receive):
         """True if the message is in a peer's device memory."""
         return not self.in_cell and self.endpoint.node.on_device(self.where)
 
-    def used(self) -> list[Action]:
+    def use_steps(self) -> list[Action]:
         """Return the steps that use the message."""
         return self.actions_at(HERE if self.aside else self.fetch())
 
@@ -226,6 +229,6 @@ class DeviceReceive(Receive):
             return
         if self.on_device:
             # Before the check for failures: a failed rank makes its stream wait for this event.
-            self.queue.tell(READ, self.index, self.channel.tag, self.place)
+            self.queue.signal(READ, self.index, self.channel.tag, self.place)
         self.check_valid()
         self.take()

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy
 
-from hpccoll.cuda.staging import Staged, happened, keep, pinned
+from hpccoll.cuda.staging import StagedBuffer, allocate_pinned, has_completed, keep
 from hpccoll.cuda.transfers import Range, transfers
 from hpccoll.ir.collectives import IN, OUT
 from hpccoll.ir.extents import Extent
@@ -32,7 +32,7 @@ AHEAD_BYTES = 64 << 20
 FAIR = 256 << 10
 
 
-class Windowed:
+class WindowedBuffer:
     """Device buffer of a call, and its windows.
 
     Args:
@@ -43,8 +43,8 @@ class Windowed:
         after: another buffer on the same memory, which must be read before this one is written.
     """
 
-    def __init__(self, plan: Any, array: Any, staged: Staged, names: tuple[str, ...],
-                 after: Windowed | None = None):
+    def __init__(self, plan: Any, array: Any, staged: StagedBuffer, names: tuple[str, ...],
+                 after: WindowedBuffer | None = None):
         self.plan, self.staged, self.after = plan, staged, after
         self.memory, self.dtype = array.view("u1"), array.dtype
         # Most segments share a program.
@@ -56,7 +56,7 @@ class Windowed:
         number = len(plan.segments)
         #: Segments that are prefetched while others run.
         self.ahead = plan.depth if 2 * plan.depth * nbytes <= AHEAD_BYTES else 0
-        self.windows = [pinned(staged.cupy, nbytes)
+        self.windows = [allocate_pinned(staged.cupy, nbytes)
                         for _ in range(min(plan.depth + self.ahead, number) if nbytes else 0)]
         self.inward = self.outward = staged.stream
         if number > 1 or any(len(each.loads) > 1 or len(each.stores) > 1 for each in self.moves):
@@ -98,18 +98,18 @@ class Windowed:
                     there.get(stream=self.inward, out=window, blocking=False)
                 self.arrived[number].append(self.staged.mark(self.inward))
 
-    def ready(self, number: int, phase: int) -> bool:
+    def can_start(self, number: int, phase: int) -> bool:
         """Return True if a phase of a segment can start: its input is loaded."""
         moves, vacated, cupy = self.moves[number], self.vacated[number], self.staged.cupy
         with self.staged.device:  # or the first query of a thread creates a context on device 0
             if vacated is not None and (not phase or moves.anywhere):
-                if not happened(cupy, vacated):
+                if not has_completed(cupy, vacated):
                     return False
                 self.vacated[number] = None
-            return all(happened(cupy, self.arrived[number][group])
+            return all(has_completed(cupy, self.arrived[number][group])
                        for group in moves.needs[phase])
 
-    def passed(self, number: int, phase: int) -> None:
+    def queue_stores(self, number: int, phase: int) -> None:
         """Queue the stores of the elements that a phase of a segment wrote last."""
         moves, left = self.moves[number], self.left[number]
         group = moves.gives[phase]
@@ -166,23 +166,23 @@ class Windows:
         buffers: the buffers by their names in the plan.
     """
 
-    def __init__(self, buffers: Mapping[str, Windowed]):
+    def __init__(self, buffers: Mapping[str, WindowedBuffer]):
         self.buffers = buffers
         self.several = list({id(each): each for each in buffers.values()}.values())
 
     def begin(self, number: int) -> None:
-        """Queue the loads of a segment; see :meth:`Windowed.begin`."""
+        """Queue the loads of a segment; see :meth:`WindowedBuffer.begin`."""
         for each in self.several:
             each.begin(number)
 
-    def ready(self, number: int, phase: int) -> bool:
+    def can_start(self, number: int, phase: int) -> bool:
         """Return True if a phase of a segment can start."""
-        return all([each.ready(number, phase) for each in self.several])
+        return all([each.can_start(number, phase) for each in self.several])
 
-    def passed(self, number: int, phase: int) -> None:
+    def queue_stores(self, number: int, phase: int) -> None:
         """Queue the stores at the end of a phase of a segment."""
         for each in self.several:
-            each.passed(number, phase)
+            each.queue_stores(number, phase)
 
     def view(self, number: int, others: Callable[[Extent], Any]) -> Callable[[Extent], Any]:
         """Return a function that finds a segment's extents; ``others`` finds host memory."""
@@ -202,14 +202,14 @@ def windows_of(call: Any, plan: Any) -> Windows | None:
     leaving = sink.staged if sink is not None else None
     if entering is None and leaving is None:
         return None
-    made: dict[str, Windowed] = {}
+    made: dict[str, WindowedBuffer] = {}
     if source is not None and entering is not None:
         names = (IN, OUT) if source is sink else (IN,)
-        made |= dict.fromkeys(names, Windowed(plan, source.array, entering, names))
+        made |= dict.fromkeys(names, WindowedBuffer(plan, source.array, entering, names))
     if sink is not None and leaving is not None and OUT not in made:
         # An in-place alltoall also has its input there.
-        made[OUT] = Windowed(plan, sink.array, leaving, (OUT,),
-                             made[IN] if entering is leaving else None)
+        made[OUT] = WindowedBuffer(plan, sink.array, leaving, (OUT,),
+                                   made[IN] if entering is leaving else None)
     found = Windows(made)
     try:
         found.begin(0)

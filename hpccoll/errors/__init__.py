@@ -83,8 +83,8 @@ class ArgumentError(HpccollError, ValueError):
         super().__init__(f"{argument}: {problem}" + (f"; {remedy}" if remedy else ""))
 
     @classmethod
-    def unknown(cls, argument: str, word: object, valid: Iterable[object], problem: str = ""
-                ) -> ArgumentError:
+    def unknown_word(cls, argument: str, word: object, valid: Iterable[object], problem: str = ""
+                     ) -> ArgumentError:
         """Create the error of an unknown word: suggest a similar valid one, or list all.
 
         >>> str(ArgumentError.unknown("algorithm", "rign", ["ring", "bruck"]))
@@ -121,14 +121,14 @@ class BrokenCommunicatorError(CommunicatorError, RuntimeError):
         super().__init__(message)
 
     @classmethod
-    def reported(cls, rank: int, story: Mapping[str, Any]) -> BrokenCommunicatorError:
+    def from_report(cls, rank: int, report: Mapping[str, Any]) -> BrokenCommunicatorError:
         """The error on other ranks, and in later calls, of a call that failed on a rank."""
-        number, title, reason = story["number"], story["title"], story["reason"]
+        number, title, reason = report["number"], report["title"], report["reason"]
         call = f"blocking call {number}, {title}," if number else title
-        problem = f"rank {rank} failed in {call} at {story['when']}"
+        problem = f"rank {rank} failed in {call} at {report['when']}"
         states = RankStates("communicator is broken")
-        if story.get("missing"):
-            states = RankStates(story["missing"], tuple(story.get("lines", ())))
+        if report.get("missing"):
+            states = RankStates(report["missing"], tuple(report.get("lines", ())))
             problem = f"communicator is broken: {problem} ({reason.partition(':')[0]})"
         else:
             problem += f": {reason}"
@@ -357,10 +357,10 @@ class ShardError(HpccollError, ValueError):
 
     def __init__(self, faults: Mapping[int, Sequence[str]], remedy: str):
         self.faults = {rank: tuple(texts) for rank, texts in faults.items() if texts}
-        told = "; ".join(f"rank {rank}: {', '.join(texts[:MOST_NAMED])}" + (
+        text = "; ".join(f"rank {rank}: {', '.join(texts[:MOST_NAMED])}" + (
             f" and {len(texts) - MOST_NAMED} more" if len(texts) > MOST_NAMED else "")
             for rank, texts in sorted(self.faults.items()))
-        super().__init__(f"{told}; {remedy}")
+        super().__init__(f"{text}; {remedy}")
 
 
 class FrameworkError(HpccollError, ImportError):

@@ -35,14 +35,14 @@ class NonFiniteInput(NonFiniteError):
         collective: the method.
     """
 
-    def __init__(self, collective: str, site: str, told: Mapping[int, str]):
+    def __init__(self, collective: str, site: str, values: Mapping[int, str]):
         self.collective = collective
-        some = "; ".join(f"rank {rank}: {text}" for rank, text in list(told.items())[:MOST_NAMED])
-        more = f"; and {len(told) - MOST_NAMED} more ranks" if len(told) > MOST_NAMED else ""
+        some = "; ".join(f"rank {rank}: {text}" for rank, text in list(values.items())[:MOST_NAMED])
+        more = f"; and {len(values) - MOST_NAMED} more ranks" if len(values) > MOST_NAMED else ""
         where = f" at {site}" if site else ""
         super().__init__(f"inputs of {collective}{where} contain NaN or infinity: {some}{more}; "
                          "check the values that these ranks computed, or unset HPCCOLL_CHECK",
-                         tuple(told))
+                         tuple(values))
 
 
 class UnequalError(HpccollError, ValueError):
@@ -60,7 +60,7 @@ class UnequalError(HpccollError, ValueError):
         self.ranks = tuple(sorted(rank for ranks in self.groups[1:] for rank in ranks)
                            ) if clear else ()
         ordered = [*groups[1:], groups[0]] if clear else groups
-        told = "; ".join(f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}: {text}"
+        text = "; ".join(f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}: {text}"
                          for ranks, text in ordered[:MOST_NAMED])
-        super().__init__(f"ranks have different {what}: {told}; check how these ranks computed or "
+        super().__init__(f"ranks have different {what}: {text}; check how these ranks computed or "
                          "received them")

@@ -35,15 +35,15 @@ class Party(NamedTuple):
     sites: tuple[str, ...]
 
     @property
-    def who(self) -> str:
+    def ranks_text(self) -> str:
         """The ranks in words."""
         return f"rank{'s' * (len(self.ranks) > 1)} {', '.join(map(str, self.ranks))}"
 
     @property
     def call(self) -> str:
         """Return the calls and their lines as text."""
-        told = in_words(self.fields) or "unknown"
-        return told + f" at {', '.join(self.sites)}" * bool(self.sites)
+        text = in_words(self.fields) or "unknown"
+        return text + f" at {', '.join(self.sites)}" * bool(self.sites)
 
 
 class ContractError(HpccollError, RuntimeError):
@@ -69,7 +69,7 @@ class ContractError(HpccollError, RuntimeError):
         self.absent = absent
         ordered = (*self.groups[1:], first) if clear else self.groups
         calls = "; ".join(
-            f"{group.who}: {group.fields.get(self.field) or 'another'} ({group.call})"
+            f"{group.ranks_text}: {group.fields.get(self.field) or 'another'} ({group.call})"
             for group in ordered)
         missing = f"; no report from {rank_list(absent)}" if absent else ""
         super().__init__(f"ranks disagree on {self.field} in {call}: {calls}{missing}; make the "

@@ -1,6 +1,6 @@
 """Messages of waits that are long or have failed: :func:`format_wait`.
 
-Errors, reports and the watcher's texts have one form, on the rank that found out and on the others:
+Errors, reports and the watchdog's texts have one form, on the rank that found out and on others:
 who is missing and why, then a line per rank, then what to do.
 """
 
@@ -62,7 +62,7 @@ def summary(error: BaseException) -> str:
     return f"{type(error).__name__}: {str(error).partition(chr(10))[0].removeprefix('hpccoll: ')}"
 
 
-def stated(error: BaseException) -> str:
+def report_text(error: BaseException) -> str:
     """An error as a report: its message, with its type where the message names no rank first."""
     text = str(error)
     return text if text.startswith("hpccoll: ") else f"hpccoll: {type(error).__name__}: {text}"

@@ -40,7 +40,7 @@ def as_list(collective: str | None = None, width: int = 1000) -> str:
     """
     collective = None if collective is None else collective_named(collective)
     if collective is not None and collective not in ALGORITHMS:
-        raise ArgumentError.unknown("collective", collective, ALGORITHMS)
+        raise ArgumentError.unknown_word("collective", collective, ALGORITHMS)
     lines = []
     for base in [collective] if collective else ALGORITHMS:
         lines.append(base)

@@ -129,7 +129,7 @@ class _Writer:
             if any(step.kind in (SEND, RECV) and not step.spans for step in steps):
                 raise ScheduleError(f"{self.schedule.title}, rank {self.rank}, round {number}: "
                                     "MSCCL does not support messages without blocks")
-            moved = self.moved(steps)
+            moved = self.copy_in_place_slots(steps)
             after = len(self.main) - 1
             busy: dict[tuple[int, int], None] = {}
             #: Last receive into each slot: threadblock, and step of it.
@@ -174,7 +174,7 @@ class _Writer:
                              ("hasdep", 1)):
             element.set(field, str(value))
 
-    def moved(self, steps: Sequence[Step]) -> dict[Span, Span]:
+    def copy_in_place_slots(self, steps: Sequence[Step]) -> dict[Span, Span]:
         """Copy slots that are both sent and received into; return the copy of each."""
         def slots(kind: str) -> dict[Span, None]:
             return dict.fromkeys(Span(span.buffer, slot, slot + 1) for step in steps

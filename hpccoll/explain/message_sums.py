@@ -28,7 +28,7 @@ from hpccoll.units import count_text, size_text
 WIDTH, HEIGHT = 11.0, 5.4
 
 
-def summed(schedule: Schedule, line: Timeline, nbytes: int | None = None) -> Any:
+def plot_sums(schedule: Schedule, line: Timeline, nbytes: int | None = None) -> Any:
     """Return a figure of the sums.
 
     Args:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import Any
 
-from hpccoll.atomic_file import writable
+from hpccoll.atomic_file import is_writable
 from hpccoll.errors import ArgumentError, HpccollError
 from hpccoll.units import short_size_text, time_text
 
@@ -55,7 +55,7 @@ def check(path: str, option: str = "--plot") -> None:
     if path.rpartition(".")[2].lower() not in formats:
         raise ArgumentError(option, f"{path!r} has an unknown suffix",
                             f"choose from {', '.join(sorted(formats))}")
-    if not writable(path):
+    if not is_writable(path):
         raise ArgumentError(option, f"cannot write {path!r}")
 
 

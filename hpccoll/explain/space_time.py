@@ -17,7 +17,7 @@ from os import PathLike, fspath
 from typing import Any
 
 from hpccoll.errors import ArgumentError
-from hpccoll.explain.message_sums import summed
+from hpccoll.explain.message_sums import plot_sums
 from hpccoll.explain.plotting import FAINT, FEW, GROUND, INK, SOFT, new_figure, save
 from hpccoll.explain.replay import TimedMessage, TimedOperation, Timeline, Value, timeline
 from hpccoll.explain.text import WANTS, per_rank, title_of
@@ -53,7 +53,8 @@ def draw(schedule: Schedule, path: str | PathLike, nbytes: int | str | None = No
         ArgumentError: too large to be readable, an unknown format, or a path that is not writable.
         HpccollError: matplotlib is not installed.
     """
-    figure = painted(schedule, None if nbytes is None else byte_count("nbytes", nbytes), beside)
+    figure = plot_schedule(schedule, None if nbytes is None else byte_count("nbytes", nbytes),
+                           beside)
     formats = figure.canvas.get_supported_filetypes()
     suffix = fspath(path).rpartition(".")[2].lower()
     if suffix not in formats:
@@ -62,8 +63,8 @@ def draw(schedule: Schedule, path: str | PathLike, nbytes: int | str | None = No
     save(figure, path, 160)
 
 
-def painted(schedule: Schedule, nbytes: int | None = None,
-            beside: Sequence[Schedule] = ()) -> Any:
+def plot_schedule(schedule: Schedule, nbytes: int | None = None,
+                  beside: Sequence[Schedule] = ()) -> Any:
     """Return a figure of a schedule: its messages, or their sums if there are too many.
 
     Further schedules are to its right, with their messages.
@@ -82,7 +83,7 @@ def painted(schedule: Schedule, nbytes: int | None = None,
             raise ArgumentError("size", f"pictures side by side are limited to {MOST_RANKS} ranks "
                                         f"and {MOST_ROUNDS} rounds",
                                 "draw each on its own")
-        return summed(schedule, lines[0], nbytes)
+        return plot_sums(schedule, lines[0], nbytes)
     sheets = [_Sheet(each, line.rounds) for each, line in zip(drawn, lines)]
     width, height = sum(sheet.width for sheet in sheets), max(sheet.height for sheet in sheets)
     figure, start = new_figure(width, height), 0.0
@@ -205,7 +206,7 @@ class _Sheet:
             colours.append(colour)
             widths.append(72 * width)
 
-        for message in bundled(messages):
+        for message in bundle(messages):
             start, end = self.ends(message)
             dx, dy = end[0] - start[0], end[1] - start[1]
             along = dx / hypot(dx, dy), dy / hypot(dx, dy)
@@ -319,7 +320,7 @@ class _Sheet:
                       "copied by the network", size=10 * zoom, color=SOFT, va="center")
 
 
-def bundled(messages: Sequence[TimedMessage]) -> list[TimedMessage]:
+def bundle(messages: Sequence[TimedMessage]) -> list[TimedMessage]:
     """Join overlapping messages: same round, ranks and kind of arrival."""
     bundles: dict[tuple, TimedMessage] = {}
     for message in messages:

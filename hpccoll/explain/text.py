@@ -77,10 +77,10 @@ def as_text(schedule: Schedule, nbytes: int | None = None, brief: bool = False,
                   *_traffic(schedule, line, brief, width)]
         lines += [] if brief else ["", *_programs(schedule, line, rank, width)]
     each = "\n".join(lines).split("\n")  # some entries have several lines
-    return "".join(f"{one}\n" for line in each for one in _fitted(line, width))
+    return "".join(f"{one}\n" for line in each for one in _wrap(line, width))
 
 
-def _fitted(line: str, width: int) -> list[str]:
+def _wrap(line: str, width: int) -> list[str]:
     """Return the line, wrapped between words; continuation lines are indented."""
     if len(line) <= width:
         return [line]

@@ -58,7 +58,7 @@ class SharedLogs:
         alarm = self.mine.words[ALARM]
         return bool(alarm) and not (in_turn and self.mine.words[NUMBER] < alarm - 1)
 
-    def ring(self, story: Mapping[str, Any], gone: Container[int] = (),
+    def ring(self, report: Mapping[str, Any], gone: Container[int] = (),
              suspects: Container[int] = ()) -> None:
         """Publish a failure, and the first call in which any rank has failed.
 
@@ -68,8 +68,8 @@ class SharedLogs:
         with an earlier failure published it after that check, finds that store, and stores again:
         so the store was not the last.
         """
-        self.mine.tell(story)
-        self.mine.words[FAILED] = story["number"] + 1
+        self.mine.write_report(report)
+        self.mine.words[FAILED] = report["number"] + 1
         self._order()
         for log in self.logs.values():
             while not 0 < log.words[ALARM] <= self._first():
@@ -109,12 +109,12 @@ class SharedLogs:
         """Return a callback: None until all ranks have recorded the call, then their agreement."""
         number, words = self.mine.words[NUMBER], [log.words for log in self.others]
 
-        def met() -> bool | None:
+        def is_met() -> bool | None:
             for others in words:
                 if others[NUMBER] < number:
                     return None
             return not self.disagree()
-        return met
+        return is_met
 
     def records(self, gone: Container[int] = (), number: int = 0) -> dict[int, LogRecord]:
         """Return the records of all ranks, complete or as they are when the wait times out.
@@ -155,20 +155,20 @@ class MessagedLogs:
         """Return True if a rank has failed, in any call."""
         return bool(self.mine.words[ALARM]) or self.comm.Iprobe(MPI.ANY_SOURCE, ALARM_TAG)
 
-    def ring(self, story: Mapping[str, Any], gone: Container[int] = (),
+    def ring(self, report: Mapping[str, Any], gone: Container[int] = (),
              suspects: Container[int] = ()) -> None:
         """Send a failure to the other ranks, except those that have exited.
 
         Missing ranks come last: MPICH does not return from a send to a machine whose connection is
         lost. A thread sends if threads are permitted, and is joined with a short timeout.
         """
-        self.mine.tell(story)
+        self.mine.write_report(report)
         self.mine.words[ALARM] = 1
         others = [other for other in range(self.size) if other != self.rank and other not in gone]
         for other in others:
             self._receive(other)  # later it may be too late
         others.sort(key=lambda other: (other in suspects, other not in self.arrived))
-        data = self.mine.record().packed()
+        data = self.mine.record().pack()
 
         def send() -> None:
             for other in others:
@@ -229,7 +229,7 @@ class MessagedLogs:
             if other in self.arriving and other not in self.arrived:
                 request, data = self.arriving[other]
                 if request.Test():
-                    self.arrived[other] = LogRecord.unpacked(bytes(data))
+                    self.arrived[other] = LogRecord.unpack(bytes(data))
         except MPI.Exception:
             # The library has detected the exit; its request would now report completion.
             self.arriving.pop(other, None)

@@ -17,7 +17,7 @@ from hpccoll.guard.call_sites import call_site
 from hpccoll.runtime.execution.compiled import BUILT
 
 if BUILT:
-    from hpccoll.runtime.execution import _tape
+    from hpccoll.runtime.execution import _executor
 
 
 class InterpretedEntrance:
@@ -51,10 +51,10 @@ def refuse(holder: int) -> NoReturn:
                               "" if same else names.get(holder, "unknown"))
 
 
-def new_entrance() -> Any:
+def new_call_guard() -> Any:
     """Create the call lock of a communicator."""
-    return _tape.Entrance() if BUILT else InterpretedEntrance()
+    return _executor.CallGuard() if BUILT else InterpretedEntrance()
 
 
 if BUILT:
-    _tape.set_refusal(refuse)
+    _executor.set_refusal(refuse)

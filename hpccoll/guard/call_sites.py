@@ -8,7 +8,7 @@ import sysconfig
 import threading
 from types import FrameType
 
-#: Folder of hpccoll's own files.
+#: Folder of the package.
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 #: Folders of Python's library and of installed packages.
 _LIBRARIES = tuple(sysconfig.get_paths()[name] + os.sep

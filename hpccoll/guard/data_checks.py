@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy
 
-from hpccoll.calls.specification import Buffer, hosted
+from hpccoll.calls.specification import Buffer, host_buffer
 from hpccoll.errors import cause_of
 from hpccoll.errors.checks import NonFiniteInput, UnequalError
 from hpccoll.guard.call_sites import call_site
@@ -21,7 +21,7 @@ from hpccoll.runtime.progress.waiting import Meeting
 DIGEST_BYTES, TOLD_BYTES = 16, 112
 
 
-def gathered(context: Context, mine: numpy.ndarray, title: str) -> numpy.ndarray:
+def gather_rows(context: Context, mine: numpy.ndarray, title: str) -> numpy.ndarray:
     """Gather one row of every rank; collective.
 
     Raises:
@@ -33,9 +33,9 @@ def gathered(context: Context, mine: numpy.ndarray, title: str) -> numpy.ndarray
         Meeting(context.comm, title).wait(request, *context.bounds)
     except BaseException as error:
         context.abandoned.append((request, mine, found))  # MPI may still write there
-        verdict = context.fail(error, title)
-        if verdict is not error:
-            raise verdict from cause_of(error)
+        diagnosis = context.fail(error, title)
+        if diagnosis is not error:
+            raise diagnosis from cause_of(error)
         raise
     return found
 
@@ -53,7 +53,7 @@ def check_finite(context: Context, buffer: Buffer | None, method: str) -> None:
     """
     mine = numpy.zeros(3, "i8")  # count, index of the first, 1 if that is NaN
     if buffer is not None:
-        buffer = _loaded(buffer)
+        buffer = _load(buffer)
         array = numpy.concatenate([buffer.array[displ:displ + count]
                                    for count, displ in zip(buffer.counts, buffer.displs)])
         if array.dtype.kind not in "fc":  # bfloat16
@@ -61,12 +61,12 @@ def check_finite(context: Context, buffer: Buffer | None, method: str) -> None:
         strange = numpy.flatnonzero(~numpy.isfinite(array))
         if len(strange):
             mine[:] = len(strange), strange[0], numpy.isnan(array[strange[0]])
-    found = gathered(context, mine, f"census before {method}")
-    told = {rank: f"{'NaN' if nan else 'infinity'} in element {first}"
-                  + f", the first of {count}" * (count > 1)
-            for rank, (count, first, nan) in enumerate(found.tolist()) if count}
-    if told:
-        raise NonFiniteInput(method, call_site(), told)
+    found = gather_rows(context, mine, f"census before {method}")
+    found_in = {rank: f"{'NaN' if nan else 'infinity'} in element {first}"
+                      + f", the first of {count}" * (count > 1)
+                for rank, (count, first, nan) in enumerate(found.tolist()) if count}
+    if found_in:
+        raise NonFiniteInput(method, call_site(), found_in)
 
 
 def check_equal(context: Context, array: numpy.ndarray, what: str) -> None:
@@ -79,7 +79,7 @@ def check_equal(context: Context, array: numpy.ndarray, what: str) -> None:
     digest = hashlib.blake2b(numpy.ascontiguousarray(array).view("u1").data
                              if array.size else b"", digest_size=DIGEST_BYTES).digest()
     mine = numpy.frombuffer(digest + text.ljust(TOLD_BYTES, b"\0"), "u1").copy()
-    records = [bytes(row) for row in gathered(context, mine, f"comparison of {what}")]
+    records = [bytes(row) for row in gather_rows(context, mine, f"comparison of {what}")]
     if len(set(records)) == 1:
         return
     kinds = {record[DIGEST_BYTES:] for record in records}
@@ -97,16 +97,16 @@ def result_of(call: Any) -> numpy.ndarray | None:
     if call is None or call.collective not in ("allreduce", "allgather", "bcast"):
         return None
     sink = call.sink or call.source
-    sink = sink and _loaded(sink)
+    sink = sink and _load(sink)
     if sink is None or not isinstance(sink.array, numpy.ndarray):
         return None
     return numpy.concatenate([sink.array[displ:displ + count]
                               for count, displ in zip(sink.counts, sink.displs)] or [sink.array])
 
 
-def _loaded(buffer: Buffer) -> Buffer:
+def _load(buffer: Buffer) -> Buffer:
     """Return a buffer with its data in host memory."""
-    host = hosted(buffer)
+    host = host_buffer(buffer)
     if host is not buffer and host.load is not None:
         host.load()
     return host

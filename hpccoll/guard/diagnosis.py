@@ -35,7 +35,7 @@ def judge(records: Mapping[int, LogRecord], size: int) -> ContractError | None:
     return _by_stories(records, size)
 
 
-def met(record: LogRecord, rank: int, peer: int, size: int) -> ContractError:
+def unexpected_message_error(record: LogRecord, rank: int, peer: int, size: int) -> ContractError:
     """Return the error for a message of another call whose sender has no record."""
     stamp = record.stamps.get(record.number, 0)
     mine = _fields({rank: record}, {rank: stamp}, [rank])
@@ -73,9 +73,9 @@ def _fields(records: Mapping[int, LogRecord], stamps: Mapping[int, int], ranks: 
 
 def _sites(records: Mapping[int, LogRecord], ranks: Iterable[int], number: int) -> tuple[str, ...]:
     """Return the known call sites of a group of ranks."""
-    stories = [records[rank].story for rank in ranks]
-    return tuple(sorted({story["site"] for story in stories
-                         if story and story["number"] == number and story["site"]}))
+    reports = [records[rank].report for rank in ranks]
+    return tuple(sorted({report["site"] for report in reports
+                         if report and report["number"] == number and report["site"]}))
 
 
 def _absent(size: int, known: Iterable[int]) -> tuple[int, ...]:
@@ -84,17 +84,18 @@ def _absent(size: int, known: Iterable[int]) -> tuple[int, ...]:
 
 def _by_stories(records: Mapping[int, LogRecord], size: int) -> ContractError | None:
     """Return the same for nonblocking and persistent calls, which no log has: by failures."""
-    stories = {rank: record.story for rank, record in records.items()
-               if record.story and record.story["tag"] and record.story["fields"]}
-    for tag in sorted({story["tag"] for story in stories.values()}):
-        told = {rank: story for rank, story in stories.items() if story["tag"] == tag}
-        ranks_of = groups({rank: Description(*story["fields"]).stamp()
-                           for rank, story in told.items()})
+    reports = {rank: record.report for rank, record in records.items()
+               if record.report and record.report["tag"] and record.report["fields"]}
+    for tag in sorted({report["tag"] for report in reports.values()}):
+        same_tag = {rank: report for rank, report in reports.items() if report["tag"] == tag}
+        ranks_of = groups({rank: Description(*report["fields"]).stamp()
+                           for rank, report in same_tag.items()})
         if len(ranks_of) > 1:
             return ContractError("a nonblocking or persistent call", [
-                Party(tuple(ranks), Description(*told[ranks[0]]["fields"])._asdict(),
-                      tuple(sorted({told[rank]["site"] for rank in ranks if told[rank]["site"]})))
-                for ranks in ranks_of], _absent(size, told))
+                Party(tuple(ranks), Description(*same_tag[ranks[0]]["fields"])._asdict(),
+                      tuple(sorted({same_tag[rank]["site"] for rank in ranks
+                                    if same_tag[rank]["site"]})))
+                for ranks in ranks_of], _absent(size, same_tag))
     return None
 
 
@@ -107,7 +108,7 @@ def states_fields(error: BaseException) -> Mapping[str, Any]:
 def reported_error(rank: int, failure: Mapping[str, Any], title: str) -> BrokenCommunicatorError:
     """Return the error of a call that a failure on another rank ends."""
     if not failure["lost"]:
-        return BrokenCommunicatorError.reported(rank, failure)
+        return BrokenCommunicatorError.from_report(rank, failure)
     lost = tuple(failure["lost"])
     states = RankStates(failure.get("missing") or f"{rank_list(lost)} left",
                         tuple(failure.get("lines", ())))

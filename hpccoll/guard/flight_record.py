@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpi4py import MPI
 
-from hpccoll.atomic_file import replacing
+from hpccoll.atomic_file import open_replacement
 from hpccoll.guard.call_sites import main_site
 from hpccoll.guard.rank_status import AWAY, NATIVE, WAITING
 from hpccoll.runtime.events.call_log import SOME_TIME, Log
@@ -78,7 +78,7 @@ class FlightRecorder:
                 self.listening = os.getpid()
                 listen(self)
 
-    def noticed(self, why: str, failed: bool = False) -> None:
+    def write_record(self, why: str, failed: bool = False) -> None:
         """Write a record if configured; until a call has failed."""
         if self.folder and not self.failed:
             self.failed = failed
@@ -99,7 +99,7 @@ class FlightRecorder:
         with self.lock:
             try:
                 place.mkdir(parents=True, exist_ok=True)
-                with replacing(path) as file:
+                with open_replacement(path) as file:
                     json.dump(self.snapshot(why), file)
             except (OSError, ValueError) as error:  # the failure itself matters more
                 print(f"hpccoll: cannot write the flight record of rank {rank}: "
@@ -117,14 +117,14 @@ class FlightRecorder:
 
 
 def _communicator(guard: Guard, since: int) -> dict[str, Any]:
-    doing = guard.doing()
+    doing = guard.activities()
     logs = guard.logs.logs
-    told = [one.rank for one in doing if one.rank == guard.rank or one.state not in ABLE]
+    shown = [one.rank for one in doing if one.rank == guard.rank or one.state not in ABLE]
     return {"id": guard.name, "name": guard.context.comm.Get_name().removeprefix(
                 "hpccoll private of "),
             "rank": guard.rank, "world_ranks": guard.world_ranks,
             "doing": [one._asdict() for one in doing],
-            "records": {str(rank): _record(logs[rank], since) for rank in told if rank in logs},
+            "records": {str(rank): _record(logs[rank], since) for rank in shown if rank in logs},
             "requests": _requests(guard)}
 
 
@@ -137,7 +137,7 @@ def _record(log: Log, since: int) -> dict[str, Any]:
         calls.append({"number": number, **({key: value for key, value in known._asdict().items()
                                             if value} if known is not None else {}),
                       "start": _seconds(start, since), "end": _seconds(end, since)})
-    return {"calls": calls, "story": log.story()}
+    return {"calls": calls, "story": log.report()}
 
 
 def _seconds(when: int, since: int) -> float | str | None:
@@ -150,8 +150,8 @@ def _requests(guard: Guard) -> list[dict[str, Any]]:
     found = []
     for operation in list(PROGRESS.operations):
         if operation.context is guard.context and not operation.over:
-            round, peers = operation.awaited.pending()
-            found.append({"title": operation.awaited.title, "round": round, "peers": peers})
+            round, peers = operation.pending_run.pending_peers()
+            found.append({"title": operation.pending_run.title, "round": round, "peers": peers})
     return found
 
 
@@ -184,7 +184,7 @@ def _work(recorder: FlightRecorder, reading: socket.socket, writing: socket.sock
                 if number == signal.SIGUSR1 and number in ours:
                     recorder.dump("SIGUSR1")
                 elif number in ours:
-                    recorder.noticed("SIGTERM")
+                    recorder.write_record("SIGTERM")
                 if number in ours and number == signal.SIGTERM:
                     # Only the main thread may call Python for it, which may never return to Python.
                     ctypes.CDLL(None).signal(int(number), None)

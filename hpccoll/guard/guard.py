@@ -4,11 +4,11 @@
     a plan is made   stamp: its messages carry it, so messages of different calls never match
     a call starts    opening: record it in this rank's log; raise if another rank has failed
     a rank waits     listen: raise if a rank has failed, is in another call, or has died
-    a long wait      tell: collect the status of the other ranks for the report
+    a long wait      collect_states: the status of the other ranks for the report
     a call fails     fail: send the failure to all ranks, collect their records, judge
     a later call     refuse: raise again
 
-A watcher thread monitors native MPI calls (``natives.py``, ``watcher.py``).
+A watchdog thread monitors native MPI calls (``library_calls.py``, ``watchdog.py``).
 """
 
 from __future__ import annotations
@@ -32,21 +32,29 @@ from hpccoll.errors import (
 from hpccoll.errors.waits import RankStates, summary
 from hpccoll.guard.alarm import MessagedLogs, logs_of
 from hpccoll.guard.call_sites import call_site
-from hpccoll.guard.diagnosis import judge, met, reported_error, states_fields
+from hpccoll.guard.diagnosis import judge, reported_error, states_fields, unexpected_message_error
 from hpccoll.guard.failed_ranks import Losses
 from hpccoll.guard.flight_record import RECORDER
-from hpccoll.guard.library_calls import CURIOUS, GRACE, Natives
-from hpccoll.guard.pending_calls import BegunCall
-from hpccoll.guard.rank_status import GONE, KILLED, LAST_MESSAGES, QUIET, Board, Doing, saying
-from hpccoll.guard.watchdog import WATCHER
+from hpccoll.guard.library_calls import CURIOUS, GRACE, LibraryCalls
+from hpccoll.guard.pending_calls import PendingCall
+from hpccoll.guard.rank_status import (
+    GONE,
+    KILLED,
+    LAST_MESSAGES,
+    QUIET,
+    RankActivity,
+    RankStatus,
+    waiting_status,
+)
+from hpccoll.guard.watchdog import WATCHDOG
 from hpccoll.runtime.context import Context
 from hpccoll.runtime.events.call_log import ALARM, FREED, LEFT, NUMBER
 from hpccoll.runtime.events.call_records import begins, ends
 from hpccoll.runtime.execution.executor import Bounds, Execution, PreparedRun
-from hpccoll.runtime.execution.slow_path import Attendant
+from hpccoll.runtime.execution.slow_path import SlowPath
 from hpccoll.runtime.planning.binding import Action
 from hpccoll.runtime.planning.call_hash import Description
-from hpccoll.runtime.progress.waiting import Awaited, Meeting, Watch
+from hpccoll.runtime.progress.waiting import Meeting, PendingRun, WaitTimer
 from hpccoll.transport import Batch
 from hpccoll.transport.checked import CheckedBatch
 from hpccoll.transport.mpi import FIRST_TAG, PersistentBatch, SingleBatch
@@ -55,7 +63,7 @@ from hpccoll.transport.shm.endpoint import BothBatch
 from hpccoll.transport.stamps import split
 
 if TYPE_CHECKING:
-    from hpccoll.guard.stream_calls import Queued
+    from hpccoll.guard.stream_calls import StreamMonitor
 
 #: Consecutive polls that must find a message of another call first.
 CERTAIN = 3
@@ -63,20 +71,20 @@ CERTAIN = 3
 DYING = 0.05
 
 
-def _missing(batch: Batch) -> Sequence[int]:
+def _missing_ranks(batch: Batch) -> Sequence[int]:
     """Return the ranks of a batch whose messages MPI has not delivered."""
     if isinstance(batch, CheckedBatch):
         batch = batch.inner
     if isinstance(batch, BothBatch):
         batch = batch.far
-    return batch.missing() if isinstance(batch, (SingleBatch, PersistentBatch)) else ()
+    return batch.missing_ranks() if isinstance(batch, (SingleBatch, PersistentBatch)) else ()
 
 
 class Guard:
     """Guard of one communicator's context; the constructor is collective.
 
     Attributes:
-        told: callback; called once, after a failure, with the function that rejects calls.
+        on_failure: callback; called once, after a failure, with the function that rejects calls.
     """
 
     def __init__(self, context: Context):
@@ -84,43 +92,45 @@ class Guard:
         self.stamps = context.config.contract != OFF
         self.always = context.config.contract == ALWAYS
         self.logs, self.losses = logs_of(context), Losses(context.comm)
-        self.board = Board(self.rank, self.logs.logs, context.processes, self.stamps)
+        self.rank_status = RankStatus(self.rank, self.logs.logs, context.processes, self.stamps)
         self.log = self.logs.mine.address if self.stamps else 0
         self.alarm = self.logs.mine.address + 8 * ALARM
         self.lock = threading.RLock()
         self.failure: BrokenCommunicatorError | None = None
         #: Error found by a thread; the next call raises it.
-        self.untold: BaseException | None = None
-        self.told: Callable[[Callable[[], NoReturn]], None] = lambda refuse: None
+        self.unraised: BaseException | None = None
+        self.on_failure: Callable[[Callable[[], NoReturn]], None] = lambda refuse: None
         self.suspect: tuple[int, int, int] = (0, 0, 0)
         #: Tags whose messages all use shared memory, as the logs do.
         self.channels = context.node.tags if context.node is not None else {}
         #: The wait that this rank has reported, and the time of its last status request.
         self.said: tuple[str, int, int] = ("", 0, 0)
         self.asked = 0.0
-        self.natives = Natives(self)
-        self.native, self.attended = self.natives.method, self.natives.attended
-        self.beginning, self.lasting = self.natives.beginning, self.natives.lasting
+        self.natives = LibraryCalls(self)
+        self.native, self.watch_blocking = self.natives.method, self.natives.watch_blocking
+        self.watch_nonblocking = self.natives.watch_nonblocking
+        self.watch_persistent = self.natives.watch_persistent
         self.objects, self.unsent = self.natives.objects, self.natives.unsent
-        self.queueing, self.together = self.natives.queueing, self.natives.together
+        self.watch_queued = self.natives.watch_queued
+        self.run_after_meeting = self.natives.run_after_meeting
         self.begin_duplicate = self.natives.begin_duplicate
         context.bounds = Bounds(context.config.timeout, context.config.report, self.listen,
-                                self.tell)
-        context.remote.heard = self.heard
+                                self.collect_states)
+        context.remote.on_alarm = self.on_alarm
         if context.endpoint is not context.remote:
-            context.endpoint.heard = self.heard  # type: ignore[attr-defined]
+            context.endpoint.on_alarm = self.on_alarm  # type: ignore[attr-defined]
         #: Name of the communicator, the same on all ranks, and its ranks in COMM_WORLD; for flight
         #: records.
         self.name, self.world_ranks = "", tuple(range(context.size))
         if self.stamps and context.size > 1:
-            WATCHER.add(self.natives)
+            WATCHDOG.add(self.natives)
             RECORDER.add(self)
 
-    def queued(self, check: Callable[[], None], abort: Callable[[], None], device: Any,
-               happened: Callable[[Any], bool]) -> Queued:
-        """Return the monitor of calls that a library queues on a device; see :class:`Queued`."""
-        from hpccoll.guard.stream_calls import Queued  # only device calls need it
-        return Queued(self, check, abort, device, happened)
+    def stream_monitor(self, check: Callable[[], None], abort: Callable[[], None], device: Any,
+                       happened: Callable[[Any], bool]) -> StreamMonitor:
+        """Return the monitor of calls that a library queues on a device."""
+        from hpccoll.guard.stream_calls import StreamMonitor  # only device calls need it
+        return StreamMonitor(self, check, abort, device, happened)
 
     # -- before and while a call runs ---------------------------------------------------------
     @property
@@ -142,18 +152,18 @@ class Guard:
             return None
         if tag or self.always:
             # Requests start in any order, so no log has them. Or the call is recorded already.
-            return self.heard, ()
-        return self._noting(stamp), ()
+            return self.on_alarm, ()
+        return self._log_callback(stamp), ()
 
-    def closing(self, stamp: int, tag: int) -> Action | None:
+    def end_callback(self, stamp: int, tag: int) -> Action | None:
         """Return a callback for the end of a plan: it records the end of the call."""
         if not stamp or self.context.size == 1 or tag or self.always:
             return None
         return ends(self.logs.mine), ()
 
-    def _noting(self, stamp: int) -> Callable[[], None]:
+    def _log_callback(self, stamp: int) -> Callable[[], None]:
         """Return a callback that records a call in the log and checks for failures."""
-        return begins(self.logs.mine, stamp, self.heard, isinstance(self.logs, MessagedLogs))
+        return begins(self.logs.mine, stamp, self.on_alarm, isinstance(self.logs, MessagedLogs))
 
     def compare(self, description: Description | None, title: str = "") -> None:
         """Raise unless all ranks make the same call; collective.
@@ -169,23 +179,23 @@ class Guard:
         stamp = self.stamp(description) if description else 0
         title = f"comparison before {title or (description and description.collective)}"
         try:
-            self._noting(stamp)()
+            self._log_callback(stamp)()
             met = self.logs.comparison(stamp)
-            watch = Watch(BegunCall(self, title, self.logs.mine.words[NUMBER]),
-                          *self.context.bounds, self.context.limits.spins)
+            watch = WaitTimer(PendingCall(self, title, self.logs.mine.words[NUMBER]),
+                              *self.context.bounds, self.context.limits.spins)
             while (same := met()) is None:
-                watch.idle()
+                watch.pause()
             if not same:
                 raise ForeignMessage(-1, self.rank)
             if not self.always:
                 ends(self.logs.mine)()
         except BaseException as error:
-            verdict = self.fail(error, title, description, 0)
-            if verdict is not error:
-                raise verdict from cause_of(error)
+            diagnosis = self.fail(error, title, description, 0)
+            if diagnosis is not error:
+                raise diagnosis from cause_of(error)
             raise
 
-    def heard(self, in_turn: bool = False) -> None:
+    def on_alarm(self, in_turn: bool = False) -> None:
         """Raise if a rank has failed; with ``in_turn``, only in a call that this rank has entered.
 
         Raises:
@@ -194,7 +204,7 @@ class Guard:
         if self.logs.rung(in_turn):
             raise self.failure or BrokenCommunicatorError()
 
-    def listen(self, awaited: Awaited) -> None:
+    def listen(self, awaited: PendingRun) -> None:
         """Raise if the wait cannot complete; publish the ranks that this rank waits for.
 
         Raises:
@@ -204,31 +214,31 @@ class Guard:
         """
         self.losses.check(awaited.title)
         tag = split(getattr(awaited, "tag", FIRST_TAG))[0]
-        self.heard(in_turn=tag < CHANNELS)
+        self.on_alarm(in_turn=tag < CHANNELS)
         if self.logs.disagree(settled=True):
             raise ForeignMessage(-1, self.rank)
-        number = (awaited.number if isinstance(awaited, BegunCall) else
+        number = (awaited.number if isinstance(awaited, PendingCall) else
                   self.logs.mine.words[NUMBER])
         blocks = tag < CHANNELS or isinstance(awaited, Meeting)
-        lost = (self.board.lost(number, GRACE) if blocks else
-                self.board.lost(0, GRACE, peers=awaited.pending()[1]))
+        lost = (self.rank_status.failed_ranks(number, GRACE) if blocks else
+                self.rank_status.failed_ranks(0, GRACE, peers=awaited.pending_peers()[1]))
         if lost:
             raise self.loss(lost, awaited.title)
         # By the last call that has begun: a wait for an earlier request happens inside it.
         self._say(awaited, self.logs.mine.words[NUMBER])
-        if isinstance(awaited, (Execution, PreparedRun, Attendant)) and (
+        if isinstance(awaited, (Execution, PreparedRun, SlowPath)) and (
                 isinstance(self.logs, MessagedLogs) or tag not in self.channels):
             self._look_at_messages(awaited)
 
-    def _say(self, awaited: Awaited, number: int) -> None:
+    def _say(self, awaited: PendingRun, number: int) -> None:
         """Publish what this rank waits for; request the status of the other ranks periodically."""
-        round, peers = awaited.pending()
+        round, peers = awaited.pending_peers()
         now, mine = time.monotonic(), self.logs.mine
         if self.said != (awaited.title, number, round):
             if mine.quiet_for() > QUIET:  # a new wait; otherwise one of several that take turns
                 self.asked = now
             self.said = awaited.title, number, round
-            mine.say(saying(awaited.title, number, round, peers, call_site()))
+            mine.say(waiting_status(awaited.title, number, round, peers, call_site()))
         mine.look()
         if now - self.asked > min(CURIOUS, self.context.bounds.timeout / 2):
             self.asked = now
@@ -240,17 +250,17 @@ class Guard:
             if rank != self.rank:
                 log.ask()
 
-    def doing(self) -> list[Doing]:
+    def activities(self) -> list[RankActivity]:
         """Return the status of each rank as far as it is known without messages.
 
         Never communicates; thread-safe.
         """
-        return self.board.all()
+        return self.rank_status.all()
 
-    def tell(self, peers: Sequence[int] = ()) -> RankStates:
+    def collect_states(self, peers: Sequence[int] = ()) -> RankStates:
         """Return the status of the ranks, and the ranks that this rank's call waits for."""
-        RECORDER.noticed("a long wait")
-        return self.board.states(self.logs.mine.words[NUMBER], peers)
+        RECORDER.write_record("a long wait")
+        return self.rank_status.states(self.logs.mine.words[NUMBER], peers)
 
     def check_ranks(self, peers: Sequence[int]) -> RankStates:
         """Return the status of the ranks, for a wait for user messages; never communicates.
@@ -259,9 +269,9 @@ class Guard:
             PeerLost: a rank has died or has ended its program.
             BrokenCommunicatorError: a rank has failed.
         """
-        self.heard()
-        found, now = self.board.look(), time.monotonic()
-        killed, ended = ([rank for rank in found if self.board.doing(rank).state == state]
+        self.on_alarm()
+        found, now = self.rank_status.look(), time.monotonic()
+        killed, ended = ([rank for rank in found if self.rank_status.activity(rank).state == state]
                          for state in (KILLED, GONE))
         if killed:  # another rank may have exited for this reason; its waiter gets the error later
             ended = [rank for rank in ended
@@ -269,27 +279,27 @@ class Guard:
         if killed or ended:
             raise self.loss(tuple(sorted(killed + ended)), "a wait for messages", numbered=False)
         self.ask()
-        return self.board.states(self.logs.mine.words[NUMBER], peers)
+        return self.rank_status.states(self.logs.mine.words[NUMBER], peers)
 
     def loss(self, lost: tuple[int, ...], title: str, numbered: bool = True
              ) -> BrokenCommunicatorError:
         """Return the error of a call with lost ranks, and the cause if one left after an error."""
         number = self.logs.mine.words[NUMBER]
-        stories = {rank: self.logs.logs[rank].story() for rank in lost if rank in self.logs.logs}
-        failed = [(rank, story) for rank, story in stories.items() if story]
+        reports = {rank: self.logs.logs[rank].report() for rank in lost if rank in self.logs.logs}
+        failed = [(rank, report) for rank, report in reports.items() if report]
         if len(failed) == len(lost):
             return reported_error(*min(failed, key=lambda one: one[1]["heard"]), title)
-        return PeerLost(lost, self.board.states(number, lost=lost),
+        return PeerLost(lost, self.rank_status.states(number, lost=lost),
                         f"call {number}, {title}," if number and numbered else title)
 
-    def _look_at_messages(self, awaited: Execution | PreparedRun | Attendant) -> None:
+    def _look_at_messages(self, awaited: Execution | PreparedRun | SlowPath) -> None:
         """Check whether a missing rank has sent a message of another call instead.
 
         Such a rank cannot complete this call: messages arrive in order. A message that is being
         received may be incomplete.
         """
         comm, status, remote = self.context.comm, MPI.Status(), self.context.remote
-        for peer in {peer for batch in awaited.batches for peer in _missing(batch)}:
+        for peer in {peer for batch in awaited.batches for peer in _missing_ranks(batch)}:
             if comm.Iprobe(peer, MPI.ANY_TAG, status):
                 found = status.Get_tag()
                 if remote.tags.foreign(found, awaited.tag):
@@ -312,21 +322,21 @@ class Guard:
             tag: of its messages; 0 for blocking calls.
             site: file and line of the call; those of the caller if omitted.
             number: of the call; that of the last one begun, if omitted.
-            in_thread: True in the watcher thread: the next call raises the error.
+            in_thread: True in the watchdog thread: the next call raises the error.
             own: True if the call failed on this rank, whatever the error's type.
         """
         with self.lock:
             if self.failure is not None:
                 if in_thread:
-                    return self.untold or self.failure
-                return self._again() if self.untold or self.failure is not error else error
+                    return self.unraised or self.failure
+                return self._repeat_error() if self.unraised or self.failure is not error else error
             error = self.losses.explain(error, title)
             interrupted = not isinstance(error, Exception)
             if number is None:
                 number = 0 if tag else self.logs.mine.words[NUMBER]
             if isinstance(error, ProcessLookupError):
                 time.sleep(DYING)
-            lost = self.board.lost(number, 0, at_once=True)
+            lost = self.rank_status.failed_ranks(number, 0, at_once=True)
             if lost and not isinstance(error, PeerLost) and isinstance(
                     error, (HpccollError, MPI.Exception, OSError)):
                 error = self.loss(lost, title)
@@ -336,51 +346,52 @@ class Guard:
                 "when": time.strftime("%H:%M:%S"), "reason": summary(error), **states_fields(error),
                 "fields": description, "heard": heard and not own,
                 "lost": () if heard else lost or getattr(error, "ranks", ())},
-                self.board.gone, getattr(error, "peers", ())
-                or self.logs.mine.doing().get("peers", ()))
-            verdict = error
+                self.rank_status.gone, getattr(error, "peers", ())
+                or self.logs.mine.status().get("peers", ()))
+            diagnosis = error
             if isinstance(error, PeerLost) and self.losses.known:
                 self.context.revoke()  # ends every pending wait
             elif not interrupted:
                 late = isinstance(error, (ForeignMessage, BrokenCommunicatorError)) and not (
                     isinstance(error, PeerLost))
-                verdict = self._judged(error, title, tag, number * late)
-            self.failure = BrokenCommunicatorError.reported(self.rank, {
+                diagnosis = self._diagnose(error, title, tag, number * late)
+            self.failure = BrokenCommunicatorError.from_report(self.rank, {
                 "number": number, "title": title, "when": time.strftime("%H:%M:%S"),
-                "reason": summary(verdict), **states_fields(verdict)})
-            if isinstance(verdict, BrokenCommunicatorError):
-                self.failure = verdict
+                "reason": summary(diagnosis), **states_fields(diagnosis)})
+            if isinstance(diagnosis, BrokenCommunicatorError):
+                self.failure = diagnosis
             if in_thread:  # before another call can check it
-                self.untold = verdict
-        self.told(self.refuse)
-        RECORDER.noticed(f"{type(verdict).__name__}: {verdict}", failed=True)
-        return verdict
+                self.unraised = diagnosis
+        self.on_failure(self.refuse)
+        RECORDER.write_record(f"{type(diagnosis).__name__}: {diagnosis}", failed=True)
+        return diagnosis
 
     def revoke(self) -> None:
         """End the calls of all ranks that wait in shared memory; reject later calls here."""
         with self.lock:
             if self.failure is None:
-                story = {"number": 0, "tag": 0, "title": "revoke", "site": call_site(),
-                         "when": time.strftime("%H:%M:%S"), "reason": "it was revoked",
-                         "fields": None, "heard": False, "lost": ()}
-                self.logs.ring(story, self.board.gone)
-                self.failure = BrokenCommunicatorError.reported(self.rank, story)
-        self.told(self.refuse)
+                report = {"number": 0, "tag": 0, "title": "revoke", "site": call_site(),
+                          "when": time.strftime("%H:%M:%S"), "reason": "it was revoked",
+                          "fields": None, "heard": False, "lost": ()}
+                self.logs.ring(report, self.rank_status.gone)
+                self.failure = BrokenCommunicatorError.from_report(self.rank, report)
+        self.on_failure(self.refuse)
 
-    def _judged(self, error: BaseException, title: str, tag: int, number: int) -> BaseException:
+    def _diagnose(self, error: BaseException, title: str, tag: int, number: int) -> BaseException:
         """Return the error for the caller, from the records of all ranks, late ranks included."""
-        records = self.logs.records(self.board.gone, number)
+        records = self.logs.records(self.rank_status.gone, number)
         contract = judge(records, self.context.size)
         if contract is None and isinstance(error, ForeignMessage) and error.peer >= 0 and not tag:
-            contract = met(records[self.rank], self.rank, error.peer, self.context.size)
+            contract = unexpected_message_error(records[self.rank], self.rank, error.peer,
+                                                self.context.size)
         if contract is not None:
             return contract
         # After a rank failed, the library may not be able to read that rank's memory.
         if isinstance(error, PeerLost) or not isinstance(
                 error, (BrokenCommunicatorError, MPI.Exception)):
             return error
-        origins = [(rank, record.story) for rank, record in sorted(records.items())
-                   if record.story and not record.story["heard"] and rank != self.rank]
+        origins = [(rank, record.report) for rank, record in sorted(records.items())
+                   if record.report and not record.report["heard"] and rank != self.rank]
         # An error that names a dead rank is more precise than a timeout.
         origins.sort(key=lambda origin: not origin[1]["lost"])
         if not origins:
@@ -388,11 +399,11 @@ class Guard:
         return reported_error(*origins[0], title)
 
     @property
-    def alarmed(self) -> bool:
+    def alarm_raised(self) -> bool:
         """Return True if a failure of another rank is known without communication."""
         return bool(self.logs.mine.words[ALARM])
 
-    def refused(self) -> NoReturn:
+    def raise_broken(self) -> NoReturn:
         """Raise the error of a call that starts after another rank has failed.
 
         Raises:
@@ -401,10 +412,10 @@ class Guard:
         raise self.fail(BrokenCommunicatorError(),
                         "a native collective", None, 0)
 
-    def _again(self) -> BaseException:
-        untold, self.untold = self.untold, None
-        if untold is not None:
-            return untold
+    def _repeat_error(self) -> BaseException:
+        unraised, self.unraised = self.unraised, None
+        if unraised is not None:
+            return unraised
         return copy(self.failure or BrokenCommunicatorError())  # with a traceback of its own
 
     def refuse(self) -> NoReturn:
@@ -414,7 +425,7 @@ class Guard:
             BrokenCommunicatorError: with the rank, the time and the cause.
             ContractError: ranks have disagreed, and this rank has not raised it yet.
         """
-        raise self._again()
+        raise self._repeat_error()
 
     def leave(self, how: int) -> None:
         """Publish that this rank has freed the communicator, or exits."""
@@ -426,4 +437,4 @@ class Guard:
         RECORDER.guards.discard(self)
         self.natives.last_look()
         self.leave(FREED)
-        self.told = lambda refuse: None
+        self.on_failure = lambda refuse: None

@@ -15,7 +15,7 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll.guard.library_calls import answer
-from hpccoll.guard.watchdog import STATUS, WATCHER
+from hpccoll.guard.watchdog import STATUS, WATCHDOG
 from hpccoll.machine.failures import ulfm_missing
 from hpccoll.machine.launcher import job_key, local_size
 from hpccoll.machine.processes import DEAD, Process, state_of, this_process
@@ -24,7 +24,7 @@ from hpccoll.runtime.execution.compiled import BUILT
 from hpccoll.transport.shm.job_file import FAILURE, JobFile
 
 if BUILT:
-    from hpccoll.runtime.execution import _tape
+    from hpccoll.runtime.execution import _executor
 
 
 class CheckedCall(Protocol):
@@ -39,7 +39,7 @@ class JobLogs:
 
     Attributes:
         mine: this process's log.
-        logs, processes: known processes, this one included; :meth:`look` adds new ones.
+        logs, processes: known processes, this one included; :meth:`poll` adds new ones.
         calls: set-up calls that the MPI library runs in this process now.
         met: by rank, the number in its log of the last set-up call that it and this process met in.
     """
@@ -67,7 +67,7 @@ class JobLogs:
                 self.mine = Log(self.file.mine)
             except OSError:
                 pass  # other processes do not see this one
-        WATCHER.add(self)
+        WATCHDOG.add(self)
 
     def look(self) -> bool:
         """Add the logs of new processes; return True if there are any."""
@@ -93,8 +93,8 @@ class JobLogs:
         if self.file is not None:
             self.file.words[FAILURE] = 1
 
-    # -- interface of the watcher -----------------------------------------------------------------
-    def watched(self) -> str:
+    # -- interface of the watchdog -----------------------------------------------------------------
+    def poll(self) -> str:
         """Answer status requests; check the pending calls of the MPI library."""
         answer(self.mine)
         for call in list(self.calls):
@@ -104,11 +104,11 @@ class JobLogs:
                 return text
         return ""
 
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Return True if the MPI library runs a set-up call."""
         return bool(self.calls)
 
-    def escaped(self) -> bool:
+    def has_returned(self) -> bool:
         """Return True if the call that could not complete has returned."""
         return self.ending not in self.calls
 
@@ -122,7 +122,7 @@ class JobLogs:
         if BUILT and ulfm_missing() and not MPI.Is_finalized():
             peers = tuple((rank, process.pid, process.began, self.logs[rank].address + 8 * LEFT)
                           for rank, process in self.processes.items())
-            _tape.check_at_exit(self.rank, STATUS, peers, self.logs)
+            _executor.check_at_exit(self.rank, STATUS, peers, self.logs)
         over = all(log.words[LEFT] or state_of(self.processes[rank]) == DEAD
                    for rank, log in self.logs.items())
         # The first process may exit before the others have come: they still need the file.

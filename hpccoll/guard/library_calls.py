@@ -2,7 +2,7 @@
 
 At the level ``tags`` the library's own blocking call runs between two log entries that cost some
 nanoseconds. So ranks that wait in an algorithm of hpccoll can report another rank's native call,
-and :class:`Natives` checks the other ranks from the watcher thread. At the level ``always``
+and :class:`LibraryCalls` checks the other ranks from the watchdog thread. At the level ``always``
 the call runs in its nonblocking form, polled like hpccoll's own calls: it ends with an error.
 """
 
@@ -25,15 +25,15 @@ from hpccoll.errors import (
     HpccollError,
     cause_of,
 )
-from hpccoll.errors.waits import RankStates, Reports, stated
+from hpccoll.errors.waits import RankStates, Reports, report_text
 from hpccoll.guard.alarm import MessagedLogs
 from hpccoll.guard.call_sites import main_site
 from hpccoll.guard.diagnosis import judge
-from hpccoll.guard.pending_calls import bounded, lasting
-from hpccoll.guard.rank_status import AWAY, NATIVE, QUIET, called
+from hpccoll.guard.pending_calls import watch_nonblocking, watch_persistent
+from hpccoll.guard.rank_status import AWAY, NATIVE, QUIET, format_call
 from hpccoll.guard.watchdog import STATUS
 from hpccoll.runtime.events.call_log import ASKED, ENDS, INSIDE, LAST, LEFT, NUMBER, Log
-from hpccoll.runtime.events.call_records import noted
+from hpccoll.runtime.events.call_records import log_calls
 from hpccoll.runtime.planning.call_hash import Description, describe_native
 from hpccoll.runtime.progress.waiting import STANDSTILL, Meeting
 
@@ -64,14 +64,14 @@ class Stay(NamedTuple):
 
 
 def answer(log: Log) -> None:
-    """Publish the program's position if another rank has requested it; called by the watcher."""
+    """Publish the program's position if another rank has requested it; called by the watchdog."""
     if log.words[ASKED]:
         log.words[ASKED] = 0
         if log.quiet_for() > QUIET:
             log.say({"number": log.words[NUMBER], "site": main_site()[-200:]}, looks=False)
 
 
-class Natives:
+class LibraryCalls:
     """Native calls of one communicator."""
 
     def __init__(self, guard: Guard):
@@ -95,24 +95,25 @@ class Natives:
                 is for calls that differ.
         """
         if self.guard.always and self.guard.context.size > 1:
-            return partial(self._bounded, getattr(MPI.Intracomm, f"I{name}"), name)
+            return partial(self._run_with_timeout, getattr(MPI.Intracomm, f"I{name}"), name)
         known = call is not None and self.guard.stamps
         stamp = self.guard.stamp(describe_native(call, name)) if known else 0
-        return self._kept(native, stamp, lambda: self.attended(native, name, stamp))
+        return self._cached_wrapper(native, stamp, lambda: self.watch_blocking(native, name, stamp))
 
-    def beginning(self, native: Callable[..., MPI.Request], name: str, call: Call | None
-                  ) -> Callable[..., MPI.Request]:
+    def watch_nonblocking(self, native: Callable[..., MPI.Request], name: str, call: Call | None
+                          ) -> Callable[..., MPI.Request]:
         """Return a native nonblocking method with log entries; arguments as of :meth:`method`.
 
         Its calls are numbered with the blocking ones: all ranks begin both in one order. A wait
         for its request reports the missing ranks, and raises if it cannot complete.
         """
         stamp = self.guard.stamp(describe_native(call, name)) if call is not None else 0
-        return self._kept(native, stamp, lambda: bounded(
-            self.attended(native, name, stamp), self.guard, f"native {name}"))
+        return self._cached_wrapper(native, stamp, lambda: watch_nonblocking(
+            self.watch_blocking(native, name, stamp), self.guard, f"native {name}"))
 
-    def _kept(self, native: Callable[..., Any], stamp: int, make: Callable[[], Callable[..., Any]]
-              ) -> Callable[..., Any]:
+    def _cached_wrapper(self, native: Callable[..., Any], stamp: int,
+                        make: Callable[[], Callable[..., Any]]
+                        ) -> Callable[..., Any]:
         """Return the cached wrapper of a method for one stamp; make it if there is none."""
         served = self.kinds.get((native, stamp))
         if served is None:
@@ -121,30 +122,32 @@ class Natives:
             served = self.kinds[native, stamp] = make()
         return served
 
-    def queueing(self, function: Callable[..., Any], description: Description
-                 ) -> Callable[..., Any]:
+    def watch_queued(self, function: Callable[..., Any], description: Description
+                     ) -> Callable[..., Any]:
         """Return a function that queues a call on a device, with a log entry.
 
         NCCL connects in its first calls, where the host waits for the peers. At the level
         ``always`` the comparison has recorded the call; this entry has no stamp.
         """
         stamp = 0 if self.guard.always else self.guard.stamp(description)
-        return self._kept(function, stamp,
-                          lambda: self.attended(function, description.collective, stamp))
+        return self._cached_wrapper(function, stamp,
+                                    lambda: self.watch_blocking(function, description.collective,
+                                                                stamp))
 
-    def lasting(self, request: MPI.Prequest, name: str) -> MPI.Prequest:
+    def watch_persistent(self, request: MPI.Prequest, name: str) -> MPI.Prequest:
         """Return a native persistent request whose waits are bounded.
 
         It has no number: ranks may start such requests in any order.
         """
-        return lasting(request, self.guard, f"native {name}")
+        return watch_persistent(request, self.guard, f"native {name}")
 
     def objects(self, native: Callable[..., Any], description: Description) -> Callable[..., Any]:
         """Return a lower-case method of mpi4py, numbered and monitored like a blocking one.
 
         If it raises before it has sent anything, the caller calls :meth:`unsent`.
         """
-        return self.attended(native, description.collective, self.guard.stamp(description), True)
+        return self.watch_blocking(native, description.collective, self.guard.stamp(description),
+                                   True)
 
     def unsent(self) -> None:
         """Undo the record of an object call that sent nothing: it has no match on other ranks."""
@@ -156,8 +159,8 @@ class Natives:
         """Return True if calls are numbered."""
         return self.guard.stamps and self.guard.context.size > 1
 
-    def attended(self, function: Callable[..., Any], name: str = "set-up", stamp: int = 0,
-                 pickles: bool = False) -> Callable[..., Any]:
+    def watch_blocking(self, function: Callable[..., Any], name: str = "set-up", stamp: int = 0,
+                       pickles: bool = False) -> Callable[..., Any]:
         """Return a wrapper of a function in which all ranks call the MPI library.
 
         Args:
@@ -166,17 +169,17 @@ class Natives:
         """
         if not self.counts:
             return function
-        return noted(function, self.log, stamp, self.guard.refused,
-                     partial(self._failed, name, pickles))
+        return log_calls(function, self.log, stamp, self.guard.raise_broken,
+                         partial(self._failed_before_sending, name, pickles))
 
-    def together(self, function: Callable[..., Any], description: Description
-                 ) -> Callable[..., Any]:
+    def run_after_meeting(self, function: Callable[..., Any], description: Description
+                          ) -> Callable[..., Any]:
         """Return a wrapper that runs a collective function once all ranks have entered it."""
         def call(*args: Any) -> Any:
             if self.guard.context.size > 1:
                 self.guard.compare(description)
-            return self.attended(function, description.collective,
-                                 self.guard.stamp(description))(*args)
+            return self.watch_blocking(function, description.collective,
+                                       self.guard.stamp(description))(*args)
         return call
 
     def begin_duplicate(self, begin: Callable[..., tuple[Any, MPI.Request]], *args: Any
@@ -190,20 +193,21 @@ class Natives:
             return request
 
         stamp = self.guard.stamp(Description("idup"))
-        request = bounded(self.attended(begin_request, "idup", stamp), self.guard, "native idup")()
+        request = watch_nonblocking(self.watch_blocking(begin_request, "idup", stamp), self.guard,
+                                    "native idup")()
         return made[0], request
 
-    def _bounded(self, begin: Callable[..., MPI.Request], name: str, comm: MPI.Intracomm,
-                 *args: Any) -> None:
+    def _run_with_timeout(self, begin: Callable[..., MPI.Request], name: str, comm: MPI.Intracomm,
+                          *args: Any) -> None:
         """Run a call in its nonblocking form, with a bounded wait as for hpccoll's own calls.
 
         Raises:
             CollectiveTimeout, BrokenCommunicatorError: it has not completed.
         """
-        self.waited(begin(comm, *args), f"native {name}", args)
+        self.wait(begin(comm, *args), f"native {name}", args)
 
-    def waited(self, request: MPI.Request, title: str, held: tuple[Any, ...] = (),
-               timeout: float | None = None) -> None:
+    def wait(self, request: MPI.Request, title: str, held: tuple[Any, ...] = (),
+             timeout: float | None = None) -> None:
         """Wait with bounds for a request of all ranks.
 
         Args:
@@ -220,12 +224,12 @@ class Natives:
                 context.bounds if timeout is None else context.bounds._replace(timeout=timeout)))
         except BaseException as error:
             context.abandoned.append((request, held))
-            verdict = self.guard.fail(error, title, None, 0)
-            if verdict is not error:
-                raise verdict from cause_of(error)
+            diagnosis = self.guard.fail(error, title, None, 0)
+            if diagnosis is not error:
+                raise diagnosis from cause_of(error)
             raise
 
-    def _failed(self, name: str, pickles: bool, error: BaseException) -> bool:
+    def _failed_before_sending(self, name: str, pickles: bool, error: BaseException) -> bool:
         """Return True if a call is known to have failed before it sent anything.
 
         Raises:
@@ -237,13 +241,13 @@ class Natives:
             return not pickles
         if error.Get_error_class() in ARGUMENT_ERRORS:
             return True
-        verdict = self.guard.fail(error, f"native {name}", None, 0)
-        if verdict is not error:
-            raise verdict from cause_of(error)
+        diagnosis = self.guard.fail(error, f"native {name}", None, 0)
+        if diagnosis is not error:
+            raise diagnosis from cause_of(error)
         return False
 
-    # -- called by the watcher ------------------------------------------------------------------
-    def watched(self) -> str:
+    # -- called by the watchdog ------------------------------------------------------------------
+    def poll(self) -> str:
         """Answer status requests, and check the current native call.
 
         Returns:
@@ -265,7 +269,7 @@ class Natives:
         if hopeless is not None:
             return self._given_up(inside, hopeless)
         if elapsed >= self.stay.reports.due:
-            states = self.guard.tell()
+            states = self.guard.collect_states()
             wait = f"{self._title(inside)} on rank {self.guard.rank}"
             if not self.stay.reports.add(elapsed, states, wait):
                 return self._given_up(inside, self._late(inside, elapsed, states))
@@ -284,7 +288,7 @@ class Natives:
         """
         number, before = self.log.differs(self.next), self.odd
         self.odd = number if self.log.words[ENDS + (number & LAST)] else 0
-        if not self.odd or not before or self.told:
+        if not self.odd or not before or self.alarm_raised:
             return
         error: BaseException | None = None
         if self.speaks:
@@ -295,13 +299,13 @@ class Natives:
             self._tell_late(error)
 
     @property
-    def told(self) -> bool:
+    def alarm_raised(self) -> bool:
         """Return True if any rank has reported a failure."""
-        return self.said or self.guard.failure is not None or self.guard.alarmed
+        return self.said or self.guard.failure is not None or self.guard.alarm_raised
 
     def last_look(self) -> None:
         """Report at exit calls that differed between ranks, unless they were reported before."""
-        if not self.log.words[LEFT] and not self.told and self.log.differs(self.next):
+        if not self.log.words[LEFT] and not self.alarm_raised and self.log.differs(self.next):
             self._tell_late(None)
 
     def _tell_late(self, error: BaseException | None) -> None:
@@ -317,45 +321,47 @@ class Natives:
     def _hopeless(self, number: int, elapsed: float) -> BaseException | None:
         """Return the reason why a call cannot complete; ``None`` if it can."""
         guard, timeout = self.guard, self.guard.context.bounds.timeout
-        if guard.logs.rung(True) if self.speaks else guard.alarmed:
+        if guard.logs.rung(True) if self.speaks else guard.alarm_raised:
             return guard.failure or BrokenCommunicatorError()
         if guard.logs.disagree(settled=True):
             return ForeignMessage(-1, guard.rank)
-        lost = guard.board.lost(number, GRACE)
+        lost = guard.rank_status.failed_ranks(number, GRACE)
         if lost:
             return guard.loss(lost, self._title(number))
         if elapsed < timeout:
             return None
-        missing = self._missing(number)
+        missing = self._missing_ranks(number)
         if not missing:
             return None  # all ranks have entered: the library itself is slow
-        return self._late(number, timeout, guard.tell(missing))
+        return self._late(number, timeout, guard.collect_states(missing))
 
-    def _missing(self, number: int) -> tuple[int, ...]:
+    def _missing_ranks(self, number: int) -> tuple[int, ...]:
         """Return the ranks that are not known to have entered a call."""
-        return tuple(one.rank for one in self.guard.doing() if one.rank != self.guard.rank and not (
+        return tuple(one.rank for one in self.guard.activities() if one.rank != self.guard.rank
+                     and not (
             one.state in (NATIVE, AWAY) and one.begun >= number))
 
     def _late(self, number: int, seconds: float, states: RankStates) -> CollectiveTimeout:
         """Return the error of a call that timed out."""
-        return CollectiveTimeout(self._title(number), self.guard.rank, 0, self._missing(number),
+        return CollectiveTimeout(self._title(number), self.guard.rank, 0,
+                                 self._missing_ranks(number),
                                  round(seconds, 1), states)
 
     def _title(self, number: int) -> str:
         """Return the name of a call in messages."""
         description = self.log.description(number)
-        return f"native {called(description)}" if description else "a native collective"
+        return f"native {format_call(description)}" if description else "a native collective"
 
     def _given_up(self, number: int, error: BaseException) -> str:
         """Publish that a call cannot complete; return the message unless it has completed."""
         description, site, title = self.log.description(number), main_site(), self._title(number)
-        verdict = error
+        diagnosis = error
         if self.speaks:
-            verdict = self.guard.fail(error, title, description, 0, site, in_thread=True)
-        if self.escaped():
+            diagnosis = self.guard.fail(error, title, description, 0, site, in_thread=True)
+        if self.has_returned():
             return ""
-        return (f"{stated(verdict)}\n  rank {self.guard.rank} exits with status {STATUS} in call "
-                f"{number}, {title} at {site}")
+        return (f"{report_text(diagnosis)}\n  rank {self.guard.rank} exits with status {STATUS} in "
+                f"call {number}, {title} at {site}")
 
     @property
     def speaks(self) -> bool:
@@ -363,11 +369,11 @@ class Natives:
         return (not isinstance(self.guard.logs, MessagedLogs)
                 or MPI.Query_thread() == MPI.THREAD_MULTIPLE)
 
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Return True if the last poll found this rank in a native call."""
         return bool(self.stay.number)
 
-    def escaped(self) -> bool:
+    def has_returned(self) -> bool:
         """Return True if the monitored call has returned."""
         return self.log.words[INSIDE] != self.stay.number
 

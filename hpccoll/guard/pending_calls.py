@@ -20,7 +20,7 @@ from mpi4py import MPI
 from hpccoll.errors import CollectiveTimeout, HpccollError, cause_of
 from hpccoll.runtime.events.call_log import NUMBER
 from hpccoll.runtime.execution.executor import TRIES
-from hpccoll.runtime.progress.waiting import Meeting, Watch
+from hpccoll.runtime.progress.waiting import Meeting, WaitTimer
 
 if TYPE_CHECKING:
     from hpccoll.guard.guard import Guard
@@ -32,7 +32,7 @@ else:
 BETWEEN = 0.1
 
 
-class BegunCall(Meeting):
+class PendingCall(Meeting):
     """A pending native collective of this rank.
 
     Attributes:
@@ -43,18 +43,18 @@ class BegunCall(Meeting):
         super().__init__(guard.context.comm, title)
         self.guard, self.number = guard, number
 
-    def pending(self) -> tuple[int, tuple[int, ...]]:
+    def pending_peers(self) -> tuple[int, tuple[int, ...]]:
         """Return round 0, and the ranks that are not known to have begun it."""
-        return 0, tuple(one.rank for one in self.guard.doing() if one.rank != self.rank
+        return 0, tuple(one.rank for one in self.guard.activities() if one.rank != self.rank
                         and not (self.number and one.begun >= self.number))
 
 
-class Bounded(_Methods):
+class WatchedRequest(_Methods):
     """Completion methods of a request, with reports and time-outs.
 
     Attributes:
         watched: the guard, and the name of the call.
-        number: of the call; see :class:`BegunCall`.
+        number: of the call; see :class:`PendingCall`.
     """
 
     watched: tuple[Guard, str]
@@ -72,8 +72,8 @@ class Bounded(_Methods):
         for _ in range(TRIES):
             if test(status):
                 return True
-        begun = self._begun()
-        return self._judged(begun, self._wait, begun, test, status)
+        begun = self._call()
+        return self._report_failure(begun, self._wait, begun, test, status)
 
     def Test(self, status: MPI.Status | None = None) -> bool:
         """Return True if the collective is complete.
@@ -86,8 +86,8 @@ class Bounded(_Methods):
         now = time.monotonic()
         if now - self._heard > BETWEEN:
             self._heard = now
-            begun = self._begun()
-            self._judged(begun, begun.guard.listen, begun)
+            begun = self._call()
+            self._report_failure(begun, begun.guard.listen, begun)
         return False
 
     def wait(self, status: MPI.Status | None = None) -> None:
@@ -98,10 +98,10 @@ class Bounded(_Methods):
         """Return True if the collective is complete."""
         return self.Test(status), None
 
-    def _begun(self) -> BegunCall:
-        return BegunCall(*self.watched, self.number)
+    def _call(self) -> PendingCall:
+        return PendingCall(*self.watched, self.number)
 
-    def _wait(self, begun: BegunCall, test: Callable[..., bool], status: MPI.Status | None
+    def _wait(self, begun: PendingCall, test: Callable[..., bool], status: MPI.Status | None
               ) -> Literal[True]:
         """Wait until the request is complete, without a time-out once all ranks are in the call.
 
@@ -109,17 +109,17 @@ class Bounded(_Methods):
             CollectiveTimeout: some ranks are missing.
         """
         context = begun.guard.context
-        watch = Watch(begun, *context.bounds, context.limits.spins)
+        watch = WaitTimer(begun, *context.bounds, context.limits.spins)
         while not test(status):
             try:
-                watch.idle()
+                watch.pause()
             except CollectiveTimeout as error:
                 if error.peers:
                     raise
-                watch.moved()
+                watch.reset()
         return True
 
-    def looking(self) -> Callable[[], bool]:
+    def poll_callback(self) -> Callable[[], bool]:
         """Return a callback for waits on several requests, to call between two tests.
 
         It returns True until this request is complete.
@@ -128,25 +128,25 @@ class Bounded(_Methods):
             CollectiveTimeout, PeerLost, BrokenCommunicatorError, ContractError: as ``Wait``, unless
                 this request is complete.
         """
-        begun = self._begun()
+        begun = self._call()
         context = begun.guard.context
-        watch = Watch(begun, *context.bounds, context.limits.spins)
+        watch = WaitTimer(begun, *context.bounds, context.limits.spins)
         over = super().Get_status
 
         def look() -> bool:
             if over():
                 return False
             try:
-                watch.idle()
+                watch.pause()
             except HpccollError as error:
                 late = isinstance(error, CollectiveTimeout) and not error.peers
                 if not late and not over():
-                    self._judged(begun, raise_, error)
-                watch.moved()
+                    self._report_failure(begun, raise_, error)
+                watch.reset()
             return True
         return look
 
-    def _judged(self, begun: BegunCall, function: Callable[..., Any], *args: Any) -> Any:
+    def _report_failure(self, begun: PendingCall, function: Callable[..., Any], *args: Any) -> Any:
         """Call a function; publish a failure to the other ranks.
 
         After Ctrl-C the request is unchanged, and the program may wait for it again.
@@ -157,9 +157,9 @@ class Bounded(_Methods):
             if not self._failed:
                 self._failed = True
                 begun.guard.context.abandoned.append(self)  # the library may still use its memory
-            verdict = begun.guard.fail(error, begun.title, None, 0, number=begun.number)
-            if verdict is not error:
-                raise verdict from cause_of(error)
+            diagnosis = begun.guard.fail(error, begun.title, None, 0, number=begun.number)
+            if diagnosis is not error:
+                raise diagnosis from cause_of(error)
             raise
 
 
@@ -168,27 +168,27 @@ def raise_(error: Exception) -> NoReturn:
     raise error
 
 
-class NativeRequest(Bounded, MPI.Request):
+class NativeRequest(WatchedRequest, MPI.Request):
     """A nonblocking collective that the MPI library runs."""
 
 
-class NativePrequest(Bounded, MPI.Prequest):
+class NativePrequest(WatchedRequest, MPI.Prequest):
     """A persistent collective that the MPI library runs."""
 
 
-def bounded(begin: Callable[..., MPI.Request], guard: Guard, title: str
-            ) -> Callable[..., NativeRequest]:
+def watch_nonblocking(begin: Callable[..., MPI.Request], guard: Guard, title: str
+                      ) -> Callable[..., NativeRequest]:
     """Wrap a nonblocking collective: waits for its request have reports and time-outs."""
     new, words, watched = MPI.Request.__new__, guard.logs.mine.words, (guard, title)
 
-    def begun(*args: Any, **options: Any) -> NativeRequest:
+    def begin_watched(*args: Any, **options: Any) -> NativeRequest:
         request = new(NativeRequest, begin(*args, **options))
         request.watched, request.number = watched, words[NUMBER]
         return request
-    return begun
+    return begin_watched
 
 
-def lasting(request: MPI.Prequest, guard: Guard, title: str) -> NativePrequest:
+def watch_persistent(request: MPI.Prequest, guard: Guard, title: str) -> NativePrequest:
     """Wrap a persistent request: its waits have reports and time-outs."""
     found = NativePrequest.__new__(NativePrequest, request)
     found.watched = guard, title

@@ -1,4 +1,4 @@
-"""Status of every rank, from its log and its process: :class:`Board`.
+"""Status of every rank, from its log and its process: :class:`RankStatus`.
 
 A waiting rank records the ranks that it waits for, and the time of its last poll. Native calls are
 recorded when they begin and end. So a rank that has not polled for some time, outside a native
@@ -32,7 +32,7 @@ LAST_MESSAGES = 5.0
 SILENT = 1.0
 
 
-class Doing(NamedTuple):
+class RankActivity(NamedTuple):
     """Status of a rank.
 
     Attributes:
@@ -106,7 +106,7 @@ class Doing(NamedTuple):
         return self._condition + f", not in call {number}" * behind
 
 
-class Board:
+class RankStatus:
     """Status of the ranks of a communicator.
 
     Args:
@@ -139,8 +139,8 @@ class Board:
                     self.gone[rank] = now
         return self.gone
 
-    def lost(self, number: int, patience: float, at_once: bool = False,
-             peers: Sequence[int] = ()) -> tuple[int, ...]:
+    def failed_ranks(self, number: int, patience: float, at_once: bool = False,
+                     peers: Sequence[int] = ()) -> tuple[int, ...]:
         """Return the ranks that cannot complete a call.
 
         A dead rank may have completed its part before. A rank that exited normally has completed
@@ -166,32 +166,33 @@ class Board:
                 found.append(rank)
         return tuple(sorted(found))
 
-    def doing(self, rank: int) -> Doing:
+    def activity(self, rank: int) -> RankActivity:
         """Return the status of a rank."""
         state, log = self._state(rank), self.logs.get(rank)
         if log is None:
-            return Doing(rank, state, node=self.far.get(rank, ""))
+            return RankActivity(rank, state, node=self.far.get(rank, ""))
         begun = log.words[NUMBER] if self.counts else -1
-        said, quiet = log.doing(), log.quiet_for()
+        said, quiet = log.status(), log.quiet_for()
         here = said.get("number") == begun
         if state == AWAY and here and said.get("title") and quiet < QUIET:
-            return Doing(rank, WAITING, begun, begun - 1, said["title"], said.get("site", ""),
-                         said["round"], tuple(said["peers"]), quiet)
+            return RankActivity(rank, WAITING, begun, begun - 1, said["title"],
+                                said.get("site", ""),
+                            said["round"], tuple(said["peers"]), quiet)
         inside = log.words[INSIDE]
         description = log.description(begun)
-        call = called(description) if description is not None else ""
+        call = format_call(description) if description is not None else ""
         if state == AWAY and inside:
             state = NATIVE
         done = begun - 1 if inside or state != AWAY and here and said.get("title") else begun
         site = said.get("site", "") if here and (state != AWAY or not said.get("title")) else ""
-        asked, story = log.words[ASKED], log.story()
+        asked, report = log.words[ASKED], log.report()
         silent = (time.monotonic_ns() - asked) / 1e9 if asked and self.counts else 0.0
-        return Doing(rank, state, begun, done, call, site, silent=silent,
-                     failure=story["reason"].partition(":")[0] if story else "")
+        return RankActivity(rank, state, begun, done, call, site, silent=silent,
+                        failure=report["reason"].partition(":")[0] if report else "")
 
-    def all(self) -> list[Doing]:
+    def all(self) -> list[RankActivity]:
         """Return the status of every rank."""
-        return [self.doing(rank) for rank in range(self.size)]
+        return [self.activity(rank) for rank in range(self.size)]
 
     def states(self, number: int, peers: Sequence[int] = (), lost: Sequence[int] = ()
                ) -> RankStates:
@@ -235,7 +236,7 @@ class Board:
 
 #: Conditions for a missing rank, the most reliable first, on its status, the number of the call,
 #: and the ranks that are waited for.
-LACKS: tuple[Callable[[Doing, int, Sequence[int]], bool], ...] = (
+LACKS: tuple[Callable[[RankActivity, int, Sequence[int]], bool], ...] = (
     lambda one, number, peers: one.state == KILLED or (
         one.state in (GONE, FREE) and (one.begun < number or one.rank in peers)),
     lambda one, number, peers: one.state in (HALTED, DEBUGGED) and (
@@ -247,13 +248,13 @@ LACKS: tuple[Callable[[Doing, int, Sequence[int]], bool], ...] = (
 )
 
 
-def called(description: Description) -> str:
+def format_call(description: Description) -> str:
     """Return a call as text."""
     return in_words(description._asdict())
 
 
-def saying(title: str, number: int, round: int, peers: Sequence[int], site: str
-           ) -> Mapping[str, Any]:
+def waiting_status(title: str, number: int, round: int, peers: Sequence[int], site: str
+                   ) -> Mapping[str, Any]:
     """Return the status record of a waiting rank."""
     return {"title": title, "number": number, "round": round, "peers": peers[:MOST_NAMED],
             "site": site[-200:]}

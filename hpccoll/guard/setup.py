@@ -2,7 +2,7 @@
 
     ranks meet       a nonblocking allgather on the user's communicator, polled: missing ranks are
                      reported, an error ends the wait, and the calls of all ranks are compared
-    library's call   all ranks are in it, but one may die: the watcher thread checks
+    library's call   all ranks are in it, but one may die: the watchdog thread checks
 
 Three calls use it: the set-up of a communicator, which creates the private one and its guard, and
 before that its first collective, and ``Split`` and similar methods.
@@ -30,7 +30,7 @@ from hpccoll.errors import (
     cause_of,
 )
 from hpccoll.errors.contract import ContractError, Party
-from hpccoll.errors.waits import RankStates, Reports, stated, summary
+from hpccoll.errors.waits import RankStates, Reports, report_text, summary
 from hpccoll.guard.call_sites import call_site, main_site
 from hpccoll.guard.diagnosis import states_fields
 from hpccoll.guard.failed_ranks import Losses
@@ -43,7 +43,7 @@ from hpccoll.machine.limits import OVERSUBSCRIBED, SPINS
 from hpccoll.runtime.events.call_log import INSIDE
 from hpccoll.runtime.planning.agreement import exchange_processes
 from hpccoll.runtime.planning.call_hash import Description
-from hpccoll.runtime.progress.waiting import Awaited, Meeting, Watch
+from hpccoll.runtime.progress.waiting import Meeting, PendingRun, WaitTimer
 from hpccoll.transport.stamps import agree
 
 #: Consecutive polls that must find a rank dead before the library's call counts as failed.
@@ -90,7 +90,7 @@ class SetupCall(Meeting):
         if not self.alone:
             stamp = self.ranks.begin()
             if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
-                _ = self.ranks.world  # the watcher must not call MPI
+                _ = self.ranks.world  # the watchdog must not call MPI
             if self.comm is not None:
                 self._meet(self.comm, stamp)
             self.since = time.monotonic()
@@ -109,11 +109,11 @@ class SetupCall(Meeting):
             return
         self.ranks.end()
         if error is not None:
-            verdict = self._explained(error)
-            self.ranks.fail(verdict)
-            if verdict is not error:
-                self._refuse(verdict)
-                raise verdict from cause_of(error)
+            diagnosis = self._explain(error)
+            self.ranks.fail(diagnosis)
+            if diagnosis is not error:
+                self._refuse(diagnosis)
+                raise diagnosis from cause_of(error)
 
     def _meet(self, comm: MPI.Intracomm, stamp: int) -> None:
         """Wait until all ranks have entered the call.
@@ -131,14 +131,14 @@ class SetupCall(Meeting):
             if not all(agree(stamp, other) for other in stamps):
                 self._disagree(comm)
             if JOB.failure:
-                self._hear()
+                self._check_alarm()
         except BaseException as error:
-            verdict = self._explained(error)
-            self.ranks.fail(verdict)
-            if not isinstance(verdict, ArgumentError):  # raised by all ranks, before any call
-                self._refuse(verdict)
-            if verdict is not error:
-                raise verdict from cause_of(error)
+            diagnosis = self._explain(error)
+            self.ranks.fail(diagnosis)
+            if not isinstance(diagnosis, ArgumentError):  # raised by all ranks, before any call
+                self._refuse(diagnosis)
+            if diagnosis is not error:
+                raise diagnosis from cause_of(error)
             raise
 
     def _complete(self, request: MPI.Request, *memory: numpy.ndarray) -> None:
@@ -147,10 +147,11 @@ class SetupCall(Meeting):
                 return
             if attempt > SPINS:  # the others may need this processor
                 os.sched_yield()
-        watch = Watch(self, self.timeout, self.report, self.listen, self.tell, OVERSUBSCRIBED.spins)
+        watch = WaitTimer(self, self.timeout, self.report, self.listen, self.collect_states,
+                          OVERSUBSCRIBED.spins)
         try:
             while not request.Test():
-                watch.idle()
+                watch.pause()
         except BaseException:
             _abandoned.append((request, memory))
             raise
@@ -176,11 +177,11 @@ class SetupCall(Meeting):
             Party(tuple(sites), description._asdict(), tuple(sorted(set(sites.values()))))
             for description, sites in calls.items()])
 
-    def pending(self) -> tuple[int, tuple[int, ...]]:
+    def pending_peers(self) -> tuple[int, tuple[int, ...]]:
         """Return no round, and the ranks that are not known to have entered."""
-        return 0, self.ranks.missing()
+        return 0, self.ranks.missing_ranks()
 
-    def listen(self, awaited: Awaited) -> None:
+    def listen(self, awaited: PendingRun) -> None:
         """Raise if the wait cannot complete; publish the ranks that this rank waits for.
 
         Raises:
@@ -188,9 +189,10 @@ class SetupCall(Meeting):
             BrokenCommunicatorError: a rank has failed.
         """
         if not self.disagrees:  # then all ranks raise the error, and some may have done so already
-            self._hear()  # first: a rank that exited may have published the cause
+            self._check_alarm()  # first: a rank that exited may have published the cause
         now = time.monotonic()
-        lost = tuple(rank for rank, when in self.ranks.board.look().items() if now - when >= GRACE)
+        lost = tuple(rank for rank, when in self.ranks.rank_status.look().items()
+                     if now - when >= GRACE)
         if lost:
             raise self.ranks.loss(lost)
         self.ranks.log.look()
@@ -200,16 +202,16 @@ class SetupCall(Meeting):
             self.asked = now
             JOB.ask()
 
-    def _hear(self) -> None:
+    def _check_alarm(self) -> None:
         """Raise if a rank has failed in this call."""
         for error in self.ranks.failures().values():
             raise error
 
-    def tell(self, peers: Sequence[int] = ()) -> RankStates:
+    def collect_states(self, peers: Sequence[int] = ()) -> RankStates:
         """Return the status of the ranks, and the ranks that have not entered."""
-        return self.ranks.board.states(0, peers or self.ranks.missing())
+        return self.ranks.rank_status.states(0, peers or self.ranks.missing_ranks())
 
-    def _explained(self, error: BaseException) -> BaseException:
+    def _explain(self, error: BaseException) -> BaseException:
         """Return the error for a failure inside the MPI library, by its cause."""
         if not isinstance(error, MPI.Exception):
             return error
@@ -218,13 +220,13 @@ class SetupCall(Meeting):
         if isinstance(error, HpccollError):
             return error
         time.sleep(DYING)
-        gone = self.ranks.board.look(at_once=True)
+        gone = self.ranks.rank_status.look(at_once=True)
         return self.ranks.loss(tuple(sorted(gone))) if gone else error
 
     def _refuse(self, error: BaseException) -> None:
         """Reject later calls."""
         failure = error if isinstance(error, BrokenCommunicatorError) else (
-            BrokenCommunicatorError.reported(self.rank, {
+            BrokenCommunicatorError.from_report(self.rank, {
                 "number": 0, "title": self.title, "when": time.strftime("%H:%M:%S"),
                 "reason": summary(error), **states_fields(error)}))
 
@@ -232,18 +234,18 @@ class SetupCall(Meeting):
             raise copy(failure)
         self.failed(refuse)
 
-    # -- in the watcher's thread ----------------------------------------------------------------
+    # -- in the watchdog's thread ----------------------------------------------------------------
     def check(self) -> str:
         """Check the library's call; return the message to print if it cannot complete, or ''."""
         error, elapsed = self._hopeless(), time.monotonic() - self.since
         if error is None and elapsed >= self.reports.due:
-            states = self.tell()
+            states = self.collect_states()
             if not self.reports.add(elapsed, states, f"{self.title} on rank {self.rank}"):
-                error = CollectiveTimeout(self.title, self.rank, 0, self.ranks.missing(),
+                error = CollectiveTimeout(self.title, self.rank, 0, self.ranks.missing_ranks(),
                                           round(elapsed, 1), states)
         if error is not None:
             self.ranks.fail(error)
-            return (f"{stated(error)}\n  rank {self.rank} exits with status {STATUS} in "
+            return (f"{report_text(error)}\n  rank {self.rank} exits with status {STATUS} in "
                     f"{self.title} at {main_site()}")
         if elapsed > CURIOUS:
             JOB.ask()
@@ -251,23 +253,24 @@ class SetupCall(Meeting):
 
     def _hopeless(self) -> HpccollError | None:
         """Return the reason why the call cannot complete; ``None`` if it can."""
-        ranks, board = self.ranks, self.ranks.board
-        failures, gone = ranks.failures(), board.look()
-        for rank in _lasting(self.gave_up, failures):
+        ranks, rank_status = self.ranks, self.ranks.rank_status
+        failures, gone = ranks.failures(), rank_status.look()
+        for rank in _count_polls(self.gave_up, failures):
             return failures[rank]
         # Ranks that have met may leave once their part is complete; others are not known.
         ends = (KILLED,) if self.comm is not None else (KILLED, GONE)
-        lost = _lasting(self.lost, [one for one in gone if board.doing(one).state in ends])
+        lost = _count_polls(self.lost,
+                            [one for one in gone if rank_status.activity(one).state in ends])
         if lost:
             return ranks.loss(lost)
         if time.monotonic() - self.since < self.timeout:
             return None
-        missing = ranks.missing()
+        missing = ranks.missing_ranks()
         return CollectiveTimeout(self.title, self.rank, 0, missing, self.timeout,
-                                 self.tell()) if missing else None
+                                 self.collect_states()) if missing else None
 
 
-def _lasting(looks: dict[int, int], found: Any) -> tuple[int, ...]:
+def _count_polls(looks: dict[int, int], found: Any) -> tuple[int, ...]:
     """Count the consecutive polls that found a rank; return the ranks with :data:`LOOKS`."""
     for rank in set(looks) - set(found):
         del looks[rank]

@@ -14,7 +14,14 @@ from hpccoll.errors.waits import summary
 from hpccoll.guard.call_sites import call_site
 from hpccoll.guard.diagnosis import reported_error, states_fields
 from hpccoll.guard.job_status import JOB
-from hpccoll.guard.rank_status import AWAY, NATIVE, WAITING, Board, Doing, saying
+from hpccoll.guard.rank_status import (
+    AWAY,
+    NATIVE,
+    WAITING,
+    RankActivity,
+    RankStatus,
+    waiting_status,
+)
 from hpccoll.machine.processes import Process
 from hpccoll.runtime.events.call_log import (
     ENDS,
@@ -32,12 +39,12 @@ from hpccoll.runtime.planning.call_hash import Description
 GAVE_UP, WITHDRAWN = -1, -2
 
 
-class SetupBoard(Board):
+class SetupStatus(RankStatus):
     """Status of ranks of which only set-up calls are known."""
 
-    def doing(self, rank: int) -> Doing:
+    def activity(self, rank: int) -> RankActivity:
         """Return the status of a rank; its last call is known only while it is in a set-up call."""
-        one = super().doing(rank)
+        one = super().activity(rank)
         if one.state in (WAITING, NATIVE) or not one.begun:
             return one
         return one._replace(begun=-1, call="", site=one.site if one.state == AWAY else "")
@@ -64,7 +71,7 @@ class SetupRanks:
         self.log, self.number = JOB.mine, 0
         self.met: Sequence[int] = ()
         self._world: tuple[int, ...] | None = None
-        self._board: SetupBoard | None = None
+        self._board: SetupStatus | None = None
 
     @property
     def world(self) -> tuple[int, ...]:
@@ -79,13 +86,13 @@ class SetupRanks:
         return self._world
 
     @property
-    def board(self) -> SetupBoard:
-        """Return the status board of the ranks whose logs are known."""
+    def rank_status(self) -> SetupStatus:
+        """Return the status rank status of the ranks whose logs are known."""
         if JOB.look() or self._board is None:
             logs = {rank: JOB.logs[one] for rank, one in enumerate(self.world) if one in JOB.logs}
             logs[self.rank] = self.log
             gone = self._board.gone if self._board is not None else {}
-            self._board = SetupBoard(self.rank, logs, [
+            self._board = SetupStatus(self.rank, logs, [
                 JOB.processes.get(one, Process("", 0, 0)) for one in self.world])
             self._board.gone.update(gone)
         return self._board
@@ -111,10 +118,11 @@ class SetupRanks:
 
     def say(self) -> None:
         """Publish the ranks that this rank waits for; the others match the call by its key."""
-        self.log.say({**saying(self.title, self.number, 0, self.missing(), call_site()),
+        self.log.say({**waiting_status(self.title, self.number, 0, self.missing_ranks(),
+                                       call_site()),
                       "call": self.key})
 
-    def missing(self) -> tuple[int, ...]:
+    def missing_ranks(self) -> tuple[int, ...]:
         """Return the ranks that are not known to have entered the call."""
         return tuple(rank for rank in range(len(self.world))
                      if rank != self.rank and not self._has_come(rank))
@@ -125,28 +133,29 @@ class SetupRanks:
         JOB.met.update(zip(self.world, numbers, strict=True))
 
     def _has_come(self, rank: int) -> bool:
-        log = self.board.logs.get(rank)
+        log = self.rank_status.logs.get(rank)
         if log is None:
             return False
-        said, number = log.doing(), log.words[NUMBER]
+        said, number = log.status(), log.words[NUMBER]
         if self.met:
             return bool(log.words[INSIDE] == self.met[rank]
                         or _end(log, self.met[rank]) not in (0, WITHDRAWN))
-        if self._before(rank, number):
+        if self._is_earlier(rank, number):
             return False
         if said.get("number") == number and said.get("call") == self.key:
             return True
         return log.words[INSIDE] == number and log.stamp(number) == self.description.stamp()
 
-    def _before(self, rank: int, number: int) -> bool:
+    def _is_earlier(self, rank: int, number: int) -> bool:
         """Return True if a rank's call is an earlier one, in which the two ranks have met."""
         return number <= JOB.met.get(self.world[rank], 0)
 
     def fail(self, error: BaseException) -> None:
         """Record that the call has failed on this rank."""
-        self.log.tell({"call": self.key, "number": self.number, "when": time.strftime("%H:%M:%S"),
-                       "reason": summary(error), "title": self.title, **states_fields(error),
-                       "lost": error.ranks if isinstance(error, PeerLost) else ()})
+        self.log.write_report({
+            "call": self.key, "number": self.number, "when": time.strftime("%H:%M:%S"),
+            "reason": summary(error), "title": self.title, **states_fields(error),
+            "lost": error.ranks if isinstance(error, PeerLost) else ()})
         self.log.words[FAILED] = self.number + 1
         self.end(GAVE_UP)
         JOB.fail()
@@ -158,29 +167,30 @@ class SetupRanks:
         whose ranks and turn are the same: it counts as this one, unless this rank was in it too.
         """
         found = {}
-        for rank, log in self.board.logs.items():
+        for rank, log in self.rank_status.logs.items():
             if rank == self.rank:
                 continue
-            story = log.story() if log.words[FAILED] else None
+            report = log.report() if log.words[FAILED] else None
             if self.met:
                 if _end(log, self.met[rank]) == GAVE_UP:
-                    here = story is not None and story["number"] == self.met[rank]
-                    found[rank] = self._told(rank, story if here else None)
-            elif story is not None and log.words[FAILED] == log.words[NUMBER] + 1 and (
-                    story["call"] == self.key) and not self._before(rank, story["number"]):
-                found[rank] = self._told(rank, story)
+                    here = report is not None and report["number"] == self.met[rank]
+                    found[rank] = self._reported_error(rank, report if here else None)
+            elif report is not None and log.words[FAILED] == log.words[NUMBER] + 1 and (
+                    report["call"] == self.key) and not self._is_earlier(rank, report["number"]):
+                found[rank] = self._reported_error(rank, report)
         return found
 
-    def _told(self, rank: int, story: Mapping[str, Any] | None) -> BrokenCommunicatorError:
-        if story is None:
+    def _reported_error(self, rank: int,
+                        report: Mapping[str, Any] | None) -> BrokenCommunicatorError:
+        if report is None:
             return BrokenCommunicatorError(
                 f"hpccoll: communicator is broken: rank {rank} failed in {self.title} before this "
                 "rank joined; call Dup on a working communicator, or end the job")
-        return reported_error(rank, {**story, "number": 0}, self.title)
+        return reported_error(rank, {**report, "number": 0}, self.title)
 
     def loss(self, lost: tuple[int, ...]) -> PeerLost:
         """Return the error of a call with lost ranks."""
-        return PeerLost(lost, self.board.states(0, lost), self.title)
+        return PeerLost(lost, self.rank_status.states(0, lost), self.title)
 
 
 def _end(log: Log, number: int) -> int:

@@ -1,9 +1,9 @@
 """Calls that a library has queued on a device, which return before they run.
 
 Each call is recorded in this rank's log when it is made, like a native MPI call. If calls are
-compared, the watcher thread monitors it (:class:`Queued`). A call cannot complete if a rank is
-missing, has exited or failed, or if the library reports a fault. Then all queued calls are aborted,
-so that waits for the device end, and the next call raises the error.
+compared, the watchdog thread monitors it (:class:`StreamMonitor`). A call cannot complete if a rank
+is missing, has exited or failed, or if the library reports a fault. Then all queued calls are
+aborted, so that waits for the device end, and the next call raises the error.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from hpccoll.errors import (
     HpccollError,
     cause_of,
 )
-from hpccoll.errors.waits import RankStates, Reports, print_report, stated, summary
+from hpccoll.errors.waits import RankStates, Reports, print_report, report_text, summary
 from hpccoll.guard.call_sites import main_site
 from hpccoll.guard.library_calls import GRACE
-from hpccoll.guard.rank_status import called
-from hpccoll.guard.watchdog import WATCHER
+from hpccoll.guard.rank_status import format_call
+from hpccoll.guard.watchdog import WATCHDOG
 from hpccoll.runtime.events.call_log import NUMBER
 from hpccoll.runtime.planning.call_hash import Description
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hpccoll.guard.guard import Guard
 
 
-class Pending(NamedTuple):
+class QueuedCall(NamedTuple):
     """A queued call.
 
     Attributes:
@@ -52,7 +52,7 @@ class Pending(NamedTuple):
     since: float
 
 
-class Queued:
+class StreamMonitor:
     """Queued calls of one communicator.
 
     Args:
@@ -67,14 +67,14 @@ class Queued:
                  device: Any, happened: Callable[[Any], bool]):
         self.guard, self.check, self.abort = guard, check, abort
         self.device, self.happened = device, happened
-        self.lock, self.pending = threading.RLock(), deque[Pending]()
+        self.lock, self.pending = threading.RLock(), deque[QueuedCall]()
         self.ended, self.why = False, ""
         #: The call at the last poll, and its reports.
         self.stay = 0, Reports(0.0)
         #: Time at which a call was last found complete.
         self.moved = 0.0
         if guard.stamps and guard.context.size > 1:
-            WATCHER.add(self)
+            WATCHDOG.add(self)
 
     # -- called by collectives ------------------------------------------------------------------
     def add(self, description: Description, event: Any, held: Any) -> None:
@@ -82,7 +82,7 @@ class Queued:
         number = self.guard.logs.mine.words[NUMBER] if self.guard.stamps else 0
         with self.lock:
             self.tidy()
-            self.pending.append(Pending(number, description, event, held, time.monotonic()))
+            self.pending.append(QueuedCall(number, description, event, held, time.monotonic()))
 
     def refuse(self) -> None:
         """Raise the error that aborted earlier calls, if there is one.
@@ -123,7 +123,7 @@ class Queued:
             self.end()
         elif not self.drain(seconds):
             first = self.pending[0]
-            self._give_up(first, self._late(first, seconds, self.guard.tell()), own=False)
+            self._give_up(first, self._late(first, seconds, self.guard.collect_states()), own=False)
         with self.lock:  # the thread may be checking for faults
             if not self.ended:
                 self.ended = True
@@ -139,7 +139,7 @@ class Queued:
         return not self.pending
 
     @contextmanager
-    def failing(self, description: Description) -> Iterator[None]:
+    def abort_on_error(self, description: Description) -> Iterator[None]:
         """Abort all queued calls and break the communicator if the body raises.
 
         The other ranks get the first call that cannot complete. A call that sent nothing is not
@@ -148,7 +148,7 @@ class Queued:
         Raises:
             BrokenCommunicatorError: the body has failed.
         """
-        title, words = called(description), self.guard.logs.mine.words
+        title, words = format_call(description), self.guard.logs.mine.words
         begun = words[NUMBER] + self.guard.stamps  # otherwise calls have no numbers
         try:
             yield
@@ -159,21 +159,22 @@ class Queued:
                 number, which = max(begun, words[NUMBER]), (title, description)
                 if self.pending:
                     number, known = self.pending[0].number, self.pending[0].description
-                    which = called(known), known
+                    which = format_call(known), known
                 self.end()
             if isinstance(error, HpccollError) and self.guard.failure is not None:
                 raise  # it is the error of an earlier failure
-            told: BaseException = error if not isinstance(error, Exception) or isinstance(
+            reported: BaseException = error if not isinstance(error, Exception) or isinstance(
                 error, HpccollError) else BrokenCommunicatorError(
                     f"{title}: {type(error).__name__}: {error}; the NCCL communicator is broken; "
                     "call Dup on a working communicator, or end the job")
-            verdict = self.guard.fail(told, *which, 0, number=number, own=told is not error)
-            if verdict is error:
+            diagnosis = self.guard.fail(reported, *which, 0, number=number,
+                                        own=reported is not error)
+            if diagnosis is error:
                 raise
-            raise verdict from cause_of(error)
+            raise diagnosis from cause_of(error)
 
-    # -- called by the watcher ------------------------------------------------------------------
-    def watched(self) -> str:
+    # -- called by the watchdog ------------------------------------------------------------------
+    def poll(self) -> str:
         """Check the queued calls; return an empty message: the process is never ended."""
         self.device.use()  # otherwise the first query of a thread makes a context on device 0
         with self.lock:
@@ -193,13 +194,13 @@ class Queued:
         if first.number != self.stay[0]:
             self.stay = first.number, Reports(self.guard.context.bounds.report)
         if elapsed >= self.stay[1].due:
-            states = self.guard.tell()
-            wait = f"{called(first.description)} in the queue of rank {self.guard.rank}"
+            states = self.guard.collect_states()
+            wait = f"{format_call(first.description)} in the queue of rank {self.guard.rank}"
             if not self.stay[1].add(elapsed, states, wait):
                 self._give_up(first, self._late(first, elapsed, states), own=False)
         return ""
 
-    def _fault(self, first: Pending) -> BaseException | None:
+    def _fault(self, first: QueuedCall) -> BaseException | None:
         """Return a fault that the library or the device has found."""
         with self.lock:
             if self.ended:
@@ -211,50 +212,50 @@ class Queued:
                 return BrokenCommunicatorError(f"NCCL: {type(error).__name__}: {error}")
         return None
 
-    def _hopeless(self, first: Pending, elapsed: float) -> BaseException | None:
+    def _hopeless(self, first: QueuedCall, elapsed: float) -> BaseException | None:
         """Return the reason why a call cannot complete; ``None`` if it can."""
         guard, timeout = self.guard, self.guard.context.bounds.timeout
         if self._given_up():
             return guard.failure or BrokenCommunicatorError()
         if guard.logs.disagree(settled=True):
             return ForeignMessage(-1, guard.rank)
-        lost = guard.board.lost(first.number, GRACE)
+        lost = guard.rank_status.failed_ranks(first.number, GRACE)
         if lost:
-            return guard.loss(lost, f"{called(first.description)} of NCCL")
-        if elapsed < timeout or not self._missing(first):
+            return guard.loss(lost, f"{format_call(first.description)} of NCCL")
+        if elapsed < timeout or not self._missing_ranks(first):
             return None  # all ranks have entered: the device itself is slow
-        return self._late(first, timeout, guard.tell(self._missing(first)))
+        return self._late(first, timeout, guard.collect_states(self._missing_ranks(first)))
 
     def _given_up(self) -> bool:
         """Return True if any rank, this one included, has failed in a call."""
         guard = self.guard
         return guard.failure is not None or (
-            bool(guard.logs.rung(True)) if guard.natives.speaks else guard.alarmed)
+            bool(guard.logs.rung(True)) if guard.natives.speaks else guard.alarm_raised)
 
-    def _missing(self, first: Pending) -> tuple[int, ...]:
+    def _missing_ranks(self, first: QueuedCall) -> tuple[int, ...]:
         """Return the ranks that are not known to have entered a call."""
-        return tuple(one.rank for one in self.guard.doing() if one.begun < first.number)
+        return tuple(one.rank for one in self.guard.activities() if one.begun < first.number)
 
-    def _late(self, first: Pending, seconds: float, states: RankStates) -> CollectiveTimeout:
+    def _late(self, first: QueuedCall, seconds: float, states: RankStates) -> CollectiveTimeout:
         """Return the error of a call that timed out."""
-        return CollectiveTimeout(f"{called(first.description)} of NCCL", self.guard.rank, 0,
-                                 self._missing(first), round(seconds, 1), states)
+        return CollectiveTimeout(f"{format_call(first.description)} of NCCL", self.guard.rank, 0,
+                                 self._missing_ranks(first), round(seconds, 1), states)
 
-    def _give_up(self, first: Pending, error: BaseException, own: bool) -> None:
+    def _give_up(self, first: QueuedCall, error: BaseException, own: bool) -> None:
         """Publish that a call cannot complete; the next call on this rank raises the error."""
         self.why = summary(error)
         if self.guard.natives.speaks:
-            error = self.guard.fail(error, called(first.description), first.description, 0,
+            error = self.guard.fail(error, format_call(first.description), first.description, 0,
                                     main_site(), number=first.number, in_thread=True, own=own)
         self.end()
-        print_report(f"{stated(error)}\n  rank {self.guard.rank} aborts its queued calls, from "
-                     f"call {first.number} on")
+        print_report(f"{report_text(error)}\n  rank {self.guard.rank} aborts its queued calls, "
+                     f"from call {first.number} on")
 
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Return True if a call is queued."""
         return bool(self.pending)
 
-    def escaped(self) -> bool:
+    def has_returned(self) -> bool:
         """Return True if no call is pending; the process is never ended for it."""
         return True
 

@@ -1,4 +1,4 @@
-"""Watchdog thread for native calls, which have no time-out: :class:`Watcher`.
+"""Watchdog thread for native calls, which have no time-out: :class:`Watchdog`.
 
 A rank that blocks in a native MPI call runs no hpccoll code. One daemon thread per process polls
 all communicators instead. It answers status requests of other ranks. After ``HPCCOLL_REPORT``
@@ -30,32 +30,32 @@ FAREWELL = 1.0
 STATUS = 76
 
 
-class LookedAfter(Protocol):
+class Monitor(Protocol):
     """State of the pending calls of one communicator."""
 
-    def watched(self) -> str:
+    def poll(self) -> str:
         """Check the pending call; return an error message if it cannot complete, else ``""``."""
 
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Return True if the last poll found a pending call."""
 
-    def escaped(self) -> bool:
+    def has_returned(self) -> bool:
         """Return True if that call has returned since."""
 
     def leave(self, how: int) -> None:
         """Publish to the other ranks that this rank exits."""
 
 
-class Watcher:
+class Watchdog:
     """Polls the communicators of this process from one daemon thread."""
 
     def __init__(self) -> None:
-        self.watched: weakref.WeakSet[LookedAfter] = weakref.WeakSet()
+        self.watched: weakref.WeakSet[Monitor] = weakref.WeakSet()
         self.stopping = threading.Event()
         self.thread: threading.Thread | None = None
         self.pid, self.lock = 0, threading.Lock()
 
-    def add(self, one: LookedAfter) -> None:
+    def add(self, one: Monitor) -> None:
         """Start to poll a communicator; the first one starts the thread."""
         begins = self.pid != os.getpid()  # a forked child inherits no threads
         if begins:
@@ -64,7 +64,7 @@ class Watcher:
             self.watched.add(one)
         if begins:
             self.thread = threading.Thread(target=self._work, args=(self.stopping,),
-                                           name="hpccoll watcher", daemon=True)
+                                           name="hpccoll watchdog", daemon=True)
             self.thread.start()
 
     def stop(self) -> None:
@@ -76,7 +76,7 @@ class Watcher:
             for one in self._all():
                 one.leave(ENDED)
 
-    def _all(self) -> list[LookedAfter]:
+    def _all(self) -> list[Monitor]:
         """Copy the set under the lock: other threads may add to it during a poll."""
         with self.lock:
             return list(self.watched)
@@ -87,7 +87,7 @@ class Watcher:
             busy = False
             for one in self._all():
                 try:
-                    text = one.watched()
+                    text = one.poll()
                 except Exception as error:  # one broken monitor must not stop the thread
                     with self.lock:
                         self.watched.discard(one)
@@ -96,21 +96,21 @@ class Watcher:
                     continue
                 if text:
                     end(one, text)
-                busy |= one.busy()
+                busy |= one.is_busy()
 
 
-def end(one: LookedAfter, text: str) -> None:
+def end(one: Monitor, text: str) -> None:
     """Print the message; exit the process unless the call returns meanwhile."""
     print_report(text)
     until = time.monotonic() + FAREWELL
     while time.monotonic() < until:
         time.sleep(QUICK / 2)
-        if one.escaped():
+        if one.has_returned():
             return
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os._exit(STATUS)
 
 
-WATCHER = Watcher()
-at_exit = WATCHER.stop
+WATCHDOG = Watchdog()
+at_exit = WATCHDOG.stop

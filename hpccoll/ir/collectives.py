@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeVar
 IN, OUT, TMP = "in", "out", "tmp"
 
 
-class Wanted(NamedTuple):
+class ExpectedBlock(NamedTuple):
     """One slot of the output: ``block``, reduced over ``ranks`` in this order."""
 
     block: int
@@ -46,7 +46,7 @@ class Collective:
     name: str
     payload: str
     given: Callable[[int, int, int, int], dict[str, Sequence[int]]]
-    wanted: Callable[[int, int, int, int], list[Wanted]]
+    wanted: Callable[[int, int, int, int], list[ExpectedBlock]]
     in_place: str = ""
     rooted: bool = False
     reduces: bool = False
@@ -59,16 +59,16 @@ def _everyone(rank: int, size: int, root: int, n: int) -> dict[str, Sequence[int
     return {IN: range(n)}
 
 
-def _own(rank: int, size: int, root: int, n: int) -> dict[str, Sequence[int]]:
+def _input_blocks(rank: int, size: int, root: int, n: int) -> dict[str, Sequence[int]]:
     return {IN: (rank,)}
 
 
-def _reduced(rank: int, size: int, root: int, n: int) -> list[Wanted]:
-    return [Wanted(b, range(size)) for b in range(n)]
+def _reduced_blocks(rank: int, size: int, root: int, n: int) -> list[ExpectedBlock]:
+    return [ExpectedBlock(b, range(size)) for b in range(n)]
 
 
-def _collected(rank: int, size: int, root: int, n: int) -> list[Wanted]:
-    return [Wanted(b, (b,)) for b in range(size)]
+def _gathered_blocks(rank: int, size: int, root: int, n: int) -> list[ExpectedBlock]:
+    return [ExpectedBlock(b, (b,)) for b in range(size)]
 
 
 T = TypeVar("T")
@@ -77,9 +77,9 @@ T = TypeVar("T")
 def _at_root(condition: Callable[[int, int, int, int], T],
              nothing: Callable[[], T]) -> Callable[[int, int, int, int], T]:
     """Restrict a condition to the root; it is empty on other ranks."""
-    def restricted(rank: int, size: int, root: int, n: int) -> T:
+    def only_at_root(rank: int, size: int, root: int, n: int) -> T:
         return condition(rank, size, root, n) if rank == root else nothing()
-    return restricted
+    return only_at_root
 
 
 BARRIER = Collective("barrier", "none", lambda r, p, root, n: {}, lambda r, p, root, n: [])
@@ -87,42 +87,42 @@ BARRIER = Collective("barrier", "none", lambda r, p, root, n: {}, lambda r, p, r
 BCAST = Collective(
     "bcast", "vector", rooted=True,
     given=_at_root(lambda r, p, root, n: {OUT: range(n)}, dict),
-    wanted=lambda r, p, root, n: [Wanted(b, (root,)) for b in range(n)])
+    wanted=lambda r, p, root, n: [ExpectedBlock(b, (root,)) for b in range(n)])
 
 REDUCE = Collective("reduce", "vector", in_place="same", rooted=True, reduces=True,
-                    given=_everyone, wanted=_at_root(_reduced, list))
+                    given=_everyone, wanted=_at_root(_reduced_blocks, list))
 
 ALLREDUCE = Collective("allreduce", "vector", in_place="same", reduces=True,
-                       given=_everyone, wanted=_reduced)
+                       given=_everyone, wanted=_reduced_blocks)
 
 REDUCE_SCATTER = Collective(
     "reduce_scatter", "blocks", in_place="front", reduces=True,
     given=lambda r, p, root, n: {IN: range(p)},
-    wanted=lambda r, p, root, n: [Wanted(r, range(p))])
+    wanted=lambda r, p, root, n: [ExpectedBlock(r, range(p))])
 
 ALLGATHER = Collective("allgather", "blocks", in_place="own",
-                       given=_own, wanted=_collected)
+                       given=_input_blocks, wanted=_gathered_blocks)
 
 GATHER = Collective("gather", "blocks", in_place="own", rooted=True,
-                    given=_own, wanted=_at_root(_collected, list))
+                    given=_input_blocks, wanted=_at_root(_gathered_blocks, list))
 
 SCATTER = Collective(
     "scatter", "blocks", in_place="root", rooted=True,
     given=_at_root(lambda r, p, root, n: {IN: range(p)}, dict),
-    wanted=lambda r, p, root, n: [Wanted(r, (root,))])
+    wanted=lambda r, p, root, n: [ExpectedBlock(r, (root,))])
 
 ALLTOALL = Collective(
     "alltoall", "pairs",
     given=lambda r, p, root, n: {IN: range(r * p, (r + 1) * p)},
-    wanted=lambda r, p, root, n: [Wanted(s * p + r, (s,)) for s in range(p)])
+    wanted=lambda r, p, root, n: [ExpectedBlock(s * p + r, (s,)) for s in range(p)])
 
 SCAN = Collective(
     "scan", "vector", in_place="same", reduces=True, given=_everyone,
-    wanted=lambda r, p, root, n: [Wanted(b, range(r + 1)) for b in range(n)])
+    wanted=lambda r, p, root, n: [ExpectedBlock(b, range(r + 1)) for b in range(n)])
 
 EXSCAN = Collective(
     "exscan", "vector", in_place="same", reduces=True, given=_everyone,
-    wanted=lambda r, p, root, n: [Wanted(b, range(r)) for b in range(n)] if r else [])
+    wanted=lambda r, p, root, n: [ExpectedBlock(b, range(r)) for b in range(n)] if r else [])
 
 #: Every collective, by its MPI name. The v- and w-forms are these with uneven blocks.
 COLLECTIVES = {c.name: c for c in (

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from hpccoll.ir.collectives import TMP
-from hpccoll.ir.extents import Local, Phase, overlap, within
+from hpccoll.ir.extents import Local, Phase, is_within, overlap
 from hpccoll.ir.schedule import RECV
 
 
@@ -24,7 +24,7 @@ def consumers(phase: Phase, space: int) -> list[list[Local]] | None:
     reads later, and writes nothing that a message of the phase is sent from or received into.
 
     Args:
-        space: start of landing space, see :class:`Lowered`.
+        space: start of landing space, see :class:`LoweredProgram`.
 
     Returns:
         One list per message, or ``None`` if messages must be received first.
@@ -41,7 +41,7 @@ def consumers(phase: Phase, space: int) -> list[list[Local]] | None:
         landing = phase.messages[last].extent
         if landing.buffer != TMP or landing.offset < space:
             return None
-        mine = [o for o in operands if not within(o, landing)]
+        mine = [o for o in operands if not is_within(o, landing)]
         if len(mine) == len(operands) or len(operands) == 2 and not mine:
             return None
         if any(overlap(extent, step.into) or kind == RECV and any(overlap(extent, o) for o in mine)
@@ -56,7 +56,7 @@ def fused_with_next(steps: Sequence[Local]) -> list[bool]:
 
     Such steps form a chain, ``x = a op b; x = x op c; y = d op x``, which may pass a result on
     before it is rounded. Chains depend on the layout of the blocks, except in the phases
-    ``single_block`` of :class:`Lowered`: only there may rounding depend on them.
+    ``single_block`` of :class:`LoweredProgram`: only there may rounding depend on them.
     """
     return [_continues(step, following) for step, following in zip(steps, steps[1:])] + (
         [False] * bool(steps))

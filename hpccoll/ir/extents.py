@@ -1,7 +1,7 @@
 """Extents: element ranges of buffers, and the parts of a lowered program.
 
 The types of lowering - :class:`Extent`, :class:`Message`, :class:`Local`, :class:`Phase`,
-:class:`Lowered`, :class:`Segment`, :class:`SlotLayout` - and pure functions on extents.
+:class:`LoweredProgram`, :class:`Segment`, :class:`SlotLayout` - and pure functions on extents.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Phase(NamedTuple):
     after: tuple[Local, ...]
 
 
-class Lowered(NamedTuple):
+class LoweredProgram(NamedTuple):
     """One rank's phases, and the elements of scratch they need.
 
     Scratch from ``landing`` on is landing space for received and packed messages: its contents
@@ -113,7 +113,7 @@ class Lowered(NamedTuple):
 class Segment(NamedTuple):
     """One segment of a plan: a lowered program, and the shifts of ``in`` and ``out``."""
 
-    program: Lowered
+    program: LoweredProgram
     shift: int
 
 
@@ -128,8 +128,8 @@ class SlotLayout(NamedTuple):
     scratch: Callable[[int], int]
 
 
-def packed(buffer: str, counts: Sequence[int], displs: Sequence[int] | None = None,
-           base: int = 0) -> list[Extent]:
+def pack_extents(buffer: str, counts: Sequence[int], displs: Sequence[int] | None = None,
+                 base: int = 0) -> list[Extent]:
     """Place slots of the given counts one after the other, or at the given displacements."""
     if displs is not None:
         return [Extent(buffer, base + d, c) for d, c in zip(displs, counts)]
@@ -161,7 +161,7 @@ class Joinable(Protocol):
     def join(self: Part, other: Part) -> Part | None: ...
 
 
-def joined(parts: Iterable[Part]) -> list[Part]:
+def merge_parts(parts: Iterable[Part]) -> list[Part]:
     """Merge each part with those that continue it; drop empty ones."""
     merged: list[Part] = []
     for part in parts:
@@ -177,16 +177,16 @@ def joined(parts: Iterable[Part]) -> list[Part]:
 
 def slices(pack: Extent, extents: Sequence[Extent]) -> list[Extent]:
     """Cut a contiguous extent into pieces of the given extents' counts."""
-    return packed(pack.buffer, [e.count for e in extents], base=pack.offset)
+    return pack_extents(pack.buffer, [e.count for e in extents], base=pack.offset)
 
 
-def clipped(extent: Extent, start: int, length: int) -> Extent:
+def clip(extent: Extent, start: int, length: int) -> Extent:
     """Return the part of a block that belongs to the segment ``[start, start + length)``."""
     return Extent(extent.buffer, extent.offset + start,
                   min(max(extent.count - start, 0), length))
 
 
-def shifted(extent: Extent, shift: int) -> Extent:
+def shift_scratch(extent: Extent, shift: int) -> Extent:
     """Return the extent in the memory of another segment: scratch is the segment's own."""
     if not shift or extent.buffer == TMP:
         return extent
@@ -199,7 +199,7 @@ def overlap(one: Extent, other: Extent) -> bool:
             and other.offset < one.offset + one.count)
 
 
-def within(inner: Extent, outer: Extent) -> bool:
+def is_within(inner: Extent, outer: Extent) -> bool:
     """Return True if an extent is inside another one."""
     return (inner.buffer == outer.buffer and outer.offset <= inner.offset
             and inner.offset + inner.count <= outer.offset + outer.count)

@@ -110,7 +110,7 @@ def multicast(root: int, ranks: range) -> InNetwork:
         if run))
 
 
-def played(peer: Peer, ranks: Sequence[int]) -> Peer:
+def playing_ranks(peer: Peer, ranks: Sequence[int]) -> Peer:
     """Map a peer to the ranks that play those of a sub-program."""
     if isinstance(peer, InNetwork):
         return in_network(map(ranks.__getitem__, peer.senders),

@@ -28,28 +28,28 @@ from hpccoll.ir.collectives import IN, OUT, TMP
 from hpccoll.ir.extents import (
     Extent,
     Local,
-    Lowered,
+    LoweredProgram,
     Message,
     Phase,
     Segment,
     SlotLayout,
-    clipped,
-    joined,
-    packed,
+    clip,
+    merge_parts,
+    pack_extents,
     slices,
 )
 from hpccoll.ir.order import Waits, by_lane, waits
 from hpccoll.ir.schedule import COPY, LEFT, RECV, SEND, Program, Span, Step
-from hpccoll.ir.sizes import larger
+from hpccoll.ir.sizes import maximum
 
 
-def lower(program: Program, layout: SlotLayout) -> Lowered:
+def lower(program: Program, layout: SlotLayout) -> LoweredProgram:
     """Turn a program into phases on concrete extents.
 
     Raises:
         ScheduleError: a step names a slot that does not exist, or writes the input.
     """
-    lowering = _Lowering(program, layout)
+    lowering = _LoweringState(program, layout)
     phases: list[Phase] = []
     single_block: list[int] = []
     rounds: list[int] = []
@@ -68,11 +68,11 @@ def lower(program: Program, layout: SlotLayout) -> Lowered:
     if leftover:
         phases.append(Phase((), (), tuple(leftover)))
         rounds.append(max(len(program.rounds) - 1, 0))
-    return Lowered(tuple(phases), lowering.scratch, lowering.base, frozenset(single_block),
-                   tuple(rounds))
+    return LoweredProgram(tuple(phases), lowering.scratch, lowering.base, frozenset(single_block),
+                          tuple(rounds))
 
 
-def _in_lanes(program: Program, lowering: _Lowering, order: Waits) -> Lowered:
+def _in_lanes(program: Program, lowering: _LoweringState, order: Waits) -> LoweredProgram:
     """Lower lane by lane, and number the phases in the order of their rounds."""
     lowering.remembers = False
     made: dict[int, Phase] = {}
@@ -95,16 +95,16 @@ def _in_lanes(program: Program, lowering: _Lowering, order: Waits) -> Lowered:
         rounds.append(number)
         kept.append(before)
     # No phase is in single_block: chains of lanes would share an accumulator.
-    return Lowered(tuple(phases), lowering.scratch, lowering.base, rounds=tuple(rounds),
-                   waits=tuple(kept))
+    return LoweredProgram(tuple(phases), lowering.scratch, lowering.base, rounds=tuple(rounds),
+                          waits=tuple(kept))
 
 
-class _Lowering:
+class _LoweringState:
     """State of one lowering: extents of slots, and deferred copies."""
 
     def __init__(self, program: Program, layout: SlotLayout):
         self.places = dict(layout.places)
-        self.places[TMP] = packed(TMP, [layout.scratch(b) for b in program.scratch])
+        self.places[TMP] = pack_extents(TMP, [layout.scratch(b) for b in program.scratch])
         self.base = sum(e.count for e in self.places[TMP])
         self.scratch = self.landing_base = self.base
         #: True if copies of the input are deferred until the slot is written.
@@ -119,14 +119,14 @@ class _Lowering:
             raise ScheduleError(f"{span} does not exist: this rank has {held} slots there")
         return places[span.start:span.stop]
 
-    def readable(self, spans: Sequence[Span]) -> list[Extent]:
+    def read_extents(self, spans: Sequence[Span]) -> list[Extent]:
         """Return the extents with the current content of the spans, slot by slot."""
         if not self.remembered:
             return [e for span in spans for e in self.place(span)]
         return [self.remembered.get(slot, extent) for span in spans
                 for slot, extent in zip(_slots(span), self.place(span))]
 
-    def writable(self, spans: Sequence[Span]) -> list[Extent]:
+    def write_extents(self, spans: Sequence[Span]) -> list[Extent]:
         """Return the extents to write; discard deferred copies of these slots."""
         extents: list[Extent] = []
         for span in spans:
@@ -156,7 +156,7 @@ class _Lowering:
                 messages.append(ready)
         for step in local:
             after += self.copy(step) if step.kind == COPY else self.combine(step)
-        self.scratch = larger(self.scratch, self.landing)
+        self.scratch = maximum(self.scratch, self.landing)
         return Phase(tuple(before), tuple(messages), tuple(after))
 
     def land(self, count: int) -> Extent:
@@ -166,7 +166,7 @@ class _Lowering:
         return extent
 
     def send(self, step: Step, before: list[Local]) -> Message | None:
-        extents = joined(self.readable(step.spans))
+        extents = merge_parts(self.read_extents(step.spans))
         if len(extents) > 1 and self.remembered:
             extents = self.materialise(step, before) or extents
         if len(extents) > 1:
@@ -183,22 +183,22 @@ class _Lowering:
         """
         slots = [slot for span in step.spans for slot in _slots(span)]
         own = [e for span in step.spans for e in self.place(span)]
-        if len(joined(own)) != 1 or not self.arriving.isdisjoint(slots):
+        if len(merge_parts(own)) != 1 or not self.arriving.isdisjoint(slots):
             return []
-        before += joined([Local(place, self.remembered.pop(slot))
+        before += merge_parts([Local(place, self.remembered.pop(slot))
                          for slot, place in zip(slots, own) if slot in self.remembered])
-        return joined(own)
+        return merge_parts(own)
 
     def receive(self, step: Step, after: list[Local]) -> Message | None:
         if not step.side:
-            extents = joined(self.writable(step.spans))
+            extents = merge_parts(self.write_extents(step.spans))
             if len(extents) > 1:
                 pack = self.land(sum(e.count for e in extents))
                 after += [Local(e, part) for e, part in zip(extents, slices(pack, extents))]
                 extents = [pack]
             return message(step, extents)
-        mine = self.readable(step.spans)
-        into = self.writable(step.spans)
+        mine = self.read_extents(step.spans)
+        into = self.write_extents(step.spans)
         pack = self.land(sum(e.count for e in into))
         after += reductions(into, slices(pack, into), mine, step.side)
         return message(step, [pack] if pack.count or not step.spans else [])
@@ -206,8 +206,8 @@ class _Lowering:
     def copy(self, step: Step) -> list[Local]:
         source, = step.source
         span, = step.spans
-        extents = self.readable(step.source)
-        into = self.writable(step.spans)
+        extents = self.read_extents(step.source)
+        into = self.write_extents(step.spans)
         copies = []
         for slot, here, there in zip(_slots(span), into, extents, strict=True):
             if here == there:
@@ -216,16 +216,16 @@ class _Lowering:
                 self.remembered[slot] = there
             else:
                 copies.append(Local(here, there))
-        return joined(copies)
+        return merge_parts(copies)
 
     def combine(self, step: Step) -> list[Local]:
-        arriving = self.readable(step.source)
-        mine = self.readable(step.spans)
-        return reductions(self.writable(step.spans), arriving, mine, step.side)
+        arriving = self.read_extents(step.source)
+        mine = self.read_extents(step.spans)
+        return reductions(self.write_extents(step.spans), arriving, mine, step.side)
 
     def settle(self) -> list[Local]:
         """Execute the deferred copies of the caller's buffers."""
-        return joined([Local(self.places[buffer][slot], extent)
+        return merge_parts([Local(self.places[buffer][slot], extent)
                       for (buffer, slot), extent in self.remembered.items() if buffer == OUT])
 
 
@@ -244,7 +244,7 @@ def reductions(into: Iterable[Extent], arriving: Iterable[Extent], mine: Iterabl
                side: str) -> list[Local]:
     """Return ``into = arriving op mine`` or ``mine op arriving``, by slot, adjacent ones joined."""
     left, right = (arriving, mine) if side == LEFT else (mine, arriving)
-    return joined(Local(*extents) for extents in zip(into, left, right, strict=True))
+    return merge_parts(Local(*extents) for extents in zip(into, left, right, strict=True))
 
 
 def segments(program: Program, layout: SlotLayout, longest: int, segment: int) -> list[Segment]:
@@ -258,7 +258,7 @@ def segments(program: Program, layout: SlotLayout, longest: int, segment: int) -
         segment: elements of a block per segment; 0 for a single segment.
     """
     step = segment or max(longest, 1)
-    shared: dict[tuple[tuple[int, ...], ...], tuple[Lowered, int]] = {}
+    shared: dict[tuple[tuple[int, ...], ...], tuple[LoweredProgram, int]] = {}
     cut_program = []
     for start in range(0, max(longest, 1), step):
         cut = _cut(layout, start, step)
@@ -274,7 +274,7 @@ def segments(program: Program, layout: SlotLayout, longest: int, segment: int) -
 def _cut(layout: SlotLayout, start: int, length: int) -> SlotLayout:
     """Return the layout of the segment ``[start, start + length)`` of every block."""
     def scratch(key: int) -> int:
-        return clipped(Extent(TMP, 0, layout.scratch(key)), start, length).count
+        return clip(Extent(TMP, 0, layout.scratch(key)), start, length).count
 
-    return SlotLayout({buffer: [clipped(extent, start, length) for extent in extents]
+    return SlotLayout({buffer: [clip(extent, start, length) for extent in extents]
                        for buffer, extents in layout.places.items()}, scratch)

@@ -33,7 +33,7 @@ def lanes(*each: Sequence[Round], scratch: Sequence[int] = (), before: Sequence[
     >>> two.after
     ((), (0,), (0,), (1,))
     """
-    rounds, after = list(before), list(chained(len(before)))
+    rounds, after = list(before), list(chain_waits(len(before)))
     last = [after_all(after)] * len(each)
     for turn in zip_longest(*each):
         for lane, steps in enumerate(turn):
@@ -59,11 +59,11 @@ def one_after_another(programs: Iterable[Program]) -> Waits:
     for program in programs:
         base, ends = len(joined), after_all(joined)
         joined += [tuple(base + number for number in numbers) or ends
-                   for numbers in program.after or chained(len(program.rounds))]
+                   for numbers in program.after or chain_waits(len(program.rounds))]
     return tuple(joined)
 
 
-def chained(rounds: int) -> Waits:
+def chain_waits(rounds: int) -> Waits:
     """Return the waits of one lane: each round waits for the one before it."""
     return tuple((number - 1,) if number else () for number in range(rounds))
 

@@ -17,8 +17,8 @@ from typing import NamedTuple, TypeAlias
 
 from hpccoll.errors import ScheduleError
 from hpccoll.ir.collectives import IN, TMP
-from hpccoll.ir.extents import joined
-from hpccoll.ir.in_network import InNetwork, Peer, played
+from hpccoll.ir.extents import merge_parts
+from hpccoll.ir.in_network import InNetwork, Peer, playing_ranks
 from hpccoll.ir.order import one_after_another
 from hpccoll.ir.schedule import COPY, LEFT, RECV, SEND, Program, Round, Span, Step
 
@@ -81,28 +81,28 @@ def embed(program: Program, keys: Mapping[str, Sequence[int]],
         for buffer, start, stop in spans:
             yield from chain.from_iterable(memory[buffer][start:stop])
 
-    def written(step: Step) -> Iterator[Step]:
+    def rewrite_step(step: Step) -> Iterator[Step]:
         if step.kind not in (SEND, RECV):
             into, source = ([span for _, spans in pieces(side) for span in spans]
                             for side in (step.spans, step.source))
-            for here, there in _paired(into, source):
+            for here, there in _pair_slots(into, source):
                 if here != there or step.kind != COPY:
                     yield step._replace(spans=(here,), source=(there,))
         elif not step.spans:
-            yield step._replace(peer=played(step.peer, ranks))
+            yield step._replace(peer=playing_ranks(step.peer, ranks))
         else:
             messages: dict[Peer, list[Span]] = {}
             before: Sequence[int] = ()
             for players, spans in pieces(step.spans):
                 if players is not before:  # adjacent blocks mostly have the same ranks
                     before, mine = players, messages.setdefault(
-                        played(step.peer, players), [])
+                        playing_ranks(step.peer, players), [])
                 mine.extend(spans)
             for peer, spans in messages.items():
                 if spans:
-                    yield step._replace(peer=peer, spans=tuple(joined(spans)))
+                    yield step._replace(peer=peer, spans=tuple(merge_parts(spans)))
 
-    return Program(tuple(tuple(chain.from_iterable(map(written, steps)))
+    return Program(tuple(tuple(chain.from_iterable(map(rewrite_step, steps)))
                          for steps in program.rounds), tuple(scratch), program.after)
 
 
@@ -112,7 +112,7 @@ def _memory(keys: Mapping[str, Sequence[int]], blocks: Callable[[int], Sequence[
     scratch: list[int] = []
     known: dict[tuple[Place, int], list[PlacedPiece]] = {}
 
-    def placed(find: Place, key: int) -> list[PlacedPiece]:
+    def place_pieces(find: Place, key: int) -> list[PlacedPiece]:
         if (find, key) not in known:
             known[find, key] = [(ranks, find(inner)) for ranks, inner in blocks(key)]
         return known[find, key]
@@ -130,12 +130,12 @@ def _memory(keys: Mapping[str, Sequence[int]], blocks: Callable[[int], Sequence[
         memory[buffer] = []
         for key in held:
             again = key in taken
-            memory[buffer].append(fresh(key) if again else placed(place[buffer], key))
+            memory[buffer].append(fresh(key) if again else place_pieces(place[buffer], key))
             taken.add(key)
     return memory, scratch
 
 
-def _paired(into: Sequence[Span], source: Sequence[Span]) -> list[tuple[Span, Span]]:
+def _pair_slots(into: Sequence[Span], source: Sequence[Span]) -> list[tuple[Span, Span]]:
     """Pair the slots on both sides of a local step, in few and long spans."""
     if into == source:
         return list(zip(into, source))
@@ -153,21 +153,21 @@ def _single(spans: Iterable[Span]) -> Iterator[Span]:
     return (Span(buffer, n, n + 1) for buffer, start, stop in spans for n in range(start, stop))
 
 
-def renamed(program: Program, names: Mapping[str, tuple[str, int]]) -> Program:
+def rename_buffers(program: Program, names: Mapping[str, tuple[str, int]]) -> Program:
     """Move whole buffers: to the buffer of the given name, from the given slot on."""
-    def moved(spans: tuple[Span, ...]) -> tuple[Span, ...]:
+    def move_spans(spans: tuple[Span, ...]) -> tuple[Span, ...]:
         return tuple(Span(names[buffer][0], start + names[buffer][1], stop + names[buffer][1])
                      if buffer in names else Span(buffer, start, stop)
                      for buffer, start, stop in spans)
 
     return program._replace(rounds=tuple(
-        tuple(step._replace(spans=moved(step.spans), source=moved(step.source))
+        tuple(step._replace(spans=move_spans(step.spans), source=move_spans(step.source))
               for step in steps) for steps in program.rounds))
 
 
-def relabelled(program: Program, order: Sequence[int],
-               key_of: Callable[[int], int] | None = None,
-               buffers: Collection[str] = ()) -> Program:
+def relabel_ranks(program: Program, order: Sequence[int],
+                  key_of: Callable[[int], int] | None = None,
+                  buffers: Collection[str] = ()) -> Program:
     """Rewrite a program of positions for the ranks at these positions.
 
     Args:
@@ -179,11 +179,11 @@ def relabelled(program: Program, order: Sequence[int],
         numbers = order if span.buffer in buffers else range(span.stop)
         return numbers[span.start:span.stop]
 
-    def written(step: Step) -> Iterator[Step]:
+    def rewrite_step(step: Step) -> Iterator[Step]:
         if step.kind in (SEND, RECV):
-            spans = joined(chain.from_iterable(runs(span.buffer, slots(span))
-                                               for span in step.spans))
-            yield step._replace(peer=played(step.peer, order), spans=tuple(spans))
+            spans = merge_parts(chain.from_iterable(runs(span.buffer, slots(span))
+                                                    for span in step.spans))
+            yield step._replace(peer=playing_ranks(step.peer, order), spans=tuple(spans))
         elif not buffers:
             yield step
         else:
@@ -197,7 +197,7 @@ def relabelled(program: Program, order: Sequence[int],
                         source=(Span(there.buffer, source[start], source[stop - 1] + 1),))
                     start = stop
 
-    return Program(tuple(tuple(chain.from_iterable(map(written, steps)))
+    return Program(tuple(tuple(chain.from_iterable(map(rewrite_step, steps)))
                          for steps in program.rounds),
                    tuple(map(key_of, program.scratch)) if key_of else program.scratch,
                    program.after)
@@ -205,7 +205,7 @@ def relabelled(program: Program, order: Sequence[int],
 
 def allot(program: Program, buffer: str, keys: Sequence[int]) -> Program:
     """Convert a work buffer with slots of the given blocks' sizes to scratch."""
-    moved = renamed(program, {buffer: (TMP, len(program.scratch))})
+    moved = rename_buffers(program, {buffer: (TMP, len(program.scratch))})
     return moved._replace(scratch=(*program.scratch, *keys) if program.scratch else keys)
 
 
@@ -213,7 +213,7 @@ def concatenate(*programs: Program) -> Program:
     """Concatenate programs; each has its own scratch."""
     apart, base = [], 0
     for program in programs:
-        apart.append(renamed(program, {TMP: (TMP, base)}) if base else program)
+        apart.append(rename_buffers(program, {TMP: (TMP, base)}) if base else program)
         base += len(program.scratch)
     held = [p.scratch for p in apart if p.scratch]
     return Program(tuple(chain.from_iterable(p.rounds for p in apart)),
@@ -235,10 +235,10 @@ def reverse(program: Program, side: str = LEFT) -> Program:
     if program.after:
         raise ScheduleError("cannot reverse a program with lanes: reverse each lane")
     return program._replace(rounds=tuple(chain.from_iterable(
-        _reversed(steps, side) for steps in reversed(program.rounds))))
+        _reverse_round(steps, side) for steps in reversed(program.rounds))))
 
 
-def _reversed(steps: Round, side: str) -> list[Round]:
+def _reverse_round(steps: Round, side: str) -> list[Round]:
     """Return the reversed rounds of one round: local steps first, then messages."""
     local, messages = [], []
     for step in reversed(steps):

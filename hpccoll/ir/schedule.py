@@ -196,7 +196,7 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if self.collective not in COLLECTIVES.values():
-            raise ArgumentError.unknown("collective", self.collective, COLLECTIVES)
+            raise ArgumentError.unknown_word("collective", self.collective, COLLECTIVES)
         if self.size < 1:
             raise ArgumentError("size", f"a schedule needs at least one rank, got {self.size}")
         if not 0 <= self.root < self.size:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hpccoll.ir.extents import Extent, Local, Lowered, Message, Phase
+from hpccoll.ir.extents import Extent, Local, LoweredProgram, Message, Phase
 
 
 class UndecidedError(ArithmeticError):
@@ -104,7 +104,7 @@ class Size:
                           + [str(self.constant)] * bool(self.constant or not self.factors))
 
 
-def larger(one: Any, other: Any) -> Any:
+def maximum(one: Any, other: Any) -> Any:
     """Return the larger of two numbers; a number that is not smaller than either, if undecided.
 
     >>> larger(2, 3), larger(Size.of(0), Size.of(1))
@@ -118,7 +118,7 @@ def larger(one: Any, other: Any) -> Any:
                      for block in blocks}, max(one.constant, other.constant))
 
 
-def lowered_at(program: Lowered, sizes: Sequence[int]) -> Lowered:
+def lowered_at(program: LoweredProgram, sizes: Sequence[int]) -> LoweredProgram:
     """Return a program that was lowered for any sizes, for these sizes of its blocks."""
     def number(size: Any) -> int:
         return size.at(sizes) if isinstance(size, Size) else size

@@ -49,7 +49,7 @@ class GroupBounds(NamedTuple):
             return range(index * self.least, (index + 1) * self.least)
         return range(self.starts[index], self.starts[index + 1])
 
-    def holding(self, position: int) -> int:
+    def index_of(self, position: int) -> int:
         """Return the number of the subgroup with a position."""
         if self.starts is None:
             return position // self.least
@@ -256,7 +256,7 @@ def _parse(text: str) -> Group:
 
 
 def _list(tokens: list[str], text: str) -> tuple[Group, list[str]]:
-    """list := product ("," product)*"""
+    """Parse ``list := product ("," product)*``."""
     tree, tokens = _product(tokens, text)
     groups = [tree]
     while tokens and tokens[0] == ",":
@@ -266,7 +266,7 @@ def _list(tokens: list[str], text: str) -> tuple[Group, list[str]]:
 
 
 def _product(tokens: list[str], text: str) -> tuple[Group, list[str]]:
-    """product := number ["x" product] | "(" list ")" """
+    """Parse ``product := number ["x" product] | "(" list ")"``."""
     if not tokens or tokens[0] in "x,)":
         raise ArgumentError("topology", f"'{text}' has no number"
                             + (f" before '{tokens[0]}'" if tokens else " at its end"))
@@ -283,7 +283,7 @@ def _product(tokens: list[str], text: str) -> tuple[Group, list[str]]:
 
 
 def _parse_order(order: str, size: int, text: str) -> tuple[int, ...]:
-    """order := run ("," run)*; run := rank ["-" rank ["/" step]]"""
+    """Parse ``order := run ("," run)*``, where ``run := rank ["-" rank ["/" step]]``."""
     ranks: list[int] = []
     for word in order.split(","):
         match = _RUN.fullmatch(word)

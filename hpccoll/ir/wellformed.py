@@ -56,7 +56,7 @@ def program_of(schedule: Schedule, rank: int) -> Program:
     except (Exception, SystemExit) as error:
         raise ScheduleError(f"the builder raised {type(error).__name__}: {error}",
                             schedule=schedule.title, rank=rank) from error
-    return _Form(schedule, rank).checked(program)
+    return _Form(schedule, rank).check_program(program)
 
 
 def keys_of(schedule: Schedule, collective: Collective | None = None) -> int:
@@ -92,10 +92,10 @@ class _Form:
         raise ScheduleError(problem, schedule=self.schedule.title, rank=self.rank,
                             round=self.round, step=_text(self.step))
 
-    def checked(self, program: Any) -> Program:
+    def check_program(self, program: Any) -> Program:
         """Return the same program as tuples."""
         if not isinstance(program, Program):
-            self.fault(f"the builder returned {_kind(program)}, expected a Program")
+            self.fault(f"the builder returned {_describe(program)}, expected a Program")
         self.held[TMP] = self.scratch(program.scratch)
         rounds: list[Round] = []
         left = MOST_STEPS
@@ -110,9 +110,9 @@ class _Form:
                 self.check(self.step)
             self.step = None
             rounds.append(held)
-        return Program(tuple(rounds), program.scratch, self.after(program.after, len(rounds)))
+        return Program(tuple(rounds), program.scratch, self.check_waits(program.after, len(rounds)))
 
-    def after(self, after: Any, rounds: int) -> Waits:
+    def check_waits(self, after: Any, rounds: int) -> Waits:
         """Return the waits of the rounds, as tuples."""
         self.round = None
         given = self.sequence(after, "after", MOST_STEPS)
@@ -130,14 +130,14 @@ class _Form:
 
     def sequence(self, items: Any, what: str, most: int) -> Sequence[Any]:
         if not isinstance(items, (tuple, list)):
-            self.fault(f"{what} must be a tuple, got {_kind(items)}")
+            self.fault(f"{what} must be a tuple, got {_describe(items)}")
         if len(items) > most:
             self.fault(f"has more than {MOST_STEPS} rounds and steps")
         return items
 
     def scratch(self, keys: Any) -> int:
         if not isinstance(keys, (tuple, list, range)):
-            self.fault(f"scratch must be a tuple of block keys, got {_kind(keys)}")
+            self.fault(f"scratch must be a tuple of block keys, got {_describe(keys)}")
         if len(keys) > MOST_SLOTS:
             self.fault(f"has {len(keys)} slots of scratch, at most {MOST_SLOTS} are supported")
         most = keys_of(self.schedule)
@@ -159,7 +159,7 @@ class _Form:
 
     def check(self, step: Any) -> None:
         if not isinstance(step, Step):
-            self.fault(f"expected a step, got {_kind(step)}")
+            self.fault(f"expected a step, got {_describe(step)}")
         kind, peer, spans, source, side = step
         sides = SIDES.get(kind) if isinstance(kind, str) else None
         if sides is None:
@@ -194,11 +194,11 @@ class _Form:
     def spans(self, spans: Any) -> int:
         """Return the number of slots of some spans."""
         if not isinstance(spans, tuple):
-            self.fault(f"spans must be a tuple, got {_kind(spans)}")
+            self.fault(f"spans must be a tuple, got {_describe(spans)}")
         slots = 0
         for span in spans:
             if not isinstance(span, Span):
-                self.fault(f"expected a span, got {_kind(span)}")
+                self.fault(f"expected a span, got {_describe(span)}")
             buffer, start, stop = span
             if not (type(start) is type(stop) is int or _is_index(start) and _is_index(stop)):
                 self.fault(f"{buffer}[{start!r}:{stop!r}]: slots must be integers")
@@ -220,7 +220,7 @@ def _is_index(value: Any) -> bool:
     return True
 
 
-def _kind(value: Any) -> str:
+def _describe(value: Any) -> str:
     """Return a short description of a value for messages."""
     name = type(value).__name__
     article = "" if value is None else "an " if name[0] in "aeiou" else "a "

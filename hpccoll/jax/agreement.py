@@ -60,9 +60,9 @@ pass the same tree, shapes and types on all ranks
     number, seen = next((number, seen) for number, seen in
                         enumerate(zip_longest(*leaves, fillvalue="nothing")) if len(set(seen)) > 1)
     who = {text: [rank for rank, other in enumerate(seen) if other == text] for text in seen}
-    told = "; ".join(f"{text} on {rank_list(ranks)}" for text, ranks in who.items())
+    text = "; ".join(f"{text} on {rank_list(ranks)}" for text, ranks in who.items())
     majority = max(who.values(), key=len)
     return ExchangeMismatch(
-        f"trees differ between ranks in leaf {number}: {told}; pass the same tree, shapes and "
+        f"trees differ between ranks in leaf {number}: {text}; pass the same tree, shapes and "
         "types on all ranks", tuple(who),
         tuple(rank for rank in range(len(leaves)) if rank not in majority))

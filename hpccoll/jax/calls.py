@@ -70,11 +70,11 @@ class ArrayCall(ABC):
         raise ArgumentTypeError(name, "has no derivative",
                                 "use sendrecv, or jax.lax.stop_gradient on the input")
 
-    def batched(self, size: int) -> ArrayCall:
+    def batch(self, size: int) -> ArrayCall:
         """Return the call for arrays with one additional last axis of ``size``."""
         return self
 
-    def carrying(self, shapes: Sequence[Shape], agreement: Agreement | None) -> ArrayCall:
+    def with_shapes(self, shapes: Sequence[Shape], agreement: Agreement | None) -> ArrayCall:
         """Return the call for arrays of these shapes, concatenated in the last axis."""
         return replace(self, agreement=agreement)
 
@@ -237,10 +237,10 @@ class Scan(CombiningCall):
     def run(self, operand: numpy.ndarray) -> numpy.ndarray:
         # Reverse: mirror the ranks before and after the scan.
         result = numpy.empty_like(operand)
-        self.comm.Scan(self._mirrored(operand), result, op=self.op)
-        return self._mirrored(result)
+        self.comm.Scan(self._mirror(operand), result, op=self.op)
+        return self._mirror(result)
 
-    def _mirrored(self, values: numpy.ndarray) -> numpy.ndarray:
+    def _mirror(self, values: numpy.ndarray) -> numpy.ndarray:
         if not self.reverse:
             return values
         other = self.comm.size - 1 - self.comm.rank
@@ -279,7 +279,7 @@ class Sendrecv(ArrayCall):
         return Sendrecv(comm=self.comm, dest=self.source, source=self.dest, sendtag=self.recvtag,
                         recvtag=self.sendtag, received=operand)
 
-    def batched(self, size: int) -> ArrayCall:
+    def batch(self, size: int) -> ArrayCall:
         return replace(self, received=(*self.received, size))
 
 

@@ -22,7 +22,7 @@ from mpi4py import MPI
 from hpccoll.errors import ArgumentError, ArgumentTypeError
 from hpccoll.jax import calls
 from hpccoll.jax.communicator import communicator
-from hpccoll.jax.fusion import fused
+from hpccoll.jax.fusion import call_fused
 from hpccoll.jax.primitive import bind
 
 IntraComm = MPI.Intracomm | None
@@ -41,7 +41,7 @@ def allreduce(x: Any, op: MPI.Op = MPI.SUM, *, comm: IntraComm = None) -> Any:
         ExchangeMismatch: ranks pass different trees; on all ranks.
     """
     ranks = communicator(comm)
-    return fused(x, calls.Allreduce(comm=ranks, op=op))
+    return call_fused(x, calls.Allreduce(comm=ranks, op=op))
 
 
 def reduce(x: Any, op: MPI.Op = MPI.SUM, root: int = 0, *, comm: IntraComm = None) -> Any:
@@ -51,7 +51,7 @@ def reduce(x: Any, op: MPI.Op = MPI.SUM, root: int = 0, *, comm: IntraComm = Non
     """
     ranks = communicator(comm)
     _check_rank("root", root, ranks)
-    return fused(x, calls.Reduce(comm=ranks, op=op, root=root))
+    return call_fused(x, calls.Reduce(comm=ranks, op=op, root=root))
 
 
 def bcast(x: Any, root: int = 0, *, comm: IntraComm = None) -> Any:
@@ -67,20 +67,20 @@ def bcast(x: Any, root: int = 0, *, comm: IntraComm = None) -> Any:
     """
     ranks = communicator(comm)
     _check_rank("root", root, ranks)
-    return fused(x, calls.Bcast(comm=ranks, root=root))
+    return call_fused(x, calls.Bcast(comm=ranks, root=root))
 
 
 def allgather(x: Any, *, comm: IntraComm = None) -> Any:
     """Gather the arrays of all ranks on all, in a new first axis with one entry per rank."""
     ranks = communicator(comm)
-    return fused(x, calls.Allgather(comm=ranks))
+    return call_fused(x, calls.Allgather(comm=ranks))
 
 
 def gather(x: Any, root: int = 0, *, comm: IntraComm = None) -> Any:
     """Gather arrays on the root, in a new first axis; return zeros like ``x`` on others."""
     ranks = communicator(comm)
     _check_rank("root", root, ranks)
-    return fused(x, calls.Gather(comm=ranks, root=root))
+    return call_fused(x, calls.Gather(comm=ranks, root=root))
 
 
 def scatter(x: Any, root: int = 0, *, comm: IntraComm = None) -> Any:
@@ -97,8 +97,8 @@ def scatter(x: Any, root: int = 0, *, comm: IntraComm = None) -> Any:
     """
     ranks = communicator(comm)
     _check_rank("root", root, ranks)
-    return fused(x, calls.Scatter(comm=ranks, root=root),
-                 lead=int(ranks.rank == root))
+    return call_fused(x, calls.Scatter(comm=ranks, root=root),
+                      lead=int(ranks.rank == root))
 
 
 def reduce_scatter(x: Any, op: MPI.Op = MPI.SUM, *, comm: IntraComm = None) -> Any:
@@ -109,8 +109,8 @@ def reduce_scatter(x: Any, op: MPI.Op = MPI.SUM, *, comm: IntraComm = None) -> A
         ArgumentTypeError: differentiation with an ``op`` other than ``MPI.SUM``.
     """
     ranks = communicator(comm)
-    return fused(x, calls.ReduceScatter(comm=ranks, op=op),
-                 lead=1)
+    return call_fused(x, calls.ReduceScatter(comm=ranks, op=op),
+                      lead=1)
 
 
 def alltoall(x: Any, *, comm: IntraComm = None) -> Any:
@@ -120,7 +120,7 @@ def alltoall(x: Any, *, comm: IntraComm = None) -> Any:
         ArgumentError: the first axis does not have one entry per rank.
     """
     ranks = communicator(comm)
-    return fused(x, calls.Alltoall(comm=ranks), lead=1)
+    return call_fused(x, calls.Alltoall(comm=ranks), lead=1)
 
 
 def scan(x: Any, op: MPI.Op = MPI.SUM, *, comm: IntraComm = None) -> Any:
@@ -130,7 +130,7 @@ def scan(x: Any, op: MPI.Op = MPI.SUM, *, comm: IntraComm = None) -> Any:
         ArgumentTypeError: differentiation with an ``op`` other than ``MPI.SUM``.
     """
     ranks = communicator(comm)
-    return fused(x, calls.Scan(comm=ranks, op=op))
+    return call_fused(x, calls.Scan(comm=ranks, op=op))
 
 
 def barrier(*, comm: IntraComm = None) -> None:

@@ -20,7 +20,7 @@ from hpccoll.jax.calls import ArrayCall, Shape
 from hpccoll.jax.primitive import bind
 
 
-def fused(tree: Any, call: ArrayCall, lead: int = 0) -> Any:
+def call_fused(tree: Any, call: ArrayCall, lead: int = 0) -> Any:
     """Make one call for each dtype in a tree.
 
     A single array is sent directly. For a tree with structure, ranks first compare the paths,
@@ -39,7 +39,7 @@ def fused(tree: Any, call: ArrayCall, lead: int = 0) -> Any:
     names = [jax.tree_util.keystr(path) for path, _ in paths]
     leaves = [_array(name, leaf) for name, (_, leaf) in zip(names, paths)]
     if jax.tree_util.all_leaves([tree]):
-        return bind(call.carrying([leaves[0].shape[lead:]], None), leaves[0])
+        return bind(call.with_shapes([leaves[0].shape[lead:]], None), leaves[0])
     for leaf in leaves:
         call.shape(leaf.shape)
     agreement: Agreement | None = agreement_of(names, leaves, lead)
@@ -48,7 +48,8 @@ def fused(tree: Any, call: ArrayCall, lead: int = 0) -> Any:
     for dtype, members in (by_dtype(leaves) or {numpy.dtype("float32"): []}).items():
         arrays = [leaves[index] for index in members]
         shapes = [array.shape[lead:] for array in arrays]
-        result = bind(call.carrying(shapes, agreement), _together(arrays, shapes, lead, dtype))
+        result = bind(call.with_shapes(shapes, agreement),
+                      _concatenate(arrays, shapes, lead, dtype))
         agreement = None  # once for all dtypes
         end = 0
         for index, shape in zip(members, shapes):
@@ -73,7 +74,7 @@ def agreement_of(names: Sequence[str], leaves: Sequence[Any], lead: int = 0) -> 
         for name, leaf in zip(names, leaves)))
 
 
-def _together(arrays: Sequence[Any], shapes: Sequence[Shape], lead: int, dtype: Any) -> Any:
+def _concatenate(arrays: Sequence[Any], shapes: Sequence[Shape], lead: int, dtype: Any) -> Any:
     flat = [array.reshape(*array.shape[:lead], math.prod(shape))
             for array, shape in zip(arrays, shapes)]
     return jnp.concatenate(flat, axis=-1) if flat else jnp.zeros(0, dtype)

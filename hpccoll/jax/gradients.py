@@ -20,10 +20,10 @@ from hpccoll.jax.agreement import Agreement
 from hpccoll.jax.calls import ArrayCall, Shape
 from hpccoll.jax.collectives import allreduce, bcast
 from hpccoll.jax.communicator import communicator, kept_with
-from hpccoll.jax.fusion import fused
+from hpccoll.jax.fusion import call_fused
 from hpccoll.training.buckets import BUCKET_BYTES, ArraySpec, plan_buckets
 from hpccoll.training.compress import Reduction, Scheme, finish, parse
-from hpccoll.training.compress.states import State, cut, join
+from hpccoll.training.compress.states import State, join_states, split_state
 
 #: MPI operators and scaling, by name of the reduction.
 AVERAGE, SUM = "average", "sum"
@@ -119,7 +119,7 @@ class Averager:
         # Schemes compute in 32 or 64 bits.
         wide = jax.tree.map(lambda x: jnp.asarray(x, jnp.promote_types(x.dtype, jnp.float32)),
                             gradients)
-        means = fused(wide, Compressed(comm=self.comm, scheme=self.scheme, averager=self))
+        means = call_fused(wide, CompressedMean(comm=self.comm, scheme=self.scheme, averager=self))
         factor = self.comm.size if self.op == SUM else 1
         return jax.tree.map(lambda x, mean: (mean * factor).astype(x.dtype), gradients, means)
 
@@ -127,11 +127,12 @@ class Averager:
         """Return the state for a restart, for each dtype and tree, by array; collective.
 
         It can be loaded with other buckets; for another number of ranks see
-        :func:`hpccoll.training.compress.states.averaged`.
+        :func:`hpccoll.training.compress.states.average_states`.
         """
         jax.effects_barrier()
         return self._loaded | {
-            key: [state for part in parts for state in cut(part.reduction.state(), part.counts)]
+            key: [state for part in parts
+                  for state in split_state(part.reduction.state(), part.counts)]
             for key, parts in self._started.items()}
 
     def load(self, state: dict[str, list[State]]) -> None:
@@ -160,7 +161,7 @@ class Averager:
     def _resume(self, key: str, parts: Sequence[FusedPart]) -> None:
         states = iter(self._loaded.get(key, ()))
         for part in parts if key in self._loaded else ():
-            part.reduction.load(join([next(states) for _ in part.counts], part.counts))
+            part.reduction.load(join_states([next(states) for _ in part.counts], part.counts))
 
 
 @dataclass(frozen=True)
@@ -172,14 +173,14 @@ class FusedPart:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Compressed(ArrayCall):
+class CompressedMean(ArrayCall):
     """Compressed mean over ranks; not differentiable."""
 
     scheme: Scheme
     averager: Averager
     shapes: tuple[Shape, ...] = ()
 
-    def carrying(self, shapes: Sequence[Shape], agreement: Agreement | None) -> ArrayCall:
+    def with_shapes(self, shapes: Sequence[Shape], agreement: Agreement | None) -> ArrayCall:
         return replace(self, shapes=tuple(shapes), agreement=agreement)
 
     def run(self, operand: numpy.ndarray) -> numpy.ndarray:
@@ -191,7 +192,7 @@ class Compressed(ArrayCall):
             finish(part.reduction.reduce(values[start:stop]))
         return result
 
-    def batched(self, size: int) -> ArrayCall:
+    def batch(self, size: int) -> ArrayCall:
         raise ArgumentTypeError("compress", "vmap does not support the state of a compression "
                                             "scheme", "average outside of jax.vmap")
 

@@ -70,7 +70,7 @@ def distributed(optimizer: Any, *, comm: MPI.Intracomm | None = None,
                ) -> tuple[Any, Accumulation]:
         sums = jax.tree.map(jnp.add, state.sums, gradients)
 
-        def whole() -> tuple[Any, Accumulation]:
+        def update_all() -> tuple[Any, Accumulation]:
             means = jax.tree.map(lambda x: x / every, sums)
             updates, after = step(means, state.inner, params, **extra)
             return updates, Accumulation(jnp.zeros_like(state.calls),
@@ -80,6 +80,6 @@ def distributed(optimizer: Any, *, comm: MPI.Intracomm | None = None,
             return (jax.tree.map(jnp.zeros_like, gradients),
                     Accumulation(state.calls + 1, sums, state.inner))
 
-        return jax.lax.cond(state.calls == every - 1, whole, part)
+        return jax.lax.cond(state.calls == every - 1, update_all, part)
 
     return optax.GradientTransformationExtraArgs(start, update)

@@ -71,7 +71,7 @@ def _transpose(cotangent: Any, operand: Any, *, call: ArrayCall) -> tuple[Any]:
 
 def _batch(operands: Sequence[Any], axes: Sequence[int], *, call: ArrayCall) -> tuple[Any, int]:
     operand = jax.numpy.moveaxis(operands[0], axes[0], -1)
-    result = bind(call.batched(operand.shape[-1]), operand)
+    result = bind(call.batch(operand.shape[-1]), operand)
     return result, result.ndim - 1
 
 

@@ -59,10 +59,11 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     def _check(self, variables: list[Any]) -> None:
         # Keras numbers layers per process, so compare shapes and dtypes, not names.
         mine = [f"{variable.dtype}{list(variable.shape)}" for variable in variables]
-        told = self.comm.bcast(mine, self.root)
+        expected = self.comm.bcast(mine, self.root)
         problem = next((f"variable {index} is {there} on rank {self.root}, and {here}"
                         for index, (there, here) in enumerate(
-                            zip_longest(told, mine, fillvalue="not there")) if there != here), "")
+                            zip_longest(expected, mine,
+                                        fillvalue="not there")) if there != here), "")
         seen = self.comm.allgather(problem)
         wrong = tuple(rank for rank, text in enumerate(seen) if text)
         if wrong:

@@ -54,7 +54,7 @@ def DistributedOptimizer(optimizer: Any, *, comm: MPI.Intracomm | None = None,
     if isinstance(optimizer, Averaging):
         raise ArgumentTypeError("optimizer", "is already wrapped", "wrap it once")
     if op not in OPS:
-        raise ArgumentError.unknown("op", op, OPS)
+        raise ArgumentError.unknown_word("op", op, OPS)
     scaling = keras.optimizers.LossScaleOptimizer
     if keras.config.dtype_policy().name == SCALED and not isinstance(optimizer, scaling):
         optimizer = scaling(optimizer)

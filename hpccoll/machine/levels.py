@@ -45,7 +45,7 @@ class Position(NamedTuple):
     gpu: int = -1
 
 
-class Grouping(NamedTuple):
+class GroupLevels(NamedTuple):
     """Nested groups of ranks, and which level of the machine each nesting is.
 
     Attributes:
@@ -111,7 +111,7 @@ def _first(path: Path) -> int:
 
 
 def layout(nodes: Sequence[int], positions: Sequence[Position],
-           wanted: Sequence[str] = LEVELS) -> Grouping:
+           wanted: Sequence[str] = LEVELS) -> GroupLevels:
     """Nest the ranks in groups.
 
     Where ranks are not numbered group by group, the topology gets an order of ranks: groups are
@@ -143,7 +143,7 @@ def layout(nodes: Sequence[int], positions: Sequence[Position],
         elif name == NODE:  # one switch per node adds no group
             kept[-1] = name, starts
     if not kept:
-        return Grouping(Topology(size))
+        return GroupLevels(Topology(size))
     groups: list[tuple[int, Group]] = [
         (start, stop - start)
         for start, stop in zip(kept[-1][1], [*kept[-1][1][1:], size])]
@@ -151,8 +151,8 @@ def layout(nodes: Sequence[int], positions: Sequence[Position],
         parts = [list(part) for _, part in groupby(
             groups, key=lambda group: bisect_right(starts, group[0]))]
         groups = [(part[0][0], tuple(tree for _, tree in part)) for part in parts]
-    return Grouping(Topology(tuple(tree for _, tree in groups), tuple(ranks)),
-                    tuple(name for name, _ in kept))
+    return GroupLevels(Topology(tuple(tree for _, tree in groups), tuple(ranks)),
+                       tuple(name for name, _ in kept))
 
 
 def _firsts(labels: Sequence[Any]) -> list[int]:

@@ -20,7 +20,7 @@ class Limits(NamedTuple):
         large_segment_bytes: the same for large blocks, which exceed the cache.
         large_block_bytes: blocks of more bytes than this are large.
         spins: failed tests before a rank yields its processor; none means at once.
-        tape_bytes: largest message of what the compiled executor runs, all through cells.
+        plan_bytes: largest message of what the compiled executor runs, all through cells.
     """
 
     cell_bytes: int
@@ -29,7 +29,7 @@ class Limits(NamedTuple):
     large_segment_bytes: int
     large_block_bytes: int
     spins: int
-    tape_bytes: int
+    plan_bytes: int
 
     def segment_of(self, nbytes: int | None) -> int:
         """Bytes per message of a block; ``None`` where not all ranks know its size."""
@@ -41,9 +41,9 @@ class Limits(NamedTuple):
 DEDICATED = Limits(
     cell_bytes=256 << 10, eager_bytes=16 << 10, segment_bytes=256 << 10,
     large_segment_bytes=1 << 20, large_block_bytes=16 << 20, spins=SPINS,
-    tape_bytes=256 << 10)
+    plan_bytes=256 << 10)
 #: More ranks than processors: each moves as much as possible while it has its turn.
 OVERSUBSCRIBED = Limits(
     cell_bytes=512 << 10, eager_bytes=512 << 10, segment_bytes=512 << 10,
     large_segment_bytes=4 << 20, large_block_bytes=1 << 20, spins=0,
-    tape_bytes=512 << 10)
+    plan_bytes=512 << 10)

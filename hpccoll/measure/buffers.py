@@ -13,7 +13,7 @@ from hpccoll.ir.topology import Topology
 from hpccoll.measure import inputs
 from hpccoll.measure.cases import Case, arguments
 from hpccoll.measure.wrapping import Wrap
-from hpccoll.runtime.context import existing
+from hpccoll.runtime.context import existing_context
 
 #: Alignment in bytes of the start of a buffer in an arena.
 ALIGNED = 64
@@ -39,7 +39,7 @@ class Arena:
                  topology: Topology | None = None, xp: Any = numpy):
         self.bytes = wrap(comm, topology).empty(2 * sets * (nbytes + ALIGNED), "u1", xp=xp)
         self.used = 0
-        context = existing(comm)
+        context = existing_context(comm)
         node = context and context.node
         here = bool(node and node.local and node.locate(self.bytes) is not None)
         #: True if all ranks have registered memory; otherwise they allocate ordinary memory.
@@ -75,8 +75,8 @@ class CaseBuffers:
                  empty: Callable[[int, numpy.dtype], numpy.ndarray] = numpy.empty,
                  op: MPI.Op | None = None):
         self.case, self.rank = case, rank
-        self.given = case.given(rank)
-        self.wanted = case.wanted(rank)
+        self.given = case.input_blocks(rank)
+        self.wanted = case.expected_blocks(rank)
         inputs = sum(case.extent(b) for b in self.given)
         outputs = sum(case.extent(w.block) for w in self.wanted)
         send: Any = None
@@ -136,7 +136,7 @@ class CaseBuffers:
             start += count
         return number
 
-    def changed(self, iteration: int) -> int:
+    def count_changed_input(self, iteration: int) -> int:
         """Count the elements of a separate input that the call has changed."""
         if not isinstance(self.send, numpy.ndarray):
             return 0
@@ -148,7 +148,7 @@ class CaseBuffers:
             start += count
         return number
 
-    def whole(self, method: Callable[..., Any]) -> Callable[..., Any]:
+    def timed_callable(self, method: Callable[..., Any]) -> Callable[..., Any]:
         """Return the callable to time: it returns when the result is complete."""
         return method
 

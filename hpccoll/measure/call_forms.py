@@ -40,7 +40,7 @@ class BlockingForm:
     about = ""
 
     def __init__(self, memory: CaseBuffers, method: Callable):
-        self.memory, self.call = memory, memory.whole(method)
+        self.memory, self.call = memory, memory.timed_callable(method)
         self.returned: Any = None
 
     @staticmethod
@@ -49,7 +49,7 @@ class BlockingForm:
         return collective.capitalize()
 
     @staticmethod
-    def served(case: Case, config: Config) -> str | None:
+    def auto_choice(case: Case, config: Config) -> str | None:
         """Return the algorithm of ``auto``; ``None`` if the selection reports it."""
         return None
 
@@ -83,10 +83,11 @@ class NonblockingForm(BlockingForm):
         return f"I{collective}"
 
     @staticmethod
-    def served(case: Case, config: Config) -> str:
+    def auto_choice(case: Case, config: Config) -> str:
         """Return the algorithm of ``auto``: that of the environment, or the MPI library."""
-        wish = config.algorithm.get(METHODS[case.collective])
-        return NATIVE if wish is None else Candidate(wish[0], tuple(wish[1].items())).label
+        preference = config.algorithm.get(METHODS[case.collective])
+        return NATIVE if preference is None else Candidate(preference[0],
+                                                           tuple(preference[1].items())).label
 
     @classmethod
     def select(cls, wanted: Sequence[Candidate], case: Case, memory: CaseBuffers,
@@ -124,11 +125,11 @@ class PersistentForm(NonblockingForm):
         self.request = method(*memory.arguments)
         start, wait = self.request.Start, self.request.Wait
 
-        def again() -> None:
+        def restart() -> None:
             start()
             wait()
 
-        super().__init__(memory, again)
+        super().__init__(memory, restart)
 
     @staticmethod
     def method(collective: str) -> str:
@@ -161,7 +162,7 @@ class LowerCase(BlockingForm):
         return collective
 
     @staticmethod
-    def served(case: Case, config: Config) -> str:
+    def auto_choice(case: Case, config: Config) -> str:
         """Return ``auto``: methods for objects have no choice of algorithms."""
         return AUTO
 

@@ -19,8 +19,8 @@ from hpccoll.measure.buffers import CaseBuffers
 from hpccoll.measure.cases import Case
 from hpccoll.runtime.planning.choice import Choice
 from hpccoll.tune.choose import Conditions, decide, objection
-from hpccoll.tune.cost_model import plausible
-from hpccoll.tune.loading import Tuned
+from hpccoll.tune.cost_model import plausible_algorithms
+from hpccoll.tune.loading import JobTimes
 from hpccoll.tune.table import Candidate
 
 #: The native method as ``hpccoll.Comm`` calls it: the native time that ``auto`` can reach.
@@ -49,8 +49,8 @@ def parse(text: str) -> list[Candidate]:
         if is_reference(name):
             load(name)
         elif name not in known:
-            raise ArgumentError.unknown("--algorithm", name,
-                                        (*WORDS, *sorted(known - set(WORDS))))
+            raise ArgumentError.unknown_word("--algorithm", name,
+                                             (*WORDS, *sorted(known - set(WORDS))))
         if candidate is None or settings and name in WORDS:
             raise ArgumentError("--algorithm", f"cannot read {entry!r}",
                                 "write parameters of an algorithm like knomial:k=8")
@@ -74,8 +74,8 @@ def check(wanted: Iterable[Candidate], collectives: Iterable[str], size: int) ->
         if not fitting:
             known = algorithm_names()
             names = dict.fromkeys(name for base in bases for name in known[base])
-            raise ArgumentError.unknown("--algorithm", candidate.name, (*WORDS, *names),
-                                        f"{', '.join(bases)}: no algorithm {candidate.name!r}")
+            raise ArgumentError.unknown_word("--algorithm", candidate.name, (*WORDS, *names),
+                                             f"{', '.join(bases)}: no algorithm {candidate.name!r}")
         for base in fitting:
             parameters: dict[str, Any] = dict(candidate.params)
             schedule(base, candidate.name, size, **parameters)
@@ -90,7 +90,7 @@ def expand(wanted: Sequence[Candidate], collective: str, size: int, nbytes: int,
         USUAL: usual,
         ALL: [name for name, entry in ALGORITHMS[base].items()
               if hierarchical or not entry.hierarchical],
-        PLAUSIBLE: plausible(base, size, nbytes, hierarchical)}
+        PLAUSIBLE: plausible_algorithms(base, size, nbytes, hierarchical)}
     named = [map(Candidate, words[c.name]) if c.name in words else [c]
              for c in wanted or [Candidate(USUAL)]]
     return list(dict.fromkeys(chain.from_iterable(named)))
@@ -113,13 +113,13 @@ def select(wanted: Sequence[Candidate], case: Case, memory: CaseBuffers,
 
 
 def serves(candidate: Candidate, case: Case, memory: CaseBuffers, config: Config,
-           tuned: Tuned | None = None, place: Place | None = None) -> str:
+           tuned: JobTimes | None = None, place: Place | None = None) -> str:
     """Return the algorithm that runs; for ``auto``, its choice under the environment's settings."""
     if candidate.name != AUTO:
         return candidate.label
-    wish = config.algorithm.get(METHODS[case.collective])
+    preference = config.algorithm.get(METHODS[case.collective])
     facts = facts_of(_call(case, memory))
-    conditions = Conditions(case.size, Choice(*wish) if wish else None, True, tuned,
+    conditions = Conditions(case.size, Choice(*preference) if preference else None, True, tuned,
                             config.determinism)
     choice = decide(facts, conditions, place)
     return Candidate(choice.name, tuple(choice.params.items()), choice.segment_bytes).label

@@ -22,7 +22,7 @@ from hpccoll.calls.call import METHODS
 from hpccoll.calls.datatypes import datatype_of
 from hpccoll.calls.specification import is_in_place
 from hpccoll.errors import ArgumentError
-from hpccoll.ir.collectives import COLLECTIVES, IN, OUT, Collective, Wanted
+from hpccoll.ir.collectives import COLLECTIVES, IN, OUT, Collective, ExpectedBlock
 from hpccoll.ir.operators import OPERATORS
 
 #: Collectives whose blocks may differ in size.
@@ -79,12 +79,12 @@ class Case(NamedTuple):
             return self.counts[sum(divmod(block, self.size)) % self.size]
         return self.counts[block]
 
-    def given(self, rank: int) -> list[int]:
+    def input_blocks(self, rank: int) -> list[int]:
         """Return the blocks of a rank's input buffer; the broadcast buffer of the root is one."""
         held = self.rule.given(rank, self.size, self.root, len(self.counts))
         return list(held.get(IN, held.get(OUT, ())))
 
-    def wanted(self, rank: int) -> list[Wanted]:
+    def expected_blocks(self, rank: int) -> list[ExpectedBlock]:
         """Return the blocks of a rank's output buffer and the ranks that contribute to them."""
         return self.rule.wanted(rank, self.size, self.root, len(self.counts))
 
@@ -146,7 +146,7 @@ def data_type(text: str, op: str | None = None) -> numpy.dtype:
                             "give a NumPy name such as float32, int64 or complex128") from error
     if op is not None:
         if op not in OPERATORS or OPERATORS[op].pairs:
-            raise ArgumentError.unknown(
+            raise ArgumentError.unknown_word(
                 "--op", op, (o.name for o in OPERATORS.values() if not o.pairs))
         check_op(getattr(MPI, op.upper()), dtype, "--op")
     return dtype
@@ -176,7 +176,7 @@ def _vector(case: Case, array: Any, counts: Sequence[int]) -> Any:
     return [array, (list(counts), list(_displacements(counts)))]
 
 
-def _typed(case: Case, array: Any, counts: Sequence[int]) -> Any:
+def _with_types(case: Case, array: Any, counts: Sequence[int]) -> Any:
     """Return the same with displacements in bytes and a type for each block."""
     if is_in_place(array):
         return array
@@ -210,5 +210,5 @@ _ARGUMENTS: dict[str, Callable] = {
     "scatterv": lambda c, rank, send, recv: (_vector(c, send, c.counts), recv, c.root),
     "alltoall": lambda c, rank, send, recv: (send, recv),
     "alltoallv": _pairs(_vector),
-    "alltoallw": _pairs(_typed),
+    "alltoallw": _pairs(_with_types),
 }

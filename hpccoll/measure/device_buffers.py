@@ -53,12 +53,12 @@ class DeviceBuffers(CaseBuffers):
         self._fetch()
         return super().wrong(iteration)
 
-    def changed(self, iteration: int) -> int:
+    def count_changed_input(self, iteration: int) -> int:
         """Count the elements of a separate input that the call has changed."""
         self._fetch()
-        return super().changed(iteration)
+        return super().count_changed_input(iteration)
 
-    def whole(self, method: Callable[..., Any]) -> Callable[..., Any]:
+    def timed_callable(self, method: Callable[..., Any]) -> Callable[..., Any]:
         """Return the callable to time: the method and the synchronization of its stream."""
         def call(*args: Any) -> Any:
             returned = method(*args)

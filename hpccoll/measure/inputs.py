@@ -68,17 +68,19 @@ def wrong(array: numpy.ndarray, period: numpy.ndarray, bitwise: bool) -> int:
 def _contribution(op: str | None, dtype: numpy.dtype, rank: int, size: int, block: int,
                   iteration: int, count: int) -> numpy.ndarray:
     if op is None:
-        return _frozen(exact.moved(dtype, rank, count, seed=iteration, to=block))
-    return _frozen(exact.inputs(op, dtype, rank, size, count, _seed(size, block, iteration)))
+        return _make_read_only(exact.sent_elements(dtype, rank, count, seed=iteration, to=block))
+    return _make_read_only(exact.inputs(op, dtype, rank, size, count,
+                                        _seed(size, block, iteration)))
 
 
 @lru_cache(KEPT)
 def _result(op: str, dtype: numpy.dtype, ranks: tuple[int, ...], size: int, block: int,
             iteration: int, count: int) -> numpy.ndarray:
-    return _frozen(exact.reduced(op, dtype, ranks, size, count, _seed(size, block, iteration)))
+    return _make_read_only(exact.exact_reduction(op, dtype, ranks, size, count,
+                                                 _seed(size, block, iteration)))
 
 
-def _frozen(array: numpy.ndarray) -> numpy.ndarray:
+def _make_read_only(array: numpy.ndarray) -> numpy.ndarray:
     array.flags.writeable = False
     return array
 

@@ -56,7 +56,7 @@ def spread(native: Sequence[float], other: Sequence[float]) -> Spread:
     return Spread(inner[0], inner[-1])
 
 
-def moved(seconds: Sequence[float]) -> float:
+def drift_factor(seconds: Sequence[float]) -> float:
     """Return the factor between the middle parts of a series."""
     values = sorted(parts(seconds))
     inner = values[1:-1] if len(values) > 2 else values
@@ -66,16 +66,16 @@ def moved(seconds: Sequence[float]) -> float:
 def absurd(results: Sequence[Result]) -> float:
     """Return the implausible ratio of native to the best candidate of a case; else 0."""
     native = next((r for r in results if r.candidate == NATIVE), None)
-    others = [r.trimmed for r in results if r.candidate != NATIVE and r.trimmed > 0]
+    others = [r.trimmed_seconds for r in results if r.candidate != NATIVE and r.trimmed_seconds > 0]
     if native is None or not others:
         return 0.0
-    ratio = native.trimmed / min(others)
-    if ratio > ABSURD or ratio > DOUBTFUL and moved(native.seconds) > MOVED:
+    ratio = native.trimmed_seconds / min(others)
+    if ratio > ABSURD or ratio > DOUBTFUL and drift_factor(native.seconds) > MOVED:
         return ratio
     return 0.0
 
 
-def overtaken(times: Sequence[tuple[int, float]]) -> list[float]:
+def implausible_ratios(times: Sequence[tuple[int, float]]) -> list[float]:
     """Return, for each size, its time divided by that of a larger one if implausible; else 0.
 
     Args:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from hpccoll.config import NATIVE
-from hpccoll.measure.noise import absurd, overtaken
+from hpccoll.measure.noise import absurd, implausible_ratios
 from hpccoll.measure.results import Result
 from hpccoll.measure.rounds import candidate_of
 from hpccoll.measure.survey_plan import SurveyPoint
@@ -38,7 +38,7 @@ class Doubt(NamedTuple):
     label: str = ""
 
 
-class Filed(NamedTuple):
+class PlausibleTimes(NamedTuple):
     """Times of the table; wrong elements of candidates that had any; doubtful times."""
 
     curves: Curves
@@ -53,15 +53,15 @@ def late(measured: Measured) -> list[dict[str, float]]:
     for number, (point, results) in enumerate(measured):
         for one in _right(results):
             curves.setdefault((point.kind, one.candidate), []).append(
-                (number, point.case.nbytes, one.trimmed))
+                (number, point.case.nbytes, one.trimmed_seconds))
     for (_, candidate), curve in curves.items():
-        for (number, *_), times in zip(curve, overtaken([one[1:] for one in curve])):
+        for (number, *_), times in zip(curve, implausible_ratios([one[1:] for one in curve])):
             if times:
                 found[number][candidate] = times
     return found
 
 
-def filed(measured: Measured) -> Filed:
+def filter_times(measured: Measured) -> PlausibleTimes:
     """Return the plausible times, and what is left out."""
     doubtful: list[Doubt] = []
     curves: dict[Kind, list] = {}
@@ -77,14 +77,14 @@ def filed(measured: Measured) -> Filed:
             doubtful.append(Doubt(*where, seeming, delayed.get(NATIVE, 0.0)))
             continue
         doubtful += [Doubt(*where, late=times, label=label) for label, times in delayed.items()]
-        times = {candidate_of(r): r.trimmed for r in _right(results)
+        times = {candidate_of(r): r.trimmed_seconds for r in _right(results)
                  if r.candidate not in delayed}
         if times:
             curves.setdefault(point.kind, []).append((where[1], times))
-    return Filed({kind: tuple(curve) for kind, curve in sorted(curves.items())}, failures,
-                 tuple(doubtful))
+    return PlausibleTimes({kind: tuple(curve) for kind, curve in sorted(curves.items())}, failures,
+                          tuple(doubtful))
 
 
 def _right(results: Sequence[Result]) -> list[Result]:
     """Return the results that may be in the table."""
-    return [r for r in results if not r.failures and r.trimmed > 0]
+    return [r for r in results if not r.failures and r.trimmed_seconds > 0]

@@ -65,9 +65,9 @@ class Result(NamedTuple):
         return self.percentile(50)
 
     @property
-    def trimmed(self) -> float:
-        """Return the trimmed mean seconds of an iteration; see :func:`trimmed`."""
-        return trimmed(self.seconds)
+    def trimmed_seconds(self) -> float:
+        """Return the trimmed mean seconds of an iteration; see :func:`trimmed_mean`."""
+        return trimmed_mean(self.seconds)
 
     @property
     def limit(self) -> float | None:
@@ -92,7 +92,7 @@ class Result(NamedTuple):
         return self.algorithm_bandwidth(seconds) * bus_factor(self.collective, self.ranks)
 
 
-def trimmed(seconds: Sequence[float] | numpy.ndarray) -> float:
+def trimmed_mean(seconds: Sequence[float] | numpy.ndarray) -> float:
     """Return the mean without the shortest and longest tenth; of three and more, without one each.
 
     Times of one call have several modes: ranks that share a processor had their turn or waited for
@@ -103,7 +103,7 @@ def trimmed(seconds: Sequence[float] | numpy.ndarray) -> float:
     return float(numpy.mean(numpy.sort(seconds)[cut:len(seconds) - cut]))
 
 
-def joined(*rounds: Sequence[Result]) -> list[Result]:
+def merge_rounds(*rounds: Sequence[Result]) -> list[Result]:
     """Return the results of several rounds of one case, merged by candidate.
 
     Errors of any round count. The algorithm of an automatic choice is that of the last round.
@@ -111,10 +111,10 @@ def joined(*rounds: Sequence[Result]) -> list[Result]:
     by_candidate: dict[str, list[Result]] = {}
     for result in (r for part in rounds for r in part):
         by_candidate.setdefault(result.candidate, []).append(result)
-    return [_together(results) for results in by_candidate.values()]
+    return [_merge_results(results) for results in by_candidate.values()]
 
 
-def _together(results: Sequence[Result]) -> Result:
+def _merge_results(results: Sequence[Result]) -> Result:
     weights = [len(r.seconds) for r in results]
     means = numpy.average([r.rank_mean_seconds for r in results], axis=0,
                           weights=weights if any(weights) else None)

@@ -13,9 +13,9 @@ from hpccoll.algorithms import ALGORITHMS
 from hpccoll.algorithms.table import picks
 from hpccoll.config import NATIVE
 from hpccoll.measure.cases import Case
-from hpccoll.measure.results import Result, joined
+from hpccoll.measure.results import Result, merge_rounds
 from hpccoll.measure.survey_plan import SurveyPlan, SurveyPoint
-from hpccoll.tune.cost_model import plausible
+from hpccoll.tune.cost_model import plausible_algorithms
 from hpccoll.tune.rules import RULES
 from hpccoll.tune.table import Candidate
 
@@ -29,7 +29,7 @@ NEAR, CLOSE = 1.6, 1.2
 FEWEST = 4
 
 
-class Latest(NamedTuple):
+class LatestTimes(NamedTuple):
     """Times of the first round of a collective's latest size.
 
     Attributes:
@@ -48,7 +48,7 @@ class Latest(NamedTuple):
         return self.idle + self.busy * max(nbytes / max(self.nbytes, 1), 1.0)
 
 
-def worth_trying(plan: SurveyPlan, point: SurveyPoint, latest: Latest | None,
+def worth_trying(plan: SurveyPlan, point: SurveyPoint, latest: LatestTimes | None,
                  hierarchical: bool) -> list[Candidate]:
     """Return all plausible candidates, the most promising first: time may be short.
 
@@ -56,7 +56,7 @@ def worth_trying(plan: SurveyPlan, point: SurveyPoint, latest: Latest | None,
     fewer bytes, which depends on the machine, and those with a low cost by their closed form.
     """
     case = point.case
-    names = plausible(case.rule.name, case.size, case.nbytes, hierarchical)
+    names = plausible_algorithms(case.rule.name, case.size, case.nbytes, hierarchical)
     if not point.commutes:
         names = [name for name in names if ALGORITHMS[case.rule.name][name].rank_order]
     if plan.most:
@@ -65,13 +65,13 @@ def worth_trying(plan: SurveyPlan, point: SurveyPoint, latest: Latest | None,
     if plan.thorough:
         candidates += [variant for name in names for variant in _variants(case, name)]
     before = [c for c in latest.order if c in candidates] if latest else []
-    named = [Candidate(name) for name in _ruled(case.rule.name) if name in names]
+    named = [Candidate(name) for name in _rule_algorithms(case.rule.name) if name in names]
     in_turn = [c for pair in zip_longest(before, candidates[1:]) for c in pair if c is not None]
     brought = plan.brought.get(case.rule.name, ())
     return list(dict.fromkeys([candidates[0], *brought, *named, *in_turn]))
 
 
-def affordable(point: SurveyPoint, tried: list[Candidate], latest: Latest | None,
+def affordable(point: SurveyPoint, tried: list[Candidate], latest: LatestTimes | None,
                seconds: float) -> list[Candidate]:
     """Return as many candidates as fit into half of the time."""
     if latest is None:
@@ -79,7 +79,7 @@ def affordable(point: SurveyPoint, tried: list[Candidate], latest: Latest | None
     return tried[:max(int(seconds / 2 / latest.seconds(point.case.nbytes)), FEWEST)]
 
 
-def fastest(result: Result) -> float:
+def min_seconds(result: Result) -> float:
     """Return the shortest of a few iterations.
 
     A disturbance makes iterations longer; one could exclude the best candidate from the second
@@ -96,12 +96,12 @@ def candidate_of(result: Result) -> Candidate:
     return candidate
 
 
-def near(rough: Sequence[Result], case: Case, plan: SurveyPlan,
-         segments: Sequence[int] = SEGMENTS) -> list[Candidate]:
+def nearby_candidates(rough: Sequence[Result], case: Case, plan: SurveyPlan,
+                      segments: Sequence[int] = SEGMENTS) -> list[Candidate]:
     """Return the candidates near the best one, native, and the best with other segments."""
-    good = sorted((r for r in rough if not r.failures), key=fastest) or rough
+    good = sorted((r for r in rough if not r.failures), key=min_seconds) or rough
     candidates = list(dict.fromkeys([Candidate(NATIVE), *(
-        candidate_of(r) for r in good if fastest(r) <= NEAR * fastest(good[0]))]))
+        candidate_of(r) for r in good if min_seconds(r) <= NEAR * min_seconds(good[0]))]))
     if case.nbytes >= SEGMENTED and not plan.most:
         named = [c for c in candidates if c.name != NATIVE][:3 if plan.thorough else 1]
         candidates += [c._replace(segment_bytes=segment) for c in named for segment in segments]
@@ -113,8 +113,8 @@ def close(fine: Sequence[Result]) -> list[Candidate]:
     good = [r for r in fine if not r.failures]
     if not good:
         return []
-    limit = CLOSE * min(r.trimmed for r in good)
-    candidates = [candidate_of(r) for r in good if r.trimmed <= limit]
+    limit = CLOSE * min(r.trimmed_seconds for r in good)
+    candidates = [candidate_of(r) for r in good if r.trimmed_seconds <= limit]
     return candidates if len(candidates) > 1 else []
 
 
@@ -123,14 +123,14 @@ def of_all_rounds(rough: Sequence[Result], *rounds: Sequence[Result]) -> list[Re
 
     The first round is short. Its errors count.
     """
-    first, later = ({r.candidate: r for r in part} for part in (rough, joined(*rounds)))
+    first, later = ({r.candidate: r for r in part} for part in (rough, merge_rounds(*rounds)))
     failed = {name: r for name, r in first.items() if name in later and r.failures}
     return [*(first | later | {name: later[name]._replace(
         wrong=later[name].wrong + r.wrong, changed=later[name].changed + r.changed)
         for name, r in failed.items()}).values()]
 
 
-def _ruled(collective: str) -> list[str]:
+def _rule_algorithms(collective: str) -> list[str]:
     """Return the algorithms of the tuning rules: best on other machines."""
     return [rule.algorithm for rule in RULES if rule.collective == collective]
 
@@ -138,7 +138,7 @@ def _ruled(collective: str) -> list[str]:
 def _representative(collective: str, names: Sequence[str]) -> list[str]:
     """Return the names, first those that were best on other machines for few or many bytes."""
     picked = [*picks(collective, large=False), *picks(collective, large=True)]
-    return [name for name in dict.fromkeys((*_ruled(collective), *picked, *names))
+    return [name for name in dict.fromkeys((*_rule_algorithms(collective), *picked, *names))
             if name in names]
 
 

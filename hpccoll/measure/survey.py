@@ -27,18 +27,18 @@ from hpccoll.config import NATIVE, OFF
 from hpccoll.ir.topology import Topology
 from hpccoll.measure.buffers import CaseBuffers
 from hpccoll.measure.candidates import select
-from hpccoll.measure.recording import Doubt, Measured, filed, late
+from hpccoll.measure.recording import Doubt, Measured, filter_times, late
 from hpccoll.measure.results import Result
 from hpccoll.measure.rounds import (
     BETWEEN,
     FEWEST,
     SEGMENTS,
-    Latest,
+    LatestTimes,
     affordable,
     candidate_of,
     close,
-    fastest,
-    near,
+    min_seconds,
+    nearby_candidates,
     of_all_rounds,
     worth_trying,
 )
@@ -112,7 +112,7 @@ class Surveyor:
         self.ordered = MPI.Op.Create(_add, commute=False)
         self.start = perf_counter()
         #: On rank 0.
-        self.latest: dict[Kind, Latest] = {}
+        self.latest: dict[Kind, LatestTimes] = {}
         #: The results of each round so far, by the number of the point; on rank 0.
         self.rounds: dict[int, list[list[Result]]] = {}
         #: Barrier seconds around the first two rounds of each point, and their minimum.
@@ -124,7 +124,7 @@ class Surveyor:
         self.ordered.Free()
         self.world.free()
 
-    def left(self, part: float = 1.0) -> float:
+    def remaining_seconds(self, part: float = 1.0) -> float:
         """Return the remaining seconds of a part of the time."""
         return part * self.plan.seconds - (perf_counter() - self.start)
 
@@ -134,7 +134,7 @@ class Surveyor:
         Costs rise with sizes: larger sizes get larger shares.
         """
         weights = [self.points[number].weight for number in numbers]
-        return self.left(part) * weights[0] / sum(weights)
+        return self.remaining_seconds(part) * weights[0] / sum(weights)
 
     def begin(self, numbers: Sequence[int], part: float) -> None:
         """Measure the first of the points in two rounds; collective."""
@@ -149,11 +149,11 @@ class Surveyor:
         chosen: tuple[list[Candidate], float] = [], 0.0
         if rough:
             seconds = perf_counter() - start
-            order = [candidate_of(r) for r in sorted(rough, key=fastest)]
+            order = [candidate_of(r) for r in sorted(rough, key=min_seconds)]
             busy = ROUGH_CALLS * sum(r.mean for r in rough) / len(rough)
-            self.latest[point.kind] = Latest(
+            self.latest[point.kind] = LatestTimes(
                 case.nbytes, max(seconds / len(rough) - busy, 0.0), busy, order)
-            best = near(rough, case, self.plan, self.segments)
+            best = nearby_candidates(rough, case, self.plan, self.segments)
             left = max(share - seconds, 0.0)
             chosen = best if left else best[:FEWEST], left
         fine = self._round(point, memories, *self.world.control.bcast(chosen))
@@ -161,17 +161,17 @@ class Surveyor:
         if rough:
             self.rounds[number] = [rough, fine]
 
-    def disturbed(self) -> list[int]:
+    def disturbed_points(self) -> list[int]:
         """Return the disturbed points, the same on all ranks.
 
         Their barriers were slow, or native took much longer than for more bytes.
         """
-        spoilt = {number for number, found in zip(self.rounds, late(self.measured()))
+        spoilt = {number for number, found in zip(self.rounds, late(self.all_results()))
                   if NATIVE in found}
         return self.world.control.bcast([number for number, barrier in self.barriers.items()
-                                         if number in spoilt or self._busy(barrier)])
+                                         if number in spoilt or self._is_machine_busy(barrier)])
 
-    def _busy(self, barrier: float) -> bool:
+    def _is_machine_busy(self, barrier: float) -> bool:
         return barrier > BUSY * self.fastest_barrier
 
     def _barrier(self) -> float:
@@ -189,11 +189,11 @@ class Surveyor:
         """Return the merged results of all rounds of a point; on rank 0."""
         return of_all_rounds(*self.rounds.get(number, [[]]))
 
-    def measured(self) -> Measured:
+    def all_results(self) -> Measured:
         """Return all points so far with their results; empty on other ranks than 0."""
         return [(self.points[number], self.results(number)) for number in self.rounds]
 
-    def undecided(self) -> list[int]:
+    def undecided_points(self) -> list[int]:
         """Return the points with several candidates close to the best; the same on all ranks."""
         return self.world.control.bcast([n for n in self.rounds if close(self.results(n))])
 
@@ -204,7 +204,7 @@ class Surveyor:
         barrier = self._barrier()
         results = self._round(point, [self._buffers(point)], *self.world.control.bcast(chosen))
         barrier = max(barrier, self._barrier())
-        if results and not self._busy(barrier):
+        if results and not self._is_machine_busy(barrier):
             self.rounds[number].append(results)
 
     def _round(self, point: SurveyPoint, memories: list[CaseBuffers],
@@ -241,8 +241,10 @@ def survey(comm: MPI.Intracomm, plan: SurveyPlan, wrap: Wrap,
         """Measure points until this part of the time is over; return True on all ranks to stop."""
         while numbers:
             case = surveyor.points[numbers[0]].case
-            progress(f"{case.rule.name} {case.nbytes}", min(1 - surveyor.left() / plan.seconds, 1))
-            wanted, late = surveyor.world.control.bcast((stopped(), surveyor.left(end) < 0))
+            progress(f"{case.rule.name} {case.nbytes}",
+                     min(1 - surveyor.remaining_seconds() / plan.seconds, 1))
+            wanted, late = surveyor.world.control.bcast((stopped(),
+                                                         surveyor.remaining_seconds(end) < 0))
             if wanted or late:
                 return wanted
             measure(numbers, part)
@@ -253,14 +255,15 @@ def survey(comm: MPI.Intracomm, plan: SurveyPlan, wrap: Wrap,
         # The first rounds may exceed their part: a point without any time would be missing.
         interrupted = visit(range(len(surveyor.points)), surveyor.begin, FIRST, 1.0)
         if not interrupted:
-            interrupted = visit(surveyor.disturbed(), surveyor.begin, FIRST + AGAIN, FIRST + AGAIN)
-        rest = max(1 - surveyor.left() / plan.seconds, FIRST)
+            interrupted = visit(surveyor.disturbed_points(), surveyor.begin, FIRST + AGAIN,
+                                FIRST + AGAIN)
+        rest = max(1 - surveyor.remaining_seconds() / plan.seconds, FIRST)
         for later in range(1, MORE + 1):
             if not interrupted:
                 part = rest + (1 - rest) * later / MORE
-                interrupted = visit(surveyor.undecided(), surveyor.resume, part, part)
+                interrupted = visit(surveyor.undecided_points(), surveyor.resume, part, part)
     finally:
         surveyor.free()
-    curves, failures, doubtful = filed(surveyor.measured())
+    curves, failures, doubtful = filter_times(surveyor.all_results())
     return Survey(surveyor.machine, curves, comm.bcast(failures), interrupted,
                   comm.bcast(doubtful))

@@ -32,8 +32,8 @@ from hpccoll.measure.candidates import FORWARDED, serves
 from hpccoll.measure.cases import Case
 from hpccoll.measure.results import Result
 from hpccoll.measure.wrapping import Wrap
-from hpccoll.runtime.context import existing
-from hpccoll.tune.loading import Tuned
+from hpccoll.runtime.context import existing_context
+from hpccoll.tune.loading import JobTimes
 from hpccoll.tune.table import Candidate
 
 #: Approximate number of repetitions of a case.
@@ -133,20 +133,20 @@ class World:
         # Named algorithms are measured, whatever their properties.
         comm = self._wrap(self.measured, topology, determinism=NONE, tuning=self._tuning)
         algorithm = NATIVE if candidate.name == FORWARDED else candidate.name
-        wish = {METHODS[collective]: (algorithm, dict(candidate.params))}
+        preference = {METHODS[collective]: (algorithm, dict(candidate.params))}
         segment = candidate.segment_bytes or self.settings.segment_bytes
-        with comm.using(segment_bytes=segment, **wish):
+        with comm.using(segment_bytes=segment, **preference):
             yield getattr(comm, name)
 
     @property
-    def tuned(self) -> Tuned | None:
+    def tuned(self) -> JobTimes | None:
         """Return the measured times that ``auto`` uses, once it has run."""
         return self._wrap(self.measured).tuned
 
     @property
     def place(self) -> Place | None:
         """Return the place of ``auto``, once it is known."""
-        context = existing(self.measured)
+        context = existing_context(self.measured)
         return None if context is None else context.place
 
     def free(self) -> None:
@@ -195,7 +195,7 @@ class Runner:
             formed.deliver()
         for iteration, memory in fresh:
             self.wrong += memory.wrong(iteration)
-            self.changed += memory.changed(iteration)
+            self.changed += memory.count_changed_input(iteration)
         return times[0]
 
     def free(self) -> None:
@@ -215,7 +215,7 @@ class Runner:
         means, first, wrong, changed = zip(*everyone)
         world, served = self.world, None
         if self.candidate.name == AUTO:
-            served = self.form.served(case, world.config)
+            served = self.form.auto_choice(case, world.config)
         return Result(
             case.collective, self.candidate.label,
             served or serves(self.candidate, case, self.memories[0], world.config, world.tuned,

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hpccoll.atomic_file import replacing
+from hpccoll.atomic_file import open_replacement
 
 
 def save_events(path: str | os.PathLike[str], said: Mapping[str, Any],
@@ -22,7 +22,7 @@ def save_events(path: str | os.PathLike[str], said: Mapping[str, Any],
     Raises:
         OSError: it cannot be written.
     """
-    with replacing(path) as file:
+    with open_replacement(path) as file:
         file.write(f'{{"otherData": {json.dumps(said)}, "displayTimeUnit": "ms",\n'
                    '"traceEvents": [\n')
         file.write(",\n".join(map(json.dumps, events)))

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from mpi4py import MPI
 
 from hpccoll.ir.topology import Topology
-from hpccoll.tune.loading import Tuned
+from hpccoll.tune.loading import JobTimes
 
 
 class MeasuredComm(Protocol):
@@ -22,7 +22,7 @@ class MeasuredComm(Protocol):
     """
 
     @property
-    def tuned(self) -> Tuned | None:
+    def tuned(self) -> JobTimes | None:
         """Return the measured times that choices use; ``None`` before the first collective."""
 
     def Barrier(self) -> None:

@@ -55,7 +55,7 @@ class _Watch:
         self.thread = threading.get_ident()
         self.end, self.raised = float("inf"), False
         self.lock, self.over = threading.Lock(), threading.Event()
-        self.watcher = threading.Thread(target=self._wait, daemon=True)
+        self.watchdog = threading.Thread(target=self._wait, daemon=True)
 
     def patient(self, seconds: float) -> None:
         """Restart the time limit."""
@@ -70,14 +70,14 @@ class _Watch:
                     _raise_in(self.thread)
 
     def __enter__(self) -> _Watch:
-        self.watcher.start()
+        self.watchdog.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
         with self.lock:
             self.over.set()
-        self.watcher.join()
+        self.watchdog.join()
         if self.raised:
             self._receive()
 

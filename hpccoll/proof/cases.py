@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from hpccoll.ir.collectives import Collective, block_counts, slot_keys
-from hpccoll.ir.extents import Segment, SlotLayout, alias, packed
+from hpccoll.ir.extents import Segment, SlotLayout, alias, pack_extents
 from hpccoll.ir.lowering import segments
 from hpccoll.ir.schedule import Program, Schedule
 
@@ -50,7 +50,7 @@ def cases(schedule: Schedule, collective: Collective) -> list[BlockSizes]:
     else:
         sizes = [lambda key: key + 1] if keys <= FEW else []
         sizes += [_cut(2 * n + 1, n)] if collective.payload == "vector" else []
-        sizes.append(mixed)
+        sizes.append(mixed_sizes)
     segmented = BlockSizes(lambda key: 3, keys, segment=2)
     samples = [one, *(BlockSizes(size_of, keys) for size_of in sizes), segmented]
     if collective.in_place:
@@ -62,12 +62,13 @@ def _cut(count: int, nblocks: int) -> Callable[[int], int]:
     return block_counts(count, nblocks).__getitem__
 
 
-def mixed(key: int) -> int:
+def mixed_sizes(key: int) -> int:
     """Return sizes of 0 to 3 elements without a pattern; the first blocks have 3, 0, 2 and 1."""
     return (3, 0, 2, 1)[key] if key < 4 else (key * 2654435761 >> 9) % 4
 
 
-def similar(sizes: Sequence[int], in_place: bool = False, segmented: bool = False) -> BlockSizes:
+def similar_sizes(sizes: Sequence[int], in_place: bool = False,
+                  segmented: bool = False) -> BlockSizes:
     """Return small similar sizes: the same blocks are empty, and unequal ones stay unequal.
 
     Lowering packs for empty or distant blocks, and depends on no other property of sizes, so a
@@ -85,7 +86,7 @@ def lower_all(schedule: Schedule, collective: Collective, rank: int, case: Block
               program: Program | None = None) -> list[Segment]:
     """Lower one rank's program for every segment of a case, as a plan would."""
     keys = slot_keys(collective, rank, schedule.size, schedule.root, schedule.nblocks)
-    places = {buffer: packed(buffer, [case.size_of(key) for key in held])
+    places = {buffer: pack_extents(buffer, [case.size_of(key) for key in held])
               for buffer, held in keys.items()}
     if case.in_place:
         alias(collective.in_place, places, rank, schedule.root)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from hpccoll.ir.collectives import IN, OUT, TMP, Collective, slot_keys
-from hpccoll.ir.extents import Extent, Local, Message, Segment, shifted
+from hpccoll.ir.extents import Extent, Local, Message, Segment, shift_scratch
 from hpccoll.ir.schedule import RECV, SEND, Schedule
 from hpccoll.proof.cases import BlockSizes
 from hpccoll.proof.matching import End, Rendezvous, Thread
@@ -81,7 +81,7 @@ class _ElementRun(Rendezvous):
 
     def find(self, rank: int, segment: int, extent: Extent) -> tuple[list[Symbol], Extent]:
         """Return the list that contains an extent, and the extent shifted to its segment."""
-        extent = shifted(extent, self.programs[rank][segment].shift)
+        extent = shift_scratch(extent, self.programs[rank][segment].shift)
         buffer = (TMP, segment) if extent.buffer == TMP else extent.buffer
         memory = self.memory[rank].get(buffer)
         if memory is None or extent.offset < 0 or extent.offset + extent.count > len(memory):
@@ -145,20 +145,20 @@ class _ElementRun(Rendezvous):
                                    self.read(rank, segment, right)))
             self.write(rank, segment, into, symbols)
 
-    # -- the verdict -----------------------------------------------------------------------
+    # -- the result -----------------------------------------------------------------------
     def conclude(self) -> Proof:
         """Compare the final memory with the specification."""
-        verdict = Judge(self.symbols, self.fault)
+        outcome = Judge(self.symbols, self.fault)
         for rank in range(self.size):
             for cell, symbol, wanted in self.results(rank):
-                verdict.judge(rank, f"out[{cell}]", symbol, wanted)
+                outcome.judge(rank, f"out[{cell}]", symbol, wanted)
             self.check_untouched(rank)
         if self.collective.payload == "none":
             self.check_knowledge()
         sends = [[message for segment in held for phase in segment.program.phases
                   for message in phase.messages if message.kind == SEND]
                  for held in self.programs]
-        return Proof(verdict.ordered, verdict.identical, self.rounds,
+        return Proof(outcome.ordered, outcome.identical, self.rounds,
                      max(sum(message.extent.count for message in mine) for mine in sends),
                      max(map(len, sends)), self.needs)
 

@@ -81,7 +81,7 @@ class Thread:
         return self.rounds[self.number]
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         """Return True if it has no round left."""
         return self.index >= len(self.numbers)
 
@@ -146,7 +146,7 @@ class Rendezvous:
         ready = deque(self.threads)
         while ready:
             ready.extend(self.advance(ready.popleft()))
-        stuck = [thread for thread in self.threads if not thread.done]
+        stuck = [thread for thread in self.threads if not thread.is_done]
         if stuck:
             thread = next(thread for thread in stuck if thread.started)
             waits = next(m for m in thread.round.messages if m in thread.open)
@@ -168,7 +168,7 @@ class Rendezvous:
             thread.index += 1
             thread.started = False
             thread.time = thread.finish
-        if thread.done:
+        if thread.is_done:
             return woken
         if progress.waits:
             before = progress.waits[thread.number]
@@ -242,7 +242,7 @@ class Rendezvous:
                 woken.append(thread)
         return woken
 
-    # -- the verdict -----------------------------------------------------------------------
+    # -- the result -----------------------------------------------------------------------
     @property
     def rounds(self) -> int:
         """Return the longest chain of dependent messages."""

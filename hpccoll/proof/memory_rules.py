@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from hpccoll.errors import ProofError
 from hpccoll.ir.collectives import IN, OUT, TMP
-from hpccoll.ir.extents import Extent, Local, Lowered, Message, Segment, shifted
+from hpccoll.ir.extents import Extent, Local, LoweredProgram, Message, Segment, shift_scratch
 from hpccoll.ir.in_network import InNetwork
 from hpccoll.ir.order import Waits, pasts
 from hpccoll.ir.schedule import COPY, RECV, SEND, Span, Step
@@ -85,7 +85,7 @@ def check_slots(rank: int, number: int, steps: Sequence[Step], slots: SlotMap, f
                     raise fault(_USED.format(earlier), rank, number, step)
             plain.append((step, areas))
     used += [(*area, RECV, step) for step, areas in plain for area in areas]
-    replaced = _replaced([step for step in steps if not step.side], lambda step: [
+    replaced = _network_inputs([step for step in steps if not step.side], lambda step: [
         (buffer, slot) for span in step.spans for buffer, start, stop in slots.areas(span)
         for slot in range(start, stop)])
     if replaced:
@@ -164,7 +164,7 @@ def _meet(one: tuple[str, int, int], other: tuple[str, int, int]) -> bool:
     return one[0] == other[0] and one[1] < other[2] and other[1] < one[2]
 
 
-def _replaced(messages: Sequence[Posted], memory: Callable[[Posted], object]) -> list[Posted]:
+def _network_inputs(messages: Sequence[Posted], memory: Callable[[Posted], object]) -> list[Posted]:
     """Return sends to network operations whose results clearly replace them."""
     ends: dict[InNetwork, list[Posted]] = {}
     for message in messages:
@@ -213,7 +213,7 @@ def check_memory(programs: Sequence[Sequence[Segment]], fault: Fault) -> None:
             if segment.program.waits:
                 _check_phases(rank, segment.program, fault)
             if len(segments) > 1:
-                touched.append(_touched(segment))
+                touched.append(_accessed_cells(segment))
         for i, (reads, writes) in enumerate(touched):
             for other_reads, other_writes in touched[:i]:
                 if writes & (other_reads | other_writes) or other_writes & reads:
@@ -221,7 +221,7 @@ def check_memory(programs: Sequence[Sequence[Segment]], fault: Fault) -> None:
 
 
 def _check_messages(rank: int, number: int, messages: Sequence[Message], fault: Fault) -> None:
-    replaced = _replaced(messages, lambda message: message.extent)
+    replaced = _network_inputs(messages, lambda message: message.extent)
     _check_apart(rank, number, [(e.buffer, e.offset, e.offset + e.count, message.kind, message)
                                 for message in messages for e in [message.extent]
                                 if e.count and message not in replaced], fault)
@@ -238,7 +238,7 @@ def _check_local(rank: int, number: int, step: Local, fault: Fault) -> None:
             raise fault("overwrites a part of what it reads", rank, number, step)
 
 
-def _check_phases(rank: int, program: Lowered, fault: Fault) -> None:
+def _check_phases(rank: int, program: LoweredProgram, fault: Fault) -> None:
     """Check phases like :func:`check_lanes`, landing space included."""
     marks = _Marks(program.waits)
     for number, phase in enumerate(program.phases):
@@ -255,17 +255,17 @@ def _check_phases(rank: int, program: Lowered, fault: Fault) -> None:
                             program.round_of(number), what)
 
 
-def _touched(segment: Segment) -> tuple[set[Cell], set[Cell]]:
+def _accessed_cells(segment: Segment) -> tuple[set[Cell], set[Cell]]:
     """Return the cells that a segment reads and writes, except its own scratch."""
     reads: set[Cell] = set()
     writes: set[Cell] = set()
     for phase in segment.program.phases:
         for kind, _, extent in phase.messages:
-            _mark(writes if kind == RECV else reads, shifted(extent, segment.shift))
+            _mark(writes if kind == RECV else reads, shift_scratch(extent, segment.shift))
         for step in (*phase.before, *phase.after):
-            _mark(writes, shifted(step.into, segment.shift))
+            _mark(writes, shift_scratch(step.into, segment.shift))
             for operand in step.operands:
-                _mark(reads, shifted(operand, segment.shift))
+                _mark(reads, shift_scratch(operand, segment.shift))
     return reads, writes
 
 

@@ -31,7 +31,7 @@ from hpccoll.ir.wellformed import keys_of
 from hpccoll.proof.matching import End, Rendezvous, Thread
 from hpccoll.proof.memory_rules import SlotMap, check_lanes, check_slots
 from hpccoll.proof.result import Judge, Proof, WantedElement
-from hpccoll.proof.symbols import GARBAGE, BlockPart, Symbol, SymbolTable, laid, pieces_of
+from hpccoll.proof.symbols import GARBAGE, BlockPart, Symbol, SymbolTable, pieces_of, write_pieces
 
 
 class SlotMessage(NamedTuple):
@@ -158,7 +158,8 @@ class _SlotRun(Rendezvous):
     def __init__(self, schedule: Schedule, collective: Collective, programs: Sequence[Program],
                  in_place: bool):
         orders = [waits(program) for program in programs]
-        super().__init__(schedule, {(rank, 0): ([_sorted(steps) for steps in program.rounds], order)
+        super().__init__(schedule,
+                         {(rank, 0): ([_split_round(steps) for steps in program.rounds], order)
                                     for rank, (program, order) in enumerate(zip(programs, orders))})
         self.programs = programs
         self.collective = collective
@@ -166,7 +167,7 @@ class _SlotRun(Rendezvous):
         self.symbols = SymbolTable(self.size, lambda key: 1, blocks)
         known: dict[object, list[int]] = {}
 
-        def listed(keys: Sequence[int]) -> list[int]:
+        def as_list(keys: Sequence[int]) -> list[int]:
             """Return the keys as a list; if all blocks have one size, all keys are equal."""
             name = keys if isinstance(keys, (range, tuple)) else tuple(keys)
             if name not in known:
@@ -174,7 +175,7 @@ class _SlotRun(Rendezvous):
             return known[name]
 
         self.memory = [SlotMemory(collective, schedule, rank, program, self.symbols, in_place,
-                                  listed) for rank, program in enumerate(programs)]
+                                  as_list) for rank, program in enumerate(programs)]
         for rank, (program, memory) in enumerate(zip(programs, self.memory)):
             places = SlotMap(memory.where, memory.spoiled)
             for number, steps in enumerate(program.rounds):
@@ -201,8 +202,8 @@ class _SlotRun(Rendezvous):
                 raise self.fault(f"meets '{out}' of rank {first.rank}, of another size: "
                                  f"{_blocks(taken)} and {_blocks(given)}", thread.rank,
                                  thread.number, message)
-            symbols = self.combined(memory, spans, symbols, other.read(message.step.spans),
-                                    self.symbols.aggregate)
+            symbols = self.combine_slots(memory, spans, symbols, other.read(message.step.spans),
+                                         self.symbols.aggregate)
         for thread, message in sinks:
             self.give(first, out, symbols, thread, message)
 
@@ -217,7 +218,7 @@ class _SlotRun(Rendezvous):
                 raise self.fault(f"meets '{out}' of rank {source.rank}, of another size: "
                                  f"{_blocks(given)} into {_blocks(taken)}", sink.rank,
                                  sink.number, into)
-            symbols = laid(taken, pieces_of(given, symbols))
+            symbols = write_pieces(taken, pieces_of(given, symbols))
             self.torn = True
         if into.step.side:
             self.landed[sink.rank, sink.number, into.place] = symbols
@@ -245,31 +246,31 @@ class _SlotRun(Rendezvous):
     def combine(self, memory: SlotMemory, step: Step, arrived: list[Symbol]) -> None:
         mine = memory.read(step.spans)
         left, right = (arrived, mine) if step.side == LEFT else (mine, arrived)
-        memory.write(step.spans, self.combined(memory, step.spans, left, right,
-                                               self.symbols.combine))
+        memory.write(step.spans, self.combine_slots(memory, step.spans, left, right,
+                                                    self.symbols.combine))
 
-    def combined(self, memory: SlotMemory, spans: Sequence[Span], left: list[Symbol],
-                 right: list[Symbol], how: Callable[[Symbol, Symbol], Symbol]) -> list[Symbol]:
+    def combine_slots(self, memory: SlotMemory, spans: Sequence[Span], left: list[Symbol],
+                      right: list[Symbol], how: Callable[[Symbol, Symbol], Symbol]) -> list[Symbol]:
         """Return the combined symbols of slots, slot by slot, or block by block across borders."""
         if self.torn and any(isinstance(s, BlockPart) for s in (*left, *right)):
             held = memory.keys(spans)
             one, other = pieces_of(held, left), pieces_of(held, right)
             keys = [key for key, _ in one]
             if keys == [key for key, _ in other]:
-                return laid(held, [(key, how(a, b))
-                                   for key, (_, a), (_, b) in zip(keys, one, other)])
+                return write_pieces(held, [(key, how(a, b))
+                                           for key, (_, a), (_, b) in zip(keys, one, other)])
         return list(map(how, left, right))
 
-    # -- the verdict -----------------------------------------------------------------------
+    # -- the result -----------------------------------------------------------------------
     def conclude(self) -> Proof:
         """Compare the final slots with the specification."""
-        verdict = Judge(self.symbols, self.fault)
+        outcome = Judge(self.symbols, self.fault)
         schedule = self.schedule
         for rank, memory in enumerate(self.memory):
             wanted = self.collective.wanted(rank, self.size, schedule.root, schedule.nblocks)
             _, first = memory.where.get(OUT, (OUT, 0))
             for slot, (key, ranks) in enumerate(wanted):
-                verdict.judge(rank, f"out[{slot}]", memory.cells[OUT][first + slot], WantedElement(
+                outcome.judge(rank, f"out[{slot}]", memory.cells[OUT][first + slot], WantedElement(
                     key, 0, ranks if isinstance(ranks, range) else tuple(ranks)))
             if memory.input is not None and memory.cells[IN] != memory.input:
                 raise self.fault("the input was overwritten", rank)
@@ -281,15 +282,15 @@ class _SlotRun(Rendezvous):
                     raise self.fault("unexpected output was written", rank)
         if self.collective.payload == "none":
             self.check_knowledge()
-        sends = [[message for steps in program.rounds for message in _sorted(steps).messages
+        sends = [[message for steps in program.rounds for message in _split_round(steps).messages
                   if message.kind == SEND] for program in self.programs]
-        return Proof(verdict.ordered, verdict.identical, self.rounds,
+        return Proof(outcome.ordered, outcome.identical, self.rounds,
                      max(sum(stop - start for message in mine
                              for _, start, stop in message.step.spans) for mine in sends),
                      max(map(len, sends)), self.needs)
 
 
-def _sorted(steps: Round) -> SlotRound:
+def _split_round(steps: Round) -> SlotRound:
     """Separate messages from local steps. A message of no slots is not sent, unless written so."""
     messages = tuple(SlotMessage(step.kind, step.peer, step, place)
                      for place, step in enumerate(steps) if step.kind in (SEND, RECV)

@@ -52,7 +52,7 @@ def pieces_of(keys: Sequence[int], symbols: Sequence[Symbol]) -> list[tuple[int,
     return pieces
 
 
-def laid(keys: Sequence[int], pieces: Sequence[tuple[int, Symbol]]) -> list[Symbol]:
+def write_pieces(keys: Sequence[int], pieces: Sequence[tuple[int, Symbol]]) -> list[Symbol]:
     """Return the symbols of slots after a row of as many blocks is written into them.
 
     If the slots so far have the same keys as the blocks so far, in any order, a slot and a block
@@ -139,9 +139,9 @@ class SymbolTable:
     def associate_alike(self, one: Symbol, other: Symbol) -> bool:
         """Return True if two results have the same bits: one association, operands in any order."""
         return one == other or (isinstance(one, int) and isinstance(other, int)
-                                and self.unordered(one) == self.unordered(other))
+                                and self.canonical_form(one) == self.canonical_form(other))
 
-    def unordered(self, symbol: int) -> int:
+    def canonical_form(self, symbol: int) -> int:
         """Return the same association with operands in canonical order: ``a+b`` equals ``b+a``."""
         done, stack = self.canonical, [symbol]
         while stack:

@@ -33,14 +33,14 @@ from hpccoll.machine.limits import DEDICATED, OVERSUBSCRIBED
 from hpccoll.runtime.bounded import BoundedDict
 from hpccoll.runtime.events.logger import tell_error
 from hpccoll.runtime.events.phase_events import Moments
-from hpccoll.runtime.execution.compiled import Bound, channel_class, executor, new_lane
+from hpccoll.runtime.execution.compiled import BoundPlan, channel_class, executor, new_lane
 from hpccoll.runtime.execution.executor import Bounds, Execution
 from hpccoll.runtime.execution.remote import RunBatches
 from hpccoll.runtime.planning.agreement import exchange_processes
 from hpccoll.runtime.planning.binding import Action
 from hpccoll.runtime.planning.call_hash import Description
 from hpccoll.runtime.planning.plan import Plan
-from hpccoll.runtime.progress.waiting import Meeting, Watch
+from hpccoll.runtime.progress.waiting import Meeting, WaitTimer
 from hpccoll.transport import Endpoint
 from hpccoll.transport.checked import CheckedEndpoint
 from hpccoll.transport.mpi import FIRST_TAG, MpiEndpoint
@@ -72,16 +72,16 @@ _keyvals: list[int] = []
 _contexts: weakref.WeakSet[Context] = weakref.WeakSet()
 
 
-class Guarding(Protocol):
+class GuardProtocol(Protocol):
     """Guard that checks that all ranks make the same calls, and rejects calls after a failure.
 
     Attributes:
         log, alarm: addresses of this rank's log of calls, 0 if it has none, and of the word that is
             set when a rank has failed.
-        untold: a failure that a thread detected here and that no call has raised yet.
+        unraised: a failure that a thread detected here and that no call has raised yet.
     """
 
-    untold: BaseException | None
+    unraised: BaseException | None
     log: int
     alarm: int
 
@@ -99,10 +99,10 @@ class Guarding(Protocol):
     def opening(self, stamp: int, tag: int) -> Action | None:
         """Return the callback for the start of a plan; None without one."""
 
-    def closing(self, stamp: int, tag: int) -> Action | None:
+    def end_callback(self, stamp: int, tag: int) -> Action | None:
         """Return the callback for the end of a plan; None without one."""
 
-    def heard(self) -> None:
+    def on_alarm(self) -> None:
         """Raise an error if another rank has failed."""
 
     def fail(self, error: BaseException, title: str, description: Description | None, tag: int
@@ -115,10 +115,11 @@ class Guarding(Protocol):
     def native(self, method: Callable[..., Any], name: str, call: Any) -> Callable[..., Any]:
         """Return a guarded wrapper of a blocking native method."""
 
-    def beginning(self, method: Callable[..., Any], name: str, call: Any) -> Callable[..., Any]:
+    def watch_nonblocking(self, method: Callable[..., Any], name: str, call: Any) -> Callable[...,
+                                                                                              Any]:
         """Return a guarded wrapper of a nonblocking native method."""
 
-    def lasting(self, request: MPI.Prequest, name: str) -> MPI.Prequest:
+    def watch_persistent(self, request: MPI.Prequest, name: str) -> MPI.Prequest:
         """Return a persistent native request whose waits have a timeout."""
 
     def objects(self, method: Callable[..., Any], description: Description) -> Callable[..., Any]:
@@ -127,14 +128,14 @@ class Guarding(Protocol):
     def unsent(self) -> None:
         """Withdraw the last call, a lower-case one of mpi4py that has sent nothing."""
 
-    def attended(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def watch_blocking(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a guarded wrapper of a collective function, which cannot hang forever."""
 
     def check_ranks(self, peers: Sequence[int]) -> RankStates:
         """Return the states of the ranks; raise an error if one has died or exited."""
 
-    def together(self, function: Callable[..., Any], description: Description
-                 ) -> Callable[..., Any]:
+    def run_after_meeting(self, function: Callable[..., Any], description: Description
+                          ) -> Callable[..., Any]:
         """Return a wrapper that calls a collective constructor after all ranks have entered it."""
 
     def begin_duplicate(self, begin: Callable[..., Any], *args: Any) -> tuple[Any, MPI.Request]:
@@ -178,15 +179,15 @@ class Context:
         plans: cached plans, by call and choice.
         lane: the lane of nonblocking collectives with small messages; ``None`` unless all ranks
             share memory and use the compiled executor.
-        tapes: cached tapes of plans, for the compiled executor.
-        batches: cached messages of tapes to other nodes, by tape and addresses.
-        taped: cached operations that run tapes.
+        compiled_plans: cached, for the compiled executor.
+        batches: cached messages of compiled plans to other nodes, by compiled plan and addresses.
+        compiled: cached operations that run compiled plans.
         prepared: cached executions, by signature and addresses.
         seen: signatures and addresses of calls made once, which are prepared the next time.
         registered: its registered device memory; ``None`` before the first use.
         moments: the trace of its blocking calls; ``None`` if phases are not traced.
-        guard, entrance: the guard of the calls, and the lock that admits one thread at a time; the
-            creator of the context sets them.
+        guard, call_guard: the guard of the calls, and the lock that admits one thread at a time;
+            the creator of the context sets them.
     """
 
     def __init__(self, user: MPI.Intracomm, config: Config, topology: Topology | None):
@@ -239,7 +240,7 @@ class Context:
         self.lane = new_lane() if one_node and self.node and around.compiled and (
             LANE_TAG in self.node.tags) else None
         self.plans = BoundedDict[Hashable, Plan](MOST_KEPT)
-        self.tapes = BoundedDict[Hashable, Bound](MOST_KEPT)
+        self.compiled_plans = BoundedDict[Hashable, BoundPlan](MOST_KEPT)
         self.batches = BoundedDict[Hashable, RunBatches](
             MOST_PREPARED, RunBatches.free, lambda found: max(found.messages, LEAST_WEIGHT))
         self.prepared = BoundedDict[Hashable, Execution](
@@ -247,11 +248,11 @@ class Context:
             lambda execution: max(execution.plan.messages, LEAST_WEIGHT))
         self.seen = BoundedDict[Hashable, bool](MOST_KEPT)
         self.abandoned: list[Any] = []
-        self.taped: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.compiled_operations: weakref.WeakSet[Any] = weakref.WeakSet()
         self.registered: Any = None
         self.moments = Moments() if config.trace and config.trace_phases else None
-        self.guard: Guarding | None = None
-        self.entrance: Any = nullcontext()
+        self.guard: GuardProtocol | None = None
+        self.call_guard: Any = nullcontext()
         self.freed = False
         _contexts.add(self)
         self._services: dict[type, Any] = {}
@@ -265,9 +266,9 @@ class Context:
             service = self._services[kind] = kind(self)
         return service
 
-    def watch(self, title: str) -> Watch:
+    def wait_timer(self, title: str) -> WaitTimer:
         """Return the timer of a wait for all ranks; ``title`` names the wait in messages."""
-        return Watch(Meeting(self.comm, title), *self.bounds, self.limits.spins)
+        return WaitTimer(Meeting(self.comm, title), *self.bounds, self.limits.spins)
 
     def scratch(self, nbytes: int) -> numpy.ndarray:
         """Return memory for one blocking call; the next blocking call reuses it."""
@@ -336,7 +337,7 @@ class Context:
         The same on every rank; 0 for calls that are not segmented.
         """
         cut = (self.place.compiled and self.place.one_node and self.node is not None
-               and tag in self.node.tags and facts.has_tape and facts.nbytes is not None
+               and tag in self.node.tags and facts.has_plan and facts.nbytes is not None
                and LANE_BYTES < facts.nbytes <= CUT_BYTES)
         wanted = self.config.segment_bytes or OTHER_CELL_BYTES
         return wanted if cut and wanted <= OTHER_CELL_BYTES else 0
@@ -357,9 +358,9 @@ class Context:
         execution.program = None  # a lookup by its arrays must not start it again
         for key in [k for k, kept in self.prepared.entries.items() if kept is execution]:
             self.prepared.drop(key)
-        verdict = self.fail(error, execution.title, execution.plan, execution.tag)
-        if verdict is not error:
-            raise verdict from cause_of(error)
+        diagnosis = self.fail(error, execution.title, execution.plan, execution.tag)
+        if diagnosis is not error:
+            raise diagnosis from cause_of(error)
 
     def fail(self, error: BaseException, title: str, plan: Plan | None = None, tag: int = 0
              ) -> BaseException:
@@ -372,7 +373,7 @@ class Context:
 
     def stop_starts(self) -> None:
         """Make every restart of a prepared request check first that it is allowed."""
-        for operation in self.taped:
+        for operation in self.compiled_operations:
             operation.idle = False
 
     def revoke(self) -> None:
@@ -387,7 +388,7 @@ class Context:
             self.freed = True
             self.prepared.clear()
             self.batches.clear()
-            self.tapes.clear()
+            self.compiled_plans.clear()
             self.stop_starts()
             for service in self._services.values():
                 service.free()
@@ -406,7 +407,7 @@ def context_of(user: MPI.Intracomm, config: Config, topology: Topology | None) -
         ArgumentError: the layout has another number of ranks, or differs from the context's; a
             setting differs between ranks.
     """
-    context = existing(user)
+    context = existing_context(user)
     if context is None:
         chosen = topology or config.topology
         if chosen is not None:
@@ -420,7 +421,7 @@ def context_of(user: MPI.Intracomm, config: Config, topology: Topology | None) -
     return context
 
 
-def existing(user: MPI.Intracomm) -> Context | None:
+def existing_context(user: MPI.Intracomm) -> Context | None:
     """Return the context of a communicator, or None; never communicates."""
     return cast("Context | None", user.Get_attr(_keyvals[0])) if _keyvals else None
 

@@ -23,7 +23,7 @@ from hpccoll.units import size
 
 if TYPE_CHECKING:
     from hpccoll.simulator.conditions import SimulatedConditions
-    from hpccoll.simulator.effort import Told
+    from hpccoll.simulator.effort import ProgressCallback
     from hpccoll.simulator.machine_model import Machine
     from hpccoll.simulator.report import Report
     from hpccoll.simulator.shapes import Shape
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 def simulate(schedule: Schedule, nbytes: float | str, machine: str | Machine = "hdr",
              topology: str | Topology | None = None, *, itemsize: int = 0,
-             segment_bytes: float | str = 0, fold: bool = True, told: Told | None = None,
-             shape: str | Shape | None = None,
+             segment_bytes: float | str = 0, fold: bool = True,
+             progress: ProgressCallback | None = None, shape: str | Shape | None = None,
              conditions: SimulatedConditions | None = None) -> Report:
     """Time a schedule on a machine.
 
@@ -46,7 +46,7 @@ def simulate(schedule: Schedule, nbytes: float | str, machine: str | Machine = "
             blocks are equal parts.
         segment_bytes: maximum bytes of a pipeline segment of a block; two segments are in flight.
         fold: ``False`` to simulate every rank separately.
-        told: callback, gets a stage, its completed share, and a line of text; see
+        progress: callback, gets a stage, its completed share, and a line of text; see
             :mod:`hpccoll.simulator.effort`.
         shape: of the network, instead of the machine's own: ``"torus:4x4x4"``, or a
             :class:`hpccoll.simulator.shapes.Shape`.
@@ -61,14 +61,14 @@ def simulate(schedule: Schedule, nbytes: float | str, machine: str | Machine = "
     """
     from hpccoll.ir.cost.network import NetworkPaths
     from hpccoll.ir.cost.workload import Workload
-    from hpccoll.simulator.catalog import find, shaped
+    from hpccoll.simulator.catalog import find, with_shape
     from hpccoll.simulator.conditions import USUAL, SimulatedConditions
-    from hpccoll.simulator.effort import silent
+    from hpccoll.simulator.effort import ignore_progress
     from hpccoll.simulator.event_loop import run
     from hpccoll.simulator.packed import pack
     from hpccoll.simulator.report import median, report
     from hpccoll.simulator.routes import Routes
-    from hpccoll.simulator.symmetry import find_symmetry, unfolded
+    from hpccoll.simulator.symmetry import find_symmetry, simulate_all_ranks
 
     if not isinstance(schedule, Schedule):
         raise ArgumentError("schedule", f"expected a Schedule, got {schedule!r}",
@@ -76,7 +76,7 @@ def simulate(schedule: Schedule, nbytes: float | str, machine: str | Machine = "
     if topology is None:
         topology = schedule.topology or Topology(schedule.size)
     layout = NetworkPaths(Topology.parse(topology, schedule.size))
-    known = shaped(find(machine), shape)
+    known = with_shape(find(machine), shape)
     nbytes = 0 if schedule.collective.payload == "none" else _bytes("nbytes", nbytes)
     segment_bytes = _bytes("segment_bytes", segment_bytes)
 
@@ -84,19 +84,20 @@ def simulate(schedule: Schedule, nbytes: float | str, machine: str | Machine = "
     if not isinstance(met, SimulatedConditions):
         raise ArgumentError("conditions", f"expected SimulatedConditions, got {met!r}")
 
-    def timed(joined: bool) -> Report:
+    def report_of(joined: bool) -> Report:
         work = Workload(schedule, nbytes, itemsize, segment_bytes, joined)
-        tell = told or silent
-        folds = fold and met.alike and Routes(known, layout).by_groups
+        advance = progress or ignore_progress
+        folds = fold and met.is_uniform and Routes(known, layout).by_groups
         if folds:
-            folding = find_symmetry(work, layout, tell, known.posts_in_turn)
+            folding = find_symmetry(work, layout, advance, known.posts_in_turn)
         else:
             adapts = known.shape is not None and known.shape.routing == "adaptive"
-            folding = unfolded(work, layout, tell, met.alike and not adapts, met.repeat)
+            folding = simulate_all_ranks(work, layout, advance, met.is_uniform and not adapts,
+                                         met.repeat)
         if met.repeat > 1 and folding.symmetry is None:
             folding = folding._replace(packed=pack(work, range(layout.size)))
         reports = [report(schedule, known, layout, folding, nbytes, work.segments,
-                          run(work, known, layout, folding, tell, met.turn(number)),
+                          run(work, known, layout, folding, advance, met.turn(number)),
                           met) for number in range(met.repeat)]
         timing = median(reports) if met.repeat > 1 else reports[0]
         if not math.isfinite(timing.seconds):
@@ -105,10 +106,10 @@ def simulate(schedule: Schedule, nbytes: float | str, machine: str | Machine = "
         return timing
 
     try:
-        return timed(joined=True)
+        return report_of(joined=True)
     except ScheduleError:
         # The two ends of a message may group it into rounds differently.
-        return timed(joined=False)
+        return report_of(joined=False)
 
 
 def _bytes(argument: str, value: float | str) -> float:

@@ -715,14 +715,14 @@ static int handled(loop *me, event *due)
     }
 }
 
-static int tell(loop *me, PyObject *told)
+static int report_progress(loop *me, PyObject *progress)
 {
-    PyObject *answer = PyObject_CallFunction(told, "Ld", (long long)me->counts[1], me->now);
+    PyObject *answer = PyObject_CallFunction(progress, "Ld", (long long)me->counts[1], me->now);
     Py_XDECREF(answer);
     return answer && PyErr_CheckSignals() == 0 ? 0 : -1;
 }
 
-static int go(loop *me, PyObject *told)
+static int go(loop *me, PyObject *progress)
 {
     long steps = 0;
     for (int which = 0; which < me->nthreads; which++)
@@ -734,7 +734,7 @@ static int go(loop *me, PyObject *told)
         double limit = me->now * (1 + TOGETHER);
         while (me->nevents && me->events[0].time <= limit) {
             event due = soonest(me);
-            if (!(++steps % OFTEN) && tell(me, told) < 0)
+            if (!(++steps % OFTEN) && report_progress(me, progress) < 0)
                 return -1;
             if (handled(me, &due) < 0 || advance(me) < 0)
                 return -1;
@@ -825,19 +825,19 @@ static int taken(loop *me, PyObject *inputs, PyObject *outputs)
 
 static PyObject *run(PyObject *module, PyObject *args)
 {
-    PyObject *inputs, *outputs, *told, *answer = NULL;
+    PyObject *inputs, *outputs, *progress, *answer = NULL;
     loop *me = calloc(1, sizeof *me);
     if (!me)
         return PyErr_NoMemory();
     if (!PyArg_ParseTuple(args, "O!O!iO", &PyTuple_Type, &inputs, &PyTuple_Type, &outputs,
-                          &me->depth, &told)
+                          &me->depth, &progress)
         || taken(me, inputs, outputs) < 0 || memory(me) < 0)
         goto done;
     for (int which = 0; which < me->nthreads; which++) {
         me->threads[which].segment = which % me->depth;
         rounds_of(me, which);
     }
-    if (go(me, told) < 0) {
+    if (go(me, progress) < 0) {
         if (me->unequal)
             answer = Py_BuildValue("iidd", me->unequal_thread, me->unequal_round, me->expected,
                                    me->got);
@@ -859,7 +859,7 @@ done:
 
 static PyMethodDef methods[] = {
     {"run", run, METH_VARARGS,
-     "run(inputs, outputs, depth, told): let time pass. Returns None; (thread, round, pending) of "
+     "run(inputs, outputs, depth, progress): let time pass. Returns None; (thread, round, pending) of "
      "the\nfirst thread that waits for ever; or (thread, round, expected, got) where sizes differ."},
     {NULL, NULL, 0, NULL}};
 

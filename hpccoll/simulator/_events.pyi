@@ -1,5 +1,5 @@
 from collections.abc import Callable
 
 def run(inputs: tuple[object, ...], outputs: tuple[object, ...], depth: int,
-        told: Callable[[int, float], None]) -> (
+        progress: Callable[[int, float], None]) -> (
             tuple[int, int, int] | tuple[int, int, float, float] | None): ...

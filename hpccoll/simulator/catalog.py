@@ -44,7 +44,7 @@ def find(machine: str | os.PathLike | Machine) -> Machine:
     return machine_from_text(text, name)
 
 
-def shaped(machine: Machine, shape: str | Shape | None) -> Machine:
+def with_shape(machine: Machine, shape: str | Shape | None) -> Machine:
     """Return the machine with another shape of its network; unchanged without one.
 
     Raises:

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
-from hpccoll.ir.cost.network import LINK_IN, NetworkPaths, Resource, parting
+from hpccoll.ir.cost.network import LINK_IN, NetworkPaths, Resource, divergence_depth
 from hpccoll.simulator.packed import PackedPrograms
 
 #: Minimum number of ranks, and maximum ratio of colours to ranks, for which colouring pays.
@@ -28,7 +28,7 @@ MANY, PART = 256, 0.5
 Path = tuple[int, ...]
 
 
-class Colouring:
+class RankColours:
     """Classes of ranks by colour, like :class:`~hpccoll.simulator.symmetry.Symmetry`.
 
     Args:
@@ -71,14 +71,14 @@ class Colouring:
         there = self.colours[peer], self.programs.place(peer, 2 * rank + (not sends))
         return (here, there) if sends else (there, here)
 
-    def sharing(self, resource: Resource, sender: Path, receiver: Path) -> int:
+    def images_on(self, resource: Resource, sender: Path, receiver: Path) -> int:
         """Return the number of images of a message on one resource other than a port."""
         if resource.path not in self.groups:
             return 1  # a rank's own link
         path = receiver if resource.kind == LINK_IN else sender
         return self.groups[resource.path][self.colours[self.numbers[path]]]
 
-    def classed(self, path: Path) -> Path:
+    def representative_path(self, path: Path) -> Path:
         """Return the path of the representative of a rank or group."""
         if path in self.kind_of:
             return self.kind_of[path]
@@ -97,7 +97,7 @@ class Colouring:
                 "(by colour, all ranks compared)")
 
 
-def colour(programs: PackedPrograms, layout: NetworkPaths) -> Colouring | None:
+def colour(programs: PackedPrograms, layout: NetworkPaths) -> RankColours | None:
     """Colour the ranks; ``None`` if few are equal, or messages do not match.
 
     Args:
@@ -108,8 +108,8 @@ def colour(programs: PackedPrograms, layout: NetworkPaths) -> Colouring | None:
     colours = _start(programs, paths)
     if colours is None:
         return None
-    refined = _refined(colours, programs, paths)
-    return None if refined is None else Colouring(layout, paths, programs, refined)
+    refined = _refine(colours, programs, paths)
+    return None if refined is None else RankColours(layout, paths, programs, refined)
 
 
 def _start(programs: PackedPrograms, paths: Sequence[Path]) -> list[int] | None:
@@ -121,7 +121,7 @@ def _start(programs: PackedPrograms, paths: Sequence[Path]) -> list[int] | None:
         shape = own.setdefault(programs.shape(rank), len(own))
         seen: dict[int, tuple[int, int, int, int]] = {}
         marks: list[Any] = [shape, len(path)]
-        for index, code in enumerate(programs.mine(rank)):
+        for index, code in enumerate(programs.codes_of(rank)):
             if code not in seen:
                 peer, sends = code >> 1, code & 1
                 if peer < 0:
@@ -130,16 +130,17 @@ def _start(programs: PackedPrograms, paths: Sequence[Path]) -> list[int] | None:
                     there = programs.place(peer, 2 * rank + (not sends))
                 except (ValueError, LookupError):
                     return None
-                seen[code] = index, there, sends, parting(path, paths[peer])
+                seen[code] = index, there, sends, divergence_depth(path, paths[peer])
             marks.append(seen[code])
         colours.append(places.setdefault(tuple(marks), len(places)))
     return colours
 
 
-def _refined(colours: list[int], programs: PackedPrograms, paths: Sequence[Path]
-             ) -> list[int] | None:
+def _refine(colours: list[int], programs: PackedPrograms, paths: Sequence[Path]
+            ) -> list[int] | None:
     """Split colours until all ranks of one have peers of the same colours."""
-    peers = [array("l", [code >> 1 for code in programs.mine(rank)]) for rank in range(len(paths))]
+    peers = [array("l", [code >> 1 for code in programs.codes_of(rank)])
+             for rank in range(len(paths))]
     inside: dict[Path, list[int]] = {}
     for rank, path in enumerate(paths):
         for depth in range(1, len(path)):
@@ -153,7 +154,7 @@ def _refined(colours: list[int], programs: PackedPrograms, paths: Sequence[Path]
     dirty = set(range(len(colours)))
     groups: set[Path] = set(inside)
 
-    def seen(rank: int) -> tuple:
+    def colours_seen(rank: int) -> tuple:
         path = paths[rank]
         return (*[around[path[:depth]] for depth in range(1, len(path))], *map(of, peers[rank]))
 
@@ -169,12 +170,12 @@ def _refined(colours: list[int], programs: PackedPrograms, paths: Sequence[Path]
         for c, ranks in touched.items():
             parts: dict[tuple, list[int]] = {}
             for rank in ranks:
-                parts.setdefault(seen(rank), []).append(rank)
+                parts.setdefault(colours_seen(rank), []).append(rank)
             # Ranks with unchanged surroundings are all equal: one of them is enough.
             untouched = len(members[c]) - len(ranks)
             stays = None
             if untouched:
-                stays = seen(next(rank for rank in members[c] if rank not in dirty))
+                stays = colours_seen(next(rank for rank in members[c] if rank not in dirty))
                 parts.setdefault(stays, [])
             else:
                 stays = max(parts, key=lambda key: len(parts[key]))

@@ -14,18 +14,18 @@ try:
 except ImportError:  # not compiled
     _pass_time = None  # type: ignore[assignment]
 
-from hpccoll.simulator.effort import MESSAGES, Told
-from hpccoll.simulator.traffic import Done, SimulationRun, Waited
+from hpccoll.simulator.effort import MESSAGES, ProgressCallback
+from hpccoll.simulator.traffic import AwaitedMessage, CompletedRound, SimulationRun
 from hpccoll.simulator.wiring import ChannelWiring
 from hpccoll.units import time_text
 
 
-def available() -> bool:
+def is_available() -> bool:
     """Return True if it was compiled."""
     return _pass_time is not None
 
 
-def run_compiled(wiring: ChannelWiring, told: Told) -> SimulationRun:
+def run_compiled(wiring: ChannelWiring, progress: ProgressCallback) -> SimulationRun:
     """Simulate the wired programs.
 
     Raises:
@@ -48,13 +48,13 @@ def run_compiled(wiring: ChannelWiring, told: Told) -> SimulationRun:
               log.first)
     outputs = (*log.columns, log.held, busy, carried, level_bytes, counts)
 
-    def tell(met: int, now: float) -> None:
-        told(MESSAGES, 2 * met / ends, f"{time_text(now)} are simulated")
+    def report_progress(met: int, now: float) -> None:
+        progress(MESSAGES, 2 * met / ends, f"{time_text(now)} are simulated")
 
-    fault = _pass_time(inputs, outputs, work.depth, tell)
+    fault = _pass_time(inputs, outputs, work.depth, report_progress)
     if fault is not None:
         thread, number, *what = fault
-        raise (wiring.stuck if len(what) == 1 else wiring.unequal)(
+        raise (wiring.stuck_error if len(what) == 1 else wiring.size_error)(
             thread // work.depth, number, *what)
     sent: dict[int, float] = {}
     for (depth, _), nbytes in zip(kinds, level_bytes):
@@ -88,22 +88,22 @@ class _Log:
         self.columns = (*(_zeros("d", rounds) for _ in range(4)),
                         *(_zeros("i", rounds) for _ in range(4)))
 
-    def done(self, place: int) -> Done:
+    def round_at(self, place: int) -> CompletedRound:
         """Return a round as an object."""
         began, arrived, ended, matched, by, at, peer, message = (
             column[place] for column in self.columns)
         if by < 0:
-            return Done(began, arrived, ended, None)
+            return CompletedRound(began, arrived, ended, None)
         wiring = self.wiring
         channel, nbytes = wiring.codes[message] >> 1, wiring.programs.nbytes[message]
         depth = wiring.depths[channel]
         level = wiring.machine.level(depth)
-        return Done(began, arrived, ended, Waited(
+        return CompletedRound(began, arrived, ended, AwaitedMessage(
             by, at, peer, matched, wiring.alphas[channel],
             wiring.betas[channel] * (nbytes + level.header), nbytes, depth))
 
 
-class _Thread(Sequence[Done]):
+class _Thread(Sequence[CompletedRound]):
     """Log of one thread; its rounds become objects on access."""
 
     __slots__ = ("_log", "number")
@@ -116,7 +116,7 @@ class _Thread(Sequence[Done]):
         return self.number // self._log.wiring.work.depth
 
     @property
-    def log(self) -> Sequence[Done]:
+    def log(self) -> Sequence[CompletedRound]:
         return self
 
     def __len__(self) -> int:
@@ -125,5 +125,5 @@ class _Thread(Sequence[Done]):
     def __getitem__(self, index: Any) -> Any:
         places = range(len(self))[index]
         first = self._log.first[self.number]
-        return (self._log.done(first + places) if isinstance(places, int)
-                else [self._log.done(first + place) for place in places])
+        return (self._log.round_at(first + places) if isinstance(places, int)
+                else [self._log.round_at(first + place) for place in places])

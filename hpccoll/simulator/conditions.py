@@ -163,20 +163,20 @@ class SimulatedConditions:
                 1 <= self.repeat <= MOST):
             raise ArgumentError("repeat", f"expected a number from 1 to {MOST:,}, got "
                                           f"{self.repeat!r}")
-        if self.repeat > 1 and not self.random:
+        if self.repeat > 1 and not self.is_random:
             raise ArgumentError("repeat", "no random distribution is set, so all repeats are "
                                           "identical",
                                 "set late, noise or compute_noise to a distribution")
 
     @property
-    def random(self) -> bool:
+    def is_random(self) -> bool:
         """Return True if any value is random."""
         return any(d is not None and d.kind in DRAWN
                    for d in (self.late, self.noise, self.compute_noise)
                    if isinstance(d, Delays))
 
     @property
-    def alike(self) -> bool:
+    def is_uniform(self) -> bool:
         """Return True if all ranks have the same conditions."""
         return not (self.late or self.noise or self.compute_noise)
 
@@ -184,30 +184,30 @@ class SimulatedConditions:
         """Return the conditions of one of the repeats."""
         return replace(self, seed=self.seed + number, repeat=1)
 
-    def drawn(self, size: int) -> Drawn:
+    def draw(self, size: int) -> SimulationDelays:
         """Return the delays for a simulation with a number of ranks."""
-        return Drawn(self, size)
+        return SimulationDelays(self, size)
 
     def describe(self) -> str:
         """Return the deviations from the default in a line; empty if there are none."""
-        told = [f"{name} {value}" for name, value in (
+        parts = [f"{name} {value}" for name, value in (
             ("late", self.late), ("noise", self.noise),
             ("noise of computing", self.compute_noise)) if value]
         if self.round_seconds:
-            told.append(f"{time_text(self.round_seconds)} of work after a round")
+            parts.append(f"{time_text(self.round_seconds)} of work after a round")
         if self.byte_seconds:
-            told.append(f"{time_text(self.byte_seconds)} of work per received byte")
-        if self.random:
-            told.append(f"seed {self.seed}" if self.repeat == 1 else
-                        f"seeds {self.seed} to {self.seed + self.repeat - 1}")
-        return ", ".join(told)
+            parts.append(f"{time_text(self.byte_seconds)} of work per received byte")
+        if self.is_random:
+            parts.append(f"seed {self.seed}" if self.repeat == 1 else
+                         f"seeds {self.seed} to {self.seed + self.repeat - 1}")
+        return ", ".join(parts)
 
 
 #: No rank is late, and there is no noise.
 USUAL = SimulatedConditions()
 
 
-class Drawn:
+class SimulationDelays:
     """Delays of one simulation; 0 by default."""
 
     def __init__(self, conditions: SimulatedConditions, size: int):
@@ -220,7 +220,7 @@ class Drawn:
         self.noise, self.compute_noise = conditions.noise, conditions.compute_noise
         #: True if ranks work after rounds; True if any value is random, or a rank is late.
         self.works = bool(conditions.round_seconds or conditions.byte_seconds)
-        self.any = not conditions.alike
+        self.any = not conditions.is_uniform
 
     def message(self) -> float:
         """Return the additional latency of a message in seconds."""

@@ -22,11 +22,11 @@ MOST = 100_000_000
 LOOKED = 5
 #: Progress callback: stage (``ESTIMATE``, ``PROGRAMS`` or ``MESSAGES``), its completed share
 #: (of an estimate: the seconds), and a line of text.
-Told: TypeAlias = Callable[[str, float, str], None]
+ProgressCallback: TypeAlias = Callable[[str, float, str], None]
 ESTIMATE, PROGRAMS, MESSAGES = "estimate", "programs", "messages"
 
 
-def silent(stage: str, part: float, text: str) -> None:
+def ignore_progress(stage: str, part: float, text: str) -> None:
     """Ignore progress."""
 
 

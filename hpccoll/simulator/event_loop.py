@@ -23,21 +23,21 @@ from typing import Any
 from hpccoll.ir.cost.network import NetworkPaths
 from hpccoll.ir.cost.workload import Workload
 from hpccoll.ir.in_network import InNetwork
-from hpccoll.simulator.compiled_loop import available, run_compiled
+from hpccoll.simulator.compiled_loop import is_available, run_compiled
 from hpccoll.simulator.conditions import USUAL, SimulatedConditions
-from hpccoll.simulator.effort import MESSAGES, Told, silent
+from hpccoll.simulator.effort import MESSAGES, ProgressCallback, ignore_progress
 from hpccoll.simulator.fair_share import new_rates
 from hpccoll.simulator.machine_model import Machine
 from hpccoll.simulator.symmetry import Folding
 from hpccoll.simulator.traffic import (
+    AwaitedMessage,
     ClassLink,
-    Done,
+    CompletedRound,
     Flow,
-    Met,
+    MessageResources,
     PipelineSlot,
     PostedRound,
     SimulationRun,
-    Waited,
     in_lanes,
 )
 from hpccoll.simulator.wiring import ChannelWiring
@@ -51,17 +51,18 @@ BEGIN, FINISH, POST, COMPUTED, COME = range(5)
 
 
 def run(work: Workload, machine: Machine, layout: NetworkPaths, folding: Folding,
-        told: Told = silent, conditions: SimulatedConditions = USUAL) -> SimulationRun:
+        progress: ProgressCallback = ignore_progress,
+        conditions: SimulatedConditions = USUAL) -> SimulationRun:
     """Simulate a schedule, and report the progress.
 
     Raises:
         ScheduleError: messages that do not match, or have unequal sizes.
     """
-    wiring = ChannelWiring(work, machine, layout, folding, told, conditions.drawn(layout.size))
-    if available() and wiring.settled:
-        return run_compiled(wiring, told)
+    wiring = ChannelWiring(work, machine, layout, folding, progress, conditions.draw(layout.size))
+    if is_available() and wiring.is_determined:
+        return run_compiled(wiring, progress)
     engine = EventLoop(wiring)
-    engine.go(told)
+    engine.go(progress)
     return engine.outcome()
 
 
@@ -99,8 +100,8 @@ class EventLoop:
         depth = wiring.depths[number]
         return ClassLink(depth, wiring.machine.level(depth), wiring.alphas[number],
                          wiring.betas[number],
-                         [Met([(i, w) for i, w, holds in zip(*need) if holds],
-                              list(zip(need[0], need[1]))) for need in needs],
+                         [MessageResources([(i, w) for i, w, holds in zip(*need) if holds],
+                                           list(zip(need[0], need[1]))) for need in needs],
                          wiring.networks.get(number))
 
     def add(self, rank: int, slot: int) -> None:
@@ -130,7 +131,7 @@ class EventLoop:
         self.order += 1
         heapq.heappush(self.events, (time, self.order, kind, what))
 
-    def go(self, told: Told) -> None:
+    def go(self, progress: ProgressCallback) -> None:
         """Process events until none is left.
 
         Raises:
@@ -147,13 +148,13 @@ class EventLoop:
         self.advance()
         self.share()
         handlers: dict[int, Callable[..., None]] = {
-            BEGIN: self.begin, FINISH: self.finish, POST: self.posted, COMPUTED: self.ended,
-            COME: self.ready.append}
+            BEGIN: self.begin, FINISH: self.finish, POST: self.end_posting,
+            COMPUTED: self.end_round, COME: self.ready.append}
         events = self.events
         while events:
             steps += 1
             if not steps % OFTEN:
-                told(MESSAGES, 2 * self.met / ends, f"{time_text(self.now)} are simulated")
+                progress(MESSAGES, 2 * self.met / ends, f"{time_text(self.now)} are simulated")
             self.now = events[0][0]
             limit = self.now * (1 + TOGETHER)
             while events and events[0][0] <= limit:
@@ -164,7 +165,7 @@ class EventLoop:
             self.share()
         stuck = next((t for t in self.threads if t.current is not None and not t.held), None)
         if stuck:
-            raise self.wiring.stuck(stuck.rank, len(stuck.log), stuck.pending)
+            raise self.wiring.stuck_error(stuck.rank, len(stuck.log), stuck.pending)
 
     def advance(self) -> None:
         """Start the next round of every thread whose round is over."""
@@ -193,7 +194,7 @@ class EventLoop:
             self.occupy(thread.rank)
         self.processor[thread.rank] = free
 
-    def posted(self, thread: PipelineSlot, *message) -> None:
+    def end_posting(self, thread: PipelineSlot, *message) -> None:
         """Handle the end of the posting of a message."""
         self.release(thread.rank)
         self.post(thread, *message)
@@ -209,7 +210,7 @@ class EventLoop:
             return
         _, other, number, theirs = queue.popleft()
         if theirs != nbytes:
-            raise self.wiring.unequal(thread.rank, len(thread.log), nbytes, theirs)
+            raise self.wiring.size_error(thread.rank, len(thread.log), nbytes, theirs)
         here, there = (thread, len(thread.log)), (other, number)
         self.match(Flow(channel, (here, there) if sends else (there, here), nbytes, self.now,
                         0 if sends else 1), self.wiring.multiple[(thread if sends else other).rank])
@@ -225,7 +226,7 @@ class EventLoop:
         for end in sorted(waiting, key=lambda end: -end[0]):
             other, number, theirs = waiting[end].popleft()
             if theirs != nbytes:
-                raise self.wiring.unequal(thread.rank, len(thread.log), nbytes, theirs)
+                raise self.wiring.size_error(thread.rank, len(thread.log), nbytes, theirs)
             ends.append((other, number))
             if not waiting[end]:
                 del waiting[end]
@@ -261,7 +262,7 @@ class EventLoop:
         """Start the flow of a message on its resources."""
         flow.since = self.now
         if len(flow.channel.ways) > 1:
-            flow.met = min(flow.channel.ways, key=self.crowded)
+            flow.met = min(flow.channel.ways, key=self.route_load)
         alone, most = True, math.inf
         for index, weight in flow.uses:
             alone = alone and not self.flowing[index]
@@ -273,7 +274,7 @@ class EventLoop:
         else:
             self.dirty.update(dict.fromkeys(index for index, _ in flow.uses))
 
-    def crowded(self, way: Met) -> tuple[float, float]:
+    def route_load(self, way: MessageResources) -> tuple[float, float]:
         """Return the seconds per byte of one more message on a route: fullest resource, total."""
         waits = [(len(self.flowing[index]) + 1) * weight / self.capacity[index]
                  for index, weight in way.uses]
@@ -328,7 +329,7 @@ class EventLoop:
         seconds = (thread.current.seconds if thread.current else 0.0) + self.drawn.round()
         arrived = self.now
         if not seconds:
-            self.logged(thread, flow, arrived)
+            self.log_round(thread, flow, arrived)
             self.ready.append(thread)
             return
         end = max(arrived, self.processor[thread.rank]) + seconds
@@ -336,24 +337,25 @@ class EventLoop:
         self.occupy(thread.rank)
         self.at(end, COMPUTED, thread, flow, arrived)
 
-    def ended(self, thread: PipelineSlot, flow: Flow | None, arrived: float) -> None:
+    def end_round(self, thread: PipelineSlot, flow: Flow | None, arrived: float) -> None:
         """Handle the end of a round."""
         self.release(thread.rank)
-        self.logged(thread, flow, arrived)
+        self.log_round(thread, flow, arrived)
         self.ready.append(thread)
 
-    def logged(self, thread: PipelineSlot, flow: Flow | None, arrived: float) -> None:
+    def log_round(self, thread: PipelineSlot, flow: Flow | None, arrived: float) -> None:
         waited = None
         if flow is not None:
             (last, at), (sender, _), (receiver, _) = (
                 flow.ends[flow.last], flow.ends[0], flow.ends[-1])
             channel = flow.channel
             other = receiver if thread is sender else sender
-            waited = Waited(last.index, at, other.rank,
-                            flow.matched, flow.alpha,
-                            channel.beta * (flow.nbytes + channel.header), flow.nbytes,
-                            channel.depth)
-        thread.log.append(Done(thread.began, arrived, self.now, waited, thread.before()))
+            waited = AwaitedMessage(last.index, at, other.rank,
+                                    flow.matched, flow.alpha,
+                                    channel.beta * (flow.nbytes + channel.header), flow.nbytes,
+                                    channel.depth)
+        thread.log.append(CompletedRound(thread.began, arrived, self.now, waited,
+                                         thread.last_awaited()))
         if thread.beside is not None:
             self.ready.extend(thread.beside[1])
             thread.beside[1].clear()

@@ -22,7 +22,7 @@ from typing import Protocol, TypeVar
 TOLERANCE = 1e-12
 
 
-class Sharing(Protocol):
+class SharedFlow(Protocol):
     """A message on shared resources: its rate, and the resource that holds it."""
 
     rate: float
@@ -32,7 +32,7 @@ class Sharing(Protocol):
     def uses(self) -> Sequence[tuple[int, float]]: ...
 
 
-Sharer = TypeVar("Sharer", bound=Sharing)
+Sharer = TypeVar("Sharer", bound=SharedFlow)
 
 
 def new_rates(changed: Iterable[int], sharers: Sequence[Mapping[Sharer, float]],

@@ -9,7 +9,7 @@ from typing import Any
 from hpccoll.errors import ArgumentError
 
 
-def once(file: str):
+def reject_duplicates(file: str):
     """Return a hook for :func:`json.loads` that rejects duplicate fields."""
     def as_mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         for index, (key, _) in enumerate(pairs):
@@ -77,7 +77,7 @@ def choice(what: str, value: object, known: tuple[str, ...]) -> None:
         raise ArgumentError("machine", f"{what}: expected {' or '.join(known)}, got {value!r}")
 
 
-def whole(what: str, value: object, least: int = 1) -> int:
+def as_integer(what: str, value: object, least: int = 1) -> int:
     """Return an integer, which may be stored as a float."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not (
             math.isfinite(value) and value == int(value) and value >= least):

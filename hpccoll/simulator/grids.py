@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from hpccoll.errors import ArgumentError
-from hpccoll.simulator.shapes import Link, Shape, listed
+from hpccoll.simulator.shapes import Link, Shape, as_list
 
 __all__ = ["MeshShape", "Torus"]
 
@@ -36,7 +36,7 @@ class Torus(Shape):
     means = "nodes per dimension"
 
     def __post_init__(self):
-        object.__setattr__(self, "wrap", tuple(listed(self.wrap)))
+        object.__setattr__(self, "wrap", tuple(as_list(self.wrap)))
         super().__post_init__()
         if len(self.wrap) not in (1, len(self.extents)) or not all(
                 isinstance(w, bool) for w in self.wrap):

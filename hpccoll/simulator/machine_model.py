@@ -107,7 +107,7 @@ class Level:
         fields.cost(f"header of level {self.name!r}", self.header, "bytes")
         for what in ("link", "bus"):
             fields.rate(f"{what} of level {self.name!r}", getattr(self, what))
-        rails = fields.whole(f"rails of level {self.name!r}", self.rails)
+        rails = fields.as_integer(f"rails of level {self.name!r}", self.rails)
         object.__setattr__(self, "rails", rails)
         if rails > 1 and math.isinf(self.link):
             raise ArgumentError("machine", f"level {self.name!r} has {rails} rails and no rate",
@@ -200,7 +200,7 @@ def machine_from_text(text: str, file: str) -> Machine:
     try:
         # No number of a machine is required to be an integer, and a float of any length is valid.
         data = json.loads(text, parse_int=float, parse_constant=refuse,
-                          object_pairs_hook=fields.once(file))
+                          object_pairs_hook=fields.reject_duplicates(file))
     except json.JSONDecodeError as error:
         raise ArgumentError("machine", f"{file}: not JSON: {error}") from error
     except RecursionError:
@@ -274,7 +274,7 @@ def _level(data: Any, number: int, file: str) -> Level:
         fields.number(data, "bus_bytes_per_second", where, file, math.inf),
         fields.number(data, "overhead_seconds", where, file, 0.0, least=0),
         fields.number(data, "header_bytes", where, file, 0.0, least=0),
-        fields.whole(f"{file}: {where}rails", data.get("rails", 1)),
+        fields.as_integer(f"{file}: {where}rails", data.get("rails", 1)),
         _duplex(data, where, file),
         fields.number(data, "joules_per_byte", where, file, 0.0, least=0),
         _unit(data["in_network"], f"{where}in_network", file) if "in_network" in data else None)

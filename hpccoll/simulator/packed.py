@@ -68,7 +68,7 @@ class PackedPrograms:
         first = self.first_message[self.first_round[rank * self.kinds]]
         return range(first, self.first_message[self.first_round[(rank + 1) * self.kinds]])
 
-    def mine(self, rank: int) -> array[int]:
+    def codes_of(self, rank: int) -> array[int]:
         """Return the codes of a rank's messages."""
         held = self.messages(rank)
         return self.codes[held.start:held.stop]
@@ -84,7 +84,7 @@ class PackedPrograms:
             return self.codes[held.start:held.stop].index(code)
         if rank not in self.places:
             places = self.places[rank] = {}
-            for place, known in enumerate(self.mine(rank)):
+            for place, known in enumerate(self.codes_of(rank)):
                 places.setdefault(known, place)
         return self.places[rank][code]
 
@@ -101,7 +101,7 @@ class PackedPrograms:
                 shape += [self.waits[number]] if number in self.waits else []
         return tuple(shape)
 
-    def chosen(self, ranks: Sequence[int]) -> PackedPrograms:
+    def select(self, ranks: Sequence[int]) -> PackedPrograms:
         """Return the programs of some ranks only."""
         part = PackedPrograms(self.kinds)
         part.networks, part.numbers = self.networks, self.numbers

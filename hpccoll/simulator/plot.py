@@ -22,7 +22,7 @@ from hpccoll.explain.plotting import (
 from hpccoll.simulator.report import Report
 from hpccoll.simulator.shapes import Shape
 from hpccoll.simulator.table import LEVEL, label, rates_of
-from hpccoll.simulator.validation import NEAR, Compared, off, picks
+from hpccoll.simulator.validation import NEAR, ComparedTimes, median_ratio, picks
 from hpccoll.units import size_text, time_text
 
 #: Size of a panel in inches, and the maximum number of panels in a row.
@@ -75,12 +75,12 @@ def draw(reports: Sequence[tuple[int, Report]], path: str) -> None:
     save(figure, path, 130)
 
 
-def draw_against(compared: Sequence[Compared], path: str) -> None:
+def draw_against(compared: Sequence[ComparedTimes], path: str) -> None:
     """Draw simulated over measured times, a point for every algorithm and size."""
     figure = new_figure(WIDTH, WIDTH)
     panel = figure.subplots()
     right = picks(compared)
-    factor = off(compared)
+    factor = median_ratio(compared)
     dress(panel, f"simulated over measured time: median {factor:.3g}\nselects well at "
                  f"{right.right} of {right.of} sizes")
     least, most = (choice(t for c in compared for t in (c.measured, c.simulated))
@@ -101,8 +101,8 @@ def draw_against(compared: Sequence[Compared], path: str) -> None:
     save(figure, path, 130)
 
 
-def merged(series: dict[str, list[tuple[float, float]]]
-           ) -> dict[tuple[str, ...], list[tuple[float, float]]]:
+def merge_series(series: dict[str, list[tuple[float, float]]]
+                 ) -> dict[tuple[str, ...], list[tuple[float, float]]]:
     """Merge identical lines into one, with the names of all of them."""
     groups: dict[tuple[str, ...], list[tuple[float, float]]] = {}
     for name, line in series.items():
@@ -124,7 +124,7 @@ def _lines(panel: Any, points: Sequence[tuple[float, Report]], styles: dict[str,
     for x, report in points:
         if x and report.seconds:
             series.setdefault(label(report), []).append((x, report.seconds))
-    for names, line in merged(series).items():
+    for names, line in merge_series(series).items():
         panel.plot(*zip(*line), label=" = ".join(names), color=styles[names[0]], marker="o",
                    markersize=4, linewidth=2)
     time_axis(panel, [y for line in series.values() for _, y in line])

@@ -65,7 +65,7 @@ class Cost(NamedTuple):
     sharing: float
 
 
-class Idle(NamedTuple):
+class IdleTime(NamedTuple):
     """Seconds in which ranks neither move messages nor compute."""
 
     least: float
@@ -112,7 +112,7 @@ class Report:
     busiest: tuple[Load, ...]
     level_bytes: dict[str, float]
     messages: int
-    idle: Idle
+    idle: IdleTime
     idle_seconds: dict[int, float]
     links: tuple[LinkUse, ...] = ()
     energy: dict[str, float] = field(default_factory=dict)
@@ -167,7 +167,7 @@ def report(schedule: Schedule, machine: Machine, layout: NetworkPaths, folding: 
         schedule, machine, str(layout.topology), nbytes, segments, run.seconds,
         folding.describe(layout.size), tuple(_costs(hops)), sum(hop.local for hop in hops), hops,
         tuple(loads(run, folding)), _by_level(run, machine), run.messages,
-        Idle(min(idle), sum(map(mul, idle, images)) / sum(images), idle[most], run.ranks[most]),
+        IdleTime(min(idle), sum(map(mul, idle, images)) / sum(images), idle[most], run.ranks[most]),
         dict(zip(run.ranks, idle)), tuple(link_uses(run, folding)),
         energy(run, machine, layout.size, folding), late, run.last, conditions.describe())
 
@@ -188,7 +188,7 @@ def critical_path(run: SimulationRun, machine: Machine) -> tuple[list[Hop], floa
         local, start = done.ended - done.arrived, done.began
         if done.waited is None:
             hops.append(Hop(run.ranks[thread.rank], -1, "", 0.0, 0.0, 0.0, 0.0, 0.0, local))
-            thread, number = _before(run, thread, number)
+            thread, number = _last_awaited(run, thread, number)
             continue
         w = done.waited
         poster = run.threads[w.by]
@@ -199,11 +199,12 @@ def critical_path(run: SimulationRun, machine: Machine) -> tuple[list[Hop], floa
             run.ranks[thread.rank], run.ranks[w.peer], machine.level(w.depth).name, w.nbytes,
             w.matched - start, w.alpha, _unless_rounding(moving - sharing, done.arrived), sharing,
             local))
-        thread, number = _before(run, poster, w.at)
+        thread, number = _last_awaited(run, poster, w.at)
     return hops, start
 
 
-def _before(run: SimulationRun, thread: LoggedThread, number: int) -> tuple[LoggedThread, int]:
+def _last_awaited(run: SimulationRun, thread: LoggedThread, number: int) -> tuple[LoggedThread,
+                                                                                  int]:
     """Return the round that a round waited for last; number -1 if there is none."""
     before = thread.log[number].before
     return (thread, number - 1) if before is None else (run.threads[before[0]], before[1])

@@ -28,7 +28,7 @@ from hpccoll.simulator.machine_model import Machine
 Uses: TypeAlias = Sequence[tuple[Resource, float]]
 
 
-class Across(NamedTuple):
+class NodeRoutes(NamedTuple):
     """Routes between two nodes of a shape.
 
     Attributes:
@@ -41,7 +41,7 @@ class Across(NamedTuple):
     ways: tuple[Uses, ...]
 
 
-NOTHING = Across(0.0, ((),))
+NOTHING = NodeRoutes(0.0, ((),))
 
 
 class Routes:
@@ -70,7 +70,7 @@ class Routes:
         """Return True if all shared resources belong to ranks and groups, as folding requires."""
         return self.machine.shape is None and None not in self.rails.values()
 
-    def leaving(self, sender: tuple[int, ...], depth: int) -> Uses:
+    def sender_use(self, sender: tuple[int, ...], depth: int) -> Uses:
         """Return the use of a message that leaves the group of a depth, on the sender's side."""
         level = self.machine.level(depth)
         uses = [(Resource(SEND_PORT, "", sender, 1.0), level.beta),
@@ -81,12 +81,12 @@ class Routes:
             uses.append((Resource(BUS, level.name, around, level.bus), 1.0))
         return uses
 
-    def entering(self, receiver: tuple[int, ...], depth: int) -> Uses:
+    def receiver_use(self, receiver: tuple[int, ...], depth: int) -> Uses:
         """Return the use of a message from outside the group of a depth, on the receiver's side."""
         return [(Resource(RECV_PORT, "", receiver, 1.0), self.machine.level(depth).beta),
                 *self._links(LINK_IN, receiver, depth)]
 
-    def across(self, sender: tuple[int, ...], receiver: tuple[int, ...]) -> Across:
+    def node_routes(self, sender: tuple[int, ...], receiver: tuple[int, ...]) -> NodeRoutes:
         """Return the routes of a message on the machine's shape, from the paths of its ends."""
         shape = self.machine.shape
         if shape is None or sender[0] == receiver[0]:
@@ -94,7 +94,7 @@ class Routes:
         ends = shape.position(sender[0]), shape.position(receiver[0])
         beta = self.machine.levels[0].beta
         usual = 1 / beta if beta else math.inf
-        return Across(shape.hop_seconds * shape.hops(*ends), tuple(
+        return NodeRoutes(shape.hop_seconds * shape.hops(*ends), tuple(
             [(Resource(SHAPE_LINK, shape.kind, link, shape.capacity(link, usual)), part)
              for link, part in way] for way in shape.routes(*ends)))
 
@@ -110,11 +110,11 @@ class Routes:
         if level.rails > 1:
             below = self.rails[depth]
             around = path[:below] if below is not None else (
-                *around, self.layout.within(path, depth + 1) * level.rails
+                *around, self.layout.index_in_group(path, depth + 1) * level.rails
                 // self.layout.ranks(around))
         return Resource(kind, level.name, around, level.link)
 
-    def shared(self, resource: Resource) -> Resource:
+    def actual_resource(self, resource: Resource) -> Resource:
         """Return the actual resource of a route: one for both directions if they share it."""
         if resource.kind in (SEND_PORT, RECV_PORT):
             return resource._replace(kind=PORT) if self.machine.duplex == "half" else resource

@@ -25,8 +25,8 @@ def shape_from_data(data: Any, file: str) -> Shape:
     if isinstance(data, Mapping):
         kind = data.get("kind")
         if not isinstance(kind, str) or kind not in SHAPES:
-            raise ArgumentError.unknown("machine", kind, SHAPES,
-                                        f"{file}: shape.kind: {kind!r} is unknown")
+            raise ArgumentError.unknown_word("machine", kind, SHAPES,
+                                             f"{file}: shape.kind: {kind!r} is unknown")
         made = SHAPES[kind]
         known = tuple(f.name for f in dataclass_fields(made) if f.name != "extents")
         fields.check(data, "shape", ("kind", "extents"), known, file)

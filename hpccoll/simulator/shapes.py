@@ -67,10 +67,10 @@ class Shape:
     def __post_init__(self):
         where = f"shape.{{}} of {self.kind}".format
         object.__setattr__(self, "extents", tuple(
-            fields.whole(where("extents"), n) for n in listed(self.extents)))
+            fields.as_integer(where("extents"), n) for n in as_list(self.extents)))
         object.__setattr__(self, "positions", tuple(
-            fields.whole(where("positions"), n, 0) for n in listed(self.positions)))
-        object.__setattr__(self, "bytes_per_second", tuple(listed(self.bytes_per_second)))
+            fields.as_integer(where("positions"), n, 0) for n in as_list(self.positions)))
+        object.__setattr__(self, "bytes_per_second", tuple(as_list(self.bytes_per_second)))
         if not self.extents or math.prod(self.extents) > MOST_NODES:
             raise ArgumentError("machine", f"{where('extents')}: expected {self.means}, of at most "
                                 f"{MOST_NODES:,} nodes in all, got {self.extents!r}")
@@ -110,18 +110,18 @@ class Shape:
     def routes(self, start: int, end: int) -> tuple[Way, ...]:
         """Return the routes between two positions; a message takes one, chosen when it begins."""
         if self.routing == "spread":
-            return (self.spread(start, end),)
+            return (self.all_shortest(start, end),)
         if self.routing == "static":
             return (tuple((link, 1.0) for link in next(self.ways(start, end))),)
-        return tuple(tuple((link, 1.0) for link in way) for way in self._listed(start, end))
+        return tuple(tuple((link, 1.0) for link in way) for way in self._list_routes(start, end))
 
     @abstractmethod
     def ways(self, start: int, end: int) -> Iterator[tuple[Link, ...]]:
         """Yield the links of every shortest route, that of static routing first."""
 
-    def spread(self, start: int, end: int) -> Way:
+    def all_shortest(self, start: int, end: int) -> Way:
         """Return the links of all shortest routes, each with its part of a byte."""
-        ways = self._listed(start, end)
+        ways = self._list_routes(start, end)
         parts: dict[Link, float] = {}
         for way in ways:
             for link in way:
@@ -132,9 +132,9 @@ class Shape:
         """Return the number of links of the longest possible route."""
         if self.routing == "static":
             return len(next(self.ways(start, end)))
-        return max(map(len, self._listed(start, end)))
+        return max(map(len, self._list_routes(start, end)))
 
-    def _listed(self, start: int, end: int) -> list[tuple[Link, ...]]:
+    def _list_routes(self, start: int, end: int) -> list[tuple[Link, ...]]:
         ways = list(islice(self.ways(start, end), MOST_WAYS + 1))
         if len(ways) > MOST_WAYS:
             raise ArgumentError("machine", f"shape.routing of {self.kind}: {self.routing} routing "
@@ -165,6 +165,6 @@ class Shape:
         return f"{self.kind} {'x'.join(map(str, self.extents))}, {self.routing} routes"
 
 
-def listed(value: Any) -> list:
+def as_list(value: Any) -> list:
     """Return one value or several as a list."""
     return list(value) if isinstance(value, (list, tuple)) else [value]

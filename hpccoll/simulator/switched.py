@@ -14,7 +14,7 @@ from itertools import product
 
 from hpccoll.errors import ArgumentError
 from hpccoll.simulator import fields
-from hpccoll.simulator.shapes import MOST_WAYS, Link, Shape, Way, listed
+from hpccoll.simulator.shapes import MOST_WAYS, Link, Shape, Way, as_list
 
 __all__ = ["Dragonfly", "FatTree"]
 
@@ -38,9 +38,9 @@ class FatTree(Shape):
     means = "nodes per switch, switches of that level per group, ..."
 
     def __post_init__(self):
-        up = tuple(listed(self.up)) or (1, *listed(self.extents)[:-1])
+        up = tuple(as_list(self.up)) or (1, *as_list(self.extents)[:-1])
         object.__setattr__(self, "up", tuple(
-            fields.whole("shape.up of fat_tree", n) for n in up))
+            fields.as_integer("shape.up of fat_tree", n) for n in up))
         super().__post_init__()
         if len(self.up) != len(self.extents):
             raise ArgumentError("machine", f"shape.up of fat_tree: expected {len(self.extents)} "
@@ -75,7 +75,7 @@ class FatTree(Shape):
     def _link(self, level: int, down: int, group: int, taken: Sequence[int]) -> Link:
         return (level, 0 if self.duplex == "half" else down, group, *taken)
 
-    def spread(self, start: int, end: int) -> Way:
+    def all_shortest(self, start: int, end: int) -> Way:
         # Traffic out of a group is spread over all its cables, so they are equal: modelled as one.
         climb = self._climb(start, end)
         return tuple((self._link(level, down, group, ()), 1.0) for down in (0, 1)
@@ -126,7 +126,8 @@ class Dragonfly(Shape):
 
     def __post_init__(self):
         super().__post_init__()
-        object.__setattr__(self, "cables", fields.whole("shape.cables of dragonfly", self.cables))
+        object.__setattr__(self, "cables",
+                           fields.as_integer("shape.cables of dragonfly", self.cables))
         if len(self.extents) != 3:
             raise ArgumentError("machine", f"shape.extents of {self.kind}: expected {self.means}, "
                                 f"got {list(self.extents)!r}")

@@ -31,8 +31,15 @@ from typing import NamedTuple
 from hpccoll.ir.cost.network import NetworkPaths, Resource
 from hpccoll.ir.cost.workload import Round, Workload
 from hpccoll.ir.in_network import InNetwork, Peer
-from hpccoll.simulator.colouring import MANY, Colouring, colour
-from hpccoll.simulator.effort import ESTIMATE, LOOKED, PROGRAMS, Told, effort, silent
+from hpccoll.simulator.colouring import MANY, RankColours, colour
+from hpccoll.simulator.effort import (
+    ESTIMATE,
+    LOOKED,
+    PROGRAMS,
+    ProgressCallback,
+    effort,
+    ignore_progress,
+)
 from hpccoll.simulator.effort import check as effort_check
 from hpccoll.simulator.packed import PackedPrograms, pack
 from hpccoll.units import time_text
@@ -60,25 +67,25 @@ class Symmetry(NamedTuple):
     @property
     def order(self) -> int:
         """Return the number of ranks in a class."""
-        return self.fixing(())
+        return self.fixing_count(())
 
-    def fixing(self, path: Sequence[int]) -> int:
+    def fixing_count(self, path: Sequence[int]) -> int:
         """Return the number of symmetries that keep a group, given by its path."""
         number = 1
         for radix, mode in list(zip(self.radices, self.modes))[len(path):]:
             number *= radix if mode != "=" else 1
         return number
 
-    def classed(self, path: Path) -> Path:
+    def representative_path(self, path: Path) -> Path:
         """Return the path of the representative of a rank or group."""
         return tuple(digit if mode == "=" else 0 for digit, mode in zip(path, self.modes))
 
-    def moved(self, path: Path, by: Path) -> Path:
+    def image_of(self, path: Path, by: Path) -> Path:
         """Return the image of a rank if the image of the representative is the rank ``by``."""
         return tuple((digit + d) % radix if mode == "+" else digit ^ d if mode == "^" else digit
                      for digit, d, radix, mode in zip(path, by, self.radices, self.modes))
 
-    def apart(self, path: Path, other: Path) -> Path:
+    def digit_difference(self, path: Path, other: Path) -> Path:
         """Return the difference of two ranks' digits; the same for all images of the pair."""
         return tuple((b - a) % radix if mode == "+" else a ^ b if mode == "^" else 0
                      for a, b, radix, mode in zip(path, other, self.radices, self.modes))
@@ -90,15 +97,16 @@ class Symmetry(NamedTuple):
     def link(self, sends: bool, rank: int, peer: int) -> Hashable:
         """Return a key that messages between two ranks share only with their images."""
         sender, receiver = map(self.path, (rank, peer) if sends else (peer, rank))
-        return self.classed(sender), self.classed(receiver), self.apart(sender, receiver)
+        return (self.representative_path(sender), self.representative_path(receiver),
+                self.digit_difference(sender, receiver))
 
-    def sharing(self, resource: Resource, sender: Path, receiver: Path) -> int:
+    def images_on(self, resource: Resource, sender: Path, receiver: Path) -> int:
         """Return the number of images of a message on one resource other than a port."""
-        return self.fixing(resource.path)
+        return self.fixing_count(resource.path)
 
     def copies(self, resource: Resource) -> int:
         """Return the number of resources that a representative's stands for."""
-        return self.order // self.fixing(resource.path)
+        return self.order // self.fixing_count(resource.path)
 
     def representatives(self) -> Iterator[int]:
         """Yield the rank with zeros in all digits that change, for every class."""
@@ -137,7 +145,7 @@ class Folding(NamedTuple):
         packed: those of all ranks, if they were made.
     """
 
-    symmetry: Symmetry | Colouring | None
+    symmetry: Symmetry | RankColours | None
     checked: int = 0
     programs: ComparedPrograms | None = None
     packed: PackedPrograms | None = None
@@ -146,7 +154,7 @@ class Folding(NamedTuple):
         """Return a one-line description."""
         if self.symmetry is None:
             return f"{size:,} ranks, each timed on its own"
-        if isinstance(self.symmetry, Colouring):
+        if isinstance(self.symmetry, RankColours):
             return self.symmetry.describe(size)
         how = "all ranks" if self.checked >= size else f"{self.checked} ranks"
         classes = size // self.symmetry.order
@@ -154,7 +162,8 @@ class Folding(NamedTuple):
                 f"(symmetry {self.symmetry}, checked on {how})")
 
 
-def find_symmetry(work: Workload, layout: NetworkPaths, told: Told = silent,
+def find_symmetry(work: Workload, layout: NetworkPaths,
+                  progress: ProgressCallback = ignore_progress,
                   in_order: bool = True) -> Folding:
     """Find the symmetry with the fewest classes.
 
@@ -169,7 +178,7 @@ def find_symmetry(work: Workload, layout: NetworkPaths, told: Told = silent,
     radices = layout.radices()
     if layout.size == 1:
         return Folding(None)
-    programs = ComparedPrograms(work, told)
+    programs = ComparedPrograms(work, progress)
     if radices is not None:
         for symmetry in sorted(symmetries(radices), key=lambda s: -s.order):
             checked = check(symmetry, programs, layout, in_order)
@@ -177,28 +186,30 @@ def find_symmetry(work: Workload, layout: NetworkPaths, told: Told = silent,
                 classes = layout.size // symmetry.order
                 if classes > 2 * LOOKED:  # an estimate would take longer than the programs
                     expected = effort(work, classes)
-                    told(ESTIMATE, expected.seconds, str(expected))
+                    progress(ESTIMATE, expected.seconds, str(expected))
                 return Folding(symmetry, checked, programs)
     if layout.size < MANY:
         return Folding(None)
-    announce(work, layout, told)
-    packed = pack(work, range(layout.size), progress=lambda part: told(PROGRAMS, part, ""))
+    announce(work, layout, progress)
+    packed = pack(work, range(layout.size), progress=lambda part: progress(PROGRAMS, part, ""))
     return Folding(colour(packed, layout), packed=packed)
 
 
-def unfolded(work: Workload, layout: NetworkPaths, told: Told = silent, settled: bool = True,
-             repeat: int = 1) -> Folding:
+def simulate_all_ranks(work: Workload, layout: NetworkPaths,
+                       progress: ProgressCallback = ignore_progress,
+                       settled: bool = True,
+                       repeat: int = 1) -> Folding:
     """Simulate every rank; ``settled`` and ``repeat`` are those of the effort.
 
     Raises:
         ArgumentError: there are too many ranks.
     """
     if layout.size >= MANY or not settled or repeat > 1:
-        announce(work, layout, told, settled, repeat)
+        announce(work, layout, progress, settled, repeat)
     return Folding(None)
 
 
-def announce(work: Workload, layout: NetworkPaths, told: Told, settled: bool = True,
+def announce(work: Workload, layout: NetworkPaths, progress: ProgressCallback, settled: bool = True,
              repeat: int = 1) -> None:
     """Report the estimated effort of the programs of all ranks.
 
@@ -207,7 +218,7 @@ def announce(work: Workload, layout: NetworkPaths, told: Told, settled: bool = T
     """
     expected = effort(work, layout.size, settled, repeat)
     effort_check(expected, work.schedule.title)
-    told(ESTIMATE, expected.seconds, str(expected))
+    progress(ESTIMATE, expected.seconds, str(expected))
 
 
 def symmetries(radices: tuple[int, ...]) -> Iterator[Symmetry]:
@@ -230,8 +241,8 @@ def check(symmetry: Symmetry, programs: ComparedPrograms, layout: NetworkPaths,
         ranks = sample(symmetry, programs, layout)
     for rank in ranks:
         path = layout.path(rank)
-        first = symmetry.rank(symmetry.classed(path))
-        if rank != first and not _alike(symmetry, programs, layout, first, rank, in_order):
+        first = symmetry.rank(symmetry.representative_path(path))
+        if rank != first and not _maps_program(symmetry, programs, layout, first, rank, in_order):
             return 0
     return len(ranks)
 
@@ -258,8 +269,8 @@ class ComparedPrograms:
     reported then: the first fills caches, and a single one may contain a pause.
     """
 
-    def __init__(self, work: Workload, told: Told = silent):
-        self.work, self.told = work, told
+    def __init__(self, work: Workload, progress: ProgressCallback = ignore_progress):
+        self.work, self.progress = work, progress
         self.made, self.seconds, self.shortest = 0, 0.0, inf
         self.kept: OrderedDict[int, list[list[Round]]] = OrderedDict()
         self.held = 0
@@ -276,11 +287,12 @@ class ComparedPrograms:
             if self.made == 3:
                 self.seconds = self.shortest * USUAL * WIRED
                 if self.seconds > WORTH:
-                    self.told(ESTIMATE, self.seconds, f"comparing the programs of about {USUAL} "
-                                                      "ranks takes about "
-                                                      f"{time_text(self.seconds, 2)}")
+                    self.progress(ESTIMATE, self.seconds,
+                                  f"comparing the programs of about {USUAL} "
+                                                          "ranks takes about "
+                                                          f"{time_text(self.seconds, 2)}")
             if self.seconds > WORTH:
-                self.told(PROGRAMS, min(self.made / USUAL, 0.99), "")
+                self.progress(PROGRAMS, min(self.made / USUAL, 0.99), "")
             while self.held > KEPT and len(self.kept) > 2:
                 oldest = next(iter(self.kept))
                 self.held -= self.messages(oldest)
@@ -299,8 +311,8 @@ class ComparedPrograms:
         return sum(len(r.messages) for rounds in self.of(rank) for r in rounds)
 
 
-def _alike(symmetry: Symmetry, programs: ComparedPrograms, layout: NetworkPaths, first: int,
-           rank: int, in_order: bool) -> bool:
+def _maps_program(symmetry: Symmetry, programs: ComparedPrograms, layout: NetworkPaths, first: int,
+                  rank: int, in_order: bool) -> bool:
     """Return True if the symmetry that maps one rank to the other also maps its program."""
     by = layout.path(rank)
     images: dict[Peer, int] = {}
@@ -315,14 +327,14 @@ def _alike(symmetry: Symmetry, programs: ComparedPrograms, layout: NetworkPaths,
                 if isinstance(peer, InNetwork):
                     return False  # its ranks belong to several classes
                 if peer not in images:
-                    images[peer] = symmetry.rank(symmetry.moved(layout.path(peer), by))
+                    images[peer] = symmetry.rank(symmetry.image_of(layout.path(peer), by))
                 moved.append((sends, images[peer], nbytes))
             held = [tuple(message) for message in other.messages]
-            if moved != held and (in_order or _sorted(moved) != _sorted(held)):
+            if moved != held and (in_order or _sort_messages(moved) != _sort_messages(held)):
                 return False
     return True
 
 
-def _sorted(messages: list[tuple]) -> list[tuple]:
+def _sort_messages(messages: list[tuple]) -> list[tuple]:
     """Return messages sorted by peer; those of one peer keep their order."""
     return sorted(messages, key=lambda message: (message[0], message[1]))

@@ -93,12 +93,12 @@ def simulated_table(reports: Sequence[tuple[int, Report]], width: int = WIDTH,
             lines.append(table.line(table.rows[row], fastest and not short))
             row += 1
     lines.append("")
-    for line in (*table.legend(), _many(grouped, short), table.left_out(), verdict(grouped)):
-        lines += said(line, width)
+    for line in (*table.legend(), _many(grouped, short), table.left_out(), summary(grouped)):
+        lines += wrap_comment(line, width)
     return SimulatedTable(lines, frozenset(best))
 
 
-def verdict(grouped: Sequence[SimulatedPoint]) -> str:
+def summary(grouped: Sequence[SimulatedPoint]) -> str:
     """Return a sentence on the number of points at which each algorithm is fastest, or equal.
 
     A point with one algorithm is not counted.
@@ -113,15 +113,16 @@ def verdict(grouped: Sequence[SimulatedPoint]) -> str:
         behind = [r.seconds for r in point.reports if r.seconds > first * LEVEL]
         wins.setdefault(level, []).append(behind[0] / first if behind and first else 1.0)
     several = len(grouped) > 1
-    told = []
+    sentences = []
     for level, leads in sorted(wins.items(), key=lambda item: -len(item[1])):
         who = level[0] if len(level) == 1 else f"{', '.join(level[:-1])} and {level[-1]}"
-        told.append(who + (" is" if len(level) == 1 else " are equal and") + " fastest"
-                    + f" at {len(leads)} of {len(grouped)} points" * several + _ahead(leads))
-    return "in simulation, " + "; ".join(told)
+        sentences.append(who + (" is" if len(level) == 1 else " are equal and") + " fastest"
+                         + f" at {len(leads)} of {len(grouped)} points" * several
+                         + _lead_text(leads))
+    return "in simulation, " + "; ".join(sentences)
 
 
-def _ahead(leads: Sequence[float]) -> str:
+def _lead_text(leads: Sequence[float]) -> str:
     least, most = f"{min(leads):.3g}", f"{max(leads):.3g}"
     if most == "1":
         return ""
@@ -168,17 +169,17 @@ def _header(grouped: Sequence[SimulatedPoint], layout: str, width: int) -> list[
              f"{size_text(first.nbytes)} per rank"]
     note = level_note(first.machine, Topology.parse(first.topology))
     shape = first.machine.shape
-    told = (", ".join([f"{first.schedule.collective.name} on {first.machine.name}",
-                       *([shape.describe()] if shape else []),
-                       *filter(None, where)]),
+    sentences = (", ".join([f"{first.schedule.collective.name} on {first.machine.name}",
+                            *([shape.describe()] if shape else []),
+                            *filter(None, where)]),
             f"simulated; {rates_of(first.machine)}",
             first.conditions and first.conditions + (
                 f"; medians of {len(first.repeats):,} repeats" if first.repeats else ""),
             f"note: {note}" if note else "")
-    return [part for line in told for part in said(line, width)]
+    return [part for line in sentences for part in wrap_comment(line, width)]
 
 
-def said(line: str, width: int) -> list[str]:
+def wrap_comment(line: str, width: int) -> list[str]:
     """Return a comment wrapped to a width; no line for an empty one."""
     return wrap(line, max(width, NARROWEST), initial_indent="# ", subsequent_indent="#   ",
                 break_long_words=False, break_on_hyphens=False)
@@ -203,14 +204,14 @@ def _rows(grouped: Sequence[SimulatedPoint], short: bool) -> list[list[str]]:
             second = [r for r in point.reports if r.seconds > fastest.seconds * LEVEL][:1]
             level = sum(r.seconds <= fastest.seconds * LEVEL for r in point.reports)
             rows.append([*_place(point), label(fastest) + f" +{level - 1}" * (level > 1),
-                         time_text(fastest.seconds), _rate(fastest), _busiest(fastest),
+                         time_text(fastest.seconds), _rate(fastest), _busiest_resource(fastest),
                          label(second[0]) if second else "-",
                          _times(second[0], fastest) if second else "-"])
             continue
         for number, report in enumerate(point.reports):
             rows.append([*(["", "", ""] if number else _place(point)), label(report),
                          time_text(report.seconds), _times(report, point.reports[0]),
-                         _rate(report), _busiest(report), *_parts(report)])
+                         _rate(report), _busiest_resource(report), *_parts(report)])
     return rows
 
 
@@ -222,7 +223,7 @@ def _rate(report: Report) -> str:
     return rate_text(report.nbytes / report.seconds if report.seconds else 0.0)
 
 
-def _busiest(report: Report) -> str:
+def _busiest_resource(report: Report) -> str:
     busy = report.busiest[0] if report.busiest else None
     return f"{busy.kind} {100 * busy.utilisation:.0f} %" if busy else "-"
 

@@ -13,7 +13,7 @@ from hpccoll.simulator.machine_model import Level
 from hpccoll.simulator.shapes import Shape
 
 
-class Met(NamedTuple):
+class MessageResources(NamedTuple):
     """Resources of a message on its route, each with its use per byte.
 
     Attributes:
@@ -34,7 +34,8 @@ class ClassLink:
     __slots__ = ("alpha", "beta", "depth", "ends", "header", "line", "network", "overhead",
                  "waiting", "ways")
 
-    def __init__(self, depth: int, level: Level, alpha: float, beta: float, ways: list[Met],
+    def __init__(self, depth: int, level: Level, alpha: float, beta: float,
+                 ways: list[MessageResources],
                  network: InNetwork | None = None):
         self.network = network
         #: By slot, the waiting ends of an operation of the network, by direction and rank.
@@ -98,7 +99,7 @@ class LoggedThread(Protocol):
     def rank(self) -> int: ...
 
     @property
-    def log(self) -> Sequence[Done]: ...
+    def log(self) -> Sequence[CompletedRound]: ...
 
 
 class PipelineSlot:
@@ -120,7 +121,7 @@ class PipelineSlot:
         #: Current round; ``None`` at the end.
         self.current: PostedRound | None = PostedRound((), 0.0)
         self.pending, self.began = 0, 0.0
-        self.log: list[Done] = []
+        self.log: list[CompletedRound] = []
 
     def free(self) -> bool:
         """Return True if its round may begin; otherwise it waits."""
@@ -132,7 +133,7 @@ class PipelineSlot:
             waiting.append(self)
         return not self.held
 
-    def before(self) -> tuple[int, int] | None:
+    def last_awaited(self) -> tuple[int, int] | None:
         """Return thread and number of the round that its round waited for last, in lanes."""
         if self.beside is None or self.current is None:
             return None
@@ -163,7 +164,7 @@ def in_lanes(segments: Sequence[Sequence[PostedRound]]) -> list[Iterator[PostedR
     return [rounds(numbers) for numbers in lanes]
 
 
-class Done(NamedTuple):
+class CompletedRound(NamedTuple):
     """A completed round: its begin and end, and the cause of its end.
 
     Attributes:
@@ -177,11 +178,11 @@ class Done(NamedTuple):
     began: float
     arrived: float
     ended: float
-    waited: Waited | None
+    waited: AwaitedMessage | None
     before: tuple[int, int] | None = None
 
 
-class Waited(NamedTuple):
+class AwaitedMessage(NamedTuple):
     """The message that a round waited for."""
 
     by: int

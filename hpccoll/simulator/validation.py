@@ -28,7 +28,7 @@ NEAR = 1.15
 FITS = 3.0
 
 
-class Compared(NamedTuple):
+class ComparedTimes(NamedTuple):
     """One algorithm at one size: seconds measured (median) and simulated."""
 
     collective: str
@@ -46,7 +46,7 @@ class Picks(NamedTuple):
 
 
 def compare(record: Mapping[str, Any], machine: Machine, topology: Topology | None = None,
-            segment_bytes: int = 0, collective: str | None = None) -> list[Compared]:
+            segment_bytes: int = 0, collective: str | None = None) -> list[ComparedTimes]:
     """Simulate the cases of a record of ``hpccoll bench --json``.
 
     Args:
@@ -59,9 +59,9 @@ def compare(record: Mapping[str, Any], machine: Machine, topology: Topology | No
     """
     try:
         layout = topology or _layout(record["environment"])
-        compared = [Compared(r["collective"], r["nbytes"], r["candidate"],
-                             r["statistics"]["p50_seconds"],
-                             _simulated(r, machine, layout, segment_bytes))
+        compared = [ComparedTimes(r["collective"], r["nbytes"], r["candidate"],
+                                  r["statistics"]["p50_seconds"],
+                                  _simulated_seconds(r, machine, layout, segment_bytes))
                     for r in record["results"] if collective in (None, r["collective"])
                     and r["candidate"].split(":")[0] in ALGORITHMS.get(r["collective"], ())]
     except (KeyError, TypeError, AttributeError, ArithmeticError) as error:
@@ -73,7 +73,7 @@ def compare(record: Mapping[str, Any], machine: Machine, topology: Topology | No
     return compared
 
 
-def picks(compared: Sequence[Compared]) -> Picks:
+def picks(compared: Sequence[ComparedTimes]) -> Picks:
     """Count the sizes, with two algorithms or more, at which the selection is good."""
     right = of = 0
     for _, same in groupby(sorted(compared), key=lambda c: c[:2]):
@@ -85,12 +85,13 @@ def picks(compared: Sequence[Compared]) -> Picks:
     return Picks(right, of)
 
 
-def off(compared: Sequence[Compared]) -> float:
+def median_ratio(compared: Sequence[ComparedTimes]) -> float:
     """Return the median of simulated over measured times: 1 if the machine file fits."""
     return median(c.simulated / c.measured for c in compared)
 
 
-def beside(compared: Sequence[Compared], width: int = WIDTH, full: bool = False) -> list[str]:
+def comparison_table(compared: Sequence[ComparedTimes], width: int = WIDTH,
+                     full: bool = False) -> list[str]:
     """Return a line per algorithm and size, measured and simulated, and a conclusion.
 
     In a block of one size, ``*`` marks the measured-best algorithm, and the simulated-best one if
@@ -120,25 +121,25 @@ def beside(compared: Sequence[Compared], width: int = WIDTH, full: bool = False)
         line, width - 2, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))]
 
 
-def conclusion(compared: Sequence[Compared]) -> list[str]:
+def conclusion(compared: Sequence[ComparedTimes]) -> list[str]:
     """Return the conclusions of the comparison as text."""
     right, of = picks(compared)
-    factor = off(compared)
-    told = [f"simulated / measured: {factor:.3g} in the middle, "
-            f"{min(c.simulated / c.measured for c in compared):.3g} to "
-            f"{max(c.simulated / c.measured for c in compared):.3g}"]
+    factor = median_ratio(compared)
+    lines = [f"simulated / measured: {factor:.3g} in the middle, "
+             f"{min(c.simulated / c.measured for c in compared):.3g} to "
+             f"{max(c.simulated / c.measured for c in compared):.3g}"]
     if of:
-        told.append(f"{right} of {of} sizes: the algorithm that is fastest in simulation is the "
-                    f"fastest measured, or within {NEAR - 1:.0%} of it")
+        lines.append(f"{right} of {of} sizes: the algorithm that is fastest in simulation is the "
+                     f"fastest measured, or within {NEAR - 1:.0%} of it")
     if not 1 / FITS <= factor <= FITS:
-        told.append("the machine file does not match the machine of the benchmark: times are "
-                    f"{max(factor, 1 / factor):.3g}x too {'long' if factor > 1 else 'short'}; "
-                    "repeat hpccoll simulate --calibrate and hpccoll bench on an idle machine")
-    return told
+        lines.append("the machine file does not match the machine of the benchmark: times are "
+                     f"{max(factor, 1 / factor):.3g}x too {'long' if factor > 1 else 'short'}; "
+                     "repeat hpccoll simulate --calibrate and hpccoll bench on an idle machine")
+    return lines
 
 
-def _simulated(result: Mapping[str, Any], machine: Machine, layout: Topology,
-               segment_bytes: int) -> float:
+def _simulated_seconds(result: Mapping[str, Any], machine: Machine, layout: Topology,
+                       segment_bytes: int) -> float:
     name, params = _read(result["candidate"])
     # The benchmark writes it like a parameter of the algorithm.
     segment_bytes = params.pop("segment", segment_bytes)

@@ -15,11 +15,11 @@ from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 from hpccoll.errors import CapabilityError, ScheduleError
-from hpccoll.ir.cost.network import PORTS, NetworkPaths, Resource, parting
+from hpccoll.ir.cost.network import PORTS, NetworkPaths, Resource, divergence_depth
 from hpccoll.ir.cost.workload import Workload
 from hpccoll.ir.in_network import MULTICAST, REDUCTION, InNetwork
-from hpccoll.simulator.conditions import USUAL, Drawn
-from hpccoll.simulator.effort import PROGRAMS, Told
+from hpccoll.simulator.conditions import USUAL, SimulationDelays
+from hpccoll.simulator.effort import PROGRAMS, ProgressCallback
 from hpccoll.simulator.machine_model import Machine
 from hpccoll.simulator.packed import pack
 from hpccoll.simulator.routes import Routes, Uses
@@ -56,9 +56,9 @@ class ChannelWiring:
     """
 
     def __init__(self, work: Workload, machine: Machine, layout: NetworkPaths, folding: Folding,
-                 told: Told, drawn: Drawn | None = None):
+                 progress: ProgressCallback, drawn: SimulationDelays | None = None):
         self.work, self.machine, self.layout = work, machine, layout
-        drawn = self.drawn = drawn or USUAL.drawn(layout.size)
+        drawn = self.drawn = drawn or USUAL.draw(layout.size)
         self.routes = Routes(machine, layout)
         symmetry = self.symmetry = folding.symmetry
         self.ranks = tuple(symmetry.representatives()) if symmetry else range(layout.size)
@@ -77,21 +77,21 @@ class ChannelWiring:
         self.paths = {rank: layout.path(rank) for rank in self.ranks}
         if folding.packed is None:
             made = folding.programs.of if folding.programs else None
-            self.programs = pack(work, self.ranks, made, lambda part: told(PROGRAMS, part, ""))
+            self.programs = pack(work, self.ranks, made, lambda part: progress(PROGRAMS, part, ""))
         else:
-            self.programs = folding.packed.chosen(self.ranks) if symmetry else folding.packed
+            self.programs = folding.packed.select(self.ranks) if symmetry else folding.packed
         self.seconds = array("d", [
             reduced * machine.gamma + copied * machine.copy
             for reduced, copied in zip(self.programs.reduced, self.programs.copied)])
         if drawn.works:
-            self.seconds = array("d", [seconds + drawn.work(self.received(number))
+            self.seconds = array("d", [seconds + drawn.work(self.received_bytes(number))
                                        for number, seconds in enumerate(self.seconds)])
         self.codes = array("i")
         for number, rank in enumerate(self.ranks):
             self.codes.extend([
                 2 * (self.channel(bool(code & 1), rank, code >> 1) if code >= 0 else
                      self.operation(code >> 1)) + (code & 1)
-                for code in self.programs.mine(number)])
+                for code in self.programs.codes_of(number)])
         del self.channels, self.halves, self.known, self.paths
 
     def channel(self, sends: bool, rank: int, peer: int) -> int:
@@ -124,7 +124,7 @@ class ChannelWiring:
         """
         sources, sinks = ([self.path(rank) for rank in ranks]
                           for ranks in (network.senders, network.receivers))
-        depth = min(parting(sources[0], path) for path in (*sources[1:], *sinks)
+        depth = min(divergence_depth(sources[0], path) for path in (*sources[1:], *sinks)
                     if path != sources[0])
         level, machine = self.machine.level(depth), self.machine
         shaped = machine.shape is not None and not depth
@@ -139,11 +139,11 @@ class ChannelWiring:
                 "take one whose level has it, such as dgx-h100, or give the level an "
                 "'in_network': docs/simulate.md", schedule=self.work.schedule.title)
         parts = []
-        for paths, uses in ((sources, self.routes.leaving), (sinks, self.routes.entering)):
+        for paths, uses in ((sources, self.routes.sender_use), (sinks, self.routes.receiver_use)):
             for path in paths:
                 parts.append(self.part([(resource, unit.beta if resource.kind in PORTS else weight)
                                         for resource, weight in uses(path, depth)], path, path))
-        way = _joined(*parts)
+        way = _merge_route_parts(*parts)
         self.networks[len(self.depths)] = network
         self.depths.append(depth)
         self.alphas.append(unit.alpha)
@@ -157,10 +157,11 @@ class ChannelWiring:
     def wire(self, sender: int, receiver: int) -> None:
         """Add a channel."""
         ends = self.path(sender), self.path(receiver)
-        depth = parting(*ends)
+        depth = divergence_depth(*ends)
         half = self.half(True, sender, depth), self.half(False, receiver, depth)
-        across = self.routes.across(*ends)
-        ways = [_joined(*half, self.part(way, *ends)) if way else _joined(*half)
+        across = self.routes.node_routes(*ends)
+        ways = [_merge_route_parts(*half, self.part(way, *ends)) if way
+                else _merge_route_parts(*half)
                 for way in across.ways]
         if len(ways) > 1:
             self.others[len(self.depths)] = [way[:3] for way in ways[1:]]
@@ -183,7 +184,7 @@ class ChannelWiring:
         key = sends, rank, depth
         if key not in self.halves:
             path = self.path(rank)
-            needed = (self.routes.leaving if sends else self.routes.entering)(path, depth)
+            needed = (self.routes.sender_use if sends else self.routes.receiver_use)(path, depth)
             self.halves[key] = self.part(needed, path, path)
         return self.halves[key]
 
@@ -194,9 +195,9 @@ class ChannelWiring:
         for resource, weight in uses:
             beta = max(beta, weight / resource.capacity)
             if self.symmetry and resource.kind not in PORTS:
-                weight *= self.symmetry.sharing(resource, sender, receiver)
+                weight *= self.symmetry.images_on(resource, sender, receiver)
             if weight:
-                index, holds = self.resource(self.routes.shared(resource))
+                index, holds = self.resource(self.routes.actual_resource(resource))
                 found.resources.append(index)
                 found.weights.append(weight)
                 found.holds.append(holds)
@@ -205,14 +206,14 @@ class ChannelWiring:
     def resource(self, resource: Resource) -> tuple[int, bool]:
         """Return the index of a resource (or its representative), and True if it can ever limit."""
         if self.symmetry:
-            resource = resource._replace(path=self.symmetry.classed(resource.path))
+            resource = resource._replace(path=self.symmetry.representative_path(resource.path))
         if resource not in self.known:
             self.known[resource] = len(self.resources), self.routes.binding(resource)
             self.resources.append(resource)
             self.capacity.append(resource.capacity)
         return self.known[resource]
 
-    def received(self, number: int) -> float:
+    def received_bytes(self, number: int) -> float:
         """Return the bytes that arrive in a round."""
         held = slice(*self.programs.first_message[number:number + 2])
         return sum(nbytes for code, nbytes in zip(self.programs.codes[held],
@@ -229,7 +230,7 @@ class ChannelWiring:
         return slice(*self.programs.first_message[number:number + 2])
 
     @property
-    def settled(self) -> bool:
+    def is_determined(self) -> bool:
         """Return True if the simulation is determined by the arrays.
 
         Routes are fixed, random values are in the arrays, messages have two ends, and rounds follow
@@ -243,13 +244,13 @@ class ChannelWiring:
         one = len(self.codes)
         return one if self.programs.kinds > 1 else one * self.work.segments
 
-    def stuck(self, rank: int, number: int, pending: int) -> ScheduleError:
+    def stuck_error(self, rank: int, number: int, pending: int) -> ScheduleError:
         """Return the error of a round that never ends."""
         return ScheduleError(
             f"{self.work.schedule.title}: rank {self.ranks[rank]} deadlocks in round {number} "
             f"waiting for {pending} message(s); call verify() for the step")
 
-    def unequal(self, rank: int, number: int, mine: float, theirs: float) -> ScheduleError:
+    def size_error(self, rank: int, number: int, mine: float, theirs: float) -> ScheduleError:
         """Return the error of a message whose two ends differ in size."""
         return ScheduleError(
             f"{self.work.schedule.title}: rank {self.ranks[rank]} expects {mine:g} bytes in round "
@@ -270,7 +271,7 @@ class ChannelWiring:
             reduced, self.machine.shape, max(self.drawn.late, default=0.0))
 
 
-def _joined(*parts: _Part) -> _Part:
+def _merge_route_parts(*parts: _Part) -> _Part:
     """Merge parts of a route; a resource of two parts, shared by both directions, occurs once."""
     all_of = _Part(array("i"), array("d"), array("b"), max(part.beta for part in parts))
     for part in parts:

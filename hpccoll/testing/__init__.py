@@ -2,8 +2,8 @@
 
     exact.py            names of arrays/exact.py: inputs without rounding, expected results
     world.py            all ranks of a collective in one process, checked
-    explore.py          every order in which messages can arrive
-    havoc.py            messages that are damaged, lost, doubled or overtaken
+    model_check.py      every order in which messages can arrive
+    fault_injection.py  messages that are damaged, lost, doubled or overtaken
     loopback_direct.py  loopback whose messages are used in place
 
 No tool may know how the part works that it tests. A new operator goes into ``exact.MEANING``, a

@@ -3,16 +3,17 @@
 from hpccoll.arrays.exact import (
     MEANING,
     PRIME,
-    Guarded,
+    GuardedArray,
     affine,
+    exact_reduction,
     from_bfloat16,
     inputs,
-    moved,
     poison,
-    reduced,
+    sent_elements,
     to_bfloat16,
     wrong,
 )
 
-__all__ = ["MEANING", "PRIME", "Guarded", "affine", "from_bfloat16", "inputs", "moved", "poison",
-           "reduced", "to_bfloat16", "wrong"]
+__all__ = ["MEANING", "PRIME", "GuardedArray", "affine", "from_bfloat16", "inputs", "sent_elements",
+           "poison",
+           "exact_reduction", "to_bfloat16", "wrong"]

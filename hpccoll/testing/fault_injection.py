@@ -21,7 +21,7 @@ from hpccoll.testing import every
 from hpccoll.testing.model_check import Edge, MisfitMessage, Network, Run
 from hpccoll.testing.world import Problem
 
-__all__ = ["Harm", "Havoc", "harms_of", "verdict"]
+__all__ = ["Harm", "Havoc", "describe_run", "harms_of"]
 
 #: What can happen to a message.
 FLIP, LOSE, DOUBLE, SWAP = "flip", "lose", "double", "swap"
@@ -75,7 +75,7 @@ class Havoc(Network):
         elif harm.kind == LOSE:
             sent.popleft().done = True
         elif harm.kind == DOUBLE:
-            again = self.copied(sent[0])
+            again = self.copy_message(sent[0])
             super().deliver(edge)
             sent.appendleft(again)
         else:
@@ -87,7 +87,7 @@ class Havoc(Network):
             super().deliver(edge)
 
 
-def verdict(run: Run, harm: Harm) -> str:
+def describe_run(run: Run, harm: Harm) -> str:
     """Run with harm to the end, and say what becomes of it."""
     network = run.network
     if not isinstance(network, Havoc):
@@ -102,11 +102,11 @@ def verdict(run: Run, harm: Harm) -> str:
         return NAMED if (error.sender, error.receiver) == (source, sink) else UNNAMED
     except MisfitMessage as error:
         return NAMED if error.edge == harm.edge else UNNAMED
-    if not run.done:
-        return NAMED if source in run.stalled().waiting.get(sink, (0, ()))[1] else UNNAMED
+    if not run.is_done:
+        return NAMED if source in run.stall_error().waiting.get(sink, (0, ()))[1] else UNNAMED
     if any(True for seat in run.seats for _ in seat.faults()):
         return WRONG
-    return NAMED if harm.edge in network.left() else HARMLESS
+    return NAMED if harm.edge in network.unreceived_edges() else HARMLESS
 
 
 def harms_of(run: Run) -> Iterator[Harm]:
@@ -144,7 +144,7 @@ def main() -> int:
             run = Run(schedule, small(schedule, entry.rank_order), Havoc(RANKS, buffered),
                       checked=True)
             for harm in list(harms_of(run)):
-                became = verdict(run, harm)
+                became = describe_run(run, harm)
                 found[harm.kind, became] += 1
                 if became in (WRONG, UNNAMED) or (harm.kind, became) == (FLIP, HARMLESS):
                     bad.append(f"{schedule.title}: {harm} is {became}")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hpccoll.errors import MessageSizeError
-from hpccoll.transport import Batch, NetworkOperation, Posting
+from hpccoll.transport import Batch, MessageSpec, NetworkOperation
 from hpccoll.transport.loopback import Loopback, LoopbackBatch, LoopbackEndpoint, spoil
 
 #: Tests after which messages further back are put aside.
@@ -35,7 +35,7 @@ class DirectEndpoint(LoopbackEndpoint):
         """Messages from all ranks are used in place."""
         return True
 
-    def batch(self, postings: Sequence[Posting], tag: int, repeated: bool) -> Batch:
+    def batch(self, postings: Sequence[MessageSpec], tag: int, repeated: bool) -> Batch:
         """Prepare messages; see :class:`hpccoll.transport.Endpoint`."""
         return DirectBatch(self, postings, tag)
 
@@ -43,7 +43,7 @@ class DirectEndpoint(LoopbackEndpoint):
 class DirectBatch:
     """Messages of one rank."""
 
-    def __init__(self, endpoint: DirectEndpoint, postings: Sequence[Posting], tag: int):
+    def __init__(self, endpoint: DirectEndpoint, postings: Sequence[MessageSpec], tag: int):
         self.endpoint, self.tag = endpoint, tag
         self.postings = [each for each in postings if not isinstance(each.peer, NetworkOperation)]
         self.network = LoopbackBatch(  # whose results are never used in place
@@ -81,7 +81,7 @@ class DirectBatch:
 class _End:
     """One end of a message."""
 
-    def __init__(self, posting: Posting, eager: bool):
+    def __init__(self, posting: MessageSpec, eager: bool):
         self.posting, self.done = posting, False
         #: The other end, once both are posted.
         self.partner: Any = None
@@ -93,7 +93,7 @@ class _End:
 
     def use(self) -> None:
         """Do with the message what its posting says."""
-        message = self.arrived()
+        message = self.received_message()
         for function, given, place, start, stop in self.posting.uses:
             operands = list(given)
             operands[place] = message[start:stop]
@@ -105,10 +105,10 @@ class _End:
     def put_aside(self) -> None:
         """Receive the message, to be used later; the sender goes on."""
         if self.message is None:
-            self.posting.array[...] = self.arrived()
+            self.posting.array[...] = self.received_message()
             self.message, self.partner.done = self.posting.array, True
 
-    def arrived(self) -> Any:
+    def received_message(self) -> Any:
         """The message, where it lies."""
         if self.message is not None:
             return self.message

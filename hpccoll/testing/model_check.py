@@ -32,12 +32,12 @@ import numpy
 from hpccoll.errors import HpccollError
 from hpccoll.ir.schedule import Schedule
 from hpccoll.testing import every
-from hpccoll.testing.world import Problem, Seat, Stalled
-from hpccoll.transport import NOTHING, Batch, Endpoint, Posting
+from hpccoll.testing.world import Problem, Seat, StallError
+from hpccoll.transport import NOTHING, Batch, Endpoint, MessageSpec
 from hpccoll.transport.checked import CheckedEndpoint
 from hpccoll.transport.loopback import spoil
 
-__all__ = ["Explored", "Run", "explore", "explore_schedule", "wander"]
+__all__ = ["ExplorationResult", "Run", "explore", "explore_schedule", "wander"]
 
 #: Source, destination and tag.
 Edge = tuple[int, int, int]
@@ -71,7 +71,7 @@ class Network:
         """One rank's side of this network."""
         return NetworkEndpoint(self, rank)
 
-    def ready(self) -> list[Edge]:
+    def deliverable_edges(self) -> list[Edge]:
         """The edges on which a message can be delivered now."""
         return sorted(edge for edge, sent in self.sent.items()
                       if sent and self.awaited.get(edge))
@@ -98,11 +98,11 @@ class Network:
         (self.sent if sends else self.awaited).setdefault(edge, deque()).append(message)
         return message
 
-    def copied(self, message: _Message) -> _Message:
+    def copy_message(self, message: _Message) -> _Message:
         """Return a copy of a message without a sender."""
         return _Message(message.array.copy(), True)
 
-    def left(self) -> list[Edge]:
+    def unreceived_edges(self) -> list[Edge]:
         """Return the edges with messages that were not received."""
         return sorted(edge for edge, sent in self.sent.items() if sent)
 
@@ -135,7 +135,7 @@ class NetworkEndpoint:
         """Messages are received, never used in place."""
         return False
 
-    def batch(self, postings: Sequence[Posting], tag: int, repeated: bool) -> Batch:
+    def batch(self, postings: Sequence[MessageSpec], tag: int, repeated: bool) -> Batch:
         """Prepare messages; see :class:`hpccoll.transport.Endpoint`."""
         return NetworkBatch(self, postings, tag)
 
@@ -143,7 +143,7 @@ class NetworkEndpoint:
 class NetworkBatch:
     """Messages of one rank of a :class:`Network`."""
 
-    def __init__(self, endpoint: NetworkEndpoint, postings: Sequence[Posting], tag: int):
+    def __init__(self, endpoint: NetworkEndpoint, postings: Sequence[MessageSpec], tag: int):
         self.endpoint, self.postings, self.tag = endpoint, postings, tag
         self.pending: list[_Message] = []
 
@@ -197,7 +197,7 @@ class Run:
 
     def choices(self) -> list[Edge]:
         """The deliveries that are possible now."""
-        return self.network.ready()
+        return self.network.deliverable_edges()
 
     def deliver(self, edge: Edge) -> None:
         """Deliver a message, and let both its ranks go on as far as they can."""
@@ -208,13 +208,14 @@ class Run:
             self._begin(rank)
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         """Return True if all ranks have finished."""
         return all(execution.done for execution in self.executions) and not any(self.left)
 
-    def stalled(self) -> Stalled:
+    def stall_error(self) -> StallError:
         """The error of a run that cannot go on; names the ranks, and for whom they wait."""
-        return Stalled({e.endpoint.rank: e.pending() for e in self.executions if not e.done})
+        return StallError({e.endpoint.rank: e.pending_peers() for e in self.executions
+                           if not e.done})
 
     def state(self) -> Hashable:
         """Which messages have been delivered."""
@@ -224,18 +225,18 @@ class Run:
         """The bits of all memory of all ranks, and where each is."""
         hashed = hashlib.blake2b(digest_size=16)
         for seat, execution in zip(self.seats, self.executions):
-            hashed.update(repr((execution.done, execution.pending())).encode())
+            hashed.update(repr((execution.done, execution.pending_peers())).encode())
             for memory in (*seat.memory.values(), seat.scratch):
                 hashed.update(memory.array.tobytes())
         return hashed.digest()
 
     def outcome(self) -> list[str]:
         """Return the faults at the end."""
-        if not self.done:
-            return [str(self.stalled())]
+        if not self.is_done:
+            return [str(self.stall_error())]
         found = [] if isinstance(self.seats[0].problem, Rounding) else [
             fault for seat in self.seats for fault in seat.faults()]
-        left = self.network.left()
+        left = self.network.unreceived_edges()
         return found + ([f"messages left over: {left}"] if left else [])
 
     def result(self) -> bytes:
@@ -246,7 +247,7 @@ class Run:
         return hashed.digest()
 
 
-class Explored(NamedTuple):
+class ExplorationResult(NamedTuple):
     """Result of an exploration.
 
     Attributes:
@@ -260,7 +261,7 @@ class Explored(NamedTuple):
     faults: list[str]
 
 
-def explore(run: Run, most: int = MOST_STATES) -> Explored:
+def explore(run: Run, most: int = MOST_STATES) -> ExplorationResult:
     """Try every order of deliveries.
 
     Args:
@@ -272,7 +273,7 @@ def explore(run: Run, most: int = MOST_STATES) -> Explored:
     at: tuple[Edge, ...] = ()
     deliveries, results = 0, set()
     if not stack:
-        return Explored(1, 0, run.outcome())
+        return ExplorationResult(1, 0, run.outcome())
     while stack:
         path, edge = stack.pop()
         if path != at:
@@ -284,25 +285,26 @@ def explore(run: Run, most: int = MOST_STATES) -> Explored:
         try:
             run.deliver(edge)
         except HpccollError as error:
-            return Explored(len(seen), deliveries, [f"{error} after {at}"])
+            return ExplorationResult(len(seen), deliveries, [f"{error} after {at}"])
         state, digest = run.state(), run.digest()
         if state in seen:
             if seen[state] != digest:
-                return Explored(len(seen), deliveries,
-                                [f"another order of the messages changes the bits: {at}"])
+                return ExplorationResult(len(seen), deliveries,
+                                         [f"another order of the messages changes the bits: {at}"])
             continue
         seen[state] = digest
         if len(seen) > most:
-            return Explored(len(seen), deliveries, [f"there are more than {most} states"])
+            return ExplorationResult(len(seen), deliveries, [f"there are more than {most} states"])
         choices = run.choices()
         if not choices:
             results.add(run.result())
             faults = run.outcome()
             if faults:
-                return Explored(len(seen), deliveries, [f"{fault} after {at}" for fault in faults])
+                return ExplorationResult(len(seen), deliveries,
+                                         [f"{fault} after {at}" for fault in faults])
         stack += [(at, choice) for choice in reversed(choices)]
     several = [f"{len(results)} different results"] if len(results) != 1 else []
-    return Explored(len(seen), deliveries, several)
+    return ExplorationResult(len(seen), deliveries, several)
 
 
 def wander(run: Run, seed: int) -> list[str]:
@@ -316,17 +318,17 @@ def wander(run: Run, seed: int) -> list[str]:
 class Rounding(Problem):
     """A problem whose sums every order of evaluation rounds otherwise; what is right is unknown."""
 
-    def given(self, rank: int) -> list[numpy.ndarray]:
+    def input_blocks(self, rank: int) -> list[numpy.ndarray]:
         """Blocks of a rank's input."""
         if not self.collective.reduces:
-            return super().given(rank)
+            return super().input_blocks(rank)
         random = numpy.random.default_rng((self.seed, rank))
         count = sum(self.sizes)
         terms = random.standard_normal(count) * 10.0 ** random.integers(-3, 4, count)
         return self._cut(terms.astype(self.dtype))
 
 
-def posed(schedule: Schedule, kind: type[Problem], rank_order: bool = False) -> Problem:
+def create_problem(schedule: Schedule, kind: type[Problem], rank_order: bool = False) -> Problem:
     """A problem for a schedule: few elements, uneven blocks where that is allowed."""
     size, payload = schedule.size, schedule.collective.payload
     number = {"none": 0, "vector": 1, "blocks": size, "pairs": size * size}[payload]
@@ -337,9 +339,9 @@ def posed(schedule: Schedule, kind: type[Problem], rank_order: bool = False) -> 
     return kind(schedule.collective, size, sizes, schedule.root, operator, dtype)
 
 
-def explore_schedule(schedule: Schedule, rank_order: bool, buffered: bool) -> Explored:
+def explore_schedule(schedule: Schedule, rank_order: bool, buffered: bool) -> ExplorationResult:
     """Try every order for a schedule: right results in one, and the same bits in all."""
-    exact, rounding = (posed(schedule, kind, rank_order) for kind in (Problem, Rounding))
+    exact, rounding = (create_problem(schedule, kind, rank_order) for kind in (Problem, Rounding))
     faults = wander(Run(schedule, exact, Network(schedule.size, buffered)), 0)
     found = explore(Run(schedule, rounding, Network(schedule.size, buffered)))
     return found._replace(faults=[f"{schedule.title}: {fault}" for fault in
@@ -360,7 +362,7 @@ def main() -> int:
     began, large = time.monotonic(), list(every(WANDERERS, range(2, 3)))
     for seed in range(WANDERINGS):
         entry, schedule = large[seed % len(large)]
-        problem = posed(schedule, Problem, entry.rank_order)
+        problem = create_problem(schedule, Problem, entry.rank_order)
         for buffered in (False, True):
             run = Run(schedule, problem, Network(schedule.size, buffered))
             faults += [f"{schedule.title}, seed {seed}: {fault}" for fault in wander(run, seed)]

@@ -16,7 +16,15 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from hpccoll.arrays.exact import MEANING, Guarded, inputs, moved, poison, reduced, wrong
+from hpccoll.arrays.exact import (
+    MEANING,
+    GuardedArray,
+    exact_reduction,
+    inputs,
+    poison,
+    sent_elements,
+    wrong,
+)
 from hpccoll.calls import layouts
 from hpccoll.errors import HpccollError, MessageSizeError
 from hpccoll.ir.collectives import IN, OUT, Collective
@@ -29,10 +37,10 @@ from hpccoll.testing.loopback_direct import PATIENCE, Direct
 from hpccoll.transport import Endpoint
 from hpccoll.transport.loopback import Loopback
 
-__all__ = ["Problem", "Stalled", "interleave", "run"]
+__all__ = ["Problem", "StallError", "interleave", "run"]
 
 
-class Stalled(HpccollError, RuntimeError):
+class StallError(HpccollError, RuntimeError):
     """No rank of a world can go on.
 
     Attributes:
@@ -66,39 +74,40 @@ class Problem(NamedTuple):
     dtype: Any = "i8"
     seed: int = 0
 
-    def given(self, rank: int) -> list[numpy.ndarray]:
+    def input_blocks(self, rank: int) -> list[numpy.ndarray]:
         """Blocks of a rank's input; for a broadcast, of the root's only buffer."""
         name, size, root, sizes = self.collective.name, self.size, self.root, self.sizes
         if self.collective.reduces:
             whole = inputs(self.op, self.dtype, rank, size, sum(sizes), self.seed)
             return self._cut(whole)
         if name in ("allgather", "gather"):
-            return [self._moved(rank, sizes[rank])]
+            return [self._sent_elements(rank, sizes[rank])]
         if name == "alltoall":
-            return [self._moved(rank, sizes[rank * size + to], to) for to in range(size)]
+            return [self._sent_elements(rank, sizes[rank * size + to], to) for to in range(size)]
         if rank == root and name in ("bcast", "scatter"):
-            return [self._moved(root, count, to) for to, count in enumerate(sizes)]
+            return [self._sent_elements(root, count, to) for to, count in enumerate(sizes)]
         return []
 
-    def wanted(self, rank: int) -> list[numpy.ndarray]:
+    def expected_blocks(self, rank: int) -> list[numpy.ndarray]:
         """Blocks that a rank must hold afterwards."""
         name, size, root, sizes = self.collective.name, self.size, self.root, self.sizes
         if self.collective.reduces:
             ranks = {"scan": range(rank + 1), "exscan": range(rank)}.get(name, range(size))
             if not ranks or name == "reduce" and rank != root:
                 return []
-            blocks = self._cut(reduced(self.op, self.dtype, ranks, size, sum(sizes), self.seed))
+            blocks = self._cut(exact_reduction(self.op, self.dtype, ranks, size, sum(sizes),
+                                               self.seed))
             return [blocks[rank]] if name == "reduce_scatter" else blocks
         if name == "allgather" or name == "gather" and rank == root:
-            return [self._moved(source, sizes[source]) for source in range(size)]
+            return [self._sent_elements(source, sizes[source]) for source in range(size)]
         if name == "alltoall":
-            return [self._moved(frm, sizes[frm * size + rank], rank) for frm in range(size)]
+            return [self._sent_elements(frm, sizes[frm * size + rank], rank) for frm in range(size)]
         if name == "bcast":
-            return self.given(root)
-        return [self.given(root)[rank]] if name == "scatter" else []
+            return self.input_blocks(root)
+        return [self.input_blocks(root)[rank]] if name == "scatter" else []
 
-    def _moved(self, source: int, count: int, to: int = 0) -> numpy.ndarray:
-        return moved(self.dtype, source, count, self.seed, to)
+    def _sent_elements(self, source: int, count: int, to: int = 0) -> numpy.ndarray:
+        return sent_elements(self.dtype, source, count, self.seed, to)
 
     def _cut(self, whole: numpy.ndarray) -> list[numpy.ndarray]:
         stops = numpy.cumsum([0, *self.sizes])
@@ -118,7 +127,7 @@ class Seat:
     def __init__(self, schedule: Schedule, problem: Problem, rank: int, in_place: bool = False,
                  gap: int = 0, segment: int = 0):
         self.problem, self.rank = problem, rank
-        self.given, self.wanted = problem.given(rank), problem.wanted(rank)
+        self.given, self.wanted = problem.input_blocks(rank), problem.expected_blocks(rank)
         collective = problem.collective
         self.shared = bool(in_place and collective.in_place
                            and (not collective.rooted or rank == problem.root))
@@ -131,13 +140,14 @@ class Seat:
         elif self.shared and collective.in_place == "root":
             self.outputs = [self.inputs[rank]]
         if collective.name == "bcast" or self.shared:
-            memory = Guarded(max(source, sink), problem.dtype)
+            memory = GuardedArray(max(source, sink), problem.dtype)
             self.memory = {IN: memory, OUT: memory}
         else:
-            self.memory = {IN: Guarded(source, problem.dtype), OUT: Guarded(sink, problem.dtype)}
+            self.memory = {IN: GuardedArray(source, problem.dtype),
+                           OUT: GuardedArray(sink, problem.dtype)}
         layout, longest = self.layout(schedule, gap, reverse)
         self.plan = plans.make(schedule, rank, layout, longest, segment)
-        self.scratch = Guarded(self.plan.depth * self.plan.scratch, problem.dtype)
+        self.scratch = GuardedArray(self.plan.depth * self.plan.scratch, problem.dtype)
 
     def layout(self, schedule: Schedule, gap: int, reverse: bool) -> tuple[SlotLayout, int]:
         """The layout that the library gives a call with these arguments; its longest block."""
@@ -187,8 +197,9 @@ class Seat:
                 self.memory[IN].array, self.before[IN], bitwise=True):
             yield f"rank {self.rank}: the input was overwritten"
         for name, memory in (*self.memory.items(), ("scratch", self.scratch)):
-            if memory.broken():
-                yield f"rank {self.rank}: memory {memory.broken()} {name} was overwritten"
+            overwritten = memory.describe_overwrites()
+            if overwritten:
+                yield f"rank {self.rank}: memory {overwritten} {name} was overwritten"
 
 
 def run(schedule: Schedule, problem: Problem, *, in_place: bool = False, gap: int = 0,
@@ -212,7 +223,7 @@ def run(schedule: Schedule, problem: Problem, *, in_place: bool = False, gap: in
             seat.fill()
         try:
             interleave(executions, seed + turn)
-        except (Stalled, MessageSizeError) as error:
+        except (StallError, MessageSizeError) as error:
             return [str(error)]
         faults = [fault for seat in seats for fault in seat.faults()]
         if faults:
@@ -244,7 +255,7 @@ def interleave(executions: Iterable[Execution], seed: int = 0) -> None:
         idle = 0 if moved or waiting else idle + 1
         # A rank that uses a message or puts it aside has not moved, but its sender will.
         if running and idle > PATIENCE + 1:
-            raise Stalled({e.endpoint.rank: e.pending() for e in running})
+            raise StallError({e.endpoint.rank: e.pending_peers() for e in running})
 
 
 def spread(counts: Iterable[int], gap: int, reverse: bool) -> tuple[list[int], int]:

@@ -68,8 +68,8 @@ def calibrate(comm: hpccoll.Comm, name: str,
         NoisyMachineError: on all ranks, if the machine was busy.
         KeyboardInterrupt: on all ranks, if ``stopped`` returned True on one.
     """
-    def passing(*asked: Any) -> float:
-        seconds = _passing(comm, *asked)
+    def time_message(*asked: Any) -> float:
+        seconds = _message_seconds(comm, *asked)
         if comm.allreduce(stopped(), MPI.LOR):
             raise KeyboardInterrupt
         return seconds
@@ -80,27 +80,28 @@ def calibrate(comm: hpccoll.Comm, name: str,
     names: set[str] = set()
     for depth, pairs in _crossings(topology):
         a, b = pairs[0]
-        alone = passing(pairs[:1], SMALL)
-        overhead = min(passing(pairs[:1], SMALL, one_way), alone / 2)
-        middle, large = (passing(pairs[:1], n) for n in (MIDDLE, LARGE))
+        alone = time_message(pairs[:1], SMALL)
+        overhead = min(time_message(pairs[:1], SMALL, one_way), alone / 2)
+        middle, large = (time_message(pairs[:1], n) for n in (MIDDLE, LARGE))
         beta = max(large - middle, 1e-3 * large) / (LARGE - MIDDLE)
         across = depth < topology.depth - 1
         senders = len(pairs) if across else 2 * len(pairs)
         limit = math.inf
         if senders > 1:
-            together = senders * LARGE / passing(pairs, LARGE, one_way if across else exchanged)
+            together = senders * LARGE / time_message(pairs, LARGE, one_way if across
+                                                      else exchange_twice)
             limit = together if together < HELD_UP * senders / beta else math.inf
         header = 0.0
         if across and limit < math.inf:
             # With header * beta alone, with header * senders / limit among others.
-            delay = passing(pairs, SMALL) - alone
+            delay = time_message(pairs, SMALL) - alone
             header = min(max(delay, 0.0) / (senders / limit - beta), (alone - overhead) / beta)
         levels.append(Level(_name("node" if hosts[a] == hosts[b] else "network", names),
                             max(alone - overhead - header * beta, 0.0), beta,
                             link=limit if across else math.inf,
                             bus=math.inf if across else limit, overhead=overhead, header=header))
     spread = steadiness(comm)
-    problem = load_text(comm.allreduce(others.share(), MPI.MAX)) or disturbed(spread)
+    problem = load_text(comm.allreduce(others.share(), MPI.MAX)) or describe_spread(spread)
     if problem and not force:
         raise NoisyMachineError(f"{problem}; no file is written; repeat it when the machine is "
                                 "idle, with at most one rank per core, or use --force")
@@ -144,17 +145,17 @@ def steadiness(comm: hpccoll.Comm) -> float:
     """
     buffer = numpy.zeros(SMALL // 4, "f4")
 
-    def often() -> None:
+    def repeat() -> None:
         for _ in range(TURNS):
             comm.Bcast(buffer, 0)
 
     with comm.using(bcast="linear"):
-        often()
-        times = sorted(_timed(often) for _ in range(MANY))
+        repeat()
+        times = sorted(_time(repeat) for _ in range(MANY))
     return float(comm.allreduce(times[3 * MANY // 4] / times[MANY // 4], MPI.MAX))
 
 
-def _timed(function: Callable[[], None]) -> float:
+def _time(function: Callable[[], None]) -> float:
     start = time.perf_counter()
     function()
     return time.perf_counter() - start
@@ -172,21 +173,22 @@ def one_way(pair: hpccoll.Comm, buffer: numpy.ndarray) -> None:
     pair.Bcast(buffer, 0)
 
 
-def exchanged(pair: hpccoll.Comm, buffer: numpy.ndarray) -> None:
+def exchange_twice(pair: hpccoll.Comm, buffer: numpy.ndarray) -> None:
     """Exchange two messages concurrently, twice."""
     pair.Allgather(MPI.IN_PLACE, buffer)
     pair.Allgather(MPI.IN_PLACE, buffer)
 
 
-def disturbed(spread: float) -> str:
+def describe_spread(spread: float) -> str:
     """Return a text on a factor between batches; empty if they are steady."""
     if spread < BUSY:
         return ""
     return (f"batches of one message differ by {spread:.0f}x: other processes use these cores")
 
 
-def _passing(comm: hpccoll.Comm, pairs: Sequence[tuple[int, int]], nbytes: int,
-             messages: Callable[[hpccoll.Comm, numpy.ndarray], None] = there_and_back) -> float:
+def _message_seconds(comm: hpccoll.Comm, pairs: Sequence[tuple[int, int]], nbytes: int,
+                     messages: Callable[[hpccoll.Comm, numpy.ndarray],
+                                        None] = there_and_back) -> float:
     """Return the seconds of one of two messages in a pair; of the slowest of several pairs."""
     index = next((i for i, pair in enumerate(pairs) if comm.rank in pair), None)
     plain = MPI.Intracomm(comm).Split(MPI.UNDEFINED if index is None else index, comm.rank)
@@ -194,17 +196,17 @@ def _passing(comm: hpccoll.Comm, pairs: Sequence[tuple[int, int]], nbytes: int,
     if plain != MPI.COMM_NULL:
         # With its own layout: that of the environment is for all ranks.
         pair = hpccoll.Comm(plain, Topology(2))
-        buffer = numpy.zeros((2 if messages is exchanged else 1) * nbytes // 4, "f4")
+        buffer = numpy.zeros((2 if messages is exchange_twice else 1) * nbytes // 4, "f4")
         turns, batches = (TURNS, MANY) if nbytes == SMALL else (LARGE_TURNS, FEW)
 
-        def often() -> None:
+        def repeat() -> None:
             for _ in range(turns):
                 messages(pair, buffer)
 
         with pair.using(bcast="linear", allgather="ring", segment_bytes=2 * nbytes):
-            often()  # warm-up: connections and plans
-            fit = PATIENCE / pair.allreduce(_median(often, 1), MPI.MAX)
-            seconds = _median(often, min(batches, max(LEAST, int(fit)))) / (2 * turns)
+            repeat()  # warm-up: connections and plans
+            fit = PATIENCE / pair.allreduce(_median(repeat, 1), MPI.MAX)
+            seconds = _median(repeat, min(batches, max(LEAST, int(fit)))) / (2 * turns)
         pair.Free()
     ended = comm.Ibarrier()
     while not ended.Test():
@@ -216,17 +218,17 @@ def _local() -> tuple[float, float]:
     """Return the seconds per byte of reducing into one operand, and of copying."""
     left, right = numpy.ones(LOCAL // 4, "f4"), numpy.ones(LOCAL // 4, "f4")
 
-    def timed(function: Callable[..., Any], *operands: Any) -> float:
-        def often() -> None:
+    def time_function(function: Callable[..., Any], *operands: Any) -> float:
+        def repeat() -> None:
             for _ in range(LOCAL_TURNS):
                 function(*operands)
-        return _median(often, FEW) / LOCAL_TURNS / LOCAL
+        return _median(repeat, FEW) / LOCAL_TURNS / LOCAL
 
-    return timed(numpy.add, left, right, left), timed(numpy.copyto, left, right)
+    return time_function(numpy.add, left, right, left), time_function(numpy.copyto, left, right)
 
 
 def _median(function: Callable[[], None], batches: int) -> float:
-    return median(_timed(function) for _ in range(batches))
+    return median(_time(function) for _ in range(batches))
 
 
 def _name(word: str, taken: set[str]) -> str:

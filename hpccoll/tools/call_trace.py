@@ -14,17 +14,17 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from hpccoll.explain.plotting import save
-from hpccoll.measure.observed.merge import JoinedRecords, MatchedCalls, corrected, each_kind
-from hpccoll.measure.observed.phases import (
+from hpccoll.measure.profiling.merge import JoinedRecords, MatchedCalls, correct_times, each_kind
+from hpccoll.measure.profiling.phases import (
     activities,
     reduced_by_kind,
     reduced_by_rank,
     spans,
 )
-from hpccoll.measure.observed.record import OBJECTS, CallKind, CallRecord, RankRecord
-from hpccoll.measure.observed.stragglers import Straggler, stragglers, told
+from hpccoll.measure.profiling.record import OBJECTS, CallKind, CallRecord, RankRecord
+from hpccoll.measure.profiling.stragglers import Straggler, describe_stragglers, stragglers
 from hpccoll.measure.trace_events import line_names
-from hpccoll.training.picture import COLOURS, INK, dress, new_figure
+from hpccoll.training.picture import COLOURS, INK, new_figure, style_panel
 from hpccoll.units import count_text, short_size_text, size_text, time_text
 
 #: Heads of the table; two of them with moments inside of calls, two others without.
@@ -68,7 +68,7 @@ class CallTimes(NamedTuple):
         """Return the row as text, in the order of :data:`HEADS`."""
         parts = ("" if part is None else f"{part / self.seconds if self.seconds else 0.0:.0%}"
                  for part in (self.waits, self.messages, self.reduces))
-        return (*named(self.kind), f"{self.calls:,}", time_text(self.seconds, 3), *parts,
+        return (*method_and_bytes(self.kind), f"{self.calls:,}", time_text(self.seconds, 3), *parts,
                 time_text(self.skew, 3), f"rank {self.last[0]} ({self.last[1]:.0%})",
                 self.kind.served)
 
@@ -110,7 +110,7 @@ class CallSummary:
         else:
             text.append("all ranks use the same clock")
         *found, clocks = [f"{one[0].upper()}{one[1:]}." for one in text]
-        return [*found, *told(self.stragglers), clocks]
+        return [*found, *describe_stragglers(self.stragglers), clocks]
 
     def as_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -123,7 +123,7 @@ class CallSummary:
                 "offsets": dict(self.offsets), "sentences": self.sentences()}
 
 
-def named(kind: CallKind) -> tuple[str, str]:
+def method_and_bytes(kind: CallKind) -> tuple[str, str]:
     """Return a kind's method name in mpi4py, and its bytes."""
     if kind.nbytes == OBJECTS:
         return kind.title.split()[0], "objects"
@@ -195,11 +195,11 @@ def events(joined: JoinedRecords) -> Iterator[dict[str, Any]]:
             yield from _inside(joined, record, one, name, (line, len(names)))
         for line, one in enumerate(record.communicators):
             calls = one.calls()
-            starts, stops = (corrected(calls[:, column], record.ahead) - joined.zero
+            starts, stops = (correct_times(calls[:, column], record.ahead) - joined.zero
                              for column in (1, 2))
             for number, start, stop in zip(calls[:, 0].astype(int), starts, stops):
                 kind = one.kinds[number]
-                method, nbytes = named(kind)
+                method, nbytes = method_and_bytes(kind)
                 event = {"ph": "X", "pid": record.rank, "tid": line}
                 yield {**event, "name": f"{method} {nbytes}", "ts": round(start * 1e6, 3),
                        "dur": round((stop - start) * 1e6, 3),
@@ -229,7 +229,7 @@ def _inside(joined: JoinedRecords, record: RankRecord, one: CallRecord, name: st
             yield {**event, "name": "thread_name", "tid": at, "args": {
                 "name": f"{name}, phases" + (f" {number}" if len(numbers) > 1 else "")}}
         yield {**event, "tid": at, "args": {"sort_index": line * MOST_LINES + number + 1}}
-    starts, stops = (corrected(seconds, record.ahead) - joined.zero
+    starts, stops = (correct_times(seconds, record.ahead) - joined.zero
                      for seconds in (made.starts, made.stops))
     for span in spans(one, made._replace(starts=starts, stops=stops)):
         yield {"ph": "X", "pid": record.rank, "tid": tid(span.line), "name": span.name,
@@ -249,7 +249,7 @@ def _waits_by_start(joined: JoinedRecords) -> dict[tuple[int, int, float], float
     return found
 
 
-def said(joined: JoinedRecords, found: CallSummary) -> dict[str, Any]:
+def header_fields(joined: JoinedRecords, found: CallSummary) -> dict[str, Any]:
     """Return the header fields of the timeline's file."""
     return {"format": "hpccoll call timeline 1", "ranks": found.ranks,
             "clock": "of rank 0; " + found.sentences()[-1],
@@ -272,7 +272,7 @@ def draw(joined: JoinedRecords, found: CallSummary, path: str | os.PathLike[str]
             if rank in waits:
                 waits[rank] += float(one.waits[row].sum())
                 seconds[rank] += float((one.stops[row] - one.starts[row]).sum())
-    dress(above, "seconds in collectives")
+    style_panel(above, "seconds in collectives")
     reduced = reduced_by_rank(joined.records)
     reduces = [reduced.get(rank, 0.0) for rank in ranks]
     rest = [max(seconds[rank] - waits[rank] - reduced.get(rank, 0.0), 0.0) for rank in ranks]
@@ -289,7 +289,7 @@ def draw(joined: JoinedRecords, found: CallSummary, path: str | os.PathLike[str]
         cut = slice(max(count // 2 - MOST_CALLS // 2, 0), count // 2 + MOST_CALLS // 2 + 1)
         zero = longest.starts[:, cut].min()
         shown = longest.starts[:, cut].shape[1]
-        dress(below, f"{count_text(shown, 'call')} in the middle, on {longest.name}")
+        style_panel(below, f"{count_text(shown, 'call')} in the middle, on {longest.name}")
         for row, rank in enumerate(longest.ranks):
             if rank in ranks:
                 starts, wait = longest.starts[row, cut] - zero, longest.waits[row, cut]

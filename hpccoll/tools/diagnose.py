@@ -63,7 +63,7 @@ class RecordedRank:
     round: int
     peers: tuple[int, ...]
     calls: Mapping[int, Mapping[str, Any]]
-    story: Mapping[str, Any] | None
+    report: Mapping[str, Any] | None
     own: bool
 
     @property
@@ -107,7 +107,7 @@ class HangDiagnosis:
                     {"name": one.name, "ranks": [
                         {"rank": rank.rank, "state": rank.state, "begun": rank.begun,
                          "completed": rank.completed, "call": rank.call, "site": rank.site,
-                         "round": rank.round, "peers": list(rank.peers), "story": rank.story}
+                         "round": rank.round, "peers": list(rank.peers), "story": rank.report}
                         for rank in one.ranks]} for one in self.comms]}
 
 
@@ -176,21 +176,21 @@ def diagnose(files: Sequence[Mapping[str, Any]]) -> HangDiagnosis:
     comms = _comms(files)
     ranks = max(file["ranks"] for file in files)
     silent = sorted(set(range(ranks)) - {file["rank"] for file in files})
-    told = [(list(verdicts(comm)), comm) for comm in comms]
-    told.sort(key=lambda pair: not pair[0])
-    sentences = [sentence for found, _ in told for sentence in found]
+    judged = [(list(diagnoses(comm)), comm) for comm in comms]
+    judged.sort(key=lambda pair: not pair[0])
+    sentences = [sentence for found, _ in judged for sentence in found]
     if not sentences:
         sentences = ["No rank waits in a collective of hpccoll, and no rank has failed."]
     failed = sorted({file["why"] for file in files if "Error" in file["why"].partition(":")[0]})
-    if failed and not any(one.story for comm in comms for one in comm.ranks):
+    if failed and not any(one.report for comm in comms for one in comm.ranks):
         sentences.append(f"Error: {failed[0]}.")
-    return HangDiagnosis(" ".join(sentences), [comm for _, comm in told], ranks, silent)
+    return HangDiagnosis(" ".join(sentences), [comm for _, comm in judged], ranks, silent)
 
 
-def verdicts(comm: RecordedComm) -> Iterator[str]:
+def diagnoses(comm: RecordedComm) -> Iterator[str]:
     """Yield the errors of a communicator, the cause first; nothing if there are none."""
     ranks = comm.ranks
-    inside = [one for one in ranks if one.inside or one.story]
+    inside = [one for one in ranks if one.inside or one.report]
     if not inside and not any(one.state in (KILLED, STOPPED, DEBUGGED) for one in ranks):
         return
     number = max(one.begun for one in inside) if inside else max(one.begun for one in ranks)
@@ -199,13 +199,13 @@ def verdicts(comm: RecordedComm) -> Iterator[str]:
         yield difference
     absent = list(_absent(comm.name, number, ranks, difference is None))
     yield from absent or (_chain(ranks) if difference is None else ())
-    late = slowest(ranks)
-    failed = next((one for one in ranks if one.story and not one.story.get("heard")), None)
+    late = describe_slowest(ranks)
+    failed = next((one for one in ranks if one.report and not one.report.get("heard")), None)
     if late is not None:
         yield f"Before that, {late}" if difference or absent else late[0].upper() + late[1:]
-    if failed is not None and failed.story is not None and difference is None:
-        yield (f"The first failure was on rank {failed.rank}, at {failed.story['when']}: "
-               f"{_short(failed.story['reason'])}")
+    if failed is not None and failed.report is not None and difference is None:
+        yield (f"The first failure was on rank {failed.rank}, at {failed.report['when']}: "
+               f"{_shorten(failed.report['reason'])}")
 
 
 def first_difference(ranks: Sequence[RecordedRank]) -> str | None:
@@ -222,21 +222,21 @@ def first_difference(ranks: Sequence[RecordedRank]) -> str | None:
             if len(groups) > 1:
                 most = max(map(len, groups.values()))
                 # Differing ranks first; if no group is the largest, all are equal.
-                told = sorted(groups.values(), key=lambda group: (len(group) == most, group))
+                ordered = sorted(groups.values(), key=lambda group: (len(group) == most, group))
                 sites = {one.rank: one.whereabouts for one in ranks if one.begun == number}
                 return (f"Ranks disagree on the {title} in call {number}: " + "; ".join(
-                    f"{ranks_text(group)} made {in_words(_known(calls[group[0]]))}"
-                    f"{sites.get(group[0], '')}" for group in told) + ".")
+                    f"{ranks_text(group)} made {in_words(_known_fields(calls[group[0]]))}"
+                    f"{sites.get(group[0], '')}" for group in ordered) + ".")
     return None
 
 
-def _known(call: Mapping[str, Any]) -> dict[str, str]:
+def _known_fields(call: Mapping[str, Any]) -> dict[str, str]:
     return {field: call.get(field, "") for field in FIELDS}
 
 
 def _absent(name: str, number: int, ranks: Sequence[RecordedRank], blame: bool) -> Iterator[str]:
     """Yield sentences on the ranks missing in a call, and why."""
-    inside = [one for one in ranks if one.begun == number and (one.inside or one.story)]
+    inside = [one for one in ranks if one.begun == number and (one.inside or one.report)]
     which = next((one.call for one in inside if one.call), "")
     call = f"call {number} of {name}" + (f", {which}" if which else "")
     waits = f"{ranks_text(one.rank for one in inside)} wait" + "s" * (len(inside) == 1)
@@ -275,7 +275,7 @@ def _chain(ranks: Sequence[RecordedRank]) -> Iterator[str]:
         yield (f"Waiting ranks: {'; '.join(shown)}{' ...' * (len(linked) > 4)}.")
 
 
-def slowest(ranks: Sequence[RecordedRank]) -> str | None:
+def describe_slowest(ranks: Sequence[RecordedRank]) -> str | None:
     """Return a sentence on the last rank in the last calls, if it is one rank by far."""
     common = set.intersection(*({number for number, call in one.calls.items() if call["start"]}
                                 for one in ranks)) if ranks else set()
@@ -295,7 +295,7 @@ def slowest(ranks: Sequence[RecordedRank]) -> str | None:
             f"{time_text(mean, 3)} after the first rank.")
 
 
-def _short(text: str, most: int = 240) -> str:
+def _shorten(text: str, most: int = 240) -> str:
     return text if len(text) <= most else text[:most - 3] + "..."
 
 
@@ -318,6 +318,6 @@ def table(comm: RecordedComm) -> Table:
 
 def heading(found: HangDiagnosis) -> str:
     """Return a heading with the number of recorded ranks."""
-    told = found.ranks - len(found.silent)
-    return f"{count_text(found.ranks, 'rank')}, records of {told}" + (
+    recorded = found.ranks - len(found.silent)
+    return f"{count_text(found.ranks, 'rank')}, records of {recorded}" + (
         f"; no record of {ranks_text(found.silent)}" if found.silent else "")

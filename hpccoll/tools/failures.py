@@ -87,17 +87,17 @@ class Failure(NamedTuple):
     ranks: tuple[int, ...] = ()
 
 
-def explained(lines: Iterable[str]) -> Iterator[Failure]:
+def explain_lines(lines: Iterable[str]) -> Iterator[Failure]:
     """Yield the failures in a job's output: one for each known text, in their order."""
     left = list(KNOWN)
     for line in lines:
         for known in [each for each in left if each.text in line]:
             left.remove(known)
-            yield Failure(known.topic, f"{known.cause}: \"{_shown(line, known.text)}\"",
+            yield Failure(known.topic, f"{known.cause}: \"{_shorten(line, known.text)}\"",
                      known.remedy)
 
 
-def _shown(line: str, text: str) -> str:
+def _shorten(line: str, text: str) -> str:
     """Return the line after its last colon, unless that drops the text."""
     short = re.sub(r"^.*[:\]] +(?=.*" + re.escape(text) + ")", "", line.strip())
     return short if len(short) <= 100 else text

@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 
 from mpi4py import MPI
 
-from hpccoll.atomic_file import replacing
+from hpccoll.atomic_file import open_replacement
 from hpccoll.comm import Comm
 from hpccoll.explain.columns import FittedTable, Header
 from hpccoll.explain.plotting import save
-from hpccoll.measure.observed.merge import join
-from hpccoll.measure.observed.native_comparison import sampled
-from hpccoll.measure.observed.observer import OBSERVER, gathered
-from hpccoll.measure.observed.profile import HEADS, Profile, compared, profile
-from hpccoll.training.picture import COLOURS, INK, dress, new_figure
+from hpccoll.measure.profiling.merge import join
+from hpccoll.measure.profiling.native_comparison import compare_sample
+from hpccoll.measure.profiling.observer import OBSERVER, gather_records
+from hpccoll.measure.profiling.profile import HEADS, Profile, add_comparison, profile
+from hpccoll.training.picture import COLOURS, INK, new_figure, style_panel
 from hpccoll.units import time_text
 
 #: Maximum rows of a table, and of a plot.
@@ -39,7 +39,7 @@ class ProfileWishes(NamedTuple):
     plot_path: str = ""
 
 
-def finish(wishes: ProfileWishes) -> Profile | None:
+def finish(preferences: ProfileWishes) -> Profile | None:
     """Gather the records of all ranks, and write the requested files; collective over all.
 
     Returns:
@@ -54,25 +54,25 @@ def finish(wishes: ProfileWishes) -> Profile | None:
         world.Barrier()  # output of other ranks comes before the profile
         record = OBSERVER.record()
         OBSERVER.align(world)
-        records = gathered(world, record._replace(ahead=tuple(OBSERVER.ahead)))
+        records = gather_records(world, record._replace(ahead=tuple(OBSERVER.ahead)))
         found = profile(join(records)) if records else None
-        if wishes.compare:
-            ratios = sampled(found, world, Comm)
-            found = compared(found, ratios) if found is not None else None
+        if preferences.compare:
+            ratios = compare_sample(found, world, Comm)
+            found = add_comparison(found, ratios) if found is not None else None
     finally:
         world.Free()
         OBSERVER.paused = False
-    if found is not None and wishes.json_path:
-        with replacing(wishes.json_path) as file:
+    if found is not None and preferences.json_path:
+        with open_replacement(preferences.json_path) as file:
             file.write(json.dumps(found.as_json(), indent=1) + "\n")
-    if found is not None and wishes.plot_path:
-        draw(found, wishes.plot_path)
+    if found is not None and preferences.plot_path:
+        draw(found, preferences.plot_path)
     return found
 
 
 def lines(found: Profile, width: int) -> list[str]:
     """Return the profile as text: a summary, the longest rows, and remarks."""
-    def filled(sentences: list[str]) -> list[str]:
+    def wrap_all(sentences: list[str]) -> list[str]:
         return [part for sentence in sentences
                 for part in wrap(sentence, width, break_long_words=False, break_on_hyphens=False)]
 
@@ -81,8 +81,8 @@ def lines(found: Profile, width: int) -> list[str]:
     more = [f"{len(found.rows) - LINES} more rows"] if len(found.rows) > LINES else []
     more += [f"column {name}" for name in table.hidden]
     rest = [*([f"--json also has {' and '.join(more)}."] if more else []), *found.remarks()]
-    return [*filled([found.summary()]), *(["", *table.lines()] if found.rows else []),
-            *(["", *filled(rest)] if rest else [])]
+    return [*wrap_all([found.summary()]), *(["", *table.lines()] if found.rows else []),
+            *(["", *wrap_all(rest)] if rest else [])]
 
 
 def draw(found: Profile, path: str | os.PathLike[str]) -> None:
@@ -94,8 +94,8 @@ def draw(found: Profile, path: str | os.PathLike[str]) -> None:
     rows = found.rows[:BARS]
     figure = new_figure(9.0, 1.3 + 0.34 * max(len(rows), 1))
     panel: Any = figure.subplots()
-    dress(panel, f"collectives of {found.ranks} ranks: "
-                 f"{time_text(found.collective_seconds, 3)} of {time_text(found.seconds, 3)}")
+    style_panel(panel, f"collectives of {found.ranks} ranks: "
+                       f"{time_text(found.collective_seconds, 3)} of {time_text(found.seconds, 3)}")
     waits = [row.waiting or 0.0 for row in rows]
     panel.barh(range(len(rows)), waits, color=COLOURS["blocked"], height=0.7,
                label="waiting for other ranks, or for a request")

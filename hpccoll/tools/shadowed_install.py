@@ -17,8 +17,8 @@ import hpccoll
 REMEDY = ("run pip install -e '.[...]' in the clone, or start programs in another folder")
 
 
-def hidden(package: Path = Path(hpccoll.__file__).parent, path: Iterable[str] | None = None
-           ) -> str:
+def hidden_install(package: Path = Path(hpccoll.__file__).parent, path: Iterable[str] | None = None
+                   ) -> str:
     """Return the hidden package with compiled parts, if the running one has none.
 
     Args:
@@ -28,18 +28,18 @@ def hidden(package: Path = Path(hpccoll.__file__).parent, path: Iterable[str] | 
     Returns:
         A folder; empty if no package is hidden, or nothing is lost by it.
     """
-    if _compiled(package):
+    if _has_extensions(package):
         return ""
     others = (Path(folder or ".") / "hpccoll" for folder in (sys.path if path is None else path))
-    return next((str(other.resolve()) for other in others if _compiled(other)), "")
+    return next((str(other.resolve()) for other in others if _has_extensions(other)), "")
 
 
-def told(package: str, there: str) -> str:
+def describe_hidden(package: str, there: str) -> str:
     """Return the sentence about it, without the remedy."""
     return (f"hpccoll is imported from {package}, which has no compiled parts; the one installed "
             f"in {there} has them")
 
 
-def _compiled(package: Path) -> bool:
-    return any((package / "runtime" / "execution" / f"_tape{suffix}").exists()
+def _has_extensions(package: Path) -> bool:
+    return any((package / "runtime" / "execution" / f"_executor{suffix}").exists()
                for suffix in EXTENSION_SUFFIXES)

@@ -14,7 +14,7 @@ from hpccoll.config import NATIVE
 from hpccoll.explain.columns import WIDTH, FittedTable, Header
 from hpccoll.machine.identity import library_name
 from hpccoll.measure.recording import Doubt
-from hpccoll.tune.loading import Tuned
+from hpccoll.tune.loading import JobTimes
 from hpccoll.tune.table import DISTURBED, Curves, Disagreement, Fingerprint
 from hpccoll.units import count_text, size_text, time_text
 
@@ -42,7 +42,7 @@ class FastestPoint(NamedTuple):
         return self.native / self.seconds if self.native else 0.0
 
 
-def fastest(curves: Curves, tuned: Tuned) -> list[FastestPoint]:
+def fastest_candidates(curves: Curves, tuned: JobTimes) -> list[FastestPoint]:
     """Return the fastest candidate of every size, as later jobs choose it."""
     points = []
     for (collective, commutes), curve in curves.items():
@@ -66,8 +66,8 @@ def lines(machine: Fingerprint, points: Sequence[FastestPoint],
           full: bool = False, stayed: Sequence[Disagreement] = ()) -> list[str]:
     """Return the table; sizes with the same fastest candidate share a line, unless ``full``."""
     library = library_name(machine.mpi).rpartition(" ")[0] or NATIVE
-    told = comment(f"{machine.mpi}, {machine.host}, {count_text(machine.ranks, 'rank')}, layout "
-                   f"{machine.topology}", width)
+    lines = comment(f"{machine.mpi}, {machine.host}, {count_text(machine.ranks, 'rank')}, layout "
+                    f"{machine.topology}", width)
     own = list(dict.fromkeys(label for point in points for label in point.own))
     rows: list[list[str]] = []
     marked: list[int] = []
@@ -92,14 +92,14 @@ def lines(machine: Fingerprint, points: Sequence[FastestPoint],
                          *(Header(name, meaning="its time, which is not saved")
                            for name in column_names(own))],
                         rows, width, full)
-    told += table.lines(marked) if rows else []
+    lines += table.lines(marked) if rows else []
     for line in (*table.legend(), "* an hpccoll algorithm", table.left_out(),
-                 *_verdict(points, library), *_spoilt(doubtful), *_stayed(stayed)):
-        told += comment(line, width)
-    return told
+                 *_summary(points, library), *_spoilt(doubtful), *_unchanged_remarks(stayed)):
+        lines += comment(line, width)
+    return lines
 
 
-def _verdict(points: Sequence[FastestPoint], library: str) -> list[str]:
+def _summary(points: Sequence[FastestPoint], library: str) -> list[str]:
     ours = [p for p in points if p.label != NATIVE and p.ratio]
     if not points:
         return []
@@ -118,14 +118,15 @@ def _spoilt(doubtful: Sequence[Doubt]) -> list[str]:
     """Return remarks on disturbed points, and the remedy."""
     points = [doubt for doubt in doubtful if not doubt.label]
     single = [doubt for doubt in doubtful if doubt.label]
-    told = [f"{count_text(len(points), 'point')} disturbed by other processes, "
-            f"{_named(points)}"] if points else []
-    told += [f"{count_text(len(single), 'time')} of one candidate, {_named(single)}"
-             ] if single else []
-    return [f"not saved: {'; and '.join(told)}; repeat it when the machine is idle"] if told else []
+    lines = [f"{count_text(len(points), 'point')} disturbed by other processes, "
+             f"{_list_doubtful(points)}"] if points else []
+    lines += [f"{count_text(len(single), 'time')} of one candidate, {_list_doubtful(single)}"
+              ] if single else []
+    return ([f"not saved: {'; and '.join(lines)}; repeat it when the machine is idle"]
+            if lines else [])
 
 
-def _stayed(stayed: Sequence[Disagreement]) -> list[str]:
+def _unchanged_remarks(stayed: Sequence[Disagreement]) -> list[str]:
     """Return remarks on times of the table that the new ones did not change."""
     named = ", ".join(f"{each.collective} {size_text(each.nbytes)} {each.candidate.label} "
                       f"{_time(each.old)} (now {_time(each.new)})" for each in stayed[:NAMED])
@@ -135,7 +136,7 @@ def _stayed(stayed: Sequence[Disagreement]) -> list[str]:
             "ones"] if stayed else []
 
 
-def _named(doubtful: Sequence[Doubt]) -> str:
+def _list_doubtful(doubtful: Sequence[Doubt]) -> str:
     """Return the first doubtful points, each with the reason."""
     named = ", ".join(
         f"{doubt.collective} {size_text(doubt.nbytes)}{' ' * bool(doubt.label)}{doubt.label} "

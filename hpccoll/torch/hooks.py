@@ -22,7 +22,7 @@ from hpccoll.errors import ArgumentError
 from hpccoll.torch import operations
 from hpccoll.torch.operation_queue import Operation, OperationLine
 from hpccoll.torch.process_group.work import promise
-from hpccoll.torch.tensors import dense, values
+from hpccoll.torch.tensors import as_dense, values
 from hpccoll.training.adasum import Adasum
 from hpccoll.training.compress import parse, states
 from hpccoll.training.compress.scheme import Reduction, Scheme
@@ -70,15 +70,15 @@ class CompressState:
                 raise failures[0]  # DDP raises a RuntimeError with its text
             return flat
 
-        def ended(error: BaseException | None = None) -> None:
+        def on_done(error: BaseException | None = None) -> None:
             if error is not None:
                 failures.append(error)
-            self._line.listeners.discard(ended)
+            self._line.listeners.discard(on_done)
             complete()
 
         future, complete = promise(outcome)
-        self._line.listeners.add(ended)
-        pending = self._line.start(self._travel(parameters, flat, ended))
+        self._line.listeners.add(on_done)
+        pending = self._line.start(self._travel(parameters, flat, on_done))
         if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
             pending.wait()  # nothing else would progress it
         return future
@@ -86,7 +86,7 @@ class CompressState:
     def _travel(self, parameters: list[torch.Tensor], flat: torch.Tensor,
                 ended: Callable[..., None]) -> Operation:
         try:
-            wide = dense(flat if flat.dtype in WIDE else flat.to(WIDE[0]))
+            wide = as_dense(flat if flat.dtype in WIDE else flat.to(WIDE[0]))
             yield from self._reduction(parameters).reduce(values(wide).reshape(-1))
             if wide.data_ptr() != flat.data_ptr():
                 flat.copy_(wide)
@@ -105,8 +105,8 @@ class CompressState:
         shapes = [tuple(each.shape) for each in parameters]
         reduction = (self.scheme or Adasum()).start(self._comm, shapes)
         if all(each in self._kept for each in key):
-            reduction.load(states.join([self._kept[each] for each in key],
-                                       [each.numel() for each in parameters]))
+            reduction.load(states.join_states([self._kept[each] for each in key],
+                                              [each.numel() for each in parameters]))
         self._buckets[key] = reduction, parameters
         self._owners.update(dict.fromkeys(key, key))
         return reduction
@@ -114,7 +114,7 @@ class CompressState:
     def _keep(self) -> None:
         """Store the state by parameter before buckets are rebuilt; collective."""
         for reduction, parameters in self._buckets.values():
-            parts = states.cut(reduction.state(), [each.numel() for each in parameters])
+            parts = states.split_state(reduction.state(), [each.numel() for each in parameters])
             self._kept.update(zip(map(id, parameters), parts))
         self._buckets.clear()
 

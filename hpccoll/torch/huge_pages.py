@@ -48,7 +48,7 @@ class HugePages:
     def _madvise(self) -> Any:
         return ctypes.CDLL(None).madvise
 
-    def used(self, address: int, nbytes: int) -> None:
+    def count_use(self, address: int, nbytes: int) -> None:
         """Count a send or receive of memory, and move it if due; contents do not change."""
         if not self.nbytes:
             return

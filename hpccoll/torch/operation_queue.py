@@ -45,7 +45,7 @@ class AsyncResult:
     __call__ = wait
 
 
-def together(pending: list[AsyncResult]) -> AsyncResult:
+def join_results(pending: list[AsyncResult]) -> AsyncResult:
     """Return one handle for several operations; its result is the list of results."""
     return AsyncResult(lambda wait: all([each.look(wait) for each in pending]),
                    lambda: [each.wait() for each in pending])
@@ -129,7 +129,8 @@ class OperationLine:
 
     def close(self) -> None:
         """Wait until no operation is pending, and stop."""
-        self._engine.wait(lambda: not self._engine.busy or self._failure is not None, lambda: None)
+        self._engine.wait(lambda: not self._engine.is_busy or self._failure is not None,
+                          lambda: None)
         self._engine.stop()
 
     def _fail(self, error: BaseException) -> None:

@@ -20,7 +20,7 @@ from hpccoll import Comm
 from hpccoll.errors import ArgumentError, ExchangeMismatch
 from hpccoll.errors.waits import rank_list
 from hpccoll.torch.operation_queue import Operation
-from hpccoll.torch.tensors import dense, memory, values
+from hpccoll.torch.tensors import as_dense, memory, values
 
 #: MPI operators, by name.
 OPERATORS = {"sum": MPI.SUM, "min": MPI.MIN, "max": MPI.MAX, "product": MPI.PROD}
@@ -53,7 +53,7 @@ def mismatch(said: Sequence[str]) -> ExchangeMismatch:
         + "; make the same calls in the same order on all ranks", tuple(ranks), tuple(others))
 
 
-def described(tensor: torch.Tensor, name: str, first: int = 0, also: str = "") -> str:
+def describe_tensor(tensor: torch.Tensor, name: str, first: int = 0, also: str = "") -> str:
     """Return a text of name, dtype and shape from one dimension on, for comparison."""
     shape = ", ".join(["any"] * min(first, tensor.dim())
                       + [str(extent) for extent in tensor.shape[first:]])
@@ -67,7 +67,7 @@ def with_rows(tensor: torch.Tensor, rows: int) -> torch.Tensor:
 
 def allgather(comm: Comm, tensor: torch.Tensor, name: str) -> Operation:
     """Gather the rows of all ranks in rank order, and the number of rows of each."""
-    rows = yield from agree(comm, described(tensor, name, 1), rows_of(tensor))
+    rows = yield from agree(comm, describe_tensor(tensor, name, 1), rows_of(tensor))
     check_rows(tensor, "allgather")
     result = with_rows(tensor, sum(rows))
     width = row_bytes(tensor)
@@ -78,9 +78,9 @@ def allgather(comm: Comm, tensor: torch.Tensor, name: str) -> Operation:
 def broadcast(comm: Comm, tensor: torch.Tensor, root: int, ranks: Sequence[int], name: str
               ) -> Operation:
     """Broadcast the root's tensor in place; ``ranks`` are those of the communicator."""
-    yield from agree(comm, described(tensor, name, 0, f" from rank {root}"))
+    yield from agree(comm, describe_tensor(tensor, name, 0, f" from rank {root}"))
     place = place_of(root, ranks)
-    whole = dense(tensor)
+    whole = as_dense(tensor)
     yield comm.Ibcast(as_bytes(whole), place)
     if whole.data_ptr() != tensor.data_ptr():
         tensor.detach().copy_(whole)
@@ -93,7 +93,8 @@ def alltoall(comm: Comm, tensor: torch.Tensor, splits: Sequence[int], name: str)
             and all(each >= 0 for each in splits))
     problem = f"{list(splits)} do not sum to {rows_of(tensor)} rows on {comm.Get_size()} ranks"
     # Errors are reported before the transfer; if all ranks have one, each raises its own.
-    yield from agree(comm, described(tensor, name, 1, "" if fits else f", whose splits {problem}"))
+    yield from agree(comm,
+                     describe_tensor(tensor, name, 1, "" if fits else f", whose splits {problem}"))
     check_rows(tensor, "alltoall")
     if not fits:
         raise ArgumentError("splits", problem)
@@ -109,18 +110,18 @@ def alltoall(comm: Comm, tensor: torch.Tensor, splits: Sequence[int], name: str)
 def reduce_scatter(comm: Comm, tensor: torch.Tensor, op: str, rows: Sequence[int], name: str
                    ) -> Operation:
     """Reduce the rows of all ranks and scatter ``rows[r]`` of them to rank r."""
-    yield from agree(comm, described(tensor, name, 0, f", {op}"))
+    yield from agree(comm, describe_tensor(tensor, name, 0, f", {op}"))
     check_rows(tensor, "reducescatter")
     width = math.prod(tensor.shape[1:])
     result = with_rows(tensor, rows[comm.Get_rank()])
-    yield comm.Ireduce_scatter(values(dense(tensor)), values(result),
+    yield comm.Ireduce_scatter(values(as_dense(tensor)), values(result),
                                [width * each for each in rows], OPERATORS[op])
     return result
 
 
 def allreduce(comm: Comm, tensor: torch.Tensor, op: str, name: str) -> Operation:
     """Reduce a contiguous tensor over all ranks in place."""
-    yield from agree(comm, described(tensor, name, 0, f", {op}"))
+    yield from agree(comm, describe_tensor(tensor, name, 0, f", {op}"))
     yield comm.Iallreduce(MPI.IN_PLACE, values(tensor), OPERATORS[op])
     return tensor
 
@@ -175,4 +176,4 @@ def row_bytes(tensor: torch.Tensor) -> int:
 
 def as_bytes(tensor: torch.Tensor) -> Any:
     """Return a flat byte array of a tensor's memory; a copy if it is not contiguous."""
-    return memory(dense(tensor)).view("u1")
+    return memory(as_dense(tensor)).view("u1")

@@ -30,7 +30,7 @@ class CallerStream:
         self.queued = torch.cuda.current_stream(device).record_event()
 
     @contextmanager
-    def behind(self) -> Iterator[None]:
+    def after_event(self) -> Iterator[None]:
         """Return a context with a stream that waits for the event; synchronize it at the end."""
         stream = torch.cuda.Stream(self.device)
         stream.wait_event(self.queued)
@@ -56,6 +56,6 @@ def caller_stream(tensors: Sequence[torch.Tensor]) -> CallerStream | None:
     return CallerStream(tensors[0].device) if tensors and tensors[0].is_cuda else None
 
 
-def behind(stream: CallerStream | None) -> AbstractContextManager[None]:
+def after_caller(stream: CallerStream | None) -> AbstractContextManager[None]:
     """Return a context in which a call runs after the caller's stream."""
-    return nullcontext() if stream is None else stream.behind()
+    return nullcontext() if stream is None else stream.after_event()

@@ -28,7 +28,7 @@ PLAIN = {kind: numpy.dtype(name).str for kind, name in {
 PAGES = HugePages()
 
 
-def dense(tensor: torch.Tensor) -> torch.Tensor:
+def as_dense(tensor: torch.Tensor) -> torch.Tensor:
     """Return a contiguous, detached tensor without lazy conjugation or negation.
 
     Shares the memory if possible.
@@ -57,7 +57,7 @@ def values(tensor: torch.Tensor) -> Any:
     if tensor.dtype in PLAIN:
         array = host(tensor)
         if array.nbytes >= LEAST:
-            PAGES.used(tensor.data_ptr(), array.nbytes)
+            PAGES.count_use(tensor.data_ptr(), array.nbytes)
         return array
     if tensor.dtype is torch.bfloat16:
         return host(tensor.view(torch.int16)).view(_bfloat16())
@@ -70,7 +70,7 @@ def memory(tensor: torch.Tensor) -> Any:
     if tensor.is_cpu and tensor.dtype in PLAIN:
         array = host(tensor)
         if array.nbytes >= LEAST:
-            PAGES.used(tensor.data_ptr(), array.nbytes)
+            PAGES.count_use(tensor.data_ptr(), array.nbytes)
         return array.reshape(-1)
     flat = tensor.reshape(-1).view(torch.uint8)
     return host(flat) if flat.is_cpu else _on_device(flat)
@@ -121,7 +121,7 @@ def _on_device(tensor: torch.Tensor) -> Any:
     return cupy.from_dlpack(tensor)
 
 
-def joined(tensors: Sequence[torch.Tensor], fill: bool = True) -> torch.Tensor:
+def concatenate(tensors: Sequence[torch.Tensor], fill: bool = True) -> torch.Tensor:
     """Concatenate dense tensors of one dtype to one flat tensor.
 
     Shares their memory if they are contiguous; otherwise it is new, and with ``fill`` has their

@@ -34,7 +34,7 @@ def communicator(argument: str, value: Any) -> Any:
     return value
 
 
-def listed(argument: str, values: Any, of: str = "arrays") -> list[Any]:
+def as_list(argument: str, values: Any, of: str = "arrays") -> list[Any]:
     """Return the items of an ordered collection as a list.
 
     Raises:
@@ -49,7 +49,7 @@ def listed(argument: str, values: Any, of: str = "arrays") -> list[Any]:
     return list(values)
 
 
-def named(names: Any, count: int) -> list[str]:
+def array_names(names: Any, count: int) -> list[str]:
     """Return the names of ``count`` arrays; their indices if ``names`` is None.
 
     Raises:
@@ -58,7 +58,7 @@ def named(names: Any, count: int) -> list[str]:
     """
     if names is None:
         return [str(index) for index in range(count)]
-    texts = listed("names", names, "texts")
+    texts = as_list("names", names, "texts")
     for name in texts:
         if not isinstance(name, str):
             raise ArgumentTypeError("names", f"expected strings, got {name!r}")
@@ -67,7 +67,7 @@ def named(names: Any, count: int) -> list[str]:
     return texts
 
 
-def number(argument: str, value: Any, wanted: str = "a number") -> float:
+def as_number(argument: str, value: Any, wanted: str = "a number") -> float:
     """Return an argument as a number.
 
     Raises:

@@ -21,7 +21,7 @@ BFLOAT16 = "bfloat16"
 HOST = (1, 3, 11)
 
 
-def seen(array: Any, name: str = "array") -> Any:
+def as_array(array: Any, name: str = "array") -> Any:
     """Return a NumPy or CuPy array that shares the memory of an array.
 
     Raises:
@@ -33,7 +33,7 @@ def seen(array: Any, name: str = "array") -> Any:
         import cupy
         view = cupy.asarray(array)
     else:
-        view = _on_host(array, name)
+        view = _as_host_array(array, name)
     usable = view.dtype.kind in "biufc" and view.dtype.isnative
     if not usable and view.dtype.name != BFLOAT16:
         raise ArgumentTypeError(name, f"elements of type {view.dtype} are not supported",
@@ -41,7 +41,7 @@ def seen(array: Any, name: str = "array") -> Any:
     return view
 
 
-def _on_host(array: Any, name: str) -> numpy.ndarray:
+def _as_host_array(array: Any, name: str) -> numpy.ndarray:
     device = getattr(array, "__dlpack_device__", None)
     if device is not None and device()[0] not in HOST:
         import cupy
@@ -71,24 +71,24 @@ def _is_shared(array: Any, view: numpy.ndarray) -> bool:
     return bool(other.__array_interface__["data"][0] == view.__array_interface__["data"][0])
 
 
-def writable(view: Any) -> bool:
+def is_writable(view: Any) -> bool:
     """Return True if an array is writable; CuPy arrays always are."""
     return bool(getattr(getattr(view, "flags", None), "writeable", True))
 
 
-def on_device(view: Any) -> bool:
-    """Return True if a result of :func:`seen` is a CuPy array."""
+def is_on_device(view: Any) -> bool:
+    """Return True if a result of :func:`as_array` is a CuPy array."""
     return not isinstance(view, numpy.ndarray)
 
 
-def on_host(view: Any) -> numpy.ndarray:
+def to_host(view: Any) -> numpy.ndarray:
     """Return the array itself, or its copy in host memory."""
-    return view.get() if on_device(view) else view
+    return view.get() if is_on_device(view) else view
 
 
 def fill(view: Any, values: numpy.ndarray) -> None:
     """Copy values from host memory into an array."""
-    if on_device(view):
+    if is_on_device(view):
         view.set(numpy.ascontiguousarray(values))
     else:
         numpy.copyto(view, values)
@@ -98,7 +98,7 @@ def spec_of(name: str, array: Any) -> ArraySpec:
     """Return the specification of an array; a specification is returned unchanged."""
     if isinstance(array, ArraySpec):
         return array
-    view = seen(array, name)
+    view = as_array(array, name)
     return ArraySpec(name, tuple(view.shape), view.dtype.name, view.dtype.itemsize)
 
 
@@ -106,7 +106,7 @@ def specs_of(arrays: Iterable[Any], names: Sequence[str] | None = None) -> tuple
     """Return the specifications of arrays, named ``0, 1, ...`` by default.
 
     Raises:
-        ArgumentTypeError: as :func:`seen`.
+        ArgumentTypeError: as :func:`as_array`.
     """
     listed = list(arrays)
     named = list(names) if names is not None else [str(index) for index in range(len(listed))]

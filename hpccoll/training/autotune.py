@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from hpccoll.atomic_file import replacing
+from hpccoll.atomic_file import open_replacement
 from hpccoll.errors import ArgumentError
 
 #: Warm-up steps of a sample, which fill caches and plans, and timed steps.
@@ -83,35 +83,35 @@ class Autotune:
     """
 
     def __init__(self, start: Knobs, path: str | None, rank: int):
-        self.knobs, self.path, self.rank, self.over = start, path, rank, False
+        self.knobs, self.path, self.rank, self.done = start, path, rank, False
         self._search = search(start)
         next(self._search)
         self._times: list[float] = []
         self._lines: list[dict[str, Any]] = []
 
-    def timed(self, seconds: float) -> float | None:
+    def add_step(self, seconds: float) -> float | None:
         """Record the time of a step; return the median if the sample is complete."""
         self._times.append(seconds)
-        if self.over or len(self._times) < WARM_UP + SAMPLE:
+        if self.done or len(self._times) < WARM_UP + SAMPLE:
             return None
         sample, self._times = median(self._times[WARM_UP:]), []
         return sample
 
-    def tell(self, seconds: float) -> Knobs:
+    def next_knobs(self, seconds: float) -> Knobs:
         """Continue with the seconds of a sample, equal on all ranks; return the next knobs."""
         self._lines.append({"seconds": seconds, **asdict(self.knobs)})
         try:
             self.knobs = self._search.send(seconds)
         except StopIteration as end:
-            self.knobs, self.over = end.value, True
+            self.knobs, self.done = end.value, True
             self._lines.append({"chosen": True, **asdict(self.knobs)})
         if self.path is not None and self.rank == 0:
-            with replacing(self.path) as file:
+            with open_replacement(self.path) as file:
                 file.writelines(json.dumps(line) + "\n" for line in self._lines)
         return self.knobs
 
 
-def replayed(path: str) -> Knobs | None:
+def knobs_from_log(path: str) -> Knobs | None:
     """Return the knobs of an earlier run; ``None`` without a complete log.
 
     Raises:

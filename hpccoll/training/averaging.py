@@ -21,9 +21,9 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll.errors import ArgumentError, ArgumentTypeError
-from hpccoll.training.arguments import communicator, listed
+from hpccoll.training.arguments import as_list, communicator
 from hpccoll.training.buckets import plan_buckets
-from hpccoll.training.shard.agreement import agree_on, specs_of
+from hpccoll.training.shard.agreement import check_agreement, specs_of
 
 #: Group size that stands for the ranks of a node.
 NODE = "node"
@@ -53,7 +53,7 @@ class ModelAverager:
     def __init__(self, comm: Any, arrays: Sequence[numpy.ndarray],
                  every: int | Mapping[int, int | str] = 8, *, after: int = 0):
         self.comm, self.after, self.number = communicator("comm", comm), after, 0
-        self.arrays = listed("arrays", arrays)
+        self.arrays = as_list("arrays", arrays)
         for index, array in enumerate(self.arrays):
             if not isinstance(array, numpy.ndarray):
                 raise ArgumentTypeError("arrays", f"array {index} is a {type(array).__name__}",
@@ -64,7 +64,7 @@ class ModelAverager:
         size = comm.Get_size()
         groups = {every: size} if isinstance(every, int) else dict(every)
         specs = specs_of(self.arrays, None)
-        agree_on(comm, specs, str((sorted(groups.items(), key=str), after)))
+        check_agreement(comm, specs, str((sorted(groups.items(), key=str), after)))
         _check(groups, _nodes(comm), size)
         self._levels = [(period, self._comm_of(groups[period])) for period in sorted(groups)]
         self._buckets = plan_buckets(specs)
@@ -141,9 +141,9 @@ class LateExchange:
         if not isinstance(late, int) or late < 1:
             raise ArgumentError("late", f"expected 1 or more, got {late!r}")
         self.comm, self.late = communicator("comm", comm), late
-        like = listed("like", like)
+        like = as_list("like", like)
         self._specs = specs_of(like, None)
-        agree_on(comm, self._specs, str(late))
+        check_agreement(comm, self._specs, str(late))
         self._buckets = plan_buckets(self._specs)
         self._dtypes = [like[bucket.members[0]].dtype for bucket in self._buckets]
         self._free = [self._vectors() for _ in range(late + 1)]
@@ -163,7 +163,7 @@ class LateExchange:
         if [(one.shape, one.dtype.name) for one in arrays] != [
                 (spec.shape, spec.dtype) for spec in self._specs]:
             raise ArgumentError("gradients", "shapes or types have changed since the first step")
-        self._take_back()
+        self._reclaim()
         vectors = self._free.pop()
         for bucket, vector in zip(self._buckets, vectors):
             for index, start in zip(bucket.members, bucket.starts):
@@ -171,25 +171,25 @@ class LateExchange:
         with self.comm.using(iallreduce="auto"):
             requests = [self.comm.Iallreduce(MPI.IN_PLACE, vector) for vector in vectors]
         self._underway.append((vectors, requests))
-        return self._oldest() if len(self._underway) > self.late else None
+        return self._pop_oldest() if len(self._underway) > self.late else None
 
     def finish(self) -> Iterator[list[numpy.ndarray]]:
         """Yield the remaining averages, oldest first; each is valid until the next one."""
         while self._underway:
-            self._take_back()
-            yield self._oldest()
+            self._reclaim()
+            yield self._pop_oldest()
 
     def _vectors(self) -> list[numpy.ndarray]:
         return [numpy.empty(bucket.count, dtype)
                 for bucket, dtype in zip(self._buckets, self._dtypes)]
 
-    def _take_back(self) -> None:
+    def _reclaim(self) -> None:
         """Reuse the arrays that the last call returned."""
         if self._lent is not None:
             self._free.append(self._lent)
             self._lent = None
 
-    def _oldest(self) -> list[numpy.ndarray]:
+    def _pop_oldest(self) -> list[numpy.ndarray]:
         vectors, requests = self._underway.popleft()
         found: dict[int, numpy.ndarray] = {}
         for bucket, vector, request in zip(self._buckets, vectors, requests):

@@ -37,7 +37,7 @@ ABANDONED: list[tuple[Any, ...]] = []
 Task = Generator[Any, None, None]
 
 
-class TaskLane:
+class TaskQueue:
     """Tasks that run sequentially.
 
     Attributes:
@@ -75,44 +75,44 @@ class Engine:
 
     def __init__(self, lanes: int, look: Callable[[], bool],
                  fail: Callable[[BaseException], None]):
-        self.lanes = [TaskLane() for _ in range(lanes)]
-        self._look, self._fail = look, fail
-        self._lock, self._bell = threading.Lock(), threading.Event()
-        self._attendants, self._stopping = 0, False
+        self.queues = [TaskQueue() for _ in range(lanes)]
+        self._poll, self._fail = look, fail
+        self._lock, self._wakeup = threading.Lock(), threading.Event()
+        self._waiters, self._stopping = 0, False
         self._thread: threading.Thread | None = None
 
     def start(self, threaded: bool) -> None:
         """Start the progress thread, if it is requested and MPI supports it."""
         if threaded and MPI.Query_thread() >= MPI.THREAD_MULTIPLE:
-            self._thread = threading.Thread(target=self._work, name="hpccoll exchange", daemon=True)
+            self._thread = threading.Thread(target=self._run, name="hpccoll exchange", daemon=True)
             self._thread.start()
             # MPI is finalized after the interpreter; the thread must have ended by then.
             atexit.register(self.stop)
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Return True if a task is pending."""
-        return any(lane.tasks for lane in self.lanes)
+        return any(lane.tasks for lane in self.queues)
 
     def submit(self, lane: int, task: Task) -> None:
         """Submit a task to a lane; all ranks submit the same tasks in the same order."""
-        self.lanes[lane].tasks.append(task)
-        self.nudge()
+        self.queues[lane].tasks.append(task)
+        self.wake()
 
-    def nudge(self) -> None:
+    def wake(self) -> None:
         """Wake the thread, because there may be work."""
-        if not self._attendants:
-            self._bell.set()
+        if not self._waiters:
+            self._wakeup.set()
 
     def drive(self) -> bool:
         """Progress all lanes until they must wait, unless another thread is doing so."""
-        return self._lock.acquire(blocking=False) and self._driven()
+        return self._lock.acquire(blocking=False) and self._drive_and_release()
 
-    def _driven(self) -> bool:
+    def _drive_and_release(self) -> bool:
         """Progress all lanes and release the lock that the caller holds."""
         try:
-            moved = self._look()
-            for lane in self.lanes:
+            moved = self._poll()
+            for lane in self.queues:
                 moved |= lane.advance()
             return moved
         except Exception as error:
@@ -131,14 +131,14 @@ class Engine:
             idle: called occasionally without progress; may raise.
             task: a task for the first lane; does not wake the thread.
         """
-        self._attendants += 1
+        self._waiters += 1
         idles = 0
         try:
             if task is not None:
                 self.submit(0, task)
             while not over():
                 # The thread holds the lock during a blocking call: sleep, do not spin.
-                if self._lock.acquire(timeout=HANDOVER) and self._driven():
+                if self._lock.acquire(timeout=HANDOVER) and self._drive_and_release():
                     idles = 0
                     continue
                 idles += 1
@@ -149,13 +149,13 @@ class Engine:
                 if idles % SPINS == 0:
                     idle()
         finally:
-            self._attendants -= 1
-            if self.busy:
-                self._bell.set()
+            self._waiters -= 1
+            if self.is_busy:
+                self._wakeup.set()
 
     def _abandon(self) -> None:
         """Abandon all tasks, but keep the memory that other ranks may still write to."""
-        for lane in self.lanes:
+        for lane in self.queues:
             if lane.request is not None:
                 ABANDONED.append((lane.request, *lane.tasks))
             lane.tasks.clear()
@@ -164,19 +164,19 @@ class Engine:
     def stop(self) -> None:
         """Stop the thread and abandon pending tasks."""
         self._stopping = True
-        self._bell.set()
+        self._wakeup.set()
         atexit.unregister(self.stop)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
         self._abandon()
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         pause = SHORTEST_PAUSE
         while not self._stopping and not MPI.Is_finalized():
-            if self._attendants or not self.busy:
-                self._bell.wait(IDLE_PAUSE)
-                self._bell.clear()
+            if self._waiters or not self.is_busy:
+                self._wakeup.wait(IDLE_PAUSE)
+                self._wakeup.clear()
             else:
                 time.sleep(pause)
-            if not self._attendants:
+            if not self._waiters:
                 pause = SHORTEST_PAUSE if self.drive() else min(2 * pause, LONGEST_PAUSE)

@@ -74,20 +74,20 @@ class Registry:
         self.slots: dict[str, int] = {}
         self.offers: dict[str, Offer] = {}
         self._free: list[int] = []
-        self._announced: dict[str, dict[int, Offer]] = {}
+        self._descriptions: dict[str, dict[int, Offer]] = {}
 
     @property
     def words(self) -> int:
         """Length of a vote in words."""
         return SLOTS + -(-(len(self.slots) + len(self._free)) // WORD)
 
-    def knows(self, offer: Offer) -> bool:
+    def has_offer(self, offer: Offer) -> bool:
         """Return True if an offer has a slot and equals the offer in it."""
         return self.offers.get(offer.name) == offer
 
-    def described(self, offer: Offer, rank: int) -> bool:
+    def is_described(self, offer: Offer, rank: int) -> bool:
         """Return True if a rank has described an offer that is not ready on all ranks."""
-        return self._announced.get(offer.name, {}).get(rank) == offer
+        return self._descriptions.get(offer.name, {}).get(rank) == offer
 
     def bits(self, ready: Iterable[Offer], new: bool, joined: bool, completed: int
              ) -> numpy.ndarray:
@@ -109,7 +109,7 @@ class Registry:
             vote[SLOTS + word] |= numpy.uint64(1 << bit)
         return vote
 
-    def agreed(self, vote: numpy.ndarray) -> list[str]:
+    def ready_names(self, vote: numpy.ndarray) -> list[str]:
         """Return the names that a vote found ready on all ranks, in slot order."""
         words = vote.tolist()
         names = [name for name, slot in self.slots.items()
@@ -118,7 +118,8 @@ class Registry:
             self.slots[name] = self.slots.pop(name)
         return sorted(names, key=self.slots.__getitem__)
 
-    def announced(self, offers: Sequence[Iterable[Offer]], joined: Sequence[bool]) -> list[str]:
+    def add_descriptions(self, offers: Sequence[Iterable[Offer]],
+                         joined: Sequence[bool]) -> list[str]:
         """Process full descriptions of all ranks; return the names that are now ready on all.
 
         Args:
@@ -132,19 +133,19 @@ class Registry:
             for offer in some:
                 # Ranks that voted for the old description must describe it now, for the comparison.
                 self._evict(offer.name)
-                self._announced.setdefault(offer.name, {})[rank] = offer
+                self._descriptions.setdefault(offer.name, {})[rank] = offer
         ready = []
-        for name, by_rank in list(self._announced.items()):
+        for name, by_rank in list(self._descriptions.items()):
             _compare(name, by_rank)
             if all(rank in by_rank or joined[rank] for rank in range(self.size)):
-                del self._announced[name]
+                del self._descriptions[name]
                 self._admit(next(iter(by_rank.values())))
                 ready.append(name)
         return ready
 
-    def missing(self, name: str) -> tuple[int, ...]:
+    def missing_ranks(self, name: str) -> tuple[int, ...]:
         """Return the ranks that have not described an array that others have."""
-        by_rank = self._announced.get(name, {})
+        by_rank = self._descriptions.get(name, {})
         return tuple(rank for rank in range(self.size) if rank not in by_rank) if by_rank else ()
 
     def _admit(self, offer: Offer) -> None:

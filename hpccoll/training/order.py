@@ -28,7 +28,7 @@ class ArrayPart(NamedTuple):
     nbytes: int
 
 
-class Urgency:
+class PriorityScheduler:
     """Scheduler that picks the next pieces to send.
 
     Args:
@@ -40,15 +40,15 @@ class Urgency:
     def __init__(self, partition_bytes: int, fusion_bytes: int, credit_bytes: int):
         self.partition_bytes, self.fusion_bytes = partition_bytes, fusion_bytes
         self.credit_bytes = credit_bytes
-        self._ready: list[ArrayPart] = []
+        self._pieces: list[ArrayPart] = []
         self._under_way: deque[int] = deque()
         self._numbers = 0
 
     def __len__(self) -> int:
-        return len(self._ready)
+        return len(self._pieces)
 
     @property
-    def under_way(self) -> int:
+    def in_flight(self) -> int:
         """Number of picked transfers that are not complete, if there is a limit."""
         return len(self._under_way)
 
@@ -66,7 +66,7 @@ class Urgency:
         starts = range(0, max(count, 1), length)
         for start in starts:
             stop = min(start + length, count)
-            heapq.heappush(self._ready, ArrayPart(priority, self._numbers, start, stop, name, kind,
+            heapq.heappush(self._pieces, ArrayPart(priority, self._numbers, start, stop, name, kind,
                                               (stop - start) * itemsize))
             self._numbers += 1
         return len(starts)
@@ -80,8 +80,8 @@ class Urgency:
         """Return the transfers to start; neighbours of one kind are fused up to the limit."""
         transfers: list[list[ArrayPart]] = []
         left, held = self.credit_bytes - sum(self._under_way), 0
-        while self._ready and (not self.credit_bytes or left > 0):
-            piece = heapq.heappop(self._ready)
+        while self._pieces and (not self.credit_bytes or left > 0):
+            piece = heapq.heappop(self._pieces)
             left -= piece.nbytes
             if (transfers and transfers[-1][0].kind == piece.kind
                     and held + piece.nbytes <= self.fusion_bytes):

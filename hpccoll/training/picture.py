@@ -17,7 +17,7 @@ from hpccoll.training.trace import (
     READY,
     WAIT,
     StepTimeline,
-    Traced,
+    TimedSpan,
 )
 from hpccoll.units import time_text
 
@@ -51,7 +51,7 @@ def draw_step(timeline: StepTimeline, path: str | os.PathLike[str], rank: int = 
         raise ArgumentError("step", f"the timeline has no step {step} of rank {rank}",
                             f"it has {len(steps)}")
     spans, chosen = timeline.tracks[rank], steps[step]
-    lines = len({span.name for span in _within(spans, chosen) if span.phase == FLIGHT})
+    lines = len({span.name for span in _clip_spans(spans, chosen) if span.phase == FLIGHT})
     figure = new_figure(WIDTH, 1.4 + LINE * min(lines, LINES))
     panel = figure.subplots()
     step_panel(panel, spans, chosen, f"one step of rank {rank}: "
@@ -60,10 +60,10 @@ def draw_step(timeline: StepTimeline, path: str | os.PathLike[str], rank: int = 
     figure.savefig(os.fspath(path), dpi=130, facecolor="white")
 
 
-def step_panel(panel: Any, spans: Sequence[Traced], step: Traced, title: str) -> None:
+def step_panel(panel: Any, spans: Sequence[TimedSpan], step: TimedSpan, title: str) -> None:
     """Plot one step into a panel: the program on top, below it one line for each bucket."""
-    dress(panel, title)
-    inside = _within(spans, step)
+    style_panel(panel, title)
+    inside = _clip_spans(spans, step)
     flown = sorted((span for span in inside if span.phase == FLIGHT), key=lambda s: s.start)
     names = [PROGRAM, *dict.fromkeys(span.name for span in flown)]
     rows = {name: row for row, name in enumerate(names)}
@@ -87,7 +87,7 @@ def step_panel(panel: Any, spans: Sequence[Traced], step: Traced, title: str) ->
                  bbox_to_anchor=(0, -0.25 if len(names) < 5 else -0.9 / len(names) - 0.03))
 
 
-def _within(spans: Sequence[Traced], step: Traced) -> list[Traced]:
+def _clip_spans(spans: Sequence[TimedSpan], step: TimedSpan) -> list[TimedSpan]:
     """Return the spans that overlap a step, clipped to it."""
     return [span._replace(start=max(span.start, step.start), stop=min(span.stop, step.stop))
             for span in spans if span.start <= step.stop and span.stop >= step.start]
@@ -107,7 +107,7 @@ def new_figure(width: float, height: float) -> Any:
     return Figure(figsize=(width, height))
 
 
-def dress(panel: Any, title: str) -> None:
+def style_panel(panel: Any, title: str) -> None:
     """Set the title and the axis style of a panel."""
     panel.set_title(title, loc="left", fontsize=11, color=INK)
     panel.set_axisbelow(True)

@@ -25,7 +25,7 @@ from hpccoll.training.trace import (
     STEP,
     WAIT,
     StepTimeline,
-    Traced,
+    TimedSpan,
 )
 from hpccoll.units import count_text, size_text, time_text
 
@@ -124,9 +124,9 @@ def report(timeline: StepTimeline, skip: int = 1) -> TraceReport:
     for rank, spans in timeline.tracks.items():
         own = steps[rank][-counted:]
         stops = [step.stop for step in own]
-        still = _Still(spans)
+        still = _BlockedTimes(spans)
         seconds += sum(step.stop - step.start for step in own)
-        blocked += sum(still.during(step.start, step.stop) for step in own)
+        blocked += sum(still.seconds_between(step.start, step.stop) for step in own)
         seen: dict[tuple[str, int], int] = defaultdict(int)
         for span in spans:
             number = bisect_left(stops, span.stop - TICK)
@@ -145,26 +145,26 @@ def report(timeline: StepTimeline, skip: int = 1) -> TraceReport:
         BucketTimes(name, *(value / share for value in each)) for name, each in sums.items()))
 
 
-def steps_of(spans: Sequence[Traced]) -> list[Traced]:
+def steps_of(spans: Sequence[TimedSpan]) -> list[TimedSpan]:
     """Return the step spans of one rank."""
     return sorted(span for span in spans if span.phase == STEP)
 
 
-class _Still:
+class _BlockedTimes:
     """Intervals in which the program of a rank was blocked."""
 
-    def __init__(self, spans: Sequence[Traced]):
+    def __init__(self, spans: Sequence[TimedSpan]):
         pairs = sorted((span.start, span.stop) for span in spans if span.phase == BLOCKED)
         self.starts, self.stops = [a for a, _ in pairs], [b for _, b in pairs]
 
-    def during(self, start: float, stop: float) -> float:
+    def seconds_between(self, start: float, stop: float) -> float:
         """Return the blocked seconds between two times."""
         first, end = bisect_right(self.stops, start), bisect_left(self.starts, stop)
         return sum(min(self.stops[i], stop) - max(self.starts[i], start)
                    for i in range(first, end))
 
 
-def _add(sums: list[float], span: Traced, still: _Still) -> None:
+def _add(sums: list[float], span: TimedSpan, still: _BlockedTimes) -> None:
     """Add one span to the sums of its bucket, which are in field order."""
     took = span.stop - span.start
     if span.phase == DONE:
@@ -172,7 +172,7 @@ def _add(sums: list[float], span: Traced, still: _Still) -> None:
     elif span.phase == WAIT:
         sums[2] += took
     else:
-        exposed = still.during(span.start, span.stop)
+        exposed = still.seconds_between(span.start, span.stop)
         sums[1] += span.wire_bytes
         sums[3 if span.phase == COMPRESS else 4] += took
         sums[5] += exposed

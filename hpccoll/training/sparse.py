@@ -34,7 +34,7 @@ def check(indices: Any, values: Any) -> Rows:
     return indices.astype(numpy.int64), numpy.ascontiguousarray(values)
 
 
-def added(indices: numpy.ndarray, values: numpy.ndarray) -> Rows:
+def add_rows(indices: numpy.ndarray, values: numpy.ndarray) -> Rows:
     """Add rows of equal index in their order; return sorted indices and the sums.
 
     >>> indices, rows = added(numpy.array([4, 1, 4]), numpy.array([[1.0], [2.0], [3.0]]))
@@ -69,4 +69,4 @@ def exchange_rows(comm: Any, indices: numpy.ndarray, values: numpy.ndarray
     rows = numpy.empty(sum(counts) * width, values.dtype)
     yield comm.Iallgatherv(values.reshape(-1), [rows, [count * width for count in counts]])
     shape = (len(all_indices), *values.shape[1:]) if len(values) or not width else (-1, width)
-    return added(all_indices, rows.reshape(shape))
+    return add_rows(all_indices, rows.reshape(shape))

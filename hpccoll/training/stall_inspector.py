@@ -46,16 +46,16 @@ class Control:
         self.comm, self.rank, self.size = comm, comm.Get_rank(), comm.Get_size()
         self._sent: list[tuple[Any, numpy.ndarray]] = []
 
-    def tell(self, kind: str, data: Any, ranks: Iterable[int]) -> None:
+    def send(self, kind: str, data: Any, ranks: Iterable[int]) -> None:
         """Send a notice to some ranks."""
         message = numpy.frombuffer(json.dumps([kind, data]).encode(), numpy.uint8)
         self._sent = [(request, buffer) for request, buffer in self._sent if not request.Test()]
         for rank in ranks:
             self._sent.append((self.comm.Isend(message, rank, TAG), message))
 
-    def tell_others(self, kind: str, data: Any) -> None:
+    def send_to_others(self, kind: str, data: Any) -> None:
         """Send a notice to all other ranks."""
-        self.tell(kind, data, (rank for rank in range(self.size) if rank != self.rank))
+        self.send(kind, data, (rank for rank in range(self.size) if rank != self.rank))
 
     def poll(self) -> Iterator[Notice]:
         """Receive and yield the notices that have arrived."""
@@ -66,7 +66,7 @@ class Control:
             kind, data = json.loads(buffer.tobytes())
             yield Notice(kind, status.Get_source(), data)
 
-    def drained(self) -> bool:
+    def is_drained(self) -> bool:
         """Return True if all sends of this rank have completed."""
         return all(request.Test() for request, _ in self._sent)
 
@@ -80,30 +80,31 @@ class Diagnosis(NamedTuple):
         places: current activity, by rank.
     """
 
-    missing: dict[str, list[int]]
-    silent: list[int]
-    places: dict[int, str]
+    missing_ranks: dict[str, list[int]]
+    unresponsive: list[int]
+    activities: dict[int, str]
 
     @property
     def ranks(self) -> tuple[int, ...]:
         """All ranks that cause the stall."""
-        return tuple(sorted({*self.silent, *(r for some in self.missing.values() for r in some)}))
+        return tuple(sorted({*self.unresponsive,
+                             *(r for some in self.missing_ranks.values() for r in some)}))
 
     def __str__(self) -> str:
         parts = []
-        for name, ranks in self.missing.items():
+        for name, ranks in self.missing_ranks.items():
             parts.append(f"array '{name}' is missing on {ranks_text(ranks)}")
         by_place = defaultdict(list)
-        for rank in self.ranks or self.places:
-            if rank in self.places:
-                by_place[self.places[rank]].append(rank)
+        for rank in self.ranks or self.activities:
+            if rank in self.activities:
+                by_place[self.activities[rank]].append(rank)
         parts += [f"{ranks_text(ranks)}: {place}" for place, ranks in by_place.items()]
-        if self.silent:
-            parts.append(f"{ranks_text(self.silent)} did not answer")
+        if self.unresponsive:
+            parts.append(f"{ranks_text(self.unresponsive)} did not answer")
         return "; ".join(parts)
 
 
-class Stalls:
+class StallInspector:
     """Queries which ranks have not submitted the arrays that this rank waits for.
 
     Args:
@@ -116,23 +117,23 @@ class Stalls:
                  answer: Callable[[int, list[str]], tuple[list[str], str]]):
         self.control, self._answer = control, answer
         self.diagnosis: Diagnosis | None = None
-        self._asked: dict[str, dict[int, Any]] = {}  # on rank 0: answers, by query
-        self._told: list[tuple[Any, str]] = []
+        self._queries: dict[str, dict[int, Any]] = {}  # on rank 0: answers, by query
+        self._askers: list[tuple[Any, str]] = []
 
-    def ask(self, step: int, names: Iterable[str]) -> None:
+    def query(self, step: int, names: Iterable[str]) -> None:
         """Query all ranks; :attr:`diagnosis` is set a few polls later."""
         question = [step, list(names)[:MOST_NAMES]]
         if self.control.rank == 0:
-            self._inquire(0, question)
+            self._start_query(0, question)
         else:
-            self.control.tell(ASK, question, (0,))
+            self.control.send(ASK, question, (0,))
 
-    def take(self, notice: Notice) -> None:
+    def process(self, notice: Notice) -> None:
         """Process a notice with a query, an answer or a diagnosis."""
         if notice.kind == ASK:
-            self._inquire(notice.sender, notice.data)
+            self._start_query(notice.sender, notice.data)
         elif notice.kind == QUESTION:
-            self.control.tell(ANSWER, [notice.data, self._answer(*notice.data)], (notice.sender,))
+            self.control.send(ANSWER, [notice.data, self._answer(*notice.data)], (notice.sender,))
         elif notice.kind == ANSWER:
             question, answer = notice.data
             self._collect(notice.sender, question, answer)
@@ -141,29 +142,30 @@ class Stalls:
             self.diagnosis = Diagnosis(missing, silent,
                                        {int(rank): place for rank, place in places.items()})
 
-    def _inquire(self, asker: int, question: Any) -> None:
+    def _start_query(self, asker: int, question: Any) -> None:
         key = json.dumps(question)
-        if key not in self._asked:
-            self._asked[key] = {}
-            self.control.tell_others(QUESTION, question)
+        if key not in self._queries:
+            self._queries[key] = {}
+            self.control.send_to_others(QUESTION, question)
         else:
-            self._tell(asker, key)  # a partial result: some ranks may never answer
+            self._send_diagnosis(asker, key)  # a partial result: some ranks may never answer
         # Answers become outdated: a rank that has submitted an array since answers the next query.
-        self._told.append((asker, key))
+        self._askers.append((asker, key))
         self._collect(0, question, self._answer(*question))
 
     def _collect(self, rank: int, question: Any, answer: Any) -> None:
         key = json.dumps(question)
-        answers = self._asked.setdefault(key, {})
+        answers = self._queries.setdefault(key, {})
         answers[rank] = answer
         if len(answers) == self.control.size:
-            for asker in {asker for asker, told in self._told if told == key}:
-                self._tell(asker, key)
-            self._told = [(asker, told) for asker, told in self._told if told != key]
-            del self._asked[key]
+            for asker in {asker for asker, answered in self._askers if answered == key}:
+                self._send_diagnosis(asker, key)
+            self._askers = [(asker, answered) for asker, answered in self._askers
+                            if answered != key]
+            del self._queries[key]
 
-    def _tell(self, asker: int, key: str) -> None:
-        answers, names = self._asked[key], json.loads(key)[1]
+    def _send_diagnosis(self, asker: int, key: str) -> None:
+        answers, names = self._queries[key], json.loads(key)[1]
         missing = {name: [rank for rank, (absent, _) in answers.items() if name in absent]
                    for name in names}
         diagnosis = ({name: ranks for name, ranks in missing.items() if ranks},
@@ -172,4 +174,4 @@ class Stalls:
         if asker == self.control.rank:
             self.diagnosis = Diagnosis(*diagnosis)
         else:
-            self.control.tell(DIAGNOSIS, diagnosis, (asker,))
+            self.control.send(DIAGNOSIS, diagnosis, (asker,))

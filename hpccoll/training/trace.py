@@ -2,7 +2,7 @@
 
     Recorder (one rank, clock of its node) --gather(comm)--> StepTimeline (all, clock of rank 0)
 
-A recorder stores one tuple for each :class:`Traced` and drops the oldest beyond its capacity. A
+A recorder stores one tuple for each :class:`TimedSpan` and drops the oldest beyond its capacity. A
 timeline is written in the Trace Event Format of Chrome, which https://ui.perfetto.dev shows: one
 process for each rank, one line for each name. :mod:`~hpccoll.training.report` defines the times.
 """
@@ -37,7 +37,7 @@ KEPT, GATHERED = 200_000, 2_000_000
 FORMAT = "hpccoll trace 1"
 
 
-class Traced(NamedTuple):
+class TimedSpan(NamedTuple):
     """Event or span on one rank.
 
     Attributes:
@@ -68,19 +68,19 @@ class Recorder:
 
     def __init__(self, rank: int, kept: int = KEPT):
         self.rank = rank
-        self.spans: deque[Traced] = deque(maxlen=kept)
+        self.spans: deque[TimedSpan] = deque(maxlen=kept)
         #: Pairs of local time and offset of rank 0's clock.
-        self._ahead: list[tuple[float, float]] = []
+        self._clock_offsets: list[tuple[float, float]] = []
         self._step_began: float | None = None
 
     def add(self, name: str, phase: str, start: float, stop: float, nbytes: int = 0,
             wire_bytes: float = 0.0) -> None:
         """Record an event or span of an array or a bucket."""
-        self.spans.append(Traced(name, phase, start, stop, nbytes, wire_bytes))
+        self.spans.append(TimedSpan(name, phase, start, stop, nbytes, wire_bytes))
 
-    def blocked(self, start: float, stop: float) -> None:
+    def record_blocked(self, start: float, stop: float) -> None:
         """Record an interval in which the exchange blocked the program."""
-        self.spans.append(Traced(PROGRAM, BLOCKED, start, stop))
+        self.spans.append(TimedSpan(PROGRAM, BLOCKED, start, stop))
 
     def begin_step(self, now: float) -> None:
         """Set the start of the next step, if it is not the end of the last one."""
@@ -90,7 +90,7 @@ class Recorder:
         """Record the end of a step, which is also the start of the next one."""
         if self._step_began is None:
             self._step_began = min((span.start for span in tuple(self.spans)), default=now)
-        self.spans.append(Traced(PROGRAM, STEP, self._step_began, now))
+        self.spans.append(TimedSpan(PROGRAM, STEP, self._step_began, now))
         self._step_began = now
 
     def align(self, comm: Any) -> None:
@@ -99,7 +99,7 @@ class Recorder:
         Clocks of nodes drift by some microseconds per second. Times between two calls are
         interpolated linearly; :meth:`gather` makes the last call.
         """
-        self._ahead.append((time.perf_counter(), seconds_ahead(comm)))
+        self._clock_offsets.append((time.perf_counter(), seconds_ahead(comm)))
 
     def gather(self, comm: Any) -> StepTimeline:
         """Gather the spans of all ranks in rank 0's time, from the first span on; collective.
@@ -111,14 +111,14 @@ class Recorder:
         self.align(comm)
         spans = list(self.spans)[-max(GATHERED // comm.Get_size(), 1):]
         times = np.array([span[2:4] for span in spans]).reshape(-1, 2)
-        when, ahead = zip(*self._ahead)
+        when, ahead = zip(*self._clock_offsets)
         times += np.interp(times, when, ahead)
         gathered = comm.gather([tuple(span._replace(start=start, stop=stop))
                                 for span, (start, stop) in zip(spans, times.tolist())], root=0)
-        return _from_zero({rank: [Traced(*fields) for fields in track]
+        return _from_zero({rank: [TimedSpan(*fields) for fields in track]
                            for rank, track in enumerate(gathered or ())})
 
-    def alone(self) -> StepTimeline:
+    def local_timeline(self) -> StepTimeline:
         """Return the timeline of this rank only, if other ranks are unreachable."""
         return _from_zero({self.rank: list(self.spans)})
 
@@ -131,7 +131,7 @@ class StepTimeline:
         tracks: spans, by rank.
     """
 
-    tracks: Mapping[int, Sequence[Traced]]
+    tracks: Mapping[int, Sequence[TimedSpan]]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the timeline atomically, for https://ui.perfetto.dev and :func:`read`.
@@ -200,20 +200,20 @@ def save_all(recorder: Recorder, comm: Any, name: str) -> None:
         timeline.save(folder / f"{name}-{when}-{os.getpid()}.json")
 
 
-def _from_zero(tracks: Mapping[int, Sequence[Traced]]) -> StepTimeline:
+def _from_zero(tracks: Mapping[int, Sequence[TimedSpan]]) -> StepTimeline:
     zero = min((span.start for spans in tracks.values() for span in spans), default=0.0)
     return StepTimeline({rank: [span._replace(start=span.start - zero, stop=span.stop - zero)
                             for span in spans] for rank, spans in tracks.items()})
 
 
-def _tracks(events: Sequence[Mapping[str, Any]]) -> dict[int, list[Traced]]:
+def _tracks(events: Sequence[Mapping[str, Any]]) -> dict[int, list[TimedSpan]]:
     names = {(event["pid"], event["tid"]): event["args"]["name"] for event in events
              if event["name"] == "thread_name"}
-    tracks: dict[int, list[Traced]] = {rank: [] for rank, _ in names}
+    tracks: dict[int, list[TimedSpan]] = {rank: [] for rank, _ in names}
     for event in events:
         if event["ph"] != "M":
             start, rank = event["ts"] / 1e6, event["pid"]
-            tracks[rank].append(Traced(names[rank, event["tid"]], event["name"], start,
+            tracks[rank].append(TimedSpan(names[rank, event["tid"]], event["name"], start,
                                      start + event.get("dur", 0.0) / 1e6,
                                      **event.get("args", {})))
     return tracks

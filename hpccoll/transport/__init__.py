@@ -57,7 +57,7 @@ class NetworkOperation(NamedTuple):
     combine: Callable[..., Any] | None = None
 
 
-class Posting(NamedTuple):
+class MessageSpec(NamedTuple):
     """One message to prepare.
 
     Attributes:
@@ -74,7 +74,7 @@ class Posting(NamedTuple):
     uses: Sequence[MessageUse] = ()
 
 
-def copying(into: Any, source: Any) -> Action:
+def copy_action(into: Any, source: Any) -> Action:
     """Return a repeatable call that copies between contiguous NumPy arrays.
 
     Memory views take 50 ns; ``numpy.copyto`` has 300 ns of overhead.
@@ -118,7 +118,7 @@ class Endpoint(Protocol):
     def direct(self, peers: Sequence[int], tag: int) -> bool:
         """Return True if messages from these ranks can be used in place (``Posting.uses``)."""
 
-    def batch(self, postings: Sequence[Posting], tag: int, repeated: bool) -> Batch:
+    def batch(self, postings: Sequence[MessageSpec], tag: int, repeated: bool) -> Batch:
         """Prepare messages; ``repeated`` if the batch will be started many times.
 
         Raises:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy
 
 from hpccoll.errors.checks import CorruptMessage
-from hpccoll.transport import NOTHING, Batch, Endpoint, Posting
+from hpccoll.transport import NOTHING, Batch, Endpoint, MessageSpec
 from hpccoll.transport.stamps import split
 
 
@@ -38,20 +38,20 @@ class CheckedEndpoint:
         self.numbers: defaultdict[tuple[bool, int, int], int] = defaultdict(int)
 
     @property
-    def heard(self) -> Callable[[], None] | None:
+    def on_alarm(self) -> Callable[[], None] | None:
         """Callback that raises if another rank has failed."""
-        heard: Callable[[], None] | None = getattr(self.inner, "heard", None)
+        heard: Callable[[], None] | None = getattr(self.inner, "on_alarm", None)
         return heard
 
-    @heard.setter
-    def heard(self, heard: Callable[[], None] | None) -> None:
-        self.inner.heard = heard  # type: ignore[attr-defined]
+    @on_alarm.setter
+    def on_alarm(self, heard: Callable[[], None] | None) -> None:
+        self.inner.on_alarm = heard  # type: ignore[attr-defined]
 
     def direct(self, peers: Sequence[int], tag: int) -> bool:
         """Return False: messages are received and checked before their use."""
         return False
 
-    def batch(self, postings: Sequence[Posting], tag: int, repeated: bool) -> Batch:
+    def batch(self, postings: Sequence[MessageSpec], tag: int, repeated: bool) -> Batch:
         """Prepare messages; see :class:`hpccoll.transport.Endpoint`."""
         return CheckedBatch(self, postings, tag, repeated)
 
@@ -63,7 +63,7 @@ class CheckedBatch:
         round: of their collective, if known.
     """
 
-    def __init__(self, endpoint: CheckedEndpoint, postings: Sequence[Posting], tag: int,
+    def __init__(self, endpoint: CheckedEndpoint, postings: Sequence[MessageSpec], tag: int,
                  repeated: bool):
         self.endpoint, self.postings = endpoint, postings
         self.companions = [numpy.zeros(2, "i8") for _ in postings]
@@ -74,7 +74,7 @@ class CheckedBatch:
         self.inner = endpoint.inner.batch(
             [one for posting, companion in zip(postings, self.companions)
              for one in (posting._replace(uses=()),
-                         Posting(posting.sends, posting.peer, companion))], tag, repeated)
+                         MessageSpec(posting.sends, posting.peer, companion))], tag, repeated)
 
     def start(self) -> None:
         counted = self.endpoint.numbers
@@ -95,7 +95,7 @@ class CheckedBatch:
                     self._check(posting, companion, number)
         return True
 
-    def _check(self, posting: Posting, companion: numpy.ndarray, number: int) -> None:
+    def _check(self, posting: MessageSpec, companion: numpy.ndarray, number: int) -> None:
         found, expected = companion.tolist()
         actual = checksum(posting.array)
         if (found, expected) == (number, actual):

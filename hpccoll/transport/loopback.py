@@ -19,7 +19,7 @@ from typing import Any
 import numpy
 
 from hpccoll.errors import MessageSizeError
-from hpccoll.transport import NETWORK, Batch, NetworkOperation, Posting
+from hpccoll.transport import NETWORK, Batch, MessageSpec, NetworkOperation
 
 
 class Loopback:
@@ -30,9 +30,10 @@ class Loopback:
         #: Unmatched sends or receives by source, destination and tag.
         self.queues: dict[tuple[int, int, int], deque[Any]] = {}
         #: Unmatched sends and receives of network operations.
-        self.operations: dict[tuple[Any, ...], dict[tuple[bool, int], deque[_Posted]]] = {}
+        self.operations: dict[tuple[Any, ...], dict[tuple[bool, int], deque[_PostedMessage]]] = {}
 
-    def join(self, operation: NetworkOperation, tag: int, rank: int, posted: _Posted) -> None:
+    def join(self, operation: NetworkOperation, tag: int, rank: int,
+             posted: _PostedMessage) -> None:
         """Post one send or receive of a network operation; run it if it is complete."""
         sources, sinks, combine = operation
         waiting = self.operations.setdefault((sources, sinks, tag), {})
@@ -75,7 +76,7 @@ class LoopbackEndpoint:
         """Return False: loopback delivers into the memory of the receiver."""
         return False
 
-    def batch(self, postings: Sequence[Posting], tag: int, repeated: bool) -> Batch:
+    def batch(self, postings: Sequence[MessageSpec], tag: int, repeated: bool) -> Batch:
         """Prepare messages; see :class:`hpccoll.transport.Endpoint`."""
         return LoopbackBatch(self, postings, tag)
 
@@ -83,12 +84,12 @@ class LoopbackEndpoint:
 class LoopbackBatch:
     """Messages of one loopback rank."""
 
-    def __init__(self, endpoint: LoopbackEndpoint, postings: Sequence[Posting], tag: int):
+    def __init__(self, endpoint: LoopbackEndpoint, postings: Sequence[MessageSpec], tag: int):
         self.endpoint, self.postings, self.tag = endpoint, postings, tag
-        self.pending: list[_Posted] = []
+        self.pending: list[_PostedMessage] = []
 
     def start(self) -> None:
-        self.pending = [_Posted(sends, array) for sends, _, array, _ in self.postings]
+        self.pending = [_PostedMessage(sends, array) for sends, _, array, _ in self.postings]
         world, rank = self.endpoint.world, self.endpoint.rank
         # The result of a network operation may replace its input, which must stay until then.
         given = [(peer, address(array)) for sends, peer, array, _ in self.postings
@@ -127,7 +128,7 @@ class LoopbackBatch:
         self.pending = []
 
 
-class _Posted:
+class _PostedMessage:
     """A message without its matching send or receive."""
 
     def __init__(self, sends: bool, array: Any):

@@ -15,7 +15,7 @@ from typing import Any, cast
 from mpi4py import MPI
 
 from hpccoll.errors import MessageSizeError
-from hpccoll.transport import NOTHING, Posting
+from hpccoll.transport import NOTHING, MessageSpec
 from hpccoll.transport.stamps import KIND, split
 
 #: Messages of up to this size are copied when they are posted, in every library. Larger ones may be
@@ -79,13 +79,13 @@ class MpiEndpoint:
         self.comm, self.rank, self.size = comm, comm.Get_rank(), comm.Get_size()
         self.tags = Tags(cast(int, MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)))
         #: Callback that raises if another rank has failed.
-        self.heard: Callable[[], None] | None = None
+        self.on_alarm: Callable[[], None] | None = None
 
     def direct(self, peers: Sequence[int], tag: int) -> bool:
         """Return False: MPI delivers into the memory of the receiver."""
         return False
 
-    def batch(self, postings: Sequence[Posting], tag: int,
+    def batch(self, postings: Sequence[MessageSpec], tag: int,
               repeated: bool) -> PersistentBatch | SingleBatch:
         """Prepare messages; see :class:`hpccoll.transport.Endpoint`."""
         return (PersistentBatch if repeated else SingleBatch)(self, postings, self.tags.of(tag))
@@ -102,9 +102,9 @@ def _has_lost(comm: MPI.Comm) -> bool:
 class SingleBatch:
     """Messages posted with ``Isend`` and ``Irecv``; received sizes are checked."""
 
-    def __init__(self, endpoint: MpiEndpoint, postings: Sequence[Posting], tag: int):
+    def __init__(self, endpoint: MpiEndpoint, postings: Sequence[MessageSpec], tag: int):
         self.endpoint, self.comm, self.tag = endpoint, endpoint.comm, tag
-        self.large = largest(postings) > SAFE
+        self.large = largest_receive(postings) > SAFE
         self.postings = [(sends, peer, wire(array)) for sends, peer, array, _ in postings]
         self.peers = peers_of(postings)
         self.requests: list[MPI.Request] = []
@@ -128,8 +128,8 @@ class SingleBatch:
                 raise MessageSizeError(f"a message is longer than its receive ({error}); pass the "
                                        "same counts on all ranks") from error
             raise
-        if self.large and self.requests and self.endpoint.heard is not None:
-            self.endpoint.heard()
+        if self.large and self.requests and self.endpoint.on_alarm is not None:
+            self.endpoint.on_alarm()
         # A later test returns immediately and does not check the statuses again.
         statuses, self.statuses, self.requests = self.statuses, [], []
         for (sends, peer, (_, nbytes, _)), status in zip(self.postings, statuses):
@@ -140,9 +140,9 @@ class SingleBatch:
                     "ranks")
         return True
 
-    def missing(self) -> list[int]:
+    def missing_ranks(self) -> list[int]:
         """Return the ranks whose messages are not complete."""
-        return missing(self.requests, self.peers)
+        return incomplete_peers(self.requests, self.peers)
 
     def free(self) -> None:
         self.requests = []
@@ -151,9 +151,9 @@ class SingleBatch:
 class PersistentBatch:
     """Messages prepared once with ``Send_init`` and ``Recv_init``, started many times."""
 
-    def __init__(self, endpoint: MpiEndpoint, postings: Sequence[Posting], tag: int):
+    def __init__(self, endpoint: MpiEndpoint, postings: Sequence[MessageSpec], tag: int):
         comm, self.endpoint = endpoint.comm, endpoint
-        self.large, self.peers = largest(postings) > SAFE, peers_of(postings)
+        self.large, self.peers = largest_receive(postings) > SAFE, peers_of(postings)
         self.requests = [(comm.Send_init if sends else comm.Recv_init)(
             wire(array), peer, tag) for sends, peer, array, _ in postings]
 
@@ -165,13 +165,13 @@ class PersistentBatch:
             tries -= 1
             if tries <= 0:
                 return False
-        if self.large and self.endpoint.heard is not None:
-            self.endpoint.heard()
+        if self.large and self.endpoint.on_alarm is not None:
+            self.endpoint.on_alarm()
         return True
 
-    def missing(self) -> list[int]:
+    def missing_ranks(self) -> list[int]:
         """Return the ranks whose messages are not complete."""
-        return missing(self.requests, self.peers)
+        return incomplete_peers(self.requests, self.peers)
 
     def free(self) -> None:
         for request in self.requests:
@@ -179,17 +179,17 @@ class PersistentBatch:
         self.requests = []
 
 
-def peers_of(postings: Sequence[Posting]) -> list[int]:
+def peers_of(postings: Sequence[MessageSpec]) -> list[int]:
     """Return the peer of each message."""
     return [posting.peer for posting in postings]
 
 
-def missing(requests: Sequence[MPI.Request], peers: Sequence[int]) -> list[int]:
+def incomplete_peers(requests: Sequence[MPI.Request], peers: Sequence[int]) -> list[int]:
     """Return the peers whose requests are not complete."""
     return [peer for request, peer in zip(requests, peers) if not request.Get_status()]
 
 
-def largest(postings: Sequence[Posting]) -> int:
+def largest_receive(postings: Sequence[MessageSpec]) -> int:
     """Return the bytes of the largest message to receive."""
     return max((posting.array.nbytes for posting in postings if not posting.sends), default=0)
 

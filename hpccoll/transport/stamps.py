@@ -35,7 +35,7 @@ def stamp_of_amount(form: int, amount: int) -> int:
     return bits & top - 1 & ~KIND | form & KIND | top
 
 
-def stamped(tag: int, stamp: int) -> int:
+def tag_with_stamp(tag: int, stamp: int) -> int:
     """Return a tag with a stamp.
 
     >>> split(stamped(5, 99))

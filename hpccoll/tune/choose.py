@@ -28,16 +28,16 @@ from hpccoll.errors import ArgumentError
 from hpccoll.ir.schedule import Schedule
 from hpccoll.machine.discovery import Place
 from hpccoll.runtime.planning.choice import Choice
-from hpccoll.tune.cost_model import plausible
+from hpccoll.tune.cost_model import plausible_algorithms
 from hpccoll.tune.determinism import (
     LONG,
-    applies,
     excludes_native,
     inaccurate,
     reproducible_algorithm,
+    restricts_choice,
     violation,
 )
-from hpccoll.tune.loading import Tuned
+from hpccoll.tune.loading import JobTimes
 from hpccoll.tune.online import MOST, MOST_TRIALS, Trial, signature_of
 from hpccoll.tune.rules import (
     BLOCKING,
@@ -58,7 +58,7 @@ class Conditions(NamedTuple):
 
     Attributes:
         size: ranks of the communicator.
-        wish: the user's choice, if any.
+        preference: the user's choice, if any.
         from_environment: True if that choice is from the environment.
         tuned: measured times of this job, if any.
         determinism: the requested reproducibility of results.
@@ -68,9 +68,9 @@ class Conditions(NamedTuple):
     """
 
     size: int
-    wish: Choice | None = None
+    preference: Choice | None = None
     from_environment: bool = False
-    tuned: Tuned | None = None
+    tuned: JobTimes | None = None
     determinism: str = NONE
     form: str = BLOCKING
     progresses: bool = True
@@ -119,7 +119,7 @@ def range_of_choice(facts: CallFacts, conditions: Conditions, place: Place | Non
     if tuned is not None and (tuned.curves or tuned.probed):
         bits = nbytes.bit_length()
         edges = {part << power >> 3 for power in range(max(bits - 3, 0), bits + 3)
-                 for part in range(8, 16)}  # of ``rounded``
+                 for part in range(8, 16)}  # of ``round_size``
         bounds.update(*((size, size + 1) for size in tuned.sizes(facts.collective)))
         bounds = edges | {bound for bound in bounds if min(edges) < bound < max(edges)}
     chosen = decide(facts, conditions, place).key
@@ -135,7 +135,7 @@ def range_of_choice(facts: CallFacts, conditions: Conditions, place: Place | Non
             next((bound for bound in above if bound == NO_LIMIT or not same(bound)), above[-1]))
 
 
-def rounded(nbytes: int) -> int:
+def round_size(nbytes: int) -> int:
     """Round down to four significant bits: so measured times decide for ranges of sizes.
 
     >>> rounded(15), rounded(1000), rounded(1 << 20)
@@ -171,7 +171,7 @@ def fallback(facts: CallFacts, conditions: Conditions) -> Choice:
     if conditions.size == 1 or not excludes_native(conditions.determinism, facts):
         return Choice(NATIVE, reason="rule: no rule selects an algorithm of hpccoll")
     return Choice(reproducible_algorithm(facts), reason=(
-        f"determinism '{conditions.determinism}'" if applies(conditions.determinism, facts)
+        f"determinism '{conditions.determinism}'" if restricts_choice(conditions.determinism, facts)
         else "the MPI library has no such type"))
 
 
@@ -186,10 +186,11 @@ def instead_of_native(facts: CallFacts, conditions: Conditions, reason: str) -> 
         ``None`` for a call without data, for a call that the user assigned to the MPI library, and
         if no algorithm fits.
     """
-    wish = conditions.wish
-    if facts.collective == "barrier" or wish is not None and (wish.is_native or wish.is_queued):
+    preference = conditions.preference
+    if facts.collective == "barrier" or preference is not None and (preference.is_native
+                                                                    or preference.is_queued):
         return None
-    names = plausible(facts.collective, conditions.size, facts.nbytes or 0, False)
+    names = plausible_algorithms(facts.collective, conditions.size, facts.nbytes or 0, False)
     for name in (*names, *ALGORITHMS[facts.collective]):
         choice = Choice(name, reason=reason)
         if _suits(choice, facts, conditions):
@@ -205,13 +206,14 @@ class Source(Protocol):
 
 def sources(conditions: Conditions, place: Place | None) -> Iterator[Source]:
     """Yield the sources of choices, in order of precedence."""
-    blocking, wish = conditions.form == BLOCKING, conditions.wish
-    if wish is not None and not wish.is_auto and (blocking or conditions.progresses):
-        yield _Wish(conditions, wish)
-    if not blocking and not (wish is not None and wish.is_auto and conditions.progresses):
-        yield _Unasked(conditions)
+    blocking, preference = conditions.form == BLOCKING, conditions.preference
+    if preference is not None and not preference.is_auto and (blocking or conditions.progresses):
+        yield _Preference(conditions, preference)
+    if not blocking and not (preference is not None and preference.is_auto
+                             and conditions.progresses):
+        yield _DefaultChoice(conditions)
         return
-    yield _Alone(conditions)
+    yield _SingleRankChoice(conditions)
     if conditions.tuned is not None and conditions.tuned.online:
         if blocking:  # times of nonblocking calls would include the overlapped work
             yield _Trials(conditions, conditions.tuned)
@@ -220,14 +222,14 @@ def sources(conditions: Conditions, place: Place | None) -> Iterator[Source]:
     yield _Rules(conditions, place)
 
 
-class _Wish:
+class _Preference:
     """Choices of the user."""
 
-    def __init__(self, conditions: Conditions, wish: Choice):
-        self.conditions, self.wish = conditions, wish
+    def __init__(self, conditions: Conditions, preference: Choice):
+        self.conditions, self.preference = conditions, preference
 
     def choice(self, facts: CallFacts) -> Choice | None:
-        asked = self.wish
+        asked = self.preference
         problem = obstacle(asked, facts, self.conditions)
         if not problem:
             return asked
@@ -240,7 +242,7 @@ class _Wish:
                             f"choose {_able(facts, self.conditions)}")
 
 
-class _Unasked:
+class _DefaultChoice:
     """Nonblocking and persistent calls without a user choice."""
 
     def __init__(self, conditions: Conditions):
@@ -252,7 +254,7 @@ class _Unasked:
         return Choice(NATIVE, reason="no other algorithm is requested")
 
 
-class _Alone:
+class _SingleRankChoice:
     """Calls on one rank, or without a size that all ranks have."""
 
     def __init__(self, conditions: Conditions):
@@ -268,7 +270,7 @@ class _Alone:
 class _Trials:
     """Candidates tried in the job itself."""
 
-    def __init__(self, conditions: Conditions, tuned: Tuned):
+    def __init__(self, conditions: Conditions, tuned: JobTimes):
         self.conditions, self.tuned = conditions, tuned
 
     def choice(self, facts: CallFacts) -> Choice | None:
@@ -289,13 +291,13 @@ class _Trials:
 class _Times:
     """Times that were measured, or predicted from a probe."""
 
-    def __init__(self, conditions: Conditions, tuned: Tuned):
+    def __init__(self, conditions: Conditions, tuned: JobTimes):
         self.conditions, self.tuned = conditions, tuned
 
     def choice(self, facts: CallFacts) -> Choice | None:
         nbytes = facts.nbytes or 0
         if nbytes not in self.tuned.sizes(facts.collective):
-            nbytes = rounded(nbytes)
+            nbytes = round_size(nbytes)
         ranking = self.tuned.ranking(facts.collective, facts.commutes, nbytes)
         for candidate, seconds, predicted in ranking:
             choice = Choice(candidate.name, dict(candidate.params), candidate.segment_bytes,
@@ -326,18 +328,19 @@ class _Rules:
         for rule in RULES:
             if (rule.fits(facts.collective, facts.nbytes or 0, self.conditions.size, vendor())
                     and self.conditions.form in rule.forms
-                    and not (rule.compiled and not facts.has_tape)
+                    and not (rule.compiled and not facts.has_plan)
                     and is_ruled(facts)):
                 choice = Choice(rule.algorithm, {}, rule.segment_bytes, f"rule: {rule}")
                 if _suits(choice, facts, self.conditions):
                     yield rule, choice
 
 
-def trial_of(facts: CallFacts, conditions: Conditions, tuned: Tuned) -> Trial | None:
+def trial_of(facts: CallFacts, conditions: Conditions, tuned: JobTimes) -> Trial | None:
     """Return the current or a new trial of a call; ``None`` if it is not tried."""
     trial = tuned.trials.get(signature_of(facts))
     if trial is None and len(tuned.trials) < MOST_TRIALS:
-        names = plausible(facts.collective, conditions.size, facts.nbytes or 0, tuned.hierarchical)
+        names = plausible_algorithms(facts.collective, conditions.size, facts.nbytes or 0,
+                                     tuned.hierarchical)
         able = [name for name in names if _suits(Choice(name), facts, conditions)]
         if able:
             return Trial([Candidate(name) for name in (NATIVE, *able[:MOST])])
@@ -362,7 +365,7 @@ def obstacle(choice: Choice, facts: CallFacts, conditions: Conditions) -> str:
     if choice.is_queued and not problem:
         problem = conditions.barred if conditions.form == BLOCKING else (
             "it supports blocking calls only")
-    if not problem and conditions.size > 1 and applies(conditions.determinism, facts):
+    if not problem and conditions.size > 1 and restricts_choice(conditions.determinism, facts):
         problem = violation(choice, facts, conditions.determinism)
     if not (problem or choice.is_native) and (
             conditions.form == NONBLOCKING and facts.counts_at_root):
@@ -411,7 +414,7 @@ def _check_progress(facts: CallFacts, conditions: Conditions) -> None:
         return
     method, determinism = conditions.form.format(facts.method), conditions.determinism
     argument, what = (("determinism", f"'{determinism}' is not available in {method}")
-                      if applies(determinism, facts) else
+                      if restricts_choice(determinism, facts) else
                       ("op", f"only hpccoll can reduce this type in {method}"))
     raise ArgumentError(argument, f"{what}: MPI was initialised without MPI.THREAD_MULTIPLE",
                         "set mpi4py.rc.thread_level, choose progress='calls', or call the blocking "

@@ -94,8 +94,8 @@ def terms(collective: str, candidate: Candidate, size: int, nbytes: int,
                  for number, amount in enumerate(_amounts(built, topology)))
 
 
-def calibrated(curves: Curves, collective: str, size: int,
-               topology: Topology | None = None) -> Model | None:
+def calibrate(curves: Curves, collective: str, size: int,
+              topology: Topology | None = None) -> Model | None:
     """Fit the constants of a collective to measured times; ``None`` if there are too few.
 
     The cost per byte differs between collectives, so every collective has its own constants. One
@@ -235,7 +235,8 @@ ROUGHLY = Model((2e-6, 2e-10))
 HOPELESS = 6.0
 
 
-def plausible(collective: str, size: int, nbytes: int, hierarchical: bool = False) -> list[str]:
+def plausible_algorithms(collective: str, size: int, nbytes: int,
+                         hierarchical: bool = False) -> list[str]:
     """Return algorithms worth trying, cheapest first; those with unknown costs are last.
 
     Among equal ones those for nodes are first, if ``hierarchical``.

@@ -27,7 +27,7 @@ from hpccoll.machine.identity import library_name
 from hpccoll.runtime.planning.choice import Choice
 from hpccoll.tune.choose import Conditions, decide, obstacle
 from hpccoll.tune.cost_model import terms
-from hpccoll.tune.loading import Tuned
+from hpccoll.tune.loading import JobTimes
 from hpccoll.tune.online import signature_of
 from hpccoll.tune.table import Candidate
 from hpccoll.units import byte_count, count_text, size_text, time_text
@@ -58,7 +58,7 @@ def describe(collective: str, nbytes: int | str, conditions: Conditions,
     """
     collective = collective_named(collective)
     if collective not in COLLECTIVES:
-        raise ArgumentError.unknown("collective", collective, COLLECTIVES)
+        raise ArgumentError.unknown_word("collective", collective, COLLECTIVES)
     nbytes = byte_count("nbytes", nbytes)
     size, tuned = conditions.size, conditions.tuned
     facts = CallFacts(collective, collective, nbytes)
@@ -78,9 +78,9 @@ def describe(collective: str, nbytes: int | str, conditions: Conditions,
     first = (f"{collective} of {size_text(nbytes)}, {count_text(size, 'rank')}: {_name(chosen)} "
              f"({chosen.reason})")
     if chosen.is_queued:
-        note += _wrapped(_queued(chosen, topology))
-    lines = [*_wrapped(first), *note,
-             *_wrapped(f"measured times: {_source(tuned, collective, bool(times))}")]
+        note += _wrap(_describe_nccl(chosen, topology))
+    lines = [*_wrap(first), *note,
+             *_wrap(f"measured times: {_source(tuned, collective, bool(times))}")]
     if model and model.miss > POOR:
         lines.append("predicted times: none; the measured times are too noisy for a model, with "
                      f"errors up to {model.miss:.1f}x")
@@ -91,7 +91,7 @@ def describe(collective: str, nbytes: int | str, conditions: Conditions,
         lines.append("the layout is unknown before the second collective or access to "
                      "comm.layout:\n  rules may select another algorithm then")
     rows = [_row(candidate, facts, conditions, topology, times, model)
-            for candidate in _candidates(collective, times, conditions.wish)]
+            for candidate in _candidates(collective, times, conditions.preference)]
     rows.sort(key=lambda row: (not row.serves, row.measured, row.predicted))
     if not detail:
         return "\n".join([*lines, *_brief(rows, chosen)]) + "\n"
@@ -120,10 +120,10 @@ class DescribedCandidate(NamedTuple):
     cells: list[str]
 
 
-def _candidates(collective: str, times: Mapping[Candidate, float], wish: Choice | None
+def _candidates(collective: str, times: Mapping[Candidate, float], preference: Choice | None
                 ) -> Iterable[Candidate]:
     """Return all candidates; NCCL only if the user has selected it."""
-    queued = [name for name in QUEUED if wish is not None and wish.is_queued
+    queued = [name for name in QUEUED if preference is not None and preference.is_queued
               and collective in QUEUED[name]]
     return dict.fromkeys((*map(Candidate, (NATIVE, *queued, *ALGORITHMS[collective])), *times))
 
@@ -139,7 +139,7 @@ def _row(candidate: Candidate, facts: CallFacts, conditions: Conditions,
         yes = "on arrays of GPUs"
     elif not choice.is_native:
         shown = _schedule(choice, collective, size, topology)
-        rounds, sent, yes = _text(shown.rounds), _sent(shown, nbytes), ""
+        rounds, sent, yes = _text(shown.rounds), _sent_text(shown, nbytes), ""
     problem = obstacle(choice, facts, conditions)
     expected = terms(collective, candidate, size, nbytes, topology) if model else None
     predicted = model.seconds(expected) if model and expected is not None else None
@@ -164,7 +164,7 @@ def _brief(rows: Sequence[DescribedCandidate], chosen: Choice) -> list[str]:
     return [*lines, "detail=True shows every candidate, and the schedule as text"]
 
 
-def _queued(chosen: Choice, topology: Topology | None) -> str:
+def _describe_nccl(chosen: Choice, topology: Topology | None) -> str:
     """Return the part of NCCL in a call, as text."""
     where, ours = f"inside each node of {topology or 'one'}", "across nodes by hpccoll's schedules"
     how = {NCCL: "one NCCL call, queued on the caller's stream",
@@ -180,7 +180,7 @@ def _time(seconds: float | None) -> str:
     return "-" if seconds is None else time_text(seconds, 3)
 
 
-def _times(facts: CallFacts, tuned: Tuned | None) -> Mapping[Candidate, float]:
+def _times(facts: CallFacts, tuned: JobTimes | None) -> Mapping[Candidate, float]:
     """Return the measured times of the candidates for a call."""
     if tuned is None:
         return {}
@@ -191,12 +191,12 @@ def _times(facts: CallFacts, tuned: Tuned | None) -> Mapping[Candidate, float]:
             in tuned.ranking(facts.collective, True, facts.nbytes or 0) if not predicted}
 
 
-def _wrapped(text: str) -> list[str]:
+def _wrap(text: str) -> list[str]:
     """Wrap text to the usual width; file names are not broken, so that they can be copied."""
     return wrap(text, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
-def _source(tuned: Tuned | None, collective: str, measured: bool) -> str:
+def _source(tuned: JobTimes | None, collective: str, measured: bool) -> str:
     """Return the source of times, or why there are none."""
     if tuned is None:
         return "loaded at the first collective"
@@ -229,7 +229,7 @@ def _name(choice: Choice) -> str:
                or getattr(choice.algorithm, "__name__", "custom"))
 
 
-def _sent(shown: Schedule, nbytes: int) -> str:
+def _sent_text(shown: Schedule, nbytes: int) -> str:
     """Return the bytes sent by the busiest rank, by the closed form."""
     if shown.sent is None or shown.collective.payload == "none":
         return "-" if shown.sent is None else "0 B"

@@ -42,14 +42,14 @@ WHOLE = {"allreduce": "recursive_doubling", "reduce": "binomial"}
 RECORD = "V"
 
 
-def applies(determinism: str, facts: CallFacts) -> bool:
+def restricts_choice(determinism: str, facts: CallFacts) -> bool:
     """Return True if a class of determinism restricts the algorithm of a call."""
     return determinism != NONE and facts.reduces and not facts.exact
 
 
 def excludes_native(determinism: str, facts: CallFacts) -> bool:
     """Return True if a guarantee or the type requires an algorithm of the table."""
-    return facts.reduces and (not facts.has_mpi_type or applies(determinism, facts))
+    return facts.reduces and (not facts.has_mpi_type or restricts_choice(determinism, facts))
 
 
 def violation(choice: Choice, facts: CallFacts, determinism: str) -> str:

@@ -21,9 +21,9 @@ from hpccoll.config import OFF, ONLINE, PROBE
 from hpccoll.errors import TuningError
 from hpccoll.ir.topology import Topology
 from hpccoll.runtime.context import Context
-from hpccoll.tune.cost_model import Model, calibrated
+from hpccoll.tune.cost_model import Model, calibrate
 from hpccoll.tune.online import Trial
-from hpccoll.tune.ranking import Ranking, expected, measured
+from hpccoll.tune.ranking import Ranking, expected_ranking, measured_ranking
 from hpccoll.tune.table import Curves, Fingerprint, Table, fingerprint, read
 
 #: Largest number of cached rankings; above it the cache is cleared.
@@ -36,7 +36,7 @@ Probe = Callable[[Context, Fingerprint, str], tuple[Curves, str, list[str]]]
 _probed: dict[Fingerprint, tuple[Curves, str]] = {}
 
 
-class Tuned:
+class JobTimes:
     """Measured times of this job, if any.
 
     Args:
@@ -86,18 +86,18 @@ class Tuned:
         key = collective, size, topology
         if key not in self._models:
             known = {**self.probed, **self.curves}
-            self._models[key] = calibrated(known, collective, size, topology)
+            self._models[key] = calibrate(known, collective, size, topology)
         return self._models[key]
 
     def _rank(self, collective: str, commutes: bool, nbytes: int) -> Ranking:
         curve = self.curves.get((collective, commutes)) or self.curves.get((collective, True))
         if curve:
-            return measured(curve, nbytes)
+            return measured_ranking(curve, nbytes)
         curve = self.probed.get((collective, True))
         if not curve or self.topology is None:
             return ()
         model = self.model(collective, self.topology.size, self.topology)
-        return expected(curve, model, collective, nbytes, self.topology)
+        return expected_ranking(curve, model, collective, nbytes, self.topology)
 
 
 class SearchResult(NamedTuple):
@@ -111,7 +111,7 @@ class SearchResult(NamedTuple):
 
 
 def load(comm: MPI.Intracomm, setting: str, place: Callable[[], Context],
-         probe: Probe) -> Tuned:
+         probe: Probe) -> JobTimes:
     """Load the times of this job; collective over ``comm``.
 
     Args:
@@ -137,9 +137,9 @@ def load(comm: MPI.Intracomm, setting: str, place: Callable[[], Context],
     if agreed.problem:
         raise TuningError(agreed.path, agreed.problem)
     if setting == ONLINE:
-        return Tuned(online=True, hierarchical=place().topology.depth > 1)
+        return JobTimes(online=True, hierarchical=place().topology.depth > 1)
     if not agreed.wanted:
-        return Tuned(note=agreed.note)
+        return JobTimes(note=agreed.note)
     context = place()
     machine = fingerprint(context.topology, context.place.oversubscribed)
     guess = machine._replace(probe=True)
@@ -163,8 +163,8 @@ def load(comm: MPI.Intracomm, setting: str, place: Callable[[], Context],
         # Only now: if warnings are errors, the other ranks must have their data before.
         for problem in problems:
             warnings.warn(f"hpccoll: {problem}", RuntimeWarning, stacklevel=2)
-    return Tuned(curves, source if curves or probed else "", note, probed=probed,
-                 topology=context.topology)
+    return JobTimes(curves, source if curves or probed else "", note, probed=probed,
+                    topology=context.topology)
 
 
 def _search(setting: str, size: int) -> tuple[SearchResult, Table]:

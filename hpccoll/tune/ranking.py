@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from hpccoll.config import NATIVE
 from hpccoll.ir.topology import Topology
-from hpccoll.tune.cost_model import Model, plausible, terms
+from hpccoll.tune.cost_model import Model, plausible_algorithms, terms
 from hpccoll.tune.table import Candidate, Curve
 
 #: Factors that favour native and penalize variants of an algorithm: smaller differences are noise.
@@ -34,7 +34,7 @@ UNMEASURED = 0.7
 BEYOND = 2
 
 
-class Timed(NamedTuple):
+class TimedCandidate(NamedTuple):
     """Candidate, its seconds, and True if these are predicted."""
 
     candidate: Candidate
@@ -42,17 +42,18 @@ class Timed(NamedTuple):
     predicted: bool = False
 
 
-Ranking = tuple[Timed, ...]
+Ranking = tuple[TimedCandidate, ...]
 
 
-def measured(curve: Curve, nbytes: int) -> Ranking:
+def measured_ranking(curve: Curve, nbytes: int) -> Ranking:
     """Return the measured candidates for a size, fastest first."""
-    return tuple(sorted((Timed(c, seconds) for c, seconds in times_at(curve, nbytes).items()),
-                        key=_weighed))
+    return tuple(sorted((TimedCandidate(c, seconds) for c,
+                         seconds in times_at(curve, nbytes).items()),
+                        key=_weigh))
 
 
-def expected(curve: Curve, model: Model | None, collective: str, nbytes: int,
-             topology: Topology) -> Ranking:
+def expected_ranking(curve: Curve, model: Model | None, collective: str, nbytes: int,
+                     topology: Topology) -> Ranking:
     """Return all candidates for a size, by the times of a probe or else by the model.
 
     Empty if the probe does not apply.
@@ -64,15 +65,16 @@ def expected(curve: Curve, model: Model | None, collective: str, nbytes: int,
     times = times_at(curve, nbytes)
     if Candidate(NATIVE) not in times:
         return ()
-    weighed = [(seconds * (PROBED_TIE if c.name == NATIVE else 1.0), Timed(c, seconds))
+    weighed = [(seconds * (PROBED_TIE if c.name == NATIVE else 1.0), TimedCandidate(c, seconds))
              for c, seconds in times.items()]
-    others = plausible(collective, topology.size, nbytes, topology.depth > 1) if model else []
+    others = plausible_algorithms(collective, topology.size, nbytes,
+                                  topology.depth > 1) if model else []
     for candidate in map(Candidate, others):
         known = terms(collective, candidate, topology.size, nbytes, topology)
         if model is not None and candidate not in times and known is not None:
             seconds = model.seconds(known)
             weighed.append((seconds * max(model.miss, 1 / UNMEASURED),
-                          Timed(candidate, seconds, True)))
+                          TimedCandidate(candidate, seconds, True)))
     return tuple(timed for _, timed in sorted(weighed, key=lambda pair: pair[0]))
 
 
@@ -87,7 +89,7 @@ def times_at(curve: Curve, nbytes: int) -> Mapping[Candidate, float]:
     return between or one
 
 
-def _weighed(timed: Timed) -> float:
+def _weigh(timed: TimedCandidate) -> float:
     candidate, seconds, _ = timed
     if candidate.name == NATIVE:
         return seconds * TIE

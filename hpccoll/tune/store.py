@@ -21,7 +21,7 @@ from hpccoll.tune.table import (
     Fingerprint,
     Table,
     disagreements,
-    merged,
+    merge,
     read,
     write,
 )
@@ -30,7 +30,7 @@ from hpccoll.tune.table import (
 PATIENCE, PAUSE = 5.0, 0.01
 
 
-def before(path: str | os.PathLike[str]) -> Table:
+def load_existing(path: str | os.PathLike[str]) -> Table:
     """Return the existing table; empty without one.
 
     Raises:
@@ -56,11 +56,11 @@ def add(path: str | os.PathLike[str], machine: Fingerprint, curves: Curves,
     Raises:
         TuningError: the existing table cannot be used, or the table cannot be written.
     """
-    with locked(path):
-        old = before(path)
+    with lock_table(path):
+        old = load_existing(path)
         if replace and machine in old:
             old = {**old, machine: {k: c for k, c in old[machine].items() if k not in curves}}
-        new = merged(old, machine, curves, wrong)
+        new = merge(old, machine, curves, wrong)
         write(path, new)
     kept = [] if machine.probe else disagreements(old.get(machine, {}), curves)
     return ({kind: new[machine][kind] for kind in curves},
@@ -68,18 +68,18 @@ def add(path: str | os.PathLike[str], machine: Fingerprint, curves: Curves,
 
 
 @contextmanager
-def locked(path: str | os.PathLike[str]) -> Iterator[bool]:
+def lock_table(path: str | os.PathLike[str]) -> Iterator[bool]:
     """Lock a table against other jobs; yield True if that was possible."""
     target = Path(os.path.realpath(path))
-    descriptor = _opened(target.with_name(f".{target.name}.lock"))
+    descriptor = _open(target.with_name(f".{target.name}.lock"))
     try:
-        yield descriptor is not None and _taken(descriptor)
+        yield descriptor is not None and _wait_for_lock(descriptor)
     finally:
         if descriptor is not None:
             os.close(descriptor)
 
 
-def _opened(path: Path) -> int | None:
+def _open(path: Path) -> int | None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -91,7 +91,7 @@ def _opened(path: Path) -> int | None:
         return None
 
 
-def _taken(descriptor: int) -> bool:
+def _wait_for_lock(descriptor: int) -> bool:
     """Wait for the lock; return True if this process has it."""
     end = monotonic() + PATIENCE
     while True:

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 from hpccoll.algorithms import ALGORITHMS
 from hpccoll.algorithms.outside import split
-from hpccoll.atomic_file import replacing
+from hpccoll.atomic_file import open_replacement
 from hpccoll.config import NATIVE
 from hpccoll.errors import TuningError
 from hpccoll.ir.topology import Topology
@@ -165,10 +165,10 @@ def render(table: Table) -> str:
         probe = '   "probe": true,\n' if place.pop("probe") else ""
         entries.append(f'  {{"machine": {json.dumps(place)},\n{probe}'
                        f'   "points": [\n{points}]}}')
-    return sealed(f'{{"format": {FORMAT},\n "entries": [\n' + ",\n".join(entries) + "],\n ")
+    return add_checksum(f'{{"format": {FORMAT},\n "entries": [\n' + ",\n".join(entries) + "],\n ")
 
 
-def sealed(body: str) -> str:
+def add_checksum(body: str) -> str:
     """Append the checksum to a file's text."""
     return f'{body}"checksum": "{hashlib.sha256(body.encode()).hexdigest()}"\n}}\n'
 
@@ -181,29 +181,29 @@ def write(path: str | os.PathLike[str], table: Table) -> None:
     """
     try:
         Path(os.path.realpath(path)).parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as file:
+        with open_replacement(path) as file:
             file.write(render(table))
     except OSError as error:
         raise TuningError(path, f"cannot write it: {error.strerror or error}",
                           "choose another file: hpccoll tune --output FILE") from error
 
 
-def merged(old: Table, machine: Fingerprint, curves: Curves,
-           wrong: Collection[tuple[str, Candidate]] = ()) -> Table:
+def merge(old: Table, machine: Fingerprint, curves: Curves,
+          wrong: Collection[tuple[str, Candidate]] = ()) -> Table:
     """Return a table with new curves of one machine and all other old curves.
 
-    Two times of the same call are averaged (:func:`averaged`). Times of a probe for the same kind
+    Two times of the same call are averaged (:func:`average`). Times of a probe for the same kind
     of calls are removed.
 
     Args:
         old, machine, curves: the table, and the times to add.
         wrong: collectives, and candidates with wrong results: their old times are removed.
     """
-    kept = {kind: _without(curve, [c for name, c in wrong if name == kind[0]])
+    kept = {kind: _drop_wrong(curve, [c for name, c in wrong if name == kind[0]])
             for kind, curve in old.get(machine, {}).items()}
     known = {kind: curve for kind, curve in kept.items() if curve}
     if not machine.probe:
-        curves = {kind: averaged(known[kind], curve) if kind in known else curve
+        curves = {kind: average(known[kind], curve) if kind in known else curve
                   for kind, curve in curves.items()}
     new = {**old, machine: {**known, **curves}}
     probe = machine._replace(probe=True)
@@ -214,7 +214,7 @@ def merged(old: Table, machine: Fingerprint, curves: Curves,
     return new
 
 
-def averaged(one: Curve, two: Curve) -> Curve:
+def average(one: Curve, two: Curve) -> Curve:
     """Average two curves of the same calls, per size and candidate.
 
     The state of a machine changes over time. The time of a candidate in only one curve is scaled by
@@ -234,10 +234,10 @@ def _mean(one: Mapping[Candidate, float], two: Mapping[Candidate, float]
     ratio = median(ratios)
     pairs = {c: (one.get(c, two.get(c, 0.0) * ratio), two.get(c, one.get(c, 0.0) / ratio))
              for c in {**two, **one}}
-    return {c: a if _disturbed(a, b) else (a + b) / 2 for c, (a, b) in pairs.items()}
+    return {c: a if _is_disturbed(a, b) else (a + b) / 2 for c, (a, b) in pairs.items()}
 
 
-def _disturbed(one: float, two: float) -> bool:
+def _is_disturbed(one: float, two: float) -> bool:
     return max(one, two) > DISTURBED * min(one, two)
 
 
@@ -257,10 +257,10 @@ def disagreements(old: Curves, new: Curves) -> list[Disagreement]:
             for kind, curve in new.items() if kind in old
             for nbytes, times in curve
             for candidate, before in dict(old[kind]).get(nbytes, {}).items()
-            if candidate in times and _disturbed(before, times[candidate])]
+            if candidate in times and _is_disturbed(before, times[candidate])]
 
 
-def _without(curve: Curve, wrong: Sequence[Candidate]) -> Curve:
+def _drop_wrong(curve: Curve, wrong: Sequence[Candidate]) -> Curve:
     kept = ((nbytes, {c: t for c, t in times.items() if c not in wrong}) for nbytes, times in curve)
     return tuple((nbytes, times) for nbytes, times in kept if times)
 
@@ -303,7 +303,7 @@ def _check_seal(text: str, document: Any) -> None:
     seal = _SEAL.fullmatch(text, len(body))
     if not name or not seal:
         raise _Unusable("is corrupt or truncated: it does not end with a checksum")
-    if sealed(body) != text:
+    if add_checksum(body) != text:
         raise _Unusable("is damaged, or was changed by hand: its checksum does not fit")
 
 

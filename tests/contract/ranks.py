@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 
 import numpy
 import pytest
-from contract.taped import TapedEndpoint
+from contract.compiled_endpoint import CompiledEndpoint
 from mpi4py import MPI
 
 from hpccoll.runtime.execution import compiled
 from hpccoll.testing.loopback_direct import Direct
-from hpccoll.transport import Batch, Posting
+from hpccoll.transport import Batch, MessageSpec
 from hpccoll.transport.checked import CheckedEndpoint
 from hpccoll.transport.loopback import Loopback
 from hpccoll.transport.mpi import MpiEndpoint
@@ -88,12 +88,12 @@ class Rank:
         self.kept.append(array)
         return array
 
-    def batch(self, *postings: Posting, tag: int = 0, repeated: bool | None = None) -> Batch:
+    def batch(self, *postings: MessageSpec, tag: int = 0, repeated: bool | None = None) -> Batch:
         """Prepare messages, as batches of the transport's kind or of the kind asked for."""
         return self.endpoint.batch(
             postings, tag, self.repeated if repeated is None else repeated)
 
-    def start(self, *postings: Posting, tag: int = 0) -> Batch:
+    def start(self, *postings: MessageSpec, tag: int = 0) -> Batch:
         """Prepare messages and start them."""
         batch = self.batch(*postings, tag=tag)
         batch.start()
@@ -137,14 +137,14 @@ class Ranks(NamedTuple):
             os.sched_yield()
 
 
-def send(peer: int, array: numpy.ndarray) -> Posting:
+def send(peer: int, array: numpy.ndarray) -> MessageSpec:
     """A message to a rank."""
-    return Posting(True, peer, array)
+    return MessageSpec(True, peer, array)
 
 
-def recv(peer: int, array: numpy.ndarray, *uses: tuple) -> Posting:
+def recv(peer: int, array: numpy.ndarray, *uses: tuple) -> MessageSpec:
     """A message from a rank, and what to do with it."""
-    return Posting(False, peer, array, uses)
+    return MessageSpec(False, peer, array, uses)
 
 
 @contextmanager
@@ -182,8 +182,8 @@ def on_mpi(flavour: str, session: pytest.Session) -> Iterator[Ranks]:
     if flavour in WITH_CHECKSUMS:
         endpoint = CheckedEndpoint(endpoint)
     if flavour in BUILT:
-        endpoint = TapedEndpoint(endpoint, CELL_BYTES,
-                                 endpoint.rank if flavour == PAUSED else None)
+        endpoint = CompiledEndpoint(endpoint, CELL_BYTES,
+                                    endpoint.rank if flavour == PAUSED else None)
     yield Ranks(flavour, endpoint.size, [
         Rank(endpoint, flavour in (PERSISTENT, CHECKED_MPI), region)])
     # Freeing is collective: after a failure, other ranks may never come here.

@@ -23,7 +23,7 @@ HERE = Path(__file__).resolve().parent
 SURVIVE = {"mpich": ["-disable-auto-cleanup"], "openmpi": ["--enable-recovery"]}
 #: Seconds that a job may take on top of its deadline, until all its processes are killed.
 SLACK = 25
-#: Status of a process that was ended by hpccoll's watcher.
+#: Status of a process that was ended by hpccoll's watchdog.
 ENDED = 76
 RANK = ('rank=${PMI_RANK:-$OMPI_COMM_WORLD_RANK}; trap "" USR1; exec 2>"$0/stderr.$rank"; '
         '"$1" "$2" "$0" "$rank" "$3"; echo $? > "$0/status.$rank"')

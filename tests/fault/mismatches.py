@@ -50,13 +50,13 @@ class Mode(NamedTuple):
 
     Attributes:
         calls: in words.
-        wishes: who serves them.
+        preferences: who serves them.
         contract: the level.
         before: good calls of the same shape.
     """
 
     calls: str
-    wishes: dict[str, str]
+    preferences: dict[str, str]
     contract: str
     before: int
 
@@ -69,8 +69,8 @@ Way = tuple[str, str, str]
 
 def ways_of(mode: Mode) -> list[Way]:
     """The ways to disagree in a mode."""
-    ways = [way for way in WAYS if mode.wishes or way[0] != "algorithm"]
-    if mode.wishes or mode.contract != "tags":
+    ways = [way for way in WAYS if mode.preferences or way[0] != "algorithm"]
+    if mode.preferences or mode.contract != "tags":
         return ways
     comm, ours = hpccoll.Comm(MPI.Intracomm(RAW).Dup()), set()
     for name, call in CALLS.items():
@@ -93,12 +93,12 @@ def tried(mode: Mode, way: Way, odd: int) -> tuple[str, float, float]:
     them in which it waited for a processor.
     """
     comm = hpccoll.Comm(MPI.Intracomm(RAW).Dup(), contract=mode.contract)
-    with comm.using(**mode.wishes):
+    with comm.using(**mode.preferences):
         for _ in range(mode.before):
             CALLS[way[1]](comm, SMALL, "f8", MPI.SUM, 0)
     RAW.Barrier()
     start, before = time.monotonic(), delayed()
-    error = disagree(comm, *way, odd, SMALL, mode.wishes)
+    error = disagree(comm, *way, odd, SMALL, mode.preferences)
     seconds, waited = time.monotonic() - start, delayed() - before
     RAW.Barrier()
     # A rank that only sends has left its call: its next call raises. If all ranks only sent, the
@@ -106,7 +106,7 @@ def tried(mode: Mode, way: Way, odd: int) -> tuple[str, float, float]:
     for _ in range(2):
         if error is None:
             seconds = 0.0
-            with comm.using(**mode.wishes):
+            with comm.using(**mode.preferences):
                 try:
                     comm.Barrier()
                 except HpccollError as late:

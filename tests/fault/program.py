@@ -95,7 +95,7 @@ def forms(comm, source, sink):
             "nonblocking": lambda: comm.Iallreduce(source, sink).Wait(), "objects": objects,
             "split": lambda: made(lambda: comm.Split(0, rank)),
             "empty": lambda: made(lambda: comm.empty(10)),
-            "inside": lambda: made(lambda: comm._together(Split)),
+            "inside": lambda: made(lambda: comm._create_after_meeting(Split)),
             "exit": sys.exit,
             "group": lambda: made(lambda: comm.Create_group(comm.Get_group())),
             "exchange": exchanged, "ring": ring}
@@ -107,13 +107,13 @@ def main():
     odd, fault = rank == case["odd"], case["fault"]
     served = case["served"]
     when = case.get("when", "before" if served == "mixed" else "after")
-    wishes = OURS if served == "ours" or served == "mixed" and not odd else NATIVE
+    preferences = OURS if served == "ours" or served == "mixed" and not odd else NATIVE
     count = case.get("count", 8)
     source, sink = numpy.ones(count), numpy.zeros(count)
     if when not in ("first", "alone"):  # on which nothing was called
-        with comm.using(**(OURS if served == "mixed" else wishes)):
+        with comm.using(**(OURS if served == "mixed" else preferences)):
             comm.Barrier()
-    with comm.using(**wishes):
+    with comm.using(**preferences):
         for _ in range(20 if when in ("during", "after") else 0):
             comm.Allreduce(source, sink)
             comm.Bcast(sink, 0)

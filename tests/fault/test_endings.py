@@ -80,8 +80,8 @@ def total():
     if rank == 1:
         time.sleep(1)
     x, y = numpy.ones(10), numpy.zeros(10)
-    for wishes in (OURS, {"allreduce": "native"}):
-        with comm.using(**wishes):
+    for preferences in (OURS, {"allreduce": "native"}):
+        with comm.using(**preferences):
             comm.Allreduce(x, y)
             comm.Iallreduce(y, x).Wait()
     say("total", x.sum(), comm.allreduce(1))

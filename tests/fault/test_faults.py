@@ -3,11 +3,11 @@
 Each test starts a job of its own. More of the same, with tables of times: ``campaign.py``.
 
 ``tests/broken.py`` shows them fail. With ``Board.look`` that finds nobody, killed ranks are named
-at the deadline only; with ``WATCHER.add`` that adds nothing, jobs in the library's calls hang until
-they are killed here; with ``state_of`` that takes stopped for dead, a stopped rank is named too
-early; with ``Natives.attended`` that returns its function, nobody sees who is in a call of the
-library's, and a rank that differs hangs; with ``Bounded.Wait`` that calls the library's, who waits
-for a request hangs.
+at the deadline only; with ``WATCHDOG.add`` that adds nothing, jobs in the library's calls hang
+until they are killed here; with ``state_of`` that takes stopped for dead, a stopped rank is named
+too early; with ``Natives.watch_blocking`` that returns its function, nobody sees who is in a call
+of the library's, and a rank that differs hangs; with ``Bounded.Wait`` that calls the library's, who
+waits for a request hangs.
 """
 
 import math

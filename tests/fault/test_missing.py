@@ -63,7 +63,7 @@ os._exit(0)
 
 
 def test_missing_member_of_a_group_ends_the_others():
-    """Ranks of a group have no communicator to meet on: the watcher ends their processes."""
+    """Ranks of a group have no communicator to meet on: the watchdog ends their processes."""
     ended = job("""
 if rank == 2:
     threading.Event().wait()

@@ -16,13 +16,13 @@ needs_ulfm = pytest.mark.skipif(
     not is_open_mpi(), reason="this MPI library has no ULFM; Open MPI 5 has")
 
 PROGRAM = """
-victim, wish, count, form = {victim}, {wish!r}, {count}, {form!r}
+victim, preference, count, form = {victim}, {preference!r}, {count}, {form!r}
 x, y = numpy.ones(count), numpy.zeros(count)
 shared = comm.empty(100)
 shared[:] = rank
 calls = {{"blocking": lambda: comm.Allreduce(x, y), "request": lambda: comm.Iallreduce(x, y).Wait(),
          "lower": lambda: comm.allreduce(1.5), "bcast": lambda: comm.bcast(x, victim)}}
-with comm.using(**(OURS if wish == "ours" else dict.fromkeys(OURS, wish))):
+with comm.using(**(OURS if preference == "ours" else dict.fromkeys(OURS, preference))):
     try:
         for turn in range(1000):
             if turn == 20 and rank == victim:
@@ -35,7 +35,7 @@ with comm.using(**(OURS if wish == "ours" else dict.fromkeys(OURS, wish))):
 before = time.monotonic()
 comm.revoke()
 assert not comm.agree(True)
-context = existing(comm)
+context = existing_context(comm)
 smaller = comm.shrink()
 assert type(smaller) is hpccoll.Comm and smaller.size == size - 1 and smaller.agree(True)
 assert smaller.rank == rank - (rank > victim)
@@ -67,13 +67,14 @@ os._exit(0)
 
 
 @needs_ulfm
-@pytest.mark.parametrize("victim, size, wish, count, form, shared", [
+@pytest.mark.parametrize("victim, size, preference, count, form, shared", [
     (0, 3, "ours", 8, "blocking", "yes"), (1, 3, "ours", 200_000, "request", "yes"),
     (3, 4, "auto", 8, "lower", "yes"), (1, 2, "auto", 200_000, "blocking", "yes"),
     (1, 3, "native", 8, "blocking", "yes"), (0, 3, "native", 100, "bcast", "yes"),
     (2, 3, "ours", 8, "blocking", "no"), (0, 4, "ours", 200_000, "request", "no")])
-def test_survivors_name_the_dead_and_go_on(victim, size, wish, count, form, shared):
-    ended = job(PROGRAM.format(victim=victim, wish=wish, count=count, form=form), size, *ULFM,
+def test_survivors_name_the_dead_and_go_on(victim, size, preference, count, form, shared):
+    ended = job(PROGRAM.format(victim=victim, preference=preference, count=count, form=form), size,
+                *ULFM,
                 HPCCOLL_SHARED_MEMORY=shared)
     assert ended.output.count("over") == size - 1, ended.output
     assert ended.output.count(" named") == size - 1, ended.output

@@ -15,8 +15,8 @@ from mpi4py import MPI
 import hpccoll
 comm = hpccoll.Comm(MPI.COMM_WORLD)
 x, y, large = numpy.ones(50), numpy.zeros(50), numpy.ones(100_000)
-for wish in ("native", "recursive_doubling", "ring"):
-    with comm.using(allreduce=wish, iallreduce=wish, allreduce_init=wish):
+for preference in ("native", "recursive_doubling", "ring"):
+    with comm.using(allreduce=preference, iallreduce=preference, allreduce_init=preference):
         for _ in range(20):
             comm.Allreduce(x, y)
             comm.Iallreduce(x, y).Wait()

@@ -7,7 +7,7 @@ from law.strategies import calls
 
 from hpccoll.algorithms import ALGORITHMS
 from hpccoll.ir.collectives import IN, OUT, TMP, slot_keys
-from hpccoll.ir.extents import shifted
+from hpccoll.ir.extents import shift_scratch
 from hpccoll.ir.schedule import RECV, SEND
 from hpccoll.proof.cases import lower_all
 from hpccoll.proof.verifier import prove
@@ -69,7 +69,7 @@ def test_extents_lie_inside_their_buffers(collective, data):
                 extents = [message.extent for message in phase.messages]
                 extents += [e for step in (*phase.before, *phase.after) for e in step if e]
                 for extent in extents:
-                    buffer, offset, count = shifted(extent, shift)
+                    buffer, offset, count = shift_scratch(extent, shift)
                     assert count >= 0 and 0 <= offset <= offset + count <= room[buffer]
 
 
@@ -102,7 +102,7 @@ def test_segments_write_every_wanted_element_and_none_twice(collective, data):
             for phase in program.phases:
                 extents = [m.extent for m in phase.messages if m.kind == RECV]
                 extents += [step.into for step in (*phase.before, *phase.after)]
-                for buffer, offset, count in (shifted(e, shift) for e in extents):
+                for buffer, offset, count in (shift_scratch(e, shift) for e in extents):
                     assert buffer != IN or not count
                     cells.update(range(offset, offset + count) if buffer == OUT else ())
             written += cells

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hpccoll.ir.collectives import IN, OUT, TMP
 from hpccoll.ir.dataflow import consumers
-from hpccoll.ir.extents import Extent, Local, Message, Phase, within
+from hpccoll.ir.extents import Extent, Local, Message, Phase, is_within
 from hpccoll.ir.schedule import RECV, SEND
 
 #: Elements of a cell; buffers are made of CELLS cells, scratch of that many and landing space.
@@ -67,7 +67,7 @@ def carry_out(memory, step, message=None, landing=None):
     """Run a local step; with a message, on that in place of the operand that lies in landing."""
     operands = [cells(memory, extent).copy() for extent in step[1:] if extent]
     if message is not None:
-        place = 0 if within(step.left, landing) else 1
+        place = 0 if is_within(step.left, landing) else 1
         start = step[1 + place].offset - landing.offset
         operands[place] = message[start:start + step.into.count]
     left, *right = operands

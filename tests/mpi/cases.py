@@ -42,18 +42,18 @@ class Case:
     def __init__(self, method: str, title: str = ""):
         self.method, self.title, self.args = method, f"{method} {title}".strip(), ()
         self.inputs: list[tuple[numpy.ndarray, numpy.ndarray]] = []
-        self.outputs: list[tuple[exact.Guarded, numpy.ndarray, numpy.ndarray, slice]] = []
+        self.outputs: list[tuple[exact.GuardedArray, numpy.ndarray, numpy.ndarray, slice]] = []
 
     def give(self, values: numpy.ndarray) -> numpy.ndarray:
         """An input with these values; it must not change."""
-        made = exact.Guarded(values.size, values.dtype)
+        made = exact.GuardedArray(values.size, values.dtype)
         self.inputs.append((made.array, values))
         return made.array
 
     def take(self, wanted: numpy.ndarray, initial: numpy.ndarray | None = None,
              checked: slice = slice(None)) -> numpy.ndarray:
         """An output that must hold these values in the ``checked`` part."""
-        made = exact.Guarded(wanted.size, wanted.dtype)
+        made = exact.GuardedArray(wanted.size, wanted.dtype)
         if initial is None:
             initial = poisoned(wanted.size, wanted.dtype)
         self.outputs.append((made, wanted, initial, checked))
@@ -79,14 +79,15 @@ class Case:
             moved = self.method not in REDUCTIONS and found.dtype.char not in PADDED
             assert not exact.wrong(found, wanted, bitwise=moved), (
                 f"{self.title}: {found} is not {wanted}")
-            assert not made.broken(), f"{self.title}: written {made.broken()} the output"
+            overwritten = made.describe_overwrites()
+            assert not overwritten, f"{self.title}: written {overwritten} the output"
 
 
 def poisoned(count: int, dtype: Any) -> numpy.ndarray:
     """What an output holds that is not written."""
     if numpy.dtype(dtype).char in PADDED:
         return numpy.full(count, -1, dtype)
-    return exact.Guarded(count, dtype).array.copy()
+    return exact.GuardedArray(count, dtype).array.copy()
 
 
 def cases(rank: int, size: int, dtype: Any = "f8", count: int = 5, root: int = 0,
@@ -103,7 +104,7 @@ def reductions(rank, size, dtype, count, root, op="sum", mpi_op=MPI.SUM) -> Iter
         return exact.inputs(op, dtype, rank, size, n)
 
     def combined(ranks, n=count):
-        return exact.reduced(op, dtype, ranks, size, n)
+        return exact.exact_reduction(op, dtype, ranks, size, n)
 
     everyone = range(size)
     for method, ranks in (("Allreduce", everyone), ("Scan", range(rank + 1)),
@@ -139,7 +140,7 @@ def movements(rank, size, dtype, count, root) -> Iterator[Case]:
     def block(source, n=count, to=0):
         if numpy.dtype(dtype).char in PADDED:
             return (numpy.arange(n) + 100 * source + 10 * to + 1).astype(dtype)
-        return exact.moved(dtype, source, n, to=to)
+        return exact.sent_elements(dtype, source, n, to=to)
 
     def join(blocks):
         return numpy.concatenate([numpy.zeros(0, dtype), *blocks])

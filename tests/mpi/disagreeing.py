@@ -96,18 +96,18 @@ class Formed:
         return (lambda *args: method(*args).Wait()) if self.form[0] == "I" else method
 
 
-def disagree(comm, field, usual, unusual, odd, count, wishes=WISHES, form="{}"):
+def disagree(comm, field, usual, unusual, odd, count, preferences=WISHES, form="{}"):
     """Call, one rank something else than the others; return the error of this rank."""
     arguments = [count, "f8", MPI.SUM, 0]
     name = usual
     if RANK == odd:
         name = unusual
         if field == "algorithm":
-            wishes = {**wishes, "allreduce": "linear"}
+            preferences = {**preferences, "allreduce": "linear"}
         elif field != "collective":
             place = ("count", "dtype", "operator", "root").index(field)
             arguments[place] = (count + 1, "i8", MPI.MAX, 1)[place]
-    with comm.using(**wishes):
+    with comm.using(**preferences):
         try:
             CALLS[name](Formed(comm, form), *arguments)
             return None

@@ -42,7 +42,8 @@ def near(placed="in order"):
     return [rank for rank in range(SIZE) if nodes[rank] == nodes[RANK] and rank != RANK]
 
 
-def remote_tapes(comm):
-    """Tapes of a communicator that have messages to other nodes."""
-    found = [bound.tape for bound in comm._private().tapes.entries.values()]
-    return [tape for tape in found if tape is not None and tape.owners[0].far is not None]
+def remote_plans(comm):
+    """Compiled plans of a communicator that have messages to other nodes."""
+    found = [bound.compiled_plan for bound in comm._private().compiled_plans.entries.values()]
+    return [compiled_plan for compiled_plan in found if compiled_plan is not None
+            and compiled_plan.owners[0].far is not None]

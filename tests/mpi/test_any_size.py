@@ -1,4 +1,4 @@
-"""Calls of sizes that were not seen before, which the compiled executor fits to its tapes."""
+"""Calls of sizes that were not seen before, which the compiled executor fits to its plans."""
 
 import random
 import time
@@ -120,7 +120,7 @@ def test_results_are_the_librarys(world, dtype, form):
 @pytest.mark.parametrize("number", range(4))
 @pytest.mark.parametrize("mixed", [False, True], ids=["compiled", "both executors"])
 def test_every_cut_by_name(world, number, mixed):
-    """Ranks with the interpreter, which knows the size only, agree with fitted tapes."""
+    """Ranks with the interpreter, which knows the size only, agree with fitted compiled plans."""
     native = MPI.Intracomm(world)
     if mixed and world.rank % 2:
         world._calls = None
@@ -165,7 +165,7 @@ def test_a_late_rank_is_waited_for(world):
 
 
 def test_a_rank_with_other_memory_takes_part(world):
-    """A strided array, which only Python accepts, meets fitted tapes of the other ranks."""
+    """A strided array, which only Python accepts, meets fitted plans of the other ranks."""
     x, y = numpy.ones(2000), numpy.empty(900)
     for n in range(300, 330):
         mine = x[:2 * n:2].copy() if world.rank else x[:n]
@@ -176,10 +176,10 @@ def test_a_rank_with_other_memory_takes_part(world):
         assert numpy.array_equal(y[:n], numpy.full(n, world.size))
 
 
-@pytest.mark.parametrize("wish", ["auto", "recursive_doubling"])
-def test_ranks_that_disagree_are_named(world, wish):
+@pytest.mark.parametrize("preference", ["auto", "recursive_doubling"])
+def test_ranks_that_disagree_are_named(world, preference):
     """The description of a size that was not planned says how much data the call has."""
-    world.choose(allreduce=wish)
+    world.choose(allreduce=preference)
     x, y = numpy.ones(900), numpy.empty(900)
     for n in range(300, 310):
         world.Allreduce(x[:n], y[:n])
@@ -189,9 +189,9 @@ def test_ranks_that_disagree_are_named(world, wish):
     assert {group.fields["count"] for group in caught.value.groups} == {"320", "321"}
 
 
-@pytest.mark.parametrize("wish", ["native", "recursive_doubling"])
-def test_the_log_has_the_amount_of_every_call(world, wish):
-    world.choose(allreduce=wish, bcast="native")
+@pytest.mark.parametrize("preference", ["native", "recursive_doubling"])
+def test_the_log_has_the_amount_of_every_call(world, preference):
+    world.choose(allreduce=preference, bcast="native")
     x, y = numpy.ones(900), numpy.empty(900)
     for n in range(300, 310):
         world.Allreduce(x[:n], y[:n]), world.Bcast(x[:n])
@@ -202,7 +202,7 @@ def test_the_log_has_the_amount_of_every_call(world, wish):
 
 
 def test_wrong_arguments_raise_as_before(world):
-    """They do not fit a tape; Python checks them, before any message."""
+    """They do not fit a compiled plan; Python checks them, before any message."""
     x, y, size = numpy.ones(900), numpy.empty(900 * world.size), world.size
     for n in (300, 301, 302):
         world.Allreduce(x[:n], y[:n])

@@ -148,7 +148,7 @@ def test_others_see_who_waits(monkeypatch, form):
                             for sink in sinks]
         end, guard = time.monotonic() + 5, comm._private().guard
         while time.monotonic() < end:
-            seen = [one.rank for one in guard.doing()
+            seen = [one.rank for one in guard.activities()
                     if one.state == "waiting" and "native allreduce" in one.call]
             if len(seen) == SIZE - 1:
                 break

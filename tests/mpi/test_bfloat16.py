@@ -20,10 +20,10 @@ alone = pytest.mark.skipif(MPI.COMM_WORLD.size == 1, reason="one rank combines n
 @pytest.mark.parametrize("way", [blocking, nonblocking, persistent])
 @pytest.mark.parametrize("index", ["auto", 0, -1])
 def test_every_method(world, way, index):
-    wishes = {collective: index if isinstance(index, str) else serving(collective, index)
-              for collective in ALGORITHMS}
+    preferences = {collective: index if isinstance(index, str) else serving(collective, index)
+                   for collective in ALGORITHMS}
     seen = set()
-    with world.using(**wishes):
+    with world.using(**preferences):
         for count in (0, 1, 37):
             for case in cases(world.rank, world.size, BFLOAT16, count, world.size - 1):
                 for _ in range(3 if way is blocking else 1):

@@ -12,7 +12,7 @@ from mpi4py import MPI
 import hpccoll
 from hpccoll.errors import BrokenCommunicatorError, CollectiveTimeout
 from hpccoll.guard import alarm
-from hpccoll.runtime.context import LANE_BYTES, existing
+from hpccoll.runtime.context import LANE_BYTES, existing_context
 from hpccoll.runtime.execution.compiled import BUILT
 
 RAW = MPI.COMM_WORLD
@@ -220,7 +220,7 @@ def test_what_failed_and_no_call_has_raised_is_raised_by_free(monkeypatch):
     RAW.Barrier()  # its first call may not be over on all ranks
     if RANK == 0:
         error = CollectiveTimeout("allreduce", 0, 0, (1,), 1.0)
-        existing(comm).guard.fail(error, "allreduce", None, 0, in_thread=True)
+        existing_context(comm).guard.fail(error, "allreduce", None, 0, in_thread=True)
         with pytest.raises(CollectiveTimeout, match="allreduce.*rank 0"):
             comm.Free()
     else:

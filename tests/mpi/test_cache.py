@@ -88,7 +88,7 @@ def test_a_barrier_is_prepared_once_and_holds_everybody_back(world):
         if not interpreted(world):
             assert len(unrecognised(world)) == 0 == len([world.Barrier() for _ in range(3)]) - 3
             return
-        kept, = [each for each in contexts.existing(world).prepared.entries.values()
+        kept, = [each for each in contexts.existing_context(world).prepared.entries.values()
                  if each.plan.schedule.collective.name == "barrier"]
         ran = []
         kept.program = [(ran.append, (1,)), *kept.program]
@@ -222,7 +222,7 @@ def test_what_was_prepared_may_be_given_up(ours, form):
 def test_what_failed_half_way_is_not_started_again(ours, form):
     source, sink = settled(ours, form)
     if ours.size > 1 and interpreted(ours):
-        execution, = contexts.existing(ours).prepared.entries.values()
+        execution, = contexts.existing_context(ours).prepared.entries.values()
 
         def fails():
             raise RuntimeError("half way")

@@ -52,5 +52,5 @@ def test_a_busy_machine_is_not_written_down(world, monkeypatch):
 
 
 def test_what_counts_as_busy():
-    assert calibration.disturbed(calibration.BUSY / 2) == ""
-    assert "differ by 40x" in calibration.disturbed(40.0)
+    assert calibration.describe_spread(calibration.BUSY / 2) == ""
+    assert "differ by 40x" in calibration.describe_spread(40.0)

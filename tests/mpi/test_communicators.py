@@ -11,7 +11,7 @@ import hpccoll
 from hpccoll.comm.communicator import Cart, Distgraph, Graph
 from hpccoll.errors import ArgumentError, BrokenCommunicatorError, CommunicatorError
 from hpccoll.errors.contract import ContractError
-from hpccoll.runtime.context import existing
+from hpccoll.runtime.context import existing_context
 
 pytestmark = pytest.mark.mpi
 
@@ -38,7 +38,7 @@ def test_children_are_ours(world, name):
     with world.using(allreduce="linear"):
         child = MAKERS[name](world)
     assert type(child) is hpccoll.Comm and isinstance(child, MPI.Intracomm)
-    assert not child._wishes  # what was chosen is not inherited
+    assert not child._preferences  # what was chosen is not inherited
     works(child)
     child.Free()
     assert child == MPI.COMM_NULL
@@ -183,20 +183,20 @@ def test_pickling():
 def test_wrappers_share_the_private_communicator(world):
     one, other = hpccoll.Comm(world), hpccoll.Comm(MPI.Intracomm(world))
     works(one)
-    context = existing(one)
+    context = existing_context(one)
     works(other)
-    assert existing(other) is context is one._private() is other._private()
+    assert existing_context(other) is context is one._private() is other._private()
     dup = world.Dup()
-    assert existing(dup) is None  # not inherited
+    assert existing_context(dup) is None  # not inherited
     works(dup)
-    assert existing(dup) is not context
+    assert existing_context(dup) is not context
     dup.Free()
 
 
 def test_the_private_communicator_is_freed_once_with_its_owner(world):
     dup = world.Dup()
     works(dup)
-    context, private = existing(dup), existing(dup).comm
+    context, private = existing_context(dup), existing_context(dup).comm
     other = hpccoll.Comm(dup)
     MPI.Intracomm(dup).Free()  # behind our back
     assert context.freed and private == MPI.COMM_NULL
@@ -288,7 +288,7 @@ def test_what_is_chosen_for_good(world):
         comm.size == 1)
     with comm.using(allreduce="native"):
         assert "native" in comm.explain("allreduce", 8).splitlines()[0]
-    assert comm._wishes["allreduce"].algorithm == "ring"
+    assert comm._preferences["allreduce"].algorithm == "ring"
     comm.choose(allreduce="auto")
     assert "comm.using" not in comm.explain("allreduce", 8)
     with pytest.raises(ArgumentError, match="mean 'ring'"):
@@ -314,6 +314,6 @@ def test_explain_and_layout(world):
 def test_using_nests_and_is_over_at_the_end(world):
     with world.using(bcast="binomial", segment_bytes=1 << 16):
         with world.using(bcast="linear"):
-            assert world._wishes["bcast"].algorithm == "linear"
-        assert world._wishes["bcast"].algorithm == "binomial"
-    assert "bcast" not in world._wishes
+            assert world._preferences["bcast"].algorithm == "linear"
+        assert world._preferences["bcast"].algorithm == "binomial"
+    assert "bcast" not in world._preferences

@@ -207,7 +207,7 @@ def test_a_freed_communicator(world):
     with child.using(allreduce="recursive_doubling"):
         for _ in range(3):
             child.Allreduce(numpy.ones(2), numpy.empty(2))
-        assert len(child._calls) == 1 and len(contexts.existing(child).tapes) == 1
+        assert len(child._calls) == 1 and len(contexts.existing_context(child).compiled_plans) == 1
         child.Free()
         assert not len(child._calls)
         with pytest.raises(DeadCommunicatorError):
@@ -237,7 +237,8 @@ def test_persistent_collectives(world):
 def test_slow_copies_are_left_to_the_interpreter(world):
     """Where they are slow, on this rank alone, Python reads messages in place; and tries again.
 
-    The others' tapes find messages elsewhere, in one call after the other, on memory of two calls.
+    The others' compiled plans find messages elsewhere, in one call after the other, on memory of
+    two calls.
     """
     terms = [numpy.empty(30_000), world.empty(30_000)]
     results = [numpy.empty(30_000), world.empty(30_000)]
@@ -245,21 +246,22 @@ def test_slow_copies_are_left_to_the_interpreter(world):
     with world.using(allreduce="recursive_doubling"):
         terms[0][:] = 1
         world.Allreduce(terms[0], results[0])
-        tapes = [bound.tape for bound in world._private().tapes.entries.values()]
-        if not any(tapes):
+        compiled_plans = [bound.compiled_plan
+                          for bound in world._private().compiled_plans.entries.values()]
+        if not any(compiled_plans):
             pytest.skip("such messages are read in place here anyway")
-        tape, = tapes
+        compiled_plan, = compiled_plans
         for turn in range(210):
             if world.rank == 0 and turn % 70 == 0:
-                tape.pace = 10 ** 9
+                compiled_plan.pace = 10 ** 9
             mine, result = terms[turn // 3 % 2], results[turn // 5 % 2]
             mine[:] = numpy.arange(30_000.0) + world.rank + turn
             result[:] = -1
             world.Allreduce(mine, result)
             assert (result == world.size * (numpy.arange(30_000.0) + turn) + ranks).all()
-        if world.rank == 0 and tape.pace < 10 ** 9:
+        if world.rank == 0 and compiled_plan.pace < 10 ** 9:
             # Ranks with a processor each time their copies, and one call of 64 was such a try.
             assert not world._private().place.oversubscribed
-            tape.pace = 10 ** 9
-            assert sum(not tape.passes() for _ in range(128)) == 2
-            tape.pace = 0
+            compiled_plan.pace = 10 ** 9
+            assert sum(not compiled_plan.passes() for _ in range(128)) == 2
+            compiled_plan.pace = 0

@@ -126,7 +126,7 @@ def test_calls_of_the_library_that_have_ended(monkeypatch, capfd, way, form):
         error = disagree(comm, *way, SIZE - 1, SMALL, native, form)
         if error is None:  # some libraries notice some of them
             end_of_patience, guard = time.monotonic() + SOON, comm._private().guard
-            while not guard.alarmed and time.monotonic() < end_of_patience:
+            while not guard.alarm_raised and time.monotonic() < end_of_patience:
                 time.sleep(0.01)
             with pytest.raises(ContractError) as caught:
                 comm.Barrier()
@@ -145,7 +145,7 @@ def test_calls_of_the_library_are_compared_at_the_end(monkeypatch, capfd, ends):
     with comm.using(allreduce="native"):
         comm.Allreduce(block(3), block(3))
     guard = comm._private().guard
-    monkeypatch.setattr(guard.natives, "watched", str)  # nobody looks before
+    monkeypatch.setattr(guard.natives, "poll", str)  # nobody looks before
     RAW.Barrier()
     with comm.using(allreduce="native"):
         comm.Allreduce(block(3), block(3), MPI.MAX if RANK == 0 else MPI.SUM)
@@ -281,13 +281,13 @@ def test_off_compares_nothing(monkeypatch):
     comm.Free()
 
 
-@pytest.mark.parametrize("wish", ["native", "auto", "recursive_doubling"])
+@pytest.mark.parametrize("preference", ["native", "auto", "recursive_doubling"])
 @pytest.mark.parametrize("field", ["operator", "count", "collective", "objects"])
-def test_always_compares_before_a_buffer_is_touched(monkeypatch, field, wish):
+def test_always_compares_before_a_buffer_is_touched(monkeypatch, field, preference):
     """Calls of the MPI library's included; no rank gets away without an error."""
     comm = hpccoll.Comm(communicator(monkeypatch, ""), contract="always")
     sink, good = numpy.zeros(SMALL), numpy.zeros(SMALL)
-    with comm.using(**{**WISHES, "allreduce": wish}):
+    with comm.using(**{**WISHES, "allreduce": preference}):
         for turn in range(5):
             comm.Allreduce(block(SMALL) * turn, good)
             comm.Barrier()

@@ -7,7 +7,7 @@ import hpccoll
 from hpccoll.errors import ArgumentError
 from hpccoll.machine.discovery import discover
 from hpccoll.machine.levels import LEVELS
-from hpccoll.runtime.context import existing
+from hpccoll.runtime.context import existing_context
 from hpccoll.transport.shm.caches import share_a_cache
 
 pytestmark = pytest.mark.mpi
@@ -64,7 +64,7 @@ def test_rules_know_of_a_fabric(monkeypatch, tmp_path, there):
         (tmp_path / "cxi0").touch()
     comm = hpccoll.Comm(WORLD.Dup())
     assert comm.layout.size == WORLD.size
-    assert same(WORLD, existing(comm).place).fabric == there
+    assert same(WORLD, existing_context(comm).place).fabric == there
     comm.Free()
 
 
@@ -73,7 +73,7 @@ def test_rules_know_of_a_cache_that_two_ranks_share(monkeypatch, there):
     monkeypatch.setattr("hpccoll.runtime.context.share_a_cache", lambda pair: there)
     comm = hpccoll.Comm(WORLD.Dup())
     assert comm.layout.size == WORLD.size
-    place = same(WORLD, existing(comm).place)
+    place = same(WORLD, existing_context(comm).place)
     assert place.shared_cache == (
         there and WORLD.size == 2 and place.one_node and not place.oversubscribed)
     comm.Free()

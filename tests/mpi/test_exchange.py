@@ -37,7 +37,8 @@ def bring(exchange, arrays, seed):
 @pytest.mark.mpi
 @pytest.mark.parametrize("options", [
     {}, {"options": NONBLOCKING}, {"bucket_bytes": 4000, "first_bucket_bytes": 100},
-    {"bucket_bytes": 0, "first_bucket_bytes": 0, "options": replace(NONBLOCKING, lanes=3)},
+    {"bucket_bytes": 0, "first_bucket_bytes": 0,
+     "options": replace(NONBLOCKING, lanes=3)},
     {"order": "negotiated"}, {"order": "negotiated", "options": NONBLOCKING},
     {"order": "priority", "options": ExchangeOptions(partition_bytes=20000, credit_bytes=50000)},
     {"progress": "calls"}, {"options": ExchangeOptions(overlap=False)}, {"algorithm": "native"}],

@@ -13,7 +13,7 @@ from hpccoll.errors import BrokenCommunicatorError, CollectiveTimeout
 from hpccoll.errors.contract import ContractError
 from hpccoll.errors.mpi import OperatorError, RootError
 from hpccoll.runtime import context as contexts
-from hpccoll.runtime.context import existing
+from hpccoll.runtime.context import existing_context
 
 RAW = MPI.COMM_WORLD
 RANK, SIZE = RAW.Get_rank(), RAW.Get_size()
@@ -47,7 +47,7 @@ def test_one_call_takes_nothing():
     kept = [new() for _ in range(40)]
     for comm in kept:
         total(comm)
-        assert existing(comm) is None and "not looked at yet" in repr(comm)
+        assert existing_context(comm) is None and "not looked at yet" in repr(comm)
     RAW.Barrier()
     assert shared_memory() <= before
     assert len(os.listdir("/proc/self/fd")) < files + 10
@@ -62,7 +62,7 @@ def test_the_second_call_sets_up():
     comm = new()
     total(comm)
     comm.Barrier()
-    assert existing(comm) is not None
+    assert existing_context(comm) is not None
     total(comm, 100)
     comm.Free()
 
@@ -73,7 +73,7 @@ def test_wrappers_of_one_communicator_count_together():
     other = hpccoll.Comm(comm)
     total(comm if RANK else other)
     total(other if RANK else comm)
-    assert existing(comm) is existing(other) is not None
+    assert existing_context(comm) is existing_context(other) is not None
     comm.Free()
 
 
@@ -83,14 +83,14 @@ def test_wrappers_of_one_communicator_count_together():
 def test_what_is_requested_holds_from_the_first_call_on(options):
     comm = new(**options)
     total(comm)
-    assert existing(comm) is not None
+    assert existing_context(comm) is not None
     comm.Free()
 
 
 def test_an_algorithm_by_name_is_used_at_once():
     comm = new()
     total(comm, allreduce="ring")
-    assert existing(comm) is not None
+    assert existing_context(comm) is not None
     comm.Free()
 
 
@@ -112,7 +112,7 @@ def test_every_method_comes_first_once():
             lambda c: c.Allreduce(MPI.IN_PLACE, one)):
         comm = new()
         call(comm)
-        assert existing(comm) is None
+        assert existing_context(comm) is None
         comm.Free()
 
 
@@ -156,7 +156,7 @@ def test_wrong_arguments_are_no_call():
         with pytest.raises(RootError):
             comm.Bcast(numpy.ones(3), SIZE)
     total(comm)
-    assert existing(comm) is None
+    assert existing_context(comm) is None
     total(comm)
     comm.Free()
 
@@ -189,7 +189,7 @@ def test_parts_with_the_same_ranks_are_not_confused():
 def test_a_part_of_a_communicator(world):
     part = world.Split(RANK % 2, RANK)
     total(part)
-    assert existing(part) is None
+    assert existing_context(part) is None
     total(part)
     part.Free()
 
@@ -200,14 +200,14 @@ def test_nonblocking_calls_do_not_count():
     for _ in range(3):
         comm.Ibarrier().Wait()
     total(comm)
-    assert existing(comm) is None
+    assert existing_context(comm) is None
     comm.Free()
 
 
 def test_the_world_is_set_up_at_once():
     comm = hpccoll.Comm(RAW)
     total(comm)
-    assert existing(comm) is not None
+    assert existing_context(comm) is not None
 
 
 def test_without_communicators_for_set_up_the_library_runs_all(monkeypatch):

@@ -148,7 +148,7 @@ def test_operators_of_ones_own_keep_the_order_of_ranks(cupy, device, monkeypatch
             comm.Scan(x, y, op)
         assert len(found) == 2
         for seen, ranks in (whole, SIZE), (y, RANK + 1):
-            wanted = exact.reduced("affine", "c16", range(ranks), SIZE, 53)
+            wanted = exact.exact_reduction("affine", "c16", range(ranks), SIZE, 53)
             assert (cupy.asnumpy(seen) == wanted).all()
     comm.Free()
     op.Free()
@@ -273,13 +273,13 @@ def deaf(kind):
 
 def dumb(kind):
     """A rank that records no events of a kind."""
-    tell = IpcQueue.tell
-    return lambda self, which, *where: None if which == kind else tell(self, which, *where)
+    signal = IpcQueue.signal
+    return lambda self, which, *where: None if which == kind else signal(self, which, *where)
 
 
 def leaving_first(self, receives):
     """Senders get their memory back before what reads it is queued."""
-    waiting = [action for receive in receives for action in receive.used()]
+    waiting = [action for receive in receives for action in receive.use_steps()]
     for receive in receives:
         receive.leave()
     self.queue.run(waiting)
@@ -296,9 +296,9 @@ def on_another_stream(self, actions):
 #: What is broken: where, and what is there instead.
 BREAKS = {
     "a peer's memory is read before its event": (IpcQueue, "follow", deaf(READY)),
-    "the sender records no event": (IpcQueue, "tell", dumb(READY)),
+    "the sender records no event": (IpcQueue, "signal", dumb(READY)),
     "memory is used again while a peer reads it": (IpcQueue, "follow", deaf(READ)),
-    "the reader records no event": (IpcQueue, "tell", dumb(READ)),
+    "the reader records no event": (IpcQueue, "signal", dumb(READ)),
     "memory is given back before what reads it is queued": (DeviceBatch, "use", leaving_first),
     "kernels run on another stream": (IpcQueue, "run", on_another_stream),
     "messages lie at the beginning of their memory": (DeviceReceive, "message", lambda self, key:

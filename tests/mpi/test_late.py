@@ -37,13 +37,13 @@ def test_late_calls_raise_no_alarm(monkeypatch, capfd):
     small, large = numpy.ones(8), numpy.ones(30_000)
     waited, longest, start = 0, 0.0, time.monotonic()
     for number in range(CALLS):
-        comm, wish = chance.choice(comms), chance.choice(("ours", "native", "auto"))
+        comm, preference = chance.choice(comms), chance.choice(("ours", "native", "auto"))
         late, seconds, kind = chance.randrange(size), delay(chance), chance.randrange(6)
         if seconds:
             waited, longest = waited + 1, max(longest, seconds)
             if rank == late:
                 time.sleep(seconds)
-        with comm.using(**(OURS if wish == "ours" else dict.fromkeys(OURS, wish))):
+        with comm.using(**(OURS if preference == "ours" else dict.fromkeys(OURS, preference))):
             source = small if kind else large
             sink = numpy.zeros_like(source)
             if kind < 3:

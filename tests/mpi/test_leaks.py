@@ -10,7 +10,7 @@ from mpi4py import MPI
 from hpccoll.algorithms.flat import recursive_doubling
 from hpccoll.comm.base import MOST_WISHES
 from hpccoll.comm.cache import MOST_SIGNATURES
-from hpccoll.runtime.context import MOST_KEPT, MOST_PREPARED, existing
+from hpccoll.runtime.context import MOST_KEPT, MOST_PREPARED, existing_context
 
 #: Calls in all, and those after which everything that is kept has been made.
 CALLS, WARM = 100_000, 50_000
@@ -72,7 +72,7 @@ def test_mixed_calls_leave_nothing_behind(world):
     grown = resident() - memory
     assert grown < SLACK, f"{grown} KiB more after {CALLS - WARM} calls"
     for comm in comms:
-        context = existing(comm)
+        context = existing_context(comm)
         if context is None:  # alone, and the MPI library served everything
             continue
         assert max(len(context.plans), len(context.seen)) <= MOST_KEPT

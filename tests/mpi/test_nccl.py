@@ -185,9 +185,9 @@ def test_who_is_in_the_call_before_can_end_it(cupy, machine, monkeypatch):
         combine(ranks, *args)
         WORLD.Barrier()  # nobody is across any more, where each rank is told otherwise
         until = time.monotonic() + 5 * (RANK == 1)
-        while not guard.alarmed and time.monotonic() < until:
+        while not guard.alarm_raised and time.monotonic() < until:
             time.sleep(0.001)
-        assert RANK != 1 or guard.alarmed
+        assert RANK != 1 or guard.alarm_raised
 
     with comm.using(allreduce="nccl+rails"), monkeypatch.context() as patch:
         patch.setattr(NcclRunner, "_combine_across", slowly)
@@ -215,7 +215,7 @@ def test_who_fails_to_connect_ends_those_who_sit_in_nccl(cupy, monkeypatch):
         if RANK == 0:
             raise RuntimeError("out of memory")
         while time.monotonic() < begun + 10:  # for ever, with NCCL
-            if guard.alarmed:
+            if guard.alarm_raised:
                 raise Ended
             time.sleep(0.01)
         raise RuntimeError("nobody ended it")

@@ -67,7 +67,7 @@ def test_errors_of_a_later_run_reach_those_who_wait_for_all(comm, capfd):
     while not request.Test():
         pass
     request.Start()
-    PROGRESS.once()
+    PROGRESS.step()
     with pytest.raises(MPI.Exception):
         MPI.Request.Waitall([request])
     assert "something broke" in capfd.readouterr().err and context.abandoned == [lasting.run]

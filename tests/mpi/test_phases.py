@@ -7,10 +7,10 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll.measure.observed import profiled
-from hpccoll.measure.observed.observer import OBSERVER
-from hpccoll.measure.observed.phases import activities, spans
-from hpccoll.measure.observed.record import read, save
+from hpccoll.measure.profiling import profiled
+from hpccoll.measure.profiling.observer import OBSERVER
+from hpccoll.measure.profiling.phases import activities, spans
+from hpccoll.measure.profiling.record import read, save
 from hpccoll.runtime.events.phase_events import Activity
 from hpccoll.runtime.execution.compiled import BUILT
 

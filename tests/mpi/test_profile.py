@@ -8,8 +8,8 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll.measure.observed.merge import join, waits_by_kind
-from hpccoll.measure.observed.observer import OBSERVER, gathered
+from hpccoll.measure.profiling.merge import join, waits_by_kind
+from hpccoll.measure.profiling.observer import OBSERVER, gather_records
 from hpccoll.tools.profile import ProfileWishes, finish
 
 RAW = MPI.COMM_WORLD
@@ -73,7 +73,7 @@ def test_who_comes_late_is_waited_for(comm):
             time.sleep(0.03)
         comm.Allreduce(MPI.IN_PLACE, data)
     comm.Bcast(data, 0)
-    records = gathered(comm, OBSERVER.record())
+    records = gather_records(comm, OBSERVER.record())
     if RANK == 0:
         waits = {kind.title: found for kind, found in waits_by_kind(join(records)).items()}
         waited, seconds, skew = waits["allreduce"]
@@ -84,7 +84,7 @@ def test_communicators_of_parts_are_matched_too(comm):
     half = comm.Split(RANK % 2)
     half.Barrier()
     half.Allreduce(numpy.ones(COUNT), numpy.empty(COUNT))
-    records = gathered(comm, OBSERVER.record())
+    records = gather_records(comm, OBSERVER.record())
     if RANK == 0:
         joined = join(records)
         assert sorted(one.ranks for one in joined.matched) == sorted(

@@ -10,7 +10,7 @@ import pytest
 from mpi4py import MPI
 
 from hpccoll.errors import ArgumentError, ArgumentTypeError, CommunicatorError
-from hpccoll.runtime.context import existing
+from hpccoll.runtime.context import existing_context
 from hpccoll.transport.shm import mapping
 
 pytestmark = pytest.mark.mpi
@@ -114,7 +114,7 @@ def test_where_there_is_no_room_arrays_are_ordinary(world, monkeypatch):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         array = world.zeros(1000)
-    node = existing(world).node
+    node = existing_context(world).node
     assert len(caught) == bool(node.local) and array.size == 1000
     for warning in caught:
         assert warning.category is RuntimeWarning and "not registered" in str(warning.message)
@@ -133,7 +133,7 @@ def test_nodes_without_shared_memory_use_messages(world, monkeypatch, missing):
     with child.using(allreduce="ring"):
         out = numpy.empty(70_000)
         child.Allreduce(numpy.full(70_000, 1.0), out)
-    assert (out == world.size).all() and not existing(child).node.local
+    assert (out == world.size).all() and not existing_context(child).node.local
     child.Free()
 
 
@@ -143,7 +143,7 @@ def test_ranks_without_room_for_slots_do_without(world, monkeypatch, readv):
     child = world.Dup()
     child.layout  # which makes its shared memory
     if not readv:
-        existing(child).node.readv = None
+        existing_context(child).node.readv = None
     with child.using(allreduce="ring"):
         for count in (1, 100, 70_000):
             out = numpy.empty(count)

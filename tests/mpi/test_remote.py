@@ -1,4 +1,4 @@
-"""Tapes with messages to other nodes, on ranks that are placed on two: results, errors, ends."""
+"""Compiled plans with messages to other nodes, on ranks of two: results, errors, ends."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ import time
 import numpy
 import pytest
 from mpi.disagreeing import disagree
-from mpi.nodes import NODES, RANK, RAW, SIZE, near, on_nodes, remote_tapes
+from mpi.nodes import NODES, RANK, RAW, SIZE, near, on_nodes, remote_plans
 from mpi.test_compiled import every_call
 from mpi4py import MPI
 
@@ -48,14 +48,14 @@ def test_results_are_the_librarys(monkeypatch, placed, mixed):
     comm, native = on_nodes(monkeypatch, placed), MPI.Intracomm(RAW)
     if mixed and comm.rank % 2:
         comm._calls = None
-    for wishes in WISHES:
-        with comm.using(**wishes):
+    for preferences in WISHES:
+        with comm.using(**preferences):
             for count in (0, 1, SIZE - 1, SIZE + 1, 1000, 7001):
                 for turn in range(3):
                     for ours, theirs in zip(every_call(comm, count, turn=turn),
                                             every_call(native, count, turn=turn)):
                         assert (ours == theirs).all()
-    assert bool(remote_tapes(comm)) == (bool(near(placed)) and not (mixed and comm.rank % 2))
+    assert bool(remote_plans(comm)) == (bool(near(placed)) and not (mixed and comm.rank % 2))
     comm.Free()
 
 
@@ -79,13 +79,13 @@ def test_operators_have_the_bits_of_the_interpreter(monkeypatch, dtype):
         monkeypatch.setenv("HPCCOLL_EXECUTOR", executor)
         comm = on_nodes(monkeypatch)
         found.append([sums(comm, terms, op) for op in OPERATORS.get(dtype, NUMERIC)])
-        assert bool(remote_tapes(comm)) == (executor == "compiled" and bool(near()))
+        assert bool(remote_plans(comm)) == (executor == "compiled" and bool(near()))
         comm.Free()
     assert found[0] == found[1]
 
 
 def test_a_pair_and_an_operator_of_a_program(monkeypatch):
-    """What no tape can run is the interpreter's, on every rank."""
+    """What no compiled plan can run is the interpreter's, on every rank."""
     comm = on_nodes(monkeypatch)
     product = MPI.Op.Create(lambda left, right, kind: numpy.copyto(
         numpy.frombuffer(right, "f8"), numpy.frombuffer(right, "f8") * numpy.frombuffer(left, "f8")
@@ -98,7 +98,7 @@ def test_a_pair_and_an_operator_of_a_program(monkeypatch):
         mine["value"], mine["place"] = RANK, RANK
         comm.Allreduce([mine, 2, MPI.DOUBLE_INT], [pair, 2, MPI.DOUBLE_INT], MPI.MAXLOC)
     assert (sink == 2.0 ** SIZE).all() and (pair["place"] == SIZE - 1).all()
-    assert not remote_tapes(comm)
+    assert not remote_plans(comm)
     product.Free()
     comm.Free()
 
@@ -117,7 +117,7 @@ def test_memory_that_comes_again_is_prepared_for(monkeypatch):
             comm.Allreduce(source, sink)
     assert (sink == SIZE).all()
     if near():
-        per_run = len(remote_tapes(comm)[0].owners[0].far.messages)
+        per_run = len(remote_plans(comm)[0].owners[0].far.messages)
         assert made.count(SingleBatch) == made.count(PersistentBatch) == per_run
         assert len(comm._private().batches) == 1
     context = comm._private()
@@ -200,15 +200,15 @@ def test_ranks_that_disagree_across_nodes(monkeypatch, way, odd):
     At once, since somebody gets a message of the other call. Ranks of several nodes that only wait
     for each other find it out when the time is up.
     """
-    wishes = {"allreduce": "recursive_doubling", "bcast": "binomial", "reduce": "binomial",
-              "barrier": "dissemination"}
+    preferences = {"allreduce": "recursive_doubling", "bcast": "binomial", "reduce": "binomial",
+                   "barrier": "dissemination"}
     comm = ready(monkeypatch, 20, "recursive_doubling")
     start = time.monotonic()
-    error = disagree(comm, *way, odd, 24, wishes)
+    error = disagree(comm, *way, odd, 24, preferences)
     assert time.monotonic() - start < 10, "only when the time was up"
     RAW.Barrier()
     if error is None:
-        with comm.using(**wishes), pytest.raises(HpccollError) as caught:
+        with comm.using(**preferences), pytest.raises(HpccollError) as caught:
             comm.Barrier()
         error = caught.value
     # How much each is told of the others depends on who is still waiting when it asks.

@@ -37,27 +37,27 @@ def test_who_serves(world):
     assert (type(request) is Request) == (world.size == 1)  # it must not wait for the others
     assert type(request.Wait()) is bool and (out == summed(world)).all()
     assert world.layout
-    for wish, ours in (({}, False), ({"allreduce": "auto"}, False),
-                       ({"allreduce": "native"}, False),
-                       ({"iallreduce": "ring"}, True), ({"allreduce": "ring"}, True),
-                       ({"allreduce": "ring", "iallreduce": "native"}, False),
-                       ({"allreduce_init": "ring"}, False), ({"ibcast": "binomial"}, False)):
-        with world.using(**wish):
+    for preference, ours in (({}, False), ({"allreduce": "auto"}, False),
+                             ({"allreduce": "native"}, False),
+                             ({"iallreduce": "ring"}, True), ({"allreduce": "ring"}, True),
+                             ({"allreduce": "ring", "iallreduce": "native"}, False),
+                             ({"allreduce_init": "ring"}, False), ({"ibcast": "binomial"}, False)):
+        with world.using(**preference):
             request = world.Iallreduce(given, out)
         assert (type(request) is Request) == ours
         request.Wait()
         assert (out == summed(world)).all()
     many, sums = mine(world, 1 << 18), numpy.empty(1 << 18)
-    for wish in ({"allreduce": "auto"}, {"iallreduce": "auto"}):
-        with world.using(**wish):
+    for preference in ({"allreduce": "auto"}, {"iallreduce": "auto"}):
+        with world.using(**preference):
             request = world.Iallreduce(many, sums)
         # On one rank, and where no rule holds, 'auto' is the MPI library's too.
-        assert type(request) is not Request or "iallreduce" in wish
+        assert type(request) is not Request or "iallreduce" in preference
         request.Wait()
         assert (sums == summed(world, 1 << 18)).all()
-    for wish, ours in (({}, False), ({"iallreduce": "ring"}, False),
-                       ({"allreduce_init": "ring"}, True), ({"allreduce": "ring"}, True)):
-        with world.using(**wish):
+    for preference, ours in (({}, False), ({"iallreduce": "ring"}, False),
+                             ({"allreduce_init": "ring"}, True), ({"allreduce": "ring"}, True)):
+        with world.using(**preference):
             request = world.Allreduce_init(given, out)
         assert (type(request) is Prequest) == ours
         request.Free()

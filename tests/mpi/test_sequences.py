@@ -127,9 +127,9 @@ class Sequence:
 def test_calls_in_any_order(world, seed):
     draw, own = random.Random(seed), random.Random(f"{seed} {world.rank}")
     comms = [world, world.Dup(), world.Split(0, -world.rank)]
-    with ExitStack() as wishes:
+    with ExitStack() as preferences:
         for comm in comms:
-            wishes.enter_context(comm.using(
+            preferences.enter_context(comm.using(
                 **algorithms(draw, world.size), segment_bytes=draw.choice((0, 0, 64, 4096))))
         sequence = Sequence(comms, draw, own)
         for _ in range(CALLS):

@@ -12,7 +12,7 @@ from hpccoll.algorithms import ALGORITHMS
 from hpccoll.arrays.half import BLOCK
 from hpccoll.config import SETTINGS
 from hpccoll.errors import ArgumentError, CollectiveTimeout
-from hpccoll.measure.observed import profiled
+from hpccoll.measure.profiling import profiled
 from hpccoll.runtime.execution.compiled import BUILT
 
 pytestmark = pytest.mark.mpi

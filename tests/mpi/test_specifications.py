@@ -255,8 +255,8 @@ def test_errors_are_what_a_user_would_catch(world):
         with pytest.raises((TypeError, ValueError, KeyError)):
             world.Allreduce(nonsense, B)
     for dtype in ("O", "S3", "U2", "M8[s]", "m8[s]"):
-        for wishes in ({}, {"allreduce": "ring"}):
-            with world.using(**wishes), pytest.raises((KeyError, BufferError, ValueError)):
+        for preferences in ({}, {"allreduce": "ring"}):
+            with world.using(**preferences), pytest.raises((KeyError, BufferError, ValueError)):
                 world.Allreduce(numpy.zeros(2, dtype), numpy.zeros(2, dtype))
     with pytest.raises(BufferError):
         world.Allreduce(A.astype(">f8"), B.astype(">f8"))
@@ -297,11 +297,11 @@ def test_remedies_can_work(world):
     if world.size == 1:
         return
     comm = hpccoll.Comm(world.Dup(), determinism="size")
-    for wish in ("native", "ring"):
-        with comm.using(allreduce=wish), pytest.raises(ArgumentError) as told:
+    for preference in ("native", "ring"):
+        with comm.using(allreduce=preference), pytest.raises(ArgumentError) as told:
             comm.Allreduce(MPI.IN_PLACE, numpy.ones(3))
         remedy = str(told.value).partition("choose ")[2]
-        assert "recursive_doubling" in remedy and wish not in remedy.split(", ")
+        assert "recursive_doubling" in remedy and preference not in remedy.split(", ")
     for name in remedy.partition(": ")[2].split(", "):
         with comm.using(allreduce=name):
             comm.Allreduce(MPI.IN_PLACE, numpy.ones(3))
@@ -310,7 +310,7 @@ def test_remedies_can_work(world):
 
 def test_bytes_may_be_written_as_people_write_them(world):
     with world.using(allreduce="ring", segment_bytes="64K"):
-        assert world._wishes["allreduce"].segment_bytes == 1 << 16
+        assert world._preferences["allreduce"].segment_bytes == 1 << 16
     assert world.explain("allreduce", "1M") == world.explain("allreduce", nbytes=1 << 20)
     with pytest.raises(ArgumentError, match="segment_bytes: .*'64Q'"):
         world.using(allreduce="ring", segment_bytes="64Q")
@@ -330,15 +330,15 @@ def test_none_means_in_place(comm):
     assert (both == comm.size * numpy.arange(4) + 10 * sum(range(comm.size))).all()
 
 
-@pytest.mark.parametrize("wishes, names", [
+@pytest.mark.parametrize("preferences, names", [
     ({"allreduce": "rings"}, "mean 'ring'"), ({"all_reduce": "ring"}, "allreduce"),
     ({"iallreduce": "nonsense"}, "ring, allpairs"), ({"allreduce": 7}, "algorithm"),
     ({"allreduce": ("ring", {"k": 2})}, "parameter"),
     ({"bcast": ("knomial", {"k": 0})}, "positive"),
     ({"segment_bytes": -1, "allreduce": "ring"}, "bytes")])
-def test_unknown_algorithms_are_refused_with_a_list(world, wishes, names):
+def test_unknown_algorithms_are_refused_with_a_list(world, preferences, names):
     with pytest.raises(ArgumentError, match=names):
-        with world.using(**wishes):
+        with world.using(**preferences):
             world.Allreduce(A, B)
             world.Bcast(B)
     world.Barrier()

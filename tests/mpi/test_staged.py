@@ -5,7 +5,7 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll.comm import devices
+from hpccoll.comm import devices, staged_calls
 from hpccoll.cuda import device_probes, windows
 from hpccoll.cuda.device_paths import STAGED, Answer
 from hpccoll.errors import BufferArgumentError
@@ -17,10 +17,12 @@ pytestmark = pytest.mark.mpi
 COUNTS = 7, 3001, 40_000
 
 
-@pytest.fixture
-def device(world, monkeypatch):
+@pytest.fixture(params=["host memory", "windows"])
+def device(world, monkeypatch, request):
     """A double of CuPy whose host is slow to wait, with a current stream."""
     monkeypatch.setattr(windows, "FAIR", 4096)
+    if request.param == "windows":
+        monkeypatch.setattr(staged_calls, "MOST_BYTES", -1)
     for name, method in devices.methods().items():  # as they are where CuPy is installed
         monkeypatch.setattr(devices.DeviceMessages, name, method, raising=False)
     with installed(False, Devices(seed=world.rank)) as cupy, cupy.cuda.Stream(non_blocking=True):

@@ -11,7 +11,7 @@ from hpccoll.algorithms import ALGORITHMS
 from hpccoll.ir.schedule import Program
 from hpccoll.ir.topology import Topology
 from hpccoll.measure import rounds, survey, survey_plan
-from hpccoll.runtime.context import existing
+from hpccoll.runtime.context import existing_context
 from hpccoll.tune.table import Candidate, fingerprint
 
 pytestmark = pytest.mark.mpi
@@ -30,7 +30,7 @@ def machine():
     """What the tests run on."""
     comm = hpccoll.Comm(WORLD.Dup())
     assert comm.layout.size == WORLD.size
-    context = existing(comm)
+    context = existing_context(comm)
     found = fingerprint(context.topology, context.place.oversubscribed)
     comm.Free()
     return found

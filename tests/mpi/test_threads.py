@@ -1,7 +1,7 @@
 """Threads: each on a communicator of its own; a second one on the same communicator is refused.
 
-``tests/broken.py`` shows them fail: without the entrance two threads on one communicator take each
-other's messages.
+``tests/broken.py`` shows them fail: without the call guard two threads on one communicator take
+each other's messages.
 """
 
 import sys
@@ -26,20 +26,20 @@ OURS = {"allreduce": "recursive_doubling", "iallreduce": "recursive_doubling",
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-@pytest.mark.parametrize("wish", ["ours", "native", "auto", "large"])
-def test_two_threads_on_two_communicators(monkeypatch, wish, executor):
+@pytest.mark.parametrize("preference", ["ours", "native", "auto", "large"])
+def test_two_threads_on_two_communicators(monkeypatch, preference, executor):
     monkeypatch.setenv("HPCCOLL_EXECUTOR", executor)
     comms = [hpccoll.Comm(MPI.Intracomm(RAW).Dup()) for _ in range(2)]
     for comm in comms:
         MPI.Intracomm.allreduce(comm, 0)  # mpi4py's first one is not for threads, see sharp-bits.md
-    count = 100_000 if wish == "large" else 50
-    wishes = OURS if wish in ("ours", "large") else dict.fromkeys(OURS, wish)
+    count = 100_000 if preference == "large" else 50
+    preferences = OURS if preference in ("ours", "large") else dict.fromkeys(OURS, preference)
     over = []
 
     def work(comm):
         x, y = numpy.ones(count), numpy.zeros(count)
-        with comm.using(**wishes):
-            for turn in range(30 if wish == "large" else 150):
+        with comm.using(**preferences):
+            for turn in range(30 if preference == "large" else 150):
                 x[:] = turn
                 comm.Allreduce(x, y)
                 assert (y == turn * SIZE).all()
@@ -62,13 +62,13 @@ def test_two_threads_on_two_communicators(monkeypatch, wish, executor):
 
 
 @pytest.mark.parametrize("count", [50, 300_000])
-@pytest.mark.parametrize("executor, wish", [(executor, "ours") for executor in EXECUTORS]
+@pytest.mark.parametrize("executor, preference", [(executor, "ours") for executor in EXECUTORS]
                          + [("compiled", "native")] * BUILT)
-def test_two_threads_on_one_communicator(monkeypatch, executor, wish, count):
+def test_two_threads_on_one_communicator(monkeypatch, executor, preference, count):
     """Rank 0 is refused whatever it calls; the call under way is not disturbed."""
     monkeypatch.setenv("HPCCOLL_EXECUTOR", executor)
     comm = hpccoll.Comm(MPI.Intracomm(RAW).Dup())
-    with comm.using(**(OURS if wish == "ours" else dict.fromkeys(OURS, "native"))):
+    with comm.using(**(OURS if preference == "ours" else dict.fromkeys(OURS, "native"))):
         x, y, other = numpy.ones(count), numpy.zeros(count), numpy.zeros(count)
         for _ in range(4):
             comm.Allreduce(x, y)
@@ -115,5 +115,5 @@ def test_a_call_inside_a_call(monkeypatch, executor):
 
 def test_wrappers_of_one_communicator_share_the_entrance(world):
     other = hpccoll.Comm(MPI.Intracomm(world))
-    assert other._check_alive().entrance is world._check_alive().entrance
-    assert world.Dup()._check_alive().entrance is not other._check_alive().entrance
+    assert other._check_alive().call_guard is world._check_alive().call_guard
+    assert world.Dup()._check_alive().call_guard is not other._check_alive().call_guard

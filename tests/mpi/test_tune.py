@@ -19,9 +19,9 @@ import hpccoll
 from hpccoll.cli import main
 from hpccoll.errors import TuningError
 from hpccoll.measure import load, survey
-from hpccoll.runtime.context import existing
+from hpccoll.runtime.context import existing_context
 from hpccoll.tune.online import MOST_TRIALS
-from hpccoll.tune.table import Candidate, fingerprint, read, render, sealed, write
+from hpccoll.tune.table import Candidate, add_checksum, fingerprint, read, render, write
 
 pytestmark = pytest.mark.mpi
 WORLD = MPI.COMM_WORLD
@@ -39,7 +39,7 @@ def machine():
     """What the tests run on."""
     comm = hpccoll.Comm(WORLD.Dup())
     assert comm.layout.size == WORLD.size
-    context = existing(comm)
+    context = existing_context(comm)
     found = fingerprint(context.topology, context.place.oversubscribed)
     comm.Free()
     return found
@@ -84,15 +84,15 @@ def test_a_table_decides(monkeypatch, path, caplog):
     for _ in range(4):
         works(comm)
         works(comm, 2)
-    plans = [key[1] for key in existing(comm).plans.entries]
+    plans = [key[1] for key in existing_context(comm).plans.entries]
     assert plans == ["ring"]
     assert comm.tuned.source == path and f"measured times of {path}" in caplog.text
     text = " ".join(comm.explain("allreduce", 4000).split())  # wherever lines end
     assert f"ring (measured: 1 s in {path})" in text and f"from {path}" in text
-    # Another wrapper of the same communicator knows it too, and a wish wins.
+    # Another wrapper of the same communicator knows it too, and a preference wins.
     with hpccoll.Comm(comm).using(allreduce="recursive_doubling") as other:
         works(other)
-    assert "recursive_doubling" in [key[1] for key in existing(comm).plans.entries]
+    assert "recursive_doubling" in [key[1] for key in existing_context(comm).plans.entries]
     comm.Free()
 
 
@@ -143,10 +143,10 @@ def test_every_abuse_is_the_same_error_on_all_ranks(monkeypatch, path, abuse, re
     text = render({machine(): CURVES})
     body = text[:text.index('"checksum"')]
     texts = {"empty": "", "cut off": text[:-20], "flipped": text.replace("4000", "5000"),
-             "algorithm": sealed(body.replace("ring", "rong")),
-             "newer": sealed(body.replace('"format": 1', '"format": 2')),
-             "nan": sealed(body.replace('"ring": 1.0', '"ring": NaN')),
-             "negative": sealed(body.replace('"ring": 1.0', '"ring": -1.0'))}
+             "algorithm": add_checksum(body.replace("ring", "rong")),
+             "newer": add_checksum(body.replace('"format": 1', '"format": 2')),
+             "nan": add_checksum(body.replace('"ring": 1.0', '"ring": NaN')),
+             "negative": add_checksum(body.replace('"ring": 1.0', '"ring": -1.0'))}
     if abuse in texts:
         on_rank_0(put, path, texts[abuse])
     elif abuse == "directory":
@@ -338,7 +338,7 @@ def test_online_tuning_decides_once_for_many_arrays_and_wrappers(monkeypatch):
     ((name, nbytes, turns, winner),) = verdicts(comm)
     assert (name, nbytes) == ("allreduce", 64) and winner is not None and turns <= 70
     with comm.using(allreduce="ring"):
-        works(comm, 17)  # a wish is no trial
+        works(comm, 17)  # a preference is no trial
     assert len(verdicts(comm)) == 1
     comm.Free()
 

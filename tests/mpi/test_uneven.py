@@ -31,11 +31,11 @@ def make(monkeypatch):
     RAW.Barrier()
 
 
-@pytest.mark.parametrize("wishes", [OURS, NATIVE], ids=["ours", "native"])
-def test_in_place_on_some_ranks_only(make, wishes):
+@pytest.mark.parametrize("preferences", [OURS, NATIVE], ids=["ours", "native"])
+def test_in_place_on_some_ranks_only(make, preferences):
     """MPI allows it, and each rank gets its result where it wants it."""
     comm = make()
-    with comm.using(**wishes):
+    with comm.using(**preferences):
         for odd in range(SIZE):
             out = numpy.full(50, float(RANK))
             comm.Allreduce(MPI.IN_PLACE if odd == RANK else out.copy(), out)
@@ -47,13 +47,13 @@ def test_in_place_on_some_ranks_only(make, wishes):
     comm.Free()
 
 
-@pytest.mark.parametrize("wishes", [OURS, NATIVE], ids=["ours", "native"])
-def test_a_rank_with_nothing_may_have_any_type(make, capfd, wishes):
+@pytest.mark.parametrize("preferences", [OURS, NATIVE], ids=["ours", "native"])
+def test_a_rank_with_nothing_may_have_any_type(make, capfd, preferences):
     """MPI allows it: what has no elements matches all types, also between pairs of ranks."""
     comm, nothing = make(), numpy.empty(0)
     counts = [1] * ODD + [0]  # the last rank has nothing
     mine, some = numpy.full(counts[RANK], RANK, "i4"), numpy.zeros(ODD, "i4")
-    with comm.using(**wishes):
+    with comm.using(**preferences):
         for root in (0, ODD):
             some[:] = -1
             sink = [some, counts] if RANK == root else None
@@ -74,7 +74,7 @@ def test_a_rank_with_nothing_may_have_any_type(make, capfd, wishes):
         for _ in range(3):
             guard.natives._look_back()
         RAW.Barrier()
-        assert not guard.alarmed and guard.failure is None
+        assert not guard.alarm_raised and guard.failure is None
         comm.Barrier()
     assert "result may be wrong" not in capfd.readouterr().err
     comm.Free()
@@ -205,7 +205,7 @@ def test_ranks_that_come_in_another_order_are_told(make):
         for call in calls[::-1] if RANK == ODD else calls:
             call()
         until, guard = time.monotonic() + 10, comm._private().guard
-        while not guard.alarmed and time.monotonic() < until:
+        while not guard.alarm_raised and time.monotonic() < until:
             time.sleep(0.01)
         comm.Barrier()
     assert caught.value.ranks == ((ODD,) if SIZE > 2 else ())

@@ -69,10 +69,10 @@ def serving(collective, index):
 @pytest.mark.parametrize("way", [blocking, nonblocking, persistent])
 @pytest.mark.parametrize("index", ["auto", "native", 0, -1])
 def test_every_method(world, way, index):
-    wishes = {collective: index if isinstance(index, str) else serving(collective, index)
-              for collective in ALGORITHMS}
+    preferences = {collective: index if isinstance(index, str) else serving(collective, index)
+                   for collective in ALGORITHMS}
     seen = set()
-    with world.using(**wishes):
+    with world.using(**preferences):
         for root in {0, world.size - 1}:
             for count in (0, 1, 5):
                 for case in cases(world.rank, world.size, "f8", count, root):
@@ -108,10 +108,10 @@ def test_large_messages_go_in_segments(world, way):
 @pytest.mark.parametrize("op", [op for op in OPERATORS.values() if not op.pairs],
                          ids=lambda op: op.name)
 def test_every_operator_on_every_type_it_is_defined_on(world, op, index):
-    wish = {c: index if isinstance(index, str) else serving(c, index)
-            for c in ("allreduce", "reduce", "scan", "exscan", "reduce_scatter")}
+    preference = {c: index if isinstance(index, str) else serving(c, index)
+                  for c in ("allreduce", "reduce", "scan", "exscan", "reduce_scatter")}
     mpi_op = getattr(MPI, op.name.upper())
-    with world.using(**wish):
+    with world.using(**preference):
         for dtype in map(numpy.dtype, DTYPES):
             # These inputs overflow, which MPI leaves open; Open MPI sometimes saturates.
             overflows = op.name in ("sum", "prod") and dtype.kind in "iu"
@@ -126,8 +126,8 @@ def test_every_operator_on_every_type_it_is_defined_on(world, op, index):
 @pytest.mark.parametrize("index", ["auto", 0])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_type_is_moved_bit_by_bit(world, dtype, index):
-    wish = {c: index if isinstance(index, str) else serving(c, index) for c in ALGORITHMS}
-    with world.using(**wish):
+    preference = {c: index if isinstance(index, str) else serving(c, index) for c in ALGORITHMS}
+    with world.using(**preference):
         for case in movements(world.rank, world.size, dtype, 3, 0):
             blocking(world, case)
 
@@ -135,15 +135,15 @@ def test_every_type_is_moved_bit_by_bit(world, dtype, index):
 @pytest.mark.parametrize("index", ["auto", 0])
 @pytest.mark.parametrize("op", ["maxloc", "minloc"])
 def test_pairs_of_value_and_index(world, op, index):
-    wish = {c: index if isinstance(index, str) else serving(c, index)
-            for c in ("allreduce", "reduce", "scan", "exscan", "reduce_scatter")}
-    with world.using(**wish):
+    preference = {c: index if isinstance(index, str) else serving(c, index)
+                  for c in ("allreduce", "reduce", "scan", "exscan", "reduce_scatter")}
+    with world.using(**preference):
         for kind, value in ((MPI.DOUBLE_INT, "f8"), (MPI.FLOAT_INT, "f4"), (MPI.TWOINT, "i4"),
                             (MPI.LONG_INT, "i8"), (MPI.SHORT_INT, "i2")):
             dtype = numpy.dtype([("value", value), ("index", "i4")], align=True)
             assert dtype.itemsize == kind.Get_extent()[1]
             given, out = exact.inputs(op, dtype, world.rank, world.size, 9), numpy.zeros(9, dtype)
-            wanted = exact.reduced(op, dtype, range(world.size), world.size, 9)
+            wanted = exact.exact_reduction(op, dtype, range(world.size), world.size, 9)
             # NumPy has no code for such types, so mpi4py wants to be told.
             world.Allreduce([given, kind], [out, kind], getattr(MPI, op.upper()))
             assert (out == wanted).all(), (kind.Get_name(), out, wanted)
@@ -215,8 +215,8 @@ def test_an_operator_of_the_program_gets_whole_vectors(world, settings):
 
 @pytest.mark.parametrize("index", ["auto", 0])
 def test_calls_that_repeat_see_new_data(world, index):
-    wish = {c: index if isinstance(index, str) else serving(c, index) for c in ALGORITHMS}
-    with world.using(**wish):
+    preference = {c: index if isinstance(index, str) else serving(c, index) for c in ALGORITHMS}
+    with world.using(**preference):
         for case in cases(world.rank, world.size, "f8", 5, 0):
             for _ in range(4):
                 blocking(world, case)

@@ -1,6 +1,6 @@
 /* Stress of the channels between compiled executors, for ThreadSanitizer and AddressSanitizer.
  *
- * Every rank is a thread with tapes of its own, and the ranks share what real ones have in shared
+ * Every rank is a thread with compiled plans of its own, and the ranks share what real ones have in shared
  * memory: the lines and the cells of their channels. Nothing else orders them - no interpreter, whose
  * lock would - so that a word that announces a message too early is a race. Every byte that arrives
  * is compared with what was sent.
@@ -12,7 +12,7 @@
  * several peers at once. Each runs with and without a processor for every rank, at once and in slices,
  * with random delays between the slices.
  */
-#include "_tape.h"
+#include "_executor.h"
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -116,16 +116,16 @@ static void point(Wire *wire, Counters *counters, const char *memory)
                           memory_order_release);
 }
 
-/* Read a message where it lies, give it back, and go on behind it, as an attendant does. */
-static void fetch(Tape *tape, State *state, char *into)
+/* Read a message where it lies, give it back, and go on behind it, as an slow path does. */
+static void fetch(CompiledPlan *plan, State *state, char *into)
 {
-    const int64_t *step = tape->code + state->at * WIDTH;
-    const Channel *channel = &tape->channels[step[2]];
+    const int64_t *step = plan->code + state->at * WIDTH;
+    const Channel *channel = &plan->channels[step[2]];
     int64_t number = ++channel->counters->received, place = number & (PLACES - 1);
     memcpy(into, (char *)(intptr_t)atomic_load_explicit(&channel->line[PLACES + place],
                                                         memory_order_relaxed), (size_t)step[4]);
     atomic_store_explicit(&channel->taken[place], number, memory_order_release);
-    while (tape->code[state->at * WIDTH] != TAKEN)
+    while (plan->code[state->at * WIDTH] != TAKEN)
         state->at++;
     state->at++;
 }
@@ -151,15 +151,15 @@ static void *run_rank(void *argument)
             channels[2 * i + incoming] = made;
         }
     }
-    Tape tape;
-    memset(&tape, 0, sizeof tape);
-    tape.code = code;
-    tape.length = write_code(code, pattern);
-    tape.channels = channels;
-    tape.channel_count = 2 * peers;
-    tape.spins = rank->spins;
-    tape.kernel.loop = add;
-    tape.kernel.itemsize = 8;
+    CompiledPlan plan;
+    memset(&plan, 0, sizeof plan);
+    plan.code = code;
+    plan.length = write_code(code, pattern);
+    plan.channels = channels;
+    plan.channel_count = 2 * peers;
+    plan.spins = rank->spins;
+    plan.kernel.loop = add;
+    plan.kernel.itemsize = 8;
     unsigned random = 7 * rank->rank + 1;
     for (long round = 1; round <= rank->rounds; round++) {
         int away = pattern->elsewhere && round % RARE == rank->rank;
@@ -167,16 +167,16 @@ static void *run_rank(void *argument)
             for (int64_t i = 0; i < words; i++)
                 in[m * words + i] = word_of(rank->rank, round, m, i);
         State state = {{(char *)in, (char *)out, NULL, NULL}, 0, 0, unsent};
-        if (away) {  /* instead of what the tape sends first */
+        if (away) {  /* instead of what the compiled plan sends first */
             point(&wires[rank->rank][!rank->rank], channels[0].counters, (char *)in);
             state.at = 1;
         }
         for (;;) {
-            int found = advance(&tape, &state, rank->sliced ? random >> 31 : 1000);
+            int found = advance(&plan, &state, rank->sliced ? random >> 31 : 1000);
             if (found == DONE)
                 break;
             if (found == ELSEWHERE)
-                fetch(&tape, &state, (char *)out);
+                fetch(&plan, &state, (char *)out);
             else if (rank->sliced)
                 delay(&random);
         }

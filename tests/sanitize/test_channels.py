@@ -48,7 +48,7 @@ def test_who_has_no_sanitizer_is_told_that_nothing_was_checked(monkeypatch, caps
 def test_a_word_that_orders_nothing_is_found(tmp_path, order):
     if not sanitize.has("thread", tmp_path):
         pytest.skip("the C compiler has no -fsanitize=thread")
-    for name in ("_running.c", "_tape.h"):
+    for name in ("_running.c", "_executor.h"):
         shutil.copy(sanitize.RUNTIME / name, tmp_path)
     source = tmp_path / "_running.c"
     text = source.read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ from scale.measure import ROOT
 
 from hpccoll.algorithms import schedule
 from hpccoll.simulator import simulate
-from hpccoll.simulator.compiled_loop import available
+from hpccoll.simulator.compiled_loop import is_available
 
 #: Lines of Python for a message or program.
 LINES = 250
@@ -91,7 +91,7 @@ def test_work_for_a_rank_does_not_grow(collective, name):
     assert large < 1.25 * small + 1 and large < LINES
 
 
-@pytest.mark.skipif(not available(), reason="not compiled")
+@pytest.mark.skipif(not is_available(), reason="not compiled")
 def test_a_message_takes_little_memory():
     """1.6 million messages of 100,000 ranks must fit into 2 GiB."""
     made = schedule("scan", "recursive_doubling", 2048)

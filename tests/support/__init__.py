@@ -6,7 +6,7 @@
     mutate.py                    mutants of lowered programs, and whether the proof agrees
     mutate_schedules.py, mutations/  mutants of whole schedules, and whether the proof agrees
     beyond.py                    schedules with lanes, and with operations of the network
-    decoding.py, tapes.py        tapes, back into programs, and for people
+    decoding.py, compiled plans.py        compiled plans, back into programs, and for people
     edits.py                     edits of the sources by a qualified name and a node of the syntax
     shards.py                    optimizers and models for sharded training
 

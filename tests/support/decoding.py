@@ -1,4 +1,4 @@
-"""Decoding: a tape back into the program that it says, or the reason why it says none."""
+"""Decoding: a compiled plan back into the program that it says, or the reason why it says none."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from hpccoll.ir.extents import Extent, Local, Message, Phase
 from hpccoll.ir.schedule import RECV, SEND
-from hpccoll.runtime.execution.tape import (
+from hpccoll.runtime.execution.compiled_plan import (
     BASES,
     CELL,
     OFFSET_BITS,
@@ -20,21 +20,21 @@ from hpccoll.runtime.execution.tape import (
 
 
 def decode(code: Code, itemsize: int, chains: Collection[int] = ()) -> tuple[Phase, ...]:
-    """Make the program of a tape, in the :func:`normal_form`.
+    """Make the program of a compiled plan, in the :func:`normal_form`.
 
     Args:
-        code: the tape.
+        code: the compiled plan.
         itemsize: bytes of an element.
         chains: the phases in which results are held in an accumulator.
 
     Raises:
-        ValueError: these instructions are no tape.
+        ValueError: these instructions are no compiled plan.
     """
     reader = _Reader(code, itemsize)
     for step in code.steps():
         reader.read(*step)
     if not reader.ended or reader.landing is not None:
-        raise ValueError("the tape has no end")
+        raise ValueError("the compiled plan has no end")
     for number, (phase, found) in enumerate(zip(reader.phases(), reader.forms)):
         if found != [form for steps in (phase.before, phase.after)
                      for form in forms(steps, number in chains)]:
@@ -62,7 +62,7 @@ def normal_form(phases: Sequence[Phase], far: Collection[int] = ()) -> tuple[Pha
 
 
 class _Reader:
-    """The phases of a tape so far."""
+    """The phases of a compiled plan so far."""
 
     def __init__(self, code: Code, itemsize: int):
         self.code, self.itemsize = code, itemsize
@@ -169,7 +169,7 @@ class _Reader:
         if messages and not self.posted:
             raise ValueError("a batch that is not the first of its phase")
         if not 0 <= way < len(self.code.far):
-            raise ValueError("a way that the tape has not")
+            raise ValueError("a way that the compiled plan has not")
         kind, peer, _ = self.code.far[way]
         messages.append(Message(kind, peer, self._extent(address, self._count(nbytes))))
         self.posted += 1
@@ -193,7 +193,7 @@ class _Reader:
 
     def _way(self, number: int, kind: str) -> Way:
         if not 0 <= number < len(self.code.ways) or self.code.ways[number].kind != kind:
-            raise ValueError("a channel that the tape has not")
+            raise ValueError("a channel that the compiled plan has not")
         return self.code.ways[number]
 
     def _count(self, nbytes: int) -> int:

@@ -17,7 +17,7 @@ import pytest
 GRACE = 1.0
 #: Threads that live as long as the process by the beginning of their names: why, and how many.
 LIVING = {
-    "hpccoll watcher": ("from the first communicator that is watched", 1),
+    "hpccoll watchdog": ("from the first communicator that is watched", 1),
     "hpccoll progress": ("from the first request that needs one", 1),
     "hpccoll flight recorder": ("from the first communicator that is recorded", 1),
     "double of device events": ("ends with its folder, which a module's ranks may share", 1000),

@@ -25,7 +25,7 @@ from typing import NamedTuple, TypeVar
 
 from hpccoll.errors import ProofError
 from hpccoll.ir.collectives import IN, OUT, TMP
-from hpccoll.ir.extents import Extent, Local, Lowered, Message, Phase, Segment
+from hpccoll.ir.extents import Extent, Local, LoweredProgram, Message, Phase, Segment
 from hpccoll.ir.in_network import InNetwork, Peer, in_network
 from hpccoll.ir.order import Waits
 from hpccoll.ir.schedule import RECV, SEND, Schedule
@@ -188,7 +188,7 @@ def _put(programs: Programs, rank: int, number: int, segment: Segment) -> Progra
     return [*programs[:rank], segments, *programs[rank + 1:]]
 
 
-def _programs(program: Lowered, rank: int, size: int) -> Iterator[tuple[str, str, tuple]]:
+def _programs(program: LoweredProgram, rank: int, size: int) -> Iterator[tuple[str, str, tuple]]:
     """(kind, where, phases) of every mutant of one lowered program."""
     phases = program.phases
     for buffer in (IN, OUT, TMP):

@@ -25,16 +25,16 @@ import numpy
 
 from hpccoll.errors import MessageSizeError
 from hpccoll.ir.collectives import IN, OUT, TMP
-from hpccoll.ir.extents import Extent, Local, Lowered, Message, Phase, Segment, shifted
+from hpccoll.ir.extents import Extent, Local, LoweredProgram, Message, Phase, Segment, shift_scratch
 from hpccoll.ir.in_network import InNetwork
 from hpccoll.ir.schedule import RECV, SEND, Schedule
 from hpccoll.proof.cases import BlockSizes
 from hpccoll.runtime.execution.executor import Execution
 from hpccoll.runtime.planning.plan import Plan
-from hpccoll.testing.exact import Guarded
+from hpccoll.testing.exact import GuardedArray
 from hpccoll.testing.loopback_direct import Direct
-from hpccoll.testing.world import Problem, Seat, Stalled, interleave
-from hpccoll.transport import NETWORK, Batch, Endpoint, NetworkOperation, Posting
+from hpccoll.testing.world import Problem, Seat, StallError, interleave
+from hpccoll.transport import NETWORK, Batch, Endpoint, MessageSpec, NetworkOperation
 from hpccoll.transport.loopback import Loopback, LoopbackBatch, LoopbackEndpoint
 
 #: (seed, data read at the post, used in place): the runs that a right program must pass.
@@ -149,7 +149,7 @@ class Truth:
             seat.fill()
         try:
             interleave(executions, seed)
-        except (Stalled, MessageSizeError) as error:
+        except (StallError, MessageSizeError) as error:
             return str(error)
         return next((fault for seat in seats for fault in seat.faults()), "")
 
@@ -160,7 +160,7 @@ class Truth:
         seat.plan = Plan(self.schedule, tuple(segments), len(segments),
                          max(segment.program.scratch for segment in segments), 0)
         if seat.scratch.array.size < seat.plan.depth * seat.plan.scratch:
-            seat.scratch = Guarded(seat.plan.depth * seat.plan.scratch, seat.problem.dtype)
+            seat.scratch = GuardedArray(seat.plan.depth * seat.plan.scratch, seat.problem.dtype)
         return seat.execution(endpoint, kernel=kernel)
 
     def leaves_early(self, programs: Sequence[list[Segment]]) -> str:
@@ -174,7 +174,7 @@ class Truth:
             try:
                 interleave(executions, late)
                 waiting: set[int] = set()
-            except Stalled as stalled:
+            except StallError as stalled:
                 waiting = set(stalled.waiting)
             for seat in others:
                 if seat.rank not in waiting:
@@ -182,7 +182,7 @@ class Truth:
         return ""
 
 
-def forgetful(program: Lowered) -> Lowered:
+def forgetful(program: LoweredProgram) -> LoweredProgram:
     """The same program, with garbage in the landing space at the start of every phase."""
     space = program.scratch - program.landing
     if not space:
@@ -196,8 +196,9 @@ def forgetful(program: Lowered) -> Lowered:
                 and extent.offset + extent.count <= program.scratch), *phase.before))
             for phase in program.phases))
     wipe = Local(Extent(TMP, program.landing, space), Extent(TMP, program.scratch, space))
-    return Lowered(tuple(phase._replace(before=(wipe, *phase.before))
-                         for phase in program.phases), program.scratch + space, program.landing)
+    return LoweredProgram(tuple(phase._replace(before=(wipe, *phase.before))
+                                for phase in program.phases),
+                          program.scratch + space, program.landing)
 
 
 class Footprint:
@@ -248,7 +249,7 @@ class Footprint:
 
     def area(self, extent: Extent, shift: int) -> tuple[str, int]:
         """The buffer and the bits of an extent; -1 for memory that does not exist."""
-        buffer, start, count = shifted(extent, shift)
+        buffer, start, count = shift_scratch(extent, shift)
         if buffer not in self.sizes or not 0 <= start <= start + count <= self.sizes[buffer]:
             return buffer, -1
         return buffer, ((1 << count) - 1) << start
@@ -272,7 +273,7 @@ class Buffering:
         """Messages are not used in place."""
         return False
 
-    def batch(self, postings: Sequence[Posting], tag: int, repeated: bool) -> Batch:
+    def batch(self, postings: Sequence[MessageSpec], tag: int, repeated: bool) -> Batch:
         """Prepare messages; see :class:`hpccoll.transport.Endpoint`.
 
         What the network gives to one sink need not wait for the others.

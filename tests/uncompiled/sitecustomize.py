@@ -7,5 +7,5 @@ stands for. A copy of the tree without them would not do: an editable installati
 
 import sys
 
-sys.modules.update(dict.fromkeys(("hpccoll.arrays._half", "hpccoll.runtime.execution._tape",
+sys.modules.update(dict.fromkeys(("hpccoll.arrays._half", "hpccoll.runtime.execution._executor",
                                   "hpccoll.simulator._events")))

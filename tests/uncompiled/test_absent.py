@@ -34,12 +34,12 @@ def run(*words):
     return ran.exit_code, WORLD.bcast(ran.output)
 
 
-@pytest.mark.parametrize("name", ["hpccoll.arrays._half", "hpccoll.runtime.execution._tape",
+@pytest.mark.parametrize("name", ["hpccoll.arrays._half", "hpccoll.runtime.execution._executor",
                                   "hpccoll.simulator._events"])
 def test_they_are_absent(name):
     with pytest.raises(ImportError):
         importlib.import_module(name)
-    assert not compiled.BUILT and not half.BUILT and not compiled_loop.available()
+    assert not compiled.BUILT and not half.BUILT and not compiled_loop.is_available()
 
 
 @pytest.mark.mpi
@@ -67,14 +67,14 @@ def test_asking_for_the_compiled_executor_is_an_error(monkeypatch):
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("wish", ["auto", "recursive_doubling"])
-def test_sums_of_half_precision_fall_back(wish):
+@pytest.mark.parametrize("preference", ["auto", "recursive_doubling"])
+def test_sums_of_half_precision_fall_back(preference):
     """To functions of NumPy, which round once; the same bits on both ranks."""
     dtype = numpy.dtype("f2")
-    assert half.is_half(dtype) and half.compiled(numpy.add, dtype) is None
+    assert half.is_half(dtype) and half.compiled_ufunc(numpy.add, dtype) is None
     comm, mine, total = hpccoll.Comm(WORLD.Dup()), numpy.empty(700, "f2"), numpy.empty(700, "f2")
     mine[:] = numpy.random.default_rng(WORLD.rank).standard_normal(700)
-    with comm.using(allreduce=wish):
+    with comm.using(allreduce=preference):
         for _ in range(3):
             comm.Allreduce(mine, total)
     every = numpy.array(WORLD.allgather(mine))

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import IN, OUT, TMP
-from hpccoll.ir.extents import joined
+from hpccoll.ir.extents import merge_parts
 from hpccoll.ir.schedule import Program, Round, Span, at, copy, recv, send
 
 #: For each round the hops taken in it: the distance, and the offsets whose blocks take it.
@@ -82,12 +82,12 @@ def forward(rank: int, size: int, rounds: Hops) -> Program:
     for number, moves in enumerate(rounds):
         steps = []
         for distance, offsets in moves:
-            steps.append(send((rank + distance) % size, *joined(waits[i] for i in offsets)))
+            steps.append(send((rank + distance) % size, *merge_parts(waits[i] for i in offsets)))
             for i in offsets:
                 waits[i] = (at(OUT, (rank - i) % size) if last[i] == number
                             else at(TMP, i + taken[i] % 2 * size))
                 taken[i] += 1
-            steps.append(recv((rank - distance) % size, *joined(waits[i] for i in offsets)))
+            steps.append(recv((rank - distance) % size, *merge_parts(waits[i] for i in offsets)))
         program.append(tuple(steps))
     slots = 0 if max(taken) < 2 else size if max(taken) < 3 else 2 * size
     return Program(tuple(program), (0,) * slots)

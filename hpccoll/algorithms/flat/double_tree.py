@@ -19,23 +19,24 @@ from hpccoll.ir.schedule import Program, Round, at, copy, recv, send
 
 def bcast(rank: int, size: int, root: int) -> Program:
     """Pass each half down its tree."""
-    return Program(tuple(down(double(rank, size, root))))
+    return Program(tuple(broadcast_rounds(double(rank, size, root))))
 
 
 def reduce(rank: int, size: int, root: int) -> Program:
     """Combine each half up its tree."""
     mine, trees = OUT if rank == root else TMP, double(rank, size, root)
-    return Program(((copy(at(mine, 0, 2), at(IN, 0, 2)),), *up(rank, trees, mine)),
+    return Program(((copy(at(mine, 0, 2), at(IN, 0, 2)),), *reduce_rounds(rank, trees, mine)),
                    () if rank == root else range(2))
 
 
 def allreduce(rank: int, size: int) -> Program:
     """Combine each half up its tree to rank 0, then pass it down the same tree."""
     trees = double(rank, size, 0)
-    return Program(((copy(at(OUT, 0, 2), at(IN, 0, 2)),), *up(rank, trees, OUT), *down(trees)))
+    return Program(((copy(at(OUT, 0, 2), at(IN, 0, 2)),), *reduce_rounds(rank, trees, OUT),
+                    *broadcast_rounds(trees)))
 
 
-def down(trees: tuple[TreeNode, TreeNode]) -> list[Round]:
+def broadcast_rounds(trees: tuple[TreeNode, TreeNode]) -> list[Round]:
     """Receive the half to forward; then forward it and receive the other."""
     inner = [recv(t.parent, at(OUT, h)) for h, t in enumerate(trees)
              if t.parent is not None and t.children]
@@ -45,7 +46,7 @@ def down(trees: tuple[TreeNode, TreeNode]) -> list[Round]:
     return [tuple(steps) for steps in (inner, rest) if steps]
 
 
-def up(rank: int, trees: tuple[TreeNode, TreeNode], buffer: str) -> list[Round]:
+def reduce_rounds(rank: int, trees: tuple[TreeNode, TreeNode], buffer: str) -> list[Round]:
     """Reduce into one half and send the other; then send the reduced half on."""
     first = [recv(child, at(buffer, h), reduce=side(child, rank))
              for h, t in enumerate(trees) for child in t.children]

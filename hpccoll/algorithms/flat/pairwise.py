@@ -92,15 +92,15 @@ def linear_reduce_scatter(rank: int, size: int) -> Program:
     steps: list[Step] = []
     for step in range(1, size):
         to, frm = (rank + step) % size, (rank - step) % size
-        steps += (send(to, at(TMP, to)), recv(frm, _landing(frm, rank, size)))
-    steps += [reduce(at(OUT, 0), _landing(r, rank, size), RIGHT) for r in range(1, size)]
+        steps += (send(to, at(TMP, to)), recv(frm, _recv_slot(frm, rank, size)))
+    steps += [reduce(at(OUT, 0), _recv_slot(r, rank, size), RIGHT) for r in range(1, size)]
     # Rank 0's own contribution starts the sum; in place, it is there already.
     start = (copy(at(OUT, 0), at(IN, 0)),) if rank == 0 else ()
     return Program(((copy(at(TMP, 0, size), at(IN, 0, size)), *start), tuple(steps)),
                    [*range(size), *[rank] * size])
 
 
-def _landing(source: int, rank: int, size: int) -> Span:
+def _recv_slot(source: int, rank: int, size: int) -> Span:
     """Return the slot of a received contribution: rank 0's starts the sum, the own one is there."""
     if source == rank:
         return at(TMP, rank)

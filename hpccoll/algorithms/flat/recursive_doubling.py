@@ -35,8 +35,8 @@ def _exchange(rank: int, size: int, *spans: Span) -> list[Round]:
     if virtual is not None:
         for distance in fold.distances():
             partner = virtual ^ distance
-            middle.append((send(fold.real(partner), *spans),
-                           recv(fold.real(partner), *spans,
+            middle.append((send(fold.real_rank(partner), *spans),
+                           recv(fold.real_rank(partner), *spans,
                                 reduce=LEFT if partner < virtual else RIGHT)))
     return [*fold.reduce_in(rank, *spans), *middle, *fold.copy_out(rank, *spans)]
 
@@ -54,7 +54,7 @@ def allgather(rank: int, size: int) -> Program:
     rounds.append(tuple(recv(other, at(OUT, other)) for other in others))
     for distance in fold.distances():
         start = virtual // distance * distance
-        peer, theirs = fold.real(virtual ^ distance), start ^ distance
+        peer, theirs = fold.real_rank(virtual ^ distance), start ^ distance
         rounds.append((send(peer, at(OUT, *fold.block(start, start + distance))),
                        recv(peer, at(OUT, *fold.block(theirs, theirs + distance)))))
     rounds.append(tuple(send(other, span) for other in others for span in _all_but(other, size)))

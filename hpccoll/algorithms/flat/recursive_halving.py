@@ -42,8 +42,8 @@ def halves(virtual: int, power: int, distances: Iterable[int]
 def _reduce_scatter(fold: Fold, virtual: int, buffer: str, distances: Iterable[int],
                     place: Callable[[int, int], Range]) -> list[Round]:
     """Exchange halves and combine; ``place`` maps a range of blocks to slots of the buffer."""
-    return [(send(fold.real(partner), at(buffer, *place(*given))),
-             recv(fold.real(partner), at(buffer, *place(*kept)),
+    return [(send(fold.real_rank(partner), at(buffer, *place(*given))),
+             recv(fold.real_rank(partner), at(buffer, *place(*kept)),
                   reduce=LEFT if partner < virtual else RIGHT))
             for partner, kept, given in halves(virtual, fold.power, distances)]
 
@@ -60,7 +60,7 @@ def allreduce(rank: int, size: int) -> Program:
         near_first = fold.distances()
         middle = _reduce_scatter(fold, virtual, OUT, near_first, _same)
         for partner, kept, given in reversed(list(halves(virtual, fold.power, near_first))):
-            peer = fold.real(partner)
+            peer = fold.real_rank(partner)
             middle.append((send(peer, at(OUT, *kept)), recv(peer, at(OUT, *given))))
     return Program(((copy(whole, at(IN, 0, fold.power)),), *fold.reduce_in(rank, whole),
                     *middle, *fold.copy_out(rank, whole)))
@@ -78,23 +78,24 @@ def reduce(rank: int, size: int, root: int) -> Program:
               *_reduce_scatter(fold, virtual, buffer, near_first, _same)]
     for partner, kept, given in reversed(list(halves(virtual, fold.power, near_first))):
         if (virtual ^ target) & (virtual ^ partner):
-            rounds.append((send(fold.real(partner), at(buffer, *kept)),))
+            rounds.append((send(fold.real_rank(partner), at(buffer, *kept)),))
             break
-        rounds.append((recv(fold.real(partner), at(buffer, *given)),))
+        rounds.append((recv(fold.real_rank(partner), at(buffer, *given)),))
     return Program(tuple(rounds), () if rank == root else range(fold.power))
 
 
 def reduce_scatter(rank: int, size: int) -> Program:
     """Halve far first: every virtual rank ends with its own group's blocks."""
     fold = Fold(size)
-    return _scattered(rank, fold, fold.distances()[::-1], lambda virtual: virtual)
+    return _scatter_program(rank, fold, fold.distances()[::-1], lambda virtual: virtual)
 
 
 def butterfly(rank: int, size: int) -> Program:
     """Halve near first, in rank order, then send every block home."""
     fold = Fold(size)
     bits = fold.power.bit_length() - 1
-    return _scattered(rank, fold, fold.distances(), lambda virtual: bit_reverse(virtual, bits))
+    return _scatter_program(rank, fold, fold.distances(),
+                            lambda virtual: bit_reverse(virtual, bits))
 
 
 def bit_reverse(value: int, bits: int) -> int:
@@ -106,15 +107,15 @@ def bit_reverse(value: int, bits: int) -> int:
     return int(f"{value:0{bits}b}"[::-1], 2) if bits else 0
 
 
-def _scattered(rank: int, fold: Fold, distances: list[int],
-               holder: Callable[[int], int]) -> Program:
+def _scatter_program(rank: int, fold: Fold, distances: list[int],
+                     holder: Callable[[int], int]) -> Program:
     """Fold, halve, and let the holder of each group's blocks send them to their owners.
 
     ``holder`` maps a group to the virtual rank that ends with its blocks, and back.
     """
     virtual, whole = fold.virtual(rank), at(TMP, 0, fold.size)
     rounds = [(copy(whole, at(IN, 0, fold.size)),), *fold.reduce_in(rank, whole)]
-    last, source = [], fold.real(holder(fold.group(rank)))
+    last, source = [], fold.real_rank(holder(fold.group(rank)))
     if virtual is not None:
         rounds += _reduce_scatter(fold, virtual, TMP, distances, fold.block)
         last = [send(owner, at(TMP, owner))

@@ -29,7 +29,7 @@ def allreduce(rank: int, size: int, k: int) -> Program:
     if virtual is not None:
         for radix in digits:
             mine = virtual // distance % radix
-            peers = [fold.real(virtual + (digit - mine) * distance) for digit in range(radix)]
+            peers = [fold.real_rank(virtual + (digit - mine) * distance) for digit in range(radix)]
             middle.append(_combine(peers, mine))
             distance *= radix
     return Program(((copy(whole, at(IN, 0)),), *fold.reduce_in(rank, whole), *middle,
@@ -82,7 +82,7 @@ def rounds(size: int, k: int) -> int:
     return len(digits) + 2 * (prod(digits) < size)
 
 
-def sent(size: int, k: int) -> int:
+def sent_vectors(size: int, k: int) -> int:
     """Closed form: vectors sent by the leader of a largest group."""
     digits = radices(size, k)
     return sum(digits) - len(digits) + -(-size // prod(digits)) - 1

@@ -119,7 +119,7 @@ def layout(rank: int, size: int) -> list[int]:
     return [partner(rank, offset, ring) for offset in routes(ring)[0]] + [ring] * (size % 2)
 
 
-def served(move: Move, order: Sequence[int]) -> Sequence[int]:
+def served_ranks(move: Move, order: Sequence[int]) -> Sequence[int]:
     """The ranks with which a last rank that is one too many exchanges blocks in a step.
 
     They are those with the numbers of the offsets that move, so its port is as busy as others'.
@@ -132,7 +132,7 @@ def _combine(rank: int, size: int, move: Move, place: Place) -> Round:
     peer, last = partner(rank, move.reach, size - size % 2), size - 1
     steps = [send(peer, *spans) for spans in place(move.tail)]
     steps += [recv(peer, *spans, reduce=LEFT) for spans in place(*move.front)]
-    if size % 2 and rank in served(move, routes(last)[0]):
+    if size % 2 and rank in served_ranks(move, routes(last)[0]):
         (given,), (own,) = place(at(TMP, last)), place(at(TMP, 0))
         steps += (send(last, *given), recv(last, *own, reduce=LEFT))
     return tuple(steps)
@@ -142,7 +142,7 @@ def _collect(rank: int, size: int, move: Move, place: Place) -> Round:
     peer, last = partner(rank, move.reach, size - size % 2), size - 1
     steps = [send(peer, *spans) for spans in place(*move.front)]
     steps += [recv(peer, *spans) for spans in place(move.tail)]
-    if size % 2 and rank in served(move, routes(last)[0]):
+    if size % 2 and rank in served_ranks(move, routes(last)[0]):
         (own,), (taken,) = place(at(TMP, 0)), place(at(TMP, last))
         steps += (send(last, *own), recv(last, *taken))
     return tuple(steps)
@@ -150,11 +150,11 @@ def _collect(rank: int, size: int, move: Move, place: Place) -> Round:
 
 def _hand_out(last: int, place: Callable[[int], Span], move: Move, order: Sequence[int]) -> Round:
     own = place(last)
-    return tuple(step for rank in served(move, order)
+    return tuple(step for rank in served_ranks(move, order)
                  for step in (send(rank, place(rank)), recv(rank, own, reduce=LEFT)))
 
 
 def _hand_back(last: int, place: Callable[[int], Span], move: Move, order: Sequence[int]) -> Round:
     own = place(last)
-    return tuple(step for rank in served(move, order)
+    return tuple(step for rank in served_ranks(move, order)
                  for step in (send(rank, own), recv(rank, place(rank))))

@@ -25,9 +25,9 @@ from itertools import chain, product
 
 from hpccoll.algorithms.flat import pairwise
 from hpccoll.algorithms.hierarchical.composition import WORK, GroupLevel, levels
-from hpccoll.algorithms.hierarchical.exchanges import GATHER, SCATTER, among
+from hpccoll.algorithms.hierarchical.exchanges import GATHER, SCATTER, run_among_leaders
 from hpccoll.ir.collectives import ALLTOALL, IN, OUT, slot_keys
-from hpccoll.ir.extents import joined
+from hpccoll.ir.extents import merge_parts
 from hpccoll.ir.passes import Piece, Place, allot, concatenate, embed, runs
 from hpccoll.ir.schedule import Program, Span, at
 from hpccoll.ir.topology import Topology
@@ -49,16 +49,16 @@ def two_phase(rank: int, topology: Topology) -> Program:
     served = [to for g in level.groups for to in g[index::width] if to != rank]
     waiting = {frm * size + to: slot for slot, (to, frm) in enumerate(product(served, group))}
 
-    def between(keys: Sequence[int]) -> Sequence[Span]:
-        return joined(at(OUT, key // size) if key % size == rank else at(WORK, waiting[key])
-                      for key in keys)
+    def sibling_spans(keys: Sequence[int]) -> Sequence[Span]:
+        return merge_parts(at(OUT, key // size) if key % size == rank else at(WORK, waiting[key])
+                           for key in keys)
 
     def inside(key: int) -> list[Piece]:
         frm, via = divmod(key, width)
         return [Piece(group, [group[frm] * size + to
                               for g in level.groups for to in g[via::width]])]
 
-    def across(key: int) -> list[Piece]:
+    def remote_pieces(key: int) -> list[Piece]:
         source, target = (level.groups[i] for i in divmod(key, count))
         return [Piece(players(i), [frm * size + target[i] for frm in source])
                 for i in range(index, len(target), width)]
@@ -68,12 +68,12 @@ def two_phase(rank: int, topology: Topology) -> Program:
         return [g.start + i % len(g) for g in level.groups]
 
     outer = embed(pairwise.alltoall(level.mine, count),
-                  slot_keys(ALLTOALL, level.mine, count), across,
-                  {IN: given if width == 1 else between, OUT: wanted})
+                  slot_keys(ALLTOALL, level.mine, count), remote_pieces,
+                  {IN: given if width == 1 else sibling_spans, OUT: wanted})
     if width == 1:
         return outer
     inner = embed(two_phase(index, Topology(level.shape(level.mine))),
-                  slot_keys(ALLTOALL, index, width), inside, {IN: given, OUT: between})
+                  slot_keys(ALLTOALL, index, width), inside, {IN: given, OUT: sibling_spans})
     return allot(concatenate(inner, outer), WORK, list(waiting))
 
 
@@ -97,20 +97,20 @@ def leader(rank: int, topology: Topology) -> Program:
     def place(level: GroupLevel) -> tuple[Place, Place]:
         return ends(size) if len(level.groups[level.mine]) == 1 else (rows, columns)
 
-    def across(key: int) -> list[Piece]:
+    def remote_pieces(key: int) -> list[Piece]:
         source, target = (top.groups[i] for i in divmod(key, count))
         return [Piece(leaders, [frm * size + to for frm in source for to in target])]
 
-    up = (among(GATHER, level, rank,
-                [sent_by(group, size) for group in level.groups],
-                {IN: place(level)[0], OUT: rows}) for level in reversed(inner))
-    down = (among(SCATTER, level, rank,
-                  [received_by(group, size) for group in level.groups],
-                  {IN: columns, OUT: place(level)[1]}) for level in inner)
+    up = (run_among_leaders(GATHER, level, rank,
+                            [sent_by(group, size) for group in level.groups],
+                            {IN: place(level)[0], OUT: rows}) for level in reversed(inner))
+    down = (run_among_leaders(SCATTER, level, rank,
+                              [received_by(group, size) for group in level.groups],
+                              {IN: columns, OUT: place(level)[1]}) for level in inner)
     exchanged = Program(())
     if leaders[top.mine] == rank:
         exchanged = embed(pairwise.alltoall(top.mine, count), slot_keys(ALLTOALL, top.mine, count),
-                          across, dict(zip((IN, OUT), place(top))))
+                          remote_pieces, dict(zip((IN, OUT), place(top))))
     kept = (*sent_by(led, size), *received_by(led, size)) if len(led) > 1 else ()
     return allot(concatenate(*up, exchanged, *down), WORK, kept)
 

@@ -43,7 +43,7 @@ def allgather(rank: int, topology: Topology) -> Program:
         return cut(list(chain.from_iterable(around)), parts, 0)
 
     parts = [Program(((copy(at(OUT, rank), at(IN, 0)),),)),
-             _spread(index, group, [[block] for block in group])]
+             _allgather_within(index, group, [[block] for block in group])]
     for window in windows(count, fetching):
         fold, came = fetchers(count, fetching, window), []
         for number in range(fold.power):
@@ -55,11 +55,11 @@ def allgather(rank: int, topology: Topology) -> Program:
                 to, frm = (groups[(mine + step) % count][index] for step in (-ahead, ahead))
                 parts.append(Program(((send(to, *runs(OUT, given)),
                                        recv(frm, *runs(OUT, came[index]))),)))
-        parts.append(_spread(index, group, came + [[]] * (len(group) - fetching)))
+        parts.append(_allgather_within(index, group, came + [[]] * (len(group) - fetching)))
     return concatenate(*parts)
 
 
-def _spread(index: int, group: range, blocks: Sequence[Sequence[int]]) -> Program:
+def _allgather_within(index: int, group: range, blocks: Sequence[Sequence[int]]) -> Program:
     """Allgather, in place, what each rank of a group brings."""
     size = len(group)
     return embed(circulant.allgather(index, size), slot_keys(ALLGATHER, index, size),
@@ -94,7 +94,7 @@ def rounds(topology: Topology) -> int | None:
     return between + (between + 1) * (size - 1).bit_length()
 
 
-def sent(topology: Topology) -> int | None:
+def sent_vectors(topology: Topology) -> int | None:
     """Closed form for groups of one size, all of whose ranks fetch equally much in all rounds."""
     groups = levels(topology, 0)[0].groups
     count, size = len(groups), len(groups[0])

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hpccoll.algorithms.hierarchical.composition import Found, levels
+from hpccoll.algorithms.hierarchical.composition import LazySequence, levels
 from hpccoll.algorithms.hierarchical.exchanges import ALLREDUCE, BCAST, REDUCE, on_vector
 from hpccoll.algorithms.parts import trees
 from hpccoll.algorithms.parts.folding import Fold
@@ -38,14 +38,14 @@ def allreduce(rank: int, topology: Topology, k: int) -> Program:
     group = level.groups[level.mine]
     lanes = min(k, level.least)
     fold, index = Fold(len(group), lanes), rank - group.start
-    lane, leader = fold.virtual(index), fold.real(fold.group(index))
+    lane, leader = fold.virtual(index), fold.real_rank(fold.group(index))
     folded = [group[i] for i in fold.members(fold.group(index))]
     vector, root = RESULT if lane is None else OWN, folded.index(group[leader])
     parts = [Program(((copy(vector, at(IN, 0)),),)),
              on_vector(REDUCE, folded, rank, _only(vector), root)]
     if lane is not None:
-        peers = Found(len(level.groups), lambda number: _lanes(level.groups[number], lanes))
-        parts.append(_grown(level.mine, lane, peers))
+        peers = LazySequence(len(level.groups), lambda number: _lanes(level.groups[number], lanes))
+        parts.append(_grow_window(level.mine, lane, peers))
     parts.append(on_vector(BCAST, folded, rank, _only(RESULT), root))
     return concatenate(*parts)._replace(scratch=() if lane is None else (0, 0))
 
@@ -53,10 +53,10 @@ def allreduce(rank: int, topology: Topology, k: int) -> Program:
 def _lanes(group: range, lanes: int) -> list[int]:
     """The ranks of a group that are its lanes."""
     fold = Fold(len(group), lanes)
-    return [group[fold.real(i)] for i in range(lanes)]
+    return [group[fold.real_rank(i)] for i in range(lanes)]
 
 
-def _grown(mine: int, lane: int, peers: Sequence[Sequence[int]]) -> Program:
+def _grow_window(mine: int, lane: int, peers: Sequence[Sequence[int]]) -> Program:
     """Grow the window of a group whose lanes hold their parts of its own sum.
 
     Lane 0 keeps the window and reduces what arrives into it. All others contribute what arrives
@@ -80,7 +80,7 @@ def _grown(mine: int, lane: int, peers: Sequence[Sequence[int]]) -> Program:
         else:
             # No rank has a window yet: as many lanes as can fetch own sums, then serve the others.
             heads = Fold(len(ranks), with_own, root=0)
-            own, active, given = False, [ranks[heads.real(i)] for i in range(with_own)], OWN
+            own, active, given = False, [ranks[heads.real_rank(i)] for i in range(with_own)], OWN
             ahead = 1 + heads.group(lane)
         to, frm = (peers[(mine + step) % count][lane] for step in (ahead, -ahead))
         before: list[Step] = []
@@ -101,7 +101,7 @@ def _grown(mine: int, lane: int, peers: Sequence[Sequence[int]]) -> Program:
                   on_vector(ALLREDUCE, active, rank, _only(window))]
         if not covered:
             served = [ranks[i] for i in heads.members(heads.group(lane))]
-            head = ranks[heads.real(heads.group(lane))]
+            head = ranks[heads.real_rank(heads.group(lane))]
             parts.append(on_vector(BCAST, served, rank, _only(window),
                                  served.index(head)))
         covered = (len(ranks) + 1) * covered + with_own
@@ -131,17 +131,17 @@ def rounds(topology: Topology, k: int) -> int | None:
     size, lanes, moves = _regular(topology, k)
     if not size:
         return None
-    first = sum(_doubling(t) + trees.depth(-(-lanes // t)) for t in moves[:1])
-    return len(moves) * (1 + _doubling(lanes)) + first + 2 * trees.depth(-(-size // lanes))
+    first = sum(_doubling_rounds(t) + trees.depth(-(-lanes // t)) for t in moves[:1])
+    return len(moves) * (1 + _doubling_rounds(lanes)) + first + 2 * trees.depth(-(-size // lanes))
 
 
-def sent(topology: Topology, k: int) -> int | None:
+def sent_vectors(topology: Topology, k: int) -> int | None:
     """Closed form where, moreover, a power of two of lanes fetch in the first round."""
     size, lanes, moves = _regular(topology, k)
     if not size or moves and moves[0] & (moves[0] - 1):
         return None
-    first = sum(_doubling(t) + trees.degree(lanes // t) for t in moves[:1])
-    return len(moves) * (1 + _doubling(lanes)) + first + trees.degree(-(-size // lanes))
+    first = sum(_doubling_rounds(t) + trees.degree(lanes // t) for t in moves[:1])
+    return len(moves) * (1 + _doubling_rounds(lanes)) + first + trees.degree(-(-size // lanes))
 
 
 def _regular(topology: Topology, k: int) -> tuple[int, int, list[int]]:
@@ -154,7 +154,7 @@ def _regular(topology: Topology, k: int) -> tuple[int, int, list[int]]:
     return size, lanes, digits(len(groups), lanes)
 
 
-def _doubling(size: int) -> int:
+def _doubling_rounds(size: int) -> int:
     """Rounds of recursive doubling."""
     bits = size.bit_length() - 1
     return bits if size == 1 << bits else bits + 2

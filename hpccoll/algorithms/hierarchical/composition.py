@@ -15,7 +15,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar, overload
 
 from hpccoll.ir.collectives import IN, OUT, TMP
-from hpccoll.ir.passes import Place, allot, concatenate, renamed, runs
+from hpccoll.ir.passes import Place, allot, concatenate, rename_buffers, runs
 from hpccoll.ir.schedule import SEND, Program, at, copy
 from hpccoll.ir.topology import Group, GroupBounds, Topology
 
@@ -47,12 +47,12 @@ class Groups(Sequence[range]):
         group = self.bounds.group(range(len(self))[index])
         return range(self.start + group.start, self.start + group.stop)
 
-    def holding(self, rank: int) -> int:
+    def index_of(self, rank: int) -> int:
         """The number of the group that holds a rank of them."""
-        return self.bounds.holding(rank - self.start)
+        return self.bounds.index_of(rank - self.start)
 
 
-class Found(Sequence[T]):
+class LazySequence(Sequence[T]):
     """Sequence of a given length whose items are made at access."""
 
     def __init__(self, number: int, make: Callable[[int], T]):
@@ -111,11 +111,11 @@ class GroupLevel(NamedTuple):
             group = groups[number]
             return group.start if root is None or root not in group else root
 
-        return Found(len(groups), leader)
+        return LazySequence(len(groups), leader)
 
     def group_of(self, root: int | None) -> int:
         """The number of the smaller group that holds the root; 0 if none does."""
-        return self.groups.holding(root) if root is not None and root in self.ranks else 0
+        return self.groups.index_of(root) if root is not None and root in self.ranks else 0
 
 
 def levels(topology: Topology, rank: int) -> list[GroupLevel]:
@@ -128,7 +128,7 @@ def levels(topology: Topology, rank: int) -> list[GroupLevel]:
     tree, start = topology.tree, 0
     while tree != 1:
         groups = Groups(topology.bounds(tree), start)
-        level = GroupLevel(tree, groups, groups.holding(rank))
+        level = GroupLevel(tree, groups, groups.index_of(rank))
         if len(groups) > 1:
             around.append(level)
         tree, start = level.shape(level.mine), groups[level.mine].start
@@ -146,7 +146,7 @@ def inside(buffer: str) -> dict[str, Place]:
     return {IN: place, OUT: place, TMP: place}
 
 
-def started(buffer: str, program: Program, nblocks: int) -> Program:
+def place_input(buffer: str, program: Program, nblocks: int) -> Program:
     """Put the input where the program expects it; a work buffer becomes scratch.
 
     A rank that only sends from the work buffer sends its input instead.
@@ -156,5 +156,5 @@ def started(buffer: str, program: Program, nblocks: int) -> Program:
         return concatenate(first, program)
     if all(step.kind == SEND or all(span.buffer != WORK for span in step.spans)
            for steps in program.rounds for step in steps):
-        return renamed(program, {WORK: (IN, 0)})
+        return rename_buffers(program, {WORK: (IN, 0)})
     return allot(concatenate(first, program), WORK, range(nblocks))

@@ -1,6 +1,7 @@
 """Flat algorithms as the steps of a composition: each run between the groups of a level.
 
-A group is played by one of its ranks: always the same one, its leader (:func:`among`), or another
+A group is played by one of its ranks: always the same one, its leader (:func:`run_among_leaders`),
+    or another
 one for each block, its owner (:func:`exchange`).
 """
 
@@ -38,10 +39,10 @@ def backwards(flat: FlatAlgorithm) -> FlatAlgorithm:
     Its slots stay those of the other: of an allgather backwards, a reduce-scatter in place,
     contributions are in ``out``, and the rank's own block is written to ``in``.
     """
-    return FlatAlgorithm(partial(_reversed, flat.build), flat.slots_of)
+    return FlatAlgorithm(partial(_reverse_build, flat.build), flat.slots_of)
 
 
-def _reversed(build: Callable[..., Program], rank: int, size: int) -> Program:
+def _reverse_build(build: Callable[..., Program], rank: int, size: int) -> Program:
     return reverse(build(rank, size))
 
 
@@ -66,8 +67,9 @@ def exchange(flat: FlatAlgorithm, level: GroupLevel, blocks: Sequence[Sequence[P
                         place)
 
 
-def among(flat: FlatAlgorithm, level: GroupLevel, rank: int, blocks: Sequence[Sequence[int]],
-          place: Mapping[str, Place], root: int | None = None) -> Program:
+def run_among_leaders(flat: FlatAlgorithm, level: GroupLevel, rank: int,
+                      blocks: Sequence[Sequence[int]],
+                      place: Mapping[str, Place], root: int | None = None) -> Program:
     """Run a flat algorithm among the leaders of a level's groups; other ranks do nothing.
 
     Args:

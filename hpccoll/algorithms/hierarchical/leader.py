@@ -24,7 +24,7 @@ from hpccoll.algorithms.hierarchical.composition import (
     GroupLevel,
     inside,
     levels,
-    started,
+    place_input,
 )
 from hpccoll.algorithms.hierarchical.exchanges import (
     ALLGATHER,
@@ -34,7 +34,7 @@ from hpccoll.algorithms.hierarchical.exchanges import (
     REDUCE,
     REDUCE_SCATTER,
     SCATTER,
-    among,
+    run_among_leaders,
 )
 from hpccoll.algorithms.parts import tree_walks, trees
 from hpccoll.ir.collectives import IN, OUT
@@ -47,23 +47,23 @@ def allreduce(rank: int, topology: Topology) -> Program:
     """Reduce to the leaders, combine by recursive doubling between them, broadcast."""
     top, *inner = levels(topology, rank)
     place, whole = inside(OUT), [(0,)]
-    return started(OUT, concatenate(
-        *(among(REDUCE, level, rank, whole, place) for level in reversed(inner)),
-        among(ALLREDUCE, top, rank, whole, place),
-        *(among(BCAST, level, rank, whole, place) for level in inner)), 1)
+    return place_input(OUT, concatenate(
+        *(run_among_leaders(REDUCE, level, rank, whole, place) for level in reversed(inner)),
+        run_among_leaders(ALLREDUCE, top, rank, whole, place),
+        *(run_among_leaders(BCAST, level, rank, whole, place) for level in inner)), 1)
 
 
 def bcast(rank: int, topology: Topology, root: int) -> Program:
     """Broadcast between the leaders of the largest groups first, then inside each group."""
-    return concatenate(*(among(BCAST, level, rank, [(0,)], inside(OUT), root)
+    return concatenate(*(run_among_leaders(BCAST, level, rank, [(0,)], inside(OUT), root)
                          for level in levels(topology, rank)))
 
 
 def reduce(rank: int, topology: Topology, root: int) -> Program:
     """Reduce inside the smallest groups first, last between the leaders of the largest."""
     place = OUT if rank == root else WORK
-    return started(place, concatenate(
-        *(among(REDUCE, level, rank, [(0,)], inside(place), root)
+    return place_input(place, concatenate(
+        *(run_among_leaders(REDUCE, level, rank, [(0,)], inside(place), root)
           for level in reversed(levels(topology, rank)))), 1)
 
 
@@ -73,10 +73,10 @@ def allgather(rank: int, topology: Topology) -> Program:
     place, everything = inside(OUT), [range(topology.size)]
     return concatenate(
         Program(((copy(at(OUT, rank), at(IN, 0)),),)),
-        *(among(GATHER, level, rank, level.groups, place)
+        *(run_among_leaders(GATHER, level, rank, level.groups, place)
           for level in reversed(inner)),
-        among(ALLGATHER, top, rank, top.groups, place),
-        *(among(BCAST, level, rank, everything, place) for level in inner))
+        run_among_leaders(ALLGATHER, top, rank, top.groups, place),
+        *(run_among_leaders(BCAST, level, rank, everything, place) for level in inner))
 
 
 def reduce_scatter(rank: int, topology: Topology) -> Program:
@@ -89,11 +89,11 @@ def reduce_scatter(rank: int, topology: Topology) -> Program:
         alone = len(level.groups[level.mine]) == 1
         return {**place, buffer: lambda keys: (at(OUT, 0),)} if alone else place
 
-    return started(WORK, concatenate(
-        *(among(REDUCE, level, rank, everything, place)
+    return place_input(WORK, concatenate(
+        *(run_among_leaders(REDUCE, level, rank, everything, place)
           for level in reversed(inner)),
-        among(REDUCE_SCATTER, top, rank, top.groups, result(top, IN)),
-        *(among(SCATTER, level, rank, level.groups, result(level, OUT))
+        run_among_leaders(REDUCE_SCATTER, top, rank, top.groups, result(top, IN)),
+        *(run_among_leaders(SCATTER, level, rank, level.groups, result(level, OUT))
           for level in inner)), topology.size)
 
 
@@ -107,12 +107,12 @@ def barrier(rank: int, topology: Topology) -> Program:
             return Program(())
         return embed(build(level.mine, len(leaders)), {}, lambda key: (), {}, leaders)
 
-    return concatenate(*(tokens(level, _arrive) for level in reversed(inner)),
+    return concatenate(*(tokens(level, _reduce_to_root) for level in reversed(inner)),
                        tokens(top, partial(dissemination.barrier, k=2)),
                        *(tokens(level, _leave) for level in inner))
 
 
-def _arrive(rank: int, size: int) -> Program:
+def _reduce_to_root(rank: int, size: int) -> Program:
     return Program(tuple(tree_walks.fan_in(rank, trees.knomial(rank, size, 0))))
 
 

@@ -15,7 +15,7 @@ from itertools import accumulate, pairwise
 from math import lcm
 from typing import NamedTuple
 
-from hpccoll.algorithms.hierarchical.composition import Found, GroupLevel, split
+from hpccoll.algorithms.hierarchical.composition import GroupLevel, LazySequence, split
 from hpccoll.ir.passes import Piece
 from hpccoll.ir.topology import Group, Topology
 
@@ -23,7 +23,7 @@ from hpccoll.ir.topology import Group, Topology
 @lru_cache(maxsize=64)
 def nblocks(topology: Topology, leaders: int | None = None) -> int:
     """Blocks for which all owners at all levels have equal shares, unless that takes too many."""
-    trees = _largest(topology)
+    trees = _largest_groups(topology)
     return min(2 * topology.size,
                len(trees) * lcm(*(_even(tree, leaders or topology.size) for tree in set(trees))))
 
@@ -32,10 +32,10 @@ def nblocks(topology: Topology, leaders: int | None = None) -> int:
 def rooted_nblocks(topology: Topology) -> int:
     """The same where the largest groups do not split shares between them."""
     return min(2 * topology.size,
-               lcm(*(_even(tree, topology.size) for tree in set(_largest(topology)))))
+               lcm(*(_even(tree, topology.size) for tree in set(_largest_groups(topology)))))
 
 
-def _largest(topology: Topology) -> tuple[Group, ...]:
+def _largest_groups(topology: Topology) -> tuple[Group, ...]:
     trees = split(topology.tree)
     while len(trees) == 1 and trees[0] != 1:
         trees = split(trees[0])
@@ -63,7 +63,7 @@ def shares(level: GroupLevel, rank: int, n: int, leaders: int, parts: int) -> li
 
     for owners, keys, before in columns(level.shapes, n, leaders):
         if first + owners[shape] == rank:
-            ranks = Found(count, partial(player, owners))
+            ranks = LazySequence(count, partial(player, owners))
             for mine, share in zip(pieces, cut(keys, len(pieces), before)):
                 mine.append(Piece(ranks, share))
     # The others get nothing, and no rank writes into what they get.

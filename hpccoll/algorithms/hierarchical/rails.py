@@ -19,7 +19,7 @@ ranks, where bcast and reduce send n/g per message; crossing 2n(g-1)/g, and n/g 
 
 from __future__ import annotations
 
-from hpccoll.algorithms.hierarchical.composition import WORK, inside, levels, started
+from hpccoll.algorithms.hierarchical.composition import WORK, inside, levels, place_input
 from hpccoll.algorithms.hierarchical.exchanges import (
     ALLGATHER,
     ALLREDUCE,
@@ -48,20 +48,20 @@ def multi_leader(rank: int, topology: Topology, leaders: int) -> Program:
     n = nblocks(topology, leaders)
     parts = [(top, shares(top, rank, n, leaders, len(top.groups)))]
     parts += [(level, shares(level, rank, n, leaders, leaders)) for level in inner]
-    return started(OUT, concatenate(
+    return place_input(OUT, concatenate(
         *(exchange(REDUCE_SCATTER, level, blocks, place)
           for level, blocks in reversed(parts)),
         *(exchange(ALLGATHER, level, blocks, place)
           for level, blocks in parts)), n)
 
 
-def crossing(rank: int, topology: Topology) -> Program:
+def doubling_across(rank: int, topology: Topology) -> Program:
     """Reduce-scatter inside, recursive doubling of every share across, allgather inside."""
     (top, *inner), place = levels(topology, rank), inside(OUT)
     n, everyone = rooted_nblocks(topology), topology.size
     parts = [(level, shares(level, rank, n, everyone, everyone)) for level in inner]
     across = shares(top, rank, n, everyone, 1)[:1]
-    return started(OUT, concatenate(
+    return place_input(OUT, concatenate(
         *(exchange(REDUCE_SCATTER, level, blocks, place)
           for level, blocks in reversed(parts)),
         exchange(ALLREDUCE, top, across, place),
@@ -90,7 +90,7 @@ def reduce(rank: int, topology: Topology, root: int) -> Program:
     n, everyone = rooted_nblocks(topology), topology.size
     parts = [(level, shares(level, rank, n, everyone, everyone)) for level in inner]
     across = shares(top, rank, n, everyone, 1)[:1]
-    return started(buffer, concatenate(
+    return place_input(buffer, concatenate(
         *(exchange(REDUCE_SCATTER, level, blocks, place)
           for level, blocks in reversed(parts)),
         exchange(REDUCE, top, across, place, top.group_of(root)),

@@ -20,11 +20,11 @@ from hpccoll.algorithms.hierarchical.composition import (
     GroupLevel,
     inside,
     levels,
-    started,
+    place_input,
 )
 from hpccoll.algorithms.hierarchical.exchanges import ALLGATHER, exchange
 from hpccoll.ir.collectives import IN, OUT
-from hpccoll.ir.passes import Piece, concatenate, renamed, reverse
+from hpccoll.ir.passes import Piece, concatenate, rename_buffers, reverse
 from hpccoll.ir.schedule import Program, at, copy
 from hpccoll.ir.topology import Topology
 
@@ -39,8 +39,8 @@ def allgather(rank: int, topology: Topology) -> Program:
 
 def reduce_scatter(rank: int, topology: Topology) -> Program:
     """Run the allgather backwards, on a copy of the input."""
-    program = renamed(reverse(allgather(rank, topology)), {OUT: (WORK, 0), IN: (OUT, 0)})
-    return started(WORK, program, topology.size)
+    program = rename_buffers(reverse(allgather(rank, topology)), {OUT: (WORK, 0), IN: (OUT, 0)})
+    return place_input(WORK, program, topology.size)
 
 
 def rails(topology: Topology, rank: int) -> Iterator[tuple[GroupLevel, list[list[Piece]]]]:

@@ -39,7 +39,7 @@ class Fold:
         """First and past-the-last rank that virtual ranks ``start`` to ``stop - 1`` stand for."""
         return self.members(start).start, self.members(stop).start
 
-    def real(self, virtual: int) -> int:
+    def real_rank(self, virtual: int) -> int:
         """The rank that plays a virtual rank."""
         members = self.members(virtual)
         return self.root if self.root is not None and self.root in members else members[-1]
@@ -47,7 +47,7 @@ class Fold:
     def virtual(self, rank: int) -> int | None:
         """Virtual rank, or ``None`` for a rank that waits outside."""
         group = self.group(rank)
-        return group if self.real(group) == rank else None
+        return group if self.real_rank(group) == rank else None
 
     def others(self, rank: int) -> list[int]:
         """The other ranks of this rank's group."""
@@ -59,7 +59,7 @@ class Fold:
 
     def reduce_in(self, rank: int, *spans: Span) -> list[Round]:
         """The round in which groups combine, in rank order."""
-        leader, others = self.real(self.group(rank)), self.others(rank)
+        leader, others = self.real_rank(self.group(rank)), self.others(rank)
         if not others:
             return []
         if rank != leader:
@@ -70,7 +70,7 @@ class Fold:
 
     def copy_out(self, rank: int, *spans: Span) -> list[Round]:
         """The round in which the ranks outside get the result."""
-        leader, others = self.real(self.group(rank)), self.others(rank)
+        leader, others = self.real_rank(self.group(rank)), self.others(rank)
         if not others:
             return []
         if rank != leader:

@@ -38,7 +38,7 @@ from hpccoll.comm.objects.wire import (
 from hpccoll.runtime.execution.compiled import BUILT
 
 if BUILT:
-    from hpccoll.runtime.execution import _tape
+    from hpccoll.runtime.execution import _executor
 
 #: Largest bytes of arrays that both ranks exchange and combine.
 SHARED = 64 << 10
@@ -64,14 +64,15 @@ class ObjectExchange(ObjectMessages):
         rounds, distance = [], 1
         while distance < self.size:
             pair = self.pairs.get(self.rank ^ distance) or self.pair(self.rank ^ distance)
-            if pair.tape is None:
+            if pair.compiled_plan is None:
                 return None
-            rounds.append((pair.tape, *pair.addresses, not self.rank & distance))
+            rounds.append((pair.compiled_plan, *pair.addresses, not self.rank & distance))
             distance *= 2
         stamps = tuple(self.call_of("allreduce", operator_name(op)).stamp
                        for op in (MPI.SUM, MPI.PROD, MPI.MAX, MPI.MIN))
-        return _tape.Numbers(tuple(rounds), FLOAT, INT, ROOM, STAMP, stamps,
-                             guard.log if guard is not None else 0, self, self.context.entrance)
+        return _executor.Numbers(tuple(rounds), FLOAT, INT, ROOM, STAMP, stamps,
+                                 guard.log if guard is not None else 0, self,
+                                 self.context.call_guard)
 
     def binomial_reduce(self, obj: Any, op: Operator) -> Any:
         """Combine the objects of all ranks along a binomial tree; the result is at rank 0."""
@@ -82,7 +83,7 @@ class ObjectExchange(ObjectMessages):
                 return None
             if rank + mask < self.size:
                 arrived = self.receive(rank + mask)
-                value = self.apply(op, self.own(value, obj, op), arrived, into=arrived)
+                value = self.apply(op, self.copy_if_shared(value, obj, op), arrived, into=arrived)
             mask *= 2
         return value
 
@@ -125,7 +126,7 @@ class ObjectExchange(ObjectMessages):
                 self.send_bytes(data, partner))
             if together or first and not given:
                 if not together:
-                    value = self.own(value, obj, op)
+                    value = self.copy_if_shared(value, obj, op)
                 elif value is obj and type(obj) in CONTAINERS:
                     value = decode(pair.frame, None, rank)  # the result may share its contents
                 if swap:
@@ -146,8 +147,8 @@ class ObjectExchange(ObjectMessages):
 
     def exchange(self, pair: FramePair | ArrayPair, partner: int) -> None:
         """Exchange the frames, or the arrays, of a pair."""
-        if pair.tape is not None:
-            pair.tape.run(*pair.addresses)
+        if pair.compiled_plan is not None:
+            pair.compiled_plan.run(*pair.addresses)
             return
         pair.batch.start()
         if not pair.batch.test(self.tries):
@@ -172,9 +173,8 @@ class ObjectExchange(ObjectMessages):
             kind is numpy.ndarray and value.nbytes <= SHARED and _ufunc(op) is not None
             and is_plain(value))
 
-    def own(self, value: Any, obj: Any, op: Operator) -> Any:
-        """Return the value, copied if it is the caller's object and ``op`` may change or keep
-        it."""
+    def copy_if_shared(self, value: Any, obj: Any, op: Operator) -> Any:
+        """Return the value, or a copy if it is the caller's object and ``op`` may change it."""
         if value is obj and type(obj) not in IMMUTABLE and not (
                 type(obj) is numpy.ndarray and _ufunc(op)):
             return copy_of(obj, self.rank)

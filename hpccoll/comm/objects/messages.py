@@ -32,12 +32,12 @@ from hpccoll.errors import ForeignMessage, cause_of
 from hpccoll.ir.schedule import RECV, SEND
 from hpccoll.runtime.context import OBJECTS_TAG, Context
 from hpccoll.runtime.events.call_log import OBJECTS
-from hpccoll.runtime.execution.compiled import exchange_tape
+from hpccoll.runtime.execution.compiled import exchange_plan
 from hpccoll.runtime.execution.executor import TRIES
 from hpccoll.runtime.planning.call_hash import Description
 from hpccoll.runtime.progress.engine import PROGRESS
-from hpccoll.runtime.progress.waiting import Watch
-from hpccoll.transport import Batch, Posting
+from hpccoll.runtime.progress.waiting import WaitTimer
+from hpccoll.transport import Batch, MessageSpec
 from hpccoll.transport.stamps import STAMP_BITS
 
 #: Tags on the private communicator, of frames and of the data after them; blocking collectives use
@@ -103,7 +103,7 @@ class ObjectMessages:
                                   root="" if root is None else str(root))
         guard = self.context.guard
         stamp = guard.stamp(description) if guard is not None else 0
-        actions = (guard.opening(stamp, 0), guard.closing(stamp, 0)) if guard else (None, None)
+        actions = (guard.opening(stamp, 0), guard.end_callback(stamp, 0)) if guard else (None, None)
         begins, ends = (action[0] if action else _nothing for action in actions)
         return ObjectCall(description, stamp, begins, ends)
 
@@ -174,8 +174,8 @@ class ObjectMessages:
         """Start to send a frame to a rank; return the tests for its completion, and the rank."""
         message = self.channels.get((dest, SEND)) or self.channel(dest, SEND)
         message.frame[:] = frame
-        if message.tape is not None:
-            message.tape.run(message.address, 0)
+        if message.compiled_plan is not None:
+            message.compiled_plan.run(message.address, 0)
             return ()
         message.batch.start()
         return (message.batch.test, dest),
@@ -197,8 +197,8 @@ class ObjectMessages:
     def receive_frame(self, source: int) -> bytearray:
         """Receive a frame of the current call from a rank."""
         message = self.channels.get((source, RECV)) or self.channel(source, RECV)
-        if message.tape is not None:
-            message.tape.run(0, message.address)
+        if message.compiled_plan is not None:
+            message.compiled_plan.run(0, message.address)
         else:
             message.batch.start()
             self.wait(message.batch.test, source)
@@ -240,29 +240,29 @@ class ObjectMessages:
 
     def both_ways(self, peer: int, sent: Any, arriving: Any
                   ) -> tuple[Batch, Any, tuple[int, int]]:
-        """Return a batch for an exchange with a rank, a tape or None, and the tape's addresses."""
+        """Return a batch for an exchange with a rank, a plan or None, and its addresses."""
         return (*self.prepare((SEND, peer, sent), (RECV, peer, arriving)),
                 (MPI.Get_address(sent), MPI.Get_address(arriving)))
 
     def prepare(self, *messages: tuple[str, int, Any]) -> tuple[Batch, Any]:
-        """Prepare one exchange of messages with a rank; return a batch, and a tape if possible.
+        """Prepare one exchange of messages with a rank; return a batch, and a plan if possible.
 
         Args:
             messages: kind, peer and memory of each message.
         """
-        postings = [Posting(kind == SEND, peer, numpy.frombuffer(memory, "u1"))
+        postings = [MessageSpec(kind == SEND, peer, numpy.frombuffer(memory, "u1"))
                     for kind, peer, memory in messages]
         return (self.context.endpoint.batch(postings, TAG, True),
-                exchange_tape(self.context, postings, TAG,
-                              partial(self.attend, postings[0].peer)))
+                exchange_plan(self.context, postings, TAG,
+                              partial(self.resume, postings[0].peer)))
 
-    def attend(self, peer: int, test: Callable[[], bool]) -> None:
-        """Wait for a tape, whose test polls for some time; see :meth:`wait`."""
+    def resume(self, peer: int, test: Callable[[], bool]) -> None:
+        """Wait for a compiled plan, whose test polls for some time; see :meth:`wait`."""
         self.peer = peer
-        watch = Watch(self, *self.context.bounds)
+        watch = WaitTimer(self, *self.context.bounds)
         try:
             while not test():
-                PROGRESS.once()
+                PROGRESS.step()
                 watch.look()
         except BaseException as error:
             self._judge(error)
@@ -278,10 +278,10 @@ class ObjectMessages:
             if test():
                 return
         self.peer = peer
-        watch = Watch(self, *self.context.bounds, self.context.limits.spins)
+        watch = WaitTimer(self, *self.context.bounds, self.context.limits.spins)
         try:
             while not test():
-                watch.idle()
+                watch.pause()
         except BaseException as error:
             self._judge(error)
             raise
@@ -291,11 +291,11 @@ class ObjectMessages:
         # Messages may still arrive: the batches keep their memory alive.
         self.abandoned.append((self.channels, self.pairs, self.arrays, self.requests))
         self.channels, self.pairs, self.arrays, self.requests = {}, {}, {}, []
-        verdict = self.context.fail(error, self.title)
-        if verdict is not error:
-            raise verdict from cause_of(error)
+        diagnosis = self.context.fail(error, self.title)
+        if diagnosis is not error:
+            raise diagnosis from cause_of(error)
 
-    def pending(self) -> tuple[int, tuple[int, ...]]:
+    def pending_peers(self) -> tuple[int, tuple[int, ...]]:
         """Return the round and the peers that this rank waits for, for reports."""
         return 0, (self.peer,)
 
@@ -316,31 +316,31 @@ class ObjectMessages:
 
 
 class FrameMessage(NamedTuple):
-    """Frame with its batch and, if possible, its tape, to or from one rank."""
+    """Frame with its batch and, if possible, its compiled plan, to or from one rank."""
 
     frame: bytearray
     batch: Batch
-    tape: Any
+    compiled_plan: Any
     address: int
 
 
 class FramePair(NamedTuple):
-    """Frames to and from a rank, with the batch and, if possible, the tape of the exchange."""
+    """Frames to and from a rank, with the batch and, if possible, a compiled plan."""
 
     frame: bytearray
     arriving: bytearray
     batch: Batch
-    tape: Any
+    compiled_plan: Any
     addresses: tuple[int, int]
 
 
 class ArrayPair(NamedTuple):
-    """Arrays to and from a rank, with batch and tape like :class:`FramePair`."""
+    """Arrays to and from a rank, with batch and compiled plan like :class:`FramePair`."""
 
     frame: numpy.ndarray
     arriving: numpy.ndarray
     batch: Batch
-    tape: Any
+    compiled_plan: Any
     addresses: tuple[int, int]
 
 

@@ -40,14 +40,14 @@ class Objects(Base):
         lifetime, size = self._check_usable(), self.Get_size()
         if type(root) is not int or not 0 <= root < size:
             root = check_root(root, size)
-        with lifetime.entrance:
+        with lifetime.call_guard:
             if size == 1:
                 return super().bcast(obj, root)
             return self._exchange("bcast", root=root).share(obj, root, False)
 
     def reduce(self, sendobj: Any, op: Operator | MPI.Op = MPI.SUM, root: int = 0) -> Any:
         """Combine every rank's object at the root; elsewhere the result is ``None``."""
-        with self._check_usable().entrance:
+        with self._check_usable().call_guard:
             root = check_root(root, self.Get_size())
             exchange = self._reduction("reduce", op, root)
             if exchange is None:
@@ -63,7 +63,7 @@ class Objects(Base):
     @shortcut
     def allreduce(self, sendobj: Any, op: Operator | MPI.Op = MPI.SUM) -> Any:
         """Combine every rank's object on every rank."""
-        with self._check_usable().entrance:
+        with self._check_usable().call_guard:
             exchange = self._reduction("allreduce", op)
             if exchange is None:
                 return super().allreduce(sendobj, op)
@@ -89,7 +89,7 @@ class Objects(Base):
 
     def scan(self, sendobj: Any, op: Operator | MPI.Op = MPI.SUM) -> Any:
         """Combine the objects of ranks 0 to this one."""
-        with self._check_usable().entrance:
+        with self._check_usable().call_guard:
             exchange = self._reduction("scan", op)
             if exchange is None:
                 return super().scan(sendobj, op)
@@ -97,7 +97,7 @@ class Objects(Base):
 
     def exscan(self, sendobj: Any, op: Operator | MPI.Op = MPI.SUM) -> Any:
         """Combine the objects of the ranks before this one; ``None`` on rank 0."""
-        with self._check_usable().entrance:
+        with self._check_usable().call_guard:
             exchange = self._reduction("exscan", op)
             if exchange is None:
                 return super().exscan(sendobj, op)
@@ -109,7 +109,7 @@ class Objects(Base):
 
     def gather(self, sendobj: Any, root: int = 0) -> list[Any] | None:
         """Collect every rank's object at the root; elsewhere the result is ``None``."""
-        with self._check_usable().entrance:
+        with self._check_usable().call_guard:
             root = check_root(root, self.Get_size())
             if self.Get_size() == 1:
                 return super().gather(sendobj, root)
@@ -120,7 +120,7 @@ class Objects(Base):
 
     def scatter(self, sendobj: Sequence[Any] | None, root: int = 0) -> Any:
         """Distribute the root's objects, one to each rank."""
-        with self._check_usable().entrance:
+        with self._check_usable().call_guard:
             size, parts = self.Get_size(), []
             root = check_root(root, size)
             if size == 1:
@@ -135,17 +135,17 @@ class Objects(Base):
 
     def allgather(self, sendobj: Any) -> list[Any]:
         """Collect every rank's object on every rank."""
-        return cast("list[Any]", self._attended("allgather", sendobj))
+        return cast("list[Any]", self._call_native("allgather", sendobj))
 
     def alltoall(self, sendobj: Sequence[Any]) -> list[Any]:
         """Send one object from every rank to every rank."""
-        return cast("list[Any]", self._attended("alltoall", sendobj))
+        return cast("list[Any]", self._call_native("alltoall", sendobj))
 
     # -- implementation ----------------------------------------------------------------------
-    def _attended(self, name: str, obj: Any) -> Any:
+    def _call_native(self, name: str, obj: Any) -> Any:
         """Call an mpi4py method, monitored by the guard."""
         served = self._cache.get((name, ()))
-        with self._check_usable().entrance:
+        with self._check_usable().call_guard:
             if served is None:
                 served = self._cache[name, ()] = self._lower_case(name)
             try:
@@ -154,11 +154,11 @@ class Objects(Base):
                 raise
             except Exception:
                 guard = self._private().guard if self._guards else None
-                if guard is not None and self._refused(name, obj):
+                if guard is not None and self._is_unpicklable(name, obj):
                     guard.unsent()
                 raise
 
-    def _refused(self, name: str, obj: Any) -> bool:
+    def _is_unpicklable(self, name: str, obj: Any) -> bool:
         """Pickle again; return True if mpi4py failed to pickle the object to send.
 
         Otherwise it failed to unpickle received data: the call has completed on the other ranks.
@@ -183,10 +183,10 @@ class Objects(Base):
         if not self._always:
             return attended
 
-        def compared(*args: Any) -> Any:
+        def call_compared(*args: Any) -> Any:
             self._compare(description)
             return attended(*args)
-        return compared
+        return call_compared
 
     def _exchange(self, name: str, op: Any = None, root: int | None = None) -> ObjectExchange:
         """Start a call on several ranks: count it and, if configured, compare it first.

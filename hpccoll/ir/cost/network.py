@@ -39,7 +39,7 @@ class Resource(NamedTuple):
     capacity: float
 
 
-def parting(one: Sequence[int], other: Sequence[int]) -> int:
+def divergence_depth(one: Sequence[int], other: Sequence[int]) -> int:
     """Return the depth at which two paths diverge."""
     for depth, (a, b) in enumerate(zip(one, other)):
         if a != b:
@@ -85,7 +85,7 @@ class NetworkPaths:
             tree = tree[index]
         return self._measure(tree)
 
-    def within(self, path: Sequence[int], depth: int) -> int:
+    def index_in_group(self, path: Sequence[int], depth: int) -> int:
         """Return the index of a rank among all ranks of its group at a depth."""
         tree, index = self.topology.tree, 0
         for level, digit in enumerate(path):

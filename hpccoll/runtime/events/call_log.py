@@ -27,12 +27,12 @@ from hpccoll.transport.stamps import agree, stamp_of_amount
 
 #: Words of a log: the number plus one of the call in which a rank failed, 1 without a number; the
 #: length of the failure record; the number of the last call; and the offset of the stamps.
-#: ``_tape.c`` uses all but the length.
+#: ``_executor.c`` uses all but the length.
 ALARM, STORY, NUMBER, STAMPS = 0, 1, 16, 32
 #: Like the alarm, for the call in which this rank itself failed; 0 without a failure.
 FAILED = 3
 #: Time of an unanswered status request, in nanoseconds of the machine's clock, else 0; the number
-#: of the pending native call, else 0, used by ``_tape.c``; time of the last poll of a wait; the
+#: of the pending native call, else 0, used by ``_executor.c``; time of the last poll of a wait; the
 #: length of the status; whether the rank has freed the communicator, or exited; and the number of
 #: descriptions written.
 ASKED, INSIDE, BEAT, DOING, LEFT, DESCRIBED = 2, 17, 18, 19, 20, 21
@@ -71,21 +71,21 @@ class LogRecord(NamedTuple):
     number: int
     stamps: Mapping[int, int]
     descriptions: Mapping[int, Description]
-    story: Mapping[str, Any] | None
+    report: Mapping[str, Any] | None
 
-    def packed(self) -> bytes:
+    def pack(self) -> bytes:
         """Return the record as bytes."""
         used = set(self.stamps.values())
         return json.dumps([self.number, [*self.stamps.items()],
                            [(stamp, text) for stamp, text in self.descriptions.items()
-                            if stamp in used], self.story]).encode()
+                            if stamp in used], self.report]).encode()
 
     @classmethod
-    def unpacked(cls, data: bytes) -> LogRecord:
-        """Return the record from bytes of :meth:`packed`."""
-        number, stamps, descriptions, story = json.loads(data)
+    def unpack(cls, data: bytes) -> LogRecord:
+        """Return the record from bytes of :meth:`pack`."""
+        number, stamps, descriptions, report = json.loads(data)
         return cls(number, dict(stamps),
-                   {stamp: Description(*fields) for stamp, fields in descriptions}, story)
+                   {stamp: Description(*fields) for stamp, fields in descriptions}, report)
 
 
 class LoggedCall(NamedTuple):
@@ -140,23 +140,24 @@ class Log:
         self.words[DESCRIBED] = max(self.words[DESCRIBED], start // TEXT_BYTES + 1
                                     - TEXTS_START // TEXT_BYTES)
 
-    def tell(self, story: Mapping[str, Any]) -> None:
+    def write_report(self, report: Mapping[str, Any]) -> None:
         """Store the failure record of this rank."""
-        text = json.dumps(story).encode()
+        text = json.dumps(report).encode()
         if len(text) > TEXTS_START - STORY_START:
-            text = json.dumps({**story, "lines": (), "reason": str(story["reason"])[:500]}).encode()
+            text = json.dumps({**report, "lines": (),
+                               "reason": str(report["reason"])[:500]}).encode()
         text = text[:TEXTS_START - STORY_START]
         self.memory[STORY_START:STORY_START + len(text)] = text
         self.words[STORY] = len(text)
 
-    def story(self) -> Mapping[str, Any] | None:
+    def report(self) -> Mapping[str, Any] | None:
         """Return the failure record of this rank, or None."""
         length = self.words[STORY]
         if not length:
             return None
-        story: Mapping[str, Any] = json.loads(bytes(
+        report: Mapping[str, Any] = json.loads(bytes(
             self.memory[STORY_START:STORY_START + length]))
-        return story
+        return report
 
     def say(self, doing: Mapping[str, Any], looks: bool = True) -> None:
         """Store the status of this rank and, if ``looks``, the time of this poll."""
@@ -177,7 +178,7 @@ class Log:
         """Store the time of this poll of a wait."""
         self.words[BEAT] = time.monotonic_ns()
 
-    def doing(self) -> Mapping[str, Any]:
+    def status(self) -> Mapping[str, Any]:
         """Return the last status of this rank; empty while the rank writes it."""
         try:
             said = json.loads(bytes(self.memory[DOING_START:DOING_START + self.words[DOING]]))
@@ -244,7 +245,7 @@ class Log:
         number = self.words[NUMBER]
         found = {one: self.stamp(one) for one in range(max(number - LAST, 0) + 1, number + 1)}
         return LogRecord(number, {one: stamp for one, stamp in found.items() if stamp},
-                         self.descriptions(), self.story())
+                         self.descriptions(), self.report())
 
     def descriptions(self) -> dict[int, Description]:
         """Return the descriptions by stamp."""

@@ -20,11 +20,11 @@ from hpccoll.runtime.events.call_log import (
 from hpccoll.runtime.execution.compiled import BUILT
 
 if BUILT:
-    from hpccoll.runtime.execution import _tape
+    from hpccoll.runtime.execution import _executor
 
 
-def noted(method: Callable[..., Any], log: Log, stamp: int, refuse: Callable[[], NoReturn],
-          failed: Callable[[BaseException], bool]) -> Callable[..., Any]:
+def log_calls(method: Callable[..., Any], log: Log, stamp: int, refuse: Callable[[], NoReturn],
+              failed: Callable[[BaseException], bool]) -> Callable[..., Any]:
     """Return a wrapper of a native method that logs its calls while they run.
 
     Args:
@@ -35,7 +35,7 @@ def noted(method: Callable[..., Any], log: Log, stamp: int, refuse: Callable[[],
         failed: raises a more specific error, or returns True if nothing was sent.
     """
     if BUILT:
-        return _tape.Noted(method, log.address, log.address + 8 * ALARM, stamp, refuse, failed)
+        return _executor.Noted(method, log.address, log.address + 8 * ALARM, stamp, refuse, failed)
     words = log.words
 
     def call(*args: Any, **options: Any) -> Any:
@@ -59,17 +59,18 @@ def noted(method: Callable[..., Any], log: Log, stamp: int, refuse: Callable[[],
     return call
 
 
-def begins(log: Log, stamp: int, heard: Callable[[bool], None], asks: bool) -> Callable[[], None]:
+def begins(log: Log, stamp: int, on_alarm: Callable[[bool], None], asks: bool) -> Callable[[],
+                                                                                           None]:
     """Return a callback that records the start of an interpreted call.
 
     Args:
         log: the log of this rank.
         stamp: stamp of the call.
-        heard: raises an error after the failure of another rank; called when one is possible.
+        on_alarm: raises an error after the failure of another rank; called when one is possible.
         asks: call it every time, because the log has no alarm.
     """
     if BUILT and not asks:
-        return _tape.opening(log.address, stamp, heard, log)
+        return _executor.opening(log.address, stamp, on_alarm, log)
     words = log.words
 
     def note() -> None:
@@ -78,14 +79,14 @@ def begins(log: Log, stamp: int, heard: Callable[[bool], None], asks: bool) -> C
         words[STAMPS + place], words[STARTS + place] = stamp, monotonic_ns()
         words[ENDS + place], words[NUMBER] = 0, number
         if asks or words[ALARM]:
-            heard(True)
+            on_alarm(True)
     return note
 
 
 def ends(log: Log) -> Callable[[], None]:
     """Return a callback that records the end of this rank's last call."""
     if BUILT:
-        return _tape.closing(log.address, log)
+        return _executor.closing(log.address, log)
     words = log.words
 
     def note() -> None:

@@ -56,13 +56,13 @@ def tell_communicator(comm: MPI.Intracomm, context: Context) -> None:
 
 def tell_table(comm: MPI.Intracomm, source: str, note: str, online: bool) -> None:
     """Log the source of the measured times behind choices."""
-    told = "candidates are measured in this job" if online else (
+    text = "candidates are measured in this job" if online else (
         f"measured times of {source}" if source else
         f"no measured times{f' ({note})' * bool(note)}, built-in rules select")
-    LOGGER.log(_level(comm.Get_rank()), "%s: %s", name_of(comm), told)
+    LOGGER.log(_level(comm.Get_rank()), "%s: %s", name_of(comm), text)
 
 
-def tell_served(comm: MPI.Intracomm, told: set[Description], title: str, call: Call | None,
+def tell_served(comm: MPI.Intracomm, logged: set[Description], title: str, call: Call | None,
                 choice: Choice | None) -> None:
     """Log which algorithm runs a call, and why; once per kind of call."""
     level = _level(comm.Get_rank())
@@ -70,9 +70,9 @@ def tell_served(comm: MPI.Intracomm, told: set[Description], title: str, call: C
         return
     known = describe_native(call, title)._replace(
         collective=title, algorithm=str(choice.key) if choice is not None else "")
-    if known in told or len(told) >= MOST_TOLD:
+    if known in logged or len(logged) >= MOST_TOLD:
         return
-    told.add(known)
+    logged.add(known)
     words = [known.collective, *filter(None, (
         known.count and f"count {known.count}", known.dtype, known.operator,
         known.root and f"root {known.root}"))]

@@ -1,11 +1,11 @@
 """Moments: timestamps of the activity changes of this rank inside blocking hpccoll calls.
 
-    Binder, tape --note--> Moments, a ring of rows <--read by-- hpccoll.measure.observed
+    Binder, compiled plan --note--> Moments, a ring of rows <--read by-- hpccoll.measure.profiling
 
 A row has three numbers: the plan and its segment; the phase and the activity that begins;
 nanoseconds of the clock of :func:`time.perf_counter`. The activity lasts until the next row of the
 same segment and lane of phases, or until the call's end. ``HPCCOLL_TRACE_PHASES`` enables the ring
-of a communicator. Without it, plans and tapes contain no recording steps.
+of a communicator. Without it, plans and compiled plans contain no recording steps.
 
 Running calls allocate nothing. The ring holds the last :data:`KEPT` rows.
 """
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from hpccoll.runtime.planning.plan import Plan  # which starts MPI; `hpccoll trace` needs none
 
 try:
-    from hpccoll.runtime.execution import _tape
+    from hpccoll.runtime.execution import _executor
 except ImportError:  # it was not built
-    _tape = None  # type: ignore[assignment]
+    _executor = None  # type: ignore[assignment]
 
-#: Rows of the ring, a power of two; numbers per row, as in ``_tape.h``.
+#: Rows of the ring, a power of two; numbers per row, as in ``_executor.h``.
 KEPT, ROW = 1 << 17, 3
 #: Largest number of plans in a ring; the phases of later plans are not recorded.
 MOST_PLANS = 1024
@@ -59,7 +59,7 @@ def activity_of(steps: Sequence[Local]) -> Activity:
     return Activity.REDUCING if any(step.right is not None for step in steps) else Activity.COPYING
 
 
-class Noting(NamedTuple):
+class PhaseRecorder(NamedTuple):
     """Recorder of the moments of one plan."""
 
     moments: Moments
@@ -84,8 +84,8 @@ class Noting(NamedTuple):
         (where, what), (_, after) = (self.words(*place, one)
                                      for one in (activity, Activity.WAITING))
         if self.moments.built:
-            return _tape.amid(*self.moments.ring, where, what, after, function, self.moments)
-        note = self.moments.noted
+            return _executor.amid(*self.moments.ring, where, what, after, function, self.moments)
+        note = self.moments.record
 
         def call(*operands: Any) -> None:
             note(where, what)
@@ -113,9 +113,9 @@ class Moments:
         self._numbers: dict[int, int] = {}
         self._words, self._last = memoryview(cast(Any, self.memory)), kept - 1
         self.ring: tuple[int, int] = self.memory.__array_interface__["data"][0], kept
-        self.built = hasattr(_tape, "moment")
+        self.built = hasattr(_executor, "moment")
 
-    def of(self, plan: Plan) -> Noting | None:
+    def of(self, plan: Plan) -> PhaseRecorder | None:
         """Return the recorder of a plan; ``None`` if there are too many plans."""
         number = self._numbers.get(id(plan))
         if number is None:
@@ -123,15 +123,15 @@ class Moments:
                 return None
             number = self._numbers[id(plan)] = len(self.plans)
             self.plans.append(plan)
-        return Noting(self, number)
+        return PhaseRecorder(self, number)
 
     def moment(self, where: int, what: int) -> Callable[[], None]:
         """Return a callback that records a moment, given the first two numbers of its row."""
         if self.built:
-            return _tape.moment(*self.ring, where, what, self)
-        return partial(self.noted, where, what)
+            return _executor.moment(*self.ring, where, what, self)
+        return partial(self.record, where, what)
 
-    def noted(self, where: int, what: int) -> None:
+    def record(self, where: int, what: int) -> None:
         """Record a moment, given the first two numbers of its row."""
         words = self._words
         number = words[0]
@@ -149,10 +149,10 @@ class Moments:
     def as_json(self) -> dict[str, Any]:
         """Return plain data: the rows and the phases of each plan."""
         rows = self.rows()
-        return {"rows": rows.ravel().tolist(), "plans": list(map(_told, self.plans))}
+        return {"rows": rows.ravel().tolist(), "plans": list(map(_plan_as_json, self.plans))}
 
 
-def _told(plan: Plan) -> dict[str, Any]:
+def _plan_as_json(plan: Plan) -> dict[str, Any]:
     """Return the phases of a plan: their lanes, destinations and sources."""
     programs = {id(segment.program): segment.program for segment in plan.segments}
     numbers = {one: number for number, one in enumerate(programs)}

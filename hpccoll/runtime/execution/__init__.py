@@ -1,5 +1,5 @@
-"""Execution of plans: ``executor`` interprets them, ``compiled`` runs a ``tape`` in machine code.
+"""Execution of plans: by the interpreter ``executor``, or in machine code by ``compiled``.
 
-``attendance`` handles waiting tapes, and ``remote`` their messages to other nodes. A new kind of
-executor replaces ``executor``.
+``slow_path`` handles waiting compiled plans, and ``remote`` their messages to other nodes. A new
+kind of executor replaces ``executor``.
 """

@@ -1,6 +1,6 @@
-/* Calls of one form and any size; see _tape.c for an overview.
+/* Calls of one form and any size; see _executor.c for an overview.
  *
- * The form of a call is its key without sizes and counts. The operands of its tape are sums of the
+ * The form of a call is its key without sizes and counts. The operands of its plan are sums of the
  * bounds of the call's blocks (hpccoll/ir/sizes.py), so a new size costs some multiplications.
  * The MPI library's method needs no operands, only a stamp for the log.
  */
@@ -16,13 +16,13 @@ enum { ANY, SCALED, ALL, OWN, PARTS, EXTENTS };
 enum { RECENT = 256, OFTEN = 3 };
 
 typedef struct { int64_t bound, factor; } Term;
-/* An operand: the word of the tape, a constant, and its terms. */
+/* An operand: the word of the compiled plan, a constant, and its terms. */
 typedef struct { int64_t word, constant, first, end; } Operand;
 typedef struct { uint64_t hash; int64_t times; } Recent;
 
 struct AnySize {
     PyObject_HEAD
-    PyObject *target;   /* a tape, or a native method */
+    PyObject *target;   /* a compiled plan, or a native method */
     long cut, extent[SIDES];
     long long rank, size, blocks, unit, itemsize, least, end, most_block, most_bytes;
     long long element[SIDES], scale[SIDES]; /* bytes of a caller's element; elements per unit */
@@ -177,37 +177,37 @@ PyObject *stamp_of_amount(PyObject *module, PyObject *args)
         ? PyLong_FromLongLong(stamp_at(form, amount)) : NULL;
 }
 
-/* Compute the operands of a tape for the blocks of a call; return 0 if it cannot run them. */
-static int compute(AnySize *self, Tape *tape)
+/* Compute the operands of a plan for the blocks of a call; return 0 if it cannot run them. */
+static int compute(AnySize *self, CompiledPlan *plan)
 {
     for (Py_ssize_t i = 0; i < self->operand_count; i++) {
         const Operand *operand = &self->operands[i];
         int64_t value = operand->constant;
         for (int64_t term = operand->first; term < operand->end; term++)
             value += self->terms[term].factor * self->bounds[self->terms[term].bound];
-        tape->code[operand->word] = value;
+        plan->code[operand->word] = value;
     }
-    for (const int64_t *step = tape->code; step[0] != END; step += WIDTH)
+    for (const int64_t *step = plan->code; step[0] != END; step += WIDTH)
         if ((step[0] == SEND || step[0] == TAKE) && step[4] > self->most_bytes)
             return 0;
-    if (check_tape(tape) != NULL)
+    if (check_plan(plan) != NULL)
         return 0;
-    mark_messages(tape);
+    mark_messages(plan);
     if (self->cut == COUNTED)
         for (int64_t i = 0; i < self->size; i++)
-            tape->counts[1 + i] = self->bounds[i + 1] - self->bounds[i];
+            plan->counts[1 + i] = self->bounds[i + 1] - self->bounds[i];
     else
-        tape->counts[1] = self->total;
+        plan->counts[1] = self->total;
     return 1;
 }
 
-/* Return 1 if the blocks are those of the tape's last call. */
-static int computed(const AnySize *self, const Tape *tape)
+/* Return 1 if the blocks are those of the compiled plan's last call. */
+static int computed(const AnySize *self, const CompiledPlan *plan)
 {
     if (self->cut != COUNTED)
-        return tape->counts[1] == self->total;
+        return plan->counts[1] == self->total;
     for (int64_t i = 0; i < self->size; i++)
-        if (tape->counts[1 + i] != self->bounds[i + 1] - self->bounds[i])
+        if (plan->counts[1 + i] != self->bounds[i + 1] - self->bounds[i])
             return 0;
     return 1;
 }
@@ -217,7 +217,7 @@ int accepts(const AnySize *self, const Key *key)
     return read_blocks((AnySize *)self, key);
 }
 
-/* Return a tape or a method for a call; NULL without an error if Python has to run it. */
+/* Return a compiled plan or a method for a call; NULL without an error if Python has to run it. */
 PyObject *target_for(AnySize *self, const Key *key, PyArrayObject *const *arrays)
 {
     if (!read_blocks(self, key))
@@ -230,20 +230,20 @@ PyObject *target_for(AnySize *self, const Key *key, PyArrayObject *const *arrays
     }
     if (Py_IS_TYPE(self->target, &NotedType))
         ((Noted *)self->target)->stamp = stamp;
-    if (!Py_IS_TYPE(self->target, &TapeType))
+    if (!Py_IS_TYPE(self->target, &CompiledPlanType))
         return self->target;
-    Tape *tape = (Tape *)self->target;
+    CompiledPlan *plan = (CompiledPlan *)self->target;
     int64_t sizes[2];
     for (int i = 0; i < 2; i++)
         sizes[i] = self->side[i] < 0 ? 0 : PyArray_NBYTES(arrays[self->side[i]]);
-    if (computed(self, tape) && sizes[IN] == tape->sizes[IN] && sizes[OUT] == tape->sizes[OUT])
+    if (computed(self, plan) && sizes[IN] == plan->sizes[IN] && sizes[OUT] == plan->sizes[OUT])
         return self->target;
-    tape->sizes[IN] = sizes[IN];
-    tape->sizes[OUT] = sizes[OUT];
-    tape->stamp = stamp;
-    if (compute(self, tape))
+    plan->sizes[IN] = sizes[IN];
+    plan->sizes[OUT] = sizes[OUT];
+    plan->stamp = stamp;
+    if (compute(self, plan))
         return self->target;
-    tape->counts[1] = -1;  /* its words are a mixture */
+    plan->counts[1] = -1;  /* its words are a mixture */
     return NULL;
 }
 
@@ -272,8 +272,8 @@ int repeats(AnySize *self, uint64_t hash)
 /* Return a target that stays as it is now. */
 PyObject *copy_of(PyObject *target)
 {
-    if (Py_IS_TYPE(target, &TapeType))
-        return (PyObject *)copy_tape((const Tape *)target);
+    if (Py_IS_TYPE(target, &CompiledPlanType))
+        return (PyObject *)copy_plan((const CompiledPlan *)target);
     if (Py_IS_TYPE(target, &NotedType))
         return (PyObject *)copy_noted((const Noted *)target);
     return Py_NewRef(target);
@@ -285,8 +285,8 @@ PyObject *copy_of(PyObject *target)
 static int read_operands(AnySize *self, PyObject *operands)
 {
     Py_ssize_t words = 0;
-    if (Py_IS_TYPE(self->target, &TapeType))
-        words = ((Tape *)self->target)->length * WIDTH;
+    if (Py_IS_TYPE(self->target, &CompiledPlanType))
+        words = ((CompiledPlan *)self->target)->length * WIDTH;
     self->operand_count = PyTuple_GET_SIZE(operands);
     Py_ssize_t terms = 0;
     for (Py_ssize_t i = 0; i < self->operand_count; i++) {
@@ -325,7 +325,7 @@ static int read_operands(AnySize *self, PyObject *operands)
     }
     return 0;
 wrong:
-    PyErr_SetString(PyExc_ValueError, "an operand outside of the tape or of the blocks");
+    PyErr_SetString(PyExc_ValueError, "an operand outside of the compiled plan or of the blocks");
     return -1;
 }
 
@@ -367,16 +367,16 @@ static PyObject *any_size_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     }
     if (read_operands(self, operands) < 0)
         goto failed;
-    if (Py_IS_TYPE(target, &TapeType)) {
-        Tape *tape = (Tape *)target;
+    if (Py_IS_TYPE(target, &CompiledPlanType)) {
+        CompiledPlan *plan = (CompiledPlan *)target;
         Py_ssize_t counts = self->cut == COUNTED ? self->size : 1;
-        PyMem_Free(tape->counts);
-        tape->counts = PyMem_Calloc(1 + counts, sizeof(int64_t));
-        if (tape->counts == NULL) {
+        PyMem_Free(plan->counts);
+        plan->counts = PyMem_Calloc(1 + counts, sizeof(int64_t));
+        if (plan->counts == NULL) {
             PyErr_NoMemory();
             goto failed;
         }
-        tape->counts[0] = counts;
+        plan->counts[0] = counts;
     }
     return (PyObject *)self;
 failed:
@@ -408,7 +408,7 @@ static int any_size_traverse(AnySize *self, visitproc visit, void *arg)
 
 PyTypeObject AnySizeType = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "hpccoll.runtime.execution._tape.AnySize",
+    .tp_name = "hpccoll.runtime.execution._executor.AnySize",
     .tp_doc = "Target of calls of one form and any size.",
     .tp_basicsize = sizeof(AnySize),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,

@@ -1,9 +1,9 @@
-/* Native thread that progresses tapes of requests without the GIL.
+/* Native thread that progresses compiled plans of requests without the GIL.
  *
  *     listed    pending operations that a thread may progress
  *     turns     the lock of that list and of the lanes; its holder never blocks
  *
- * It only runs tapes as far as possible and marks completed operations. A thread with the GIL then
+ * It only runs plans as far as possible and marks completed operations. A thread with the GIL then
  * notifies Python and MPI. Like all threads it claims an operation before it runs it (`busy`); the
  * removal of an operation waits until it is released. Without progress it sleeps, with increasing
  * intervals. One process has one such thread.
@@ -40,7 +40,7 @@ static pthread_t thread;
 static int started, stopped, sleeping, lazy;
 /* Threads of this process in the first millisecond of a `Wait`: they progress everything. */
 static _Atomic int waiting;
-static Taped **listed;
+static CompiledRun **listed;
 static Py_ssize_t listed_count, listed_room;
 
 static int64_t now(void)
@@ -59,7 +59,7 @@ static Turn first_turn(const Lane *lane)
     if (lane->broken)
         return nobody;
     for (Py_ssize_t i = 0; i < lane->count; i++)
-        if (lane->queue[i].taped == NULL || !has_ended(lane->queue[i].taped))
+        if (lane->queue[i].compiled == NULL || !has_ended(lane->queue[i].compiled))
             return lane->queue[i];
     return none;
 }
@@ -72,7 +72,7 @@ Turn whose_turn(Lane *lane)
     return first;
 }
 
-static int put_into_lane(Lane *lane, PyObject *operation, Taped *taped)
+static int put_into_lane(Lane *lane, PyObject *operation, CompiledRun *compiled)
 {
     if (lane->count == lane->room) {
         Py_ssize_t room = 2 * lane->room + 8;
@@ -82,7 +82,7 @@ static int put_into_lane(Lane *lane, PyObject *operation, Taped *taped)
         lane->queue = queue;
         lane->room = room;
     }
-    Turn last = {Py_NewRef(operation), taped};
+    Turn last = {Py_NewRef(operation), compiled};
     lane->queue[lane->count++] = last;
     return 0;
 }
@@ -134,7 +134,7 @@ static int pass(void)
     Lane *stuck = NULL;  /* of this pass: operations behind the first need not search for it */
     for (Py_ssize_t i = 0; i < listed_count && !stopped
                            && !atomic_load_explicit(&waiting, memory_order_relaxed); i++) {
-        Taped *operation = listed[i];
+        CompiledRun *operation = listed[i];
         if (!operation->met) {
             operation->met = 1;
             continue;
@@ -144,14 +144,14 @@ static int pass(void)
             if (lane == stuck)
                 continue;
             stuck = lane;
-            operation = first_turn(lane).taped;
+            operation = first_turn(lane).compiled;
         }
         if (operation == NULL || has_ended(operation) || !claim(operation, RUNNING))
             continue;
         pthread_mutex_unlock(&turns);
         State *state = &operation->run->state;
         Py_ssize_t at = state->at;
-        int found = advance(operation->run->tape, state, 0);
+        int found = advance(operation->run->plan, state, 0);
         if (found == DONE || state->at != at)
             moved = operation->is_long || moved == MOVED_MUCH ? MOVED_MUCH : MOVED;
         if (found == DONE) {
@@ -169,7 +169,7 @@ static void *work(void *none)
     int64_t pause = LONGEST, last = now(), eager = 0;
 #ifdef __linux__
     prctl(PR_SET_TIMERSLACK, 1UL);
-    prctl(PR_SET_NAME, "hpccoll tapes");
+    prctl(PR_SET_NAME, "hpccoll plans");
 #endif
     pthread_mutex_lock(&turns);
     while (!stopped) {
@@ -182,7 +182,7 @@ static void *work(void *none)
             break;
         if (moved == MOVED_MUCH)
             eager = time + EAGER;
-        if (time < eager && listed_count && listed[0]->run->tape->spins
+        if (time < eager && listed_count && listed[0]->run->plan->spins
             && !atomic_load_explicit(&waiting, memory_order_relaxed)) {
             pthread_mutex_unlock(&turns);
             sched_yield();
@@ -221,13 +221,13 @@ static void start(void)
 }
 
 /* Start an operation: add it to its lane and to the list of the thread; -1 on failure. */
-int put_under_way(Taped *operation)
+int put_under_way(CompiledRun *operation)
 {
     int failed = 0;
     pthread_mutex_lock(&turns);
     if (operation->threaded && listed_count == listed_room) {
         Py_ssize_t room = 2 * listed_room + 64;
-        Taped **list = PyMem_RawRealloc(listed, room * sizeof *list);
+        CompiledRun **list = PyMem_RawRealloc(listed, room * sizeof *list);
         failed = list == NULL;
         if (!failed) {
             listed = list;
@@ -237,7 +237,7 @@ int put_under_way(Taped *operation)
     if (!failed && operation->lane != NULL)
         failed = put_into_lane(operation->lane, (PyObject *)operation, operation);
     if (!failed && operation->threaded) {
-        listed[listed_count++] = (Taped *)Py_NewRef(operation);
+        listed[listed_count++] = (CompiledRun *)Py_NewRef(operation);
         operation->listed = 1;
         operation->met = operation->is_long;
         if (!started && !stopped)
@@ -252,7 +252,7 @@ int put_under_way(Taped *operation)
 }
 
 /* Remove an operation: when this returns, no thread runs it. */
-void take_back(Taped *operation)
+void take_back(CompiledRun *operation)
 {
     pthread_mutex_lock(&turns);
     if (operation->lane != NULL)
@@ -275,13 +275,13 @@ void take_back(Taped *operation)
 }
 
 /* Return 1 if the thread starts an operation: it moves many bytes, and a core is free. */
-int hands_over(const Taped *operation)
+int hands_over(const CompiledRun *operation)
 {
-    return operation->is_long && operation->listed && started && operation->run->tape->spins;
+    return operation->is_long && operation->listed && started && operation->run->plan->spins;
 }
 
 /* Count the threads that wait for a request in machine code. */
-void attend(int more)
+void resume(int more)
 {
     atomic_fetch_add_explicit(&waiting, more, memory_order_relaxed);
 }

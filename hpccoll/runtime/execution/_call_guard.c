@@ -1,12 +1,12 @@
-/* Lock of a communicator that admits one call at a time; see _tape.c for an overview. */
-#include "_tape.h"
+/* Lock of a communicator that admits one call at a time; see _executor.c for an overview. */
+#include "_executor.h"
 
 static PyObject *refusal;
 
 /* Raise Python's error for a second concurrent call. */
-int refused(const Entrance *entrance)
+int refused(const CallGuard *call_guard)
 {
-    PyObject *raised = refusal == NULL ? NULL : PyObject_CallFunction(refusal, "k", entrance->holder);
+    PyObject *raised = refusal == NULL ? NULL : PyObject_CallFunction(refusal, "k", call_guard->holder);
     Py_XDECREF(raised);
     if (!PyErr_Occurred())
         PyErr_SetString(PyExc_RuntimeError, "a call is pending");
@@ -21,7 +21,7 @@ PyObject *set_refusal(PyObject *module, PyObject *function)
     Py_RETURN_NONE;
 }
 
-static PyObject *entrance_enter(Entrance *self, PyObject *none)
+static PyObject *entrance_enter(CallGuard *self, PyObject *none)
 {
     (void)none;
     if (enter(self) < 0)
@@ -29,14 +29,14 @@ static PyObject *entrance_enter(Entrance *self, PyObject *none)
     return Py_NewRef(self);
 }
 
-static PyObject *entrance_exit(Entrance *self, PyObject *args)
+static PyObject *entrance_exit(CallGuard *self, PyObject *args)
 {
     (void)args;
     self->holder = 0;
     Py_RETURN_NONE;
 }
 
-static void entrance_dealloc(Entrance *self)
+static void entrance_dealloc(CallGuard *self)
 {
     Py_TYPE(self)->tp_free(self);
 }
@@ -47,14 +47,14 @@ static PyMethodDef entrance_methods[] = {
     {NULL}};
 
 static PyMemberDef entrance_members[] = {
-    {"holder", T_ULONG, offsetof(Entrance, holder), 0, "the thread that is in a call, 0 for none"},
+    {"holder", T_ULONG, offsetof(CallGuard, holder), 0, "the thread that is in a call, 0 for none"},
     {NULL}};
 
-PyTypeObject EntranceType = {
+PyTypeObject CallGuardType = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "hpccoll.runtime.execution._tape.Entrance",
+    .tp_name = "hpccoll.runtime.execution._executor.CallGuard",
     .tp_doc = "Lets one call on a communicator go at a time.",
-    .tp_basicsize = sizeof(Entrance),
+    .tp_basicsize = sizeof(CallGuard),
     .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_methods = entrance_methods,
     .tp_members = entrance_members,

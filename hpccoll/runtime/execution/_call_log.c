@@ -1,5 +1,5 @@
-/* Native MPI calls that are recorded in this rank's log while they run; see _tape.c. */
-#include "_tape.h"
+/* Native MPI calls that are recorded in this rank's log while they run; see _executor.c. */
+#include "_executor.h"
 
 /* Handle a failed call: `failed` raises a more specific error, or returns true if nothing was sent,
  * so that the call does not count. */
@@ -103,7 +103,7 @@ static int noted_traverse(Noted *self, visitproc visit, void *arg)
 
 PyTypeObject NotedType = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "hpccoll.runtime.execution._tape.Noted",
+    .tp_name = "hpccoll.runtime.execution._executor.Noted",
     .tp_doc = "Method of the MPI library with calls that are recorded in this rank's log.",
     .tp_basicsize = sizeof(Noted),
     .tp_vectorcall_offset = offsetof(Noted, vectorcall),

@@ -1,16 +1,16 @@
 /* Lower-case allreduce of one Python float or integer.
  *
- * The ranks exchange frames (hpccoll/comm/objects/wire.py) by recursive doubling, one tape a round.
+ * The ranks exchange frames (hpccoll/comm/objects/wire.py) by recursive doubling, one plan a round.
  * Python continues from the first round whose operands are not two numbers of one type.
  */
-#include "_tape.h"
+#include "_executor.h"
 
 enum { SUM, PROD, MAX, MIN, OPERATORS };
 /* Position of the last bits of a call's number, above its stamp; as in messages.py. */
 enum { NUMBER_SHIFT = 48 };
 
 typedef struct {
-    Tape *tape;
+    CompiledPlan *plan;
     char *given, *arriving;
     int lower;  /* this rank's number is the left operand */
 } Round;
@@ -20,7 +20,7 @@ typedef struct {
     Round *rounds;
     Py_ssize_t count;
     PyObject *kept;
-    Entrance *entrance;               /* the lock of the communicator */
+    CallGuard *call_guard;               /* the lock of the communicator */
     unsigned char floating, integer;  /* first byte of a frame */
     int room;                         /* index of the byte that is set if all ranks continue */
     int stamp;                        /* index of the number and the stamp of the call */
@@ -34,36 +34,36 @@ static void numbers_dealloc(Numbers *self)
 {
     PyObject_GC_UnTrack(self);
     for (Py_ssize_t i = 0; i < self->count; i++)
-        Py_CLEAR(self->rounds[i].tape);
+        Py_CLEAR(self->rounds[i].plan);
     PyMem_Free(self->rounds);
     Py_CLEAR(self->kept);
-    Py_CLEAR(self->entrance);
+    Py_CLEAR(self->call_guard);
     Py_TYPE(self)->tp_free(self);
 }
 
 static int numbers_traverse(Numbers *self, visitproc visit, void *arg)
 {
     for (Py_ssize_t i = 0; i < self->count; i++)
-        Py_VISIT(self->rounds[i].tape);
+        Py_VISIT(self->rounds[i].plan);
     Py_VISIT(self->kept);
     return 0;
 }
 
 static PyObject *numbers_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    PyObject *rounds, *kept, *entrance;
+    PyObject *rounds, *kept, *call_guard;
     int floating, integer, room, stamp;
     long long stamps[OPERATORS], log;
     (void)kwargs;
     if (!PyArg_ParseTuple(args, "O!iiii(LLLL)LOO!", &PyTuple_Type, &rounds, &floating, &integer,
                           &room, &stamp, &stamps[SUM], &stamps[PROD], &stamps[MAX], &stamps[MIN],
-                          &log, &kept, &EntranceType, &entrance))
+                          &log, &kept, &CallGuardType, &call_guard))
         return NULL;
     Numbers *self = (Numbers *)type->tp_alloc(type, 0);
     if (self == NULL)
         return NULL;
     self->kept = Py_NewRef(kept);
-    self->entrance = (Entrance *)Py_NewRef(entrance);
+    self->call_guard = (CallGuard *)Py_NewRef(call_guard);
     self->floating = (unsigned char)floating;
     self->integer = (unsigned char)integer;
     self->room = room;
@@ -77,21 +77,21 @@ static PyObject *numbers_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
         return PyErr_NoMemory();
     }
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(rounds); i++) {
-        PyObject *tape;
+        PyObject *plan;
         long long given, arriving;
         int lower;
-        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(rounds, i), "O!LLp", &TapeType, &tape, &given,
-                              &arriving, &lower)) {
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(rounds, i), "O!LLp", &CompiledPlanType, &plan,
+                              &given, &arriving, &lower)) {
             Py_DECREF(self);
             return NULL;
         }
-        Round round = {(Tape *)Py_NewRef(tape), (char *)(intptr_t)given,
+        Round round = {(CompiledPlan *)Py_NewRef(plan), (char *)(intptr_t)given,
                        (char *)(intptr_t)arriving, lower};
         int64_t end = stamp + (int64_t)sizeof self->stamps[0];
-        if (((Tape *)tape)->sizes[IN] < end || ((Tape *)tape)->sizes[OUT] < end || room < 9
-            || stamp <= room) {
+        if (((CompiledPlan *)plan)->sizes[IN] < end
+            || ((CompiledPlan *)plan)->sizes[OUT] < end || room < 9 || stamp <= room) {
             PyErr_SetString(PyExc_ValueError, "a frame is too short");
-            Py_DECREF(tape);
+            Py_DECREF(plan);
             Py_DECREF(self);
             return NULL;
         }
@@ -102,7 +102,7 @@ static PyObject *numbers_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
 
 PyTypeObject NumbersType = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "hpccoll.runtime.execution._tape.Numbers",
+    .tp_name = "hpccoll.runtime.execution._executor.Numbers",
     .tp_doc = "Reduction of Python numbers over all ranks.",
     .tp_basicsize = sizeof(Numbers),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
@@ -176,7 +176,7 @@ static PyObject *reduce_numbers(Numbers *self, PyObject *comm, PyObject *object,
         round->given[self->room] = 1;
         memcpy(round->given + self->stamp, &stamp, sizeof stamp);
         Py_INCREF(self);
-        failed = play(round->tape, round->given, round->arriving, NULL);
+        failed = play(round->plan, round->given, round->arriving, NULL);
         Py_DECREF(self);
         if (failed)
             return NULL;
@@ -228,14 +228,14 @@ PyObject *number_allreduce(Recognised *self, PyObject *const *args, size_t flags
         Py_XDECREF(numbers);
         return PyObject_Vectorcall(self->slow, args, flags, names);
     }
-    Entrance *entrance = ((Numbers *)numbers)->entrance;
+    CallGuard *call_guard = ((Numbers *)numbers)->call_guard;
     Word *log = ((Numbers *)numbers)->log;
     PyObject *result = NULL;
     if (log != NULL && atomic_load_explicit(&log[ALARM], memory_order_acquire)) {
         Py_DECREF(numbers);  /* a rank has failed, maybe in an earlier call */
         return PyObject_Vectorcall(self->slow, args, flags, names);
     }
-    if (enter(entrance) == 0) {
+    if (enter(call_guard) == 0) {
         int64_t number = 0;
         if (log != NULL) {
             number = atomic_load_explicit(&log[NUMBER], memory_order_relaxed) + 1;
@@ -246,7 +246,7 @@ PyObject *number_allreduce(Recognised *self, PyObject *const *args, size_t flags
         result = reduce_numbers((Numbers *)numbers, args[0], object, op, kind, number);
         if (log != NULL && result != NULL)
             note_end(log, number);
-        entrance->holder = 0;
+        call_guard->holder = 0;
     }
     Py_DECREF(numbers);
     return result;

@@ -1,7 +1,7 @@
 /* MPI_Finalize at process exit waits for all ranks, also for a killed one. mpi4py calls it after
  * the end of the interpreter, so a native thread checks the processes meanwhile. */
 #define _DEFAULT_SOURCE
-#include "_tape.h"
+#include "_executor.h"
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>

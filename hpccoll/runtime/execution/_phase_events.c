@@ -4,7 +4,7 @@
      closing  record the end of the call
      moment   record the start of an activity
      amid     record the start and the end of work inside a wait */
-#include "_tape.h"
+#include "_executor.h"
 
 typedef struct Note {
     PyObject_HEAD
@@ -165,7 +165,7 @@ static int note_traverse(Note *self, visitproc visit, void *arg)
 
 PyTypeObject NoteType = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "hpccoll.runtime.execution._tape.Note",
+    .tp_name = "hpccoll.runtime.execution._executor.Note",
     .tp_doc = "Callback that records an event.",
     .tp_basicsize = sizeof(Note),
     .tp_vectorcall_offset = offsetof(Note, vectorcall),

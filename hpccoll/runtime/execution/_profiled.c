@@ -1,5 +1,5 @@
-/* Methods whose calls are counted and timed; see _tape.c for an overview. */
-#include "_tape.h"
+/* Methods whose calls are counted and timed; see _executor.c for an overview. */
+#include "_executor.h"
 #include <time.h>
 
 /* Numbers per call: its kind, its start, its end; rows of the buffer of calls. */
@@ -20,7 +20,7 @@ typedef struct {
     KnownKind *slots;
     size_t slot_count, used;
     CallRows *rows;
-    char told;  /* the algorithm of a call was reported: its kind is looked up again */
+    char reported;  /* the algorithm of a call was reported: its kind is looked up again */
 } Seen;
 
 static PyTypeObject *recognised_type = &RecognisedType;
@@ -97,7 +97,7 @@ static PyMethodDef rows_methods[] = {
 
 PyTypeObject CallRowsType = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "hpccoll.runtime.execution._tape.CallRows",
+    .tp_name = "hpccoll.runtime.execution._executor.CallRows",
     .tp_doc = "The last calls of a communicator: kind, beginning, end.",
     .tp_basicsize = sizeof(CallRows),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
@@ -192,12 +192,12 @@ static PyMethodDef seen_methods[] = {
     {NULL}};
 
 static PyMemberDef seen_members[] = {
-    {"told", T_BOOL, offsetof(Seen, told), 0, "the kind of the next call is looked for anew"},
+    {"reported", T_BOOL, offsetof(Seen, reported), 0, "the kind of the next call is looked for anew"},
     {NULL}};
 
 PyTypeObject SeenType = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "hpccoll.runtime.execution._tape.Seen",
+    .tp_name = "hpccoll.runtime.execution._executor.Seen",
     .tp_doc = "Kinds of calls, by their arguments.",
     .tp_basicsize = sizeof(Seen),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
@@ -306,7 +306,7 @@ static PyObject *watched_call(WatchedMethod *self, PyObject *const *args, size_t
     if (result != NULL) {
         uint64_t key = key_of(self, args, given, names);
         KnownKind *slot = slot_of(seen->slots, seen->slot_count, key);
-        int failed = slot->key && !seen->told
+        int failed = slot->key && !seen->reported
             ? push(seen->rows, slot->kind, start, stop)
             : note_slowly(self, key, start, stop, args, given, names);
         if (failed)
@@ -366,7 +366,7 @@ static PyGetSetDef watched_attributes[] = {
 
 PyTypeObject WatchedMethodType = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "hpccoll.runtime.execution._tape.WatchedMethod",
+    .tp_name = "hpccoll.runtime.execution._executor.WatchedMethod",
     .tp_doc = NULL,
     .tp_basicsize = sizeof(WatchedMethod),
     .tp_vectorcall_offset = offsetof(WatchedMethod, vectorcall),

@@ -1,4 +1,4 @@
-/* Cache of calls, looked up by their arguments; see _tape.c for an overview. */
+/* Cache of calls, looked up by their arguments; see _executor.c for an overview. */
 #include "_recognition.h"
 
 /* ---- Calls ----------------------------------------------------------------------------------- */
@@ -8,7 +8,7 @@ enum { MOST_ENTRIES = 2048, FIRST_SLOTS = 64, HASHED = 64, FORM_SLOTS = 64, MOST
 typedef struct {
     Key key;
     uint64_t hash;
-    PyObject *target;  /* a tape, or a method of the MPI library; NULL in a free slot */
+    PyObject *target;  /* a compiled plan, or a method of the MPI library; NULL in a free slot */
     int side[2];       /* the arguments that contain input and output, and the offsets */
     int64_t shift[2];
 } Entry;
@@ -26,7 +26,7 @@ typedef struct {
     Entry *slots;
     size_t slot_count, used;
     Form *forms;  /* FORM_SLOTS of them; NULL before the first */
-    Entrance *entrance;  /* lock of the communicator; set before any call is cached */
+    CallGuard *call_guard;  /* lock of the communicator; set before any call is cached */
 } Calls;
 
 static PyObject *in_place, *calls_name;
@@ -462,7 +462,7 @@ static void calls_dealloc(Calls *self)
     if (self->slots != NULL)
         drop_entries(self->slots, self->slot_count);
     drop_forms(self);
-    Py_XDECREF(self->entrance);
+    Py_XDECREF(self->call_guard);
     Py_TYPE(self)->tp_free(self);
 }
 
@@ -547,11 +547,11 @@ static Py_ssize_t calls_length(Calls *self)
     return (Py_ssize_t)self->used;
 }
 
-static PyObject *calls_guard(Calls *self, PyObject *entrance)
+static PyObject *calls_guard(Calls *self, PyObject *call_guard)
 {
-    if (!Py_IS_TYPE(entrance, &EntranceType))
+    if (!Py_IS_TYPE(call_guard, &CallGuardType))
         return PyErr_Format(PyExc_TypeError, "expected a CallGuard");
-    Py_XSETREF(self->entrance, (Entrance *)Py_NewRef(entrance));
+    Py_XSETREF(self->call_guard, (CallGuard *)Py_NewRef(call_guard));
     Py_RETURN_NONE;
 }
 
@@ -568,7 +568,7 @@ static PySequenceMethods calls_as_sequence = {.sq_length = (lenfunc)calls_length
 
 PyTypeObject CallsType = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "hpccoll.runtime.execution._tape.Calls",
+    .tp_name = "hpccoll.runtime.execution._executor.Calls",
     .tp_doc = "Cache of calls: their targets, by key.",
     .tp_basicsize = sizeof(Calls),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
@@ -624,7 +624,7 @@ static inline PyObject *served(PyObject *target, const Entry *entry, PyArrayObje
                                PyObject *const *args, size_t flags, PyObject *names)
 {
     int begins = Py_IS_TYPE(target, &BeginType);
-    if (!begins && !Py_IS_TYPE(target, &TapeType))
+    if (!begins && !Py_IS_TYPE(target, &CompiledPlanType))
         return PyObject_Vectorcall(target, args, flags, names);
     char *bases[2];
     for (int i = 0; i < 2; i++)
@@ -639,21 +639,21 @@ static inline PyObject *served(PyObject *target, const Entry *entry, PyArrayObje
     }
     /* The caller keeps the arguments alive until this returns; after an error MPI may need them
      * longer. */
-    Tape *tape = (Tape *)target;
-    PyObject *kept = tape->remote ? keep(arrays) : NULL;
-    int failed = tape->remote && kept == NULL ? -1 : play(tape, bases[IN], bases[OUT], kept);
+    CompiledPlan *plan = (CompiledPlan *)target;
+    PyObject *kept = plan->remote ? keep(arrays) : NULL;
+    int failed = plan->remote && kept == NULL ? -1 : play(plan, bases[IN], bases[OUT], kept);
     Py_XDECREF(kept);
     return failed ? NULL : Py_NewRef(Py_None);
 }
 
 /* Return the target of a call for its size; NULL if Python has to run it, or for an error. Inside
- * the lock: another call must not change the operands of a running tape. */
+ * the lock: another call must not change the operands of a running compiled plan. */
 static PyObject *fitted(Calls *calls, AnySize *any_size, Key *key, uint64_t hash,
                         PyArrayObject *const *arrays, Entry *entry)
 {
     static const long long none[2] = {0, 0};
     PyObject *target = target_for(any_size, key, arrays);
-    if (target == NULL || (Py_IS_TYPE(target, &TapeType) && passes((Tape *)target)))
+    if (target == NULL || (Py_IS_TYPE(target, &CompiledPlanType) && passes((CompiledPlan *)target)))
         return NULL;
     for (int i = 0; i < 2; i++) {
         entry->side[i] = sides_of(any_size)[i];
@@ -693,24 +693,25 @@ static PyObject *recognised_call(Recognised *self, PyObject *const *args, size_t
     AnySize *any_size = NULL;
     if (target == NULL)
         any_size = (AnySize *)Py_XNewRef(any_size_of((Calls *)calls, &key));
-    Entrance *entrance = (Entrance *)Py_XNewRef(((Calls *)calls)->entrance);
+    CallGuard *call_guard = (CallGuard *)Py_XNewRef(((Calls *)calls)->call_guard);
     PyObject *result = NULL;
     if ((target == NULL && any_size == NULL)
-        || (target != NULL && Py_IS_TYPE(target, &TapeType) && passes((Tape *)target))) {
+        || (target != NULL && Py_IS_TYPE(target, &CompiledPlanType)
+            && passes((CompiledPlan *)target))) {
         result = PyObject_Vectorcall(self->slow, args, flags, names);
-    } else if (entrance == NULL || enter(entrance) == 0) {
+    } else if (call_guard == NULL || enter(call_guard) == 0) {
         if (any_size != NULL)
             target = fitted((Calls *)calls, any_size, &key, hash, arrays, &entry);
         if (target != NULL)
             result = served(target, &entry, arrays, args, flags, names);
-        if (entrance != NULL)
-            entrance->holder = 0;
+        if (call_guard != NULL)
+            call_guard->holder = 0;
         if (target == NULL && !PyErr_Occurred())
             result = PyObject_Vectorcall(self->slow, args, flags, names);
     }
     Py_DECREF(calls);
     Py_XDECREF(any_size);
-    Py_XDECREF(entrance);
+    Py_XDECREF(call_guard);
     Py_XDECREF(target);
     return result;
 slow:
@@ -785,7 +786,7 @@ static PyGetSetDef recognised_attributes[] = {
 
 PyTypeObject RecognisedType = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "hpccoll.runtime.execution._tape.Recognised",
+    .tp_name = "hpccoll.runtime.execution._executor.Recognised",
     .tp_doc = NULL,
     .tp_basicsize = sizeof(Recognised),
     .tp_vectorcall_offset = offsetof(Recognised, vectorcall),

@@ -2,7 +2,7 @@
 #ifndef HPCCOLL_RECOGNITION_H
 #define HPCCOLL_RECOGNITION_H
 
-#include "_tape.h"
+#include "_executor.h"
 
 /* Forms of a buffer argument. */
 enum { ABSENT, NOTHING, IN_ITS_PLACE, ARRAY };

@@ -1,19 +1,19 @@
-/* Requests of tapes: a Run that one call starts and another one completes; see _tape.c.
+/* Requests of compiled plans: a Run that one call starts and another one completes; see _executor.c.
  *
  *     Token   a generalized request of MPI, lent to one operation at a time
  *     Lane    operations whose messages share channels: one runs, the others wait
- *     Taped   the operation of a request, pending or ready to start
+ *     CompiledRun   the operation of a request, pending or ready to start
  *     Begin   calls of one kind: creates a request for each, and reuses operations
  *
  * A pending operation is on the list of runtime/progress/engine.py. A wait for it in this file
  * removes it at completion, without MPI; other waits complete its token. All of this needs the GIL,
- * except long tapes, waits, and the thread of _background.c. A running operation is `busy`.
+ * except long plans, waits, and the thread of _background.c. A running operation is `busy`.
  */
 #include "_requests.h"
 
 /* Largest number of cached operations for calls of one kind. */
 enum { MOST_KEPT = 64 };
-/* Minimum bytes of copies and reductions of a tape that runs without the GIL. */
+/* Minimum bytes of copies and reductions of a compiled plan that runs without the GIL. */
 #define MUCH (384 << 10)
 /* Polls for a message between two yields, if every rank has its own core. */
 #define LOOKS 50
@@ -21,7 +21,7 @@ enum { MOST_KEPT = 64 };
 #define STARTED 1000000
 
 static PyObject *progress, *operations, *make_token, *tokens;
-static PyObject *once_name, *lazy_name, *wake_name, *operation_name, *heard_name;
+static PyObject *step_name, *lazy_name, *wake_name, *operation_name, *on_alarm_name;
 /* Offset of the handle in a request, its size, and the handle of no request. */
 static Py_ssize_t handle_offset;
 static int handle_size;
@@ -54,7 +54,7 @@ static PyMemberDef token_members[] = {
 
 PyTypeObject TokenType = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "hpccoll.runtime.execution._tape.Token",
+    .tp_name = "hpccoll.runtime.execution._executor.Token",
     .tp_doc = "A generalized request, lent to operations.",
     .tp_basicsize = sizeof(Token),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
@@ -82,9 +82,9 @@ static Token *take_token(PyObject *owner)
     return (Token *)token;
 }
 
-/* ---- Lane, Taped ----------------------------------------------------------------------------- */
+/* ---- Lane, CompiledRun ----------------------------------------------------------------------- */
 
-PyTypeObject LaneType, TapedType, BeginType;
+PyTypeObject LaneType, CompiledRunType, BeginType;
 
 static int take_out(PyObject *list, PyObject *object)
 {
@@ -104,13 +104,13 @@ static int64_t microseconds(void)
 /* Run without the GIL until a message is missing for `patience` microseconds. */
 static int run_freely(Run *run, int64_t patience)
 {
-    Tape *tape = run->tape;
+    CompiledPlan *plan = run->plan;
     State *state = &run->state;
-    int found = advance(tape, state, 0);
+    int found = advance(plan, state, 0);
     Py_ssize_t at = state->at;
     for (int64_t end = microseconds() + patience; found == WAITING && patience;) {
-        for (int looks = tape->spins ? LOOKS : 1; looks && found == WAITING; looks--)
-            found = advance(tape, state, 0);
+        for (int looks = plan->spins ? LOOKS : 1; looks && found == WAITING; looks--)
+            found = advance(plan, state, 0);
         if (found != WAITING)
             break;
         if (state->at != at) {
@@ -124,7 +124,7 @@ static int run_freely(Run *run, int64_t patience)
 }
 
 /* Wait some time for another thread to release an operation; return 1 if it did. */
-static int given_back(Taped *operation, int64_t patience)
+static int given_back(CompiledRun *operation, int64_t patience)
 {
     int64_t end = microseconds() + patience;
     int free;
@@ -137,7 +137,7 @@ static int given_back(Taped *operation, int64_t patience)
 }
 
 /* Run an operation that is first in its lane, as far as possible. */
-static int step(Taped *self, int64_t patience)
+static int step(CompiledRun *self, int64_t patience)
 {
     int found = DONE;
     Py_INCREF(self);
@@ -149,7 +149,7 @@ static int step(Taped *self, int64_t patience)
             break;
         }
         if (!self->is_long) {
-            found = advance(self->run->tape, &self->run->state, patience);
+            found = advance(self->run->plan, &self->run->state, patience);
             if (found == DONE)
                 atomic_store_explicit(&self->ended, 1, memory_order_release);
             release(self);
@@ -175,19 +175,19 @@ static void next_turn(Lane *lane)
     Turn next;
     do {
         next = whose_turn(lane);
-    } while (next.taped != NULL && !hands_over(next.taped) && step(next.taped, 0) == DONE);
+    } while (next.compiled != NULL && !hands_over(next.compiled) && step(next.compiled, 0) == DONE);
 }
 
 /* Progress an operation, and those before it in its lane. */
-static int go_on(Taped *self, int64_t patience)
+static int go_on(CompiledRun *self, int64_t patience)
 {
     while (!has_ended(self) && self->lane != NULL) {
         Turn first = whose_turn(self->lane);
-        if (first.operation == NULL || first.taped == self)
+        if (first.operation == NULL || first.compiled == self)
             break;
-        if (first.taped == NULL)
+        if (first.compiled == NULL)
             return WAITING;
-        int found = step(first.taped, patience);
+        int found = step(first.compiled, patience);
         if (found != DONE)
             return found == ELSEWHERE ? WAITING : found;
     }
@@ -198,7 +198,7 @@ static int go_on(Taped *self, int64_t patience)
 }
 
 /* Start an operation and set the handle of its request to that of a token. */
-static int begin(Taped *self, PyObject *request)
+static int begin(CompiledRun *self, PyObject *request)
 {
     if (self->token == NULL && atomic_load_explicit(&self->busy, memory_order_acquire) != FREE)
         given_back(self, STARTED);
@@ -206,17 +206,17 @@ static int begin(Taped *self, PyObject *request)
         PyErr_SetString(PyExc_RuntimeError, "the operation is pending");
         return -1;
     }
-    Word *alarm = self->run->tape->alarm;
+    Word *alarm = self->run->plan->alarm;
     if (alarm != NULL && atomic_load_explicit(alarm, memory_order_acquire)) {
-        PyObject *heard = PyObject_CallMethodNoArgs((PyObject *)self, heard_name);
-        if (heard == NULL)
+        PyObject *result = PyObject_CallMethodNoArgs((PyObject *)self, on_alarm_name);
+        if (result == NULL)
             return -1;
-        Py_DECREF(heard);
+        Py_DECREF(result);
     }
     self->token = take_token((PyObject *)self);
     if (self->token == NULL)
         return -1;
-    Py_CLEAR(self->attendant);
+    Py_CLEAR(self->slow_path);
     self->run->state.at = self->run->state.unsent_count = 0;
     self->idle = self->over = 0;
     atomic_store_explicit(&self->ended, 0, memory_order_release);
@@ -238,7 +238,7 @@ static int begin(Taped *self, PyObject *request)
 }
 
 /* Finish an operation that its own wait has completed, without MPI. */
-static int leave(Taped *self, PyObject *request)
+static int leave(CompiledRun *self, PyObject *request)
 {
     Token *token = self->token;
     self->token = NULL;
@@ -315,7 +315,7 @@ static PyMemberDef lane_members[] = {
 
 PyTypeObject LaneType = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "hpccoll.runtime.execution._tape.Lane",
+    .tp_name = "hpccoll.runtime.execution._executor.Lane",
     .tp_doc = "Operations whose messages share channels, in the order of their calls.",
     .tp_basicsize = sizeof(Lane),
     .tp_flags = Py_TPFLAGS_DEFAULT,
@@ -326,27 +326,27 @@ PyTypeObject LaneType = {
     .tp_dealloc = (destructor)lane_dealloc,
 };
 
-static void taped_dealloc(Taped *self)
+static void compiled_dealloc(CompiledRun *self)
 {
     Py_XDECREF(self->run);
     Py_XDECREF(self->lane);
     Py_XDECREF(self->begin);
     Py_XDECREF(self->token);
-    Py_XDECREF(self->attendant);
+    Py_XDECREF(self->slow_path);
     Py_TYPE(self)->tp_free(self);
 }
 
-/* Return 1 if a tape moves many bytes, so that other threads should run meanwhile. */
-static int moves_much(const Tape *tape)
+/* Return 1 if a compiled plan moves many bytes, so that other threads should run meanwhile. */
+static int moves_much(const CompiledPlan *plan)
 {
     int64_t nbytes = 0;
-    for (const int64_t *at = tape->code; at < tape->code + WIDTH * tape->length; at += WIDTH)
-        nbytes += at[0] == REDUCE ? at[6] * tape->kernel.itemsize
+    for (const int64_t *at = plan->code; at < plan->code + WIDTH * plan->length; at += WIDTH)
+        nbytes += at[0] == REDUCE ? at[6] * plan->kernel.itemsize
                   : at[0] == COPY || at[0] == SEND ? at[4] : 0;
     return nbytes >= MUCH;
 }
 
-static PyObject *taped_prepare(Taped *self, PyObject *args)
+static PyObject *compiled_prepare(CompiledRun *self, PyObject *args)
 {
     PyObject *run, *lane;
     int threaded;
@@ -359,19 +359,19 @@ static PyObject *taped_prepare(Taped *self, PyObject *args)
     self->run = (Run *)Py_NewRef(run);
     self->lane = lane == Py_None ? NULL : (Lane *)Py_NewRef(lane);
     self->threaded = (char)threaded;
-    self->is_long = moves_much(self->run->tape);
+    self->is_long = moves_much(self->run->plan);
     self->idle = self->over = 1;
     Py_RETURN_NONE;
 }
 
-static PyObject *taped_begin(Taped *self, PyObject *request)
+static PyObject *compiled_begin(CompiledRun *self, PyObject *request)
 {
     if (self->run == NULL || begin(self, request) < 0)
         return self->run == NULL ? PyErr_Format(PyExc_ValueError, "no call was prepared") : NULL;
     Py_RETURN_NONE;
 }
 
-static PyObject *taped_attempt(Taped *self, PyObject *patience)
+static PyObject *compiled_attempt(CompiledRun *self, PyObject *patience)
 {
     long microseconds = PyLong_AsLong(patience);
     if (microseconds == -1 && PyErr_Occurred())
@@ -380,13 +380,13 @@ static PyObject *taped_attempt(Taped *self, PyObject *patience)
     return found < 0 ? NULL : PyLong_FromLong(found);
 }
 
-static PyObject *taped_claim(Taped *self, PyObject *none)
+static PyObject *compiled_claim(CompiledRun *self, PyObject *none)
 {
     (void)none;
     return PyBool_FromLong(claim(self, CLAIMED));
 }
 
-static PyObject *taped_give_back(Taped *self, PyObject *none)
+static PyObject *compiled_give_back(CompiledRun *self, PyObject *none)
 {
     (void)none;
     release(self);
@@ -394,7 +394,7 @@ static PyObject *taped_give_back(Taped *self, PyObject *none)
 }
 
 /* Remove a completed or failed operation and complete its token. */
-static PyObject *taped_conclude(Taped *self, PyObject *failed)
+static PyObject *compiled_conclude(CompiledRun *self, PyObject *failed)
 {
     int fails = PyObject_IsTrue(failed);
     if (fails < 0)
@@ -419,41 +419,41 @@ static PyObject *taped_conclude(Taped *self, PyObject *failed)
     return token;
 }
 
-static PyMethodDef taped_methods[] = {
-    {"prepare", (PyCFunction)taped_prepare, METH_VARARGS,
+static PyMethodDef compiled_methods[] = {
+    {"prepare", (PyCFunction)compiled_prepare, METH_VARARGS,
      "Set the run, its lane if it has one, and whether the thread may progress it."},
-    {"begin", (PyCFunction)taped_begin, METH_O, "Begin, for a request."},
-    {"attempt", (PyCFunction)taped_attempt, METH_O,
+    {"begin", (PyCFunction)compiled_begin, METH_O, "Begin, for a request."},
+    {"attempt", (PyCFunction)compiled_attempt, METH_O,
      "Progress for at most some microseconds; return DONE, WAITING or ELSEWHERE."},
-    {"claim", (PyCFunction)taped_claim, METH_NOARGS,
+    {"claim", (PyCFunction)compiled_claim, METH_NOARGS,
      "Reserve it; return whether it was free."},
-    {"give_back", (PyCFunction)taped_give_back, METH_NOARGS, "Make it free again."},
-    {"conclude", (PyCFunction)taped_conclude, METH_O,
+    {"give_back", (PyCFunction)compiled_give_back, METH_NOARGS, "Make it free again."},
+    {"conclude", (PyCFunction)compiled_conclude, METH_O,
      "Release it if it has ended, or failed if so requested; return its token, or None."},
     {NULL}};
 
-static PyMemberDef taped_members[] = {
-    {"run", T_OBJECT, offsetof(Taped, run), READONLY, "what runs"},
-    {"lane", T_OBJECT, offsetof(Taped, lane), READONLY, "where it waits for its turn"},
-    {"token", T_OBJECT, offsetof(Taped, token), 0, "what MPI knows of it"},
-    {"attendant", T_OBJECT, offsetof(Taped, attendant), 0, "what looks after this run"},
-    {"idle", T_BOOL, offsetof(Taped, idle), 0, "surely not under way, and nothing is wrong"},
-    {"over", T_BOOL, offsetof(Taped, over), 0, "it is not under way"},
-    {"ended", T_BOOL, offsetof(Taped, ended), READONLY, "its tape is at the end"},
-    {"busy", T_BOOL, offsetof(Taped, busy), READONLY, "somebody is running it"},
-    {"threaded", T_BOOL, offsetof(Taped, threaded), 0, "the thread may drive it"},
+static PyMemberDef compiled_members[] = {
+    {"run", T_OBJECT, offsetof(CompiledRun, run), READONLY, "what runs"},
+    {"lane", T_OBJECT, offsetof(CompiledRun, lane), READONLY, "where it waits for its turn"},
+    {"token", T_OBJECT, offsetof(CompiledRun, token), 0, "what MPI knows of it"},
+    {"slow_path", T_OBJECT, offsetof(CompiledRun, slow_path), 0, "what looks after this run"},
+    {"idle", T_BOOL, offsetof(CompiledRun, idle), 0, "surely not under way, and nothing is wrong"},
+    {"over", T_BOOL, offsetof(CompiledRun, over), 0, "it is not under way"},
+    {"ended", T_BOOL, offsetof(CompiledRun, ended), READONLY, "its compiled plan is at the end"},
+    {"busy", T_BOOL, offsetof(CompiledRun, busy), READONLY, "somebody is running it"},
+    {"threaded", T_BOOL, offsetof(CompiledRun, threaded), 0, "the thread may drive it"},
     {NULL}};
 
-PyTypeObject TapedType = {
+PyTypeObject CompiledRunType = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "hpccoll.runtime.execution._tape.Taped",
-    .tp_doc = "A tape that stands behind requests.",
-    .tp_basicsize = sizeof(Taped),
+    .tp_name = "hpccoll.runtime.execution._executor.CompiledRun",
+    .tp_doc = "A compiled plan that stands behind requests.",
+    .tp_basicsize = sizeof(CompiledRun),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
-    .tp_methods = taped_methods,
-    .tp_members = taped_members,
+    .tp_methods = compiled_methods,
+    .tp_members = compiled_members,
     .tp_new = PyType_GenericNew,
-    .tp_dealloc = (destructor)taped_dealloc,
+    .tp_dealloc = (destructor)compiled_dealloc,
 };
 
 /* ---- Begin ----------------------------------------------------------------------------------- */
@@ -470,15 +470,15 @@ PyObject *begin_call(PyObject *target, char *in, char *out, PyObject *buffers)
         if (PyList_SetSlice(self->free, last, last + 1, NULL) < 0)
             Py_CLEAR(found);
     } else
-        found = PyObject_CallOneArg(self->make, self->tape);
+        found = PyObject_CallOneArg(self->make, self->plan);
     if (found != NULL
-        && (!PyObject_TypeCheck(found, &TapedType) || ((Taped *)found)->run == NULL)) {
-        PyErr_SetString(PyExc_TypeError, "not an operation of a tape");
+        && (!PyObject_TypeCheck(found, &CompiledRunType) || ((CompiledRun *)found)->run == NULL)) {
+        PyErr_SetString(PyExc_TypeError, "not an operation of a compiled plan");
         Py_CLEAR(found);
     }
     request = found == NULL ? NULL : self->request->tp_new(self->request, none, NULL);
     Py_DECREF(none);
-    Taped *operation = (Taped *)found;
+    CompiledRun *operation = (CompiledRun *)found;
     if (request != NULL) {
         State *state = &operation->run->state;
         state->base[IN] = in;
@@ -503,14 +503,14 @@ static PyObject *begin_begin(PyObject *self, PyObject *args)
 
 static PyObject *begin_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    PyObject *tape, *make, *request;
+    PyObject *plan, *make, *request;
     (void)kwargs;
-    if (!PyArg_ParseTuple(args, "O!OO!", &TapeType, &tape, &make, &PyType_Type, &request))
+    if (!PyArg_ParseTuple(args, "O!OO!", &CompiledPlanType, &plan, &make, &PyType_Type, &request))
         return NULL;
     Begin *self = (Begin *)type->tp_alloc(type, 0);
     if (self == NULL)
         return NULL;
-    self->tape = Py_NewRef(tape);
+    self->plan = Py_NewRef(plan);
     self->make = Py_NewRef(make);
     self->request = (PyTypeObject *)Py_NewRef(request);
     self->free = PyList_New(0);
@@ -524,7 +524,7 @@ static void begin_dealloc(Begin *self)
     PyObject_GC_UnTrack(self);
     Py_CLEAR(self->free);
     Py_CLEAR(self->make);
-    Py_CLEAR(self->tape);
+    Py_CLEAR(self->plan);
     Py_CLEAR(self->request);
     Py_TYPE(self)->tp_free(self);
 }
@@ -533,7 +533,7 @@ static int begin_traverse(Begin *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->free);
     Py_VISIT(self->make);
-    Py_VISIT(self->tape);
+    Py_VISIT(self->plan);
     Py_VISIT(self->request);
     return 0;
 }
@@ -552,7 +552,7 @@ static PyMethodDef begin_methods[] = {
 
 PyTypeObject BeginType = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "hpccoll.runtime.execution._tape.Begin",
+    .tp_name = "hpccoll.runtime.execution._executor.Begin",
     .tp_doc = "Nonblocking calls of one kind.",
     .tp_basicsize = sizeof(Begin),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
@@ -565,15 +565,15 @@ PyTypeObject BeginType = {
 
 /* ---- methods of requests --------------------------------------------------------------------- */
 
-/* Return the operation of a request, if it runs a tape. */
-static Taped *operation_of(PyObject *const *args, Py_ssize_t given)
+/* Return the operation of a request, if it runs a compiled plan. */
+static CompiledRun *operation_of(PyObject *const *args, Py_ssize_t given)
 {
     PyObject *found = given ? PyObject_GetAttr(args[0], operation_name) : NULL;
     if (found == NULL)
         PyErr_Clear();
-    else if (!PyObject_TypeCheck(found, &TapedType) || ((Taped *)found)->run == NULL)
+    else if (!PyObject_TypeCheck(found, &CompiledRunType) || ((CompiledRun *)found)->run == NULL)
         Py_CLEAR(found);
-    return (Taped *)found;
+    return (CompiledRun *)found;
 }
 
 static PyObject *slowly(Recognised *self, PyObject *const *args, size_t flags, PyObject *names)
@@ -585,7 +585,7 @@ static PyObject *request_start(Recognised *self, PyObject *const *args, size_t f
                                PyObject *names)
 {
     Py_ssize_t given = PyVectorcall_NARGS(flags);
-    Taped *operation = given == 1 && names == NULL ? operation_of(args, given) : NULL;
+    CompiledRun *operation = given == 1 && names == NULL ? operation_of(args, given) : NULL;
     if (operation == NULL || !operation->idle) {
         Py_XDECREF(operation);
         return slowly(self, args, flags, names);
@@ -598,10 +598,10 @@ static PyObject *request_start(Recognised *self, PyObject *const *args, size_t f
 }
 
 /* Complete the operation of a request within some time; return 1, or 0 if Python must continue. */
-static int end_here(Taped *operation, PyObject *request, int64_t patience)
+static int end_here(CompiledRun *operation, PyObject *request, int64_t patience)
 {
     int ended = 0;
-    attend(patience > 0);
+    resume(patience > 0);
     for (int64_t waited = 0; !operation->over; waited += SLICE) {
         int others = PyList_GET_SIZE(operations) > 1;
         int found = go_on(operation, others && patience ? SLICE : patience);
@@ -609,14 +609,14 @@ static int end_here(Taped *operation, PyObject *request, int64_t patience)
             ended = leave(operation, request) < 0 ? -1 : 1;
         if (found != WAITING || !others || waited >= patience)
             break;
-        PyObject *moved = PyObject_CallMethodNoArgs(progress, once_name);
+        PyObject *moved = PyObject_CallMethodNoArgs(progress, step_name);
         if (moved == NULL) {
             ended = -1;
             break;
         }
         Py_DECREF(moved);
     }
-    attend(-(patience > 0));
+    resume(-(patience > 0));
     return ended;
 }
 
@@ -624,7 +624,7 @@ static PyObject *request_end(Recognised *self, PyObject *const *args, size_t fla
                              PyObject *names, int64_t patience)
 {
     Py_ssize_t given = PyVectorcall_NARGS(flags);
-    Taped *operation = NULL;
+    CompiledRun *operation = NULL;
     if (names == NULL && (given == 1 || (given == 2 && args[1] == Py_None)))
         operation = operation_of(args, given);
     int ended = operation == NULL ? 0 : end_here(operation, args[0], patience);
@@ -693,12 +693,12 @@ int others_under_way(void)
 int prepare_requests(void)
 {
     tokens = PyList_New(0);
-    once_name = PyUnicode_InternFromString("once");
+    step_name = PyUnicode_InternFromString("step");
     lazy_name = PyUnicode_InternFromString("lazy");
     wake_name = PyUnicode_InternFromString("wake");
-    heard_name = PyUnicode_InternFromString("heard");
+    on_alarm_name = PyUnicode_InternFromString("on_alarm");
     operation_name = PyUnicode_InternFromString("_operation");
     if (prepare_background() < 0)
         return -1;
-    return tokens && once_name && lazy_name && wake_name && heard_name && operation_name ? 0 : -1;
+    return tokens && step_name && lazy_name && wake_name && on_alarm_name && operation_name ? 0 : -1;
 }

@@ -2,17 +2,17 @@
 #ifndef HPCCOLL_REQUESTS_H
 #define HPCCOLL_REQUESTS_H
 
-#include "_tape.h"
+#include "_executor.h"
 #include <sched.h>
 
 /* Owner of an operation: none; a thread that runs it and soon releases it; or Python, for work that
  * machine code cannot do. */
 enum { FREE, RUNNING, CLAIMED };
 
-typedef struct Taped Taped;
+typedef struct CompiledRun CompiledRun;
 
-/* Entry of a lane; `taped` is NULL if the interpreter runs the operation. */
-typedef struct { PyObject *operation; Taped *taped; } Turn;
+/* Entry of a lane; `compiled` is NULL if the interpreter runs the operation. */
+typedef struct { PyObject *operation; CompiledRun *compiled; } Turn;
 
 /* Operations whose messages share channels, in the order of their calls. */
 typedef struct {
@@ -31,17 +31,17 @@ typedef struct {
 
 typedef struct {
     PyObject_HEAD
-    PyObject *free, *make, *tape;
+    PyObject *free, *make, *plan;
     PyTypeObject *request;
 } Begin;
 
-struct Taped {
+struct CompiledRun {
     PyObject_HEAD
     Run *run;
     Lane *lane;           /* NULL: it has its own channels */
     Begin *begin;         /* its cache after its request; NULL for a persistent one */
     Token *token;         /* while it is pending */
-    PyObject *attendant;  /* the Python attendant of this run */
+    PyObject *slow_path;  /* the Python slow path of this run */
     char idle;            /* certainly inactive and without an error */
     char over;            /* no longer needed */
     char threaded;        /* a thread may progress it */
@@ -50,33 +50,33 @@ struct Taped {
     _Atomic char busy, ended;
 };
 
-static inline int claim(Taped *operation, char how)
+static inline int claim(CompiledRun *operation, char how)
 {
     char free = FREE;
     return atomic_compare_exchange_strong_explicit(&operation->busy, &free, how,
                                                    memory_order_acquire, memory_order_relaxed);
 }
 
-static inline void release(Taped *operation)
+static inline void release(CompiledRun *operation)
 {
     atomic_store_explicit(&operation->busy, FREE, memory_order_release);
 }
 
-static inline int has_ended(const Taped *operation)
+static inline int has_ended(const CompiledRun *operation)
 {
     return atomic_load_explicit(&operation->ended, memory_order_acquire);
 }
 
 /* _background.c: the following functions need the GIL. */
 int prepare_background(void);
-int put_under_way(Taped *operation);
+int put_under_way(CompiledRun *operation);
 int enter_lane(Lane *lane, PyObject *operation);
 void leave_lane(Lane *lane, PyObject *operation);
 void break_lane(Lane *lane);
-void take_back(Taped *operation);
+void take_back(CompiledRun *operation);
 Turn whose_turn(Lane *lane);
-int hands_over(const Taped *operation);
-void attend(int more);
+int hands_over(const CompiledRun *operation);
+void resume(int more);
 PyObject *stop_background(PyObject *module, PyObject *none);
 
 #endif

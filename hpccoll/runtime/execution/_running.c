@@ -1,9 +1,9 @@
-/* Interpreter of tape instructions: copies, reductions, and the words of channels.
+/* Interpreter of compiled plan instructions: copies, reductions, and the words of channels.
  *
  * This file uses no Python objects, and only the functions that release the GIL: the stress test of
  * the channels, tests/sanitize/channels.c, includes it without an interpreter.
  */
-#include "_tape.h"
+#include "_executor.h"
 #include <sched.h>
 #include <time.h>
 
@@ -41,32 +41,32 @@ void note_moment(int64_t *moments, int64_t kept, int64_t where, int64_t what)
  *
  * The estimate falls immediately and rises slowly: three slow copies in a row exceed the limit,
  * one does not, because another process may have had the core meanwhile. */
-static void copy_timed(Tape *tape, char *into, const char *from, int64_t nbytes)
+static void copy_timed(CompiledPlan *plan, char *into, const char *from, int64_t nbytes)
 {
     int64_t start = nanoseconds();
     memcpy(into, from, (size_t)nbytes);
     int64_t pace = (nanoseconds() - start) * 1000 / nbytes;
     pace = pace < 2 * SLOW ? pace : 2 * SLOW;
-    tape->pace = pace < tape->pace ? pace : tape->pace + (pace - tape->pace) / 4;
+    plan->pace = pace < plan->pace ? pace : plan->pace + (pace - plan->pace) / 4;
 }
 
 /* Return 1 if Python should run a call: reading its long messages in place is faster than writing
  * to cache lines of another core. The copy is measured again at intervals. */
-int passes(Tape *tape)
+int passes(CompiledPlan *plan)
 {
-    return tape->pace > SLOW && ++tape->passed % PROBE;
+    return plan->pace > SLOW && ++plan->passed % PROBE;
 }
 
 /* Copy a message into its cell and announce it; return 0 if the cell is not free. */
-static inline int put(Tape *tape, const State *state, const int64_t *step, int64_t number)
+static inline int put(CompiledPlan *plan, const State *state, const int64_t *step, int64_t number)
 {
-    const Channel *channel = &tape->channels[step[2]];
+    const Channel *channel = &plan->channels[step[2]];
     int64_t place = number & (PLACES - 1);
     if (atomic_load_explicit(&channel->taken[place], memory_order_acquire) < number - PLACES)
         return 0;
     char *cell = cell_of(channel, number, step[4]);
-    if (step[4] > TIMED && tape->spins)  /* on shared cores it would time other processes */
-        copy_timed(tape, cell, place_of(state, step[3]), step[4]);
+    if (step[4] > TIMED && plan->spins)  /* on shared cores it would time other processes */
+        copy_timed(plan, cell, place_of(state, step[3]), step[4]);
     else
         memcpy(cell, place_of(state, step[3]), (size_t)step[4]);
     atomic_store_explicit(&channel->line[place], number << SIZE_BITS | step[5],
@@ -74,23 +74,23 @@ static inline int put(Tape *tape, const State *state, const int64_t *step, int64
     return 1;
 }
 
-static void put_unsent(Tape *tape, State *state)
+static void put_unsent(CompiledPlan *plan, State *state)
 {
     Py_ssize_t kept = 0;
     for (Py_ssize_t i = 0; i < state->unsent_count; i++)
-        if (!put(tape, state, state->unsent[i].step, state->unsent[i].number))
+        if (!put(plan, state, state->unsent[i].step, state->unsent[i].number))
             state->unsent[kept++] = state->unsent[i];
     state->unsent_count = kept;
 }
 
 /* Poll the word of the message of a TAKE: WAITING, ELSEWHERE, or DONE if it is in its cell. */
-static inline int look(Tape *tape, State *state, const int64_t *step)
+static inline int look(CompiledPlan *plan, State *state, const int64_t *step)
 {
     if (state->unsent_count)
-        put_unsent(tape, state);
+        put_unsent(plan, state);
     if (step[0] == FLUSH)
         return state->unsent_count ? WAITING : DONE;
-    const Channel *channel = &tape->channels[step[2]];
+    const Channel *channel = &plan->channels[step[2]];
     int64_t number = channel->counters->received + 1;
     int64_t word = atomic_load_explicit(&channel->line[number & (PLACES - 1)],
                                         memory_order_acquire);
@@ -100,21 +100,21 @@ static inline int look(Tape *tape, State *state, const int64_t *step)
 }
 
 /* Wait for the message or cell of an instruction, up to `patience` us; poll once for 0. */
-static int wait_for(Tape *tape, State *state, const int64_t *step, int64_t patience)
+static int wait_for(CompiledPlan *plan, State *state, const int64_t *step, int64_t patience)
 {
     int found = WAITING;
-    for (int i = 0; i < (patience ? tape->spins : 1) && found == WAITING; i++)
-        found = look(tape, state, step);
+    for (int i = 0; i < (patience ? plan->spins : 1) && found == WAITING; i++)
+        found = look(plan, state, step);
     if (found != WAITING || !patience)
         return found;
     Py_BEGIN_ALLOW_THREADS
     int64_t end = nanoseconds() + 1000 * patience;
-    int looks = tape->spins ? LOOKS : 1;
+    int looks = plan->spins ? LOOKS : 1;
     do {
         for (int yields = 0; yields < YIELDS && found == WAITING; yields++) {
             sched_yield();
             for (int i = 0; i < looks && found == WAITING; i++)
-                found = look(tape, state, step);
+                found = look(plan, state, step);
         }
     } while (found == WAITING && nanoseconds() < end);
     Py_END_ALLOW_THREADS
@@ -122,38 +122,38 @@ static int wait_for(Tape *tape, State *state, const int64_t *step, int64_t patie
 }
 
 /* Reduce 16-bit floats; the form selects the operands in the accumulator. */
-static void reduce_half(const Tape *tape, int form, int64_t count, char **operands)
+static void reduce_half(const CompiledPlan *plan, int form, int64_t count, char **operands)
 {
-    const HalfKernel *kernel = tape->kernel.half;
-    char *held = tape->accumulator;
+    const HalfKernel *kernel = plan->kernel.half;
+    char *held = plan->accumulator;
     kernel->apply(kernel, form, count, form & LEFT_WIDE ? held : operands[0],
                   form & RIGHT_WIDE ? held : operands[1], form & INTO_WIDE ? held : operands[2],
                   operands[2]);
 }
 
 /* Run from the current state until the end, or until a message is missing for too long. */
-int advance(Tape *tape, State *state, int64_t patience)
+int advance(CompiledPlan *plan, State *state, int64_t patience)
 {
-    const int64_t *step = tape->code + state->at * WIDTH;
+    const int64_t *step = plan->code + state->at * WIDTH;
     for (;; step += WIDTH) {
         switch (step[0]) {
         case COPY:
             memmove(place_of(state, step[2]), place_of(state, step[3]), (size_t)step[4]);
             break;
         case REDUCE: {
-            const Kernel *kernel = &tape->kernel;
+            const Kernel *kernel = &plan->kernel;
             npy_intp count = step[6], size = kernel->itemsize, strides[3] = {size, size, size};
             char *operands[3] = {place_of(state, step[4]), place_of(state, step[5]),
                                  place_of(state, step[3])};
             if (kernel->half != NULL)
-                reduce_half(tape, (int)step[2], count, operands);
+                reduce_half(plan, (int)step[2], count, operands);
             else
                 kernel->loop(operands, &count, strides, kernel->data);
             break;
         }
         case SEND: {
-            int64_t number = ++tape->channels[step[2]].counters->sent;
-            if (!put(tape, state, step, number)) {
+            int64_t number = ++plan->channels[step[2]].counters->sent;
+            if (!put(plan, state, step, number)) {
                 Unsent missing = {step, number};
                 state->unsent[state->unsent_count++] = missing;
             }
@@ -164,37 +164,37 @@ int advance(Tape *tape, State *state, int64_t patience)
                 break;
             /* fall through */
         case TAKE: {
-            int found = look(tape, state, step);
+            int found = look(plan, state, step);
             if (found == WAITING)
-                found = wait_for(tape, state, step, patience);
+                found = wait_for(plan, state, step, patience);
             if (found != DONE) {
-                state->at = (step - tape->code) / WIDTH;
+                state->at = (step - plan->code) / WIDTH;
                 return found;
             }
             if (step[0] == TAKE) {
-                const Channel *channel = &tape->channels[step[2]];
+                const Channel *channel = &plan->channels[step[2]];
                 state->base[CELL] = cell_of(channel, channel->counters->received + 1, step[4]);
             }
             break;
         }
         case TAKEN: {
-            const Channel *channel = &tape->channels[step[2]];
+            const Channel *channel = &plan->channels[step[2]];
             int64_t number = ++channel->counters->received;
             atomic_store_explicit(&channel->taken[number & (PLACES - 1)], number,
                                   memory_order_release);
             break;
         }
         case NOTE:
-            note_moment(tape->moments, tape->moments_kept, step[2], step[3]);
+            note_moment(plan->moments, plan->moments_kept, step[2], step[3]);
             break;
         case POST:
             break;
         case START:
         case AWAIT: /* Python handles MPI messages and then continues after this */
-            state->at = (step - tape->code) / WIDTH;
+            state->at = (step - plan->code) / WIDTH;
             return REMOTE;
         default:
-            state->at = (step - tape->code) / WIDTH;
+            state->at = (step - plan->code) / WIDTH;
             return DONE;
         }
     }

@@ -1,8 +1,8 @@
 """Targets of the compiled executor for calls of one form and any size.
 
-A plan for any size has symbols instead of numbers (:mod:`hpccoll.ir.sizes`). Its tape gets the
-numbers of a call in C (``_any_size.c``), so a size that was not seen before costs no lowering. Only
-a long wait needs the plan of the size: :class:`Waiting` makes it then.
+A plan for any size has symbols instead of numbers (:mod:`hpccoll.ir.sizes`). Its compiled plan gets
+the numbers of a call in C (``_any_size.c``), so a size that was not seen before costs no lowering.
+Only a long wait needs the plan of the size: :class:`AnySizeWaits` makes it then.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from hpccoll.ir.collectives import IN, OUT
 from hpccoll.ir.lowering import lower
 from hpccoll.ir.sizes import Size, UndecidedError
 from hpccoll.runtime.execution.compiled import BUILT, addresses, channels_of, kernel_of, stamp_of
-from hpccoll.runtime.execution.slow_path import Attendance
-from hpccoll.runtime.execution.tape import Code, encode, encode_any_size
+from hpccoll.runtime.execution.compiled_plan import Code, encode, encode_any_size
+from hpccoll.runtime.execution.slow_path import PlanWaits
 from hpccoll.runtime.planning.call_hash import Description
 from hpccoll.runtime.planning.plan import Plan
 from hpccoll.transport.shm.channels import PLACES, SMALL_CELL_BYTES, Channel
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from hpccoll.runtime.context import Context
 
 if BUILT:
-    from hpccoll.runtime.execution import _tape
+    from hpccoll.runtime.execution import _executor
 
-#: Largest scratch of a tape for any size, and number of sizes with kept state for waits.
+#: Largest scratch of a compiled plan for any size, and number of sizes with kept state for waits.
 MOST_SCRATCH, KEPT = 16 << 20, 16
 #: Largest message of a target, at least, in multiples of that of the first call.
 GROWTH = 4
@@ -70,13 +70,13 @@ def native_at_any_size(call: Call, native: Any, form: int, rank: int, size: int,
         return None
     counts = (1,) if cut == UNKNOWN else counts_of(call, cut)
     blocks = len(counts) if cut == COUNTED else 1
-    return _made(call, cut, sides, native, form, rank, size, nbytes,
-                 Blocks(blocks, 1, blocks, NO_LIMIT), counts, (NO_LIMIT, NO_LIMIT), ())
+    return _make_plan(call, cut, sides, native, form, rank, size, nbytes,
+                      Blocks(blocks, 1, blocks, NO_LIMIT), counts, (NO_LIMIT, NO_LIMIT), ())
 
 
-def tape_at_any_size(context: Context, call: Call, plan: Plan, planner: Planner,
+def plan_at_any_size(context: Context, call: Call, plan: Plan, planner: Planner,
                      nbytes: tuple[int, int], most_block: int) -> Any:
-    """Return the target of calls that a tape runs; ``None`` if there is no common tape.
+    """Return the target of calls that a compiled plan runs; ``None`` if ranks have no common one.
 
     Args:
         context, call, plan: the communicator's context, a call of the form, and its plan.
@@ -108,20 +108,23 @@ def tape_at_any_size(context: Context, call: Call, plan: Plan, planner: Planner,
         return None
     if here.longest > most_bytes:
         # Cells of a larger size take more shared memory, and a larger message needs a new target.
-        most_bytes = min(GROWTH << (here.longest - 1).bit_length(), context.limits.tape_bytes)
+        most_bytes = min(GROWTH << (here.longest - 1).bit_length(), context.limits.plan_bytes)
     channels = channels_of(endpoint, here._replace(longest=most_bytes), 0, most_bytes)
     if channels is None:
         return None
     room = 4 * max(plan.scratch * itemsize, most_bytes)
     scratch = context.scratch(min(room, MOST_SCRATCH))
-    waiting = Waiting(context, call, cut, planner, channels, scratch)
+    waiting = AnySizeWaits(context, call, cut, planner, channels, scratch)
     source, sink = (one.array.nbytes if one is not None else 0 for one in (call.source, call.sink))
-    tape = _tape.Tape(here.words, (source, sink), tuple(map(addresses, channels)),
-                      kernel_of(call) if call.op is not None else None, scratch, waiting,
-                      waiting.wait, not context.limits.spins, *stamp_of(context, plan))
+    compiled_plan = _executor.CompiledPlan(
+        here.words, (source, sink), tuple(map(addresses, channels)),
+        kernel_of(call) if call.op is not None else None, scratch, waiting, waiting.wait,
+        not context.limits.spins, *stamp_of(context, plan))
     form = form_stamp(context, plan.description)
-    return _made(call, cut, sides, tape, form, context.rank, context.size, nbytes, blocks, counts,
-                 (most_block, most_bytes), _operands(code))
+    return _make_plan(call, cut, sides, compiled_plan, form, context.rank, context.size, nbytes,
+                      blocks,
+                      counts,
+                      (most_block, most_bytes), _operands(code))
 
 
 def form_stamp(context: Context, description: Description | None) -> int:
@@ -131,9 +134,9 @@ def form_stamp(context: Context, description: Description | None) -> int:
     return context.guard.stamp(description._replace(count=""))
 
 
-def _made(call: Call, cut: int, sides: Sides, target: Any, form: int, rank: int, size: int,
-          nbytes: tuple[int, int], blocks: Blocks, counts: Sequence[int], limits: tuple[int, int],
-          operands: tuple[Any, ...]) -> Any:
+def _make_plan(call: Call, cut: int, sides: Sides, target: Any, form: int, rank: int, size: int,
+               nbytes: tuple[int, int], blocks: Blocks, counts: Sequence[int],
+               limits: tuple[int, int], operands: tuple[Any, ...]) -> Any:
     facts, n, least, end, amount = facts_of(call), sum(counts), 1, NO_LIMIT, 0
     if cut != UNKNOWN:
         # Bytes of the call, and what its description counts, per unit of n.
@@ -145,14 +148,14 @@ def _made(call: Call, cut: int, sides: Sides, target: Any, form: int, rank: int,
     both = (0 if call.collective == "scatter" else 1) if call.in_place else None
     source = -1 if call.source is None else 0 if both is None else both
     sink = -1 if call.sink is None else 1 if both is None else both
-    return _tape.AnySize(
+    return _executor.AnySize(
         target, cut, (rank, size), (blocks.number, blocks.unit), call.dtype.itemsize, (least, end),
         limits, sides.elements, sides.extents, sides.scales, (form, amount), len(set(counts)) == 1,
         (source, sink), operands)
 
 
 def _operands(code: Code) -> tuple[Any, ...]:
-    """Return the words of a tape that depend on sizes: word, constant, multiples of bounds.
+    """Return the words of a plan that depend on sizes: word, constant, multiples of bounds.
 
     A block is the difference of two bounds. So a range of blocks has two terms only.
     """
@@ -168,15 +171,15 @@ def _operands(code: Code) -> tuple[Any, ...]:
     return tuple(operands)
 
 
-class Waiting:
-    """Waits of a tape for any size; makes the plan of a size when a call of that size waits."""
+class AnySizeWaits:
+    """Waits of a plan for any size; makes the plan of a size when a call of that size waits."""
 
     def __init__(self, context: Context, call: Call, cut: int, planner: Planner,
                  channels: list[Channel], scratch: Any):
         self.context, self.cut, self.planner, self.channels = context, cut, planner, channels
         # Only the form of the call is kept, not the memory.
         self.call, self.scratch, self.held = _without_memory(call), scratch, half.accumulator(0)
-        self.kept: dict[tuple[int, ...], Attendance] = {}
+        self.kept: dict[tuple[int, ...], PlanWaits] = {}
 
     def wait(self, run: Any) -> None:
         """Wait for the end of a run.
@@ -189,8 +192,8 @@ class Waiting:
             call = with_counts(self.call, self.cut, run.counts, self.context.size)
             plan = self.planner(call)
             code = cast(Code, encode(plan.segments[0].program, call.dtype.itemsize, PLACES))
-            found = Attendance(self.context, call, plan, code, self.channels,
-                               (self.scratch, self.held), 0)
+            found = PlanWaits(self.context, call, plan, code, self.channels,
+                              (self.scratch, self.held), 0)
             if len(self.kept) >= KEPT:
                 self.kept.clear()
             self.kept[run.counts] = found

@@ -1,12 +1,12 @@
-"""Compiled executor: runs plans as tapes, whose messages inside the node use cells.
+"""Compiled executor: runs plans as compiled plans, whose messages inside the node use cells.
 
-    Plan --encode--> Code --with channels and scratch--> Tape --run--> result
+    Plan --encode--> Code --with channels and scratch--> CompiledPlan --run--> result
                                                            | a message is late or outside its
                                                            v cell; a batch of MPI messages
-                                                         Attendant
+                                                         Slow path
 
-``_tape.c`` implements it. It is optional: the interpreter (``executor``) runs all other plans. Both
-use the same plans and channels, so the ranks of a communicator may use different executors.
+``_executor.c`` implements it. It is optional: the interpreter (``executor``) runs all other plans.
+Both use the same plans and channels, so the ranks of a communicator may use different executors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hpccoll.calls.call import Call
 from hpccoll.config import COMPILED, Config
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import IN, OUT
-from hpccoll.ir.extents import Extent, Lowered, Message, Phase
+from hpccoll.ir.extents import Extent, LoweredProgram, Message, Phase
 from hpccoll.ir.schedule import RECV, SEND
 from hpccoll.runtime.events.call_log import (
     ALARM,
@@ -36,9 +36,7 @@ from hpccoll.runtime.events.call_log import (
     STAMPS,
     STARTS,
 )
-from hpccoll.runtime.execution.remote import FarMessages
-from hpccoll.runtime.execution.slow_path import SLICE, Attendance
-from hpccoll.runtime.execution.tape import (
+from hpccoll.runtime.execution.compiled_plan import (
     DONE,
     REMOTE,
     WIDTH,
@@ -47,34 +45,38 @@ from hpccoll.runtime.execution.tape import (
     encode,
     encode_segments,
 )
+from hpccoll.runtime.execution.remote import RemoteMessages
+from hpccoll.runtime.execution.slow_path import SLICE, PlanWaits
 from hpccoll.runtime.planning.plan import Plan
-from hpccoll.transport import Posting
+from hpccoll.transport import MessageSpec
 from hpccoll.transport.shm.channels import PLACES, SIZE_BITS, SMALL_CELL_BYTES, Channel
 from hpccoll.transport.shm.endpoint import SharedEndpoint
 from hpccoll.transport.shm.rendezvous import Receive
-from hpccoll.transport.stamps import stamped
+from hpccoll.transport.stamps import tag_with_stamp
 
 if TYPE_CHECKING:
     from hpccoll.runtime.context import Context
 
-#: Segments of a request's tape. The interpreter runs blocking calls of several segments: it reads
-#: long messages in place.
+#: Segments of a request's compiled plan. The interpreter runs blocking calls of several segments:
+#: it reads long messages in place.
 MOST_SEGMENTS = 2048
 
 try:
-    from hpccoll.runtime.execution import _tape
+    from hpccoll.runtime.execution import _executor
 except ImportError:  # it was not built
     BUILT = False
 else:
     # Both modules or none: the set of types with kernels must not depend on the rank.
-    BUILT = half.BUILT and _tape.OPERATIONS == len(Instruction) and (
-        (_tape.PLACES, getattr(_tape, "SMALL", None), _tape.SIZE_BITS, _tape.WIDTH, _tape.DONE,
-         _tape.REMOTE) == (PLACES, SMALL_CELL_BYTES, SIZE_BITS, WIDTH, DONE, REMOTE)) and (
-        (getattr(_tape, "ALARM", None), _tape.NUMBER, _tape.INSIDE, _tape.STAMPS, _tape.STARTS,
-         _tape.ENDS, _tape.REMEMBERED, getattr(_tape, "FORMS", None),
-         getattr(_tape, "AMOUNTS", None)) == (ALARM, NUMBER, INSIDE, STAMPS, STARTS, ENDS,
-                                              REMEMBERED, FORMS, AMOUNTS))
-    _tape.set_in_place(MPI.IN_PLACE)
+    BUILT = half.BUILT and _executor.OPERATIONS == len(Instruction) and (
+        (_executor.PLACES, getattr(_executor, "SMALL", None), _executor.SIZE_BITS, _executor.WIDTH,
+         _executor.DONE,
+         _executor.REMOTE) == (PLACES, SMALL_CELL_BYTES, SIZE_BITS, WIDTH, DONE, REMOTE)) and (
+        (getattr(_executor, "ALARM", None), _executor.NUMBER, _executor.INSIDE, _executor.STAMPS,
+         _executor.STARTS,
+         _executor.ENDS, _executor.REMEMBERED, getattr(_executor, "FORMS", None),
+         getattr(_executor, "AMOUNTS", None)) == (ALARM, NUMBER, INSIDE, STAMPS, STARTS, ENDS,
+                                                  REMEMBERED, FORMS, AMOUNTS))
+    _executor.set_in_place(MPI.IN_PLACE)
 
 
 def executor(config: Config) -> str:
@@ -94,7 +96,7 @@ def channel_class() -> type[Channel]:
     if not BUILT:
         return Channel
 
-    class CountedChannel(_tape.Counters, Channel):
+    class CountedChannel(_executor.Counters, Channel):
         """Channel whose counters both executors read and write."""
 
     return CountedChannel
@@ -102,16 +104,16 @@ def channel_class() -> type[Channel]:
 
 def new_lane() -> Any:
     """Return a new lane for nonblocking operations that share channels; see ``operations``."""
-    return _tape.Lane() if BUILT else None
+    return _executor.Lane() if BUILT else None
 
 
-def run_tape(tape: Any, call: Call) -> None:
-    """Run a tape on the memory of a call."""
+def run_plan(compiled_plan: Any, call: Call) -> None:
+    """Run a compiled plan on the memory of a call."""
     buffers = [one for one in (call.source, call.sink) if one is not None]
     for one in buffers:
         if one.load is not None:
             one.load()
-    tape.run(*addresses_of(call), call)
+    compiled_plan.run(*addresses_of(call), call)
     if call.sink is not None and call.sink.store is not None:
         call.sink.store()
 
@@ -123,15 +125,16 @@ def addresses_of(call: Call) -> tuple[int, int]:
     return source, sink
 
 
-class Bound(NamedTuple):
-    """Tape of a plan; keeps the plan alive, because its ``id`` is the cache key."""
+class BoundPlan(NamedTuple):
+    """Compiled plan of a plan; keeps the plan alive, because its ``id`` is the cache key."""
 
     plan: Plan
-    tape: Any
+    compiled_plan: Any
 
 
-def tape_for(context: Context, call: Call, plan: Plan, tag: int = 0, kept: bool = True) -> Any:
-    """Return the tape of a call's plan; ``None`` if the interpreter has to run the plan.
+def compiled_plan_for(context: Context, call: Call, plan: Plan, tag: int = 0,
+                      kept: bool = True) -> Any:
+    """Return the compiled plan of a call's plan; ``None`` if the interpreter has to run the plan.
 
     With the tag of a nonblocking call it has its own scratch. If ``kept``, it is cached for later
     calls of the same plan.
@@ -139,15 +142,16 @@ def tape_for(context: Context, call: Call, plan: Plan, tag: int = 0, kept: bool 
     if not context.compiled or not isinstance(context.endpoint, SharedEndpoint):
         return None
     if not kept:
-        return _tape_for(context, call, plan, tag)
+        return _compiled_plan_for(context, call, plan, tag)
     key = id(plan), call.op.handle if call.op is not None else 0, tag
-    bound = context.tapes.get(key)
+    bound = context.compiled_plans.get(key)
     if bound is None or bound.plan is not plan:
-        bound = context.tapes.keep(key, Bound(plan, _tape_for(context, call, plan, tag)))
-    return bound.tape
+        bound = context.compiled_plans.keep(key, BoundPlan(plan, _compiled_plan_for(context, call,
+                                                                                    plan, tag)))
+    return bound.compiled_plan
 
 
-def _tape_for(context: Context, call: Call, plan: Plan, tag: int) -> Any:
+def _compiled_plan_for(context: Context, call: Call, plan: Plan, tag: int) -> Any:
     buffers = [one for one in (call.source, call.sink) if one is not None]
     if (not 0 < len(plan.segments) <= (MOST_SEGMENTS if tag else 1)
             or any(segment.program.waits for segment in plan.segments)
@@ -159,7 +163,7 @@ def _tape_for(context: Context, call: Call, plan: Plan, tag: int) -> Any:
         return None
     moments = context.moments if not tag else None
     # The interpreter runs requests with MPI messages: a thread that may not call MPI progresses the
-    # tapes.
+    # compiled plans.
     local = cast(SharedEndpoint, context.endpoint).node.local
     far: set[int] = set() if tag else {*range(context.size)} - {context.rank, *local}
     code = encode_segments(plan.segments, plan.depth, itemsize, PLACES,
@@ -168,25 +172,25 @@ def _tape_for(context: Context, call: Call, plan: Plan, tag: int) -> Any:
     if code is None:
         return None
     channels = channels_of(cast(SharedEndpoint, context.endpoint), code, tag,
-                         context.limits.tape_bytes)
+                         context.limits.plan_bytes)
     if channels is None:
         return None
     nbytes = plan.scratch * itemsize
     scratch = numpy.empty(nbytes, "u1") if tag else context.scratch(nbytes)
     accumulator = half.accumulator(code.held)
-    messages = (FarMessages(context, code, scratch, stamped(tag, plan.stamp)) if code.far
+    messages = (RemoteMessages(context, code, scratch, tag_with_stamp(tag, plan.stamp)) if code.far
                 else None)
-    attendance = Attendance(context, call, plan, code, channels, (scratch, accumulator), tag,
-                            messages)
+    waits = PlanWaits(context, call, plan, code, channels, (scratch, accumulator), tag,
+                      messages)
     sizes = [one.array.nbytes if one is not None else 0 for one in (call.source, call.sink)]
-    return _tape.Tape(code.words, (sizes[0], sizes[1]), tuple(map(addresses, channels)),
-                      compiled, scratch, attendance, attendance.wait, not context.limits.spins,
-                      *stamp_of(context, plan, tag), accumulator,
-                      moments.memory if moments is not None else None)
+    return _executor.CompiledPlan(
+        code.words, (sizes[0], sizes[1]), tuple(map(addresses, channels)), compiled, scratch,
+        waits, waits.wait, not context.limits.spins, *stamp_of(context, plan, tag),
+        accumulator, moments.memory if moments is not None else None)
 
 
 def stamp_of(context: Context, plan: Plan, tag: int = 0) -> tuple[int, int, int]:
-    """Return the stamp of a tape's messages, and the addresses of the log and the alarm.
+    """Return the stamp of a compiled plan's messages, and the addresses of the log and the alarm.
 
     Nonblocking and persistent calls are not logged: their order may differ between ranks.
     """
@@ -200,18 +204,20 @@ def kernel_of(call: Call) -> Any:
     op = cast(MPI.Op, call.op)
     if half.is_half(call.dtype):
         operator = operator_of(op)
-        return None if operator is None or operator.pairs else half.compiled(
+        return None if operator is None or operator.pairs else half.compiled_ufunc(
             getattr(numpy, UFUNCS[operator.name]), call.dtype)
     ufunc = ufunc_of(op, call.dtype)
-    return None if ufunc is None or not _tape.has_loop(ufunc, call.dtype) else (ufunc, call.dtype)
+    return None if ufunc is None or not _executor.has_loop(ufunc, call.dtype) else (ufunc,
+                                                                                    call.dtype)
 
 
 def channels_of(endpoint: SharedEndpoint, code: Code, tag: int, most: int) -> list[Channel] | None:
-    """Return the channels of a tape; ``None`` if a message may find no cell."""
+    """Return the channels of a compiled plan; ``None`` if a message may find no cell."""
     node = endpoint.node
     if any(tag + way.slot not in node.tags or way.peer not in node.local for way in code.ways):
         return None
-    channels = [(node.outgoing if way.kind == SEND else node.incoming)(way.peer, tag + way.slot)
+    channels = [(node.send_channel if way.kind == SEND else node.recv_channel)(way.peer,
+                                                                               tag + way.slot)
                 for way in code.ways]
     if code.longest > most or not all(channel.cells and channel.cells_for(code.longest)
                                       for channel in channels):
@@ -226,9 +232,9 @@ def addresses(channel: Channel) -> tuple[Any, int, int, int, int, int]:
             channel.cell_bytes)
 
 
-def exchange_tape(context: Context, messages: Sequence[Posting], tag: int,
+def exchange_plan(context: Context, messages: Sequence[MessageSpec], tag: int,
                   wait: Callable[[Callable[[], bool]], None]) -> Any:
-    """Return a tape of messages with one rank; ``None`` if Python has to exchange them.
+    """Return a compiled plan of messages with one rank; ``None`` if Python has to exchange them.
 
     Args:
         context, tag: select the channels.
@@ -244,21 +250,21 @@ def exchange_tape(context: Context, messages: Sequence[Posting], tag: int,
         Message(SEND if one.sends else RECV, one.peer, Extent(IN if one.sends else OUT, 0,
                                                               one.array.nbytes))
         for one in messages), ())
-    code = encode(Lowered((phase,), 0, 0), 1, PLACES)
+    code = encode(LoweredProgram((phase,), 0, 0), 1, PLACES)
     channels = channels_of(endpoint, code, tag, max(sizes)) if code is not None else None
     if code is None or channels is None:
         return None
     posting, incoming = messages[-1], channels[-1]
 
-    def attend(run: Any) -> None:
+    def resume(run: Any) -> None:
         receive = Receive(endpoint, posting, incoming) if not posting.sends else None
 
         def test() -> bool:
             found = run.advance(SLICE)
-            if found == _tape.ELSEWHERE and receive is not None:
+            if found == _executor.ELSEWHERE and receive is not None:
                 if receive.number != incoming.received + 1:
                     receive.expect(incoming.received + 1)
-                if receive.arrived():
+                if receive.is_readable():
                     receive.use()
                     run.skip()
             return bool(found == DONE)
@@ -269,5 +275,6 @@ def exchange_tape(context: Context, messages: Sequence[Posting], tag: int,
                 incoming.received += 1  # the wait failed; the message still counts
             raise
 
-    return _tape.Tape(code.words, (sizes[0], sizes[1]), tuple(map(addresses, channels)), None,
-                      numpy.empty(0, "u1"), None, attend, not context.limits.spins)
+    return _executor.CompiledPlan(code.words, (sizes[0], sizes[1]), tuple(map(addresses, channels)),
+                                  None,
+                                  numpy.empty(0, "u1"), None, resume, not context.limits.spins)

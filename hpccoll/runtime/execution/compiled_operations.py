@@ -1,6 +1,7 @@
-"""Operations of the compiled executor: tapes behind requests.
+"""Operations of the compiled executor: compiled plans behind requests.
 
-    Request, Prequest --handle--> Token <--lent to-- TapedOperation --drives--> Run of a tape
+    Request, Prequest --handle--> Token <--lent to-- CompiledOperation --drives--> Run of a compiled
+    plan
 
 A request starts and completes without Python or MPI if its messages arrive soon. ``_requests.c``
 lends it a generalized MPI request at its start, and takes that back when its own wait or test
@@ -20,59 +21,59 @@ from mpi4py import MPI
 from hpccoll.calls.call import Call
 from hpccoll.errors import cause_of
 from hpccoll.runtime.context import Context
-from hpccoll.runtime.execution import _tape
+from hpccoll.runtime.execution import _executor
 from hpccoll.runtime.execution.compiled import addresses_of
-from hpccoll.runtime.execution.slow_path import Attendant
-from hpccoll.runtime.progress.engine import PROGRESS, Underway
+from hpccoll.runtime.execution.slow_path import SlowPath
+from hpccoll.runtime.progress.engine import PROGRESS, PendingOperation
 from hpccoll.runtime.progress.operations import NULL, cell
-from hpccoll.runtime.progress.waiting import Watch
+from hpccoll.runtime.progress.waiting import WaitTimer
 
-#: Microseconds of a wait for one tape before all other operations are progressed.
+#: Microseconds of a wait for one compiled plan before all other operations are progressed.
 SLICE = 100
 #: Seconds without a message after which one may be outside its cell.
 LATE = 1e-3
 
 
-class Token(_tape.Token):
+class GeneralizedRequest(_executor.Token):
     """Generalized request that is lent to one operation at a time."""
 
     def __init__(self) -> None:
         if not _tokens_at_end:
             _tokens_at_end.append(MPI.Comm.Create_keyval(delete_fn=_free_tokens))
             MPI.COMM_SELF.Set_attr(_tokens_at_end[0], True)
-        self.request = MPI.Grequest.Start(self.observed)
+        self.request = MPI.Grequest.Start(self.query)
         self.handle = cell(self.request).value
 
-    def observed(self, status: MPI.Status) -> None:
+    def query(self, status: MPI.Status) -> None:
         """Raise the error of the operation; MPI may call this several times at completion."""
         if self.owner is not None:
-            self.owner.observed()
+            self.owner.query()
 
 
-class TapedOperation(_tape.Taped, Underway):
-    """Tape behind a request: prepared once and started many times.
+class CompiledOperation(_executor.CompiledRun, PendingOperation):
+    """Compiled plan behind a request: prepared once and started many times.
 
     If the caller waits for or tests this request itself, it starts and completes in machine code.
 
     Args:
         context: the context of its communicator.
-        tape: the tape.
+        compiled plan: the compiled plan.
         call: the call whose memory it uses and keeps alive; ``None`` if every request has its own.
         lane: the queue of operations that share its channels; ``None`` if it has its own channels.
         threaded: True if the thread may progress it.
     """
 
-    def __init__(self, context: Context, tape: Any, call: Call | None, lane: Any,
+    def __init__(self, context: Context, compiled_plan: Any, call: Call | None, lane: Any,
                  threaded: bool):
-        Underway.__init__(self, context, None, threaded)
+        PendingOperation.__init__(self, context, None, threaded)
         memory = (0, 0) if call is None else addresses_of(call)
-        self.prepare(tape.begin(*memory, call), lane, threaded)
-        self.attendance = tape.owners[0]
+        self.prepare(compiled_plan.begin(*memory, call), lane, threaded)
+        self.waits = compiled_plan.owners[0]
         #: Position of its current wait, and the start time of that wait.
         self.at, self.since = -1, 0.0
-        context.taped.add(self)
+        context.compiled_operations.add(self)
 
-    start = _tape.Taped.begin
+    start = _executor.CompiledRun.begin
 
     def finish(self) -> bool:
         """Return False: the machine code has already tried."""
@@ -82,12 +83,12 @@ class TapedOperation(_tape.Taped, Underway):
         """Do nothing: its memory is freed with its last user."""
 
     @property
-    def awaited(self) -> Attendant:
-        """Attendant of its run."""
-        attendant: Attendant | None = self.attendant
-        if attendant is None:
-            self.attendant = attendant = Attendant(self.attendance, self.run)
-        return attendant
+    def pending_run(self) -> SlowPath:
+        """Slow path of its run."""
+        slow_path: SlowPath | None = self.slow_path
+        if slow_path is None:
+            self.slow_path = slow_path = SlowPath(self.waits, self.run)
+        return slow_path
 
     @property
     def moves(self) -> int:
@@ -97,20 +98,20 @@ class TapedOperation(_tape.Taped, Underway):
     def _step(self) -> bool:
         before = self.run.at
         found = self.attempt(0)
-        while found != _tape.DONE and self._fetched(found):
+        while found != _executor.DONE and self._fetch(found):
             found = self.attempt(0)
-        moved = found == _tape.DONE or self.run.at != before
-        if found == _tape.DONE:
+        moved = found == _executor.DONE or self.run.at != before
+        if found == _executor.DONE:
             self._complete()
         else:
             self.check_lane(self.lane)
         return bool(moved)
 
-    def _fetched(self, found: int) -> bool:
+    def _fetch(self, found: int) -> bool:
         """Use a message outside its cell like the interpreter; return True if there was one."""
         if self.lane is not None and self.lane.first is not self:
             return False
-        if found != _tape.ELSEWHERE:
+        if found != _executor.ELSEWHERE:
             # Messages outside their cells need regular polls, or their senders wait forever.
             now = time.monotonic()
             if self.run.at != self.at:
@@ -122,14 +123,14 @@ class TapedOperation(_tape.Taped, Underway):
         try:
             # Another thread may have completed or removed it before it was claimed.
             fetched = (not self.over and (self.lane is None or self.lane.first is self)
-                       and self.awaited.fetched())
+                       and self.pending_run.fetch())
         except BaseException:
-            self.awaited.give_up()  # no thread continues it before it is removed
+            self.pending_run.give_up()  # no thread continues it before it is removed
             raise
         self.give_back()
         return fetched
 
-    def linger(self, watch: Watch) -> None:
+    def linger(self, watch: WaitTimer) -> None:
         """Wait briefly for missing messages; see :meth:`Underway.linger`."""
         self.attempt(SLICE)
         time.sleep(0)  # the thread that runs it may wait for the GIL
@@ -141,11 +142,11 @@ class TapedOperation(_tape.Taped, Underway):
         if token is not None:
             if error is not None:
                 self.context.abandoned.append(self.run)
-                error = self._judged(error)
+                error = self._diagnose(error)
             self.error = error
             token.request.Complete()
 
-    def heard(self) -> None:
+    def on_alarm(self) -> None:
         """Raise the failure of another rank, before the start.
 
         Raises:
@@ -153,16 +154,16 @@ class TapedOperation(_tape.Taped, Underway):
         """
         try:
             if self.context.guard is not None:
-                self.context.guard.heard()
+                self.context.guard.on_alarm()
         except BaseException as error:
-            raise self._judged(error) from cause_of(error)
+            raise self._diagnose(error) from cause_of(error)
 
-    def _judged(self, error: BaseException) -> BaseException:
+    def _diagnose(self, error: BaseException) -> BaseException:
         """Report an error to the other ranks; return the exception for the caller."""
-        of = self.attendance
+        of = self.waits
         return self.context.fail(error, of.plan.schedule.title, of.plan, of.tag)
 
-    def observed(self) -> None:
+    def query(self) -> None:
         """Raise the error of the operation at completion."""
         if self.error is not None and not self.quiet:
             raise self.error
@@ -176,14 +177,14 @@ def _free_tokens(*_: Any) -> None:
         request.Wait()
 
 
-_tokens = _tape.set_progress(PROGRESS, Token,
-                             MPI._addressof(MPI.REQUEST_NULL) - id(MPI.REQUEST_NULL),
-                             MPI._sizeof(MPI.Request), NULL)
+_tokens = _executor.set_progress(PROGRESS, GeneralizedRequest,
+                                 MPI._addressof(MPI.REQUEST_NULL) - id(MPI.REQUEST_NULL),
+                                 MPI._sizeof(MPI.Request), NULL)
 #: Key of the attribute whose callback frees them in MPI_Finalize.
 _tokens_at_end: list[int] = []
 
 
 def at_exit() -> None:
     """Stop the native thread, which uses memory of Python, and free the requests."""
-    _tape.stop_background()
+    _executor.stop_background()
     _free_tokens()

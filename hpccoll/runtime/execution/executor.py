@@ -16,11 +16,11 @@ from typing import NamedTuple
 from hpccoll.errors.waits import RankStates
 from hpccoll.ir.in_network import InNetwork
 from hpccoll.machine.limits import SPINS
-from hpccoll.runtime.events.phase_events import Noting
+from hpccoll.runtime.events.phase_events import PhaseRecorder
 from hpccoll.runtime.execution.tracks import LaneTrack
 from hpccoll.runtime.planning.binding import Action, Binder, BoundPhase, Memory
 from hpccoll.runtime.planning.plan import Plan
-from hpccoll.runtime.progress.waiting import Awaited, Watch
+from hpccoll.runtime.progress.waiting import PendingRun, WaitTimer
 from hpccoll.transport import Batch, Endpoint
 
 #: Polls for small messages per test, on a rank with its own core.
@@ -32,14 +32,14 @@ MOST_MESSAGES = 2048
 class Bounds(NamedTuple):
     """Limits of a wait: seconds without progress until it fails, and between reports.
 
-    ``listen`` raises an error if the wait cannot complete. ``tell`` returns the states of the
+    ``listen`` raises an error if the wait cannot complete. ``states_of`` returns the states of the
     ranks, given those that this one waits for.
     """
 
     timeout: float
     report: float
-    listen: Callable[[Awaited], None] | None = None
-    tell: Callable[[Sequence[int]], RankStates] | None = None
+    listen: Callable[[PendingRun], None] | None = None
+    states_of: Callable[[Sequence[int]], RankStates] | None = None
 
 
 def advance(actions: Iterator[Action]) -> Action | None:
@@ -71,7 +71,7 @@ class Execution:
 
     def __init__(self, plan: Plan, endpoint: Endpoint, memory: Memory, tag: int,
                  repeated: bool = False, spins: int = SPINS, opening: Action | None = None,
-                 closing: Action | None = None, noting: Noting | None = None):
+                 closing: Action | None = None, noting: PhaseRecorder | None = None):
         self.plan, self.endpoint, self.memory, self.spins = plan, endpoint, memory, spins
         self.repeated = repeated and plan.messages <= MOST_MESSAGES
         single = self.repeated and len(plan.segments) == 1
@@ -140,7 +140,7 @@ class Execution:
         """First of its tags, with its stamp."""
         return self.binder.tag
 
-    def pending(self) -> tuple[int, tuple[int, ...]]:
+    def pending_peers(self) -> tuple[int, tuple[int, ...]]:
         """Return the round and the peers that this rank waits for, for messages.
 
         No peers while it waits for its own device.
@@ -148,7 +148,7 @@ class Execution:
         windows = self.memory.windows
         for track in self.tracks:
             if track.phases is not None and track.phase is not None:
-                if windows is not None and track.wait and track.wait[0] == windows.ready:
+                if windows is not None and track.wait and track.wait[0] == windows.can_start:
                     return track.phase, ()
                 return track.phase, self.peers(track.segment, track.phase)
         return 0, ()
@@ -248,13 +248,13 @@ class PreparedRun:
     def finish(self, wait: Action, rest: Iterator[Action], bounds: Bounds) -> None:
         """Wait for the messages that :func:`advance` found missing, and run the rest."""
         self.wait, self.rest = wait, rest
-        watch = Watch(self, *bounds, self.execution.spins)
+        watch = WaitTimer(self, *bounds, self.execution.spins)
         while not self.advance():
             if self.wait is wait:
-                watch.idle()
+                watch.pause()
             else:
                 wait = self.wait
-                watch.moved()
+                watch.reset()
 
     @property
     def title(self) -> str:
@@ -271,7 +271,7 @@ class PreparedRun:
         """First of its tags, with its stamp."""
         return self.execution.tag
 
-    def pending(self) -> tuple[int, tuple[int, ...]]:
+    def pending_peers(self) -> tuple[int, tuple[int, ...]]:
         """Return the round and the peers that this rank waits for, for messages."""
         for phase in self.execution.prepared.get(0, ()):
             if phase.wait is self.wait and self.wait is not None:
@@ -326,9 +326,9 @@ def drive(execution: Execution, bounds: Bounds) -> None:
 
 def finish(execution: Execution, bounds: Bounds) -> None:
     """Wait for the end of a started execution; see :func:`drive`."""
-    watch = Watch(execution, *bounds, execution.spins)
+    watch = WaitTimer(execution, *bounds, execution.spins)
     while not execution.done:
         if execution.progress():
-            watch.moved()
+            watch.reset()
         else:
-            watch.idle()
+            watch.pause()

@@ -1,10 +1,10 @@
-"""Messages of tapes to other nodes: batches of MPI messages that Python starts and tests.
+"""Messages of compiled plans to other nodes: batches of MPI messages that Python starts and tests.
 
-    Tape --stops at start, await--> Attendant --starts, tests--> Batch --> MPI
+    CompiledPlan --stops at start, await--> Slow path --starts, tests--> Batch --> MPI
 
-A tape depends on the sizes of a call, an MPI request on its memory. So the batches of a tape are
-created for the memory of a run: single messages on its first use, persistent requests from the
-second use on, as for the calls that the interpreter prepares.
+A compiled plan depends on the sizes of a call, an MPI request on its memory. So the batches of a
+compiled plan are created for the memory of a run: single messages on its first use, persistent
+requests from the second use on, as for the calls that the interpreter prepares.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from mpi4py import MPI
 
 from hpccoll.ir.collectives import IN, OUT, TMP
 from hpccoll.ir.schedule import SEND
+from hpccoll.runtime.execution.compiled_plan import Code, RemoteMessage, split_address
 from hpccoll.runtime.execution.executor import MOST_MESSAGES
-from hpccoll.runtime.execution.tape import Code, RemoteMessage, split_address
-from hpccoll.transport import Batch, Posting
+from hpccoll.transport import Batch, MessageSpec
 from hpccoll.transport.stamps import split
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class RunBatches(NamedTuple):
-    """Batches of a tape on one memory, in the order of the tape, and their number of messages."""
+    """Batches of a compiled plan on one memory, in its order, and their number of messages."""
 
     batches: tuple[Batch, ...]
     messages: int
@@ -38,12 +38,12 @@ class RunBatches(NamedTuple):
             batch.free()
 
 
-class FarMessages:
-    """Messages of one tape to and from other nodes.
+class RemoteMessages:
+    """Messages of one compiled plan to and from other nodes.
 
     Args:
         context: the context of the communicator, which caches the persistent batches.
-        code: the tape.
+        code: the compiled plan.
         scratch: its scratch memory.
         tag: the tag of the first segment's messages, with its stamp.
     """
@@ -64,15 +64,15 @@ class FarMessages:
             BrokenCommunicatorError: a rank has reported a failure by message.
         """
         if self.hears is not None:
-            self.hears.heard()
+            self.hears.on_alarm()
 
-    def on(self, run: Any) -> RunBatches:
+    def batches_for(self, run: Any) -> RunBatches:
         """Return the batches for the memory of a run."""
         context, key = self.context, (self, run.input, run.output)
         found = context.batches.get(key)
         if found is None:
             again = key in context.seen and self.count <= MOST_MESSAGES
-            found = RunBatches(tuple(self._made(run, again)), self.count)
+            found = RunBatches(tuple(self._make_batches(run, again)), self.count)
             if again:
                 context.batches.keep(key, found)
             else:
@@ -86,15 +86,15 @@ class FarMessages:
             self.context.batches.drop(key)
         self.context.abandoned.append((run, batches))
 
-    def _made(self, run: Any, again: bool) -> Iterator[Batch]:
+    def _make_batches(self, run: Any, again: bool) -> Iterator[Batch]:
         starts = {IN: run.input, OUT: run.output, TMP: self.scratch}
         for messages in self.messages:
             yield self.context.remote.batch(
-                [self._posting(message, starts) for message in messages],
+                [self._create_posting(message, starts) for message in messages],
                 self.tag + messages[0].way.slot, again)
 
-    def _posting(self, message: RemoteMessage, starts: dict[str, int]) -> Posting:
+    def _create_posting(self, message: RemoteMessage, starts: dict[str, int]) -> MessageSpec:
         base, offset = split_address(message.address)
         memory = cast(Any, MPI.memory.fromaddress(starts[base] + offset, message.nbytes))
-        return Posting(message.way.kind == SEND, message.way.peer,
-                       numpy.frombuffer(memory, "u1"))
+        return MessageSpec(message.way.kind == SEND, message.way.peer,
+                           numpy.frombuffer(memory, "u1"))

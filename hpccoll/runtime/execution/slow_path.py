@@ -1,8 +1,8 @@
-"""Attendants: handle waiting runs of tapes, their timeouts and messages outside their cells.
+"""Slow path of compiled plans: waits, their timeouts, and messages outside of the cells.
 
-A tape runs in machine code until a message is late or is outside its cell, or until a batch of
-messages to other nodes has to be started or waited for. Its :class:`Attendant` then handles that
-like the interpreter and resumes the tape.
+A compiled plan runs in machine code until a message is late or is outside its cell, or until a
+batch of messages to other nodes has to be started or waited for. Its :class:`SlowPath` then handles
+that like the interpreter and resumes the compiled plan.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from hpccoll.calls.call import Call
 from hpccoll.errors import cause_of
 from hpccoll.ir.collectives import IN, OUT
 from hpccoll.ir.extents import Phase
-from hpccoll.runtime.execution.remote import FarMessages, RunBatches
-from hpccoll.runtime.execution.tape import DONE, REMOTE, WIDTH, Code, Instruction
+from hpccoll.runtime.execution.compiled_plan import DONE, REMOTE, WIDTH, Code, Instruction
+from hpccoll.runtime.execution.remote import RemoteMessages, RunBatches
 from hpccoll.runtime.planning.binding import Binder, Memory
 from hpccoll.runtime.planning.plan import Plan
 from hpccoll.runtime.progress.engine import PROGRESS
-from hpccoll.runtime.progress.waiting import Watch
-from hpccoll.transport import Batch, Posting
+from hpccoll.runtime.progress.waiting import WaitTimer
+from hpccoll.transport import Batch, MessageSpec
 from hpccoll.transport.shm.channels import ELSEWHERE, PLACES, SIZE_BITS, Channel
 from hpccoll.transport.shm.endpoint import SharedEndpoint
 from hpccoll.transport.shm.rendezvous import BY_MPI, Receive
-from hpccoll.transport.stamps import stamped
+from hpccoll.transport.stamps import tag_with_stamp
 
 if TYPE_CHECKING:
     from hpccoll.runtime.context import Context
@@ -48,13 +48,13 @@ class _Postings:
     def __init__(self, endpoint: SharedEndpoint):
         self.endpoint, self.rank, self.size = endpoint, endpoint.rank, endpoint.size
         self.offers = endpoint.offers
-        self.noted: list[Posting] = []
+        self.noted: list[MessageSpec] = []
 
     def direct(self, peers: Sequence[int], tag: int) -> bool:
         """Return the value of the real endpoint."""
         return self.endpoint.direct(peers, tag)
 
-    def batch(self, postings: Sequence[Posting], tag: int, repeated: bool) -> Batch:
+    def batch(self, postings: Sequence[MessageSpec], tag: int, repeated: bool) -> Batch:
         """Record the messages from this node."""
         self.noted = [posting for posting in postings
                       if not posting.sends and posting.peer in self.endpoint.node.local]
@@ -82,7 +82,7 @@ class LandingReceive(Receive):
     The extra copy has at most the size of a cell.
     """
 
-    def landing(self) -> Any:
+    def recv_buffer(self) -> Any:
         """Return new memory: an earlier message may still arrive in the old memory."""
         self.landed = numpy.empty_like(self.array)
         return self.landed
@@ -95,18 +95,18 @@ class LandingReceive(Receive):
         return place
 
 
-class Attendance:
-    """State of the waiting runs of one tape: timeouts, and messages outside their cells.
+class PlanWaits:
+    """State of the waiting runs of one compiled plan: timeouts, and messages outside their cells.
 
-    It has no reference to the tape, which references it and the channels.
+    It has no reference to the compiled plan, which references it and the channels.
     """
 
     def __init__(self, context: Context, call: Call, plan: Plan, code: Code,
                  channels: list[Channel], memory: tuple[numpy.ndarray, numpy.ndarray], tag: int,
-                 far: FarMessages | None = None):
+                 far: RemoteMessages | None = None):
         self.endpoint = cast(SharedEndpoint, context.endpoint)
         self.plan, self.code, self.channels, self.far = plan, code, channels, far
-        self.tag = stamped(tag, plan.stamp)
+        self.tag = tag_with_stamp(tag, plan.stamp)
         self.context = context
         self.scratch, self.accumulator = memory
         self.op, self.datatype = call.op, call.datatype
@@ -124,15 +124,15 @@ class Attendance:
         Raises:
             CollectiveTimeout: no progress within the timeout.
         """
-        attendant = Attendant(self, run)
+        slow_path = SlowPath(self, run)
         try:
-            attendant.finish()
+            slow_path.finish()
         finally:
             # A reference cycle would keep the caller's arrays until the next garbage collection.
-            del attendant.watch
+            del slow_path.watch
 
     def place(self, number: int) -> tuple[int, int]:
-        """Return the segment of a phase number of the tape, and the phase's index there."""
+        """Return the segment of a phase number of the plan, and the phase's index there."""
         index = 0
         while number >= len(self.plan.segments[index].program.phases):
             number -= len(self.plan.segments[index].program.phases)
@@ -140,7 +140,7 @@ class Attendance:
         return index, number
 
     def phase(self, number: int) -> Phase:
-        """Return the phase of a phase number of the tape."""
+        """Return the phase of a phase number of the compiled plan."""
         segment, local = self.place(number)
         return self.plan.segments[segment].program.phases[local]
 
@@ -149,7 +149,7 @@ class Attendance:
 
         If another rank uses the interpreter, every call needs them, and their creation takes longer
         than a message. So those of the last phases are cached for runs on the same memory. Messages
-        of tapes with overlapping runs, which are not blocking calls, are not cached.
+        of compiled plans with overlapping runs, which are not blocking calls, are not cached.
         """
         key = run.input, run.output, self.code.phase(run.at)
         found = self.kept.get(key)
@@ -199,12 +199,12 @@ class Attendance:
         return self.channels[self.code.words[index * WIDTH + 2]]
 
 
-class Attendant:
+class SlowPath:
     """Progresses one run while it waits."""
 
-    def __init__(self, of: Attendance, run: Any):
+    def __init__(self, of: PlanWaits, run: Any):
         self.of, self.run = of, run
-        self.watch = Watch(self, *of.context.bounds)
+        self.watch = WaitTimer(self, *of.context.bounds)
         if of.far is not None:
             self.watch.spins = of.far.spins
         self.number = -1
@@ -228,7 +228,7 @@ class Attendant:
         """First of its tags, with its stamp."""
         return self.of.tag
 
-    def pending(self) -> tuple[int, tuple[int, ...]]:
+    def pending_peers(self) -> tuple[int, tuple[int, ...]]:
         """Return the round and the peers that this rank waits for, for messages."""
         number = self.of.code.phase(self.run.at)
         return number, tuple(sorted({cast(int, message.peer)
@@ -250,11 +250,11 @@ class Attendant:
                     self.carry()
                     continue
                 patience, waits = LATER, waits + 1
-                PROGRESS.once()
+                PROGRESS.step()
                 if self.run.at != seen:
-                    self.watch.moved()
-                if self.fetched():
-                    self.watch.moved()
+                    self.watch.reset()
+                if self.fetch():
+                    self.watch.reset()
                 elif self.under_way is None or waits % WAITS == 0:
                     self.watch.look()
                 else:  # MPI progresses its messages only in calls
@@ -265,9 +265,9 @@ class Attendant:
             self.of.abandon(self.receives)
             if self.of.far is not None and self.remote is not None:
                 self.of.far.abandon(self.run, self.remote)
-            verdict = self.of.context.fail(error, self.title, self.of.plan, self.of.tag)
-            if verdict is not error:
-                raise verdict from cause_of(error)
+            diagnosis = self.of.context.fail(error, self.title, self.of.plan, self.of.tag)
+            if diagnosis is not error:
+                raise diagnosis from cause_of(error)
             raise
 
     def open(self) -> None:
@@ -278,9 +278,9 @@ class Attendant:
             self.of.far.opening()
 
     def batch(self, number: int) -> Batch:
-        """Return a batch of the tape, on the memory of this run."""
+        """Return a batch of the compiled plan, on the memory of this run."""
         if self.remote is None:
-            self.remote = cast(FarMessages, self.of.far).on(self.run)
+            self.remote = cast(RemoteMessages, self.of.far).batches_for(self.run)
         return self.remote.batches[number]
 
     def carry(self) -> None:
@@ -297,10 +297,10 @@ class Attendant:
             batch.start()
         else:
             while not batch.test():
-                self.watch.idle()
+                self.watch.pause()
                 if PROGRESS.operations:
-                    PROGRESS.once()
-            self.watch.moved()
+                    PROGRESS.step()
+            self.watch.reset()
             self.under_way = None
         self.run.skip()
 
@@ -315,7 +315,7 @@ class Attendant:
         if listen is not None:
             listen(self)
 
-    def fetched(self) -> bool:
+    def fetch(self) -> bool:
         """Use the awaited message if it is outside its cell; release the senders of later ones.
 
         Returns True if the run can resume.
@@ -326,7 +326,7 @@ class Attendant:
         if self.number != of.code.phase(run.at):
             self.number, self.receives = of.code.phase(run.at), of.receives(run)
         receive = self.receives[run.at]
-        if receive.aside or self._lies_elsewhere(receive, 1) and receive.arrived():
+        if receive.aside or self._lies_elsewhere(receive, 1) and receive.is_readable():
             receive.use()
             run.skip()
             return True
@@ -335,7 +335,7 @@ class Attendant:
             if index > run.at and not later.aside:
                 key = id(later.channel)
                 ahead[key] = ahead.get(key, 0) + 1
-                if self._lies_elsewhere(later, ahead[key]) and later.arrived():
+                if self._lies_elsewhere(later, ahead[key]) and later.is_readable():
                     later.put_aside()
         return False
 

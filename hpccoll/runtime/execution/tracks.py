@@ -11,7 +11,7 @@ from hpccoll.runtime.planning.plan import Plan
 from hpccoll.transport import Batch
 
 
-class Segmented(Protocol):
+class SegmentedExecution(Protocol):
     """Execution that binds the segments of its plan to memory."""
 
     plan: Plan
@@ -40,7 +40,7 @@ class LaneTrack:
         """Return the pending batch of messages, or None."""
         return None if not self.phases or self.phase is None else self.phases[self.phase].batch
 
-    def advance(self, execution: Segmented) -> bool:
+    def advance(self, execution: SegmentedExecution) -> bool:
         """Run until every lane waits for messages; return True on progress."""
         moved = False
         while self.phases is not None:

@@ -16,16 +16,16 @@ from typing import Any, NamedTuple
 import numpy
 
 from hpccoll.arrays.kernels import Kernel
-from hpccoll.cuda import Windows, fused
+from hpccoll.cuda import Windows, fuse
 from hpccoll.ir.collectives import TMP
 from hpccoll.ir.dataflow import Link, consumers, links
-from hpccoll.ir.extents import Extent, Local, Phase, Segment, shifted, within
+from hpccoll.ir.extents import Extent, Local, Phase, Segment, is_within, shift_scratch
 from hpccoll.ir.in_network import InNetwork, Peer
 from hpccoll.ir.schedule import RECV, SEND
-from hpccoll.runtime.events.phase_events import Activity, Noting, activity_of
+from hpccoll.runtime.events.phase_events import Activity, PhaseRecorder, activity_of
 from hpccoll.runtime.planning.capabilities import check
 from hpccoll.runtime.planning.plan import Plan
-from hpccoll.transport import Batch, Endpoint, NetworkOperation, Posting, copying
+from hpccoll.transport import Batch, Endpoint, MessageSpec, NetworkOperation, copy_action
 from hpccoll.transport.checked import CheckedBatch
 
 Action = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -92,7 +92,7 @@ class Binder:
     """
 
     def __init__(self, plan: Plan, endpoint: Endpoint, memory: Memory, tag: int, repeated: bool,
-                 tries: int, opening: Action | None = None, noting: Noting | None = None):
+                 tries: int, opening: Action | None = None, noting: PhaseRecorder | None = None):
         self.plan, self.endpoint, self.memory, self.tag = plan, endpoint, memory, tag
         self.repeated, self.tries, self.opening, self.noting = repeated, tries, opening, noting
         self.accumulators: dict[int, Any] = {}
@@ -112,14 +112,15 @@ class Binder:
             place = number, index
             uses, after = self._uses(phase, program.landing, view, chained, place)
             batch = wait = None
-            actions = self._noted(place, phase.before) + self._local(phase.before, view, chained)
+            actions = self._bind_recorded(place, phase.before) + self._local(phase.before, view,
+                                                                             chained)
             if windows is not None:
-                actions.insert(0, (windows.ready, (number, index)))
+                actions.insert(0, (windows.can_start, (number, index)))
             if self.opening is not None and not number and not index:
                 actions.insert(0, self.opening)
             if phase.messages:
                 batch = self.endpoint.batch(
-                    [Posting(kind == SEND, self._peer(peer), view(extent), use)
+                    [MessageSpec(kind == SEND, self._peer(peer), view(extent), use)
                      for (kind, peer, extent), use in zip(phase.messages, uses)],
                     self.tag + slot, self.repeated)
                 if isinstance(batch, CheckedBatch):
@@ -127,9 +128,9 @@ class Binder:
                 wait = batch.test, (self.tries,)
                 actions += [*self._note(place, Activity.SENDING), (batch.start, ()),
                             *self._note(place, Activity.WAITING), wait]
-            actions += self._noted(place, after) + self._local(after, view, chained)
+            actions += self._bind_recorded(place, after) + self._local(after, view, chained)
             if windows is not None:
-                actions.append((windows.passed, (number, index)))
+                actions.append((windows.queue_stores, (number, index)))
             if program.waits or index == len(program.phases) - 1:
                 actions += self._note(place, Activity.OVER)
             yield BoundPhase(index, actions, wait, batch)
@@ -140,7 +141,7 @@ class Binder:
             return []
         return [(self.noting.moment(*place, activity), ())]
 
-    def _noted(self, place: tuple[int, int], steps: Sequence[Local]) -> list[Action]:
+    def _bind_recorded(self, place: tuple[int, int], steps: Sequence[Local]) -> list[Action]:
         """Return the same for local steps; empty without steps."""
         return self._note(place, activity_of(steps)) if steps else []
 
@@ -157,7 +158,7 @@ class Binder:
                   TMP: self.memory.scratch[base:base + self.plan.scratch]}
 
         def view(extent: Extent) -> Any:
-            extent = shifted(extent, segment.shift)
+            extent = shift_scratch(extent, segment.shift)
             return arrays[extent.buffer][extent.offset:extent.offset + extent.count]
         return view
 
@@ -174,11 +175,11 @@ class Binder:
             return [()] * len(phase.messages), phase.after
         # The steps of the messages, in their order, are those of the phase, in their order.
         calls = iter(self._calls(phase.after, view, chained))
-        return [[in_place(*self._amid(next(calls), place, step), step, message.extent)
+        return [[in_place(*self._bind_within_wait(next(calls), place, step), step, message.extent)
                  for step in steps]
                 for message, steps in zip(phase.messages, steps_of)], ()
 
-    def _amid(self, call: Action, place: tuple[int, int], step: Local) -> Action:
+    def _bind_within_wait(self, call: Action, place: tuple[int, int], step: Local) -> Action:
         """Return the call of a step that uses a message during the wait for all messages."""
         if self.noting is None:
             return call
@@ -215,10 +216,10 @@ class Binder:
         """Return local steps as actions that have completed when they return."""
         actions = self._calls(steps, view, chained)
         if self.memory.namespace is numpy:
-            actions = [copying(*operands) if function is numpy.copyto else (function, operands)
+            actions = [copy_action(*operands) if function is numpy.copyto else (function, operands)
                        for function, operands in actions]
         if actions and self.memory.perform:
-            return [(self.memory.perform, (fused(actions),))]
+            return [(self.memory.perform, (fuse(actions),))]
         return actions
 
 
@@ -231,9 +232,9 @@ def in_place(function: Callable[..., Any], operands: tuple[Any, ...], step: Loca
              landing: Extent) -> tuple[Any, ...]:
     """Return a local step's call as a use of the message for ``landing``.
 
-    See :class:`hpccoll.transport.Posting` for the form.
+    See :class:`hpccoll.transport.MessageSpec` for the form.
     """
-    place = 0 if step.right is not None and within(step.left, landing) else 1
+    place = 0 if step.right is not None and is_within(step.left, landing) else 1
     arriving = step.right if step.right is not None and place else step.left
     start = arriving.offset - landing.offset
     return function, operands, place, start, start + arriving.count

@@ -72,8 +72,8 @@ class Description(NamedTuple):
 @lru_cache
 def _hash(one: Description) -> int:
     # Some ranks may use bytes for data that is only moved: the hash excludes its type.
-    told = one if one.operator else one._replace(dtype="")
-    text = "\0".join(told).encode()
+    fields = one if one.operator else one._replace(dtype="")
+    text = "\0".join(fields).encode()
     bits = int.from_bytes(hashlib.blake2b(text, digest_size=STAMP_BITS // 8).digest(), "little")
     kind = 0 if one.operator else KINDS.get(one.dtype, 0)
     return bits & ~KIND | kind << KIND_SHIFT | 1 << STAMP_BITS - 1

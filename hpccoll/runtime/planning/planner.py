@@ -19,28 +19,28 @@ from hpccoll.calls.call import Call
 from hpccoll.calls.datatypes import element_type
 from hpccoll.calls.facts import facts_of, needs_whole_vector
 from hpccoll.calls.specification import Buffer
-from hpccoll.cuda import RegisteredCall, beside, kernel_for, performer, windows_of
+from hpccoll.cuda import RegisteredCall, allocator_like, kernel_for, performer, windows_of
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import IN, OUT
 from hpccoll.ir.extents import SlotLayout
 from hpccoll.ir.schedule import Schedule
 from hpccoll.ir.wellformed import keys_of
-from hpccoll.proof.cases import similar
+from hpccoll.proof.cases import similar_sizes
 from hpccoll.proof.result import Proof
 from hpccoll.proof.verifier import verify
 from hpccoll.runtime.context import Context
 from hpccoll.runtime.events.logger import LOGGER
-from hpccoll.runtime.events.phase_events import Noting
+from hpccoll.runtime.events.phase_events import PhaseRecorder
 from hpccoll.runtime.execution.executor import Execution
 from hpccoll.runtime.planning import plan as plans
 from hpccoll.runtime.planning.binding import Action, Memory
 from hpccoll.runtime.planning.call_hash import describe, element_of
 from hpccoll.runtime.planning.capabilities import check
 from hpccoll.runtime.planning.choice import Choice
-from hpccoll.transport.stamps import stamped
+from hpccoll.transport.stamps import tag_with_stamp
 
 
-def counted(context: Context, call: Call, choice: Choice) -> Call:
+def with_counts(context: Context, call: Call, choice: Choice) -> Call:
     """Return the call with all counts that its algorithm needs.
 
     Collective if only the root has them.
@@ -54,7 +54,7 @@ def counted(context: Context, call: Call, choice: Choice) -> Call:
 def plan_for(context: Context, call: Call, choice: Choice) -> plans.Plan:
     """Return the plan of a call, from the cache or newly made; never communicates.
 
-    The call must have all counts that the algorithm needs (:func:`counted`).
+    The call must have all counts that the algorithm needs (:func:`with_counts`).
     """
     key = (call.name, *choice.key, call.root, call.in_place, _any_order(call),
            call.key, element_type(call.datatype) if call.datatype else None,
@@ -139,8 +139,9 @@ def _prove(schedule: Schedule, call: Call, layout: SlotLayout, segment: int) -> 
     """
     sizes = None
     if call.collective != "alltoall":  # whose sizes no rank knows
-        sizes = similar([layout.scratch(key) for key in range(keys_of(schedule))], call.in_place,
-                        segment > 0)
+        sizes = similar_sizes([layout.scratch(key) for key in range(keys_of(schedule))],
+                              call.in_place,
+                              segment > 0)
     proof = verify(schedule, commutative=_any_order(call), sizes=sizes)
     if not proof.replicas_identical and not facts_of(call).exact:
         raise ArgumentError("algorithm", f"{schedule.algorithm} cannot run this {call.name}: its "
@@ -160,20 +161,21 @@ def prepare(context: Context, call: Call, plan: plans.Plan, tag: int = 0,
         repeated: keep messages prepared, and hold the user's arrays by address only.
         own_scratch: allocate scratch that no other call uses.
     """
-    one, rest = call.sink or call.source, _watched(context, plan, tag)
+    one, rest = call.sink or call.source, _monitoring(context, plan, tag)
     if one is None:
         empty = Memory({}, numpy.empty(plan.depth * plan.scratch, "u1"), None, numpy)
-        return Execution(plan, context.endpoint, empty, stamped(tag, plan.stamp), repeated, *rest)
+        return Execution(plan, context.endpoint, empty, tag_with_stamp(tag, plan.stamp), repeated,
+                         *rest)
     dtype, namespace = call.dtype, one.namespace
     nbytes = plan.depth * plan.scratch * dtype.itemsize
     if namespace is numpy and not own_scratch:
         scratch = context.scratch(nbytes)
     else:
-        scratch = beside(one.array, namespace, partial(namespace.empty, dtype="u1"))(nbytes)
+        scratch = allocator_like(one.array, namespace, partial(namespace.empty, dtype="u1"))(nbytes)
     for buffer in {id(each): each for each in (call.source, call.sink) if each}.values():
         if buffer.load is not None:
             buffer.load()
-    arrays = {name: _unowned(buffer) if repeated else buffer.array
+    arrays = {name: _without_owner(buffer) if repeated else buffer.array
               for name, buffer in ((IN, call.source), (OUT, call.sink))
               if buffer is not None and buffer.staged is None}
     reducer = accumulator = None
@@ -181,10 +183,11 @@ def prepare(context: Context, call: Call, plan: plans.Plan, tag: int = 0,
         reducer = kernel_for(call.op, dtype, call.datatype, namespace)
         accumulator = accumulator_factory(call.op, dtype, namespace)
         if accumulator is not None:
-            accumulator = beside(one.array, namespace, accumulator)
+            accumulator = allocator_like(one.array, namespace, accumulator)
     memory = Memory(arrays, scratch.view(dtype), reducer, namespace,
                     performer(one.array, namespace), accumulator, windows_of(call, plan))
-    return Execution(plan, context.endpoint, memory, stamped(tag, plan.stamp), repeated, *rest)
+    return Execution(plan, context.endpoint, memory, tag_with_stamp(tag, plan.stamp), repeated,
+                     *rest)
 
 
 def prepare_registered(context: Context, call: Call, plan: plans.Plan, registered: RegisteredCall
@@ -203,22 +206,22 @@ def prepare_registered(context: Context, call: Call, plan: plans.Plan, registere
               if buffer is not None}
     memory = Memory(arrays, scratch.view(dtype), reducer, queue.cupy, queue.run, accumulator,
                     queued=True)
-    return Execution(plan, registered.endpoint(), memory, stamped(0, plan.stamp), False,
-                     *_watched(context, plan, 0))
+    return Execution(plan, registered.endpoint(), memory, tag_with_stamp(0, plan.stamp), False,
+                     *_monitoring(context, plan, 0))
 
 
-def _watched(context: Context, plan: plans.Plan, tag: int
-             ) -> tuple[int, Action | None, Action | None, Noting | None]:
+def _monitoring(context: Context, plan: plans.Plan, tag: int
+                ) -> tuple[int, Action | None, Action | None, PhaseRecorder | None]:
     """Return the spins of an execution, its callbacks at start and end, and its recorder."""
     guard, noting = context.guard, None
     if context.moments is not None and not tag:
         noting = context.moments.of(plan)
-    opening, closing = (guard.opening(plan.stamp, tag), guard.closing(plan.stamp, tag)) if (
+    opening, closing = (guard.opening(plan.stamp, tag), guard.end_callback(plan.stamp, tag)) if (
         guard is not None) else (None, None)
     return context.limits.spins, opening, closing, noting
 
 
-def _unowned(buffer: Buffer) -> Any:
+def _without_owner(buffer: Buffer) -> Any:
     """Return the same memory as an array that does not keep its owner alive."""
     array = buffer.array
     address = array.__array_interface__["data"][0]

@@ -20,7 +20,7 @@ from mpi4py import MPI
 
 from hpccoll.config import THREAD
 from hpccoll.errors import MOST_NAMED, BrokenCommunicatorError, ForkedError
-from hpccoll.runtime.progress.waiting import Awaited, Watch
+from hpccoll.runtime.progress.waiting import PendingRun, WaitTimer
 
 if TYPE_CHECKING:
     from hpccoll.runtime.context import Context
@@ -36,7 +36,7 @@ def can_progress(how: str) -> bool:
     return how != THREAD or MPI.Query_thread() >= MPI.THREAD_MULTIPLE
 
 
-class Underway(ABC):
+class PendingOperation(ABC):
     """Pending collective of a request.
 
     Attributes:
@@ -57,7 +57,7 @@ class Underway(ABC):
 
     @property
     @abstractmethod
-    def awaited(self) -> Awaited:
+    def pending_run(self) -> PendingRun:
         """The execution, which reports its round and peers on a timeout."""
 
     @property
@@ -75,9 +75,9 @@ class Underway(ABC):
 
     def progress(self) -> bool:
         """Make progress, unless another thread does; return True if the operation progressed."""
-        return self._alone(self._step)
+        return self._step_if_free(self._step)
 
-    def _alone(self, step: Callable[[], bool]) -> bool:
+    def _step_if_free(self, step: Callable[[], bool]) -> bool:
         """Run one progress step, unless another thread runs one.
 
         An exception completes the operation with that error. Returns True on progress or failure.
@@ -119,13 +119,13 @@ class Underway(ABC):
             if guard is None or guard.failure is not None:
                 raise BrokenCommunicatorError("a request before this one has failed")
 
-    def linger(self, watch: Watch) -> None:
+    def linger(self, watch: WaitTimer) -> None:
         """Yield the processor after a poll without progress.
 
         Raises:
             CollectiveTimeout: no progress within the timeout.
         """
-        watch.idle()
+        watch.pause()
 
     def wait(self) -> None:
         """Progress all operations until this one has completed or failed with an ``error``.
@@ -134,18 +134,18 @@ class Underway(ABC):
         """
         if self.over:
             return
-        look, attendant = self.looking(), object()
+        look, slow_path = self.poll_callback(), object()
         try:
-            PROGRESS.attendants.add(attendant)
+            PROGRESS.waiters.add(slow_path)
             while not self.over:
-                PROGRESS.once()
+                PROGRESS.step()
                 look()
         except BaseException as error:
-            self.failed(error)
+            self.fail(error)
         finally:
-            PROGRESS.attendants.discard(attendant)
+            PROGRESS.waiters.discard(slow_path)
 
-    def looking(self, rare: bool = False) -> Callable[[], None]:
+    def poll_callback(self, rare: bool = False) -> Callable[[], None]:
         """Return a callback for a waiting rank to call after each round of progress.
 
         ``rare``: every call checks the clock and the other ranks, because calls are infrequent.
@@ -153,7 +153,7 @@ class Underway(ABC):
         Raises:
             CollectiveTimeout: no progress within the timeout.
         """
-        watch, seen = Watch(self.awaited, *self.context.bounds), self._signs()
+        watch, seen = WaitTimer(self.pending_run, *self.context.bounds), self._signs()
 
         def look() -> None:
             nonlocal seen
@@ -162,14 +162,14 @@ class Underway(ABC):
             now = self._signs()
             if now != seen:
                 seen = now
-                watch.moved()
+                watch.reset()
             elif rare:
                 watch.look()
             else:
                 self.linger(watch)
         return look
 
-    def failed(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
         """Complete it with the error of a wait, unless it has completed."""
         with self.lock:
             if self.over:
@@ -181,23 +181,23 @@ class Progress:
     """Progresses the operations of this process, in a thread while no call does.
 
     Attributes:
-        attendants: tokens of the waits that progress all operations; meanwhile the thread only
+        slow path: tokens of the waits that progress all operations; meanwhile the thread only
             polls. A wait adds its token inside a ``try`` and removes it in ``finally``. A set and
             not a counter: a signal handler may raise after any call, also after the release of a
             lock or inside a context manager, and a counter would then stay wrong.
     """
 
     def __init__(self) -> None:
-        self.operations: list[Underway] = []
+        self.operations: list[PendingOperation] = []
         self.changed = threading.Condition()
-        self.attendants: set[object] = set()
+        self.waiters: set[object] = set()
         self.thread: threading.Thread | None = None
         #: Set while the thread sleeps or has never started.
         self.lazy, self.stopping = True, False
         #: Process id of the rank that this process was forked from, else 0.
         self.parent = 0
 
-    def forked(self) -> None:
+    def drop_after_fork(self) -> None:
         """Drop all operations in a forked process: they belong to the rank."""
         self.parent = os.getppid()
         for operation in self.operations:
@@ -215,7 +215,7 @@ class Progress:
         if self.parent:
             raise ForkedError(self.parent)
 
-    def add(self, operation: Underway) -> None:
+    def add(self, operation: PendingOperation) -> None:
         """Add an operation and wake the thread."""
         # Either this call finds the thread asleep, or the thread finds the operation before it
         # sleeps.
@@ -235,21 +235,21 @@ class Progress:
                 atexit.register(self.stop)
             self.changed.notify()
 
-    def remove(self, operation: Underway) -> None:
+    def remove(self, operation: PendingOperation) -> None:
         """Remove an operation."""
         try:
             self.operations.remove(operation)
         except ValueError:
             pass  # two threads may both see it complete
 
-    def once(self, operations: Sequence[Underway] | None = None) -> bool:
+    def step(self, operations: Sequence[PendingOperation] | None = None) -> bool:
         """Progress the given operations, or all; return True if any progressed."""
         moved = False
         for operation in tuple(self.operations) if operations is None else operations:
             moved |= operation.progress()
         return moved
 
-    def threaded(self) -> list[Underway]:
+    def thread_operations(self) -> list[PendingOperation]:
         """Return the operations that the thread may progress."""
         return [operation for operation in self.operations if operation.threaded]
 
@@ -261,12 +261,12 @@ class Progress:
     def report(self) -> None:
         """Print the operations that this exiting process has not waited for."""
         if self.operations and not self.parent and not MPI.Is_finalized():
-            self.once()
-            left = [operation.awaited for operation in self.operations if not operation.over]
+            self.step()
+            left = [operation.pending_run for operation in self.operations if not operation.over]
             if left:
-                told = ", ".join(awaited.title for awaited in left[:MOST_NAMED])
+                text = ", ".join(awaited.title for awaited in left[:MOST_NAMED])
                 print(f"hpccoll: rank {MPI.COMM_WORLD.Get_rank()} exits with {len(left)} pending "
-                      f"request{'s' * (len(left) > 1)}: {told}"
+                      f"request{'s' * (len(left) > 1)}: {text}"
                       f"{' ...' * (len(left) > MOST_NAMED)}; call Wait on every request",
                       file=sys.stderr, flush=True)
 
@@ -284,15 +284,15 @@ class Progress:
         pause, idle_since = LONGEST_PAUSE, time.monotonic()
         while not self.stopping and not MPI.Is_finalized():
             time.sleep(pause)
-            mine = self.threaded()
-            moved = not self.attendants and self.once(mine)
+            mine = self.thread_operations()
+            moved = not self.waiters and self.step(mine)
             pause = SHORTEST_PAUSE if moved else min(2 * pause, LONGEST_PAUSE)
             if mine:
                 idle_since = time.monotonic()
             elif time.monotonic() - idle_since > LINGER:
                 with self.changed:
                     self.lazy = True
-                    self.changed.wait_for(lambda: self.threaded() or self.stopping)
+                    self.changed.wait_for(lambda: self.thread_operations() or self.stopping)
                     self.lazy = False
                 pause, idle_since = LONGEST_PAUSE, time.monotonic()
 

@@ -26,8 +26,8 @@ from hpccoll.errors import cause_of
 from hpccoll.errors.mpi import RequestError
 from hpccoll.runtime.context import Context
 from hpccoll.runtime.execution.executor import Execution, PreparedRun
-from hpccoll.runtime.progress.engine import PROGRESS, Underway
-from hpccoll.runtime.progress.waiting import Awaited
+from hpccoll.runtime.progress.engine import PROGRESS, PendingOperation
+from hpccoll.runtime.progress.waiting import PendingRun
 
 #: Polls of its own operation before ``Wait`` progresses all operations.
 POLLS = 200
@@ -43,7 +43,7 @@ def cell(request: MPI.Request) -> Any:
 NULL = cell(MPI.REQUEST_NULL).value
 
 
-class Operation(Underway):
+class Operation(PendingOperation):
     """Pending nonblocking collective.
 
     Args:
@@ -61,7 +61,7 @@ class Operation(Underway):
         self.execution: Execution | None = execution
         self.store, self.lane, self.steps = store, lane, 0
         self.started = False
-        self.token = MPI.Grequest.Start(self._observed)
+        self.token = MPI.Grequest.Start(self._query)
         if lane is not None:
             lane.enter(self)
         try:
@@ -93,7 +93,7 @@ class Operation(Underway):
         return moved
 
     @property
-    def awaited(self) -> Awaited:
+    def pending_run(self) -> PendingRun:
         """The execution."""
         if self.execution is None:
             raise RequestError("the collective has completed")
@@ -126,7 +126,7 @@ class Operation(Underway):
         PROGRESS.remove(self)
         self.token.Complete()
 
-    def _observed(self, status: MPI.Status) -> None:
+    def _query(self, status: MPI.Status) -> None:
         """Store the result or raise the error; MPI may call this several times at completion."""
         if self.error is not None:
             if not self.quiet:
@@ -138,7 +138,7 @@ class Operation(Underway):
         self.buffers = self.execution = None
 
 
-class PersistentOperation(Underway):
+class PersistentOperation(PendingOperation):
     """Prepared collective of one segment that is started many times.
 
     A ``Wait`` of hpccoll that completes the collective itself reuses the token for the next start.
@@ -156,7 +156,7 @@ class PersistentOperation(Underway):
         self.tries = POLLS if context.limits.spins else 1
 
     @property
-    def awaited(self) -> Awaited:
+    def pending_run(self) -> PendingRun:
         """The run of the program."""
         return self.run
 
@@ -168,7 +168,7 @@ class PersistentOperation(Underway):
     def start(self, request: Any) -> None:
         """Post the first messages and set the handle of the request."""
         if self.token is None:
-            self.token = MPI.Grequest.Start(self._observed)
+            self.token = MPI.Grequest.Start(self._query)
             self.handle = cell(self.token).value
         self.quiet = self.idle = False
         try:
@@ -190,13 +190,14 @@ class PersistentOperation(Underway):
         self.over = False
 
     def _step(self) -> bool:
-        return self._ended(1, self._complete)
+        return self._run_to_end(1, self._complete)
 
     def finish(self) -> bool:
         """Wait briefly for completion; return True if it completed without its token."""
-        return self._alone(lambda: self._ended(self.tries, self._leave)) and self.error is None
+        return self._step_if_free(lambda: self._run_to_end(self.tries,
+                                                           self._leave)) and self.error is None
 
-    def _ended(self, tries: int, end: Callable[[], None]) -> bool:
+    def _run_to_end(self, tries: int, end: Callable[[], None]) -> bool:
         if not self.run.advance(tries):
             return False
         end()
@@ -223,6 +224,6 @@ class PersistentOperation(Underway):
         if token is not None:
             token.Complete()
 
-    def _observed(self, status: MPI.Status) -> None:
+    def _query(self, status: MPI.Status) -> None:
         if self.error is not None and not self.quiet:
             raise self.error

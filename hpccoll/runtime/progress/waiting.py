@@ -42,7 +42,7 @@ def progress() -> None:
         MPI.COMM_SELF.Iprobe(0, LAST_TAG)
 
 
-class Awaited(Protocol):
+class PendingRun(Protocol):
     """Pending operation that reports the ranks it waits for."""
 
     @property
@@ -53,11 +53,11 @@ class Awaited(Protocol):
     def rank(self) -> int:
         """The waiting rank."""
 
-    def pending(self) -> tuple[int, tuple[int, ...]]:
+    def pending_peers(self) -> tuple[int, tuple[int, ...]]:
         """Return the current round and the ranks that it may wait for."""
 
 
-class Watch:
+class WaitTimer:
     """Timer of a wait without progress.
 
     Args:
@@ -65,25 +65,26 @@ class Watch:
         timeout: seconds without progress until the error.
         report: seconds without progress between two reports.
         listen: called regularly; raises an error if the wait cannot complete.
-        tell: returns the states of the ranks, given those that this one waits for.
+        states_of: returns the states of the ranks, given those that this one waits for.
         spins: failed tests before the wait yields the processor.
     """
 
-    def __init__(self, awaited: Awaited, timeout: float, report: float,
-                 listen: Callable[[Awaited], None] | None = None,
-                 tell: Callable[[Sequence[int]], RankStates] | None = None, spins: int = SPINS):
+    def __init__(self, awaited: PendingRun, timeout: float, report: float,
+                 listen: Callable[[PendingRun], None] | None = None,
+                 states_of: Callable[[Sequence[int]],
+                                     RankStates] | None = None, spins: int = SPINS):
         self.awaited, self.timeout, self.report, self.spins = awaited, timeout, report, spins
-        self.listen, self.tell = listen, tell
+        self.listen, self.states_of = listen, states_of
         self.looked = 0.0
-        self.moved()
+        self.reset()
 
-    def moved(self) -> None:
+    def reset(self) -> None:
         """Reset the timer after progress."""
         self.idles = 0
         self.since: float | None = None
         self.reports: Reports | None = None
 
-    def idle(self) -> None:
+    def pause(self) -> None:
         """Yield the processor after a poll without progress, and check the clock regularly.
 
         Raises:
@@ -119,9 +120,9 @@ class Watch:
         due = self.report if self.reports is None else self.reports.due
         if elapsed < min(due, self.timeout):
             return
-        number, peers = self.awaited.pending()
+        number, peers = self.awaited.pending_peers()
         title, rank = self.awaited.title, self.awaited.rank
-        states = self.tell(peers) if self.tell is not None else None
+        states = self.states_of(peers) if self.states_of is not None else None
         if elapsed >= self.timeout:
             raise CollectiveTimeout(title, rank, number, peers, self.timeout, states)
         states = states or RankStates(f"no message from {rank_list(peers)}")
@@ -142,18 +143,18 @@ class Meeting:
     def __init__(self, comm: MPI.Comm | MPI.Group, title: str):
         self.rank, self.size, self.title = comm.Get_rank(), comm.Get_size(), title
 
-    def pending(self) -> tuple[int, tuple[int, ...]]:
+    def pending_peers(self) -> tuple[int, tuple[int, ...]]:
         """Return no round and all other ranks."""
         return 0, tuple(rank for rank in range(self.size) if rank != self.rank)
 
     def wait(self, request: MPI.Request, timeout: float, report: float,
-             listen: Callable[[Awaited], None] | None = None,
-             tell: Callable[[Sequence[int]], RankStates] | None = None) -> None:
+             listen: Callable[[PendingRun], None] | None = None,
+             states_of: Callable[[Sequence[int]], RankStates] | None = None) -> None:
         """Wait for the request of a collective operation.
 
         Raises:
             CollectiveTimeout: it was not complete after ``timeout`` seconds.
         """
-        watch = Watch(self, timeout, report, listen, tell)
+        watch = WaitTimer(self, timeout, report, listen, states_of)
         while not request.Test():
-            watch.idle()
+            watch.pause()

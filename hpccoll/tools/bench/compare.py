@@ -43,7 +43,7 @@ class ComparedCase(NamedTuple):
         """Return the old median divided by the new one."""
         return self.old.seconds / self.new.seconds
 
-    def regressed(self, tolerance: float) -> bool:
+    def has_regressed(self, tolerance: float) -> bool:
         """Return True if its results are wrong, or its time grew by more than the tolerance."""
         return self.new.wrong > 0 or self.new.seconds > self.old.seconds * (1 + tolerance)
 
@@ -73,8 +73,8 @@ def native_moves(compared: Sequence[ComparedCase]) -> dict[Key, float]:
     return {pair.key: moves.get(pair.key._replace(candidate=""), 1.0) for pair in compared}
 
 
-def comparable(old: Record, new: Record, compared: Sequence[ComparedCase], tolerance: float
-               ) -> list[ComparedCase]:
+def comparable_cases(old: Record, new: Record, compared: Sequence[ComparedCase], tolerance: float
+                     ) -> list[ComparedCase]:
     """Return the cases with similar native times, where other candidates can be compared.
 
     With another MPI library native differs, and all cases are returned.
@@ -82,10 +82,11 @@ def comparable(old: Record, new: Record, compared: Sequence[ComparedCase], toler
     if old.library != new.library:
         return list(compared)
     moves = native_moves(compared)
-    return [pair for pair in compared if pair.new.wrong or moves[pair.key] <= bound(tolerance)]
+    return [pair for pair in compared if pair.new.wrong
+            or moves[pair.key] <= permitted_factor(tolerance)]
 
 
-def bound(tolerance: float) -> float:
+def permitted_factor(tolerance: float) -> float:
     """Return the permitted factor between native times for a tolerance."""
     return max(1.25, 1 + 2 * tolerance)
 
@@ -93,18 +94,18 @@ def bound(tolerance: float) -> float:
 def lines(old: Record, new: Record, compared: list[ComparedCase], tolerance: float,
           width: int = WIDTH, full: bool = False) -> Iterator[Text]:
     """Return the lines of the table; comment lines start with ``#``."""
-    said = partial(_said, width=width)
+    said = partial(_wrap_line, width=width)
     yield from said(f"old: {old.path}, {old.environment.get('time', '')}")
     yield from said(f"new: {new.path}, {new.environment.get('time', '')}")
     for (name, one), (_, two) in zip(_circumstances(old), _circumstances(new)):
         if one != two:
-            yield from said(f"{name} differs: {_short(one)} and {_short(two)}", "yellow")
+            yield from said(f"{name} differs: {_short_text(one)} and {_short_text(two)}", "yellow")
     for record, other in ((old, new), (new, old)):
         alone = sum(key not in other.entries for key in record.entries)
         if alone:
             yield from said(f"only in {record.path}: {alone} of {len(record.entries)} results")
     yield from said("medians; ratio is old / new: above 1, the new one is faster")
-    judged = {pair.key for pair in comparable(old, new, compared, tolerance)}
+    judged = {pair.key for pair in comparable_cases(old, new, compared, tolerance)}
     for name, group in groupby(compared, lambda pair: pair.key.collective):
         yield from _table(name, list(group), judged, tolerance, width, full)
     yield from said("")
@@ -112,12 +113,12 @@ def lines(old: Record, new: Record, compared: list[ComparedCase], tolerance: flo
         mine = [pair.ratio for pair in compared if pair.key.candidate == candidate]
         mean = exp(sum(map(log, mine)) / len(mine))
         yield from said(f"geometric mean of the ratio, {candidate}: {mean:.2f} ({len(mine)})")
-    yield from _verdict(compared, judged, old, new, tolerance, said)
+    yield from _summary(compared, judged, old, new, tolerance, said)
 
 
-def _verdict(compared: list[ComparedCase], judged: set[Key], old: Record, new: Record,
+def _summary(compared: list[ComparedCase], judged: set[Key], old: Record, new: Record,
              tolerance: float, said: Callable[..., Iterator[Text]]) -> Iterator[Text]:
-    worse = sum(pair.regressed(tolerance) for pair in compared if pair.key in judged)
+    worse = sum(pair.has_regressed(tolerance) for pair in compared if pair.key in judged)
     left = len(compared) - len(judged)
     if left:
         most = max(native_moves(compared).values())
@@ -139,8 +140,8 @@ def _table(name: str, pairs: list[ComparedCase], judged: set[Key], tolerance: fl
     words += [count_text(keys[0].ranks, "rank")] if len(same["ranks"]) == 1 else []
     words += [str(value) for field in ("dtype", "op")
               if len(same[field]) == 1 and (value := same[field].copy().pop())]
-    yield from _said("")
-    yield from _said(", ".join(words), "bold")
+    yield from _wrap_line("")
+    yield from _wrap_line(", ".join(words), "bold")
     varying = [field for field in same if len(same[field]) > 1]
     rows = [[size_text(pair.key.nbytes) if pair.key.nbytes else "-",
              *(str(getattr(pair.key, field)) for field in varying), pair.key.candidate,
@@ -154,7 +155,7 @@ def _table(name: str, pairs: list[ComparedCase], judged: set[Key], tolerance: fl
     for pair, row in zip(pairs, rows):
         text = Text(table.line(row))
         if pair.key in judged:
-            text.stylize("red" if pair.regressed(tolerance) else
+            text.stylize("red" if pair.has_regressed(tolerance) else
                          "green" if pair.ratio > 1 + tolerance else "")
         yield text
 
@@ -164,7 +165,7 @@ def _word(pair: ComparedCase, judged: set[Key], tolerance: float) -> str:
         return f"WRONG: {pair.new.wrong} elements"
     if pair.key not in judged:
         return "native moved"
-    return "regression" if pair.regressed(tolerance) else (
+    return "regression" if pair.has_regressed(tolerance) else (
         "faster" if pair.ratio > 1 + tolerance else "")
 
 
@@ -176,12 +177,12 @@ def _circumstances(record: Record) -> Iterator[tuple[str, Any]]:
         yield name, record.settings.get(name, before)
 
 
-def _said(line: str, style: str = "", width: int = WIDTH) -> Iterator[Text]:
+def _wrap_line(line: str, style: str = "", width: int = WIDTH) -> Iterator[Text]:
     for part in wrap(line, width - 2, subsequent_indent="  ", break_long_words=False,
                      break_on_hyphens=False) or [""]:
         yield Text(f"# {part}".rstrip(), style or "dim")
 
 
-def _short(value: Any) -> str:
+def _short_text(value: Any) -> str:
     text = str(value)
     return text if len(text) <= 70 else f"{text[:67]}..."

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from hpccoll.config import AUTO, NATIVE
 from hpccoll.machine.identity import library_name
-from hpccoll.measure.noise import Spread, absurd, overtaken, spread
+from hpccoll.measure.noise import Spread, absurd, implausible_ratios, spread
 from hpccoll.measure.results import Result
 from hpccoll.units import count_text, size_text
 
@@ -76,14 +76,14 @@ class Comparison(NamedTuple):
         return 1 / self.ratio if handed else 1.0
 
 
-def judged(group: Sequence[Result]) -> Result | None:
+def judged_candidate(group: Sequence[Result]) -> Result | None:
     """Return the judged candidate: auto, or else the fastest one that is not native."""
     others = [r for r in group if r.candidate != NATIVE and not r.failures]
     auto = next((r for r in others if r.candidate == AUTO), None)
     return auto or min(others, key=lambda r: r.median, default=None)
 
 
-def compared(group: Sequence[Result], one: Result | None) -> Comparison | None:
+def compare_native(group: Sequence[Result], one: Result | None) -> Comparison | None:
     """Return the comparison of a candidate with native; ``None`` if one of them is missing."""
     native = next((r for r in group if r.candidate == NATIVE), None)
     if native is None or one is None or not one.median or not native.median:
@@ -101,23 +101,23 @@ def sentences(groups: Sequence[Sequence[Result]], environment: Mapping[str, Any]
     for group in groups:
         if group:
             by_name.setdefault(group[0].collective, []).append(group)
-    told, every = [], []
+    sentences, every = [], []
     for name, mine in by_name.items():
-        chosen = [judged(group) for group in mine]
+        chosen = [judged_candidate(group) for group in mine]
         pairs = [pair for group, one in zip(mine, chosen)
-                 if (pair := compared(group, one)) is not None]
-        late = overtaken([(pair.nbytes, pair.native) for pair in pairs])
+                 if (pair := compare_native(group, one)) is not None]
+        late = implausible_ratios([(pair.nbytes, pair.native) for pair in pairs])
         pairs = [pair._replace(late=times) for pair, times in zip(pairs, late)]
         every += pairs
         if pairs:
             who = AUTO if any(r and r.candidate == AUTO for r in chosen) else "the best candidate"
-            told.append(f"{name}: {sentence(pairs, who, library_of(environment))}")
-    told += handed_on(every, library_of(environment)) + noise(every)
-    sharing = crowded(environment)
-    return told + ([sharing] if sharing else [])
+            sentences.append(f"{name}: {sentence(pairs, who, library_of(environment))}")
+    sentences += handed_on(every, library_of(environment)) + noise(every)
+    sharing = oversubscription_note(environment)
+    return sentences + ([sharing] if sharing else [])
 
 
-def apart(group: Sequence[Comparison]) -> list[Sequence[Comparison]]:
+def split_by_size(group: Sequence[Comparison]) -> list[Sequence[Comparison]]:
     """Return small and large sizes of one kind if their ratios differ; else one group."""
     def differ(some: Sequence[Comparison]) -> float:
         logs = [log(pair.ratio) for pair in some]
@@ -135,7 +135,7 @@ def sentence(pairs: Sequence[Comparison], who: str, library: str) -> str:
     """Return ``auto was 1.6x as fast as MPICH at 1 MiB and above, equal up to 4 KiB``."""
     order = (FASTER, SAME, SLOWER, NOISY)
     whole = [(kind, list(group)) for kind, group in groupby(pairs, lambda pair: pair.kind)]
-    cut = [(kind, part) for kind, group in whole for part in apart(group)]
+    cut = [(kind, part) for kind, group in whole for part in split_by_size(group)]
     stretches = cut if len(cut) <= STRETCHES else whole
     parts = [(kind, group, _where(pairs, group)) for kind, group in stretches]
     if len(parts) > STRETCHES:
@@ -147,19 +147,19 @@ def sentence(pairs: Sequence[Comparison], who: str, library: str) -> str:
     named, before = False, ("", "")
     for kind, group, place in parts:
         if kind in (FASTER, SLOWER):
-            told = f"{_times(group)} as fast" + f" as {library}" * (not named)
+            text = f"{_times(group)} as fast" + f" as {library}" * (not named)
             named = True
         elif kind == SAME:
-            told = "equal" + f" to {library}" * (not named)
+            text = "equal" + f" to {library}" * (not named)
             named = True
         else:
-            told = "too noisy to compare"
+            text = "too noisy to compare"
         left = f", where it used {library}" if kind != NOISY and all(
             pair.itself for pair in group) else ""
         if (kind, left) == before and kind in (SAME, NOISY):
             words[-1] = words[-1].removesuffix(left) + f" and {place}{left}"
         else:
-            words.append(f"{told} {place}".rstrip() + left)
+            words.append(f"{text} {place}".rstrip() + left)
         before = kind, left
     return f"{who} was {', '.join(words)}"
 
@@ -183,9 +183,9 @@ def noise(pairs: Sequence[Comparison]) -> list[str]:
     most = max(pair.spread.high / pair.spread.low for pair in rough)
     latest = max(rough, key=lambda pair: pair.late)
     beyond = max((pair.ratio for pair in noisy if pair.absurd), default=0.0)
-    told = (f"too noisy to compare at {len(noisy)}" if noisy else
+    text = (f"too noisy to compare at {len(noisy)}" if noisy else
             f"the faster one is certain, the ratio is not, at {len(rough)}")
-    return [f"{told} of {count_text(len(pairs), 'size')}: ratios of parts of this run differ by up "
+    return [f"{text} of {count_text(len(pairs), 'size')}: ratios of parts of this run differ by up "
             f"to {most:.1f}x" + f", and {beyond:.0f}x is not plausible for an "
                                 "algorithm" * bool(beyond)
             + f", and {size_text(latest.nbytes)} took {latest.late:.0f} times as long as a larger "
@@ -195,7 +195,7 @@ def noise(pairs: Sequence[Comparison]) -> list[str]:
               "--seconds 1 --sweeps 6"]
 
 
-def crowded(environment: Mapping[str, Any]) -> str:
+def oversubscription_note(environment: Mapping[str, Any]) -> str:
     """Return a remark if a host has more ranks than cores."""
     most = max(environment["hosts"].values(), default=0)
     if not environment.get("cores") or most <= environment["cores"]:

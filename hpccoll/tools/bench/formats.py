@@ -163,7 +163,8 @@ class Json:
             "synchronisation": "barrier before every iteration; time of the slowest rank",
             "complete": not interrupted,
             "auto": regret.summary(groups, self.tolerance),
-            "results": [_thinned(entry, self.keep) for group in groups for entry in entries(group)],
+            "results": [_keep_times(entry, self.keep) for group in groups
+                        for entry in entries(group)],
         }
         with self.opened() as file:
             json.dump(record, file, indent=1)
@@ -177,7 +178,7 @@ def entries(group: Group) -> list[dict[str, Any]]:
             for result in group]
 
 
-def _thinned(entry: dict[str, Any], keep: int) -> dict[str, Any]:
+def _keep_times(entry: dict[str, Any], keep: int) -> dict[str, Any]:
     """Return a result with ``keep`` of its times."""
     count = len(entry["seconds"])
     if not 0 < keep < count:
@@ -189,7 +190,7 @@ def statistics(result: Result, ratio: float | None) -> dict[str, Any]:
     """Return the statistics of a series; comparisons use ``ratio`` and the median."""
     return {
         "iterations": len(result.seconds), "min_seconds": min(result.seconds),
-        "mean_seconds": result.mean, "trimmed_seconds": result.trimmed,
+        "mean_seconds": result.mean, "trimmed_seconds": result.trimmed_seconds,
         **{f"p{p}_seconds": result.percentile(p) for p in PERCENTILES},
         "max_seconds": max(result.seconds), "cv": result.variation,
         "algbw_bytes_per_second": result.algorithm_bandwidth(result.mean),

@@ -94,7 +94,7 @@ class FreshOutcome(NamedTuple):
     interrupted: bool
 
     def worst(self) -> float:
-        """Return the largest ratio of hpccoll's time to that of plain mpi4py over all sizes."""
+        """Return the largest ratio of the time with hpccoll to that of plain mpi4py."""
         return max((one.seconds / one.plain_seconds for one in self.sizes), default=1.0)
 
     def mean(self, method: str) -> float:
@@ -176,7 +176,7 @@ def run(comm: MPI.Intracomm, console: Console | None, json_path: TextIO | None =
     return outcome
 
 
-def _slowest(control: MPI.Intracomm, times: Sequence[float]) -> float:
+def _median_of_slowest(control: MPI.Intracomm, times: Sequence[float]) -> float:
     """Return the median over calls of the slowest rank's time."""
     longest = numpy.array(times)
     control.Allreduce(MPI.IN_PLACE, longest, MPI.MAX)
@@ -211,8 +211,9 @@ def _sizes(control: MPI.Intracomm, meet: Callable[[], None], method: str, nbytes
         wrong += int((results[0] != results[1]).sum())
     ours.Free()
     plain.Free()
-    return FreshSizes(method, nbytes, _slowest(control, times[0][KNOWN:]),
-                      _slowest(control, times[1][KNOWN:]), float(numpy.median(extra[KNOWN:])),
+    return FreshSizes(method, nbytes, _median_of_slowest(control, times[0][KNOWN:]),
+                      _median_of_slowest(control,
+                                         times[1][KNOWN:]), float(numpy.median(extra[KNOWN:])),
                       control.allreduce(wrong))
 
 
@@ -231,7 +232,8 @@ def _communicators(control: MPI.Intracomm, meet: Callable[[], None], method: str
             times[which].append(perf_counter() - start)
     for parent in parents:
         parent.Free()
-    return FreshCommunicators(method, *(_slowest(control, each[KNOWN:]) for each in times))
+    return FreshCommunicators(method,
+                              *(_median_of_slowest(control, each[KNOWN:]) for each in times))
 
 
 def _footprint(control: MPI.Intracomm, calls: int) -> CommunicatorMemory:
@@ -245,7 +247,7 @@ def _footprint(control: MPI.Intracomm, calls: int) -> CommunicatorMemory:
             for _ in range(calls):
                 kept[-1].Allreduce(x, y)
         control.Barrier()
-        return iter(_used())
+        return iter(_memory_use())
 
     before, after = more(1), more(KEPT)
     used = [max(last - first, 0) / KEPT if first >= 0 else -1
@@ -256,8 +258,8 @@ def _footprint(control: MPI.Intracomm, calls: int) -> CommunicatorMemory:
     return CommunicatorMemory(calls, *map(round, most))
 
 
-def _used() -> tuple[int, int, int]:
-    """Return resident bytes of hpccoll's shared memory and of all, and open files; -1 if unknown.
+def _memory_use() -> tuple[int, int, int]:
+    """Return resident bytes of shared memory of hpccoll and of all, and open files; -1 if unknown.
 
     Not the use of the file system: other programs have files there, too. The files of communicators
     have no names.

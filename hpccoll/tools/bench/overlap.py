@@ -37,7 +37,7 @@ from hpccoll.measure.timing import LEAST, MOST, WARM, World, in_turn
 from hpccoll.tools.bench.provenance import record
 from hpccoll.tools.bench.records import SCHEMA
 from hpccoll.tools.bench.report import Lines, header
-from hpccoll.tools.bench.session import Buffers, Options, planned
+from hpccoll.tools.bench.session import Buffers, Options, plan_cases
 from hpccoll.tune.table import Candidate
 
 #: Elements of the computation's array: it fits into the cache, and is large enough for NumPy to
@@ -159,7 +159,7 @@ class OverlapRunner:
         self.used = process_time()
         return perf_counter(), self.method(*self.memory.arguments)
 
-    def waiting(self, iterations: int) -> list[float]:
+    def time_blocking(self, iterations: int) -> list[float]:
         """Time iterations that wait immediately."""
         times = []
         for _ in range(iterations):
@@ -168,7 +168,7 @@ class OverlapRunner:
             times.append(perf_counter() - start)
         return times
 
-    def together(self, iterations: int, work: Computation, units: int, tests: int) -> None:
+    def time_overlap(self, iterations: int, work: Computation, units: int, tests: int) -> None:
         """Time iterations that compute before they wait."""
         slices = numpy.diff(numpy.linspace(0, units, tests + 2).astype(int))
         for _ in range(iterations):
@@ -200,9 +200,9 @@ class OverlapRunner:
         work.do(1)
         request.Wait()
         self.wrong += self.memory.wrong(iteration)
-        self.changed += self.memory.changed(iteration)
+        self.changed += self.memory.count_changed_input(iteration)
 
-    def slowest(self, times: Sequence[float]) -> tuple[float, ...]:
+    def max_over_ranks(self, times: Sequence[float]) -> tuple[float, ...]:
         """Return the longest time of a rank for every iteration; the same on all ranks."""
         longest = numpy.array(times)
         self.world.control.Allreduce(MPI.IN_PLACE, longest, MPI.MAX)
@@ -215,9 +215,9 @@ class OverlapRunner:
         return Overlap(case.collective, self.candidate.label, case.size,
                        case.root if case.rule.rooted else None, case.nbytes,
                        case.dtype.name if case.count else None, case.op, case.in_place, tests, work,
-                       self.slowest(self.pure), self.slowest(self.alone),
-                       self.slowest(self.compute), self.slowest(self.overlapped),
-                       self.slowest(self.processor), int(total[0]), int(total[1]))
+                       self.max_over_ranks(self.pure), self.max_over_ranks(self.alone),
+                       self.max_over_ranks(self.compute), self.max_over_ranks(self.overlapped),
+                       self.max_over_ranks(self.processor), int(total[0]), int(total[1]))
 
 
 class OverlapOutcome(NamedTuple):
@@ -259,7 +259,7 @@ def run(comm: MPI.Intracomm, options: Options, tests: int, report: OverlapReport
         stopped, progress: as for a benchmark of blocking collectives.
     """
     world = World(comm, options.settings, Comm)
-    todo = planned(options, world.size)
+    todo = plan_cases(options, world.size)
     buffers = Buffers(world, options, todo)
     environment = record(comm, options.layout)
     if environment is not None:
@@ -302,18 +302,19 @@ def _measure(world: World, case: Case, chosen: Sequence[Candidate], memory: Case
         longest = 0.0
         for runner in runners:
             runner.check(0, work)
-            runner.waiting(WARM if settings.warmup is None else settings.warmup)
-            longest = max(longest, float(numpy.median(runner.slowest(runner.waiting(3)))))
+            runner.time_blocking(WARM if settings.warmup is None else settings.warmup)
+            longest = max(longest,
+                          float(numpy.median(runner.max_over_ranks(runner.time_blocking(3)))))
         # Time per candidate: once pure, once for the work alone, and twice for both.
         each = settings.iterations or min(max(int(settings.seconds / 4 / longest), LEAST), MOST)
         batches = [len(part) for part in numpy.array_split(range(each), REPETITIONS) if len(part)]
         for repetition, batch in enumerate(batches):
             for runner in in_turn(runners, repetition):
-                runner.pure += runner.waiting(batch)
-        units = work.units(max(float(numpy.median(r.slowest(r.pure))) for r in runners))
+                runner.pure += runner.time_blocking(batch)
+        units = work.units(max(float(numpy.median(r.max_over_ranks(r.pure))) for r in runners))
         for repetition, batch in enumerate(batches):
             for runner in in_turn(runners, repetition):
-                runner.together(batch, work, units, tests)
+                runner.time_overlap(batch, work, units, tests)
         for runner in runners:
             runner.check(1, work)
         return [runner.result(tests, work.kind) for runner in runners]

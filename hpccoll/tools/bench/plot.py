@@ -85,7 +85,7 @@ def _ratio_panel(panel: Any, name: str, row: Sequence[Group],
         for label, ratio in ratios(group).items():
             series.setdefault(label, []).append((group[0].nbytes, ratio))
         for result in group:
-            beside = comparison_result.compared(group, result)
+            beside = comparison_result.compare_native(group, result)
             if beside is not None:
                 spreads.setdefault(result.candidate, []).append(
                     (result.nbytes, beside.spread.low, beside.spread.high))

@@ -18,7 +18,7 @@ from hpccoll import __version__
 from hpccoll.config import load
 from hpccoll.machine.identity import library_name, library_version, processor, thread_level
 from hpccoll.runtime.execution.compiled import executor
-from hpccoll.tools.shadowed_install import hidden
+from hpccoll.tools.shadowed_install import hidden_install
 from hpccoll.transport.shm.caches import share_a_cache
 
 #: Prefixes of variables that configure MPI libraries, transports and hpccoll.
@@ -43,7 +43,7 @@ def record(comm: MPI.Intracomm, topology: str | None) -> dict[str, Any] | None:
         "thread_level": thread_level(),
         "mpi4py": mpi4py.__version__, "numpy": numpy.__version__,
         "hpccoll": __version__, "python": platform.python_version(),
-        "executor": executor(load()), "hides": hidden(),
+        "executor": executor(load()), "hides": hidden_install(),
         "ranks": len(hosts), "hosts": dict(Counter(hosts)), "rank_hosts": hosts,
         "topology": topology,
         "cpu": processor(), "cores": os.cpu_count(), "shared_cache": shared_cache,

@@ -92,13 +92,14 @@ def read(path: str) -> Record:
 
 
 def _key(result: Mapping[str, Any]) -> Key:
-    return Key(*_typed(result, _KEY))
+    return Key(*_check_types(result, _KEY))
 
 
 def _entry(result: Mapping[str, Any]) -> Entry:
     statistics = result["statistics"]
-    wrong, changed = _typed(result, {"wrong": int, "changed": int})
-    seconds, ratio = _typed(statistics, {"p50_seconds": float | int, "ratio": float | int | None})
+    wrong, changed = _check_types(result, {"wrong": int, "changed": int})
+    seconds, ratio = _check_types(statistics,
+                                  {"p50_seconds": float | int, "ratio": float | int | None})
     if not LEAST < seconds < MOST:
         raise ValueError(f"a median of {seconds!r} seconds")
     if ratio is not None and not LEAST < ratio < MOST:
@@ -106,7 +107,7 @@ def _entry(result: Mapping[str, Any]) -> Entry:
     return Entry(seconds, wrong + changed, ratio, statistics.get("limit"))
 
 
-def _typed(values: Mapping[str, Any], types: Mapping[str, Any]) -> list[Any]:
+def _check_types(values: Mapping[str, Any], types: Mapping[str, Any]) -> list[Any]:
     """Return values by name; raise unless each has its type."""
     for name, kind in types.items():
         if not isinstance(values[name], kind):

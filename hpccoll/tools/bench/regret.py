@@ -1,8 +1,8 @@
 """Regret of ``auto``: its slowdown against the best candidate, for each point.
 
 A point is one case with ``auto`` and at least two other candidates. The time of a candidate is its
-trimmed mean, see :func:`hpccoll.measure.results.trimmed`. The minimum of several noisy times is
-biased: so every second iteration selects the best candidate, and the others time it. Both halves
+trimmed mean, see :func:`hpccoll.measure.results.trimmed_mean`. The minimum of several noisy times
+is biased: so every second iteration selects the best candidate, and the others time it. Both halves
 are used for both, and the geometric mean of the two ratios counts.
 
 The algorithm of ``auto`` may be a candidate itself. If hpccoll runs it, both are the same
@@ -26,7 +26,7 @@ import numpy
 from hpccoll.algorithms.outside import display_name
 from hpccoll.config import AUTO, NATIVE
 from hpccoll.measure.candidates import FORWARDED
-from hpccoll.measure.results import Result, trimmed
+from hpccoll.measure.results import Result, trimmed_mean
 from hpccoll.tools.bench.torch_groups import BACKENDS
 
 #: Permitted slowdown against the best candidate, relative to its time.
@@ -48,7 +48,7 @@ class Regret(NamedTuple):
     ratio: float
     again: float | None = None
 
-    def within(self, tolerance: float) -> bool:
+    def is_within(self, tolerance: float) -> bool:
         """Return True if auto was within the tolerance."""
         return self.ratio <= 1 + tolerance
 
@@ -64,14 +64,14 @@ def regret_of(group: Sequence[Result]) -> Regret | None:
     halves, mine, again = {name: _halves(r) for name, r in others.items()}, _halves(auto), None
     same = auto.serves in others and (forwarded or auto.serves != NATIVE)
     if same:
-        again = auto.trimmed / others[auto.serves].trimmed
+        again = auto.trimmed_seconds / others[auto.serves].trimmed_seconds
         mine = halves[auto.serves] = [numpy.concatenate(both)
                                      for both in zip(mine, halves[auto.serves])]
-    seconds, ratio, best = trimmed(numpy.concatenate(mine)), 1.0, ""
+    seconds, ratio, best = trimmed_mean(numpy.concatenate(mine)), 1.0, ""
     for half in (0, 1):
-        best = min(halves, key=lambda name: trimmed(halves[name][half]))
+        best = min(halves, key=lambda name: trimmed_mean(halves[name][half]))
         if not same or best != auto.serves:
-            ratio *= seconds / trimmed(halves[best][1 - half])
+            ratio *= seconds / trimmed_mean(halves[best][1 - half])
     return Regret(auto.collective, auto.nbytes, auto.serves, seconds, best, sqrt(ratio), again)
 
 
@@ -87,7 +87,7 @@ def summary(groups: Iterable[Sequence[Result]], tolerance: float) -> dict[str, A
     those where the two times agree.
     """
     points = [near for group in groups if (near := regret_of(group)) is not None]
-    missed = [near for near in points if not near.within(tolerance)]
+    missed = [near for near in points if not near.is_within(tolerance)]
     again = [near.again for near in points if near.again is not None]
     return {"tolerance": tolerance, "points": len(points), "within": len(points) - len(missed),
             "same": len(again), "same_within": sum(1 / (1 + tolerance) <= ratio <= 1 + tolerance

@@ -121,10 +121,10 @@ class SizeTable(Lines):
         if not results:
             return
         if self.table is None:
-            self.table = self.begun(results[0])
+            self.table = self.write_head(results[0])
         native = next((r for r in results if r.candidate == NATIVE), None)
-        one = comparison_result.judged(results) or native
-        pair = comparison_result.compared(results, one)
+        one = comparison_result.judged_candidate(results) or native
+        pair = comparison_result.compare_native(results, one)
         kind = pair.kind if pair else ""
         text = Text(self.table.line(self.cells(results, native, one, pair),
                                     kind == comparison_result.FASTER))
@@ -132,7 +132,7 @@ class SizeTable(Lines):
                       comparison_result.NOISY: "yellow"}.get(kind, ""))
         self.write(text)
 
-    def begun(self, first: Result) -> FittedTable:
+    def write_head(self, first: Result) -> FittedTable:
         """Write the head of a collective: its constants, and the columns."""
         kind = [first.dtype or "", first.op or "", "in place" * first.in_place,
                 "" if first.root is None else f"root {first.root}"]
@@ -191,7 +191,7 @@ class SizeTable(Lines):
         rest = [r for r in results
                 if r.candidate not in ran and r.candidate != NATIVE and not r.failures]
         second = min(rest, key=lambda r: r.median, default=None)
-        beside = comparison_result.compared(results, second)
+        beside = comparison_result.compare_native(results, second)
         nbytes = results[0].nbytes
         cells = [size_text(nbytes) if nbytes else "-",
                  "-" if native is None else time_text(native.median, 3),

@@ -10,8 +10,8 @@ ranks and n bytes in the larger buffer of a rank:
     reduce_scatter              p n read,   n written        gather, scatter n read, n written
 
 In place, data that is already in its final position is neither read nor written (see
-:func:`moved`). The time limit is these bytes over the rate of plain copies, measured on all ranks
-concurrently; a copied byte counts as one read and one write.
+:func:`memory_bytes`). The time limit is these bytes over the rate of plain copies, measured on all
+ranks concurrently; a copied byte counts as one read and one write.
 
 It is a limit of memory, or of GPU memory for device buffers: below ``SHOWN`` bytes all data fits
 into caches and latency dominates, and between nodes links are the tighter limit.
@@ -33,7 +33,7 @@ SHOWN = 1 << 20
 COPIED, ON_GPUS, TURNS = 32 << 20, 256 << 20, 9
 
 
-def moved(case: Case) -> int:
+def memory_bytes(case: Case) -> int:
     """Return the bytes that all ranks together must read and write with any algorithm."""
     p, base = case.size, case.rule.name
     total, own = case.count, 0
@@ -78,8 +78,8 @@ def copy_rate(comm: MPI.Intracomm, on_device: bool = False) -> float:
     return comm.bcast(2 * nbytes * comm.Get_size() / float(numpy.median(seconds)))
 
 
-def shortest(case: Case, rate: float) -> float | None:
+def min_seconds(case: Case, rate: float) -> float | None:
     """Return the minimum seconds of a case; ``None`` if memory is not its limit."""
     if case.nbytes < SHOWN or not rate:
         return None
-    return moved(case) / rate or None
+    return memory_bytes(case) / rate or None

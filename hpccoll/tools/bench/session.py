@@ -19,12 +19,12 @@ from hpccoll.measure import candidates as choosing
 from hpccoll.measure.buffers import Arena, CaseBuffers
 from hpccoll.measure.cases import Case, make
 from hpccoll.measure.device_buffers import DeviceBuffers
-from hpccoll.measure.results import Result, joined
+from hpccoll.measure.results import Result, merge_rounds
 from hpccoll.measure.timing import Settings, World, measure
 from hpccoll.tools.bench.provenance import record
 from hpccoll.tools.bench.report import BenchReport, Group
-from hpccoll.tools.bench.roofline import SHOWN, copy_rate, shortest
-from hpccoll.tools.bench.torch_groups import BACKENDS, available, objection, open_groups
+from hpccoll.tools.bench.roofline import SHOWN, copy_rate, min_seconds
+from hpccoll.tools.bench.torch_groups import BACKENDS, check_available, objection, open_groups
 
 
 class Options(NamedTuple):
@@ -97,7 +97,7 @@ def check(options: Options, size: int) -> None:
         raise ArgumentError("--device", "does not go with --peers or other --calls",
                             "measure blocking calls of MPI and hpccoll")
     if options.peers:
-        available()
+        check_available()
     if options.on_device:
         near = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED)
         problem = use_device(near.Get_rank())
@@ -129,7 +129,7 @@ def cases(options: Options, collective: str, size: int) -> Iterator[Case]:
             yield case
 
 
-def planned(options: Options, size: int) -> list[Case]:
+def plan_cases(options: Options, size: int) -> list[Case]:
     """Return all cases, in order."""
     return [case for name in options.collectives for case in cases(options, name, size)]
 
@@ -192,7 +192,7 @@ def run(comm: MPI.Intracomm, options: Options, reports: Sequence[BenchReport],
     """
     # A library without support for device memory would crash in its own method.
     world = World(comm, _spread(options.settings, options.sweeps), Comm, options.on_device)
-    todo = planned(options, world.size)
+    todo = plan_cases(options, world.size)
     limited = max(c.nbytes for c in todo) >= SHOWN
     rate = copy_rate(world.control, options.on_device) if limited else 0.0
     buffers = Buffers(world, options, todo)
@@ -218,7 +218,7 @@ def run(comm: MPI.Intracomm, options: Options, reports: Sequence[BenchReport],
         results, refused = _visit(world, options, todo[number], buffers, rate, stopped,
                                   partial(_part, progress, visit, total))
         before = by_number[number][0] if number in by_number else []
-        by_number[number] = joined(before, results), refused
+        by_number[number] = merge_rounds(before, results), refused
         if visit >= total - len(todo):
             audience.show(todo[number], *by_number[number])
             shown += 1
@@ -245,7 +245,7 @@ def _visit(world: World, options: Options, case: Case, buffers: Buffers,
         refused |= dict.fromkeys(world.peers, problem) if problem else {}
         chosen += [] if problem else [choosing.Candidate(name) for name in world.peers]
     results = measure(world, case, chosen, memories, stopped, progress) if chosen else []
-    limit = shortest(case, rate)
+    limit = min_seconds(case, rate)
     return [r._replace(limit_seconds=limit) for r in results], refused
 
 

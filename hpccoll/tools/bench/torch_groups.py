@@ -34,7 +34,7 @@ TYPES = ("float16", "float32", "float64", "int8", "uint8", "int32", "int64")
 OPERATORS = {"sum": "SUM", "prod": "PRODUCT", "min": "MIN", "max": "MAX"}
 
 
-def available() -> None:
+def check_available() -> None:
     """Raise unless PyTorch can be measured.
 
     Raises:
@@ -154,7 +154,7 @@ class ProcessGroup:
 
     def _allgather(self, send: Any, recv: Any) -> Callable:
         mine, whole, group = self._tensor(send), self._tensor(recv), self.group
-        gather = self._newer("all_gather_single", "all_gather_into_tensor")
+        gather = self._newest_function("all_gather_single", "all_gather_into_tensor")
         return lambda: gather(whole, mine, group)
 
     def _gather(self, send: Any, recv: Any, root: int) -> Callable:
@@ -170,7 +170,7 @@ class ProcessGroup:
     def _reduce_scatter_block(self, send: Any, recv: Any, op: MPI.Op) -> Callable:
         whole, mine, op = self._tensor(send), self._tensor(recv), self._op(op)
         group = self.group
-        reduce = self._newer("reduce_scatter_single", "reduce_scatter_tensor")
+        reduce = self._newest_function("reduce_scatter_single", "reduce_scatter_tensor")
         return lambda: reduce(mine, whole, op, group)
 
     def _alltoall(self, send: Any, recv: Any) -> Callable:
@@ -178,7 +178,7 @@ class ProcessGroup:
         exchange, group = self.dist.all_to_all_single, self.group
         return lambda: exchange(incoming, outgoing, group=group)
 
-    def _newer(self, name: str, older: str) -> Callable:
+    def _newest_function(self, name: str, older: str) -> Callable:
         """Return a function by its newer name if this version has it."""
         return getattr(self.dist, name, None) or getattr(self.dist, older)
 

@@ -21,7 +21,7 @@ from mpi4py import MPI
 import hpccoll
 from hpccoll import config
 from hpccoll.cuda import (
-    Told,
+    RankReport,
     agree_on_ways,
     gpu_direct,
     gpu_links,
@@ -34,12 +34,12 @@ from hpccoll.errors import HpccollError
 from hpccoll.machine.discovery import has_fabric
 from hpccoll.machine.failures import ulfm_missing
 from hpccoll.machine.identity import library_name, library_version, thread_level
-from hpccoll.machine.launcher import launched, launcher
+from hpccoll.machine.launcher import launcher, launcher_rank
 from hpccoll.measure.load import OtherLoad
 from hpccoll.runtime.execution.compiled import executor
 from hpccoll.tools.bench.provenance import LAUNCHER
 from hpccoll.tools.doctor.shm_cleanup import leftovers
-from hpccoll.tools.shadowed_install import hidden
+from hpccoll.tools.shadowed_install import hidden_install
 
 #: Variables that findings use, in addition to those with the prefixes below or HPCCOLL_.
 VARIABLES = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
@@ -72,7 +72,7 @@ class RankFacts:
         ptrace_scope: the kernel's setting for reading other processes; -1 if unknown.
         devices: addresses of the visible devices; the first one is used.
         nccl, no_nccl: version of NCCL if there are devices, or why there is none.
-        told: facts about the data paths of devices; ``None`` if no rank has a device.
+        device_report: facts about the data paths of devices; ``None`` if no rank has a device.
         gpu_numa, gpu_distance: NUMA group of the used device, and its distance from the rank's
             processors, 10 for the same group; -1 if unknown, or without a device.
         gpu_links: two addresses of devices and their link; from one rank of each node.
@@ -107,7 +107,7 @@ class RankFacts:
     single_copy: bool | None = None
     nccl: str = ""
     no_nccl: str = ""
-    told: Told | None = None
+    device_report: RankReport | None = None
     gpu_numa: int = -1
     gpu_distance: int = -1
     gpu_links: tuple[tuple[str, str, str], ...] = ()
@@ -121,7 +121,7 @@ class RankFacts:
     slurm: Mapping[str, str] = field(default_factory=dict)
 
 
-def own(environ: Mapping[str, str] = os.environ) -> RankFacts:
+def local_facts(environ: Mapping[str, str] = os.environ) -> RankFacts:
     """Return the facts of a rank that need no communication."""
     world, problem, runs = MPI.COMM_WORLD, "", ""
     try:
@@ -135,7 +135,7 @@ def own(environ: Mapping[str, str] = os.environ) -> RankFacts:
     seen, processors = visible_devices(), tuple(sorted(os.sched_getaffinity(0)))
     group = gpu_numa(pci_address(seen[0])) if seen else -1
     return RankFacts(
-        world.Get_rank(), world.Get_size(), launched(environ), launcher(environ),
+        world.Get_rank(), world.Get_size(), launcher_rank(environ), launcher(environ),
         environ.get("SLURMD_NODENAME") or platform.node(), library_name(),
         thread_level(), versions, processors,
         {name: value for name, value in sorted(environ.items())
@@ -147,7 +147,7 @@ def own(environ: Mapping[str, str] = os.environ) -> RankFacts:
         slurm={name: value for name, value in sorted(environ.items())
                if name.startswith(("SLURM_", "SRUN_"))},
         no_recovery=ulfm_missing(environ),
-        package=str(Path(hpccoll.__file__).parent), hides=hidden())
+        package=str(Path(hpccoll.__file__).parent), hides=hidden_install())
 
 
 def gather(mine: RankFacts) -> list[RankFacts] | None:
@@ -170,11 +170,11 @@ def gather(mine: RankFacts) -> list[RankFacts] | None:
     finally:
         near.Free()
     if world.allreduce(bool(mine.devices), MPI.LOR):
-        mine = replace(mine, told=agree_on_ways(world)[mine.rank])
+        mine = replace(mine, device_report=agree_on_ways(world)[mine.rank])
     # Unequal settings would make the ranks diverge; they are a finding, and are not tested.
     settings = _settings(mine)
     if len(set(world.allgather((settings, bool(mine.problem))))) == 1 and not mine.problem:
-        mine = _tried(mine)
+        mine = _test_hpccoll(mine)
     return world.gather(replace(mine, others=load.share(OBSERVED)))
 
 
@@ -182,9 +182,9 @@ def _settings(facts: RankFacts) -> tuple[tuple[str, str], ...]:
     return tuple((k, v) for k, v in facts.variables.items() if k.startswith("HPCCOLL_"))
 
 
-def _tried(mine: RankFacts) -> RankFacts:
+def _test_hpccoll(mine: RankFacts) -> RankFacts:
     """Test hpccoll on all ranks: its layout, shared memory, and one allreduce."""
-    from hpccoll.runtime.context import existing
+    from hpccoll.runtime.context import existing_context
 
     comm = hpccoll.Comm(MPI.Intracomm(MPI.COMM_WORLD).Dup())
     try:
@@ -194,7 +194,7 @@ def _tried(mine: RankFacts) -> RankFacts:
             comm.Allreduce(x, out)
         right = bool((out == mine.size * (mine.size + 1) // 2).all())
         layout = str(comm.layout)
-        state = existing(comm)
+        state = existing_context(comm)
         node = state.node if state else None
         shared = single = None
         if node is not None and node.comm.Get_size() > 1:
@@ -208,7 +208,7 @@ def _tried(mine: RankFacts) -> RankFacts:
 
 @functools.lru_cache(maxsize=1)
 def build() -> str:
-    """Return a digest of hpccoll's source: two checkouts of one version may differ."""
+    """Return a digest of the source of hpccoll: two checkouts of one version may differ."""
     package, digest = Path(hpccoll.__file__).parent, hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
         digest.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes())

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from hpccoll.cuda import AWARE, NEAR, SHARED_GPU_NEEDS, describe_ways, pci_address
-from hpccoll.machine.launcher import alone
+from hpccoll.machine.launcher import explain_single_ranks
 from hpccoll.measure.load import load_text
 from hpccoll.tools.doctor.facts import LIBRARIES, RankFacts
-from hpccoll.tools.shadowed_install import REMEDY, told
+from hpccoll.tools.shadowed_install import REMEDY, describe_hidden
 from hpccoll.units import count_text, ranks_text, size_text
 
 #: Levels: ``error`` - results or the whole job are at risk; ``warning`` - it works, but slower
@@ -66,10 +66,10 @@ def world(facts: Sequence[RankFacts], expected: int) -> Iterator[Finding]:
     first, size = facts[0], len(facts)
     started = first.launched[1]
     if size == 1 and started > 1:
-        yield Finding(ERROR, "world", *alone(started, first.launcher, first.mpi))
+        yield Finding(ERROR, "world", *explain_single_ranks(started, first.launcher, first.mpi))
     elif expected and size != expected:
         yield Finding(ERROR, "world", f"MPI.COMM_WORLD has {size} ranks, expected {expected}",
-                      alone(expected, first.launcher, first.mpi)[1] if size == 1 else
+                      explain_single_ranks(expected, first.launcher, first.mpi)[1] if size == 1 else
                       "start the number of ranks of --ranks: srun --ntasks, mpiexec -n")
     elif (first.slurm.get("SLURM_NTASKS", str(size)) != str(size)
           # An mpiexec starts helpers by srun, which sets variables of their job step.
@@ -90,9 +90,9 @@ def library(facts: Sequence[RankFacts]) -> Iterator[Finding]:
     hidden = _parts(facts, lambda each: (each.package, each.hides))
     for (package, there), ranks in hidden.items():
         if there:
-            yield Finding(WARNING, "hpccoll", f"{told(package, there)}: small collectives are "
-                                              "several times slower in the Python "
-                                              "executor", REMEDY, ranks)
+            yield Finding(WARNING, "hpccoll",
+                          f"{describe_hidden(package, there)}: small collectives are several "
+                          "times slower in the Python executor", REMEDY, ranks)
 
 
 def versions(facts: Sequence[RankFacts]) -> Iterator[Finding]:
@@ -102,7 +102,7 @@ def versions(facts: Sequence[RankFacts]) -> Iterator[Finding]:
         if len(parts) > 1:
             path = name in ("interpreter", "executor")
             yield Finding(
-                WARNING if path else ERROR, "versions", f"{name} differs: {_who_has_what(parts)}",
+                WARNING if path else ERROR, "versions", f"{name} differs: {_describe_parts(parts)}",
                 "use one environment on all nodes: the same path on a shared file system, or the "
                 "same version on each node" + (
                     "" if path else "; different builds may use different schedules"),
@@ -116,7 +116,7 @@ def settings(facts: Sequence[RankFacts]) -> Iterator[Finding]:
         own = name.startswith("HPCCOLL_")
         if len(parts) > 1 and (own or name.startswith(LIBRARIES)):
             yield Finding(
-                ERROR if own else WARNING, "settings", f"{name} differs: {_who_has_what(parts)}",
+                ERROR if own else WARNING, "settings", f"{name} differs: {_describe_parts(parts)}",
                 ("" if own else "unless this is intended, ") + "set it in the job script, not in a "
                 "shell's startup file: pass it on with srun --export=ALL, mpiexec -genv or -x",
                 _fewest(parts))
@@ -191,11 +191,11 @@ def binding(facts: Sequence[RankFacts]) -> Iterator[Finding]:
                             "1"] * first.mpi.startswith("Open MPI"))), tuple(crowded))
     if shared:
         yield Finding(WARNING, "binding", "ranks are bound to the same processors as other ranks",
-                      _bound(first),
+                      _binding_option(first),
                       tuple(shared))
     if loose:
         yield Finding(NOTE, "binding", "ranks are not bound to processors of their "
-                                       "node", _bound(first), tuple(loose))
+                                       "node", _binding_option(first), tuple(loose))
     if narrow:
         yield Finding(WARNING, "binding", "ranks have fewer processors than --cpus-per-task",
                       "export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK: srun ignores the job's "
@@ -206,7 +206,7 @@ def binding(facts: Sequence[RankFacts]) -> Iterator[Finding]:
     yield from _threads(facts)
 
 
-def _bound(first: RankFacts) -> str:
+def _binding_option(first: RankFacts) -> str:
     """Return the option of the launcher that binds each rank to its own processor."""
     return next((remedy for name, remedy in BINDS if first.launcher.startswith(name)),
                 "use the launcher's option: srun --cpu-bind=cores, mpiexec --bind-to core")
@@ -310,11 +310,11 @@ def devices(facts: Sequence[RankFacts]) -> Iterator[Finding]:
                                        f"{SHARED_GPU_NEEDS}",
                       "select it by local rank before the first CUDA call, in the program or with "
                       "CUDA_VISIBLE_DEVICES (hpccoll job --site gpu)", tuple(sorted(double)))
-    told = [each.told for each in facts if each.told is not None]
-    if told:
+    reports = [each.device_report for each in facts if each.device_report is not None]
+    if reports:
         yield Finding(OK, "devices", "device data paths: " + "; ".join(
-            " ".join(line.split()) for line in describe_ways(told)))
-    aware = {each.found[AWARE.name].can for each in told if each.device}
+            " ".join(line.split()) for line in describe_ways(reports)))
+    aware = {each.found[AWARE.name].can for each in reports if each.device}
     yield (Finding(OK, "devices", "the MPI library supports device memory") if aware == {True} else
            Finding(NOTE, "devices", "the MPI library does not support device memory: hpccoll "
                                     "copies it through host "
@@ -384,7 +384,7 @@ def _links(facts: Sequence[RankFacts]) -> Iterator[Finding]:
 
 
 def result(facts: Sequence[RankFacts]) -> Iterator[Finding]:
-    """Check the result of hpccoll's test."""
+    """Check the result of the test run."""
     wrong = tuple(each.rank for each in facts if each.right is False)
     if wrong:
         yield Finding(ERROR, "result", "the result of an hpccoll allreduce is wrong",
@@ -411,7 +411,7 @@ def _parts(facts: Iterable[RankFacts], key: Callable[[RankFacts], object]) -> di
     return {value: tuple(ranks) for value, ranks in parts.items()}
 
 
-def _who_has_what(parts: dict) -> str:
+def _describe_parts(parts: dict) -> str:
     return "; ".join(f"{value} on {ranks_text(ranks)}" for value, ranks in parts.items())
 
 
@@ -422,7 +422,8 @@ def _fewest(parts: dict) -> tuple[int, ...]:
 
 
 def _range(numbers: Iterable[int]) -> str:
-    """
+    """Return the lowest and the highest number as text.
+
     >>> _range([2, 3, 2]), _range([4])
     ('2 to 3', '4')
     """

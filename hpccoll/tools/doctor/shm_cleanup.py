@@ -62,7 +62,7 @@ def leftovers(directory: str = DIRECTORY, process: str = "/proc", now: float | N
             found.append((path, status, owner))
     if not found:
         return []
-    used, whole = set(_used(process)), _sees_all(process)
+    used, whole = set(_open_files(process)), _sees_all(process)
     # hpccoll's files have a name for an instant, in which only their makers use them.
     return [Leftover(str(path), status.st_blocks * 512, owner, whole or owner == "hpccoll")
             for path, status, owner in found if (status.st_dev, status.st_ino) not in used]
@@ -81,7 +81,7 @@ def remove(found: list[Leftover]) -> list[Leftover]:
     return gone
 
 
-def _used(process: str) -> Iterator[tuple[int, int]]:
+def _open_files(process: str) -> Iterator[tuple[int, int]]:
     """Yield device and inode of files that processes map or have open."""
     for one in Path(process).glob("[0-9]*"):
         try:

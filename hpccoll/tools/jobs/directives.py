@@ -57,7 +57,7 @@ def _pbs(site: Site, job: Job) -> list[Line]:
         Line(f"-l walltime={job.time}", "time limit, hours:minutes:seconds"),
         Line(f"-l select={job.nodes}:{chunk}", "number of nodes, and their resources"),
         *[Line("-V", "the job inherits the environment of the submitting shell")] * (not job.clean),
-        *_theirs(site, job, {"account": "-A", "queue": "-q"})]
+        *_account_lines(site, job, {"account": "-A", "queue": "-q"})]
 
 
 def _flux(site: Site, job: Job) -> list[Line]:
@@ -69,10 +69,10 @@ def _flux(site: Site, job: Job) -> list[Line]:
         Line(f"--time-limit={(hours * 60 + minutes) * 60 + seconds}s",
              "time limit in seconds"),
         Line(f"-N {job.nodes} --exclusive", "number of nodes, exclusive"),
-        *_theirs(site, job, {"account": "--bank", "queue": "--queue"})]
+        *_account_lines(site, job, {"account": "--bank", "queue": "--queue"})]
 
 
-def _theirs(site: Site, job: Job, options: dict[str, str]) -> list[Line]:
+def _account_lines(site: Site, job: Job, options: dict[str, str]) -> list[Line]:
     """Return the account and the queue, which Slurm calls a partition."""
     given = {"account": job.account, "queue": job.partition}
     return [Line(f"{option} {given[name] or YOURS}", f"set your {name}")

@@ -59,7 +59,7 @@ class Job:
     command: str = BENCH
 
 
-def completed(job: Job) -> tuple[Site, Job]:
+def complete(job: Job) -> tuple[Site, Job]:
     """Return the job with the site's values for omitted fields.
 
     Raises:
@@ -67,7 +67,7 @@ def completed(job: Job) -> tuple[Site, Job]:
     """
     site = find(job.site)
     if job.mpi and job.mpi not in LAUNCH:
-        raise ArgumentError.unknown("--mpi", job.mpi, LAUNCH)
+        raise ArgumentError.unknown_word("--mpi", job.mpi, LAUNCH)
     if job.qos and site.scheduler != "slurm":
         raise ArgumentError("--qos", f"{site.scheduler} on {job.site} has no QOS",
                             "name a queue with --partition")

@@ -7,7 +7,7 @@ import textwrap
 from dataclasses import fields
 
 from hpccoll.tools.jobs.directives import BATCH, directives
-from hpccoll.tools.jobs.job import BENCH, TRAIN, Job, completed
+from hpccoll.tools.jobs.job import BENCH, TRAIN, Job, complete
 from hpccoll.tools.jobs.launches import launch, ranks
 from hpccoll.tools.jobs.site import LAUNCH, YOURS, Line, Site
 
@@ -42,21 +42,22 @@ def script(job: Job) -> str:
         ArgumentError: unknown site, MPI library or launcher, no time, or a resource that the site
             lacks.
     """
-    given, (site, job) = job, completed(job)
+    given, (site, job) = job, complete(job)
     head = directives(site, job)
-    sections = [_beginning(site, job) + _environment(site, job) + _whose(job), launch(site, job),
+    sections = [_first_lines(site, job) + _environment(site, job) + _account_of(job),
+                launch(site, job),
                 _run(job, ranks(job))]
     text = ["#!/bin/bash", f"# {job.nodes} nodes x {job.ppn} ranks on {site.title}.",
             f"# Created with: {_made_with(given)}", *_comment(_facts(site))]
     if job.interactive:
-        return "\n".join([*text, *_opening(site, head), *_joined(sections), ""])
+        return "\n".join([*text, *_opening(site, head), *_join(sections), ""])
     if any(YOURS in line.text and not line.text.startswith("# ") for line in (*head, *sections[0])):
         text += [f"# Replace {YOURS} before use."]
-    return "\n".join([*text, *_joined([head, *sections]), ""])
+    return "\n".join([*text, *_join([head, *sections]), ""])
 
 
-def _joined(sections: list[list[Line]]) -> list[str]:
-    return [line for section in sections for line in ("", *_explained(section))]
+def _join(sections: list[list[Line]]) -> list[str]:
+    return [line for section in sections for line in ("", *_add_reasons(section))]
 
 
 def _facts(site: Site) -> str:
@@ -83,7 +84,7 @@ def _made_with(job: Job) -> str:
     return f"hpccoll job {' '.join(words)} -- {shlex.quote(job.command)}"
 
 
-def _explained(lines: list[Line]) -> list[str]:
+def _add_reasons(lines: list[Line]) -> list[str]:
     """Return lines of a script with their reasons: on the same line if short, or else above."""
     text = []
     for line in lines:
@@ -103,7 +104,7 @@ def _comment(why: str, indent: str = "") -> list[str]:
                          subsequent_indent=f"{indent}# ", break_long_words=False)
 
 
-def _beginning(site: Site, job: Job) -> list[Line]:
+def _first_lines(site: Site, job: Job) -> list[Line]:
     """Return the first lines: a check for a job, and steps that the batch system omits."""
     batch = BATCH[site.scheduler]
     lines = list(batch.before)
@@ -127,7 +128,7 @@ def _environment(site: Site, job: Job) -> list[Line]:
         Line(f"export OMP_NUM_THREADS={_threads(site, job)}",
              "threads of NumPy and of the program"),
         *library, *site.settings,
-        *(_training(job) if job.train else ())]
+        *(_training_lines(job) if job.train else ())]
     if job.gpus and job.ppn > job.gpus:
         lines.append(Line("", "several ranks share a device: start MPS on every node, see your "
                               "site's guide"))
@@ -167,7 +168,7 @@ def _python(job: Job) -> list[Line]:
                    "load it here", "source .venv/bin/activate")
 
 
-def _training(job: Job) -> list[Line]:
+def _training_lines(job: Job) -> list[Line]:
     """Return variables for a training program; ranks connect through MPI, without an address."""
     return [
         Line("export PYTHONUNBUFFERED=1", "print losses immediately"),
@@ -193,7 +194,7 @@ def _cpus(site: Site, job: Job) -> str:
             else "$SLURM_CPUS_PER_TASK")
 
 
-def _whose(job: Job) -> list[Line]:
+def _account_of(job: Job) -> list[Line]:
     """Return a check for an mpirun of another MPI library, which would fail an assertion."""
     if job.launcher != "mpirun" or job.mpi not in MPIRUN:
         return []

@@ -162,5 +162,5 @@ def find(name: str) -> Site:
         ArgumentError: unknown site; the message lists the known ones.
     """
     if name not in SITES:
-        raise ArgumentError.unknown("--site", name, SITES)
+        raise ArgumentError.unknown_word("--site", name, SITES)
     return SITES[name]

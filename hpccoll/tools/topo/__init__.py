@@ -7,7 +7,7 @@ new view of the machine is a function of a ``JobMap``, and of ``Links`` for cost
 from hpccoll.tools.topo.job_map import JobMap as JobMap
 from hpccoll.tools.topo.job_map import survey as survey
 from hpccoll.tools.topo.links import Links as Links
-from hpccoll.tools.topo.links import chosen as chosen
+from hpccoll.tools.topo.links import choose_ranks as choose_ranks
 from hpccoll.tools.topo.links import measure as measure
 from hpccoll.tools.topo.text import table as table
 from hpccoll.tools.topo.text import tree as tree

@@ -11,7 +11,7 @@ from hpccoll import config
 from hpccoll.errors import HpccollError
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.discovery import read_network
-from hpccoll.machine.levels import NODE, Grouping, Position, layout, position
+from hpccoll.machine.levels import NODE, GroupLevels, Position, layout, position
 from hpccoll.machine.slurm import parse_network
 
 
@@ -26,7 +26,7 @@ class JobMap(NamedTuple):
         processors: of every rank's affinity mask.
     """
 
-    layout: Grouping
+    layout: GroupLevels
     used: str
     nodes: tuple[int, ...]
     positions: tuple[Position, ...]

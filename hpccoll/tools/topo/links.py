@@ -52,7 +52,7 @@ class Links(NamedTuple):
                 for level, measured in pairs.items()}
 
 
-def chosen(size: int, most: int = MOST) -> tuple[int, ...]:
+def choose_ranks(size: int, most: int = MOST) -> tuple[int, ...]:
     """Select the ranks to measure: all, or some neighbours and some distant ones.
 
     >>> chosen(4), chosen(100, 6)
@@ -80,7 +80,7 @@ def measure(comm: MPI.Intracomm, ranks: Sequence[int],
             if me == a:
                 mine[a, b] = times
         progress(f"ranks {a} and {b}", (number + 1) / len(pairs))
-        if together(comm, stopped()):
+        if wait_for_all(comm, stopped()):
             break
     answers = comm.gather(mine)
     if answers is None:
@@ -91,7 +91,7 @@ def measure(comm: MPI.Intracomm, ranks: Sequence[int],
                  {pair: LARGE / times_of[pair][1] for pair in done}, len(pairs) - len(done))
 
 
-def together(comm: MPI.Intracomm, stop: bool = False) -> bool:
+def wait_for_all(comm: MPI.Intracomm, stop: bool = False) -> bool:
     """Wait for all ranks, with sleeps that leave processors to working ranks.
 
     Returns:

@@ -81,9 +81,9 @@ def table(machine: JobMap, links: Links, width: int = WIDTH) -> list[str]:
         mine = pairs[level]
         rows.append([f"same {level}" if level != "network" else level, str(count),
                      time_text(latency, 3),
-                     _spread(time_text, [links.latency[pair] for pair in mine]),
+                     _format_range(time_text, [links.latency[pair] for pair in mine]),
                      rate_text(bandwidth),
-                     _spread(rate_text, [links.bandwidth[pair] for pair in mine])])
+                     _format_range(rate_text, [links.bandwidth[pair] for pair in mine])])
     shown = FittedTable(
         [Header("level", right=False), Header("pairs"), Header("latency"),
          Header("from-to", spare=1), Header("bandwidth"), Header("from-to", spare=1)], rows, width)
@@ -96,6 +96,6 @@ def table(machine: JobMap, links: Links, width: int = WIDTH) -> list[str]:
         note, width - 2, subsequent_indent="  "))]
 
 
-def _spread(text: Callable[[float, int], str], values: Sequence[float]) -> str:
+def _format_range(text: Callable[[float, int], str], values: Sequence[float]) -> str:
     low, high = text(min(values), 3), text(max(values), 3)
     return "-" if low == high else f"{low} - {high}"

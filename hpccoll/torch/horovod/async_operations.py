@@ -14,7 +14,7 @@ from hpccoll.errors import ArgumentError, ExchangeError
 from hpccoll.torch import operations
 from hpccoll.torch.horovod.processes import ProcessSet
 from hpccoll.torch.operation_queue import AsyncResult, then
-from hpccoll.torch.tensors import dense, values
+from hpccoll.torch.tensors import as_dense, values
 
 #: Valid values of ``op``.
 OPS = AVERAGE, SUM, MIN, MAX, PRODUCT, ADASUM = (
@@ -46,7 +46,7 @@ class How(NamedTuple):
                 raise ArgumentError("average", "is an alias of op; pass one of them")
             op = AVERAGE if average else SUM
         if op is not None and op not in OPS:
-            raise ArgumentError.unknown("op", op, OPS)
+            raise ArgumentError.unknown_word("op", op, OPS)
         return cls(op or AVERAGE, float(prescale), float(postscale))
 
     def check_derivative(self) -> None:
@@ -66,13 +66,13 @@ def reduce(tensor: torch.Tensor, name: str | None, how: How, process_set: Proces
     if tensor.layout is not torch.strided:
         raise ArgumentError("tensor", f"is {tensor.layout}", "use sparse_allreduce_async, or "
                                                              "tensor.to_dense()")
-    whole, line = dense(tensor), process_set.line
+    whole, line = as_dense(tensor), process_set.line
     scale(whole, how.prescale)
     op, said = SUM if how.op == AVERAGE else how.op, line.name("allreduce", name)
     if op == PRODUCT:
         pending = line.start(operations.allreduce(line.comm, whole, op, said))
     else:
-        pending = _named(process_set, said, whole, op)
+        pending = _named_operation(process_set, said, whole, op)
 
     def store(_: Any) -> torch.Tensor:
         rescale(whole, how, process_set.size())
@@ -83,11 +83,12 @@ def reduce(tensor: torch.Tensor, name: str | None, how: How, process_set: Proces
     return then(pending, store)
 
 
-def _named(process_set: ProcessSet, name: str, whole: torch.Tensor, op: str) -> AsyncResult:
+def _named_operation(process_set: ProcessSet, name: str, whole: torch.Tensor,
+                     op: str) -> AsyncResult:
     """Reduce in place with the tensors of this name on the other ranks."""
     exchange = process_set.exchange
 
-    def ended(call: Callable[[], Any]) -> Any:
+    def complete(call: Callable[[], Any]) -> Any:
         try:
             return call()
         except ExchangeError:
@@ -95,14 +96,14 @@ def _named(process_set: ProcessSet, name: str, whole: torch.Tensor, op: str) -> 
             process_set.end_exchange()
             raise
 
-    handle = ended(lambda: exchange.submit(name, values(whole), op=op))
+    handle = complete(lambda: exchange.submit(name, values(whole), op=op))
 
     def look(wait: bool) -> bool:
         if wait:
-            ended(handle.wait)
+            complete(handle.wait)
         return handle.done()
 
-    return AsyncResult(look, lambda: ended(handle.wait))
+    return AsyncResult(look, lambda: complete(handle.wait))
 
 
 def scatter(tensor: torch.Tensor, rows: Sequence[int] | None, name: str | None, how: How,
@@ -139,8 +140,8 @@ def share(tensor: torch.Tensor, root: int, name: str | None, process_set: Proces
                                            line.name("broadcast", name)))
 
 
-def spread(tensor: torch.Tensor, splits: Sequence[int] | None, name: str | None,
-           process_set: ProcessSet) -> AsyncResult:
+def alltoall_rows(tensor: torch.Tensor, splits: Sequence[int] | None, name: str | None,
+                  process_set: ProcessSet) -> AsyncResult:
     """Send rows to all ranks; the result is the received rows and their number by rank.
 
     By default, all ranks receive equal parts.

@@ -19,7 +19,7 @@ from hpccoll.torch.horovod.compression import Compression, Compressor
 from hpccoll.torch.horovod.data_movement import allgather_async
 from hpccoll.torch.horovod.derivatives import AllreduceFunction, ReduceScatterFunction
 from hpccoll.torch.horovod.processes import ProcessSet, global_process_set
-from hpccoll.torch.operation_queue import AsyncResult, then, together
+from hpccoll.torch.operation_queue import AsyncResult, join_results, then
 
 
 def poll(handle: AsyncResult) -> bool:
@@ -117,8 +117,8 @@ def grouped_allreduce_async_(tensors: Sequence[torch.Tensor], average: bool | No
                              process_set: ProcessSet = global_process_set) -> AsyncResult:
     """Start :func:`grouped_allreduce_`; do not use the tensors before completion."""
     how = How.of(op, average, prescale_factor, postscale_factor)
-    return together([async_operations.reduce(tensor, each, how, process_set)
-                     for tensor, each in zip(tensors, names(name, len(tensors)))])
+    return join_results([async_operations.reduce(tensor, each, how, process_set)
+                         for tensor, each in zip(tensors, names(name, len(tensors)))])
 
 
 def sparse_allreduce_async(tensor: torch.Tensor, name: str | None = None, op: str = AVERAGE,
@@ -139,8 +139,8 @@ def sparse_allreduce_async(tensor: torch.Tensor, name: str | None = None, op: st
     mine = tensor.detach().coalesce()
     # Transposed, so that an index is a row, and allgather concatenates rows.
     parts = {"indices": mine.indices().t().contiguous(), "values": mine.values()}
-    gathered = together([allgather_async(part, name and f"{name}.{what}", process_set)
-                         for what, part in parts.items()])
+    gathered = join_results([allgather_async(part, name and f"{name}.{what}", process_set)
+                             for what, part in parts.items()])
 
     def add_up(of_all: list[torch.Tensor]) -> torch.Tensor:
         indices, values = of_all
@@ -209,8 +209,8 @@ def grouped_reducescatter_async(tensors: Sequence[torch.Tensor], op: str | None 
                                 prescale_factor: float = 1.0, postscale_factor: float = 1.0
                                 ) -> AsyncResult:
     """Start :func:`grouped_reducescatter`."""
-    return together([reducescatter_async(tensor, op, each, process_set, prescale_factor,
-                                         postscale_factor)
+    return join_results([reducescatter_async(tensor, op, each, process_set, prescale_factor,
+                                             postscale_factor)
                      for tensor, each in zip(tensors, names(name, len(tensors)))])
 
 

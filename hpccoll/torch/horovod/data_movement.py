@@ -15,7 +15,7 @@ from hpccoll.torch.horovod import async_operations
 from hpccoll.torch.horovod.async_operations import names
 from hpccoll.torch.horovod.derivatives import AllgatherFunction, AlltoallFunction, BroadcastFunction
 from hpccoll.torch.horovod.processes import ProcessSet, global_process_set
-from hpccoll.torch.operation_queue import AsyncResult, then, together
+from hpccoll.torch.operation_queue import AsyncResult, join_results, then
 
 
 def allgather(tensor: torch.Tensor, name: str | None = None,
@@ -47,8 +47,8 @@ def grouped_allgather(tensors: Sequence[torch.Tensor], name: str | None = None,
 def grouped_allgather_async(tensors: Sequence[torch.Tensor], name: str | None = None,
                             process_set: ProcessSet = global_process_set) -> AsyncResult:
     """Start :func:`grouped_allgather`."""
-    return together([allgather_async(tensor, each, process_set)
-                     for tensor, each in zip(tensors, names(name, len(tensors)))])
+    return join_results([allgather_async(tensor, each, process_set)
+                         for tensor, each in zip(tensors, names(name, len(tensors)))])
 
 
 def broadcast(tensor: torch.Tensor, root_rank: int, name: str | None = None,
@@ -98,7 +98,7 @@ def alltoall(tensor: torch.Tensor, splits: Sequence[int] | torch.Tensor | None =
         int32.
 
     Raises:
-        ArgumentError: ``splits`` is not one number for each rank, or its sum is not the number of
+        ArgumentError: ``splits`` has not a number for each rank, or its sum is not the number of
             rows.
         ExchangeMismatch: ranks differ in dtype or trailing dimensions, or one has invalid splits;
             on all ranks.
@@ -116,7 +116,7 @@ def alltoall_async(tensor: torch.Tensor, splits: Sequence[int] | torch.Tensor | 
         result, came = found
         return result if splits is None else (result, torch.tensor(came, dtype=torch.int32))
 
-    return then(async_operations.spread(tensor, _numbers(splits), name, process_set), finish)
+    return then(async_operations.alltoall_rows(tensor, _numbers(splits), name, process_set), finish)
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:

@@ -17,7 +17,7 @@ import torch
 from hpccoll.torch.horovod import async_operations
 from hpccoll.torch.horovod.async_operations import AVERAGE, SUM, How, names
 from hpccoll.torch.horovod.processes import ProcessSet
-from hpccoll.torch.operation_queue import together
+from hpccoll.torch.operation_queue import join_results
 
 Tensors = tuple[torch.Tensor, ...]
 
@@ -30,8 +30,8 @@ class AllreduceFunction(torch.autograd.Function):
                 *tensors: torch.Tensor) -> Tensors:
         ctx.how, ctx.process_set = how, process_set
         copies = [tensor.clone(memory_format=torch.contiguous_format) for tensor in tensors]
-        return tuple(together([async_operations.reduce(copy, each, how, process_set)
-                               for copy, each in zip(copies, names(name, len(copies)))]).wait())
+        return tuple(join_results([async_operations.reduce(copy, each, how, process_set)
+                                   for copy, each in zip(copies, names(name, len(copies)))]).wait())
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
@@ -46,8 +46,8 @@ class AllgatherFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, name: str | None, process_set: ProcessSet, *tensors: torch.Tensor
                 ) -> Tensors:
-        found = together([async_operations.gather(tensor, each, process_set)
-                          for tensor, each in zip(tensors, names(name, len(tensors)))]).wait()
+        found = join_results([async_operations.gather(tensor, each, process_set)
+                              for tensor, each in zip(tensors, names(name, len(tensors)))]).wait()
         ctx.rows, ctx.process_set = [rows for _, rows in found], process_set
         return tuple(result for result, _ in found)
 
@@ -65,8 +65,9 @@ class ReduceScatterFunction(torch.autograd.Function):
     def forward(ctx: Any, how: How, name: str | None, process_set: ProcessSet,
                 rows: Sequence[int] | None, *tensors: torch.Tensor) -> Tensors:
         ctx.how, ctx.process_set = how, process_set
-        return tuple(together([async_operations.scatter(tensor, rows, each, how, process_set)
-                               for tensor, each in zip(tensors, names(name, len(tensors)))]).wait())
+        return tuple(join_results([async_operations.scatter(tensor, rows, each, how, process_set)
+                                   for tensor, each in zip(tensors,
+                                                           names(name, len(tensors)))]).wait())
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
@@ -100,7 +101,7 @@ class AlltoallFunction(torch.autograd.Function):
     def forward(ctx: Any, splits: Sequence[int] | None, name: str | None,
                 process_set: ProcessSet, tensor: torch.Tensor
                 ) -> tuple[torch.Tensor, torch.Tensor]:
-        result, ctx.came = async_operations.spread(tensor, splits, name, process_set).wait()
+        result, ctx.came = async_operations.alltoall_rows(tensor, splits, name, process_set).wait()
         ctx.process_set = process_set
         counts = torch.tensor(ctx.came, dtype=torch.int32)
         ctx.mark_non_differentiable(counts)

@@ -24,7 +24,7 @@ from hpccoll.errors import ArgumentError, ExchangeError
 from hpccoll.torch import operations
 from hpccoll.torch.horovod.broadcast_state import sparse_allreduce_async
 from hpccoll.torch.horovod.processes import ProcessSet
-from hpccoll.torch.tensors import dense, values
+from hpccoll.torch.tensors import as_dense, values
 from hpccoll.training.buckets import FIRST_BUCKET_BYTES
 from hpccoll.training.exchange import Exchange
 
@@ -33,7 +33,7 @@ Parameter: TypeAlias = torch.Tensor
 UNUSED, DENSE, SPARSE = range(3)
 
 
-class Wishes(NamedTuple):
+class Preferences(NamedTuple):
     """User settings; see :func:`~hpccoll.torch.horovod.optimizer.DistributedOptimizer`."""
 
     compress: Any = "none"
@@ -51,7 +51,7 @@ class GradientExchange:
     Args:
         listing: returns the current parameters of the optimizer.
         names: names of parameters; others are numbered.
-        wishes: settings of the reduction.
+        preferences: settings of the reduction.
         process_set: the ranks.
 
     Attributes:
@@ -60,10 +60,10 @@ class GradientExchange:
     """
 
     def __init__(self, listing: Callable[[], list[Parameter]], names: Mapping[Parameter, str],
-                 wishes: Wishes, process_set: ProcessSet):
+                 preferences: Preferences, process_set: ProcessSet):
         self._listing, self._names = listing, dict(names)
-        self._wishes, self._process_set = wishes, process_set
-        self.passes = wishes.passes
+        self._preferences, self._process_set = preferences, process_set
+        self.passes = preferences.passes
         self.exchanges: list[Exchange] = []
         self._places: dict[Parameter, tuple[Exchange, int]] = {}
         self._members: dict[int, list[Parameter]] = {}
@@ -72,9 +72,9 @@ class GradientExchange:
         self._sent: dict[Parameter, int] = {}
         self._hooks: dict[Parameter, Any] = {}
         new = self._watch()
-        for group, limit in self._cut(new):
+        for group, limit in self._parameter_groups(new):
             self._place(group, limit)
-        atexit.register(self._left)
+        atexit.register(self._abort_at_exit)
 
     @property
     def under_way(self) -> bool:
@@ -83,7 +83,7 @@ class GradientExchange:
 
     def close(self) -> None:
         """Close the exchanges and remove hooks; during a step, on all ranks."""
-        atexit.unregister(self._left)
+        atexit.unregister(self._abort_at_exit)
         for hook in self._hooks.values():
             hook.remove()
         for exchange in self.exchanges:
@@ -96,7 +96,7 @@ class GradientExchange:
         for exchange in self.exchanges:
             exchange.fail(error)
 
-    def _left(self) -> None:
+    def _abort_at_exit(self) -> None:
         """Send an uncaught error to the waiting ranks at program exit."""
         error = getattr(sys, "last_value", None)
         if error is not None:
@@ -108,12 +108,13 @@ class GradientExchange:
         new = [each for each in self._listing() if each.requires_grad and each not in self._hooks]
         for parameter in new:
             self._names.setdefault(parameter, f"parameter.{len(self._hooks)}")
-            self._hooks[parameter] = parameter.register_post_accumulate_grad_hook(self._arrived)
+            self._hooks[parameter] = parameter.register_post_accumulate_grad_hook(self._on_gradient)
         return new
 
-    def _cut(self, parameters: Sequence[Parameter]) -> Iterable[tuple[list[Parameter], int | None]]:
+    def _parameter_groups(self, parameters: Sequence[Parameter]) -> Iterable[tuple[list[Parameter],
+                                                                                   int | None]]:
         """Yield groups of parameters with their bucket limit, if the user set one."""
-        groups, nbytes = self._wishes.groups, sum(each.nbytes for each in parameters)
+        groups, nbytes = self._preferences.groups, sum(each.nbytes for each in parameters)
         if groups is None or isinstance(groups, int):
             yield list(parameters), -(-nbytes // groups) if groups else None
             return
@@ -133,12 +134,13 @@ class GradientExchange:
         """Create an exchange for parameters, with the state of another one; collective."""
         if not parameters:
             return
-        wishes, line = self._wishes, self._process_set.line
+        preferences, line = self._preferences, self._process_set.line
         first = FIRST_BUCKET_BYTES if bucket_bytes is None else bucket_bytes
         exchange = line.run(operations.call(lambda: Exchange(
-            line.comm, [values(dense(each)) for each in parameters],
-            names=[self._names[each] for each in parameters], op=wishes.op,
-            prescale=wishes.prescale, postscale=wishes.postscale, compress=wishes.compress,
+            line.comm, [values(as_dense(each)) for each in parameters],
+            names=[self._names[each] for each in parameters], op=preferences.op,
+            prescale=preferences.prescale, postscale=preferences.postscale,
+            compress=preferences.compress,
             bucket_bytes=bucket_bytes, first_bucket_bytes=first)))
         if state is not None:
             exchange.load(state)
@@ -147,7 +149,7 @@ class GradientExchange:
         self._places.update((each, (exchange, index)) for index, each in enumerate(parameters))
 
     # -- one step ----------------------------------------------------------------------------
-    def _arrived(self, parameter: Parameter) -> None:
+    def _on_gradient(self, parameter: Parameter) -> None:
         """Handle a gradient that autograd has accumulated."""
         seen = self._seen[parameter] = self._seen.get(parameter, 0) + 1
         if seen > self.passes:
@@ -177,7 +179,7 @@ class GradientExchange:
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
         elif parameter.grad.layout is not torch.strided:
-            kind = DENSE if self._wishes.sparse_as_dense else SPARSE
+            kind = DENSE if self._preferences.sparse_as_dense else SPARSE
             parameter.grad = parameter.grad.to_dense()
         if not parameter.grad.is_contiguous():
             parameter.grad = parameter.grad.contiguous()
@@ -250,11 +252,11 @@ class GradientExchange:
 
     # -- sparse gradients --------------------------------------------------------------------
     def _reduce_sparse(self, parameter: Parameter) -> None:
-        wishes = self._wishes
+        preferences = self._preferences
         mine = parameter.grad if parameter.grad is not None else torch.sparse_coo_tensor(
             size=parameter.shape, dtype=parameter.dtype)
         mine = mine if mine.layout is torch.sparse_coo else mine.to_sparse()
-        total = sparse_allreduce_async(mine, self._names[parameter], wishes.op,
+        total = sparse_allreduce_async(mine, self._names[parameter], preferences.op,
                                        self._process_set).wait()
         # A gradient that no rank has stays None.
         parameter.grad = total if total._nnz() else None

@@ -17,7 +17,7 @@ from hpccoll.torch import operations
 from hpccoll.torch.horovod.async_operations import ADASUM, AVERAGE, SUM
 from hpccoll.torch.horovod.broadcast_state import allreduce
 from hpccoll.torch.horovod.compression import Compression, Compressor
-from hpccoll.torch.horovod.gradients import GradientExchange, Wishes
+from hpccoll.torch.horovod.gradients import GradientExchange, Preferences
 from hpccoll.torch.horovod.processes import ProcessSet, global_process_set
 from hpccoll.torch.tensors import values
 from hpccoll.training.compress import parse
@@ -66,15 +66,16 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer,
     chosen = compression.name if isinstance(compression, Compressor) else compression
     scheme = "none" if chosen is None else parse(chosen)
     kind = type(optimizer)
-    way = _Alone if not process_set.included() else _Combining if op == ADASUM else _Averaging
+    way = (_SingleRankOptimizer if not process_set.included()
+           else _AdasumOptimizer if op == ADASUM else _Averaging)
     wrapped: Any = object.__new__(type(kind.__name__, (way, kind), {}))
     # A scheduler that was created before has patched ``step`` of the instance.
     wrapped.__dict__.update((key, value) for key, value in vars(optimizer).items()
                             if key != "step")
-    wishes = Wishes(scheme, backward_passes_per_step, op,
-                    1 / gradient_predivide_factor, gradient_predivide_factor, groups,
-                    sparse_as_dense)
-    wrapped._begin(_names(optimizer, named_parameters), wishes, process_set)
+    preferences = Preferences(scheme, backward_passes_per_step, op,
+                              1 / gradient_predivide_factor, gradient_predivide_factor, groups,
+                              sparse_as_dense)
+    wrapped._begin(_names(optimizer, named_parameters), preferences, process_set)
     return wrapped
 
 
@@ -113,10 +114,11 @@ class _Averaging:
     _gradients: GradientExchange
     _synchronized = _skipping = False
 
-    def _begin(self, names: dict[torch.Tensor, str], wishes: Wishes,
+    def _begin(self, names: dict[torch.Tensor, str], preferences: Preferences,
                process_set: ProcessSet) -> None:
         self._process_set = process_set
-        self._gradients = GradientExchange(lambda: _parameters(self), names, wishes, process_set)
+        self._gradients = GradientExchange(lambda: _parameters(self), names, preferences,
+                                           process_set)
         process_set.at_close(self._gradients.close)
 
     def synchronize(self) -> None:
@@ -202,10 +204,10 @@ class _OwnGradients:
         return nullcontext()
 
 
-class _Alone(_OwnGradients):
+class _SingleRankOptimizer(_OwnGradients):
     """A rank outside the process set, which steps locally."""
 
-    def _begin(self, names: dict[torch.Tensor, str], wishes: Wishes,
+    def _begin(self, names: dict[torch.Tensor, str], preferences: Preferences,
                process_set: ProcessSet) -> None:
         """Do nothing: no exchange is needed."""
 
@@ -216,14 +218,14 @@ class _Alone(_OwnGradients):
         """Do nothing: gradients accumulate until ``zero_grad``."""
 
 
-class _Combining(_OwnGradients):
+class _AdasumOptimizer(_OwnGradients):
     """Steps locally, then combines the parameter updates of all ranks with Adasum."""
 
     _exchange: Exchange | None = None
 
-    def _begin(self, names: dict[torch.Tensor, str], wishes: Wishes,
+    def _begin(self, names: dict[torch.Tensor, str], preferences: Preferences,
                process_set: ProcessSet) -> None:
-        self._names, self._wishes, self._process_set = names, wishes, process_set
+        self._names, self._preferences, self._process_set = names, preferences, process_set
         self._members: list[torch.Tensor] = []
         process_set.at_close(self._end)
 
@@ -253,6 +255,6 @@ class _Combining(_OwnGradients):
                 line.comm, [values(change) for change in changes],
                 names=[self._names.get(each, f"parameter.{index}")
                        for index, each in enumerate(members)],
-                op=ADASUM, compress=self._wishes.compress)))
+                op=ADASUM, compress=self._preferences.compress)))
             self._members = members
         return self._exchange

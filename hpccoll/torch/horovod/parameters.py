@@ -36,8 +36,9 @@ def broadcast_parameters(params: Mapping[str, Any] | Iterable[Any], root_rank: i
         ArgumentTypeError: another type of ``params``.
         ExchangeMismatch: ranks differ in names, shapes or dtypes; on all ranks.
     """
-    found = [(name, tensor) for name, tensor in _named(params) if isinstance(tensor, torch.Tensor)]
-    said = "; ".join(operations.described(tensor, name) for name, tensor in found)
+    found = [(name, tensor) for name, tensor in _with_names(params)
+             if isinstance(tensor, torch.Tensor)]
+    said = "; ".join(operations.describe_tensor(tensor, name) for name, tensor in found)
     line = process_set.line
     line.run(operations.called_alike(line.comm, said))
     under_way = []
@@ -50,7 +51,7 @@ def broadcast_parameters(params: Mapping[str, Any] | Iterable[Any], root_rank: i
             tensor.detach().copy_(part.view(tensor.shape))
 
 
-def _named(params: Mapping[str, Any] | Iterable[Any]) -> list[tuple[str, Any]]:
+def _with_names(params: Mapping[str, Any] | Iterable[Any]) -> list[tuple[str, Any]]:
     if isinstance(params, Mapping):
         return sorted(params.items())
     if isinstance(params, (str, bytes, torch.Tensor)) or not isinstance(params, Iterable):
@@ -91,7 +92,7 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int =
     line.run(operations.called_alike(line.comm, f"an optimizer with groups of {shape} "
                                                 "parameters"))
     tensors: list[torch.Tensor] = []
-    skeleton = broadcast_object(_without(own, tensors), root_rank, process_set=process_set)
+    skeleton = broadcast_object(_extract_tensors(own, tensors), root_rank, process_set=process_set)
     mine = process_set.ranks[process_set.rank()] == root_rank
     if not mine:
         tensors = []
@@ -108,20 +109,20 @@ class _Place:
         self.shape, self.dtype, self.device = tensor.shape, tensor.dtype, tensor.device.type
 
 
-def _without(state: Any, tensors: list[torch.Tensor]) -> Any:
+def _extract_tensors(state: Any, tensors: list[torch.Tensor]) -> Any:
     """Return a state with placeholders; append its tensors to a list in order."""
     if isinstance(state, torch.Tensor):
         tensors.append(state)
         return _Place(state)
     if isinstance(state, dict):
-        return {key: _without(value, tensors) for key, value in state.items()}
+        return {key: _extract_tensors(value, tensors) for key, value in state.items()}
     if isinstance(state, (list, tuple)):
-        return type(state)(_without(value, tensors) for value in state)
+        return type(state)(_extract_tensors(value, tensors) for value in state)
     return state
 
 
 def _with_new(state: Any, tensors: list[torch.Tensor]) -> Any:
-    """Return a state of :func:`_without` with new tensors for the placeholders."""
+    """Return a state of :func:`_extract_tensors` with new tensors for the placeholders."""
     if isinstance(state, _Place):
         tensors.append(torch.empty(state.shape, dtype=state.dtype, device=state.device))
         return tensors[-1]

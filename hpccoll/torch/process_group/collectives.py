@@ -15,17 +15,17 @@ from mpi4py import MPI
 from hpccoll import Comm
 from hpccoll.errors import ArgumentError
 from hpccoll.torch.process_group.operators import TorchOperator
-from hpccoll.torch.tensors import dense, joined, memory, overlap, split_back, values
+from hpccoll.torch.tensors import as_dense, concatenate, memory, overlap, split_back, values
 
 Tensors = Sequence[torch.Tensor]
 
 
 def allreduce(comm: Comm, tensor: torch.Tensor, operator: TorchOperator) -> None:
     """Reduce the tensors of all ranks on every rank, in place."""
-    whole = dense(tensor)
-    operator.before(whole)
+    whole = as_dense(tensor)
+    operator.scale_input(whole)
     comm.Allreduce(MPI.IN_PLACE, values(whole), operator.mpi)
-    operator.after(whole, comm.size)
+    operator.scale_result(whole, comm.size)
     _store(whole, tensor)
 
 
@@ -34,29 +34,29 @@ def allreduce_coalesced(comm: Comm, tensors: Tensors, operators: Sequence[TorchO
     kinds = {tensor.dtype: operator for tensor, operator in zip(tensors, operators, strict=True)}
     for dtype, operator in kinds.items():
         same = [tensor for tensor in tensors if tensor.dtype is dtype]
-        flat = joined([dense(tensor) for tensor in same])
+        flat = concatenate([as_dense(tensor) for tensor in same])
         allreduce(comm, flat, operator)
         split_back(flat, [tensor.detach() for tensor in same])
 
 
 def reduce(comm: Comm, tensor: torch.Tensor, operator: TorchOperator, root: int) -> None:
     """Reduce the tensors of all ranks at the root, in place; others are not changed."""
-    whole = dense(tensor)
+    whole = as_dense(tensor)
     if comm.rank != root:
         if operator.factor is not None:
             whole = whole.clone()
-            operator.before(whole)
+            operator.scale_input(whole)
         comm.Reduce(values(whole), None, operator.mpi, root)
         return
-    operator.before(whole)
+    operator.scale_input(whole)
     comm.Reduce(MPI.IN_PLACE, values(whole), operator.mpi, root)
-    operator.after(whole, comm.size)
+    operator.scale_result(whole, comm.size)
     _store(whole, tensor)
 
 
 def broadcast(comm: Comm, tensor: torch.Tensor, root: int) -> None:
     """Broadcast the root's tensor in place."""
-    whole = dense(tensor)
+    whole = as_dense(tensor)
     comm.Bcast(memory(whole), root)
     if comm.rank != root:
         _store(whole, tensor)
@@ -71,7 +71,7 @@ def all_gather_single(comm: Comm, output: torch.Tensor, source: torch.Tensor) ->
     if output.numel() != comm.size * source.numel() or output.dtype is not source.dtype:
         raise ArgumentError("output", f"has {output.numel()} elements of {output.dtype}, expected "
                                       f"{comm.size} times {source.numel()} of {source.dtype}")
-    whole, mine = dense(output), dense(source)
+    whole, mine = as_dense(output), as_dense(source)
     given: Any = memory(mine)
     if overlap(whole, mine):
         # FSDP gathers in place.
@@ -89,9 +89,9 @@ def all_gather(comm: Comm, outputs: Tensors, source: torch.Tensor) -> None:
     """
     _check_list("tensor_list", outputs, comm.size)
     _check_alike("tensor_list", outputs[comm.rank:comm.rank + 1], source)
-    whole = joined([dense(output) for output in outputs], fill=False)
+    whole = concatenate([as_dense(output) for output in outputs], fill=False)
     counts = [output.nbytes for output in outputs]
-    mine = dense(source)
+    mine = as_dense(source)
     given = memory(mine).copy() if overlap(whole, mine) else memory(mine)
     if len(set(counts)) == 1:
         comm.Allgather(given, memory(whole))
@@ -106,14 +106,14 @@ def gather(comm: Comm, outputs: Tensors, source: torch.Tensor, root: int) -> Non
     Raises:
         ArgumentError: the list has a wrong number of tensors, or tensors unlike this rank's.
     """
-    mine = memory(dense(source))
+    mine = memory(as_dense(source))
     if comm.rank != root:
         comm.Gather(mine, None, root)
         return
     _check_list("gather_list", outputs, comm.size)
     _check_alike("gather_list", outputs, source)
-    whole = joined([dense(output) for output in outputs], fill=False)
-    if overlap(whole, dense(source)):
+    whole = concatenate([as_dense(output) for output in outputs], fill=False)
+    if overlap(whole, as_dense(source)):
         mine = mine.copy()
     comm.Gather(mine, memory(whole), root)
     split_back(whole, [output.detach() for output in outputs])
@@ -125,14 +125,14 @@ def scatter(comm: Comm, output: torch.Tensor, sources: Tensors, root: int) -> No
     Raises:
         ArgumentError: the list has a wrong number of tensors, or tensors unlike the output.
     """
-    whole = dense(output)
+    whole = as_dense(output)
     mine: Any = memory(whole)
     if comm.rank != root:
         comm.Scatter(None, mine, root)
     else:
         _check_list("scatter_list", sources, comm.size)
         _check_alike("scatter_list", sources, output)
-        flat = joined([dense(source) for source in sources])
+        flat = concatenate([as_dense(source) for source in sources])
         comm.Scatter(memory(flat.clone() if overlap(flat, whole) else flat), mine, root)
     _store(whole, output)
 
@@ -147,12 +147,12 @@ def reduce_scatter_single(comm: Comm, output: torch.Tensor, source: torch.Tensor
     if source.numel() != comm.size * output.numel() or output.dtype is not source.dtype:
         raise ArgumentError("input", f"has {source.numel()} elements of {source.dtype}, expected "
                                      f"{comm.size} times {output.numel()} of {output.dtype}")
-    whole, mine = dense(output), dense(source)
+    whole, mine = as_dense(output), as_dense(source)
     if operator.factor is not None or overlap(whole, mine):
         mine = mine.clone()
-        operator.before(mine)
+        operator.scale_input(mine)
     comm.Reduce_scatter_block(values(mine), values(whole), operator.mpi)
-    operator.after(whole, comm.size)
+    operator.scale_result(whole, comm.size)
     _store(whole, output)
 
 
@@ -165,17 +165,17 @@ def reduce_scatter(comm: Comm, output: torch.Tensor, sources: Tensors, operator:
     """
     _check_list("input_list", sources, comm.size)
     _check_alike("input_list", sources[comm.rank:comm.rank + 1], output)
-    flat = joined([dense(source) for source in sources])
+    flat = concatenate([as_dense(source) for source in sources])
     counts = [source.numel() for source in sources]
     if len(set(counts)) == 1:
         reduce_scatter_single(comm, output, flat, operator)
         return
-    whole = dense(output)
+    whole = as_dense(output)
     if operator.factor is not None or overlap(whole, flat):
         flat = flat.clone()
-        operator.before(flat)
+        operator.scale_input(flat)
     comm.Reduce_scatter(values(flat), values(whole), counts, operator.mpi)
-    operator.after(whole, comm.size)
+    operator.scale_result(whole, comm.size)
     _store(whole, output)
 
 
@@ -186,7 +186,7 @@ def all_to_all_single(comm: Comm, output: torch.Tensor, source: torch.Tensor,
     Raises:
         ArgumentError: the splits do not match the rows.
     """
-    whole, mine = dense(output), dense(source)
+    whole, mine = as_dense(output), as_dense(source)
     if overlap(whole, mine):
         mine = mine.clone()
     if not output_splits and not input_splits and output.numel() == source.numel():
@@ -209,8 +209,8 @@ def all_to_all(comm: Comm, outputs: Tensors, sources: Tensors) -> None:
     """
     _check_list("input_tensor_list", sources, comm.size)
     _check_list("output_tensor_list", outputs, comm.size)
-    flat = joined([dense(source) for source in sources])
-    whole = joined([dense(output) for output in outputs], fill=False)
+    flat = concatenate([as_dense(source) for source in sources])
+    whole = concatenate([as_dense(output) for output in outputs], fill=False)
     if overlap(flat, whole):
         flat = flat.clone()
     sent, got = ([tensor.nbytes for tensor in tensors] for tensors in (sources, outputs))

@@ -27,13 +27,13 @@ from hpccoll.errors import ProcessGroupError
 from hpccoll.torch.process_group import collectives
 from hpccoll.torch.process_group.eager import run_eagerly
 from hpccoll.torch.process_group.operators import operator_of
-from hpccoll.torch.process_group.options import OneOrMore, listed, one_list, options_of
+from hpccoll.torch.process_group.options import OneOrMore, as_list, one_list, options_of
 from hpccoll.torch.process_group.peers import Peers
-from hpccoll.torch.process_group.registered import Registered
+from hpccoll.torch.process_group.registered import RegisteredMemory
 from hpccoll.torch.process_group.sparse import allreduce_sparse, check_sparse
 from hpccoll.torch.process_group.store_barrier import Arrivals
 from hpccoll.torch.process_group.work import FINISHED, CoalescedWork, GroupWork
-from hpccoll.torch.process_group.work_queue import Lane
+from hpccoll.torch.process_group.work_queue import WorkQueue
 
 Tensors = Sequence[torch.Tensor]
 #: Name of the backend.
@@ -66,9 +66,9 @@ class Group(ProcessGroup):
         self.seconds = timeout.total_seconds()
         comm.layout  # noqa: B018 - detected by all ranks here, not by the lane of some
         self.arrivals = Arrivals(comm)
-        self.lane = Lane(f"hpccoll group {title}", self.arrivals)
+        self.lane = WorkQueue(f"hpccoll group {title}", self.arrivals)
         self.peers = Peers(comm, f"group {title}")
-        self.registered = Registered(comm)
+        self.registered = RegisteredMemory(comm)
         self.issued = 0
         self.kept: deque[GroupWork] = deque(maxlen=KEPT)
         self.error: BaseException | None = None
@@ -123,7 +123,7 @@ class Group(ProcessGroup):
     # -- collectives -------------------------------------------------------------------------
     # ``given`` are torch's options, or the arguments that hooks and programs pass instead.
     def allreduce(self, tensors: OneOrMore, *given: Any, **named: Any) -> Any:
-        tensor, = tensors = listed(tensors)
+        tensor, = tensors = as_list(tensors)
         opts = options_of(c10d.AllreduceOptions, *given, **named)
         operator, reduce = operator_of(opts.reduceOp, tensor.dtype), collectives.allreduce
         if tensor.layout is not torch.strided:
@@ -138,14 +138,14 @@ class Group(ProcessGroup):
             collectives.allreduce_coalesced, self.comm, list(tensors), operators), opts, tensors)
 
     def reduce(self, tensors: OneOrMore, *given: Any, **named: Any) -> Any:
-        tensor, = tensors = listed(tensors)
+        tensor, = tensors = as_list(tensors)
         opts = options_of(c10d.ReduceOptions, *given, **named)
         operator = operator_of(opts.reduceOp, tensor.dtype)
         return self._issue("reduce", partial(
             collectives.reduce, self.comm, tensor, operator, opts.rootRank), opts, tensors)
 
     def broadcast(self, tensors: OneOrMore, *given: Any, **named: Any) -> Any:
-        tensor, = tensors = listed(tensors)
+        tensor, = tensors = as_list(tensors)
         opts = options_of(c10d.BroadcastOptions, *given, **named)
         return self._issue("broadcast", partial(
             collectives.broadcast, self.comm, tensor, opts.rootRank), opts, tensors)
@@ -165,7 +165,7 @@ class Group(ProcessGroup):
 
     def allgather(self, outputs: Sequence[OneOrMore], sources: OneOrMore, *given: Any,
                   **named: Any) -> Any:
-        found, (source,) = one_list(outputs), listed(sources)
+        found, (source,) = one_list(outputs), as_list(sources)
         return self._issue(
             "allgather", partial(collectives.all_gather, self.comm, found, source),
             options_of(c10d.AllgatherOptions, *given, **named), found)
@@ -181,14 +181,14 @@ class Group(ProcessGroup):
 
     def gather(self, outputs: Sequence[OneOrMore], sources: OneOrMore, *given: Any, **named: Any
                ) -> Any:
-        found, (source,) = one_list(outputs), listed(sources)
+        found, (source,) = one_list(outputs), as_list(sources)
         opts = options_of(c10d.GatherOptions, *given, **named)
         return self._issue("gather", partial(
             collectives.gather, self.comm, found, source, opts.rootRank), opts, found)
 
     def scatter(self, outputs: OneOrMore, sources: Sequence[OneOrMore], *given: Any, **named: Any
                 ) -> Any:
-        output, = outputs = listed(outputs)
+        output, = outputs = as_list(outputs)
         opts = options_of(c10d.ScatterOptions, *given, **named)
         return self._issue("scatter", partial(
             collectives.scatter, self.comm, output, one_list(sources), opts.rootRank), opts,
@@ -196,7 +196,7 @@ class Group(ProcessGroup):
 
     def reduce_scatter(self, outputs: OneOrMore, sources: Sequence[OneOrMore], *given: Any,
                        **named: Any) -> Any:
-        output, = outputs = listed(outputs)
+        output, = outputs = as_list(outputs)
         opts = options_of(c10d.ReduceScatterOptions, *given, **named)
         operator = operator_of(opts.reduceOp, output.dtype)
         return self._issue("reduce_scatter", partial(

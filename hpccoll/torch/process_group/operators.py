@@ -24,12 +24,12 @@ class TorchOperator(NamedTuple):
     factor: float | torch.Tensor | None = None
     mean: bool = False
 
-    def before(self, values: torch.Tensor) -> None:
+    def scale_input(self, values: torch.Tensor) -> None:
         """Scale this rank's input in place."""
         if self.factor is not None:
             values.mul_(self.factor)
 
-    def after(self, values: torch.Tensor, size: int) -> None:
+    def scale_result(self, values: torch.Tensor, size: int) -> None:
         """Scale the result of ``size`` ranks in place."""
         if self.mean:
             whole = not (values.is_floating_point() or values.is_complex())

@@ -49,11 +49,11 @@ def options_of(kind: type[Options], *given: Any, **named: Any) -> Options:
     return options
 
 
-def listed(tensors: OneOrMore) -> Sequence[torch.Tensor]:
+def as_list(tensors: OneOrMore) -> Sequence[torch.Tensor]:
     """Return a list of tensors for a list or a single tensor."""
     return [tensors] if isinstance(tensors, torch.Tensor) else tensors
 
 
 def one_list(lists: Sequence[OneOrMore]) -> Sequence[torch.Tensor]:
     """Return the only list of a list of lists, or a plain list; empty without one."""
-    return listed(lists[0]) if lists and not isinstance(lists[0], torch.Tensor) else lists
+    return as_list(lists[0]) if lists and not isinstance(lists[0], torch.Tensor) else lists

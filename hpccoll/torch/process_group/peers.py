@@ -19,8 +19,8 @@ from hpccoll import Comm
 from hpccoll.errors import PeerLost, ProcessGroupError
 from hpccoll.torch.process_group.eager import run_eagerly
 from hpccoll.torch.process_group.work import GroupWork
-from hpccoll.torch.streams import behind, check_capture
-from hpccoll.torch.tensors import dense, memory
+from hpccoll.torch.streams import after_caller, check_capture
+from hpccoll.torch.tensors import as_dense, memory
 
 #: Seconds between two polls of messages: initial, and without progress.
 SHORTEST_PAUSE, LONGEST_PAUSE = 20e-6, 1e-3
@@ -60,7 +60,7 @@ class MessageWork(GroupWork):
             return self.over
         try:
             if not self.over and self.request.Test(self.status):
-                self._arrived()
+                self._on_arrival()
             elif not self.over and (now := time.monotonic()) - self.checked > BETWEEN:
                 self.checked = now
                 self.check()
@@ -74,7 +74,7 @@ class MessageWork(GroupWork):
         """Return True if it has completed, with or without an error."""
         return self.look()
 
-    def _arrived(self) -> None:
+    def _on_arrival(self) -> None:
         if self.nbytes is None:
             self.end()
             return
@@ -85,7 +85,7 @@ class MessageWork(GroupWork):
                 f"of {self.nbytes}; send and receive tensors of the same size and type"))
             return
         if self.store is not None:
-            with behind(self.stream):
+            with after_caller(self.stream):
                 self.store()
         self.end(None, self.status.Get_source())
 
@@ -121,15 +121,15 @@ class Peers:
 
     def send(self, tensor: torch.Tensor, destination: int, tag: int, seconds: float) -> MessageWork:
         """Start to send a tensor."""
-        source = memory(self._movable(dense(tensor)))
+        source = memory(self._as_sendable(as_dense(tensor)))
         request = self.comm.Isend([source, source.nbytes, MPI.BYTE], destination, self._tag(tag))
         work = MessageWork(request, f"send to rank {destination} of {self.name}", [tensor], seconds,
                            partial(self._check, destination))
-        return self._begun(work, source)
+        return self._start(work, source)
 
     def receive(self, tensor: torch.Tensor, source: int, tag: int, seconds: float) -> MessageWork:
         """Start to receive a tensor, from any rank if ``source`` is ``MPI.ANY_SOURCE``."""
-        whole = self._movable(dense(tensor), fill=False)
+        whole = self._as_sendable(as_dense(tensor), fill=False)
         sink = memory(whole)
         request = self.comm.Irecv([sink, sink.nbytes, MPI.BYTE], source, self._tag(tag))
         whom = "any rank" if source == MPI.ANY_SOURCE else f"rank {source}"
@@ -137,9 +137,9 @@ class Peers:
         work = MessageWork(request, f"receive from {whom} of {self.name}", [tensor], seconds,
                            partial(self._check, source), sink.nbytes,
                            (lambda: tensor.detach().copy_(whole)) if copied else None)
-        return self._begun(work, sink)
+        return self._start(work, sink)
 
-    def _movable(self, tensor: torch.Tensor, fill: bool = True) -> torch.Tensor:
+    def _as_sendable(self, tensor: torch.Tensor, fill: bool = True) -> torch.Tensor:
         """Return a dense tensor that MPI can send; on the host unless MPI is GPU-aware.
 
         With ``fill`` it has the values of the tensor.
@@ -165,7 +165,7 @@ class Peers:
             if peer in gone or len(gone) == self.comm.size - 1:
                 raise
 
-    def _begun(self, work: MessageWork, buffer: Any) -> MessageWork:
+    def _start(self, work: MessageWork, buffer: Any) -> MessageWork:
         work.buffer = buffer
         if not work.look():
             with self.changed:

@@ -19,7 +19,7 @@ from hpccoll.errors import ArgumentTypeError
 SMALLEST, MOST = 1 << 12, 63
 
 
-class Registered:
+class RegisteredMemory:
     """Registered memory of one communicator."""
 
     def __init__(self, comm: Comm):

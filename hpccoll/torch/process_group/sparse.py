@@ -40,9 +40,9 @@ def allreduce_sparse(comm: Comm, tensor: torch.Tensor, operator: TorchOperator) 
     all_gather(comm, indices, mine.indices().t().contiguous())
     all_gather(comm, values, mine.values())
     total = torch.cat(values)
-    operator.before(total)
+    operator.scale_input(total)
     whole = torch.sparse_coo_tensor(torch.cat(indices).t(), total, tensor.shape,
                                     check_invariants=False).coalesce()
-    operator.after(whole.values(), comm.size)
+    operator.scale_result(whole.values(), comm.size)
     with torch.no_grad():  # tensor.detach() would have separate indices and values
         tensor.copy_(whole)

@@ -35,7 +35,7 @@ class Arrivals:
         node = comm.Split_type(MPI.COMM_TYPE_SHARED)
         self.mine = memoryview(bytearray(8)).cast("q")
         self.others: list[memoryview] = []
-        shared = _shared(node, node.size * STEP) if node.size > 1 else None
+        shared = _map_shared(node, node.size * STEP) if node.size > 1 else None
         if shared is not None:
             words = [shared[STEP * rank:STEP * rank + 8].cast("q") for rank in range(node.size)]
             self.mine = words.pop(node.rank)
@@ -51,7 +51,7 @@ class Arrivals:
             pause = min(2 * pause, LONGEST_PAUSE)
 
 
-def _shared(node: MPI.Comm, nbytes: int) -> memoryview | None:
+def _map_shared(node: MPI.Comm, nbytes: int) -> memoryview | None:
     """Return zeroed memory shared by all ranks of a node; ``None`` without space."""
     file = memory = None
     try:

@@ -12,7 +12,7 @@ from torch.distributed import Work
 
 from hpccoll.errors import GroupTimeout
 from hpccoll.torch.process_group.eager import run_eagerly
-from hpccoll.torch.streams import behind, caller_stream
+from hpccoll.torch.streams import after_caller, caller_stream
 
 #: Default argument of ``wait()``, from Python or C++.
 NO_TIMEOUT = timedelta(0)
@@ -102,7 +102,7 @@ class GroupWork(Work):
         if modes == (self.inference, self.grad) and self.stream is None:
             return run()
         with (torch.inference_mode(self.inference), torch.set_grad_enabled(self.grad),
-              behind(self.stream)):
+              after_caller(self.stream)):
             return run()
 
     def end(self, error: BaseException | None = None, source: int | None = None) -> None:

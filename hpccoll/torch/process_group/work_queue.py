@@ -20,7 +20,7 @@ from hpccoll.torch.process_group.work import GroupWork, nothing
 LONGEST = 5.0
 
 
-class Lane:
+class WorkQueue:
     """Queue of the calls of one group, in the order of issue.
 
     Args:
@@ -40,7 +40,7 @@ class Lane:
         self.telling = 0
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """True if a call is pending."""
         return bool(self.queue)
 

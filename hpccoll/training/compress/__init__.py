@@ -23,7 +23,7 @@ from typing import Any
 from hpccoll.errors import ArgumentError, ArgumentTypeError
 from hpccoll.training.compress.csc import Csc
 from hpccoll.training.compress.dense import Bf16, Fp16, NoCompression
-from hpccoll.training.compress.dithering import Dithering
+from hpccoll.training.compress.dithering import DitheringScheme
 from hpccoll.training.compress.int8 import Int8
 from hpccoll.training.compress.onebit import OneBit
 from hpccoll.training.compress.powersgd import PowerSgd
@@ -40,7 +40,7 @@ SCHEMES: dict[str, type[Scheme]] = {
     "bf16": Bf16,
     "int8": Int8,
     "onebit": OneBit,
-    "dithering": Dithering,
+    "dithering": DitheringScheme,
     "topk": TopK,
     "randomk": RandomK,
     "csc": Csc,
@@ -53,7 +53,7 @@ def names() -> list[str]:
     return list(SCHEMES)
 
 
-def parse(wish: str | Scheme) -> Scheme:
+def parse(preference: str | Scheme) -> Scheme:
     """Parse ``name`` or ``name:field=value,field=value``; a scheme is returned unchanged.
 
     >>> parse("topk:density=0.01,method=sampled")
@@ -64,20 +64,20 @@ def parse(wish: str | Scheme) -> Scheme:
     Raises:
         ArgumentError: unknown name or field, or an invalid value; the message lists valid ones.
     """
-    if isinstance(wish, Scheme):
-        return wish
-    if not isinstance(wish, str):
-        raise ArgumentTypeError("compress", f"expected a scheme or its text, got {wish!r}",
+    if isinstance(preference, Scheme):
+        return preference
+    if not isinstance(preference, str):
+        raise ArgumentTypeError("compress", f"expected a scheme or its text, got {preference!r}",
                                 f"choose from {', '.join(SCHEMES)}")
-    name, _, settings = map(str.strip, wish.partition(":"))
+    name, _, settings = map(str.strip, preference.partition(":"))
     if name not in SCHEMES:
-        raise _unknown("compress", name, SCHEMES)
+        raise _unknown_error("compress", name, SCHEMES)
     types = {field.name: str(field.type) for field in fields(SCHEMES[name])}  # type: ignore[arg-type]
     chosen: dict[str, Any] = {}
     for setting in filter(None, map(str.strip, settings.split(","))):
         field, equals, value = map(str.strip, setting.partition("="))
         if field not in types:
-            raise _unknown(f"compress: {name}", field, types)
+            raise _unknown_error(f"compress: {name}", field, types)
         read, kind = _READERS[types[field]]
         try:
             chosen[field] = read(value)
@@ -86,9 +86,9 @@ def parse(wish: str | Scheme) -> Scheme:
     return SCHEMES[name](**chosen)
 
 
-def _unknown(argument: str, word: str, valid: Iterable[str]) -> ArgumentError:
+def _unknown_error(argument: str, word: str, valid: Iterable[str]) -> ArgumentError:
     if valid := list(valid):
-        return ArgumentError.unknown(argument, word, valid)
+        return ArgumentError.unknown_word(argument, word, valid)
     return ArgumentError(argument, f"{word!r} is unknown", "it has no parameters")
 
 

@@ -32,14 +32,14 @@ from hpccoll.training.compress.scheme import (
     allreduce_bytes,
     elements,
 )
-from hpccoll.training.compress.sparse import Corrected, Residual
+from hpccoll.training.compress.sparse import MomentumCorrection, ResidualReduction
 
 #: Size of a norm in bytes.
 NORM = 4
 
 
 @dataclass(frozen=True)
-class Csc(Corrected):
+class Csc(MomentumCorrection):
     """Scheme that sends the chunks with the largest summed norms.
 
     Attributes:
@@ -72,7 +72,7 @@ class Csc(Corrected):
         return allreduce_bytes(chunks * NORM + chosen * chunk * ITEMSIZE, size)
 
 
-class _CscReduction(Residual):
+class _CscReduction(ResidualReduction):
     """Two allreduces: norms, then chunks."""
 
     def __init__(self, scheme: Csc, comm: Any, shapes: Shapes):
@@ -82,24 +82,24 @@ class _CscReduction(Residual):
         self.chunks = -(-self.count // self.chunk)
 
     def _reduce(self, values: Any) -> Steps:
-        self._collect(values)
+        self._add_residual(values)
         chosen_count = self.csc.share(self.chunks, self.steps)
         if chosen_count == self.chunks:
-            yield from self._dense(values)
+            yield from self._allreduce_dense(values)
             return
         module = namespace(values)
         norms = self._norms(values)
         usable = bool(module.isfinite(norms).all())
         yield self.comm.Iallreduce(MPI.IN_PLACE, norms)
         if not bool(module.isfinite(norms).all()):
-            yield from self.refuse(not usable)
-        chosen = select.largest(norms, chosen_count)
+            yield from self.reject_nonfinite(not usable)
+        chosen = select.select_largest(norms, chosen_count)
         packed = module.zeros((chosen_count, self.chunk), values.dtype)
-        inside, rows, tail = self._places(values, chosen)
+        inside, rows, tail = self._split_chunks(values, chosen)
         packed[:inside.size] = rows[inside]
         packed[inside.size:, :tail.size] = tail
         yield self.comm.Iallreduce(MPI.IN_PLACE, packed)
-        self._keep(values, chosen)
+        self._store_residual(values, chosen)
         values.fill(0)
         packed /= self.size
         rows[inside] = packed[:inside.size]
@@ -114,7 +114,7 @@ class _CscReduction(Residual):
                 norms[first:first + len(rows)] = module.abs(rows).sum(axis=1)
         return norms
 
-    def _places(self, values: Any, chosen: Any) -> tuple[Any, Any, Any]:
+    def _split_chunks(self, values: Any, chosen: Any) -> tuple[Any, Any, Any]:
         """Return the chosen full chunks, all full chunks, and the short last chunk."""
         whole = self.count // self.chunk
         rows, tail = values[:whole * self.chunk].reshape(whole, -1), values[whole * self.chunk:]
@@ -124,7 +124,7 @@ class _CscReduction(Residual):
         if isinstance(selected, slice):
             vector[selected] = 0
             return
-        inside, rows, tail = self._places(vector, selected)
+        inside, rows, tail = self._split_chunks(vector, selected)
         rows[inside] = 0
         if inside.size < selected.size:
             tail.fill(0)

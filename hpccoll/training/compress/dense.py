@@ -38,13 +38,13 @@ class NoCompression(Scheme):
     dense = carries_nan = True
 
     def start(self, comm: Any, shapes: Shapes) -> Reduction:
-        return Dense(self, comm, shapes)
+        return DenseReduction(self, comm, shapes)
 
     def wire_bytes(self, shapes: Shapes, size: int, step: int | None = None) -> float:
         return allreduce_bytes(elements(shapes) * ITEMSIZE, size)
 
 
-class Dense(Reduction):
+class DenseReduction(Reduction):
     """One allreduce."""
 
     def _reduce(self, values: Any) -> Steps:

@@ -28,7 +28,7 @@ from hpccoll.training.compress.two_phase import TwoPhase
 
 
 @dataclass(frozen=True)
-class Dithering(TwoPhase):
+class DitheringScheme(TwoPhase):
     """Scheme with stochastic rounding to levels.
 
     Attributes:
@@ -59,7 +59,7 @@ class Dithering(TwoPhase):
         return packed_bytes(count, self.bits)
 
     @property
-    def _highest(self) -> int:
+    def _max_level(self) -> int:
         """Index of the highest level."""
         return (1 << self.bits - 1) - 1
 
@@ -68,7 +68,7 @@ class Dithering(TwoPhase):
 
     def encode(self, rows: Any, scales: Any, random: Any) -> Any:
         module, linear = namespace(rows), self.kind == "linear"
-        top = self._highest if linear else 1 << self._highest - 1
+        top = self._max_level if linear else 1 << self._max_level - 1
         size = module.abs(rows)
         if self.norm == "max":
             norm = size.max(axis=1)
@@ -79,8 +79,8 @@ class Dithering(TwoPhase):
         scales[~module.isfinite(scales)] = numpy.nan
         size /= scales[:, None].astype(rows.dtype)
         chance = module.asarray(random.random(rows.shape, "f4"))
-        levels = _linear(size, chance) if linear else _natural(module, size, chance)
-        codes = module.minimum(levels, self._highest).astype("u1")
+        levels = _linear_levels(size, chance) if linear else _natural_levels(module, size, chance)
+        codes = module.minimum(levels, self._max_level).astype("u1")
         codes |= (rows < 0).astype("u1") << self.bits - 1
         return codes if self.bits == 8 else pack(codes, self.bits)
 
@@ -99,13 +99,13 @@ def _levels(module: Any, dtype: Any, bits: int, linear: bool) -> Any:
     return module.asarray(numpy.concatenate([levels, -levels])[codes])
 
 
-def _linear(size: Any, chance: Any) -> Any:
+def _linear_levels(size: Any, chance: Any) -> Any:
     """Return level indices: the integer below or above, at random."""
     size += chance
     return size
 
 
-def _natural(module: Any, size: Any, chance: Any) -> Any:
+def _natural_levels(module: Any, size: Any, chance: Any) -> Any:
     """Return level indices: 0 for 0, e + 1 for 2^e."""
     fraction, exponent = module.frexp(size)
     # size = fraction * 2^exponent with fraction in [0.5, 1). Its relative position between

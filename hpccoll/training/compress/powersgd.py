@@ -36,7 +36,7 @@ from hpccoll.training.compress.scheme import (
     allreduce_bytes,
     elements,
 )
-from hpccoll.training.compress.sparse import finite
+from hpccoll.training.compress.sparse import all_finite
 
 
 class Matrix(NamedTuple):
@@ -83,7 +83,7 @@ class PowerSgd(Scheme):
         self.check("seed", self.seed >= 0, "0 or more")
 
     @property
-    def settling(self) -> int:
+    def warmup_steps(self) -> int:
         return self.dense_steps
 
     def start(self, comm: Any, shapes: Shapes) -> Reduction:
@@ -131,7 +131,7 @@ class _PowerSgdReduction(Reduction):
     def _reduce(self, values: Any) -> Steps:
         values += self.vector("error", values)
         if not self.matrices or self.steps < self.scheme.dense_steps:
-            yield from self._everything(values)
+            yield from self._allreduce_all(values)
             return
         module = namespace(values)
         matrices = [self._matrix(values, one) for one in self.matrices]
@@ -143,14 +143,15 @@ class _PowerSgdReduction(Reduction):
             products = [(matrix @ base).ravel() for matrix, base in zip(matrices, bases)]
         sums = module.concatenate([*rest, *products])
         yield self.comm.Iallreduce(MPI.IN_PLACE, sums)
-        if not finite(sums):
-            yield from self.refuse(not finite(values))
-        lefts = [orthonormal(left) for left in cut(sums[dense:], self.matrices, "rows")]
+        if not all_finite(sums):
+            yield from self.reject_nonfinite(not all_finite(values))
+        lefts = [orthonormalise(left)
+                 for left in split_matrices(sums[dense:], self.matrices, "rows")]
         rights = module.concatenate([(matrix.T @ left).ravel()
                                      for matrix, left in zip(matrices, lefts)])
         yield self.comm.Iallreduce(MPI.IN_PLACE, rights)
-        if not finite(rights):
-            yield from self.refuse(False)
+        if not all_finite(rights):
+            yield from self.reject_nonfinite(False)
         rights /= self.size
         sums[:dense] /= self.size
         error, start = self.vectors["error"], 0
@@ -159,18 +160,18 @@ class _PowerSgdReduction(Reduction):
             values[where] = sums[start:start + where.stop - where.start]
             start += where.stop - where.start
         for one, matrix, left, right in zip(self.matrices, matrices, lefts,
-                                            cut(rights, self.matrices, "columns")):
+                                            split_matrices(rights, self.matrices, "columns")):
             mean = left @ right.T
             module.subtract(matrix, mean, out=self._matrix(error, one))
             matrix[...] = mean
             self.bases[one.array] = right
 
-    def _everything(self, values: Any) -> Steps:
+    def _allreduce_all(self, values: Any) -> Steps:
         """Allreduce all arrays uncompressed."""
-        usable = finite(values)
+        usable = all_finite(values)
         yield self.comm.Iallreduce(MPI.IN_PLACE, values)
-        if not finite(values):
-            yield from self.refuse(not usable)
+        if not all_finite(values):
+            yield from self.reject_nonfinite(not usable)
         values /= self.size
         self.vectors["error"].fill(0)
 
@@ -185,7 +186,7 @@ class _PowerSgdReduction(Reduction):
             seeds = [self.scheme.seed, one.rows, one.columns, self.steps]
             random = numpy.random.Generator(numpy.random.SFC64(seeds))
             base = namespace(values).asarray(random.standard_normal((one.columns, one.rank)))
-        return orthonormal(base.astype(values.dtype))
+        return orthonormalise(base.astype(values.dtype))
 
     def state(self) -> dict[str, Any]:
         bases = [self.bases.get(array) for array in range(len(self.shapes))]
@@ -197,7 +198,7 @@ class _PowerSgdReduction(Reduction):
         self.bases = {array: one.copy() for array, one in enumerate(bases) if one is not None}
 
 
-def orthonormal(matrix: Any) -> Any:
+def orthonormalise(matrix: Any) -> Any:
     """Return an orthonormal basis of the column space of ``matrix``.
 
     Linearly dependent columns are replaced by others.
@@ -205,7 +206,7 @@ def orthonormal(matrix: Any) -> Any:
     return namespace(matrix).linalg.qr(matrix)[0]
 
 
-def cut(vector: Any, matrices: list[Matrix], side: str) -> list[Any]:
+def split_matrices(vector: Any, matrices: list[Matrix], side: str) -> list[Any]:
     """Split a vector into thin matrices; ``side`` gives their number of rows."""
     parts, start = [], 0
     for one in matrices:

@@ -25,11 +25,11 @@ from hpccoll.training.compress.scheme import (
     allreduce_bytes,
     elements,
 )
-from hpccoll.training.compress.sparse import Residual, Sparse, finite
+from hpccoll.training.compress.sparse import ResidualReduction, SparseScheme, all_finite
 
 
 @dataclass(frozen=True)
-class RandomK(Sparse):
+class RandomK(SparseScheme):
     """Scheme that sends random elements.
 
     Attributes:
@@ -60,25 +60,25 @@ class RandomK(Sparse):
         return numpy.sort(chosen)
 
 
-class _RandomKReduction(Residual):
+class _RandomKReduction(ResidualReduction):
     """One allreduce of the drawn elements."""
 
     scheme: RandomK
 
     def _reduce(self, values: Any) -> Steps:
-        self._collect(values)
+        self._add_residual(values)
         if self.scheme.share(self.count, self.steps) == self.count:
-            yield from self._dense(values)
+            yield from self._allreduce_dense(values)
             return
         chosen = namespace(values).asarray(self.scheme.draw(self.count, self.steps))
-        usable = finite(values)
+        usable = all_finite(values)
         packed = values[chosen]
         if not usable:
             packed.fill(numpy.nan)  # else it may stay in the residual, unseen by the other ranks
         yield self.comm.Iallreduce(MPI.IN_PLACE, packed)
-        if not finite(packed):
-            yield from self.refuse(not usable)
-        self._keep(values, chosen)
+        if not all_finite(packed):
+            yield from self.reject_nonfinite(not usable)
+        self._store_residual(values, chosen)
         values.fill(0)
         packed /= self.size
         values[chosen] = packed

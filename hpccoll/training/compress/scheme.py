@@ -60,11 +60,11 @@ class Scheme(ABC):
         Args:
             shapes: shapes of the arrays in the bucket.
             size: number of ranks.
-            step: index of the step, from 0; a step after :attr:`settling` if omitted.
+            step: index of the step, from 0; a step after :attr:`warmup_steps` if omitted.
         """
 
     @property
-    def settling(self) -> int:
+    def warmup_steps(self) -> int:
         """Number of steps at the start that send more than later ones."""
         return 0
 
@@ -150,7 +150,7 @@ class Reduction(ABC):
                                         f"{self.count}", "partition it like the buckets")
                 self.vectors[name] = one.copy()
 
-    def held(self) -> Any:
+    def residual(self) -> Any:
         """Return the residual: a vector to add to this rank's values of the next step.
 
         ``None`` without a residual. Does not communicate.
@@ -173,7 +173,7 @@ class Reduction(ABC):
         self.vectors[name] = held
         return held
 
-    def refuse(self, here: bool) -> Steps:
+    def reject_nonfinite(self, here: bool) -> Steps:
         """Gather which ranks have non-finite values, and raise on all of them.
 
         Args:

@@ -10,7 +10,7 @@ from hpccoll.training.compress.quantise import namespace
 SAMPLE = 4096
 
 
-def largest(magnitudes: Any, count: int) -> Any:
+def select_largest(magnitudes: Any, count: int) -> Any:
     """Return the ascending indices of the ``count`` largest; ties to the lower index.
 
     A sampled threshold, passed by somewhat more than ``count`` elements, excludes most elements.
@@ -23,7 +23,7 @@ def largest(magnitudes: Any, count: int) -> Any:
     module = namespace(magnitudes)
     if count >= magnitudes.size:
         return module.arange(magnitudes.size)
-    below = guess(magnitudes, min(magnitudes.size, count + count // 4 + 64))
+    below = estimate_threshold(magnitudes, min(magnitudes.size, count + count // 4 + 64))
     among = module.flatnonzero(magnitudes >= below)
     if among.size < count:
         among = module.arange(magnitudes.size)
@@ -34,7 +34,7 @@ def largest(magnitudes: Any, count: int) -> Any:
     return among[module.sort(module.concatenate([above, equal]))]
 
 
-def sampled(magnitudes: Any, count: int) -> Any:
+def select_sampled(magnitudes: Any, count: int) -> Any:
     """Return the ascending indices of about the ``count`` largest, and never more.
 
     Selects elements that reach a quantile of a sample; the largest of them if there are too many.
@@ -42,13 +42,13 @@ def sampled(magnitudes: Any, count: int) -> Any:
     module = namespace(magnitudes)
     if count >= magnitudes.size:
         return module.arange(magnitudes.size)
-    among = module.flatnonzero(magnitudes >= guess(magnitudes, count))
+    among = module.flatnonzero(magnitudes >= estimate_threshold(magnitudes, count))
     if among.size > count:
-        among = among[largest(magnitudes[among], count)]
+        among = among[select_largest(magnitudes[among], count)]
     return among
 
 
-def guess(magnitudes: Any, count: int) -> Any:
+def estimate_threshold(magnitudes: Any, count: int) -> Any:
     """Estimate a magnitude that about ``count`` elements reach, from every s-th element."""
     module = namespace(magnitudes)
     # About 100 samples above the threshold. An odd stride visits all columns of most matrices.

@@ -25,7 +25,7 @@ from hpccoll.training.compress.scheme import Reduction, Scheme, Steps
 
 
 @dataclass(frozen=True)
-class Sparse(Scheme):
+class SparseScheme(Scheme):
     """Scheme that sends a fraction of the elements.
 
     Attributes:
@@ -41,7 +41,7 @@ class Sparse(Scheme):
         self.check("warmup", self.warmup >= 0, "0 or more steps")
 
     @property
-    def settling(self) -> int:
+    def warmup_steps(self) -> int:
         return self.warmup
 
     def share(self, count: int, step: int | None) -> int:
@@ -53,11 +53,11 @@ class Sparse(Scheme):
 
 
 @dataclass(frozen=True)
-class Corrected(Sparse):
+class MomentumCorrection(SparseScheme):
     """Sparse scheme with momentum correction.
 
     Attributes:
-        density, warmup: see :class:`Sparse`.
+        density, warmup: see :class:`SparseScheme`.
         momentum: factor of the velocity; 0 for none.
         masking: clear the velocity of sent elements.
     """
@@ -70,7 +70,7 @@ class Corrected(Sparse):
         self.check("momentum", 0 <= self.momentum < 1, "at least 0 and below 1")
 
 
-class Residual(Reduction):
+class ResidualReduction(Reduction):
     """Residual and velocity of one bucket on one rank.
 
     Attributes:
@@ -81,7 +81,7 @@ class Residual(Reduction):
     momentum = 0.0
     masking = False
 
-    def _collect(self, values: Any) -> None:
+    def _add_residual(self, values: Any) -> None:
         """Replace ``values`` by the residual of this step."""
         if self.momentum:
             self.velocity = self.vector("velocity", values) * self.momentum
@@ -89,7 +89,7 @@ class Residual(Reduction):
             values[:] = self.velocity
         values += self.vector("error", values)
 
-    def _keep(self, values: Any, selected: Any) -> None:
+    def _store_residual(self, values: Any, selected: Any) -> None:
         """Store the residual without the selected elements: indices, or a slice."""
         error = self.vectors["error"]
         error[:] = values
@@ -102,17 +102,17 @@ class Residual(Reduction):
     def _clear(self, vector: Any, selected: Any) -> None:
         vector[selected] = 0
 
-    def _dense(self, values: Any) -> Steps:
+    def _allreduce_dense(self, values: Any) -> Steps:
         """Allreduce all elements."""
         residual = values.copy()
         yield self.comm.Iallreduce(MPI.IN_PLACE, values)
-        if not finite(values):
-            yield from self.refuse(not finite(residual))
-        self._keep(residual, slice(None))
+        if not all_finite(values):
+            yield from self.reject_nonfinite(not all_finite(residual))
+        self._store_residual(residual, slice(None))
         values /= self.size
 
 
-def finite(values: Any) -> bool:
+def all_finite(values: Any) -> bool:
     """Return True if all values are finite; allocates no vector of Booleans."""
     module = namespace(values)
     with numpy.errstate(all="ignore"):

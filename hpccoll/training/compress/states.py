@@ -18,7 +18,7 @@ from hpccoll.training.compress.quantise import namespace
 State = dict[str, Any]
 
 
-def cut(state: State, counts: Sequence[int]) -> list[State]:
+def split_state(state: State, counts: Sequence[int]) -> list[State]:
     """Split the state of a bucket into states of its arrays, with ``counts`` elements.
 
     >>> import numpy
@@ -33,7 +33,7 @@ def cut(state: State, counts: Sequence[int]) -> list[State]:
     return parts
 
 
-def join(states: Sequence[State], counts: Sequence[int]) -> State:
+def join_states(states: Sequence[State], counts: Sequence[int]) -> State:
     """Join the states of arrays with ``counts`` elements into the state of their bucket.
 
     Missing vectors become zeros; numbers become the minimum.
@@ -43,10 +43,10 @@ def join(states: Sequence[State], counts: Sequence[int]) -> State:
     {'steps': 2, 'error': array([1., 0., 0.])}
     """
     names = dict.fromkeys(name for state in states for name in state)
-    return {name: _joined([state.get(name) for state in states], counts) for name in names}
+    return {name: _join_vectors([state.get(name) for state in states], counts) for name in names}
 
 
-def averaged(states: Sequence[State]) -> State:
+def average_states(states: Sequence[State]) -> State:
     """Return the mean of the states of all ranks, for another number of ranks.
 
     Lists and numbers are the same on all ranks and are taken from the first.
@@ -68,7 +68,7 @@ def _part(one: Any, array: int, start: int, count: int) -> Any:
     return one[array:array + 1] if isinstance(one, list) else one
 
 
-def _joined(parts: list[Any], counts: Sequence[int]) -> Any:
+def _join_vectors(parts: list[Any], counts: Sequence[int]) -> Any:
     known = next(one for one in parts if one is not None)
     if _is_vector(known):
         module = namespace(known)

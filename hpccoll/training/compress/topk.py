@@ -28,14 +28,14 @@ from hpccoll.training.compress.scheme import (
     allreduce_bytes,
     elements,
 )
-from hpccoll.training.compress.sparse import Corrected, Residual, finite
+from hpccoll.training.compress.sparse import MomentumCorrection, ResidualReduction, all_finite
 
 #: Size of an index in bytes.
 INDEX = 4
 
 
 @dataclass(frozen=True)
-class TopK(Corrected):
+class TopK(MomentumCorrection):
     """Scheme that sends the largest elements of each rank.
 
     Attributes:
@@ -62,7 +62,7 @@ class TopK(Corrected):
         return min(everything, (size - 1) * self.share(count, step) * (ITEMSIZE + INDEX))
 
 
-class _TopKReduction(Residual):
+class _TopKReduction(ResidualReduction):
     """One allgather of values and indices."""
 
     def __init__(self, scheme: TopK, comm: Any, shapes: Shapes):
@@ -70,14 +70,14 @@ class _TopKReduction(Residual):
         self.topk, self.momentum, self.masking = scheme, scheme.momentum, scheme.masking
 
     def _reduce(self, values: Any) -> Steps:
-        self._collect(values)
+        self._add_residual(values)
         count = self.topk.share(self.count, self.steps)
         nbytes = count * (values.itemsize + INDEX)
         if self.size * nbytes >= 2 * self.count * values.itemsize:
-            yield from self._dense(values)
+            yield from self._allreduce_dense(values)
             return
         module, split = namespace(values), count * values.itemsize
-        usable = finite(values)
+        usable = all_finite(values)
         sent = module.empty(nbytes, "u1")
         chosen = self._select(values, count) if usable else module.arange(0)
         # Send NaN if selection fails, so that all ranks detect it.
@@ -91,8 +91,8 @@ class _TopKReduction(Residual):
         with numpy.errstate(over="ignore"):
             most = module.abs(parts).max(axis=1).sum()
         if not bool(module.isfinite(most)):
-            yield from self.refuse(not usable)
-        self._keep(values, chosen)
+            yield from self.reject_nonfinite(not usable)
+        self._store_residual(values, chosen)
         values.fill(0)
         for part, indices in zip(parts, places):
             used = int(module.searchsorted(indices, self.count))
@@ -100,5 +100,5 @@ class _TopKReduction(Residual):
         values /= self.size
 
     def _select(self, values: Any, count: int) -> Any:
-        chooses = select.largest if self.topk.method == "exact" else select.sampled
+        chooses = select.select_largest if self.topk.method == "exact" else select.select_sampled
         return chooses(namespace(values).abs(values), count)

@@ -80,7 +80,7 @@ class TwoPhase(Scheme):
             place: step, elements and rank; and phase, as its seed.
         """
 
-    def fitting(self, count: int, size: int) -> int:
+    def block_length(self, count: int, size: int) -> int:
         """Return the block length for ``count`` elements on ``size`` ranks."""
         share = -(-count // size)
         return min(self.block, -(-share // self.multiple) * self.multiple)
@@ -92,7 +92,7 @@ class TwoPhase(Scheme):
         count = elements(shapes)
         if not count:
             return 0
-        block = self.fitting(count, size)
+        block = self.block_length(count, size)
         record = self.code_bytes(block) + SCALE
         return 2 * -(-count // block) * record * (size - 1) / size
 
@@ -105,7 +105,7 @@ class _TwoPhaseReduction(Reduction):
         self.code = scheme
         if not self.count:
             return
-        self.block = scheme.fitting(self.count, self.size)
+        self.block = scheme.block_length(self.count, self.size)
         self.width = scheme.code_bytes(self.block) + SCALE
         blocks = -(-self.count // self.block)
         first = [blocks * rank // self.size for rank in range(self.size + 1)]
@@ -142,13 +142,13 @@ class _TwoPhaseReduction(Reduction):
             [self.means, MPI.BYTE], [self.gathered, (self.byte_counts, self.byte_starts), MPI.BYTE])
         if feedback:
             if not bool(namespace(values).isfinite(self._scales(self.gathered)).all()):
-                yield from self.refuse(bool(numpy.isnan(self._scales(self.sent)).any()))
-            self._keep(error, values)
-            self._keep(owner_error, self.mean)
+                yield from self.reject_nonfinite(bool(numpy.isnan(self._scales(self.sent)).any()))
+            self._store_errors(error, values)
+            self._store_errors(owner_error, self.mean)
         for rows, records in self._pieces(values, self.gathered):
             self._decode(records, rows)
 
-    def _keep(self, error: Any, lost: Any) -> None:
+    def _store_errors(self, error: Any, lost: Any) -> None:
         """Store the coding errors."""
         error[:] = lost
 
@@ -200,8 +200,8 @@ class _TwoPhaseReduction(Reduction):
         """Return the scales in records as a vector."""
         return records[:, self.width - SCALE:].view("f4")[:, 0]
 
-    def held(self) -> Any:
-        held = super().held()
+    def residual(self) -> Any:
+        held = super().residual()
         if held is not None and "owner_error" in self.vectors:
             held[self.owned] += self.size * self.vectors["owner_error"]  # counts once in the mean
         return held

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from hpccoll.errors import ArgumentError, ArgumentTypeError, ExchangeMismatch
-from hpccoll.training.arguments import communicator, listed, named, number
+from hpccoll.training.arguments import array_names, as_list, as_number, communicator
 from hpccoll.training.arrays import specs_of
 from hpccoll.training.buckets import FIRST_BUCKET_BYTES, fitting_bucket_bytes
 from hpccoll.training.exchange.core import AT_ONCE, ExchangeCore
@@ -21,7 +21,7 @@ from hpccoll.training.exchange.settings import (
     scheme_of,
 )
 from hpccoll.training.exchange.step_metrics import StepReport
-from hpccoll.training.exchange.tensor_entry import Parcel
+from hpccoll.training.exchange.tensor_entry import Submission
 from hpccoll.training.sparse import check
 
 #: Default options.
@@ -37,13 +37,13 @@ class Handle:
         grouped: True if the results are a list.
     """
 
-    def __init__(self, parcel: Parcel, wait: Callable[[Parcel], list[Any]], grouped: bool):
-        self._parcel, self._wait, self._grouped = parcel, wait, grouped
+    def __init__(self, parcel: Submission, wait: Callable[[Submission], list[Any]], grouped: bool):
+        self._submission, self._wait, self._is_group = parcel, wait, grouped
         self._results: list[Any] | None = None
 
     def done(self) -> bool:
         """Return True if the result is complete; never blocks."""
-        return self._parcel.done
+        return self._submission.done
 
     def wait(self) -> Any:
         """Wait and return the result or results; the name may then be submitted again.
@@ -52,8 +52,8 @@ class Handle:
             ExchangeError: a rank has left, or ranks have different arrays of this name.
         """
         if self._results is None:
-            self._results = self._wait(self._parcel)
-        return self._results if self._grouped else self._results[0]
+            self._results = self._wait(self._submission)
+        return self._results if self._is_group else self._results[0]
 
 
 class Exchange(ExchangeCore):
@@ -104,11 +104,11 @@ class Exchange(ExchangeCore):
         communicator("comm", comm)
         if not isinstance(options, ExchangeOptions):
             raise ArgumentTypeError("options", f"expected ExchangeOptions, got {options!r}")
-        arrays = listed("like", like)
-        specs = specs_of(arrays, named(names, len(arrays)))
+        arrays = as_list("like", like)
+        specs = specs_of(arrays, array_names(names, len(arrays)))
         settings = ExchangeSettings(
             **vars(options),
-            recipe=Recipe(op, number("prescale", prescale), number("postscale", postscale)),
+            recipe=Recipe(op, as_number("prescale", prescale), as_number("postscale", postscale)),
             compress=scheme_of(compress),
             bucket_bytes=fitting_bucket_bytes(specs) if bucket_bytes is None else bucket_bytes,
             first_bucket_bytes=first_bucket_bytes, order=order, algorithm=algorithm,
@@ -116,15 +116,15 @@ class Exchange(ExchangeCore):
         super().__init__(comm, arrays, specs, settings, progress, report_seconds, timeout_seconds,
                          recorder)
         if autotune is not None:
-            self._tuner = self._tuning(comm, autotune)
-        self._begin_driving()
+            self._tuner = self._create_tuner(comm, autotune)
+        self._start_engine()
 
     _paused = _pinned = False
 
     # -- a step ------------------------------------------------------------------------------
     def begin(self) -> None:
         """Mark the start of the backward pass, from which :meth:`profile` counts times."""
-        self._ledger.begin()
+        self._metrics.begin()
 
     def ready(self, key: int | str, array: Any) -> None:
         """Submit an array without blocking; a complete bucket is sent.
@@ -139,11 +139,11 @@ class Exchange(ExchangeCore):
         if self._paused:
             return
         self._check()
-        self._place = "bringing arrays"
+        self._activity = "bringing arrays"
         try:
-            self._order.bring(self._index(key), array)
+            self._order.mark_ready(self._index(key), array)
         except Exception as error:
-            self._warden.fail(error)
+            self._failures.fail(error)
             raise
 
     def wait(self) -> list[Any]:
@@ -159,24 +159,24 @@ class Exchange(ExchangeCore):
         self._check()
         order = self._order
         first = not order.step
-        with self._shared_errors():
-            for index in order.missing():
+        with self._propagate_errors():
+            for index in order.missing_arrays():
                 self._replace(index)
-        pending = order.pending()
+        pending = order.pending_arrays()
 
-        def over() -> bool:
+        def is_over() -> bool:
             while pending and order.is_done(pending[-1]):
                 pending.pop()
             return not pending
 
         ending = list(pending)  # other arrays are already those of the next step
-        self._wait("waiting for the end of the step", over)
+        self._wait("waiting for the end of the step", is_over)
         results = list(order.results)
         for index in ending:
-            results[index] = order.take(index)
+            results[index] = order.take_result(index)
         if first and isinstance(order, FixedOrder) and order.settings.rebuild and not (
                 order.settings.uneven or order.settings.missing != "error"):
-            self._run(self._turns.reorder(order, self._pinned or bool(order.begun())))
+            self._run(self._steps.reorder(order, self._pinned or bool(order.submitted_names())))
         self._end_step()
         return results
 
@@ -188,14 +188,14 @@ class Exchange(ExchangeCore):
         """
         self._check()
         order = self._order
-        with self._shared_errors():
+        with self._propagate_errors():
             index = self._index(key)
-            if not order.has(index):
+            if not order.is_submitted(index):
                 self._replace(index)
         self._wait(f"waiting for array '{self.specs[index].name}'", lambda: order.is_done(index))
-        step, result = order.step, order.take(index)
+        step, result = order.step, order.take_result(index)
         if order.step > step:
-            self._ledger.end()
+            self._metrics.end()
         return result
 
     def reduce(self, arrays: Sequence[Any]) -> list[Any]:
@@ -208,8 +208,8 @@ class Exchange(ExchangeCore):
             return list(arrays)
         self._check()
         order = self._order
-        with self._shared_errors():
-            arrays = listed("arrays", arrays)
+        with self._propagate_errors():
+            arrays = as_list("arrays", arrays)
             if len(arrays) != len(self.specs):
                 raise ExchangeMismatch(f"got {len(arrays)} arrays, {len(self.specs)} are declared")
         if (isinstance(order, NegotiatedOrder) or order.settings.compress is not None
@@ -217,9 +217,9 @@ class Exchange(ExchangeCore):
             for index, array in enumerate(arrays):
                 self.ready(index, array)
             return self.wait()
-        with self._shared_errors():
-            self._between("reduce()")
-            task, results = self._turns.runs(order, arrays)
+        with self._propagate_errors():
+            self._check_idle("reduce()")
+            task, results = self._steps.reduce_list(order, arrays)
         self._run(task, AT_ONCE)
         self._end_step()
         return results
@@ -246,15 +246,15 @@ class Exchange(ExchangeCore):
                         usual.postscale if postscale is None else postscale)
         grouped = isinstance(array, (list, tuple))
         arrays = list(array) if grouped else [array]
-        with self._shared_errors():
+        with self._propagate_errors():
             specs = specs_of(arrays, [name] if not grouped else
                              [f"{name}.{index}" for index in range(len(arrays))])
             parcel = order.submit(name, specs, arrays, recipe, priority)
 
-        def finish(parcel: Parcel) -> list[Any]:
+        def finish(parcel: Submission) -> list[Any]:
             self._check()
             self._wait(f"waiting for array '{name}'", lambda: parcel.done)
-            return order.parcels.pop(name).results()
+            return order.submissions.pop(name).results()
 
         return Handle(parcel, finish, grouped)
 
@@ -271,7 +271,7 @@ class Exchange(ExchangeCore):
             raise ArgumentError("order", "is not 'fixed', so arrays have no fixed memory",
                                 "create the exchange with order='fixed'")
         self._pinned = True
-        return list(self._order.pool.views)
+        return list(self._order.fusion_buffer.views)
 
     @contextmanager
     def paused(self) -> Iterator[Exchange]:
@@ -297,9 +297,9 @@ class Exchange(ExchangeCore):
             ExchangeMismatch: shapes or dtypes differ between ranks.
         """
         self._check()
-        with self._shared_errors():
-            self._between("broadcast()")
-            task, results = self._turns.broadcast(listed("arrays", arrays), root)
+        with self._propagate_errors():
+            self._check_idle("broadcast()")
+            task, results = self._steps.broadcast(as_list("arrays", arrays), root)
         self._run(task, "in broadcast()")
         return results
 
@@ -321,9 +321,9 @@ class Exchange(ExchangeCore):
             raise ArgumentError("op", f"the {self.settings.recipe.op} of sparse arrays is not "
                                       "defined", "choose op='average' or 'sum'")
         rows: list[Any] = []
-        with self._shared_errors():
-            self._between("reduce_sparse()")
-            task = self._turns.sparse(*check(indices, values), rows)
+        with self._propagate_errors():
+            self._check_idle("reduce_sparse()")
+            task = self._steps.reduce_sparse(*check(indices, values), rows)
         self._run(task, "in reduce_sparse()")
         return rows[0], rows[1]
 
@@ -340,32 +340,32 @@ class Exchange(ExchangeCore):
         """
         self._check()
         order = self._order
-        with self._shared_errors():
-            self._between("join()")
+        with self._propagate_errors():
+            self._check_idle("join()")
         if isinstance(order, NegotiatedOrder):
-            order.leave()
-            self._wait("joined, without data", lambda: order.everybody)
-            order.come_back()
+            order.announce_join()
+            self._wait("joined, without data", lambda: order.all_joined)
+            order.reset_join()
             return order.last
         if not order.settings.uneven:
             raise ArgumentError("uneven", "requires uneven=True",
                                 "create the exchange with uneven=True")
-        self._run(self._turns.shadow(order), "joined, without data")
-        return self._gate.last
+        self._run(self._steps.contribute_zeros(order), "joined, without data")
+        return self._barrier.last
 
     # -- reports -----------------------------------------------------------------------------
     def report(self) -> StepReport:
         """Return times and bytes of the last step on this rank; ``print`` shows a table."""
-        return self._ledger.last
+        return self._metrics.last
 
     def profile(self) -> dict[str, Any]:
         """Return sizes and ready times of arrays in the last step, for the simulator.
 
         Returns:
             ``arrays`` (each a dict of name, shape, dtype and itemsize), ``ready_seconds`` (since
-            the start of the step, see :meth:`begin`) and ``backward_seconds``.
+            the start of the step, see :meth:`broadcast_arrays`) and ``backward_seconds``.
         """
-        return self._ledger.profile(self.specs)
+        return self._metrics.profile(self.specs)
 
     def timeline(self) -> Any:
         """Gather the timeline of all ranks from the recorder; collective.
@@ -373,10 +373,10 @@ class Exchange(ExchangeCore):
         Raises:
             ArgumentError: the exchange has no recorder.
         """
-        recorder = self._ledger.recorder
+        recorder = self._metrics.recorder
         if recorder is None:
             raise ArgumentError("recorder", "nothing was recorded", "pass one to Exchange")
-        return recorder.gather(self._wiring.gates)
+        return recorder.gather(self._comms.gates)
 
     def state(self) -> dict[str, dict[str, Any]]:
         """Return the compression state by array, for a checkpoint; collective."""

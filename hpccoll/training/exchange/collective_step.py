@@ -13,17 +13,17 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll.errors import ExchangeMismatch
-from hpccoll.training.arrays import dtype_of, seen, specs_of
+from hpccoll.training.arrays import as_array, dtype_of, specs_of
 from hpccoll.training.autotune import Autotune, Knobs
 from hpccoll.training.buckets import plan_buckets
 from hpccoll.training.compress.scheme import Steps
-from hpccoll.training.exchange.communicators import Wiring, compare
+from hpccoll.training.exchange.communicators import ExchangeCommunicators, compare
 from hpccoll.training.exchange.fixed import FixedOrder
 from hpccoll.training.exchange.negotiated import NegotiatedOrder
-from hpccoll.training.exchange.reducing import finish_of
+from hpccoll.training.exchange.reducing import result_scaling
 from hpccoll.training.exchange.settings import OPS
-from hpccoll.training.exchange.step_metrics import Flight
-from hpccoll.training.exchange.tensor_entry import Brought
+from hpccoll.training.exchange.step_metrics import BucketTransfer
+from hpccoll.training.exchange.tensor_entry import TensorEntry
 from hpccoll.training.exchange.transfer import (
     BUCKET,
     KINDS,
@@ -32,14 +32,14 @@ from hpccoll.training.exchange.transfer import (
     SPARSE,
     START,
     TUNE,
-    Gate,
-    put,
-    turn,
+    StepBarrier,
+    collective_step,
+    copy_scaled,
 )
 from hpccoll.training.sparse import exchange_rows
 
 
-class KnownList(NamedTuple):
+class ArrayListCache(NamedTuple):
     """Cache of the last array list: most programs pass the same arrays in each step.
 
     Attributes:
@@ -51,13 +51,13 @@ class KnownList(NamedTuple):
     forms: list[tuple[Any, ...]]
 
     @classmethod
-    def of(cls, arrays: Sequence[Any]) -> KnownList:
+    def of(cls, arrays: Sequence[Any]) -> ArrayListCache:
         """Return the cache entry of validated arrays."""
         if any(type(array) is not numpy.ndarray or not array.flags.writeable for array in arrays):
             return cls([], [])
         return cls(list(map(weakref.ref, arrays)), list(map(_form, arrays)))
 
-    def fits(self, arrays: Sequence[Any]) -> bool:
+    def matches(self, arrays: Sequence[Any]) -> bool:
         """Return True if these are the same arrays with unchanged properties."""
         return (len(self.arrays) == len(arrays)
                 and all(known() is array for known, array in zip(self.arrays, arrays))
@@ -67,23 +67,24 @@ class KnownList(NamedTuple):
 _form = operator.attrgetter("shape", "dtype", "flags.writeable")
 
 
-class Turns:
+class CollectiveSteps:
     """Creates the tasks of turns that all ranks run together after a gate.
 
     Args:
         wiring: communicators.
-        gate: see :class:`Gate`.
+        gate: see :class:`StepBarrier`.
         order: the order of the exchange; turns for all buckets require a fixed one.
     """
 
-    def __init__(self, wiring: Wiring, gate: Gate, order: FixedOrder | NegotiatedOrder):
-        self.wiring, self.gate, self.order = wiring, gate, order
-        self.lane = wiring.lanes[0]
-        self._others = 0
-        self._known = KnownList([], [])
+    def __init__(self, wiring: ExchangeCommunicators, gate: StepBarrier,
+                 order: FixedOrder | NegotiatedOrder):
+        self.comms, self.barrier, self.order = wiring, gate, order
+        self.data_comm = wiring.data_comms[0]
+        self._other_count = 0
+        self._list_cache = ArrayListCache([], [])
 
     # -- all arrays in one call --------------------------------------------------------------
-    def runs(self, fixed: FixedOrder, arrays: Sequence[Any]) -> tuple[Steps, list[Any]]:
+    def reduce_list(self, fixed: FixedOrder, arrays: Sequence[Any]) -> tuple[Steps, list[Any]]:
         """Return the task that reduces a list of arrays, and the list for its results.
 
         Raises:
@@ -95,95 +96,96 @@ class Turns:
             raise ExchangeMismatch(f"array '{begun[0]}' is pending from ready(); call wait() "
                                    "first", tuple(begun))
         results = list(arrays)
-        if all(map(operator.is_, arrays, fixed.pool.views)):
-            return self._travel(fixed, [], [], results), results
-        if self._known.fits(arrays):
-            return self._travel(fixed, results, results, results), results
-        entries = list(map(Brought, fixed.specs, fixed.dtypes, arrays))
-        self._known = KnownList.of(arrays)
+        if all(map(operator.is_, arrays, fixed.fusion_buffer.views)):
+            return self._reduce_runs(fixed, [], [], results), results
+        if self._list_cache.matches(arrays):
+            return self._reduce_runs(fixed, results, results, results), results
+        entries = list(map(TensorEntry, fixed.specs, fixed.dtypes, arrays))
+        self._list_cache = ArrayListCache.of(arrays)
         targets = [entry.target() for entry in entries]
         results = [entry.result for entry in entries]
-        return self._travel(fixed, [entry.view for entry in entries], targets, results), results
+        return self._reduce_runs(fixed, [entry.view for entry in entries], targets,
+                                 results), results
 
-    def _travel(self, fixed: FixedOrder, brought: list[Any], targets: list[Any],
-                results: list[Any]) -> Steps:
+    def _reduce_runs(self, fixed: FixedOrder, brought: list[Any], targets: list[Any],
+                     results: list[Any]) -> Steps:
         """Reduce runs of arrays into targets; without arrays the data are already in the pool."""
         start, scale = time.perf_counter(), fixed.recipe.prescale
         for number, bucket in enumerate(fixed.runs):
-            values = fixed.pool.values(bucket)
-            views = [fixed.pool.views[index] for index in bucket.members]
+            values = fixed.fusion_buffer.values(bucket)
+            views = [fixed.fusion_buffer.views[index] for index in bucket.members]
             if brought:
                 _pack([brought[index] for index in bucket.members], views, scale, values)
             else:
-                put(values, scale, values)
-            yield from self.gate.enter(turn(fixed.step, RUN, number))
+                copy_scaled(values, scale, values)
+            yield from self.barrier.wait(collective_step(fixed.step, RUN, number))
             flight = time.perf_counter()
-            self.lane.Allreduce(MPI.IN_PLACE, values, OPS[fixed.recipe.op])
+            self.data_comm.Allreduce(MPI.IN_PLACE, values, OPS[fixed.recipe.op])
             if brought:
                 fixed.plain.apply_each(views, [targets[index] for index in bucket.members])
             else:
                 fixed.plain.apply(values, values)
-            fixed.ledger.flew(Flight(
+            fixed.metrics.record_transfer(BucketTransfer(
                 f"list {number}", bucket.nbytes, start, flight, time.perf_counter(),
-                fixed.lanes[0].wire_bytes(None, values)))
-        fixed.taken = [taken + 1 for taken in fixed.taken]
+                fixed.reducers[0].wire_bytes(None, values)))
+        fixed.result_counts = [taken + 1 for taken in fixed.result_counts]
         fixed.results = list(results)
 
     # -- a new order -------------------------------------------------------------------------
     def reorder(self, fixed: FixedOrder, pinned: bool) -> Steps:
         """Replan buckets in rank 0's order of submission, unless a rank has pinned them."""
         count = len(fixed.specs)
-        told = numpy.zeros((2, count + 1), numpy.int64)
-        if self.wiring.rank == 0:
-            told[0, :count] = fixed.seen
-        told[0, count] = pinned
-        yield from self.gate.enter(turn(fixed.step, ORDER))
-        yield self.gate.comm.Iallreduce(told[0], told[1], MPI.SUM)
-        if not told[1, count]:
-            fixed.replan(told[1, :count].tolist())
+        order = numpy.zeros((2, count + 1), numpy.int64)
+        if self.comms.rank == 0:
+            order[0, :count] = fixed.ready_order
+        order[0, count] = pinned
+        yield from self.barrier.wait(collective_step(fixed.step, ORDER))
+        yield self.barrier.comm.Iallreduce(order[0], order[1], MPI.SUM)
+        if not order[1, count]:
+            fixed.replan(order[1, :count].tolist())
 
     # -- tuning ------------------------------------------------------------------------------
     def tune(self, tuner: Autotune, sample: float) -> Steps:
         """Apply the next knobs of the tuner, for the slowest rank's seconds."""
         seconds = numpy.array([sample, 0.0])
-        yield from self.gate.enter(turn(self.order.step, TUNE))
-        yield self.gate.comm.Iallreduce(seconds[:1], seconds[1:], MPI.MAX)
-        retune(self.wiring, self.order, tuner.tell(float(seconds[1])))
+        yield from self.barrier.wait(collective_step(self.order.step, TUNE))
+        yield self.barrier.comm.Iallreduce(seconds[:1], seconds[1:], MPI.MAX)
+        retune(self.comms, self.order, tuner.next_knobs(float(seconds[1])))
 
     # -- sparse arrays -----------------------------------------------------------------------
-    def sparse(self, indices: Any, values: Any, rows: list[Any]) -> Steps:
+    def reduce_sparse(self, indices: Any, values: Any, rows: list[Any]) -> Steps:
         """Sum rows of all ranks by their indices; append the results to a list."""
         settings, recipe = self.order.settings, self.order.settings.recipe
-        self._others += 1
-        yield from self.gate.enter(turn(self.order.step, SPARSE, self._others))
+        self._other_count += 1
+        yield from self.barrier.wait(collective_step(self.order.step, SPARSE, self._other_count))
         scaled = numpy.empty_like(values)
-        put(values, recipe.prescale, scaled)
-        indices, total = yield from exchange_rows(self.lane, indices, scaled)
-        finish_of(settings.recipe, self.wiring.size, False).apply(total, total)
+        copy_scaled(values, recipe.prescale, scaled)
+        indices, total = yield from exchange_rows(self.data_comm, indices, scaled)
+        result_scaling(settings.recipe, self.comms.size, False).apply(total, total)
         rows += indices, total
 
     # -- the start ---------------------------------------------------------------------------
     def broadcast(self, arrays: Sequence[Any], root: int) -> tuple[Steps, list[Any]]:
         """Return the task that broadcasts the root's arrays, and the list for its results."""
         specs = specs_of(arrays)
-        entries = [Brought(spec, dtype_of(spec.dtype), array)
+        entries = [TensorEntry(spec, dtype_of(spec.dtype), array)
                    for spec, array in zip(specs, arrays)]
         results: list[Any] = [None] * len(entries)
 
         def task() -> Steps:
-            self._others += 1
-            yield from self.gate.enter(turn(self.order.step, START, self._others))
-            compare(self.gate.comm, self.order.settings, specs)
+            self._other_count += 1
+            yield from self.barrier.wait(collective_step(self.order.step, START, self._other_count))
+            compare(self.barrier.comm, self.order.settings, specs)
             for bucket in plan_buckets(specs, self.order.settings.bucket_bytes, 0):
                 members = [entries[index] for index in bucket.members]
                 # As bytes, because MPI lacks some dtypes.
-                packed = numpy.concatenate([_bytes(seen(entry.view)) for entry in members])
-                self.lane.Bcast(packed, root)
+                packed = numpy.concatenate([_bytes(as_array(entry.view)) for entry in members])
+                self.data_comm.Bcast(packed, root)
                 start = 0
                 for entry in members:
                     target = entry.target()
                     part = packed[start:start + entry.spec.nbytes]
-                    if self.wiring.rank != root or entry.result is not entry.array:
+                    if self.comms.rank != root or entry.result is not entry.array:
                         numpy.copyto(target, part.view(entry.view.dtype).reshape(target.shape))
                     start += entry.spec.nbytes
             results[:] = [entry.result for entry in entries]
@@ -191,27 +193,28 @@ class Turns:
         return task(), results
 
     # -- without data ------------------------------------------------------------------------
-    def shadow(self, fixed: FixedOrder) -> Steps:
+    def contribute_zeros(self, fixed: FixedOrder) -> Steps:
         """Run the turns of the other ranks with zeros, until no rank has data."""
         while True:
-            yield from self.gate.enter(None)
-            now = self.gate.turn
+            yield from self.barrier.wait(None)
+            now = self.barrier.next_step
             if now is None:
                 fixed.restart()
                 return
             kind = KINDS[now.kind]
             if kind == BUCKET:
-                yield from fixed.shadow(now.number)
+                yield from fixed.contribute_zeros(now.number)
             elif kind == RUN:
-                values = fixed.pool.values(fixed.runs[now.number])
+                values = fixed.fusion_buffer.values(fixed.runs[now.number])
                 values[...] = 0
-                self.lane.Allreduce(MPI.IN_PLACE, values, OPS[fixed.recipe.op])
+                self.data_comm.Allreduce(MPI.IN_PLACE, values, OPS[fixed.recipe.op])
             else:
                 raise ExchangeMismatch(f"this rank called join, and others call {now}, which needs "
                                        "data of all ranks")
 
 
-def retune(wiring: Wiring, order: FixedOrder | NegotiatedOrder, knobs: Knobs) -> None:
+def retune(wiring: ExchangeCommunicators, order: FixedOrder | NegotiatedOrder,
+           knobs: Knobs) -> None:
     """Apply other knobs, the same on all ranks; no transfer may be pending."""
     if knobs.algorithm != order.settings.algorithm:
         wiring.choose(knobs.algorithm)
@@ -223,7 +226,7 @@ def _pack(arrays: list[Any], views: list[Any], scale: float, values: Any) -> Non
         numpy.concatenate([array.reshape(-1) for array in arrays], out=values)
         return
     for array, view in zip(arrays, views):
-        put(array, scale, view)
+        copy_scaled(array, scale, view)
 
 
 def _bytes(view: Any) -> Any:

@@ -15,7 +15,7 @@ from hpccoll.training.buckets import ArraySpec
 from hpccoll.training.exchange.settings import ExchangeSettings
 
 
-class Wiring:
+class ExchangeCommunicators:
     """One communicator for each purpose; creating and freeing them is collective.
 
     Args:
@@ -37,31 +37,31 @@ class Wiring:
         plain = MPI.Intracomm(comm) if isinstance(comm, MPI.Comm) else comm
         compare(plain, settings, specs)
         near = plain.Split_type(MPI.COMM_TYPE_SHARED)
-        self.settings = settings.resolved(near.Get_size() == self.size)
+        self.settings = settings.resolve_defaults(near.Get_size() == self.size)
         near.Free()
         self.control, self.gates, self.votes = plain.Dup(), plain.Dup(), plain.Dup()
-        self.lanes = [_lane(comm, plain) for _ in range(self.settings.lanes)]
-        self._wishes: list[Any] = []
+        self.data_comms = [_data_comm(comm, plain) for _ in range(self.settings.lanes)]
+        self._preferences: list[Any] = []
         self.choose(self.settings.algorithm)
 
     def choose(self, algorithm: str) -> None:
         """Set the algorithm of allreduces on all lanes."""
-        for wish in self._wishes:
-            wish.__exit__(None, None, None)
+        for preference in self._preferences:
+            preference.__exit__(None, None, None)
         # Nonblocking transfers are native by default: hpccoll's algorithms progress only when the
         # sleeping thread polls, which is too seldom for many messages over a link.
-        wishes = {} if algorithm == "auto" else {"allreduce": algorithm}
-        self._wishes = [lane.using(**wishes) for lane in self.lanes]
-        for wish in self._wishes:
-            wish.__enter__()
+        preferences = {} if algorithm == "auto" else {"allreduce": algorithm}
+        self._preferences = [lane.using(**preferences) for lane in self.data_comms]
+        for preference in self._preferences:
+            preference.__enter__()
 
     def free(self) -> None:
         """Free all communicators; collective."""
-        for comm in (*self.lanes, self.votes, self.gates, self.control):
+        for comm in (*self.data_comms, self.votes, self.gates, self.control):
             comm.Free()
 
 
-def _lane(comm: Any, plain: Any) -> Any:
+def _data_comm(comm: Any, plain: Any) -> Any:
     copy = plain.Dup()
     if isinstance(comm, hpccoll.Comm):
         # No progress thread of its own: it would compete with the engine's thread.
@@ -99,14 +99,14 @@ def compare(comm: Any, settings: ExchangeSettings, specs: tuple[ArraySpec, ...])
             name = "" if not place else (values[0] or values[odd[0]])[0]
             what = f"array '{name}'" if place else "settings"
             raise ExchangeMismatch(
-                f"{what} differ{'s' * bool(place)} between ranks: {_said(values[0])} on rank 0, "
-                f"{_said(values[odd[0]])} on rank {odd[0]} (ranks {', '.join(map(str, odd))} "
-                "differ from rank 0); create the exchange with the same arrays and settings on "
-                "all ranks",
+                f"{what} differ{'s' * bool(place)} between ranks: {_describe(values[0])} on "
+                f"rank 0, {_describe(values[odd[0]])} on rank {odd[0]} "
+                f"(ranks {', '.join(map(str, odd))} differ from rank 0); create the exchange with "
+                "the same arrays and settings on all ranks",
                 (name,) if place else (), odd)
 
 
-def _said(value: Any) -> str:
+def _describe(value: Any) -> str:
     if value is None:
         return "none"
     if isinstance(value, str):

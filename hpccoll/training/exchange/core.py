@@ -19,19 +19,19 @@ from hpccoll.errors import (
     ExchangeMismatch,
     RankFailed,
 )
-from hpccoll.training.arguments import number
-from hpccoll.training.arrays import on_device, seen
-from hpccoll.training.autotune import Autotune, replayed
+from hpccoll.training.arguments import as_number
+from hpccoll.training.arrays import as_array, is_on_device
+from hpccoll.training.autotune import Autotune, knobs_from_log
 from hpccoll.training.buckets import ArraySpec
 from hpccoll.training.engine import Engine
-from hpccoll.training.exchange.collective_step import Turns, retune
-from hpccoll.training.exchange.communicators import Wiring
-from hpccoll.training.exchange.failure_propagation import Warden
+from hpccoll.training.exchange.collective_step import CollectiveSteps, retune
+from hpccoll.training.exchange.communicators import ExchangeCommunicators
+from hpccoll.training.exchange.failure_propagation import FailurePropagation
 from hpccoll.training.exchange.fixed import FixedOrder
 from hpccoll.training.exchange.negotiated import NegotiatedOrder
 from hpccoll.training.exchange.settings import FIXED, ExchangeSettings
-from hpccoll.training.exchange.step_metrics import Ledger
-from hpccoll.training.exchange.transfer import Gate
+from hpccoll.training.exchange.step_metrics import StepMetrics
+from hpccoll.training.exchange.transfer import StepBarrier
 from hpccoll.training.trace import recorder_from_environment, save_all
 
 #: Activity of a rank that has submitted all arrays in one call.
@@ -54,40 +54,43 @@ class ExchangeCore:
             raise ArgumentError("names", "two arrays have the same name", "use distinct names")
         for spec in self.specs:
             settings.recipe.check(spec.name, spec.dtype)
-        device = [not isinstance(array, ArraySpec) and on_device(seen(array)) for array in arrays]
+        device = [not isinstance(array, ArraySpec) and is_on_device(as_array(array))
+                  for array in arrays]
         environment = config.load()
         how = config.check_progress(progress or environment.progress)
-        self._threaded = how == config.THREAD
+        self._use_thread = how == config.THREAD
         if not (recorder is None or hasattr(recorder, "begin_step")):
             raise ArgumentTypeError("recorder", f"expected a recorder, got {recorder!r}",
                                     "pass hpccoll.training.trace.Recorder(rank)")
-        report = _patience("report_seconds", report_seconds, environment.report)
-        timeout = _patience("timeout_seconds", timeout_seconds,
-                            getattr(comm, "timeout", environment.timeout))
-        self._wiring = Wiring(comm, settings, self.specs)
-        check = partial(getattr(self._wiring.lanes[0], "check_ranks", lambda peers: None),
-                        range(self._wiring.size))
-        self._warden = Warden(self._wiring.control, self._answer, report, timeout, check)
+        report = _seconds("report_seconds", report_seconds, environment.report)
+        timeout = _seconds("timeout_seconds", timeout_seconds,
+                           getattr(comm, "timeout", environment.timeout))
+        self._comms = ExchangeCommunicators(comm, settings, self.specs)
+        check = partial(getattr(self._comms.data_comms[0], "check_ranks", lambda peers: None),
+                        range(self._comms.size))
+        self._failures = FailurePropagation(self._comms.control, self._answer_query, report,
+                                            timeout, check)
         #: The recorder of ``HPCCOLL_TRACE``, written on close.
-        self._traced = None if recorder is not None else recorder_from_environment(comm.Get_rank())
-        self._ledger = Ledger(recorder if self._traced is None else self._traced)
-        self._gate = Gate(self._wiring.gates)
-        self._place = "between steps"
+        self._env_recorder = (recorder_from_environment(comm.Get_rank())
+                              if recorder is None else None)
+        self._metrics = StepMetrics(recorder if self._env_recorder is None else self._env_recorder)
+        self._barrier = StepBarrier(self._comms.gates)
+        self._activity = "between steps"
         self._closed = False
         self._tuner: Autotune | None = None
         # The last lane is for votes.
-        self._engine = Engine(len(self._wiring.lanes) + 1, self._look, self._warden.fail)
+        self._engine = Engine(len(self._comms.data_comms) + 1, self._poll, self._failures.fail)
         self._order: FixedOrder | NegotiatedOrder
         if settings.order == FIXED:
-            self._order = FixedOrder(self._wiring, self._gate, self._engine, self._ledger,
+            self._order = FixedOrder(self._comms, self._barrier, self._engine, self._metrics,
                                      self.specs, bool(device) and all(device))
         else:
-            self._order = NegotiatedOrder(self._wiring, self._engine, self._ledger, self.specs)
-        self._turns = Turns(self._wiring, self._gate, self._order)
+            self._order = NegotiatedOrder(self._comms, self._engine, self._metrics, self.specs)
+        self._steps = CollectiveSteps(self._comms, self._barrier, self._order)
 
-    def _begin_driving(self) -> None:
-        self._engine.start(self._threaded)
-        atexit.register(self._leave)
+    def _start_engine(self) -> None:
+        self._engine.start(self._use_thread)
+        atexit.register(self._stop)
 
     @property
     def settings(self) -> ExchangeSettings:
@@ -96,7 +99,7 @@ class ExchangeCore:
 
     def fail(self, error: BaseException) -> None:
         """Send an error of this rank to all ranks; their calls raise ``RankFailed``."""
-        self._warden.fail(error)
+        self._failures.fail(error)
 
     # -- the end -----------------------------------------------------------------------------
     def close(self) -> None:
@@ -107,16 +110,16 @@ class ExchangeCore:
         """
         if self._closed:
             return
-        if self._warden.failure is None and not self._order.begun():
+        if self._failures.failure is None and not self._order.submitted_names():
             # Free blocks inside MPI until all ranks call it, and would not detect an error.
-            farewell = self._wiring.control.Ibarrier()
+            farewell = self._comms.control.Ibarrier()
             with suppress(RankFailed):
                 self._wait("closing", farewell.Test)
-        self._leave()
-        if self._warden.failure is None:
-            if self._traced is not None:
-                save_all(self._traced, self._wiring.control, "exchange")
-            self._wiring.free()
+        self._stop()
+        if self._failures.failure is None:
+            if self._env_recorder is not None:
+                save_all(self._env_recorder, self._comms.control, "exchange")
+            self._comms.free()
 
     def __enter__(self) -> Any:
         return self
@@ -127,28 +130,28 @@ class ExchangeCore:
             self.fail(error)
         self.close()
 
-    def _leave(self) -> None:
+    def _stop(self) -> None:
         """Stop progress; a pending step ends with an error on all ranks."""
         if not self._closed:
             self._closed = True
-            atexit.unregister(self._leave)
-            if self._order.begun():
+            atexit.unregister(self._stop)
+            if self._order.submitted_names():
                 self.fail(ExchangeError("the exchange was closed during a step"))
             self._engine.stop()
 
     # -- inside ------------------------------------------------------------------------------
-    def _look(self) -> bool:
-        moved = self._warden.look()
-        return (self._warden.failure is None and self._order.look()) or moved
+    def _poll(self) -> bool:
+        moved = self._failures.poll()
+        return (self._failures.failure is None and self._order.poll()) or moved
 
     def _check(self) -> None:
         if self._closed:
             raise ExchangeError("the exchange was closed")
-        self._warden.check()
+        self._failures.check()
 
-    def _between(self, call: str) -> None:
+    def _check_idle(self, call: str) -> None:
         """Check that no step is pending."""
-        names = self._order.begun()
+        names = self._order.submitted_names()
         if names:
             raise ExchangeMismatch(f"{call} called during a step: array '{names[0]}' is pending; "
                                    "call wait() first",
@@ -164,75 +167,77 @@ class ExchangeCore:
     def _replace(self, index: int) -> None:
         """Substitute zeros for an array that was not submitted, or raise."""
         if self.settings.missing == "error":
-            names = [self.specs[each].name for each in self._order.missing()] or [
+            names = [self.specs[each].name for each in self._order.missing_arrays()] or [
                 self.specs[index].name]
             raise ExchangeError(f"array missing in step {self._order.step}: '{names[0]}'" + (
                 f" and {len(names) - 1} others" if len(names) > 1 else "") +
                 "; call ready() for every array, or choose missing='zeros'", tuple(names))
-        self._order.bring(index, None)
+        self._order.mark_ready(index, None)
 
     @contextmanager
-    def _shared_errors(self) -> Iterator[None]:
+    def _propagate_errors(self) -> Iterator[None]:
         """Send an error of the block to all ranks."""
         try:
             yield
         except Exception as error:
-            self._warden.fail(error)
+            self._failures.fail(error)
             raise
 
     def _run(self, task: Any, place: str = "between steps") -> None:
         """Run a task on the first lane, after its pending tasks."""
         over = []
 
-        def whole() -> Any:
+        def run_and_close() -> Any:
             yield from task
             over.append(True)
 
-        self._wait(place, lambda: bool(over), whole())
+        self._wait(place, lambda: bool(over), run_and_close())
 
     def _wait(self, place: str, over: Callable[[], bool], task: Any = None) -> None:
         """Progress until a condition holds; raise an error that ends the exchange."""
-        start, self._place = time.perf_counter(), place
+        start, self._activity = time.perf_counter(), place
         order = self._order
 
-        def ended() -> bool:
-            self._warden.check()
+        def has_ended() -> bool:
+            self._failures.check()
             return over()
 
-        def awaited() -> list[str]:
-            return [spec.name for spec in self.specs] if place == AT_ONCE else order.unfinished()
+        def awaited_names() -> list[str]:
+            return [spec.name
+                    for spec in self.specs] if place == AT_ONCE else order.unfinished_names()
 
-        order.expect(1)
+        order.add_waiters(1)
         try:
-            self._engine.wait(ended, self._warden.patience(order.step, awaited), task)
+            self._engine.wait(has_ended, self._failures.stall_callback(order.step, awaited_names),
+                              task)
         finally:
-            order.expect(-1)
-            self._place = "between steps"
-        self._ledger.stood(start, time.perf_counter())
+            order.add_waiters(-1)
+            self._activity = "between steps"
+        self._metrics.record_blocked(start, time.perf_counter())
 
     def _end_step(self) -> None:
-        self._ledger.end()
-        if self._tuner is not None and not self._tuner.over:
-            sample = self._tuner.timed(self._ledger.last.seconds)
+        self._metrics.end()
+        if self._tuner is not None and not self._tuner.done:
+            sample = self._tuner.add_step(self._metrics.last.seconds)
             if sample is not None:
-                self._run(self._turns.tune(self._tuner, sample))
+                self._run(self._steps.tune(self._tuner, sample))
 
-    def _tuning(self, comm: Any, path: str) -> Autotune | None:
+    def _create_tuner(self, comm: Any, path: str) -> Autotune | None:
         """Return the tuner; None if a log has the knobs of an earlier run, which it applies."""
-        chosen = comm.bcast(replayed(path) if self._wiring.rank == 0 else None)
+        chosen = comm.bcast(knobs_from_log(path) if self._comms.rank == 0 else None)
         if chosen is None:
-            return Autotune(self.settings.knobs, path, self._wiring.rank)
-        retune(self._wiring, self._order, chosen)
+            return Autotune(self.settings.knobs, path, self._comms.rank)
+        retune(self._comms, self._order, chosen)
         return None
 
-    def _answer(self, step: int, names: list[str]) -> tuple[list[str], str]:
+    def _answer_query(self, step: int, names: list[str]) -> tuple[list[str], str]:
         """Return the arrays of a step that this rank has not submitted, and its activity."""
-        absent = [] if self._place == AT_ONCE else [
-            name for name in names if self._order.lacks(name, step)]
-        return absent, f"{self._place} (step {self._order.step})"
+        absent = [] if self._activity == AT_ONCE else [
+            name for name in names if self._order.is_missing(name, step)]
+        return absent, f"{self._activity} (step {self._order.step})"
 
 
-def _patience(argument: str, value: float | None, usual: float) -> float:
+def _seconds(argument: str, value: float | None, usual: float) -> float:
     """Return an argument in seconds, or the default.
 
     Raises:
@@ -240,6 +245,6 @@ def _patience(argument: str, value: float | None, usual: float) -> float:
     """
     if value is None:
         return usual
-    if not number(argument, value, "seconds") > 0:
+    if not as_number(argument, value, "seconds") > 0:
         raise ArgumentError(argument, f"expected seconds above 0, got {value!r}")
     return float(value)

@@ -15,7 +15,7 @@ from hpccoll.errors import (
     RankFailed,
 )
 from hpccoll.errors.waits import RankStates, print_report
-from hpccoll.training.stall_inspector import FAILED, MOST_NAMES, Control, Stalls
+from hpccoll.training.stall_inspector import FAILED, MOST_NAMES, Control, StallInspector
 
 #: Errors that are raised unchanged on every rank, by name; all others become RankFailed.
 SHARED: dict[str, type[ExchangeError]] = {
@@ -30,12 +30,12 @@ GRACE = 5.0
 PAUSE = 100e-6
 
 
-class Warden:
+class FailurePropagation:
     """Receives errors and queries of other ranks, and sends those of this rank.
 
     Args:
         comm: communicator for notices only.
-        answer: see :class:`Stalls`.
+        answer: see :class:`StallInspector`.
         report, timeout: seconds of a stall between two reports, and until an error.
         check: raises if a rank has died or exited; returns the states of the ranks.
 
@@ -46,12 +46,12 @@ class Warden:
     def __init__(self, comm: Any, answer: Callable[[int, list[str]], tuple[list[str], str]],
                  report: float, timeout: float, check: Callable[[], RankStates | None]):
         self.control = Control(comm)
-        self.stalls = Stalls(self.control, answer)
+        self.stall_inspector = StallInspector(self.control, answer)
         self.report, self.timeout, self._check_ranks = report, timeout, check
         self.failure: ExchangeError | None = None
         self._next = 0.0
 
-    def look(self) -> bool:
+    def poll(self) -> bool:
         """Process notices; return True if there were any."""
         now = time.perf_counter()
         if now < self._next:
@@ -60,7 +60,7 @@ class Warden:
         for notice in self.control.poll():
             heard = True
             if notice.kind != FAILED:
-                self.stalls.take(notice)
+                self.stall_inspector.process(notice)
             elif self.failure is None:
                 kind, text, arrays, ranks = notice.data
                 self.failure = SHARED[kind](text, tuple(arrays), tuple(ranks))
@@ -85,7 +85,7 @@ class Warden:
                 ranks = getattr(error, "ranks", ()) or ranks
             self.failure = RankFailed(text, arrays, ranks)
             self.failure.__cause__ = error
-        self.control.tell_others(FAILED, [kind, text, arrays, ranks])
+        self.control.send_to_others(FAILED, [kind, text, arrays, ranks])
 
     def check(self) -> None:
         """Raise the error that ended the exchange, if any."""
@@ -94,7 +94,7 @@ class Warden:
                                          self.failure.ranks)
             raise failure from self.failure
 
-    def patience(self, step: int, awaited: Callable[[], Sequence[str]]) -> Callable[[], None]:
+    def stall_callback(self, step: int, awaited: Callable[[], Sequence[str]]) -> Callable[[], None]:
         """Return a callback for waits without progress: it queries, warns and times out.
 
         Args:
@@ -105,7 +105,7 @@ class Warden:
         known, asked, looked, due = tuple(awaited()), -AGAIN, 0.0, self.report
         stopped: frozenset[int] = frozenset()
 
-        def idle() -> None:
+        def poll() -> None:
             nonlocal began, known, asked, looked, due, stopped
             waited = time.monotonic() - began
             if waited < min(due, self.timeout, looked + AGAIN):
@@ -122,34 +122,34 @@ class Warden:
                 return
             if waited < min(due, self.timeout):
                 return
-            answered = self.stalls.diagnosis is not None
+            answered = self.stall_inspector.diagnosis is not None
             if waited >= self.timeout and (answered or waited >= self.timeout + GRACE):
-                self.fail(self._stall(waited, step, names, states))
+                self.fail(self._stall_error(waited, step, names, states))
                 return
             if waited - asked > AGAIN:
                 asked = waited
-                self.stalls.ask(step, names)
+                self.stall_inspector.query(step, names)
             if waited >= due and (answered or waited >= due + GRACE):
                 before, stopped = stopped, frozenset(states.stopped if states else ())
                 if before & stopped:
-                    self.fail(self._stall(waited, step, names, states))
+                    self.fail(self._stall_error(waited, step, names, states))
                     return
                 due = waited + self.report
-                print_report(f"hpccoll: {self._text(waited, step, names, states)}")
+                print_report(f"hpccoll: {self._stall_text(waited, step, names, states)}")
 
-        return idle
+        return poll
 
-    def _stall(self, waited: float, step: int, names: Sequence[str], states: RankStates | None
-               ) -> ExchangeStall:
-        found = self.stalls.diagnosis
-        arrays = tuple(found.missing) if found and found.missing else tuple(names)
-        text = self._text(waited, step, names, states)
+    def _stall_error(self, waited: float, step: int, names: Sequence[str], states: RankStates | None
+                     ) -> ExchangeStall:
+        found = self.stall_inspector.diagnosis
+        arrays = tuple(found.missing_ranks) if found and found.missing_ranks else tuple(names)
+        text = self._stall_text(waited, step, names, states)
         return ExchangeStall(f"{text}; call ready() for every array on all ranks, or fail(error)",
                              arrays, found.ranks if found else ())
 
-    def _text(self, waited: float, step: int, names: Sequence[str], states: RankStates | None
-              ) -> str:
-        found = self.stalls.diagnosis or "no rank has answered"
+    def _stall_text(self, waited: float, step: int, names: Sequence[str], states: RankStates | None
+                    ) -> str:
+        found = self.stall_inspector.diagnosis or "no rank has answered"
         missing = states.missing if states is not None and states.stopped else found
         some = ", ".join(names[:MOST_NAMES]) + ", ..." * (len(names) > MOST_NAMES)
         return (f"{missing}: rank {self.control.rank} has waited {waited:.0f} s in step {step} of "

@@ -17,15 +17,15 @@ from hpccoll.errors import ExchangeMismatch
 from hpccoll.training.arrays import dtype_of
 from hpccoll.training.buckets import ArraySpec, Bucket, plan_buckets
 from hpccoll.training.compress.scheme import Reduction, Steps
-from hpccoll.training.compress.states import State, cut, join
+from hpccoll.training.compress.states import State, join_states, split_state
 from hpccoll.training.engine import Engine
-from hpccoll.training.exchange.communicators import Wiring
-from hpccoll.training.exchange.fusion_buffer import Pool
-from hpccoll.training.exchange.reducing import BucketReducer, finish_of
+from hpccoll.training.exchange.communicators import ExchangeCommunicators
+from hpccoll.training.exchange.fusion_buffer import FusionBuffer
+from hpccoll.training.exchange.reducing import BucketReducer, result_scaling
 from hpccoll.training.exchange.settings import BLOCKING, ExchangeSettings
-from hpccoll.training.exchange.step_metrics import Flight, Ledger
-from hpccoll.training.exchange.tensor_entry import Brought
-from hpccoll.training.exchange.transfer import BUCKET, Gate, put, turn
+from hpccoll.training.exchange.step_metrics import BucketTransfer, StepMetrics
+from hpccoll.training.exchange.tensor_entry import TensorEntry
+from hpccoll.training.exchange.transfer import BUCKET, StepBarrier, collective_step, copy_scaled
 
 
 class FixedOrder:
@@ -48,39 +48,40 @@ class FixedOrder:
         seen: order of submission in the first step.
     """
 
-    def __init__(self, wiring: Wiring, gate: Gate, engine: Engine, ledger: Ledger,
+    def __init__(self, wiring: ExchangeCommunicators, gate: StepBarrier, engine: Engine,
+                 ledger: StepMetrics,
                  specs: Sequence[ArraySpec], device: bool):
         self.specs, self.settings = specs, wiring.settings
         self.recipe = self.settings.recipe
-        self.gate, self.engine, self.ledger = gate, engine, ledger
-        self.gated = self.settings.transfer == BLOCKING or self.settings.uneven
-        self.lanes = [BucketReducer(lane, self.settings) for lane in wiring.lanes]
-        self.finish = finish_of(self.recipe, wiring.size, self.settings.compress is not None)
-        self.plain = finish_of(self.recipe, wiring.size, False)
-        self.plan = self.planned(None)
-        self.pool = Pool(wiring.lanes[0], specs, self.order, device)
+        self.barrier, self.engine, self.metrics = gate, engine, ledger
+        self.use_barrier = self.settings.transfer == BLOCKING or self.settings.uneven
+        self.reducers = [BucketReducer(lane, self.settings) for lane in wiring.data_comms]
+        self.finish = result_scaling(self.recipe, wiring.size, self.settings.compress is not None)
+        self.plain = result_scaling(self.recipe, wiring.size, False)
+        self.plan = self.plan_for(None)
+        self.fusion_buffer = FusionBuffer(wiring.data_comms[0], specs, self.order, device)
         self.dtypes = [dtype_of(spec.dtype) for spec in specs]
-        self.entries: list[Brought | None] = [None] * len(specs)
+        self.entries: list[TensorEntry | None] = [None] * len(specs)
         self.results: list[Any] = [None] * len(specs)
-        self.taken = [0] * len(specs)
-        self.seen: list[int] = []
+        self.result_counts = [0] * len(specs)
+        self.ready_order: list[int] = []
         self.reductions: list[Reduction | None] = []
-        self._arm()
+        self._reset()
 
-    def planned(self, order: Sequence[int] | None) -> tuple[Bucket, ...]:
+    def plan_for(self, order: Sequence[int] | None) -> tuple[Bucket, ...]:
         """Return the plan for arrays that become ready in this order."""
         return plan_buckets(self.specs, self.settings.bucket_bytes,
                             self.settings.first_bucket_bytes, order)
 
-    def _arm(self) -> None:
+    def _reset(self) -> None:
         """Initialise the state for a plan."""
         limit = self.settings.bucket_bytes
         self.runs = plan_buckets(self.specs, limit, limit, self.order)
         self._bucket_of = {index: number for number, bucket in enumerate(self.plan)
                            for index in bucket.members}
         self._absent = [len(bucket.members) for bucket in self.plan]
-        self._launched = 0
-        self.reductions = [self.lanes[number % len(self.lanes)].start(
+        self._launch_count = 0
+        self.reductions = [self.reducers[number % len(self.reducers)].start(
             self.recipe, bucket.dtype, self.shapes(bucket))
             for number, bucket in enumerate(self.plan)]
 
@@ -91,7 +92,7 @@ class FixedOrder:
     @property
     def step(self) -> int:
         """Number of steps whose results were all taken."""
-        return min(self.taken, default=0)
+        return min(self.result_counts, default=0)
 
     @property
     def order(self) -> list[int]:
@@ -101,7 +102,7 @@ class FixedOrder:
     def retune(self, settings: ExchangeSettings) -> None:
         """Apply other limits; no transfer may be pending."""
         self.settings = settings
-        for lane in self.lanes:
+        for lane in self.reducers:
             lane.settings = settings
         self.replan(self.order)
 
@@ -110,17 +111,17 @@ class FixedOrder:
 
         No transfer may be pending. Collective if reductions have state.
         """
-        plan = self.planned(order)
+        plan = self.plan_for(order)
         if plan == self.plan:
             return
         kept = self.state() if self.settings.compress is not None else {}
         self.plan = plan
-        self.pool.lay(order)
-        self._arm()
+        self.fusion_buffer.assign(order)
+        self._reset()
         self.load(kept)
 
     # -- one step ----------------------------------------------------------------------------
-    def bring(self, index: int, array: Any) -> None:
+    def mark_ready(self, index: int, array: Any) -> None:
         """Copy an array (None for zeros) into its bucket and launch complete buckets.
 
         Raises:
@@ -129,18 +130,18 @@ class FixedOrder:
         spec = self.specs[index]
         if self.entries[index] is not None:
             raise ExchangeMismatch(f"array passed to ready() twice: '{spec.name}' in step "
-                                   f"{self.taken[index]}; call wait() before the next "
+                                   f"{self.result_counts[index]}; call wait() before the next "
                                    "ready()", (spec.name,))
-        entry = Brought(spec, self.dtypes[index], array)
-        room = self.pool.views[index]
+        entry = TensorEntry(spec, self.dtypes[index], array)
+        room = self.fusion_buffer.views[index]
         if entry.view is None:
             room[...] = 0
         elif entry.view is not room or self.recipe.prescale != 1:
-            put(entry.view, self.recipe.prescale, room)
+            copy_scaled(entry.view, self.recipe.prescale, room)
         self.entries[index] = entry
-        if not self.taken[index]:
-            self.seen.append(index)
-        self.ledger.came(spec.name, time.perf_counter(), spec.nbytes)
+        if not self.result_counts[index]:
+            self.ready_order.append(index)
+        self.metrics.record_ready(spec.name, time.perf_counter(), spec.nbytes)
         self._absent[self._bucket_of[index]] -= 1
         if self.settings.overlap:
             self.launch()
@@ -148,42 +149,42 @@ class FixedOrder:
     def launch(self) -> None:
         """Launch complete buckets in plan order, up to the first incomplete one."""
         while self.plan:
-            step, number = divmod(self._launched, len(self.plan))
+            step, number = divmod(self._launch_count, len(self.plan))
             if self._absent[number]:
                 return
             bucket = self.plan[number]
             self._absent[number] = len(bucket.members)
-            self._launched += 1
-            self.engine.submit(number % len(self.lanes), self._travel(step, number))
+            self._launch_count += 1
+            self.engine.submit(number % len(self.reducers), self._transfer(step, number))
 
-    def _travel(self, step: int, number: int) -> Steps:
+    def _transfer(self, step: int, number: int) -> Steps:
         """Task that transfers one bucket."""
         bucket, whole = self.plan[number], time.perf_counter()
-        values = self.pool.values(bucket)
+        values = self.fusion_buffer.values(bucket)
         entries = [entry for index in bucket.members
                    if (entry := self.entries[index]) is not None]
-        if self.gated:
-            yield from self.gate.enter(turn(step, BUCKET, number))
+        if self.use_barrier:
+            yield from self.barrier.wait(collective_step(step, BUCKET, number))
         start = time.perf_counter()
         yield from self.reduce(number, values)
         finish = self.finish if self.reductions[number] is not None else self.plain
         for index, entry in zip(bucket.members, entries):
-            finish.apply(self.pool.views[index], entry.target())
-        self.ledger.flew(Flight(
+            finish.apply(self.fusion_buffer.views[index], entry.target())
+        self.metrics.record_transfer(BucketTransfer(
             f"bucket {number}", bucket.nbytes, whole, start, time.perf_counter(),
-            self.lanes[0].wire_bytes(self.reductions[number], values)))
+            self.reducers[0].wire_bytes(self.reductions[number], values)))
         for entry in entries:
             entry.done = True
 
     def reduce(self, number: int, values: Any) -> Steps:
         """Reduce the values of a bucket in place."""
         names = [self.specs[index].name for index in self.plan[number].members]
-        yield from self.lanes[number % len(self.lanes)].run(
+        yield from self.reducers[number % len(self.reducers)].run(
             self.reductions[number], self.recipe, values, names)
 
-    def shadow(self, number: int) -> Steps:
+    def contribute_zeros(self, number: int) -> Steps:
         """Contribute zeros to a bucket, on a rank that has run out of data."""
-        values = self.pool.values(self.plan[number])
+        values = self.fusion_buffer.values(self.plan[number])
         values[...] = 0
         yield from self.reduce(number, values)
 
@@ -193,54 +194,55 @@ class FixedOrder:
         entry = self.entries[index]
         return entry is None or entry.done
 
-    def take(self, index: int) -> Any:
+    def take_result(self, index: int) -> Any:
         """Take and return the result of an array; it may be submitted again."""
         entry = self.entries[index]
         if entry is not None:
             self.entries[index] = None
-            self.taken[index] += 1
+            self.result_counts[index] += 1
             self.results[index] = entry.result
         return self.results[index]
 
-    def has(self, index: int) -> bool:
+    def is_submitted(self, index: int) -> bool:
         """Return True if an array was submitted and its result was not taken."""
         return self.entries[index] is not None
 
-    def begun(self) -> list[str]:
+    def submitted_names(self) -> list[str]:
         """Return the names of submitted arrays whose results were not taken."""
         return [entry.spec.name for entry in self.entries if entry is not None]
 
-    def lacks(self, name: str, step: int) -> bool:
+    def is_missing(self, name: str, step: int) -> bool:
         """Return True if an array was not submitted in a step."""
-        return any(spec.name == name and not self.has(index) and self.taken[index] <= step
+        return any(spec.name == name and not self.is_submitted(index)
+                   and self.result_counts[index] <= step
                    for index, spec in enumerate(self.specs))
 
-    def look(self) -> bool:
+    def poll(self) -> bool:
         """Return False: there is no work besides launched buckets."""
         return False
 
-    def expect(self, callers: int) -> None:
+    def add_waiters(self, callers: int) -> None:
         """Launch complete buckets, because ``callers`` more callers wait for results."""
         self.launch()
 
-    def pending(self) -> list[int]:
+    def pending_arrays(self) -> list[int]:
         """Return the declared arrays whose results end the pending step."""
         step = self.step
-        return [index for index, taken in enumerate(self.taken) if taken == step]
+        return [index for index, taken in enumerate(self.result_counts) if taken == step]
 
-    def missing(self) -> list[int]:
+    def missing_arrays(self) -> list[int]:
         """Return the pending arrays that were not submitted."""
-        return [index for index in self.pending() if not self.has(index)]
+        return [index for index in self.pending_arrays() if not self.is_submitted(index)]
 
-    def unfinished(self) -> list[str]:
+    def unfinished_names(self) -> list[str]:
         """Return the names of submitted arrays without a result, in plan order."""
         return [self.specs[index].name for bucket in self.plan for index in bucket.members
                 if not self.is_done(index)]
 
     def restart(self) -> None:
         """Reset the step count, because ranks without data have counted fewer steps."""
-        self.taken = [0] * len(self.specs)
-        self._launched = 0
+        self.result_counts = [0] * len(self.specs)
+        self._launch_count = 0
 
     # -- state of reductions -----------------------------------------------------------------
     def state(self) -> dict[str, State]:
@@ -248,14 +250,15 @@ class FixedOrder:
         return {self.specs[index].name: part
                 for bucket, reduction in zip(self.plan, self.reductions)
                 if reduction is not None
-                for index, part in zip(bucket.members, cut(reduction.state(), self.counts(bucket)))}
+                for index, part in zip(bucket.members,
+                                       split_state(reduction.state(), self.counts(bucket)))}
 
     def load(self, state: dict[str, State]) -> None:
         """Restore a state that :meth:`state` returned, also with other buckets."""
         for bucket, reduction in zip(self.plan, self.reductions):
             kept = [state.get(self.specs[index].name, {}) for index in bucket.members]
             if reduction is not None and any(kept):
-                reduction.load(join(kept, self.counts(bucket)))
+                reduction.load(join_states(kept, self.counts(bucket)))
 
     def counts(self, bucket: Bucket) -> list[int]:
         """Return the numbers of elements of the arrays in a bucket."""

@@ -11,7 +11,7 @@ from hpccoll.training.arrays import dtype_of
 from hpccoll.training.buckets import ArraySpec, Bucket
 
 
-class Pool:
+class FusionBuffer:
     """One vector for each dtype.
 
     The order of arrays may change without new memory: a bucket is a slice of it, and so are
@@ -30,11 +30,11 @@ class Pool:
         counts: dict[str, int] = {}
         for spec in specs:
             counts[spec.dtype] = counts.get(spec.dtype, 0) + spec.count
-        self.vectors = {dtype: vector(comm, count, dtype, device)
+        self.vectors = {dtype: allocate_vector(comm, count, dtype, device)
                         for dtype, count in sorted(counts.items())}
-        self.lay(order)
+        self.assign(order)
 
-    def lay(self, order: Sequence[int]) -> None:
+    def assign(self, order: Sequence[int]) -> None:
         """Assign the memory to arrays in this order; contents become undefined."""
         self.starts = [0] * len(self.specs)
         ends = dict.fromkeys(self.vectors, 0)
@@ -54,7 +54,7 @@ class Pool:
         return self.vectors[bucket.dtype][start:start + bucket.count]
 
 
-def vector(comm: Any, count: int, dtype: str, device: bool = False) -> Any:
+def allocate_vector(comm: Any, count: int, dtype: str, device: bool = False) -> Any:
     """Allocate a vector, in registered memory if it is host memory; collective."""
     if device:
         import cupy

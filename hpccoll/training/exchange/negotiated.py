@@ -25,13 +25,13 @@ from hpccoll.training.buckets import ArraySpec
 from hpccoll.training.compress.scheme import Reduction, Steps
 from hpccoll.training.compress.states import State
 from hpccoll.training.engine import Engine
-from hpccoll.training.exchange.communicators import Wiring
-from hpccoll.training.exchange.fusion_buffer import vector
-from hpccoll.training.exchange.reducing import BucketReducer, finish_of, is_float
+from hpccoll.training.exchange.communicators import ExchangeCommunicators
+from hpccoll.training.exchange.fusion_buffer import allocate_vector
+from hpccoll.training.exchange.reducing import BucketReducer, is_float, result_scaling
 from hpccoll.training.exchange.settings import PRIORITY, ExchangeSettings, Recipe
-from hpccoll.training.exchange.step_metrics import Flight, Ledger
-from hpccoll.training.exchange.tensor_entry import Brought, Parcel
-from hpccoll.training.exchange.transfer import put
+from hpccoll.training.exchange.step_metrics import BucketTransfer, StepMetrics
+from hpccoll.training.exchange.tensor_entry import Submission, TensorEntry
+from hpccoll.training.exchange.transfer import copy_scaled
 from hpccoll.training.negotiation import (
     JOINED,
     NOTHING_NEW,
@@ -40,7 +40,7 @@ from hpccoll.training.negotiation import (
     Registry,
     completed_everywhere,
 )
-from hpccoll.training.order import ArrayPart, Urgency
+from hpccoll.training.order import ArrayPart, PriorityScheduler
 
 
 class NegotiatedOrder:
@@ -50,7 +50,7 @@ class NegotiatedOrder:
         wiring: communicators and settings.
         engine: runs the tasks; the last lane is for votes only.
         ledger: records the times.
-        specs: declared arrays, which :meth:`bring` and :meth:`take` address by index.
+        specs: declared arrays, which :meth:`mark_ready` and :meth:`take_result` address by index.
 
     Attributes:
         parcels: submitted arrays whose results were not taken, by name.
@@ -62,38 +62,39 @@ class NegotiatedOrder:
         taken, results: number of results taken of each declared array, and the last result.
     """
 
-    def __init__(self, wiring: Wiring, engine: Engine, ledger: Ledger,
+    def __init__(self, wiring: ExchangeCommunicators, engine: Engine, ledger: StepMetrics,
                  specs: Sequence[ArraySpec] = ()):
         self.size, self.rank = wiring.size, wiring.rank
-        self.engine, self.ledger, self.comm = engine, ledger, wiring.votes
+        self.engine, self.metrics, self.comm = engine, ledger, wiring.votes
         self.specs = specs
         self.registry = Registry(wiring.size)
-        self.lane = BucketReducer(wiring.lanes[0], wiring.settings)
+        self.reducer = BucketReducer(wiring.data_comms[0], wiring.settings)
         self.retune(wiring.settings)
-        self.parcels: dict[str, Parcel] = {}
-        self.waiting, self.votes, self.underway = 0, 0, 0
-        self.joined = self.everybody = False
+        self.submissions: dict[str, Submission] = {}
+        self.waiter_count, self.vote_count, self.pending_count = 0, 0, 0
+        self.has_joined = self.all_joined = False
         self.last = 0
-        self.taken = [0] * len(specs)
+        self.result_counts = [0] * len(specs)
         self.results: list[Any] = [None] * len(specs)
         self.reductions: dict[str, Reduction | None] = {}
         self._memory: dict[str, Any] = {}
-        self._fresh: dict[str, Parcel] = {}  # not yet agreed
-        self._fresh_bytes = 0
+        self._new_submissions: dict[str, Submission] = {}  # not yet agreed
+        self._new_bytes = 0
         self._voting = False
-        self._left: set[int] = set()  # ranks that have announced that they have no more data
-        self._step: set[str] = set()
-        self._expected: set[str] = set()
+        #: Ranks that have announced that they have no more data.
+        self._joined_ranks: set[int] = set()
+        self._step_names: set[str] = set()
+        self._awaited_names: set[str] = set()
 
     # -- submission --------------------------------------------------------------------------
     def submit(self, name: str, specs: Sequence[ArraySpec], arrays: Sequence[Any],
-               recipe: Recipe, priority: int = 0) -> Parcel:
+               recipe: Recipe, priority: int = 0) -> Submission:
         """Submit arrays under one name.
 
         Raises:
             ExchangeMismatch: the name is already pending, or dtypes differ within a group.
         """
-        if name in self.parcels:
+        if name in self.submissions:
             raise ExchangeMismatch(f"array passed to ready() twice: '{name}'; call wait() before "
                                    "the next ready()", (name,))
         if len({spec.dtype for spec in specs}) != 1:
@@ -103,22 +104,22 @@ class NegotiatedOrder:
         offer = Offer(name, tuple(spec.shape for spec in specs), specs[0].dtype, recipe.op,
                       recipe.prescale, recipe.postscale, priority)
         now = time.perf_counter()
-        parcel = Parcel(offer, [Brought(spec, dtype_of(spec.dtype), array)
-                                for spec, array in zip(specs, arrays, strict=True)], now)
-        if not self.underway:
+        parcel = Submission(offer, [TensorEntry(spec, dtype_of(spec.dtype), array)
+                                    for spec, array in zip(specs, arrays, strict=True)], now)
+        if not self.pending_count:
             # A step begins; it is complete when all names of the last step are submitted again.
-            self._expected, self._step = self._step, set()
-        self._step.add(name)
-        self._expected.discard(name)
-        self.underway += 1
-        self.parcels[name] = self._fresh[name] = parcel
-        self._fresh_bytes += parcel.flat.nbytes
-        self.ledger.came(name, now, parcel.flat.nbytes)
+            self._awaited_names, self._step_names = self._step_names, set()
+        self._step_names.add(name)
+        self._awaited_names.discard(name)
+        self.pending_count += 1
+        self.submissions[name] = self._new_submissions[name] = parcel
+        self._new_bytes += parcel.flat.nbytes
+        self.metrics.record_ready(name, now, parcel.flat.nbytes)
         if self._has_reason():
-            self.engine.nudge()
+            self.engine.wake()
         return parcel
 
-    def bring(self, index: int, array: Any) -> None:
+    def mark_ready(self, index: int, array: Any) -> None:
         """Submit a declared array; ``None`` stands for zeros."""
         spec = self.specs[index]
         self.submit(spec.name, [spec], [array], self.settings.recipe, index)
@@ -126,181 +127,185 @@ class NegotiatedOrder:
     @property
     def step(self) -> int:
         """Number of steps whose results were all taken."""
-        return min(self.taken, default=0)
+        return min(self.result_counts, default=0)
 
-    def has(self, index: int) -> bool:
+    def is_submitted(self, index: int) -> bool:
         """Return True if a declared array was submitted and its result was not taken."""
-        return self.specs[index].name in self.parcels
+        return self.specs[index].name in self.submissions
 
-    def begun(self) -> list[str]:
+    def submitted_names(self) -> list[str]:
         """Return the submitted names whose results were not taken."""
-        return list(self.parcels)
+        return list(self.submissions)
 
-    def lacks(self, name: str, step: int) -> bool:
+    def is_missing(self, name: str, step: int) -> bool:
         """Return True if an array was not submitted; ranks count steps independently here."""
-        return name not in self.parcels
+        return name not in self.submissions
 
-    def expect(self, callers: int) -> None:
+    def add_waiters(self, callers: int) -> None:
         """Add ``callers`` to the waiting callers, which is a reason to vote."""
-        self.waiting += callers
+        self.waiter_count += callers
 
-    def pending(self) -> list[int]:
+    def pending_arrays(self) -> list[int]:
         """Return the declared arrays whose results end the pending step."""
         step = self.step
-        return [index for index, taken in enumerate(self.taken) if taken == step]
+        return [index for index, taken in enumerate(self.result_counts) if taken == step]
 
-    def missing(self) -> list[int]:
+    def missing_arrays(self) -> list[int]:
         """Return the pending arrays that were not submitted."""
-        return [index for index in self.pending() if not self.has(index)]
+        return [index for index in self.pending_arrays() if not self.is_submitted(index)]
 
     def is_done(self, index: int) -> bool:
         """Return True if a result can be taken."""
-        parcel = self.parcels.get(self.specs[index].name)
+        parcel = self.submissions.get(self.specs[index].name)
         return parcel is None or parcel.done
 
-    def take(self, index: int) -> Any:
+    def take_result(self, index: int) -> Any:
         """Take and return the result of a declared array; it may be submitted again."""
-        if self.has(index):
-            self.results[index] = self.parcels.pop(self.specs[index].name).results()[0]
-            self.taken[index] += 1
+        if self.is_submitted(index):
+            self.results[index] = self.submissions.pop(self.specs[index].name).results()[0]
+            self.result_counts[index] += 1
         return self.results[index]
 
-    def unfinished(self) -> list[str]:
+    def unfinished_names(self) -> list[str]:
         """Return the submitted names without a result."""
-        return [parcel.name for parcel in list(self.parcels.values()) if not parcel.done]
+        return [parcel.name for parcel in list(self.submissions.values()) if not parcel.done]
 
     def retune(self, settings: ExchangeSettings) -> None:
         """Apply other limits; no transfer may be pending."""
-        self.settings = self.lane.settings = settings
+        self.settings = self.reducer.settings = settings
         fused = (settings.partition_bytes if settings.order == PRIORITY else
                  settings.bucket_bytes)
-        self.urgency = Urgency(settings.partition_bytes, fused, settings.credit_bytes)
-        self._completed = 0  # completed here, but not known to be so on all ranks
+        self.scheduler = PriorityScheduler(settings.partition_bytes, fused, settings.credit_bytes)
+        self._completed_count = 0  # completed here, but not known to be so on all ranks
 
     # -- votes -------------------------------------------------------------------------------
-    def look(self) -> bool:
+    def poll(self) -> bool:
         """Start a vote if there is a reason; called in each poll of the engine."""
         if self._voting or not self._has_reason():
             return False
         self._voting = True
-        self.engine.submit(len(self.engine.lanes) - 1, self._vote())
+        self.engine.submit(len(self.engine.queues) - 1, self._vote())
         return True
 
     def _has_reason(self) -> bool:
-        if self.joined:
-            return not self.everybody
-        if len(self.urgency) and self._completed:
+        if self.has_joined:
+            return not self.all_joined
+        if len(self.scheduler) and self._completed_count:
             return True
-        fresh = next(iter(self._fresh.values()), None)
+        fresh = next(iter(self._new_submissions.values()), None)
         return fresh is not None and (
-            self.waiting > 0 or not self._expected and len(self.registry.slots) > 0
-            or self._fresh_bytes >= self.settings.bucket_bytes
+            self.waiter_count > 0 or not self._awaited_names and len(self.registry.slots) > 0
+            or self._new_bytes >= self.settings.bucket_bytes
             or time.perf_counter() - fresh.since > self.settings.vote_seconds)
 
     def _vote(self) -> Steps:
         registry = self.registry
-        offers = [parcel.offer for parcel in list(self._fresh.values())]
+        offers = [parcel.offer for parcel in list(self._new_submissions.values())]
         unknown = [offer for offer in offers
-                   if not registry.knows(offer) and not registry.described(offer, self.rank)]
-        new = bool(unknown) or self.joined and self.rank not in self._left
-        mine = registry.bits(filter(registry.knows, offers), new, self.joined, self._completed)
+                   if not registry.has_offer(offer) and not registry.is_described(offer, self.rank)]
+        new = bool(unknown) or self.has_joined and self.rank not in self._joined_ranks
+        mine = registry.bits(filter(registry.has_offer, offers), new, self.has_joined,
+                             self._completed_count)
         vote = numpy.empty_like(mine)
         yield self.comm.Iallreduce(mine, vote, MPI.BAND)
-        self.votes += 1
+        self.vote_count += 1
         completed = completed_everywhere(vote)
-        self._completed -= completed
-        self.urgency.complete(completed)
+        self._completed_count -= completed
+        self.scheduler.complete(completed)
         everybody = bool(vote[STATUS] & JOINED)
-        names = [] if everybody else registry.agreed(vote)
+        names = [] if everybody else registry.ready_names(vote)
         if not vote[STATUS] & NOTHING_NEW:
-            everyone = yield from _allgather(self.comm, json.dumps([self.joined, unknown]).encode())
+            everyone = yield from _allgather(self.comm,
+                                             json.dumps([self.has_joined, unknown]).encode())
             joined = [bool(left) for left, _ in everyone]
-            names += registry.announced([map(Offer.read, said) for _, said in everyone], joined)
+            names += registry.add_descriptions([map(Offer.read, said) for _, said in everyone],
+                                               joined)
             now = {rank for rank, left in enumerate(joined) if left}
-            self.last = max(now - self._left, default=self.last)
-            self._left = now
-        self._begin(names)
-        self.everybody, self._voting = everybody, False
+            self.last = max(now - self._joined_ranks, default=self.last)
+            self._joined_ranks = now
+        self._start_transfers(names)
+        self.all_joined, self._voting = everybody, False
 
-    def _begin(self, names: Sequence[str]) -> None:
+    def _start_transfers(self, names: Sequence[str]) -> None:
         """Start the transfers of names that are ready on all ranks."""
         for name in names:
             offer = self.registry.offers[name]
             count = sum(map(math.prod, offer.shapes))
-            whole = self._is_whole(offer)
+            whole = self._is_unfused(offer)
             kind = (offer.dtype, offer.op, offer.prescale, offer.postscale, name if whole else "")
-            left = self.urgency.add(
+            left = self.scheduler.add(
                 name, count, dtype_of(offer.dtype).itemsize,
                 offer.priority if self.settings.order == PRIORITY else 0, kind, whole)
-            parcel = self._fresh.pop(name, None)
+            parcel = self._new_submissions.pop(name, None)
             if parcel is not None:
-                self._fresh_bytes -= parcel.flat.nbytes
-                parcel.agreed, parcel.left = True, left
-        for pieces in self.urgency.pick():
-            self.engine.submit(0, self._travel(pieces))
+                self._new_bytes -= parcel.flat.nbytes
+                parcel.ready_everywhere, parcel.pieces_left = True, left
+        for pieces in self.scheduler.pick():
+            self.engine.submit(0, self._transfer(pieces))
 
-    def leave(self) -> None:
+    def announce_join(self) -> None:
         """Announce that this rank has no more data, until no rank has."""
-        self.joined, self.everybody = True, False
-        self.engine.nudge()
+        self.has_joined, self.all_joined = True, False
+        self.engine.wake()
 
-    def come_back(self) -> None:
+    def reset_join(self) -> None:
         """Reset the joined state of all ranks, for another pass over the data."""
-        self.joined = self.everybody = False
-        self._left = set()
-        self.taken = [0] * len(self.specs)
+        self.has_joined = self.all_joined = False
+        self._joined_ranks = set()
+        self.result_counts = [0] * len(self.specs)
 
-    def _is_whole(self, offer: Offer) -> bool:
+    def _is_unfused(self, offer: Offer) -> bool:
         """Return True if the reduction requires an array to be sent alone and in one piece."""
         return offer.op == "adasum" or self.settings.compress is not None and is_float(offer.dtype)
 
     # -- transfers ---------------------------------------------------------------------------
-    def _travel(self, pieces: Sequence[ArrayPart]) -> Steps:
+    def _transfer(self, pieces: Sequence[ArrayPart]) -> Steps:
         """Task of one transfer."""
         offer, start = self.registry.offers[pieces[0].name], time.perf_counter()
         recipe = Recipe(offer.op, offer.prescale, offer.postscale)
-        values = self._room(offer.dtype, sum(piece.stop - piece.start for piece in pieces))
+        values = self._buffer(offer.dtype, sum(piece.stop - piece.start for piece in pieces))
         parts, where = [], 0
         for piece in pieces:
             part = values[where:where + piece.stop - piece.start]
             where += len(part)
-            parcel = self.parcels.get(piece.name)
+            parcel = self.submissions.get(piece.name)
             if parcel is None:
                 part[...] = 0
             else:
-                put(parcel.flat[piece.start:piece.stop], recipe.prescale, part)
+                copy_scaled(parcel.flat[piece.start:piece.stop], recipe.prescale, part)
             parts.append((parcel, piece, part))
         reduction = self._reduction(offer, recipe)
-        yield from self.lane.run(reduction, recipe, values, [piece.name for piece in pieces])
-        finish = finish_of(recipe, self.size, reduction is not None and offer.op != "adasum")
+        yield from self.reducer.run(reduction, recipe, values, [piece.name for piece in pieces])
+        finish = result_scaling(recipe, self.size, reduction is not None and offer.op != "adasum")
         for parcel, piece, part in parts:
             if parcel is not None:
                 finish.apply(part, parcel.result[piece.start:piece.stop])
-                parcel.left -= 1
-                if not parcel.left:
+                parcel.pieces_left -= 1
+                if not parcel.pieces_left:
                     parcel.finish()
-                    self.underway -= 1
-        self._completed += self.settings.credit_bytes > 0
+                    self.pending_count -= 1
+        self._completed_count += self.settings.credit_bytes > 0
         since = max((parcel.since for parcel, _, _ in parts if parcel is not None), default=start)
         name = pieces[0].name + (f" and {len(pieces) - 1} more" if len(pieces) > 1 else "")
-        self.ledger.flew(Flight(name, values.nbytes, since, start, time.perf_counter(),
-                                self.lane.wire_bytes(reduction, values)))
+        self.metrics.record_transfer(BucketTransfer(name, values.nbytes, since, start,
+                                                    time.perf_counter(),
+                                                    self.reducer.wire_bytes(reduction, values)))
 
     def _reduction(self, offer: Offer, recipe: Recipe) -> Reduction | None:
-        if not self._is_whole(offer):
+        if not self._is_unfused(offer):
             return None
         kept = self.reductions.get(offer.name)
         if kept is None or kept.shapes != offer.shapes:
-            kept = self.lane.start(recipe, offer.dtype, offer.shapes)
+            kept = self.reducer.start(recipe, offer.dtype, offer.shapes)
             self.reductions[offer.name] = kept
         return kept
 
-    def _room(self, dtype: str, count: int) -> Any:
+    def _buffer(self, dtype: str, count: int) -> Any:
         """Return the buffer of one transfer; it grows on all ranks together."""
         memory = self._memory.get(dtype)
         if memory is None or len(memory) < count:
             # Powers of two, because registered memory is not freed before the communicator.
-            memory = vector(self.lane.lane, 1 << max(count - 1, 1).bit_length(), dtype)
+            memory = allocate_vector(self.reducer.comm, 1 << max(count - 1, 1).bit_length(), dtype)
             self._memory[dtype] = memory
         return memory[:count]
 

@@ -11,17 +11,17 @@ from hpccoll.errors import NonFiniteArray, NonFiniteError
 from hpccoll.training.adasum import Adasum
 from hpccoll.training.compress.scheme import Reduction, Steps
 from hpccoll.training.exchange.settings import BLOCKING, OPS, ExchangeSettings, Recipe
-from hpccoll.training.exchange.transfer import Finish, dense
+from hpccoll.training.exchange.transfer import ResultScaling, allreduce_vector
 
 #: Dtypes in which schemes and Adasum compute; other floats are cast to the first.
 WIDE = "float32", "float64"
 
 
-def finish_of(recipe: Recipe, size: int, scheme: bool) -> Finish:
+def result_scaling(recipe: Recipe, size: int, scheme: bool) -> ResultScaling:
     """Return the scaling of the result of a reduction over ``size`` ranks."""
     if scheme:  # a scheme returns the mean
-        return Finish(1, recipe.postscale * (size if recipe.op == "sum" else 1))
-    return Finish(size if recipe.op == "average" else 1, recipe.postscale)
+        return ResultScaling(1, recipe.postscale * (size if recipe.op == "sum" else 1))
+    return ResultScaling(size if recipe.op == "average" else 1, recipe.postscale)
 
 
 class BucketReducer:
@@ -33,7 +33,7 @@ class BucketReducer:
     """
 
     def __init__(self, lane: Any, settings: ExchangeSettings):
-        self.lane, self.size = lane, lane.Get_size()
+        self.comm, self.size = lane, lane.Get_size()
         self.settings = settings
         self.blocking = settings.transfer == BLOCKING
 
@@ -41,10 +41,10 @@ class BucketReducer:
               ) -> Reduction | None:
         """Return a reduction for arrays of these shapes; ``None`` for MPI operators."""
         if recipe.op == "adasum":
-            return Adasum().start(self.lane, shapes)
+            return Adasum().start(self.comm, shapes)
         if self.settings.compress is None or not is_float(dtype):
             return None
-        return self.settings.compress.start(self.lane, shapes)
+        return self.settings.compress.start(self.comm, shapes)
 
     def run(self, reduction: Reduction | None, recipe: Recipe, values: Any,
             names: Sequence[str]) -> Steps:
@@ -56,14 +56,15 @@ class BucketReducer:
         if not len(values):
             return
         if reduction is None:
-            yield from dense(self.lane, values, OPS[recipe.op], self.blocking,
-                             self.settings.partition_bytes)
+            yield from allreduce_vector(self.comm, values, OPS[recipe.op], self.blocking,
+                                        self.settings.partition_bytes)
             return
         wide = values if values.dtype.name in WIDE else values.astype(WIDE[0])
         try:
             yield from reduction.reduce(wide)
         except NonFiniteError as error:
-            raise NonFiniteArray(f"{_among(names)}: {error}", tuple(names), error.ranks) from error
+            raise NonFiniteArray(f"{_name_text(names)}: {error}", tuple(names),
+                                 error.ranks) from error
         if wide is not values:
             numpy.copyto(values, wide, casting="same_kind")
 
@@ -79,6 +80,6 @@ def is_float(dtype: str) -> bool:
     return "float" in dtype
 
 
-def _among(names: Sequence[str]) -> str:
+def _name_text(names: Sequence[str]) -> str:
     return (f"array '{names[0]}'" if len(names) == 1 else
             f"one of the arrays '{names[0]}' to '{names[-1]}'")

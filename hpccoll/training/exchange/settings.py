@@ -8,7 +8,7 @@ from typing import Any
 from mpi4py import MPI
 
 from hpccoll.errors import ArgumentError
-from hpccoll.training.arguments import number
+from hpccoll.training.arguments import as_number
 from hpccoll.training.autotune import Knobs
 from hpccoll.training.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES
 from hpccoll.training.compress import parse
@@ -48,7 +48,7 @@ class Recipe:
             ArgumentError: the message names the array.
         """
         if not isinstance(self.op, str) or self.op not in OPS:
-            raise ArgumentError.unknown("op", self.op, OPS)
+            raise ArgumentError.unknown_word("op", self.op, OPS)
         whole = dtype.startswith(("int", "uint", "bool"))
         if whole and (self.op in ("average", "adasum") or self.prescale != 1
                       or self.postscale != 1):
@@ -86,13 +86,14 @@ class ExchangeOptions:
 
     def __post_init__(self) -> None:
         if self.transfer not in TRANSFERS:
-            raise ArgumentError.unknown("transfer", self.transfer, TRANSFERS)
+            raise ArgumentError.unknown_word("transfer", self.transfer, TRANSFERS)
         for name in ("partition_bytes", "credit_bytes"):
             object.__setattr__(self, name, byte_count(name, getattr(self, name)))
-        if not number("vote_seconds", self.vote_seconds) >= 0:
+        if not as_number("vote_seconds", self.vote_seconds) >= 0:
             raise ArgumentError("vote_seconds", f"expected seconds, got {self.vote_seconds!r}")
         if not isinstance(self.lanes, int) or self.lanes < 1:
-            raise ArgumentError("lanes", f"expected a number of lanes, got {self.lanes!r}")
+            raise ArgumentError("lanes",
+                                f"expected a number of lanes, got {self.lanes!r}")
 
 
 @dataclass(frozen=True)
@@ -112,14 +113,14 @@ class ExchangeSettings(ExchangeOptions):
         super().__post_init__()
         for name, choices in (("order", ORDERS), ("missing", ("error", "zeros"))):
             if getattr(self, name) not in choices:
-                raise ArgumentError.unknown(name, getattr(self, name), choices)
+                raise ArgumentError.unknown_word(name, getattr(self, name), choices)
         for name in ("bucket_bytes", "first_bucket_bytes"):
             object.__setattr__(self, name, byte_count(name, getattr(self, name)))
         if self.compress is not None and self.recipe.op not in ("average", "sum"):
             raise ArgumentError("compress", f"compression does not support {self.recipe.op}",
                                 "choose op='average' or 'sum'")
 
-    def resolved(self, one_node: bool) -> ExchangeSettings:
+    def resolve_defaults(self, one_node: bool) -> ExchangeSettings:
         """Return a copy with the defaults for the machine and the order."""
         transfer = self.transfer
         if transfer == AUTO:
@@ -130,7 +131,8 @@ class ExchangeSettings(ExchangeOptions):
         partition, credit = self.partition_bytes, self.credit_bytes
         if self.order == PRIORITY:
             partition, credit = partition or PARTITION_BYTES, credit or CREDIT_BYTES
-        return replace(self, transfer=transfer, lanes=1 if one else self.lanes,
+        return replace(self, transfer=transfer, lanes=1 if one
+                       else self.lanes,
                        partition_bytes=partition, credit_bytes=credit)
 
     @property

@@ -11,7 +11,7 @@ from hpccoll.training.buckets import ArraySpec
 from hpccoll.units import size_text, time_text
 
 
-class Flight(NamedTuple):
+class BucketTransfer(NamedTuple):
     """Transfer of one bucket.
 
     Attributes:
@@ -24,7 +24,7 @@ class Flight(NamedTuple):
 
     name: str
     nbytes: int
-    whole: float
+    ready: float
     start: float
     stop: float
     wire_bytes: float
@@ -39,26 +39,26 @@ class StepReport(NamedTuple):
         seconds: time of the whole step.
     """
 
-    flights: tuple[Flight, ...]
+    transfers: tuple[BucketTransfer, ...]
     blocked: tuple[tuple[float, float], ...]
     seconds: float
 
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        return sum(flight.nbytes for flight in self.flights)
+        return sum(flight.nbytes for flight in self.transfers)
 
     @property
     def wire_bytes(self) -> float:
         """Bytes that this rank sent."""
-        return sum(flight.wire_bytes for flight in self.flights)
+        return sum(flight.wire_bytes for flight in self.transfers)
 
     @property
     def exposed(self) -> float:
         """Seconds in which the program was blocked."""
         return sum(stop - start for start, stop in self.blocked)
 
-    def exposed_of(self, flight: Flight) -> float:
+    def exposed_of(self, flight: BucketTransfer) -> float:
         """Return the seconds of one flight in which the program was blocked."""
         return sum(max(0.0, min(stop, flight.stop) - max(start, flight.start))
                    for start, stop in self.blocked)
@@ -66,7 +66,7 @@ class StepReport(NamedTuple):
     def __str__(self) -> str:
         lines = [f"{'bucket':16} {'bytes':>10} {'wire':>10} {'time':>10} {'exposed':>10} "
                  f"{'hidden':>10}"]
-        for flight in self.flights:
+        for flight in self.transfers:
             taken, exposed = flight.stop - flight.start, self.exposed_of(flight)
             lines.append(f"{flight.name[:16]:16} {size_text(flight.nbytes):>10} "
                          f"{size_text(round(flight.wire_bytes)):>10} {time_text(taken, 3):>10} "
@@ -78,7 +78,7 @@ class StepReport(NamedTuple):
         return "\n".join(lines)
 
 
-class Ledger:
+class StepMetrics:
     """Times of the current step and of the last one.
 
     Args:
@@ -88,12 +88,12 @@ class Ledger:
     def __init__(self, recorder: Any = None):
         self.recorder = recorder
         self.last = StepReport((), (), 0.0)
-        self.ready: dict[str, float] = {}
+        self.ready_times: dict[str, float] = {}
         self.backward = 0.0
         self._began = time.perf_counter()
-        self._flights: list[Flight] = []
+        self._transfers: list[BucketTransfer] = []
         self._blocked: list[tuple[float, float]] = []
-        self._ready: dict[str, float] = {}
+        self._ready_times: dict[str, float] = {}
 
     def begin(self) -> None:
         """Set the start of the backward pass to now, instead of the end of the last step."""
@@ -101,15 +101,15 @@ class Ledger:
         if self.recorder is not None:
             self.recorder.begin_step(self._began)
 
-    def came(self, name: str, now: float, nbytes: int) -> None:
+    def record_ready(self, name: str, now: float, nbytes: int) -> None:
         """Record that an array is ready on this rank."""
-        self._ready[name] = now - self._began
+        self._ready_times[name] = now - self._began
         if self.recorder is not None:
             self.recorder.add(name, "ready", now, now, nbytes)
 
-    def flew(self, flight: Flight, busy: float = 0.0) -> None:
+    def record_transfer(self, flight: BucketTransfer, busy: float = 0.0) -> None:
         """Record a completed bucket with ``busy`` seconds of compression."""
-        self._flights.append(flight)
+        self._transfers.append(flight)
         if self.recorder is not None:
             name, nbytes, whole, start, stop, wire = flight
             self.recorder.add(name, "wait", whole, start, nbytes)
@@ -118,19 +118,19 @@ class Ledger:
             self.recorder.add(name, "in flight", start + busy, stop, nbytes, wire)
             self.recorder.add(name, "done", stop, stop, nbytes)
 
-    def stood(self, start: float, stop: float) -> None:
+    def record_blocked(self, start: float, stop: float) -> None:
         """Record an interval in which the exchange blocked the program."""
         self._blocked.append((start, stop))
         if self.recorder is not None:
-            self.recorder.blocked(start, stop)
+            self.recorder.record_blocked(start, stop)
 
     def end(self) -> None:
         """Record the end of the step."""
         now = time.perf_counter()
-        self.last = StepReport(tuple(self._flights), tuple(self._blocked), now - self._began)
-        if self._ready:
-            self.ready, self.backward = self._ready, max(self._ready.values())
-        self._flights, self._blocked, self._ready = [], [], {}
+        self.last = StepReport(tuple(self._transfers), tuple(self._blocked), now - self._began)
+        if self._ready_times:
+            self.ready_times, self.backward = self._ready_times, max(self._ready_times.values())
+        self._transfers, self._blocked, self._ready_times = [], [], {}
         self._began = now
         if self.recorder is not None:
             self.recorder.end_step(now)
@@ -138,5 +138,5 @@ class Ledger:
     def profile(self, specs: Sequence[ArraySpec]) -> dict[str, Any]:
         """Return sizes and ready times of arrays in the last step."""
         return {"arrays": [{**asdict(spec), "shape": list(spec.shape)} for spec in specs],
-                "ready_seconds": [self.ready.get(spec.name, 0.0) for spec in specs],
+                "ready_seconds": [self.ready_times.get(spec.name, 0.0) for spec in specs],
                 "backward_seconds": self.backward}

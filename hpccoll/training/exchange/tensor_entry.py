@@ -8,12 +8,12 @@ from typing import Any
 import numpy
 
 from hpccoll.errors import ExchangeMismatch
-from hpccoll.training.arrays import fill, on_host, seen, writable
+from hpccoll.training.arrays import as_array, fill, is_writable, to_host
 from hpccoll.training.buckets import ArraySpec
 from hpccoll.training.negotiation import Offer
 
 
-class Brought:
+class TensorEntry:
     """A submitted array, or zeros for a rank without one.
 
     Args:
@@ -37,7 +37,8 @@ class Brought:
         self.result: Any = None
         self.done = False
         # Hot path, hundreds of calls in a step: the most common case comes first.
-        view = array if type(array) is numpy.ndarray or array is None else seen(array, spec.name)
+        view = array if type(array) is numpy.ndarray or array is None else as_array(array,
+                                                                                    spec.name)
         if view is not None and (view.shape != spec.shape or view.dtype != dtype):
             raise ExchangeMismatch(
                 f"array '{spec.name}' has shape {tuple(view.shape)} of {view.dtype.name}, declared "
@@ -47,7 +48,7 @@ class Brought:
 
     def target(self) -> Any:
         """Return the output array of the result: the array itself, or a new one."""
-        if self.view is not None and writable(self.view):
+        if self.view is not None and is_writable(self.view):
             self.result = self.array
             return self.view
         self.result = (numpy.empty(self.spec.shape, self.dtype) if self.view is None else
@@ -55,7 +56,7 @@ class Brought:
         return self.result
 
 
-class Parcel:
+class Submission:
     """Arrays submitted under one name whose results were not yet returned.
 
     Args:
@@ -70,15 +71,15 @@ class Parcel:
         left: number of incomplete pieces.
     """
 
-    def __init__(self, offer: Offer, brought: Sequence[Brought], since: float):
-        self.offer, self.brought, self.since = offer, brought, since
-        self.agreed, self.done, self.left = False, False, 0
+    def __init__(self, offer: Offer, brought: Sequence[TensorEntry], since: float):
+        self.offer, self.entries, self.since = offer, brought, since
+        self.ready_everywhere, self.done, self.pieces_left = False, False, 0
         self.flat = numpy.concatenate([_elements(one) for one in brought]) if (
             len(brought) != 1) else _elements(brought[0])
         target = brought[0].target() if len(brought) == 1 else None
         # No copy of results into one contiguous range of host memory.
-        self._direct = isinstance(target, numpy.ndarray) and target.flags.c_contiguous
-        self.result = (target.reshape(-1) if target is not None and self._direct else
+        self._is_in_place = isinstance(target, numpy.ndarray) and target.flags.c_contiguous
+        self.result = (target.reshape(-1) if target is not None and self._is_in_place else
                        numpy.empty_like(self.flat))
 
     @property
@@ -89,8 +90,8 @@ class Parcel:
     def finish(self) -> None:
         """Copy the results to their arrays."""
         start = 0
-        for one in self.brought:
-            if not self._direct:
+        for one in self.entries:
+            if not self._is_in_place:
                 part = self.result[start:start + one.spec.count].reshape(one.spec.shape)
                 fill(one.target(), part)
             start += one.spec.count
@@ -98,10 +99,10 @@ class Parcel:
 
     def results(self) -> list[Any]:
         """Return the results, one for each array."""
-        return [one.result for one in self.brought]
+        return [one.result for one in self.entries]
 
 
-def _elements(one: Brought) -> numpy.ndarray:
+def _elements(one: TensorEntry) -> numpy.ndarray:
     if one.view is None:
         return numpy.zeros(one.spec.count, one.dtype)
-    return on_host(one.view).reshape(-1)
+    return to_host(one.view).reshape(-1)

@@ -17,10 +17,10 @@ from mpi4py import MPI
 from hpccoll.errors import ExchangeMismatch
 from hpccoll.training.compress.scheme import Steps
 
-_NOBODY = -(1 << 62)
+_NO_STEP = -(1 << 62)
 
 
-class Turn(NamedTuple):
+class CollectiveStep(NamedTuple):
     """Next operation of an exchange; it must be the same on all ranks.
 
     Attributes:
@@ -39,10 +39,10 @@ class Turn(NamedTuple):
         return (self.step << 24 | self.number << 3 | self.kind) + 1
 
     @staticmethod
-    def of(code: int) -> Turn:
+    def of(code: int) -> CollectiveStep:
         """Return the turn of an integer."""
         code -= 1
-        return Turn(code >> 24, code & 7, code >> 3 & (1 << 21) - 1)
+        return CollectiveStep(code >> 24, code & 7, code >> 3 & (1 << 21) - 1)
 
     def __str__(self) -> str:
         return f"{KINDS[self.kind]} {self.number} of step {self.step}"
@@ -55,12 +55,12 @@ KINDS = BUCKET, RUN, ORDER, SPARSE, START, TUNE = (
 _NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 
 
-def turn(step: int, kind: str, number: int = 0) -> Turn:
+def collective_step(step: int, kind: str, number: int = 0) -> CollectiveStep:
     """Return a turn of a named kind."""
-    return Turn(step, _NUMBERS[kind], number)
+    return CollectiveStep(step, _NUMBERS[kind], number)
 
 
-class Gate:
+class StepBarrier:
     """Polled barrier that checks for the same turn on all ranks.
 
     Args:
@@ -73,33 +73,36 @@ class Gate:
 
     def __init__(self, comm: Any):
         self.comm, self.rank, self.size = comm, comm.Get_rank(), comm.Get_size()
-        self.turn: Turn | None = None
-        self.last, self._passed = 0, 0
-        self._mine, self._all = numpy.empty((2, 3), numpy.int64)
+        self.next_step: CollectiveStep | None = None
+        self.last, self._wait_count = 0, 0
+        self._local, self._all = numpy.empty((2, 3), numpy.int64)
 
-    def enter(self, turn: Turn | None) -> Steps:
+    def wait(self, turn: CollectiveStep | None) -> Steps:
         """Wait for all ranks; a rank that has run out of data passes ``None``.
 
         Raises:
             ExchangeMismatch: ranks have different turns.
         """
-        code = _NOBODY if turn is None else turn.code
+        code = _NO_STEP if turn is None else turn.code
         if turn is not None:
-            self._passed += 1  # the last rank with data has passed most gates
-        self._mine[:] = code, _NOBODY if turn is None else -code, self._passed * self.size
-        self._mine[2] += self.rank
-        yield self.comm.Iallreduce(self._mine, self._all, MPI.MAX)
+            self._wait_count += 1  # the last rank with data has passed most gates
+        self._local[:] = code, _NO_STEP if turn is None else -code, self._wait_count * self.size
+        self._local[2] += self.rank
+        yield self.comm.Iallreduce(self._local, self._all, MPI.MAX)
         most, least, last = self._all.tolist()
-        self.turn, self.last = None if most == _NOBODY else Turn.of(most), last % self.size
-        if self.turn is None:
-            self._passed = 0
-        if most != -least and most != _NOBODY:
+        self.next_step = None if most == _NO_STEP else CollectiveStep.of(most)
+        self.last = last % self.size
+        if self.next_step is None:
+            self._wait_count = 0
+        if most != -least and most != _NO_STEP:
             raise ExchangeMismatch(
-                f"ranks make different calls of the exchange: {Turn.of(most)}; {Turn.of(-least)}; "
-                f"rank {self.rank}: {turn}; make the same calls on all ranks")
+                f"ranks make different calls of the exchange: {CollectiveStep.of(most)}; "
+                f"{CollectiveStep.of(-least)}; rank {self.rank}: {turn}; "
+                "make the same calls on all ranks")
 
 
-def dense(comm: Any, values: Any, op: MPI.Op, blocking: bool, piece_bytes: int = 0) -> Steps:
+def allreduce_vector(comm: Any, values: Any, op: MPI.Op, blocking: bool,
+                     piece_bytes: int = 0) -> Steps:
     """Allreduce a vector in place, in pieces of ``piece_bytes`` unless that is 0."""
     step = max(piece_bytes // values.itemsize, 1) if piece_bytes else len(values)
     for start in range(0, len(values), max(step, 1)):
@@ -110,7 +113,7 @@ def dense(comm: Any, values: Any, op: MPI.Op, blocking: bool, piece_bytes: int =
             yield comm.Iallreduce(MPI.IN_PLACE, part, op)
 
 
-def put(values: Any, scale: float, into: Any) -> None:
+def copy_scaled(values: Any, scale: float, into: Any) -> None:
     """Copy values times a factor."""
     if scale == 1:
         if values is not into:
@@ -119,7 +122,7 @@ def put(values: Any, scale: float, into: Any) -> None:
         numpy.multiply(values, values.dtype.type(scale), out=into)
 
 
-class Finish(NamedTuple):
+class ResultScaling(NamedTuple):
     """Scaling of a sum.
 
     Attributes:
@@ -134,7 +137,7 @@ class Finish(NamedTuple):
         """Write ``values / divisor * factor``."""
         if self.divisor & (self.divisor - 1) == 0:
             # An exact reciprocal: a product gives the same bits and is faster than a quotient.
-            put(values, self.factor / self.divisor, into)
+            copy_scaled(values, self.factor / self.divisor, into)
             return
         numpy.divide(values, values.dtype.type(self.divisor), out=into)
         if self.factor != 1:

@@ -16,7 +16,7 @@ import numpy
 
 from hpccoll.errors import ArgumentError
 from hpccoll.errors.waits import rank_list
-from hpccoll.training.groups.sequence import cuts
+from hpccoll.training.groups.sequence import part_boundaries
 
 #: Count that reports invalid choices on this rank.
 REFUSED = -1
@@ -40,7 +40,7 @@ class Experts:
     def __init__(self, comm: Any, experts: int | Sequence[int], capacity: int | None = None):
         size = comm.Get_size()
         if isinstance(experts, int):
-            self.cuts = cuts(max(experts, 0), size)
+            self.cuts = part_boundaries(max(experts, 0), size)
         else:
             self.cuts = (0, *numpy.cumsum(experts, dtype=int).tolist())
         if len(self.cuts) != size + 1 or self.cuts[-1] < 1 or min(numpy.diff(self.cuts)) < 0:
@@ -64,19 +64,19 @@ class Experts:
         """
         tokens, problem = numpy.ascontiguousarray(tokens), ""
         try:
-            chosen, weights = self._checked(len(tokens), chosen, weights)
+            chosen, weights = self._check_choices(len(tokens), chosen, weights)
         except ArgumentError as error:
             problem, chosen = str(error), numpy.empty((len(tokens), 0), int)
             weights = chosen
         # Sending order: by expert, which is also by rank; stable within an expert.
-        token, choice = self._kept(chosen)
+        token, choice = self._within_capacity(chosen)
         order = numpy.argsort(chosen[token, choice], kind="stable")
         token, choice = token[order], choice[order]
         counts = numpy.bincount(chosen[token, choice], minlength=self.cuts[-1])
         awaited = self._exchange_counts(counts, problem)
         return Dispatch(self, tokens, weights, (token, choice), counts, awaited)
 
-    def _checked(self, count: int, chosen: Any, weights: Any) -> tuple[Any, Any]:
+    def _check_choices(self, count: int, chosen: Any, weights: Any) -> tuple[Any, Any]:
         """Return validated choices and weights of shape [n, k]."""
         chosen = _columns(chosen)
         if chosen.ndim != 2 or len(chosen) != count:
@@ -94,7 +94,7 @@ class Experts:
                                            f"{chosen.shape}", "pass one weight per choice")
         return chosen.astype(int), weights
 
-    def _kept(self, chosen: Any) -> tuple[Any, Any]:
+    def _within_capacity(self, chosen: Any) -> tuple[Any, Any]:
         """Return the tokens and choices within the capacity, first choices first."""
         choice, token = numpy.divmod(numpy.arange(chosen.size), max(len(chosen), 1))
         experts = chosen.T.reshape(-1)
@@ -139,17 +139,17 @@ class Dispatch:
 
     def __init__(self, owner: Experts, tokens: Any, weights: Any, kept: tuple[Any, Any],
                  counts: Any, awaited: Any):
-        self._comm, self._weights, self._kept = owner.comm, weights, kept
+        self._comm, self._weights, self._choices = owner.comm, weights, kept
         self._rows = len(tokens)
-        self._sent = [int(counts[start:stop].sum())
-                      for start, stop in zip(owner.cuts, owner.cuts[1:])]
+        self._send_counts = [int(counts[start:stop].sum())
+                             for start, stop in zip(owner.cuts, owner.cuts[1:])]
         self._awaited = awaited.sum(1).tolist()
         self.counts, self.dropped = awaited.sum(0), weights.size - len(kept[0])
         # Rows arrive by rank; this permutation sorts them by expert.
         numbers = numpy.tile(numpy.arange(awaited.shape[1]), len(awaited))
         self._order = numpy.argsort(numpy.repeat(numbers, awaited.reshape(-1)), kind="stable")
         self._returned: Any = None
-        self.tokens = self._there(tokens[kept[0]])
+        self.tokens = self._send_to_experts(tokens[kept[0]])
 
     def combine(self, outputs: Any) -> Any:
         """Return the outputs of experts to the ranks of their tokens; collective.
@@ -164,8 +164,8 @@ class Dispatch:
         Raises:
             ArgumentError: wrong number of rows.
         """
-        self._returned = self._back(outputs)
-        return self._summed(self._weighted(self._returned))
+        self._returned = self._send_back(outputs)
+        return self._sum_choices(self._weight_rows(self._returned))
 
     def combine_gradients(self, gradients: Any) -> tuple[Any, Any]:
         """Return the gradients of :meth:`combine`; collective.
@@ -183,14 +183,14 @@ class Dispatch:
         if self._returned is None:
             raise ArgumentError("combine_gradients", "requires a preceding combine",
                                 "call combine first")
-        token, choice = self._kept
-        rows = self._checked("gradients", gradients, self._rows)[token]
+        token, choice = self._choices
+        rows = self._check_rows("gradients", gradients, self._rows)[token]
         of_weights = numpy.zeros(self._weights.shape, self._weights.dtype)
         # 16-bit numbers are summed in 32 bits.
         wide = numpy.result_type(self._weights.dtype, "f4")
         products = rows.astype(wide) * self._returned.astype(wide)
         of_weights[token, choice] = products.reshape(len(rows), -1).sum(1)
-        return self._there(self._weighted(rows)), of_weights
+        return self._send_to_experts(self._weight_rows(rows)), of_weights
 
     def token_gradients(self, gradients: Any) -> Any:
         """Return the gradient of the sent tokens; collective.
@@ -204,18 +204,18 @@ class Dispatch:
         Raises:
             ArgumentError: wrong number of rows.
         """
-        return self._summed(self._back(gradients))
+        return self._sum_choices(self._send_back(gradients))
 
-    def _there(self, rows: Any) -> Any:
+    def _send_to_experts(self, rows: Any) -> Any:
         """Send rows to the experts."""
-        return self._move(rows, self._sent, self._awaited)[self._order]
+        return self._move(rows, self._send_counts, self._awaited)[self._order]
 
-    def _back(self, rows: Any) -> Any:
+    def _send_back(self, rows: Any) -> Any:
         """Send rows back from the experts, in the original sending order."""
-        rows = self._checked("outputs", rows, len(self._order))
+        rows = self._check_rows("outputs", rows, len(self._order))
         unsorted = numpy.empty_like(rows, order="C")
         unsorted[self._order] = rows
-        return self._move(unsorted, self._awaited, self._sent)
+        return self._move(unsorted, self._awaited, self._send_counts)
 
     def _move(self, rows: Any, sent: Sequence[int], awaited: Sequence[int]) -> Any:
         row = math.prod(rows.shape[1:])
@@ -225,21 +225,21 @@ class Dispatch:
             [out.reshape(-1), [row * count for count in awaited]])
         return out
 
-    def _weighted(self, rows: Any) -> Any:
+    def _weight_rows(self, rows: Any) -> Any:
         """Return the rows of kept choices times their weights."""
-        weights = self._weights[self._kept].astype(rows.dtype)
+        weights = self._weights[self._choices].astype(rows.dtype)
         return rows * weights.reshape(-1, *[1] * (rows.ndim - 1))
 
-    def _summed(self, rows: Any) -> Any:
+    def _sum_choices(self, rows: Any) -> Any:
         """Sum the rows of each token's choices, first choice first."""
         out = numpy.zeros_like(rows, shape=(self._rows, *rows.shape[1:]))
-        token, choice = self._kept
+        token, choice = self._choices
         for number in range(self._weights.shape[1]):
             # At most one row of each token, so indices are unique.
             out[token[choice == number]] += rows[choice == number]
         return out
 
-    def _checked(self, argument: str, rows: Any, count: int) -> Any:
+    def _check_rows(self, argument: str, rows: Any, count: int) -> Any:
         """Return the array if it has ``count`` rows."""
         rows = numpy.asarray(rows)
         if len(rows) != count:

@@ -47,7 +47,7 @@ class Mesh:
     def __init__(self, comm: Any, placement: Placement):
         self.placement, self._comm = placement, comm
         self.coordinates = placement.coordinates(comm.Get_rank())
-        self._made: dict[tuple[str, ...], Any] = {}
+        self._created: dict[tuple[str, ...], Any] = {}
         for axis in placement.axes:
             setattr(self, axis, self.over(axis))
 
@@ -66,20 +66,20 @@ class Mesh:
             ArgumentError: unknown axis.
         """
         names = tuple(axis for axis in self.placement.axes if axis in axes)
-        if names not in self._made:
+        if names not in self._created:
             groups, rank = self.placement.groups(*axes), self._comm.Get_rank()
             color, group = next((number, group) for number, group in enumerate(groups)
                                 if rank in group)
             made = self._comm.Split(color, group.index(rank))
             made.Set_name("x".join(names) or "alone")
-            self._made[names] = made
-        return self._made[names]
+            self._created[names] = made
+        return self._created[names]
 
     def __str__(self) -> str:
         return str(self.placement)
 
     def Free(self) -> None:
         """Free the communicators; collective."""
-        for made in self._made.values():
+        for made in self._created.values():
             made.Free()
-        self._made.clear()
+        self._created.clear()

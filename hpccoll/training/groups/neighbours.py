@@ -23,7 +23,7 @@ PATIENCE = 1000
 AGAIN = 1.0
 
 
-class Passage:
+class MessageRequest:
     """Pending send or receive of an array.
 
     Args:
@@ -37,7 +37,7 @@ class Passage:
 
     def __init__(self, comm: Any, title: str, peer: int, request: Any, nbytes: int | None,
                  keep: Any):
-        self.comm, self.title, self.peer, self.request = comm, title, peer, request
+        self.comm, self.call_name, self.peer, self.request = comm, title, peer, request
         self.nbytes, self.keep, self.checked = nbytes, keep, 0.0
 
     def wait(self) -> None:
@@ -55,9 +55,9 @@ class Passage:
             os.sched_yield()
             if tests % PATIENCE == 0:
                 reports = reports or Reports(config.load().report)
-                self._look(time.monotonic() - since, reports)
+                self._check_timeout(time.monotonic() - since, reports)
         if self.nbytes is not None and status.Get_count(MPI.BYTE) != self.nbytes:
-            raise MessageSizeError(self._unequal(f"{status.Get_count(MPI.BYTE)} bytes"))
+            raise MessageSizeError(self._size_error(f"{status.Get_count(MPI.BYTE)} bytes"))
         self.keep = None
 
     def _test(self, status: MPI.Status) -> bool:
@@ -65,10 +65,10 @@ class Passage:
             return bool(self.request.Test(status))
         except MPI.Exception as error:
             if error.Get_error_class() == MPI.ERR_TRUNCATE:
-                raise MessageSizeError(self._unequal("more bytes")) from error
+                raise MessageSizeError(self._size_error("more bytes")) from error
             raise
 
-    def _look(self, elapsed: float, reports: Reports) -> None:
+    def _check_timeout(self, elapsed: float, reports: Reports) -> None:
         """Print a report or raise, if the wait has taken long enough."""
         timeout = getattr(self.comm, "timeout", config.load().timeout)
         if elapsed < min(reports.due, timeout, self.checked + AGAIN):
@@ -78,21 +78,21 @@ class Passage:
         states = check(peers) if check else None
         states = states or RankStates(f"no message from {rank_list(peers)}")
         if elapsed >= timeout or elapsed >= reports.due and not reports.add(
-                elapsed, states, f"{self.title} on rank {rank}"):
-            raise CollectiveTimeout(self.title, rank, 0, peers, round(elapsed, 2), states)
+                elapsed, states, f"{self.call_name} on rank {rank}"):
+            raise CollectiveTimeout(self.call_name, rank, 0, peers, round(elapsed, 2), states)
 
-    def _unequal(self, sent: str) -> str:
-        return (f"{self.title}: rank {self.peer} sent {sent}, rank {self.comm.Get_rank()} expects "
-                f"{self.nbytes}; pass the same shapes on all ranks")
+    def _size_error(self, sent: str) -> str:
+        return (f"{self.call_name}: rank {self.peer} sent {sent}, rank {self.comm.Get_rank()} "
+                f"expects {self.nbytes}; pass the same shapes on all ranks")
 
 
-def send(comm: Any, array: Any, to: int, tag: int, title: str) -> Passage:
+def send(comm: Any, array: Any, to: int, tag: int, title: str) -> MessageRequest:
     """Send an array, which must not change before the wait."""
     data = numpy.ascontiguousarray(array).reshape(-1).view("u1")
-    return Passage(comm, title, to, comm.Isend(data, to, tag), None, data)
+    return MessageRequest(comm, title, to, comm.Isend(data, to, tag), None, data)
 
 
-def receive(comm: Any, into: Any, frm: int, tag: int, title: str) -> Passage:
+def receive(comm: Any, into: Any, frm: int, tag: int, title: str) -> MessageRequest:
     """Receive into an array.
 
     Raises:
@@ -102,10 +102,10 @@ def receive(comm: Any, into: Any, frm: int, tag: int, title: str) -> Passage:
     if not (into.flags.c_contiguous and into.flags.writeable):
         raise ArgumentError("into", "is read-only or not contiguous", "pass a writable array")
     data = into.reshape(-1).view("u1")
-    return Passage(comm, title, frm, comm.Irecv(data, frm, tag), data.nbytes, data)
+    return MessageRequest(comm, title, frm, comm.Irecv(data, frm, tag), data.nbytes, data)
 
 
-def wait_all(passages: Sequence[Passage]) -> None:
+def wait_all(passages: Sequence[MessageRequest]) -> None:
     """Wait for several messages."""
     for passage in passages:
         passage.wait()

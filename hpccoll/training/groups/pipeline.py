@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from hpccoll.errors import ArgumentError
-from hpccoll.training.groups.neighbours import Passage, receive, send
+from hpccoll.training.groups.neighbours import MessageRequest, receive, send
 
 #: Tags of activations and of their gradients.
 FORWARD_TAG, BACKWARD_TAG = 73, 74
@@ -32,7 +32,7 @@ class Pipeline:
         self.comm, self.stage, self.stages = comm, comm.Get_rank(), comm.Get_size()
         self.is_first, self.is_last = self.stage == 0, self.stage == self.stages - 1
 
-    def send_activations(self, array: Any) -> Passage:
+    def send_activations(self, array: Any) -> MessageRequest:
         """Send the activations of a microbatch to the next stage.
 
         The array must not change before ``wait`` of the result.
@@ -42,7 +42,7 @@ class Pipeline:
         """
         return send(self.comm, array, self._neighbour(1), FORWARD_TAG, "activations")
 
-    def receive_activations(self, into: Any) -> Passage:
+    def receive_activations(self, into: Any) -> MessageRequest:
         """Receive the input of a microbatch from the previous stage; ``wait`` before reading it.
 
         Raises:
@@ -50,7 +50,7 @@ class Pipeline:
         """
         return receive(self.comm, into, self._neighbour(-1), FORWARD_TAG, "activations")
 
-    def send_gradients(self, array: Any) -> Passage:
+    def send_gradients(self, array: Any) -> MessageRequest:
         """Send the gradient of a microbatch's input to the previous stage.
 
         Raises:
@@ -58,7 +58,7 @@ class Pipeline:
         """
         return send(self.comm, array, self._neighbour(-1), BACKWARD_TAG, "gradients")
 
-    def receive_gradients(self, into: Any) -> Passage:
+    def receive_gradients(self, into: Any) -> MessageRequest:
         """Receive the gradient of a microbatch's result from the next stage.
 
         Raises:

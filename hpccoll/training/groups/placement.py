@@ -109,9 +109,9 @@ class Placement:
                 shown = [*map(_members, groups[:MOST_GROUPS]),
                          *["..."] * (len(groups) > MOST_GROUPS)]
                 yield (f"  {axis} ({AXES[axis]}): {_number(len(groups), 'group')} of {size}, "
-                       f"{self._where(groups)}: {'; '.join(shown)}")
+                       f"{self._describe_group(groups)}: {'; '.join(shown)}")
 
-    def _where(self, groups: Sequence[Sequence[int]]) -> str:
+    def _describe_group(self, groups: Sequence[Sequence[int]]) -> str:
         nodes = sorted(map(self.nodes, groups))
         if nodes[-1] == 1:
             return "inside nodes"
@@ -150,7 +150,7 @@ def place(layout: str | int | Topology, order: Sequence[str] = tuple(AXES),
     paths = paths_of(layout)
     parts = [_Part(paths[rank], (position,)) for position, rank in enumerate(layout.ranks)]
     for axis in reversed(order):
-        parts = _joined(parts, known[axis])
+        parts = _join_parts(parts, known[axis])
     return Placement(layout, tuple(order), tuple(known.values()),
                      tuple(layout.ranks[position] for position in parts[0].positions))
 
@@ -180,7 +180,7 @@ def _sizes(size: int, asked: Mapping[str, int | None]) -> dict[str, int]:
             for axis, number in known.items()}
 
 
-def _joined(parts: Sequence[_Part], size: int) -> list[_Part]:
+def _join_parts(parts: Sequence[_Part], size: int) -> list[_Part]:
     """Join ``size`` parts at a time: of one node, then of one switch, then any."""
     joined: list[_Part] = []
     for depth in range(max(len(part.path) for part in parts), -1, -1):

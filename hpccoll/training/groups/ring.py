@@ -51,7 +51,7 @@ def ring_blocks(comm: Any, block: Any, shapes: Sequence[tuple[int, ...]] | None 
             coming = numpy.empty_like(held, shape=known[(rank - turn - 1) % size])
             moving = [receive(comm, coming, left, BLOCK_TAG, "ring of blocks"),
                       send(comm, held, right, BLOCK_TAG, "ring of blocks")]
-        yield (rank - turn) % size, _read_only(held)
+        yield (rank - turn) % size, _read_only_view(held)
         wait_all(moving)
         held = coming
 
@@ -98,7 +98,7 @@ def ring_sums(comm: Any, block: Any, sums: Any, shapes: Sequence[tuple[int, ...]
     sums[...] = home
 
 
-def _read_only(array: Any) -> Any:
+def _read_only_view(array: Any) -> Any:
     """Return a read-only view."""
     view = array.view()
     view.flags.writeable = False

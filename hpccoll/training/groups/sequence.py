@@ -17,7 +17,7 @@ import numpy
 from hpccoll.errors import ArgumentError
 
 
-def cuts(count: int, parts: int) -> tuple[int, ...]:
+def part_boundaries(count: int, parts: int) -> tuple[int, ...]:
     """Return the boundaries of even parts; the first ones may be longer by one.
 
     >>> cuts(7, 3)
@@ -51,8 +51,8 @@ class Ulysses:
             if number < 0:
                 raise ArgumentError(name, f"is {number}", "pass 0 or more")
         self.comm, self.tokens, self.heads = comm, tokens, heads
-        self.token_cuts = cuts(tokens, comm.Get_size())
-        self.head_cuts = cuts(heads, comm.Get_size())
+        self.token_cuts = part_boundaries(tokens, comm.Get_size())
+        self.head_cuts = part_boundaries(heads, comm.Get_size())
         self.my_tokens = _length(self.token_cuts, comm.Get_rank())
         self.my_heads = _length(self.head_cuts, comm.Get_rank())
 
@@ -69,7 +69,7 @@ class Ulysses:
         Raises:
             ArgumentError: wrong shape.
         """
-        values = self._checked(values, self.my_tokens, self.heads)
+        values = self._check_shape(values, self.my_tokens, self.heads)
         parts = [values[:, start:stop] for start, stop in zip(self.head_cuts, self.head_cuts[1:])]
         sent = numpy.concatenate([part.reshape(-1) for part in parts])
         out = numpy.empty_like(values, shape=(self.tokens, self.my_heads, *values.shape[2:]),
@@ -92,7 +92,7 @@ class Ulysses:
         Raises:
             ArgumentError: wrong shape.
         """
-        values = self._checked(values, self.tokens, self.my_heads)
+        values = self._check_shape(values, self.tokens, self.my_heads)
         out = numpy.empty_like(values, shape=(self.my_tokens, self.heads, *values.shape[2:]),
                                order="C")
         parts = [out[:, start:stop] for start, stop in zip(self.head_cuts, self.head_cuts[1:])]
@@ -116,7 +116,7 @@ class Ulysses:
         else:
             self.comm.Alltoallv([sent, counts], [received, awaited])
 
-    def _checked(self, values: Any, *wanted: int) -> Any:
+    def _check_shape(self, values: Any, *wanted: int) -> Any:
         """Return the array if it has the wanted tokens and heads."""
         values = numpy.asarray(values)
         if tuple(values.shape[:2]) != wanted:

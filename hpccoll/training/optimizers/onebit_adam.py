@@ -28,7 +28,7 @@ from hpccoll.training.compress.dense import NoCompression
 from hpccoll.training.compress.onebit import OneBit
 from hpccoll.training.compress.quantise import namespace
 from hpccoll.training.compress.scheme import Reduction, Scheme, Steps
-from hpccoll.training.compress.sparse import finite
+from hpccoll.training.compress.sparse import all_finite
 from hpccoll.training.optimizers.adam import accumulate
 from hpccoll.training.optimizers.sgd import check
 
@@ -68,10 +68,10 @@ class OneBitAdam:
 
 def finite_mean(reduction: Reduction, gradients: Any) -> Steps:
     """Reduce by a scheme that preserves NaN and infinity, but raise for them on all ranks."""
-    usable = finite(gradients)
+    usable = all_finite(gradients)
     yield from reduction.reduce(gradients)
-    if not finite(gradients):
-        yield from reduction.refuse(not usable)
+    if not all_finite(gradients):
+        yield from reduction.reject_nonfinite(not usable)
 
 
 class OneBitAdamRun:
@@ -126,8 +126,8 @@ class OneBitAdamRun:
     def load(self, state: dict[str, Any]) -> None:
         """Restore a state that :meth:`state` returned.
 
-        For another number of ranks, apply :func:`~hpccoll.training.compress.states.averaged` to
-        ``"compressed"`` first.
+        For another number of ranks, apply :func:`~hpccoll.training.compress.states.average_states`
+        to ``"compressed"`` first.
         """
         self.steps = state["steps"]
         self.mean, self.square = (None if name not in state else state[name].copy()

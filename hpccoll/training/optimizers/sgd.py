@@ -14,7 +14,7 @@ from typing import Any
 import numpy
 
 from hpccoll.errors import ArgumentError
-from hpccoll.training.arguments import number
+from hpccoll.training.arguments import as_number
 
 #: Vectors with one value for each parameter, by name.
 Vectors = dict[str, Any]
@@ -63,7 +63,7 @@ def check(optimizer: Any, amounts: Sequence[str] = (), fractions: Sequence[str] 
              lambda value: value >= 1 and (value == math.inf or value.is_integer()))):
         for name in names:
             argument, value = f"{type(optimizer).__name__}: {name}", getattr(optimizer, name)
-            if not right(number(argument, value, wanted)):
+            if not right(as_number(argument, value, wanted)):
                 raise ArgumentError(argument, f"expected {wanted}, got {value!r}")
 
 

@@ -41,7 +41,7 @@ from hpccoll.training.compress.dense import NoCompression
 from hpccoll.training.compress.onebit import OneBit
 from hpccoll.training.compress.quantise import namespace
 from hpccoll.training.compress.scheme import Scheme, Steps
-from hpccoll.training.compress.sparse import finite
+from hpccoll.training.compress.sparse import all_finite
 from hpccoll.training.optimizers.adam import accumulate
 from hpccoll.training.optimizers.onebit_adam import finite_mean
 from hpccoll.training.optimizers.sgd import check
@@ -88,7 +88,7 @@ class ZeroOneAdamRun:
     """State of one rank.
 
     After ``freeze_step`` parameters are equal on all ranks only after an exchange; see
-    :attr:`together`.
+    :attr:`is_synchronized`.
 
     Attributes:
         steps: number of completed steps.
@@ -108,7 +108,7 @@ class ZeroOneAdamRun:
         self.rates, self.usable = 0.0, True
 
     @property
-    def together(self) -> bool:
+    def is_synchronized(self) -> bool:
         """True if the last step ended with an exchange: all ranks have equal parameters."""
         return self.rates == 0
 
@@ -125,12 +125,12 @@ class ZeroOneAdamRun:
             self.interval, self.updates = 1, 0
             self.compressed = self.settings.compress.start(self.comm, [(self.count,)])
         if self.steps < self.settings.freeze_step:
-            yield from self._learn(parameters, gradients)
+            yield from self._variance_step(parameters, gradients)
         else:
-            yield from self._wander(parameters, gradients)
+            yield from self._local_step(parameters, gradients)
         self.steps += 1
 
-    def _learn(self, parameters: Any, gradients: Any) -> Steps:
+    def _variance_step(self, parameters: Any, gradients: Any) -> Steps:
         """Run a step in which the variance may change."""
         settings, mean = self.settings, self.vectors["mean"]
         updates = self.steps % self.interval == 0
@@ -144,10 +144,10 @@ class ZeroOneAdamRun:
         if updates:
             self._count(settings.variance_doubling)
 
-    def _wander(self, parameters: Any, gradients: Any) -> Steps:
+    def _local_step(self, parameters: Any, gradients: Any) -> Steps:
         """Run a local step, and an exchange of the accumulated updates if it is due."""
         settings, mean, moved = self.settings, self.vectors["mean"], self.vectors["moved"]
-        if finite(gradients):
+        if all_finite(gradients):
             accumulate(mean, gradients, settings.beta1)
             change = settings.rate * self._direction(mean, parameters)
             parameters -= change

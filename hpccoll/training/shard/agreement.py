@@ -9,7 +9,7 @@ from typing import Any
 import numpy
 
 from hpccoll.errors import ArgumentError, ShardError
-from hpccoll.training.arguments import named
+from hpccoll.training.arguments import array_names
 from hpccoll.training.buckets import ArraySpec
 
 #: Message text: remedy for different arrays on ranks.
@@ -23,7 +23,7 @@ def one_of(argument: str, value: Any, choices: Sequence[Any]) -> None:
     """Validate the value of an option.
 
     Raises:
-        ArgumentError: it is not one of the choices.
+        ArgumentError: it is none of the choices.
     """
     if value not in choices:
         raise ArgumentError(argument, f"{value!r} is unknown; choose from "
@@ -36,7 +36,7 @@ def specs_of(arrays: Sequence[numpy.ndarray], names: Sequence[str] | None) -> li
     Raises:
         ArgumentError: not one name for each array, or not floating-point.
     """
-    names = named(names, len(arrays)) if names is not None else [
+    names = array_names(names, len(arrays)) if names is not None else [
         f"array {index}" for index in range(len(arrays))]
     for name, array in zip(names, arrays):
         # ml_dtypes' bfloat16 has kind "V".
@@ -47,17 +47,17 @@ def specs_of(arrays: Sequence[numpy.ndarray], names: Sequence[str] | None) -> li
             for name, array in zip(names, arrays)]
 
 
-def agree_on(comm: Any, specs: Sequence[ArraySpec], options: str) -> None:
+def check_agreement(comm: Any, specs: Sequence[ArraySpec], options: str) -> None:
     """Check that all ranks have the same arrays and options; collective.
 
     Raises:
         ShardError: they differ; the message has the ranks and the difference from rank 0.
     """
-    told = [f"'{spec.name}' {spec.shape} {spec.dtype}" for spec in specs] + [options]
-    digest = hashlib.sha256("\n".join(told).encode()).digest()
+    texts = [f"'{spec.name}' {spec.shape} {spec.dtype}" for spec in specs] + [options]
+    digest = hashlib.sha256("\n".join(texts).encode()).digest()
     if len(set(comm.allgather(digest))) == 1:
         return
-    all_told = comm.allgather(told)
+    all_told = comm.allgather(texts)
     raise ShardError({rank: [_difference(theirs, all_told[0])]
                       for rank, theirs in enumerate(all_told) if theirs != all_told[0]}, SAME)
 
@@ -70,13 +70,13 @@ def _difference(theirs: list[str], first: list[str]) -> str:
     return f"{what}: {theirs[place]}, on rank 0 {first[place]}"
 
 
-def refuse(comm: Any, faults: Sequence[str], remedy: str, elsewhere: str = "") -> None:
+def raise_on_all_ranks(comm: Any, faults: Sequence[str], remedy: str, elsewhere: str = "") -> None:
     """Gather faults and raise the same error on all ranks; collective.
 
     Raises:
         ShardError: any rank has a fault; the message has those of all ranks.
     """
-    told = dict(enumerate(comm.allgather(list(faults))))
-    if not any(told.values()):
-        told = {rank: [elsewhere] for rank in told}
-    raise ShardError(told, remedy)
+    faults_by_rank = dict(enumerate(comm.allgather(list(faults))))
+    if not any(faults_by_rank.values()):
+        faults_by_rank = {rank: [elsewhere] for rank in faults_by_rank}
+    raise ShardError(faults_by_rank, remedy)

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from hpccoll.atomic_file import replacing
+from hpccoll.atomic_file import open_replacement
 from hpccoll.errors import ArgumentError
 from hpccoll.training.buckets import ArraySpec, Bucket
 from hpccoll.training.compress.scheme import finish
-from hpccoll.training.shard.agreement import refuse
+from hpccoll.training.shard.agreement import raise_on_all_ranks
 from hpccoll.training.shard.partition import ShardGroup
 from hpccoll.training.shard.weights import Gather, views
 
@@ -30,8 +30,8 @@ Vectors = Mapping[str, Sequence[numpy.ndarray]]
 INDEX, FORMAT = "index.json", 1
 
 
-def collect(gather: Gather | None, groups: Sequence[ShardGroup], specs: Sequence[ArraySpec],
-            parts: Sequence[numpy.ndarray]) -> list[numpy.ndarray]:
+def gather_arrays(gather: Gather | None, groups: Sequence[ShardGroup], specs: Sequence[ArraySpec],
+                  parts: Sequence[numpy.ndarray]) -> list[numpy.ndarray]:
     """Gather whole arrays from parts; collective unless ``gather`` is None (whole parts)."""
     arrays: dict[int, numpy.ndarray] = {}
     for group, part in zip(groups, parts):
@@ -42,8 +42,8 @@ def collect(gather: Gather | None, groups: Sequence[ShardGroup], specs: Sequence
     return [arrays[index] for index in range(len(specs))]
 
 
-def spread(groups: Sequence[ShardGroup], spans: Sequence[slice], arrays: Sequence[Any],
-           parts: Sequence[numpy.ndarray]) -> None:
+def scatter_arrays(groups: Sequence[ShardGroup], spans: Sequence[slice], arrays: Sequence[Any],
+                   parts: Sequence[numpy.ndarray]) -> None:
     """Fill the parts, which are ``spans`` of the groups' vectors, from whole arrays."""
     for group, span, part in zip(groups, spans, parts):
         for index, elements, place in group.pieces(span):
@@ -89,7 +89,7 @@ def save(comm: Any, folder: str | os.PathLike[str], groups: Sequence[ShardGroup]
                 os.fsync(file.fileno())
     except OSError as error:
         faults.append(str(error))
-    _all_well(comm, faults)
+    _check_all_ranks(comm, faults)
     if rank == 0:
         index = {"format": FORMAT, "serial": serial, "facts": dict(facts),
                  "arrays": [[spec.name, list(spec.shape)] for spec in specs],
@@ -98,14 +98,14 @@ def save(comm: Any, folder: str | os.PathLike[str], groups: Sequence[ShardGroup]
                  "groups": [[group.bucket.members, group.bucket.starts, group.counts]
                             for group in groups]}
         try:
-            with replacing(folder / INDEX) as text:
+            with open_replacement(folder / INDEX) as text:
                 json.dump(index, text)
             for old in folder.glob("*-*-*"):
                 if not old.name.startswith(f"{serial}-"):
                     old.unlink()
         except OSError as error:
             faults.append(str(error))
-    _all_well(comm, faults)
+    _check_all_ranks(comm, faults)
 
 
 def restore(comm: Any, folder: str | os.PathLike[str], groups: Sequence[ShardGroup],
@@ -126,11 +126,11 @@ def restore(comm: Any, folder: str | os.PathLike[str], groups: Sequence[ShardGro
         index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
         faults = list(_differences(index, specs, vectors))
         if not faults:
-            places = {name: _places(folder, index, name, parts)
+            places = {name: _file_locations(folder, index, name, parts)
                       for name, parts in vectors.items() if parts}
     except (OSError, ValueError, KeyError, TypeError) as error:
         faults.append(f"cannot be read: {error}")
-    _all_well(comm, [f"{folder}: {fault}" for fault in faults])
+    _check_all_ranks(comm, [f"{folder}: {fault}" for fault in faults])
     for name, pieces in places.items():
         for group, span, part in zip(groups, spans, vectors[name]):
             for number, elements, place in group.pieces(span):
@@ -153,8 +153,8 @@ def _fill(target: numpy.ndarray, start: int, pieces: Sequence[_Piece]) -> None:
             target[low - start:high - start] = piece.values[low - piece.start:high - piece.start]
 
 
-def _places(folder: Path, index: dict[str, Any], name: str, parts: Sequence[numpy.ndarray]
-            ) -> list[list[_Piece]]:
+def _file_locations(folder: Path, index: dict[str, Any], name: str, parts: Sequence[numpy.ndarray]
+                    ) -> list[list[_Piece]]:
     """Return the file locations of the elements of each array.
 
     Raises:
@@ -165,7 +165,7 @@ def _places(folder: Path, index: dict[str, Any], name: str, parts: Sequence[nump
               for members, starts, counts in index["groups"]]
     for rank in range(len(groups[0].counts)):
         wanted = sum(group.counts[rank] for group in groups)
-        values = _mapped(_file(folder, index["serial"], rank, name), wanted, parts[0].dtype)
+        values = _map_file(_file(folder, index["serial"], rank, name), wanted, parts[0].dtype)
         for group in groups:
             for number, elements, place in group.pieces(group.part(rank)):
                 places[number].append(_Piece(elements.start, values[place]))
@@ -173,7 +173,7 @@ def _places(folder: Path, index: dict[str, Any], name: str, parts: Sequence[nump
     return places
 
 
-def _mapped(path: Path, count: int, dtype: numpy.dtype) -> numpy.ndarray:
+def _map_file(path: Path, count: int, dtype: numpy.dtype) -> numpy.ndarray:
     if path.stat().st_size != count * dtype.itemsize:
         raise ValueError(f"{path.name} has {path.stat().st_size} bytes instead of "
                          f"{count * dtype.itemsize}")
@@ -203,6 +203,6 @@ def _file(folder: Path, serial: int, rank: int, name: str) -> Path:
     return folder / f"{serial}-{rank}-{name}"
 
 
-def _all_well(comm: Any, faults: Sequence[str]) -> None:
+def _check_all_ranks(comm: Any, faults: Sequence[str]) -> None:
     if comm.allreduce(len(faults)):
-        refuse(comm, faults, "no state was changed")
+        raise_on_all_ranks(comm, faults, "no state was changed")

@@ -17,7 +17,7 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll.errors import ArgumentError
-from hpccoll.training.arguments import communicator, listed, number
+from hpccoll.training.arguments import as_list, as_number, communicator
 
 #: Added to a norm that is a divisor, as in PyTorch.
 EPSILON = 1e-6
@@ -44,7 +44,7 @@ class Clip:
 
     def __post_init__(self) -> None:
         check_order(self.order)
-        if not number("max_norm", self.max_norm, "a positive number") > 0:
+        if not as_number("max_norm", self.max_norm, "a positive number") > 0:
             raise ArgumentError("max_norm", f"expected a positive number, got {self.max_norm!r}")
 
     def factor(self, norm: float) -> float:
@@ -58,22 +58,22 @@ def check_order(order: float) -> None:
     Raises:
         ArgumentError: it is not positive.
     """
-    if not number("order", order, "a positive number or inf") > 0:
+    if not as_number("order", order, "a positive number or inf") > 0:
         raise ArgumentError("order", f"expected a positive number or inf, got {order!r}")
 
 
-def power(values: numpy.ndarray, order: float) -> float:
+def power_sum(values: numpy.ndarray, order: float) -> float:
     """Return the sum of ``|x| ** order`` in float64; for order ``inf`` the largest ``|x|``.
 
     The result does not depend on the memory alignment of the values.
     """
     with numpy.errstate(over="ignore", invalid="ignore"):
-        return join([_power_of(values[start:start + CHUNK].astype(numpy.float64), order)
-                     for start in range(0, values.size, CHUNK)], order)
+        return join_powers([_power_of(values[start:start + CHUNK].astype(numpy.float64), order)
+                            for start in range(0, values.size, CHUNK)], order)
 
 
-def join(powers: Sequence[float], order: float) -> float:
-    """Combine results of :func:`power`; NaN if one of them is NaN."""
+def join_powers(powers: Sequence[float], order: float) -> float:
+    """Combine results of :func:`power_sum`; NaN if one of them is NaN."""
     if math.isinf(order):
         return float(numpy.max(powers, initial=0.0))
     return float(sum(powers))
@@ -101,14 +101,14 @@ def norm_of(power_sum: float, order: float, double: bool) -> float:
     return math.ldexp(round(math.ldexp(digits, DIGITS)), exponent - DIGITS)
 
 
-def agree(comm: Any, power_sum: float, order: float, *counts: float) -> tuple[float, ...]:
+def reduce_powers(comm: Any, power_sum: float, order: float, *counts: float) -> tuple[float, ...]:
     """Reduce power sums (or maxima) and counts of faults over ranks.
 
     One allreduce. NaN powers are ignored, so count them.
     """
-    told = numpy.array([power_sum if math.isfinite(power_sum) else 0.0, *counts])
-    comm.Allreduce(MPI.IN_PLACE, told, op=MPI.MAX if math.isinf(order) else MPI.SUM)
-    return tuple(float(value) for value in told)
+    sums = numpy.array([power_sum if math.isfinite(power_sum) else 0.0, *counts])
+    comm.Allreduce(MPI.IN_PLACE, sums, op=MPI.MAX if math.isinf(order) else MPI.SUM)
+    return tuple(float(value) for value in sums)
 
 
 def global_norm(comm: Any, shards: Iterable[numpy.ndarray], order: float = 2.0, *,
@@ -129,11 +129,11 @@ def global_norm(comm: Any, shards: Iterable[numpy.ndarray], order: float = 2.0, 
     """
     check_order(order)
     rank = communicator("comm", comm).Get_rank()
-    shards, replicated = listed("shards", shards), listed("replicated", replicated)
+    shards, replicated = as_list("shards", shards), as_list("replicated", replicated)
     vectors = [*shards, *(replicated if rank == 0 else ())]
-    mine = join([power(vector, order) for vector in vectors], order)
+    mine = join_powers([power_sum(vector, order) for vector in vectors], order)
     double = any(vector.dtype == numpy.float64 for vector in vectors)
-    total, odd, doubles = agree(comm, mine, order, not math.isfinite(mine), double)
+    total, odd, doubles = reduce_powers(comm, mine, order, not math.isfinite(mine), double)
     return math.nan if odd else norm_of(total, order, bool(doubles))
 
 

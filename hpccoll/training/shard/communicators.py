@@ -21,7 +21,7 @@ from hpccoll.training.shard.quantised import TwoLevels, ZeroPlusPlus, nodes_of
 from hpccoll.training.shard.weights import Gather
 
 
-class Wires:
+class ShardCommunicators:
     """Collectives of one rank; creation is collective.
 
     Args:
@@ -39,22 +39,22 @@ class Wires:
     def __init__(self, comm: Any, stage: int, zeropp: ZeroPlusPlus):
         self.comm, self.stage, self.zeropp = comm, stage, zeropp
         self.gathers = comm.Dup()
-        self._made: list[Any] = [self.gathers]
+        self._created: list[Any] = [self.gathers]
         self.inside: tuple[int, int, Gather] | None = None
         if zeropp.hierarchical:
             rank = comm.Get_rank()
             node = next(number for number, ranks in enumerate(nodes_of(comm.layout))
                         if rank in ranks)
             local = comm.Split(node, rank)
-            self._made.append(local)
+            self._created.append(local)
             self.inside = local.Get_rank(), local.Get_size(), _gather(local)
         self._integers = (TwoLevels(comm, zeropp.gradients, zeropp.block)
                           if zeropp.gradients else None)
-        for each in (comm, *self._made):
+        for each in (comm, *self._created):
             getattr(each, "layout", None)  # detect it on all ranks here, not in a thread of some
 
-    def begin(self, groups: Sequence[ShardGroup], arrays: Sequence[numpy.ndarray],
-              spans: Sequence[slice] | None = None) -> list[numpy.ndarray]:
+    def broadcast_arrays(self, groups: Sequence[ShardGroup], arrays: Sequence[numpy.ndarray],
+                         spans: Sequence[slice] | None = None) -> list[numpy.ndarray]:
         """Copy rank 0's arrays into the groups' vectors, or only spans of them; collective."""
         vectors = []
         for number, group in enumerate(groups):
@@ -95,8 +95,8 @@ class Wires:
 
     def free(self) -> None:
         """Free the created communicators; collective."""
-        while self._made:
-            self._made.pop().Free()
+        while self._created:
+            self._created.pop().Free()
         if self._integers is not None:
             self._integers.free()
             self._integers = None

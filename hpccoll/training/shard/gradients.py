@@ -19,7 +19,7 @@ import numpy
 
 from hpccoll.training.buckets import ArraySpec
 from hpccoll.training.compress.scheme import Steps
-from hpccoll.training.shard.in_flight_window import Flights, Spares
+from hpccoll.training.shard.in_flight_window import InFlightWindow, VectorPool
 from hpccoll.training.shard.partition import ShardGroup
 
 #: Largest number of pending groups, if each needs its own memory.
@@ -53,10 +53,10 @@ class Gradients:
         self.dtypes, self.reduction, self.prescale = dtypes, reduction, prescale
         self.zeros, self.cut = zeros, cut and stage > 1
         self.faults: list[str] = []
-        self._places = {index: (number, slice(start, start + specs[index].count))
-                        for number, group in enumerate(groups)
-                        for index, start in zip(group.bucket.members, group.bucket.starts)}
-        self._flights, self._buffers = Flights(), Spares()
+        self._locations = {index: (number, slice(start, start + specs[index].count))
+                           for number, group in enumerate(groups)
+                           for index, start in zip(group.bucket.members, group.bucket.starts)}
+        self._window, self._buffers = InFlightWindow(), VectorPool()
         self._vectors: list[Any] = [None] * len(groups)
         self._parts: list[numpy.ndarray] = []
         if stage < 2:
@@ -67,9 +67,9 @@ class Gradients:
                            for group, dtype in zip(groups, dtypes)]
         self._summed: set[int] = set()
         self._waiting = self._partial = self._over = False
-        self._begin()
+        self._start_pass()
 
-    def _begin(self) -> None:
+    def _start_pass(self) -> None:
         """Start a pass."""
         self._brought: set[int] = set()
         self._odd: set[int] = set()
@@ -87,7 +87,7 @@ class Gradients:
         vector: numpy.ndarray = self._vectors[number]
         return vector[:self.groups[number].counts[self.rank]] if self.stage else vector
 
-    def counted(self, number: int) -> numpy.ndarray:
+    def norm_part(self, number: int) -> numpy.ndarray:
         """Return the part of the sum that only this rank counts in norms."""
         vector = self.part(number)
         return vector if self.stage else vector[self.groups[number].part(self.rank)]
@@ -106,7 +106,7 @@ class Gradients:
             self._odd.add(index)
             return
         self._brought.add(index)
-        number = self._places[index][0]
+        number = self._locations[index][0]
         slot = self._slot(index)
         if values is not None and index in self._summed:
             slot += values.reshape(-1)
@@ -116,11 +116,11 @@ class Gradients:
             self._summed.add(index)
             return
         self._lacking[number] -= 1
-        self._set_off()
-        self._flights.poll()
+        self._launch()
+        self._window.poll()
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
+    def accumulate(self) -> Iterator[None]:
         """Accumulate the gradients of a pass; see :meth:`Sharded.paused`."""
         self._waiting = True
         try:
@@ -130,7 +130,7 @@ class Gradients:
         if self.cut:
             self._finish()
             self._partial = True
-        self._begin()
+        self._start_pass()
 
     def finish(self) -> list[str]:
         """Wait for the exchange of all groups; return the faults of this rank."""
@@ -145,7 +145,7 @@ class Gradients:
         self._summed.clear()
         self._partial = self._over = False
         self._buffers.clear()
-        self._begin()
+        self._start_pass()
 
     @property
     def nbytes(self) -> int:
@@ -155,7 +155,7 @@ class Gradients:
 
     # ----------------------------------------------------------------------------------------
     def _fault_of(self, index: int, values: numpy.ndarray | None) -> str:
-        if index not in self._places:
+        if index not in self._locations:
             return f"gradient {index} does not match an initial array"
         spec = self.specs[index]
         if index in self._brought and (self.cut or not self._waiting):
@@ -172,10 +172,10 @@ class Gradients:
         return ""
 
     def _slot(self, index: int) -> numpy.ndarray:
-        number, place = self._places[index]
+        number, place = self._locations[index]
         if self._vectors[number] is None:
-            self._vectors[number] = self._buffers.take(self.groups[number].bucket.count,
-                                                       self.dtypes[number])
+            self._vectors[number] = self._buffers.get(self.groups[number].bucket.count,
+                                                      self.dtypes[number])
         slot: numpy.ndarray = self._vectors[number][place]
         return slot
 
@@ -185,8 +185,8 @@ class Gradients:
                 if index not in self._brought:
                     self._fill(index)
         self._lacking = [0] * len(self.groups)
-        self._set_off()
-        self._flights.wait()
+        self._launch()
+        self._window.wait()
 
     def _fill(self, index: int) -> None:
         """Substitute zeros, or the gradients of earlier passes."""
@@ -195,20 +195,20 @@ class Gradients:
         if not self.zeros and index not in self._odd:
             self.faults.append(f"the gradient of '{self.specs[index].name}' is missing")
 
-    def _set_off(self) -> None:
+    def _launch(self) -> None:
         while self._next < len(self.groups) and not self._lacking[self._next]:
             number, self._next = self._next, self._next + 1
             if not self.groups[number].bucket.count:
                 continue
             if self.stage > 1:
-                self._flights.wait(IN_FLIGHT - 1)
+                self._window.wait(IN_FLIGHT - 1)
             vector = self._vectors[number]
             if self.prescale != 1:
                 vector /= vector.dtype.type(self.prescale)
-            self._flights.launch(self.reduction(number, vector),
-                                 lambda number=number: self._landed(number))  # type: ignore[misc]
+            self._window.launch(self.reduction(number, vector),
+                                lambda number=number: self._on_reduced(number))  # type: ignore[misc]
 
-    def _landed(self, number: int) -> None:
+    def _on_reduced(self, number: int) -> None:
         if self.stage < 2:
             return
         mine = self._vectors[number][:self._parts[number].size]
@@ -216,5 +216,5 @@ class Gradients:
             self._parts[number] += mine
         else:
             self._parts[number][:] = mine
-        self._buffers.give(self._vectors[number])
+        self._buffers.put(self._vectors[number])
         self._vectors[number] = None

@@ -14,13 +14,13 @@ from hpccoll.training.compress.scheme import Steps
 MOST_SPARE = 2
 
 
-class _Underway(NamedTuple):
+class _PendingGenerator(NamedTuple):
     steps: Steps
     request: Any
-    landed: Callable[[], None]
+    on_done: Callable[[], None]
 
 
-class Flights:
+class InFlightWindow:
     """Queue of request generators, resumed in launch order.
 
     A generator is resumed only after all earlier ones are done. Ranks therefore make the calls of a
@@ -28,7 +28,7 @@ class Flights:
     """
 
     def __init__(self) -> None:
-        self._underway: deque[_Underway] = deque()
+        self._underway: deque[_PendingGenerator] = deque()
 
     def __len__(self) -> int:
         return len(self._underway)
@@ -36,7 +36,7 @@ class Flights:
     def launch(self, steps: Steps, landed: Callable[[], None] = lambda: None) -> None:
         """Start a generator; call ``landed`` when it is done."""
         request = next(steps, None)
-        self._underway.append(_Underway(steps, request, landed))
+        self._underway.append(_PendingGenerator(steps, request, landed))
         if request is None:
             self.poll()
 
@@ -65,10 +65,10 @@ class Flights:
         if request is not None:
             self._underway.appendleft(first._replace(request=request))
         else:
-            first.landed()
+            first.on_done()
 
 
-class Spares:
+class VectorPool:
     """Pool of temporary vectors; reused pages are cheaper than new ones.
 
     Args:
@@ -80,7 +80,7 @@ class Spares:
         self._most = most
         self._spare: list[numpy.ndarray] = []
 
-    def take(self, count: int, dtype: Any) -> numpy.ndarray:
+    def get(self, count: int, dtype: Any) -> numpy.ndarray:
         """Return a vector with undefined contents."""
         nbytes = count * numpy.dtype(dtype).itemsize
         fitting = [spare for spare in self._spare if nbytes <= spare.nbytes <= 2 * nbytes]
@@ -91,7 +91,7 @@ class Spares:
             memory = numpy.empty(nbytes, "u1")
         return memory[:nbytes].view(dtype)
 
-    def give(self, vector: numpy.ndarray) -> None:
+    def put(self, vector: numpy.ndarray) -> None:
         """Return an unused vector to the pool."""
         memory = vector if vector.base is None else vector.base
         self._spare = [*self._spare, memory][-self._most:] if self._most else []

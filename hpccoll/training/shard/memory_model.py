@@ -14,7 +14,7 @@ from hpccoll.training.shard.agreement import one_of
 SCALE_BYTES = 4
 
 
-class Holding(NamedTuple):
+class MemoryUse(NamedTuple):
     """Memory of one rank between two steps in bytes, by purpose.
 
     Attributes:
@@ -34,7 +34,7 @@ class Holding(NamedTuple):
 
 
 def footprint(stage: int, count: int, size: int, itemsize: int = 4, state_bytes: int = 8
-              ) -> Holding:
+              ) -> MemoryUse:
     """Return the memory of one of ``size`` ranks for ``count`` elements.
 
     Args:
@@ -51,9 +51,9 @@ def footprint(stage: int, count: int, size: int, itemsize: int = 4, state_bytes:
     """
     one_of("stage", stage, (0, 1, 2, 3))
     whole, part = count, count / size
-    return Holding((whole if stage < 3 else part) * itemsize,
-                     (whole if stage < 2 else part) * itemsize,
-                     (whole if stage < 1 else part) * state_bytes)
+    return MemoryUse((whole if stage < 3 else part) * itemsize,
+                       (whole if stage < 2 else part) * itemsize,
+                       (whole if stage < 1 else part) * state_bytes)
 
 
 def sent_bytes(stage: int, count: int, size: int, itemsize: int = 4, persistent: int = 0) -> float:
@@ -79,7 +79,7 @@ def gathered_bytes(count: int, size: int, bits: int, block: int) -> float:
     >>> gathered_bytes(4096, 4, bits=8, block=256)
     3120.0
     """
-    return _packed(count, bits, block) * (size - 1) / size
+    return _quantised_bytes(count, bits, block) * (size - 1) / size
 
 
 def scattered_bytes(count: int, inside: int, across: int, bits: int, block: int) -> float:
@@ -91,9 +91,9 @@ def scattered_bytes(count: int, inside: int, across: int, bits: int, block: int)
     >>> scattered_bytes(4096, 2, 2, bits=4, block=256)
     1584.0
     """
-    packed = _packed(count, bits, block)
+    packed = _quantised_bytes(count, bits, block)
     return packed * (inside - 1) / inside + packed / inside * (across - 1) / across
 
 
-def _packed(count: int, bits: int, block: int) -> float:
+def _quantised_bytes(count: int, bits: int, block: int) -> float:
     return count * bits / 8 + SCALE_BYTES * count / block

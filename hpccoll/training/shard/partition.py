@@ -24,7 +24,7 @@ from hpccoll.training.buckets import ArraySpec, Bucket, plan_buckets
 WHOLE = -1
 
 
-def cut(count: int, size: int, turn: int = 0) -> tuple[int, ...]:
+def part_sizes(count: int, size: int, turn: int = 0) -> tuple[int, ...]:
     """Return the part sizes of a group; ranks from ``turn`` on have one extra element.
 
     >>> cut(8, 3), cut(2, 3, turn=2)
@@ -95,18 +95,18 @@ def plan_groups(specs: Sequence[ArraySpec], size: int, bucket_bytes: int, first_
         chosen = []
         for unit in reversed(range(len(units))):
             large = [index for index in reversed(units[unit]) if index not in small]
-            chosen += [(bucket, unit) for bucket in _together(specs, large, kinds)]
+            chosen += [(bucket, unit) for bucket in _merge_by_dtype(specs, large, kinds)]
         chosen += [(bucket, WHOLE)
-                   for bucket in _together(specs, sorted(small, reverse=True), kinds)]
+                   for bucket in _merge_by_dtype(specs, sorted(small, reverse=True), kinds)]
     groups, turn = [], 0
     for bucket, unit in chosen:
-        groups.append(ShardGroup(bucket, cut(bucket.count, size, turn), unit))
+        groups.append(ShardGroup(bucket, part_sizes(bucket.count, size, turn), unit))
         turn = (turn + bucket.count) % size
     return tuple(groups)
 
 
-def _together(specs: Sequence[ArraySpec], order: Sequence[int], kinds: Sequence[int] | None
-              ) -> list[Bucket]:
+def _merge_by_dtype(specs: Sequence[ArraySpec], order: Sequence[int], kinds: Sequence[int] | None
+                    ) -> list[Bucket]:
     """Return one bucket for each dtype and kind."""
     kind_of = dict.fromkeys(order, 0) if kinds is None else {each: kinds[each] for each in order}
     return [bucket for kind in sorted(set(kind_of.values())) for bucket in plan_buckets(

@@ -125,7 +125,7 @@ class TwoLevels:
         self.node = next(number for number, node in enumerate(nodes) if rank in node)
         self.place = nodes[self.node].index(rank)
         self.inside = comm.Split(self.node, self.place)
-        self.across = comm.Split(self.place, self.node)
+        self.inter_comm = comm.Split(self.place, self.node)
 
     def reduce(self, vector: numpy.ndarray, counts: Sequence[int]) -> Steps:
         """Store the sum of this rank's part at the front of ``vector``; overwrites the rest.
@@ -142,7 +142,7 @@ class TwoLevels:
             [counts[peer] for peer in peers])
         if len(self.nodes) > 1:
             mine = counts[peers[self.node]]
-            sums = yield from self._exchange(self.across, [[one] for one in sums], [mine])
+            sums = yield from self._exchange(self.inter_comm, [[one] for one in sums], [mine])
         vector[:sums[0].size] = sums[0]
 
     def _exchange(self, comm: Any, parts: Sequence[Sequence[numpy.ndarray]],
@@ -169,4 +169,4 @@ class TwoLevels:
     def free(self) -> None:
         """Free the communicators; collective."""
         self.inside.Free()
-        self.across.Free()
+        self.inter_comm.Free()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 from hpccoll.errors import ArgumentError
-from hpccoll.training.arguments import number
+from hpccoll.training.arguments import as_number
 
 
 class Scale(NamedTuple):
@@ -46,13 +46,13 @@ class LossScale:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            number(f"loss_scale: {field.name}", getattr(self, field.name))
+            as_number(f"loss_scale: {field.name}", getattr(self, field.name))
         if not (self.initial > 0 and self.growth >= 1 and 0 < self.backoff <= 1
                 and self.interval >= 0):
             raise ArgumentError("loss_scale", f"{self} is invalid", "use initial > 0, growth >= 1, "
                                 "0 < backoff <= 1, interval >= 0")
 
-    def after(self, scale: Scale, finite: bool) -> Scale:
+    def next_scale(self, scale: Scale, finite: bool) -> Scale:
         """Return the scale after a step with finite or non-finite gradients.
 
         >>> LossScale(interval=2).after(Scale(8.0, steps=1), finite=True)

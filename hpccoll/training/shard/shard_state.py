@@ -25,7 +25,7 @@ def exact_type(dtype: numpy.dtype) -> numpy.dtype:
     return numpy.dtype(numpy.float32) if dtype.itemsize == 2 else dtype
 
 
-class Owned:
+class ShardState:
     """Part of one group on its owner.
 
     Args:

@@ -26,7 +26,7 @@ class InMemory:
         return numpy.zeros(count, dtype)
 
 
-class Mapped:
+class MappedFiles:
     """Vectors in files of a folder, which should be on a local disk.
 
     Args:

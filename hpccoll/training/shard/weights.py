@@ -18,8 +18,8 @@ import numpy
 from hpccoll.errors import ArgumentError
 from hpccoll.training.buckets import ArraySpec
 from hpccoll.training.compress.scheme import Steps
-from hpccoll.training.shard.in_flight_window import Flights, Spares
-from hpccoll.training.shard.partition import WHOLE, ShardGroup, cut
+from hpccoll.training.shard.in_flight_window import InFlightWindow, VectorPool
+from hpccoll.training.shard.partition import WHOLE, ShardGroup, part_sizes
 
 #: Returns the exchange that fills a whole vector: ``gather(part, whole, counts)``.
 Gather = Callable[[numpy.ndarray, numpy.ndarray, Sequence[int]], Steps]
@@ -62,7 +62,7 @@ def _check(unit: int, units: Sequence[Sequence[int]]) -> None:
                             "create a new state for a larger model")
 
 
-class WholeWeights:
+class ReplicatedWeights:
     """Replicated weights (stages 0 to 2).
 
     Args:
@@ -78,7 +78,7 @@ class WholeWeights:
                  gather: Gather | None):
         self.rank, self.specs, self.groups, self.units = rank, specs, groups, units
         self.wholes, self.gather = wholes, gather
-        self._flights = Flights()
+        self._window = InFlightWindow()
 
     @property
     def arrays(self) -> list[numpy.ndarray]:
@@ -115,7 +115,7 @@ class WholeWeights:
     def rewind(self) -> None:
         """Do nothing: the order of use is not recorded."""
 
-    def catch_up(self) -> None:
+    def fetch_remaining(self) -> None:
         """Do nothing: other ranks do not wait for gathers of this one."""
 
     def part(self, number: int) -> numpy.ndarray:
@@ -126,12 +126,12 @@ class WholeWeights:
     def publish(self, number: int) -> None:
         """Start to gather the updated weights of a group on all ranks."""
         if self.gather is not None and self.groups[number].bucket.count:
-            self._flights.launch(self.gather(self.part(number), self.wholes[number],
-                                             self.groups[number].counts))
+            self._window.launch(self.gather(self.part(number), self.wholes[number],
+                                            self.groups[number].counts))
 
     def finish(self) -> None:
         """Wait for gathers that :meth:`publish` started."""
-        self._flights.wait()
+        self._window.wait()
 
     @property
     def nbytes(self) -> int:
@@ -139,7 +139,7 @@ class WholeWeights:
         return sum(whole.nbytes for whole in self.wholes)
 
 
-class CutWeights:
+class ShardedWeights:
     """Sharded weights: a rank holds its part, and other parts only while in use (stage 3).
 
     Args:
@@ -157,10 +157,10 @@ class CutWeights:
     def __init__(self, rank: int, specs: Sequence[ArraySpec], groups: Sequence[ShardGroup],
                  units: Sequence[Sequence[int]], parts: Sequence[numpy.ndarray], gather: Gather,
                  fetching: Fetching, inside: tuple[int, int, Gather] | None = None,
-                 spares: Spares | None = None):
+                 spares: VectorPool | None = None):
         self.rank, self.specs, self.groups, self.units = rank, specs, groups, units
         self.parts, self.gather, self.fetching, self.inside = parts, gather, fetching, inside
-        self._flights, self._buffers = Flights(), Spares() if spares is None else spares
+        self._window, self._buffers = InFlightWindow(), VectorPool() if spares is None else spares
         self._wholes: dict[int, numpy.ndarray] = {}
         self._arrived: set[int] = set()
         self._copies: dict[int, numpy.ndarray] = {}
@@ -173,7 +173,7 @@ class CutWeights:
         self._expected: list[int] = []
         self._as_expected = True
         for number in self._always:
-            self._begin(number)
+            self._start_gather(number)
         self.finish()
 
     def part(self, number: int) -> numpy.ndarray:
@@ -189,14 +189,14 @@ class CutWeights:
         _check(unit, self.units)
         needed = [*self._groups_of[unit], *self._always]
         for number in needed:
-            self._begin(number)
+            self._start_gather(number)
         position = len(self._used)
         self._as_expected &= self._expected[position:position + 1] == [unit]
         self._used.append(unit)
         self._held.add(unit)
         self._prefetch()
         while not self._arrived.issuperset(needed):
-            self._flights.wait(len(self._flights) - 1)
+            self._window.wait(len(self._window) - 1)
         found = {index: array for number in needed for index, array in
                  views(self.groups[number], self._wholes[number], self.specs).items()}
         return {index: found[index] for index in self.units[unit]}
@@ -219,11 +219,11 @@ class CutWeights:
 
     def poll(self) -> None:
         """Progress prefetches."""
-        self._flights.poll()
+        self._window.poll()
 
     def expire(self) -> None:
         """Discard gathered weights before a step updates them; fetch all units again."""
-        self._flights.wait()
+        self._window.wait()
         for number in list(self._wholes):
             self._drop(number)
         self._buffers.clear()
@@ -235,7 +235,7 @@ class CutWeights:
         """Start a step; the order of the previous step predicts its order."""
         self._used, self._expected, self._as_expected = [], self._used or self._expected, True
 
-    def catch_up(self) -> None:
+    def fetch_remaining(self) -> None:
         """Fetch the remaining units that the other ranks will fetch in this step."""
         for unit in list(self._held):
             self.release(unit)
@@ -246,14 +246,14 @@ class CutWeights:
     def publish(self, number: int) -> None:
         """Start to gather a group that stays whole."""
         if number in self._always:
-            self._begin(number)
+            self._start_gather(number)
 
     def finish(self) -> None:
         """Wait for gathers that :meth:`publish` started."""
-        self._flights.wait()
+        self._window.wait()
 
     @property
-    def live(self) -> int:
+    def live_elements(self) -> int:
         """Return the number of elements of gathered weights and of pending gathers."""
         return sum(whole.size for whole in self._wholes.values())
 
@@ -264,34 +264,34 @@ class CutWeights:
                                                 *self._wholes.values()))
 
     # ----------------------------------------------------------------------------------------
-    def _begin(self, number: int) -> None:
+    def _start_gather(self, number: int) -> None:
         """Start to gather a group, unless it is gathered or pending."""
         if number in self._wholes:
             return
         group, part = self.groups[number], self.parts[number]
-        whole = self._buffers.take(group.bucket.count, part.dtype)
+        whole = self._buffers.get(group.bucket.count, part.dtype)
         self._wholes[number] = whole
         if self.inside is None or number not in self._copies:
             steps = self.gather(part, whole, group.counts)
         else:
             rank, size, gather = self.inside
-            steps = gather(self._copies[number], whole, cut(whole.size, size))
+            steps = gather(self._copies[number], whole, part_sizes(whole.size, size))
         if whole.size:
-            self._flights.launch(steps, lambda: self._landed(number))
+            self._window.launch(steps, lambda: self._on_gathered(number))
         else:
-            self._landed(number)
+            self._on_gathered(number)
 
-    def _landed(self, number: int) -> None:
+    def _on_gathered(self, number: int) -> None:
         self._arrived.add(number)
         if self.inside is not None and number not in self._always:
             rank, size, _ = self.inside
             group = self.groups[number]
-            mine = group._replace(counts=cut(group.bucket.count, size)).part(rank)
+            mine = group._replace(counts=part_sizes(group.bucket.count, size)).part(rank)
             self._copies.setdefault(number, self._wholes[number][mine].copy())
 
     def _drop(self, number: int) -> None:
         self._arrived.discard(number)
-        self._buffers.give(self._wholes.pop(number))
+        self._buffers.put(self._wholes.pop(number))
 
     def _prefetch(self) -> None:
         """Start gathers in the order of the previous step, within the limits."""
@@ -300,14 +300,15 @@ class CutWeights:
             ahead += self._count(self._groups_of[unit])
             missing = self._count(number for number in self._groups_of[unit]
                                   if number not in self._wholes)
-            if ahead > self.fetching.prefetch or self.live + missing > self.fetching.max_live:
+            if (ahead > self.fetching.prefetch
+                    or self.live_elements + missing > self.fetching.max_live):
                 break
             for number in self._groups_of[unit]:
-                self._begin(number)
+                self._start_gather(number)
 
     def _is_used_soon(self, unit: int) -> bool:
         """Return True if a unit was used again within ``reuse`` elements in the previous step."""
-        if not self._as_expected or self.live > self.fetching.max_live:
+        if not self._as_expected or self.live_elements > self.fetching.max_live:
             return False
         between = 0
         for other in self._expected[len(self._used):]:

@@ -23,22 +23,28 @@ from typing import Any, NamedTuple
 import numpy
 
 from hpccoll.errors import ArgumentError, ArgumentTypeError, NonFiniteError, ShardError
-from hpccoll.training.arguments import communicator, listed
+from hpccoll.training.arguments import as_list, communicator
 from hpccoll.training.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES
 from hpccoll.training.compress.scheme import Steps
 from hpccoll.training.optimizers import ElementwiseOptimizer
 from hpccoll.training.shard import checkpoint
-from hpccoll.training.shard.agreement import GRADIENTS, agree_on, one_of, refuse, specs_of
-from hpccoll.training.shard.clip import Clip, agree, join, norm_of, power
-from hpccoll.training.shard.communicators import Wires
+from hpccoll.training.shard.agreement import (
+    GRADIENTS,
+    check_agreement,
+    one_of,
+    raise_on_all_ranks,
+    specs_of,
+)
+from hpccoll.training.shard.clip import Clip, join_powers, norm_of, power_sum, reduce_powers
+from hpccoll.training.shard.communicators import ShardCommunicators
 from hpccoll.training.shard.gradients import Gradients
-from hpccoll.training.shard.memory_model import Holding
+from hpccoll.training.shard.memory_model import MemoryUse
 from hpccoll.training.shard.partition import check_units, plan_groups
 from hpccoll.training.shard.quantised import ZeroPlusPlus
 from hpccoll.training.shard.scale import LossScale, Scale
-from hpccoll.training.shard.shard_state import Owned, exact_type
-from hpccoll.training.shard.storage import InMemory, Mapped
-from hpccoll.training.shard.weights import CutWeights, Fetching, WholeWeights
+from hpccoll.training.shard.shard_state import ShardState, exact_type
+from hpccoll.training.shard.storage import InMemory, MappedFiles
+from hpccoll.training.shard.weights import Fetching, ReplicatedWeights, ShardedWeights
 
 
 class Update(NamedTuple):
@@ -77,7 +83,7 @@ class Sharded:
             A step with non-finite gradients is skipped.
         check: without a loss scale, raise an error for non-finite gradients.
         missing: ``"raise"``, or ``"zeros"`` for arrays that a pass may omit.
-        accumulate: behaviour of :meth:`paused` at stages 2 and 3: ``"whole"`` accumulates whole
+        accumulate: behaviour of :meth:`accumulate` at stages 2 and 3: ``"whole"`` accumulates whole
             gradients without communication, ``"shards"`` accumulates parts with an exchange in
             each pass.
         bucket_bytes, first_bucket_bytes: limits of a group at stages 0 to 2.
@@ -135,31 +141,32 @@ class Sharded:
         self.model_comm, self.replicated = model_comm, frozenset(replicated)
         self.number = 0
         self._scale = Scale(loss_scale.initial if loss_scale else 1.0)
-        arrays = [numpy.asarray(array) for array in listed("parameters", parameters)]
+        arrays = [numpy.asarray(array) for array in as_list("parameters", parameters)]
         fetching, zeropp = fetching or Fetching(), zeropp or ZeroPlusPlus()
         if units is None:
             units = [[index] for index in range(len(arrays))]
         check_units(units, len(arrays))
         self.units = [list(unit) for unit in units]
         self._specs = specs_of(arrays, names)
-        agree_on(comm, self._specs, str((
+        check_agreement(comm, self._specs, str((
             stage, self.units, op, self.clip, loss_scale, check, missing, accumulate, bucket_bytes,
             first_bucket_bytes, fetching, zeropp, sorted(self.replicated))))
         self._groups = plan_groups(self._specs, self.size, bucket_bytes, first_bucket_bytes,
                                    self.units if stage == 3 else None, fetching.persistent)
         self._spans = [group.part(self.rank) if stage else slice(0, group.bucket.count)
                        for group in self._groups]
-        self._wires = Wires(comm, stage, zeropp)
+        self._comms = ShardCommunicators(comm, stage, zeropp)
         dtypes = [arrays[group.bucket.members[0]].dtype for group in self._groups]
-        vectors = self._wires.begin(self._groups, arrays, self._spans if stage == 3 else None)
-        self._weights: WholeWeights | CutWeights = (
-            CutWeights(self.rank, self._specs, self._groups, self.units, vectors,
-                       self._wires.gather, fetching, self._wires.inside) if stage == 3 else
-            WholeWeights(self.rank, self._specs, self._groups, self.units, vectors,
-                         self._wires.gather if stage else None))
-        store = Mapped(storage) if storage is not None else InMemory()
-        self._owned = [Owned(self._weights.part(number), optimizer, store, exact_type(dtype))
-                       for number, dtype in enumerate(dtypes)]
+        vectors = self._comms.broadcast_arrays(self._groups, arrays, self._spans if stage == 3
+                                               else None)
+        self._weights: ReplicatedWeights | ShardedWeights = (
+            ShardedWeights(self.rank, self._specs, self._groups, self.units, vectors,
+                           self._comms.gather, fetching, self._comms.inside) if stage == 3 else
+            ReplicatedWeights(self.rank, self._specs, self._groups, self.units, vectors,
+                              self._comms.gather if stage else None))
+        store = MappedFiles(storage) if storage is not None else InMemory()
+        self._states = [ShardState(self._weights.part(number), optimizer, store, exact_type(dtype))
+                        for number, dtype in enumerate(dtypes)]
         # 16-bit sums must not overflow: divide by about half of the divisor first.
         low = any(dtype.itemsize == 2 for dtype in dtypes)
         before = 2.0 ** (self.size.bit_length() // 2) if low and op == "average" else 1.0
@@ -174,9 +181,9 @@ class Sharded:
         """Arrays of the model, which each step updates; stages 0 to 2.
 
         Raises:
-            ArgumentError: stage 3; use :meth:`fetched`.
+            ArgumentError: stage 3; use :meth:`fetch`.
         """
-        if isinstance(self._weights, CutWeights):
+        if isinstance(self._weights, ShardedWeights):
             raise ArgumentError("stage", "stage 3 has no full weights", "use 'with fetched(unit)'")
         return self._weights.arrays
 
@@ -242,7 +249,7 @@ class Sharded:
         ``accumulate="shards"`` each block is one pass with an exchange, and only this rank's part
         is accumulated.
         """
-        return self._gradients.paused()
+        return self._gradients.accumulate()
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
@@ -258,11 +265,11 @@ class Sharded:
             yield
         except Exception as error:
             self._gradients.faults.append(f"{type(error).__name__}: {error}")
-            self._weights.catch_up()
+            self._weights.fetch_remaining()
             try:
                 self.step()
-            except ShardError as told:
-                raise told from error
+            except ShardError as sharded:
+                raise sharded from error
             raise
 
     def step(self) -> Update:
@@ -274,10 +281,10 @@ class Sharded:
             NonFiniteError: on all ranks, if a gradient contains inf or nan; without a loss scale.
         """
         faults = self._gradients.finish()
-        norm, finite, wrong = self._look(len(faults))
+        norm, finite, wrong = self._reduce_checks(len(faults))
         try:
             if wrong:
-                refuse(self.comm, faults, GRADIENTS, "gradients are missing elsewhere")
+                raise_on_all_ranks(self.comm, faults, GRADIENTS, "gradients are missing elsewhere")
             if not finite and self.loss_scale is None:
                 raise NonFiniteError(f"a gradient has inf or nan: step {self.number + 1}; use "
                                      "check=False to ignore it, or a loss_scale to skip the step")
@@ -288,18 +295,18 @@ class Sharded:
         finally:
             self._gradients.clear()
         if self.loss_scale:
-            self._scale = self.loss_scale.after(self._scale, finite)
+            self._scale = self.loss_scale.next_scale(self._scale, finite)
         return Update(self.number, norm, finite, self.scale)
 
     def _apply(self, factor: float) -> None:
         self.number += 1
-        self._change(lambda owned, gradient: owned.step(
+        self._update(lambda owned, gradient: owned.step(
             self.optimizer, gradient, self.number, self._divisor * self.scale, factor))
 
-    def _change(self, change: Callable[[Owned, numpy.ndarray], None]) -> None:
+    def _update(self, change: Callable[[ShardState, numpy.ndarray], None]) -> None:
         """Update weights group by group; gather each group while the next one is updated."""
         self._weights.expire()
-        for number, owned in enumerate(self._owned):
+        for number, owned in enumerate(self._states):
             change(owned, self._gradients.part(number))
             self._weights.publish(number)
         self._weights.finish()
@@ -312,8 +319,8 @@ class Sharded:
             ``{"number", "scale", "vectors": {name: [array of each parameter]}}``, with exact
             weights as ``"weights"``. It does not depend on the stage or the number of ranks.
         """
-        gather = self._wires.exact_gather if self.stage else None
-        vectors = {name: checkpoint.collect(gather, self._groups, self._specs, parts)
+        gather = self._comms.exact_gather if self.stage else None
+        vectors = {name: checkpoint.gather_arrays(gather, self._groups, self._specs, parts)
                    for name, parts in self._vectors().items()}
         return {"number": self.number, "scale": tuple(self._scale), "vectors": vectors}
 
@@ -325,8 +332,8 @@ class Sharded:
         """
         checkpoint.check(self._specs, self._vectors(), state["vectors"])
         for name, parts in self._vectors().items():
-            checkpoint.spread(self._groups, self._spans, state["vectors"][name], parts)
-        self._go_on(state["number"], state["scale"])
+            checkpoint.scatter_arrays(self._groups, self._spans, state["vectors"][name], parts)
+        self._publish_loaded(state["number"], state["scale"])
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write or replace a checkpoint: a file on each rank and an index; collective.
@@ -335,9 +342,9 @@ class Sharded:
             ShardError: on all ranks, if a rank cannot write; the older checkpoint remains.
         """
         vectors = {name: [part if self.stage else part[span]
-                          for part, span in zip(parts, self._own_spans())]
+                          for part, span in zip(parts, self._local_spans())]
                    for name, parts in self._vectors().items()}
-        checkpoint.save(self._wires.gathers, folder, self._groups, self._specs, vectors,
+        checkpoint.save(self._comms.gathers, folder, self._groups, self._specs, vectors,
                         {"number": self.number, "scale": tuple(self._scale)})
 
     def restore(self, folder: str | os.PathLike[str]) -> None:
@@ -346,57 +353,58 @@ class Sharded:
         Raises:
             ShardError: on all ranks, if files are missing or belong to other arrays.
         """
-        facts = checkpoint.restore(self._wires.gathers, folder, self._groups, self._specs,
+        facts = checkpoint.restore(self._comms.gathers, folder, self._groups, self._specs,
                                    self._spans, self._vectors())
-        self._go_on(facts["number"], facts["scale"])
+        self._publish_loaded(facts["number"], facts["scale"])
 
     @property
-    def footprint(self) -> Holding:
+    def footprint(self) -> MemoryUse:
         """Return the current memory of this rank."""
-        return Holding(self._weights.nbytes, self._gradients.nbytes,
-                         sum(owned.nbytes for owned in self._owned))
+        return MemoryUse(self._weights.nbytes, self._gradients.nbytes,
+                           sum(owned.nbytes for owned in self._states))
 
     def close(self) -> None:
         """Free the created communicators; collective."""
-        self._wires.free()
+        self._comms.free()
 
     # ------------------------------------------------------------------------------------------
     def _reduction(self, number: int, vector: numpy.ndarray) -> Steps:
-        return self._wires.reduce(self._groups[number], vector)
+        return self._comms.reduce(self._groups[number], vector)
 
-    def _look(self, faults: int) -> tuple[float, bool, bool]:
+    def _reduce_checks(self, faults: int) -> tuple[float, bool, bool]:
         """Reduce the norm, non-finite values and faults over ranks."""
         order = self.clip.order if self.clip else 2.0
         looked = self.check or self.clip is not None or self.loss_scale is not None
-        mine = join([power(values, order) for values in self._counted()], order) if looked else 0.0
-        told = agree(self.comm, mine, order, not math.isfinite(mine), faults)
+        mine = join_powers([power_sum(values, order) for values in self._norm_gradients()],
+                           order) if looked else 0.0
+        sums = reduce_powers(self.comm, mine, order, not math.isfinite(mine), faults)
         if self.model_comm is not None:
-            told = agree(self.model_comm, told[0], order, *told[1:])
+            sums = reduce_powers(self.model_comm, sums[0], order, *sums[1:])
         double = any(spec.dtype == "float64" for spec in self._specs)
-        norm = norm_of(told[0], order, double) / (self._divisor * self.scale)
-        return norm if looked and not told[1] else math.nan, not told[1], bool(told[2])
+        norm = norm_of(sums[0], order, double) / (self._divisor * self.scale)
+        return norm if looked and not sums[1] else math.nan, not sums[1], bool(sums[2])
 
-    def _counted(self) -> Iterator[numpy.ndarray]:
+    def _norm_gradients(self) -> Iterator[numpy.ndarray]:
         """Yield the gradients that this rank counts in norms, without duplicates."""
         others_look = self.model_comm is not None and self.model_comm.Get_rank() > 0
-        for number, (group, span) in enumerate(zip(self._groups, self._own_spans())):
-            values = self._gradients.counted(number)
+        for number, (group, span) in enumerate(zip(self._groups, self._local_spans())):
+            values = self._gradients.norm_part(number)
             for index, _, place in group.pieces(span):
                 if not (others_look and index in self.replicated):
                     yield values[place]
 
-    def _own_spans(self) -> list[slice]:
+    def _local_spans(self) -> list[slice]:
         return [group.part(self.rank) for group in self._groups]
 
     def _vectors(self) -> dict[str, list[numpy.ndarray]]:
         """Return exact weights and the optimizer's vectors, by name and group."""
-        names = self._owned[0].state if self._owned else ()
-        return {"weights": [owned.exact for owned in self._owned],
-                **{name: [owned.state[name] for owned in self._owned] for name in names}}
+        names = self._states[0].state if self._states else ()
+        return {"weights": [owned.exact for owned in self._states],
+                **{name: [owned.state[name] for owned in self._states] for name in names}}
 
-    def _go_on(self, number: int, scale: Sequence[float]) -> None:
+    def _publish_loaded(self, number: int, scale: Sequence[float]) -> None:
         """Publish loaded weights to all ranks."""
         self.number = number
         if self.loss_scale:
             self._scale = Scale(float(scale[0]), int(scale[1]))
-        self._change(lambda owned, gradient: owned.publish())
+        self._update(lambda owned, gradient: owned.publish())

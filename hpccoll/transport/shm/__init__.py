@@ -7,5 +7,5 @@
     endpoint.py    chooses between the two, and sends other messages by MPI
 
 A *cell* is shared memory that a message is copied through. (A slot belongs to a schedule.)
-A new path of messages is a branch of ``rendezvous.Send.post`` and ``Receive.arrived``.
+A new path of messages is a branch of ``rendezvous.Send.post`` and ``Receive.is_readable``.
 """

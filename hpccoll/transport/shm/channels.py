@@ -167,11 +167,11 @@ class SharedNode:
         self.fence = _fence() if self.local else None
         self.readv: Any = self._probe() if self.local else None
 
-    def outgoing(self, peer: int, tag: int) -> Channel:
+    def send_channel(self, peer: int, tag: int) -> Channel:
         """Return the channel from this rank to a peer."""
         return self._channel(self.rank, self.local[peer], tag)
 
-    def incoming(self, peer: int, tag: int) -> Channel:
+    def recv_channel(self, peer: int, tag: int) -> Channel:
         """Return the channel from a peer to this rank."""
         return self._channel(self.local[peer], self.rank, tag)
 

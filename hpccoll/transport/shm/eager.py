@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hpccoll.transport import Action, Posting
+from hpccoll.transport import Action, MessageSpec
 from hpccoll.transport.shm.channels import LAST, PLACES, SIZE_BITS, Channel, View
 from hpccoll.transport.shm.rendezvous import ASIDE, Receive, actions_on
 from hpccoll.transport.stamps import MIX, split
@@ -36,7 +36,7 @@ class EagerBatch:
     ``RendezvousBatch`` apply.
     """
 
-    def __init__(self, endpoint: SharedEndpoint, postings: Sequence[Posting], tag: int):
+    def __init__(self, endpoint: SharedEndpoint, postings: Sequence[MessageSpec], tag: int):
         node, (tag, stamp) = endpoint.node, split(tag)
         mix = stamp & MIX
         self.sends: list[Outgoing] = []
@@ -46,12 +46,12 @@ class EagerBatch:
         for posting in postings:
             nbytes = posting.array.nbytes
             if posting.sends:
-                channel = node.outgoing(posting.peer, tag)
+                channel = node.send_channel(posting.peer, tag)
                 self.sends.append((channel, channel.line, channel.taken, nbytes ^ mix,
                                    [cell[:nbytes].data for cell in channel.cells_for(nbytes)],
                                    memoryview(posting.array.view("u1"))))
             else:
-                channel = node.incoming(posting.peer, tag)
+                channel = node.recv_channel(posting.peer, tag)
                 cells = [cell[:nbytes].view(posting.array.dtype)
                          for cell in channel.cells_for(nbytes)]
                 self.numbered.append((len(self.receives), channel, nbytes ^ mix))
@@ -117,7 +117,7 @@ class EagerBatch:
                 if fence is not None:
                     fence()
                 taken[place] = number
-            elif self.lies_elsewhere(index) and other.arrived():
+            elif self.lies_elsewhere(index) and other.is_readable():
                 other.use()
             else:
                 self.idle += 1
@@ -142,14 +142,14 @@ class EagerBatch:
         """Copy messages that are not in cells and cannot be used yet, so that senders continue."""
         for index in range(self.next + 1, self.count):
             other = self.receives[index][-1]
-            if self.lies_elsewhere(index) and other.arrived():
+            if self.lies_elsewhere(index) and other.is_readable():
                 other.put_aside()
 
     def free(self) -> None:
         self.sends, self.receives = [], []
 
 
-def fits_places(postings: Sequence[Posting]) -> bool:
+def fits_places(postings: Sequence[MessageSpec]) -> bool:
     """Return True if no channel receives more messages of this batch than it has places.
 
     More messages can deadlock. The sender of the last one waits for a free place, and this rank

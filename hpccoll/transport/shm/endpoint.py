@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 
 import numpy
 
-from hpccoll.transport import NOTHING, Batch, Endpoint, Posting
+from hpccoll.transport import NOTHING, Batch, Endpoint, MessageSpec
 from hpccoll.transport.shm.channels import SharedNode
 from hpccoll.transport.shm.eager import EagerBatch, fits_places
 from hpccoll.transport.shm.rendezvous import RendezvousBatch
@@ -49,13 +49,13 @@ class SharedEndpoint:
         self.node, self.remote = node, remote
         self.rank, self.size = remote.rank, remote.size
         #: Callback that raises if another rank has failed.
-        self.heard: Callable[[], None] | None = None
+        self.on_alarm: Callable[[], None] | None = None
 
     def direct(self, peers: Sequence[int], tag: int) -> bool:
         """Return True if messages from these ranks are read in place."""
         return split(tag)[0] in self.node.tags and all(peer in self.node.local for peer in peers)
 
-    def batch(self, postings: Sequence[Posting], tag: int, repeated: bool) -> Batch:
+    def batch(self, postings: Sequence[MessageSpec], tag: int, repeated: bool) -> Batch:
         """Prepare messages; see :class:`hpccoll.transport.Endpoint`."""
         near, plain = [p for p in postings if p.peer in self.node.local], split(tag)[0]
         if not near or plain not in self.node.tags:
@@ -70,11 +70,11 @@ class SharedEndpoint:
         far = [p for p in postings if p.peer not in self.node.local]
         return BothBatch(batch, self.remote.batch(far, tag, repeated))
 
-    def uses_cell(self, posting: Posting, tag: int) -> bool:
+    def uses_cell(self, posting: MessageSpec, tag: int) -> bool:
         """Return True if a message may use a cell: it fits, and reading is not cheaper."""
         array, node = posting.array, self.node
         return ((array.nbytes <= TINY or node.locate(array) is None)
-                and bool(node.outgoing(posting.peer, tag).cells_for(array.nbytes)))
+                and bool(node.send_channel(posting.peer, tag).cells_for(array.nbytes)))
 
 
 class BothBatch:

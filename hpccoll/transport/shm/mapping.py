@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy
 from mpi4py import MPI
 
-#: File system for shared memory, and prefix of hpccoll's files there.
+#: File system for shared memory, and prefix of the files there.
 DIRECTORY, PREFIX = "/dev/shm", "hpccoll-"
 #: Files without a name, and files with a name until all ranks have opened them.
 UNNAMED, NAMED = "unnamed", "named"
@@ -83,16 +83,16 @@ def _mapped_by_all(node: MPI.Intracomm, kind: str, part: tuple[int, int, int]) -
     """Map a file of rank 0 on all ranks; return ``None``, on all ranks, if one cannot."""
     leads, file, found, path, mapping = node.Get_rank() == 0, -1, (0, 0), "", None
     if leads:
-        path, file = _made(kind)
+        path, file = _create_file(kind)
         found = _identity(file)
     path, wanted = node.bcast((path, found))
     try:
         if not leads and path:
-            file = _opened(path, 0)
+            file = _open(path, 0)
             # In another PID namespace this may be the file of another process.
             found = _identity(file)
         if file >= 0 and found == wanted:
-            mapping = _mapped(file, *part)
+            mapping = _map(file, *part)
         # All steps that may fail on one rank come before this agreement: an error after it would
         # leave the other ranks waiting. No lower-case reduction: on its first one on a communicator
         # mpi4py duplicates that while it holds the GIL, and threads that create communicators
@@ -105,7 +105,7 @@ def _mapped_by_all(node: MPI.Intracomm, kind: str, part: tuple[int, int, int]) -
             os.unlink(path)
 
 
-def _made(kind: str) -> tuple[str, int]:
+def _create_file(kind: str) -> tuple[str, int]:
     """Create a file; return its path for the other ranks, and its descriptor, or -1.
 
     The path of a file without a name leads through the process that has it open. Such a file is
@@ -113,8 +113,8 @@ def _made(kind: str) -> tuple[str, int]:
     """
     if kind == NAMED:
         path = os.path.join(DIRECTORY, f"{PREFIX}{secrets.token_hex(8)}")
-        return path, _opened(path, os.O_CREAT | os.O_EXCL)
-    file = _opened(DIRECTORY, os.O_TMPFILE)
+        return path, _open(path, os.O_CREAT | os.O_EXCL)
+    file = _open(DIRECTORY, os.O_TMPFILE)
     return f"/proc/{os.getpid()}/fd/{file}" if file >= 0 else "", file
 
 
@@ -125,14 +125,14 @@ def _identity(file: int) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _opened(path: str, flags: int) -> int:
+def _open(path: str, flags: int) -> int:
     try:
         return os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o600)
     except OSError:
         return -1
 
 
-def _mapped(file: int, total: int, start: int, nbytes: int) -> mmap.mmap | None:
+def _map(file: int, total: int, start: int, nbytes: int) -> mmap.mmap | None:
     """Reserve a rank's part and map the file, which gets the same length from every rank."""
     try:
         os.ftruncate(file, total)

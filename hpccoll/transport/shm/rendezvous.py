@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from hpccoll.errors import ForeignMessage, MessageSizeError
-from hpccoll.transport import Action, Batch, Posting, copying
+from hpccoll.transport import Action, Batch, MessageSpec, copy_action
 from hpccoll.transport.shm.channels import ELSEWHERE, LAST, OFFSET_BITS, PLACES, SIZE_BITS, Channel
 from hpccoll.transport.stamps import MIX, agree, split
 
@@ -36,11 +36,12 @@ HERE = -1
 class RendezvousBatch:
     """Messages of any size between this rank and others of its node."""
 
-    def __init__(self, endpoint: SharedEndpoint, postings: Sequence[Posting], tag: int):
+    def __init__(self, endpoint: SharedEndpoint, postings: Sequence[MessageSpec], tag: int):
         node, (tag, stamp) = endpoint.node, split(tag)
-        self.sends = [Send(endpoint, p, node.outgoing(p.peer, tag), stamp) for p in postings
+        self.sends = [Send(endpoint, p, node.send_channel(p.peer, tag), stamp) for p in postings
                       if p.sends]
-        self.receives = [Receive(endpoint, p, node.incoming(p.peer, tag), stamp) for p in postings
+        self.receives = [Receive(endpoint, p, node.recv_channel(p.peer, tag), stamp)
+                         for p in postings
                          if not p.sends]
 
     def start(self) -> None:
@@ -55,7 +56,7 @@ class RendezvousBatch:
     def test(self, tries: int = 1) -> bool:
         waiting = self.open_receives
         # Reductions run in the order of the schedule, so messages are used from the front.
-        while waiting and waiting[0].arrived():
+        while waiting and waiting[0].is_readable():
             waiting.pop(0).use()
             self.idle = 0
         if self.open_sends:
@@ -66,7 +67,7 @@ class RendezvousBatch:
         if self.idle > ASIDE:
             # The first message may depend on the sender of a later one: let that sender continue.
             for receive in waiting[1:]:
-                if receive.arrived():
+                if receive.is_readable():
                     receive.put_aside()
         return False
 
@@ -77,7 +78,7 @@ class RendezvousBatch:
 class Send:
     """One message to a rank of the node."""
 
-    def __init__(self, endpoint: SharedEndpoint, posting: Posting, channel: Channel,
+    def __init__(self, endpoint: SharedEndpoint, posting: MessageSpec, channel: Channel,
                  stamp: int = 0):
         self.endpoint, self.channel, self.stamp = endpoint, channel, stamp
         self.array, self.peer, self.nbytes = posting.array, posting.peer, posting.array.nbytes
@@ -90,7 +91,7 @@ class Send:
             self.where = node.locate(self.array) or (
                 self.array.__array_interface__["data"][0] if node.readv else BY_MPI)
             if endpoint.uses_cell(posting, channel.tag):
-                self.copies = [copying(cell[:self.nbytes], self.array)
+                self.copies = [copy_action(cell[:self.nbytes], self.array)
                                for cell in channel.cells_for(self.nbytes)]
                 self.always_copied = self.nbytes <= node.eager_bytes or self.where == BY_MPI
 
@@ -118,7 +119,7 @@ class Send:
                        for earlier in range(number - LAST, number)):
                     return
                 self.request = self.endpoint.remote.batch(
-                    [Posting(True, self.peer, self.array)], channel.tag, False)
+                    [MessageSpec(True, self.peer, self.array)], channel.tag, False)
                 self.request.start()
             line[PLACES + place], line[2 * PLACES + place] = self.where, self.nbytes
             line[3 * PLACES + place] = self.stamp
@@ -158,7 +159,7 @@ class Send:
 class Receive:
     """One message from a rank of the node."""
 
-    def __init__(self, endpoint: SharedEndpoint, posting: Posting, channel: Channel,
+    def __init__(self, endpoint: SharedEndpoint, posting: MessageSpec, channel: Channel,
                  stamp: int = 0):
         self.endpoint, self.posting, self.channel = endpoint, posting, channel
         self.stamp = stamp
@@ -180,7 +181,7 @@ class Receive:
         self.aside = False
         self.request: Batch | None = None
 
-    def arrived(self) -> bool:
+    def is_readable(self) -> bool:
         """Return True if the message can be read now."""
         if self.aside:
             return True  # its place in the line may describe a later message
@@ -211,12 +212,12 @@ class Receive:
                    for earlier in range(self.number - LAST, self.number)):
                 return False
             self.request = self.endpoint.remote.batch(
-                [Posting(False, self.posting.peer, self.landing())], channel.tag, False)
+                [MessageSpec(False, self.posting.peer, self.recv_buffer())], channel.tag, False)
             self.request.start()
             return self.request.test()
         return True
 
-    def landing(self) -> Any:
+    def recv_buffer(self) -> Any:
         """Return the buffer for an MPI message."""
         return self.array
 
@@ -252,8 +253,8 @@ class Receive:
 
         A failed sender publishes the failure before it returns the memory to its caller.
         """
-        if not self.in_cell and self.endpoint.heard is not None:
-            self.endpoint.heard()
+        if not self.in_cell and self.endpoint.on_alarm is not None:
+            self.endpoint.on_alarm()
 
     def fetch(self) -> int:
         """Return the location of the message; copy it from private memory first."""
@@ -301,16 +302,16 @@ class Receive:
         self.channel.taken[self.place] = self.number
 
 
-def actions_on(posting: Posting, message: Any) -> list[Action]:
+def actions_on(posting: MessageSpec, message: Any) -> list[Action]:
     """Return the actions of a posting on its message."""
     if not posting.uses:
         on_host = isinstance(posting.array, numpy.ndarray)
-        return [(copying if on_host else _storing)(posting.array, message)]
+        return [(copy_action if on_host else _store_action)(posting.array, message)]
     actions = []
     for function, given, place, start, stop in posting.uses:
         operands = list(given)
         operands[place] = message[start:stop]
-        actions.append(copying(*operands) if function is numpy.copyto
+        actions.append(copy_action(*operands) if function is numpy.copyto
                        else (function, tuple(operands)))
     return actions
 
@@ -322,5 +323,5 @@ def _store(array: Any, source: numpy.ndarray) -> None:
         array.set(source)
 
 
-def _storing(array: Any, source: numpy.ndarray) -> Action:
+def _store_action(array: Any, source: numpy.ndarray) -> Action:
     return _store, (array, source)

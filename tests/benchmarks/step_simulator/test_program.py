@@ -13,7 +13,7 @@ from hpccoll.training.trace import (
     READY,
     STEP,
     WAIT,
-    Traced,
+    TimedSpan,
 )
 
 
@@ -39,10 +39,11 @@ def test_buckets_wait_for_each_other_and_the_program_for_the_last():
     replicated(rank, Compute(0, (1, 1), 0, 0.5), [job("a", 4), job("b", 2)])
     assert flights(rank) == {"a": (1, 5), "b": (5, 7)} and rank.now == 7.5
     assert rank.spans == [
-        Traced("a", READY, 1, 1, 100), Traced("a", FLIGHT, 1, 5, 100, 150),
-        Traced("a", DONE, 5, 5, 100), Traced("b", READY, 2, 2, 100),
-        Traced("b", WAIT, 2, 5, 100), Traced("b", FLIGHT, 5, 7, 100, 150),
-        Traced("b", DONE, 7, 7, 100), Traced(PROGRAM, BLOCKED, 2, 7), Traced(PROGRAM, STEP, 0, 7.5)]
+        TimedSpan("a", READY, 1, 1, 100), TimedSpan("a", FLIGHT, 1, 5, 100, 150),
+        TimedSpan("a", DONE, 5, 5, 100), TimedSpan("b", READY, 2, 2, 100),
+        TimedSpan("b", WAIT, 2, 5, 100), TimedSpan("b", FLIGHT, 5, 7, 100, 150),
+        TimedSpan("b", DONE, 7, 7, 100), TimedSpan(PROGRAM, BLOCKED, 2, 7),
+        TimedSpan(PROGRAM, STEP, 0, 7.5)]
 
 
 def test_without_overlap_all_goes_after_the_backward_pass():

@@ -121,7 +121,8 @@ class DeviceRank:
     def prepare(self, drawn, posed, world):
         """Queue what makes the input on another stream, and make the call."""
         given, wanted = (numpy.concatenate(blocks) if blocks else None
-                         for blocks in (posed.given(self.rank), posed.wanted(self.rank)))
+                         for blocks in (posed.input_blocks(self.rank),
+                                        posed.expected_blocks(self.rank)))
         self.wanted = wanted
         algorithm, call = CALLS[drawn.name]
         with self.device:

@@ -13,7 +13,7 @@ import numpy
 from hpccoll.cuda.ipc import IpcQueue, PeerMemory
 from hpccoll.cuda.stream_ordered import Queue
 from hpccoll.cuda.transport import DeviceEndpoint
-from hpccoll.transport import Posting
+from hpccoll.transport import MessageSpec
 from hpccoll.transport.shm.endpoint import SharedEndpoint
 from support.gpu import device
 
@@ -52,7 +52,7 @@ class MirroredEndpoint:
         """Messages are used where they lie."""
         return self.inner.direct(peers, tag)
 
-    def batch(self, postings: Sequence[Posting], tag: int, repeated: bool) -> Any:
+    def batch(self, postings: Sequence[MessageSpec], tag: int, repeated: bool) -> Any:
         """Prepare messages, in device memory where the tag is one of blocking calls."""
         if not self.direct((), tag):
             return self.channels.batch(postings, tag, repeated)
@@ -75,7 +75,7 @@ class MirroredEndpoint:
 class MirroredBatch:
     """A batch of messages, whose arrays have a counterpart on the device."""
 
-    def __init__(self, endpoint: MirroredEndpoint, postings: Sequence[Posting], tag: int):
+    def __init__(self, endpoint: MirroredEndpoint, postings: Sequence[MessageSpec], tag: int):
         self.endpoint, self.done, self.left = endpoint, True, 0
         #: By identity, a host array and its counterpart.
         self.pairs: dict[int, tuple[numpy.ndarray, Any]] = {}

@@ -74,7 +74,7 @@ class NcclRank:
         """Input, output, and the part of the output that is looked at; numpy arrays are filled."""
         problem, rank = self.problem, self.rank
         given, wanted = (numpy.concatenate(blocks) if blocks else None for blocks in
-                         (problem.given(rank), problem.wanted(rank)))
+                         (problem.input_blocks(rank), problem.expected_blocks(rank)))
         self.wanted, self.part = wanted, slice(None)
         if method == "bcast":
             self.sink = self.array(numpy.zeros_like(wanted) if given is None else given)

@@ -25,7 +25,7 @@ from hpccoll.runtime.context import TAGS_PER_CALL, Context
 from hpccoll.runtime.planning import planner
 from hpccoll.runtime.planning.choice import Choice
 from hpccoll.runtime.planning.plan import Plan
-from hpccoll.transport import Batch, Endpoint, Posting
+from hpccoll.transport import Batch, Endpoint, MessageSpec
 from support.threads.requests import CollectiveRequest, ThreadRequest
 from support.threads.world import ThreadRank
 
@@ -51,7 +51,7 @@ class CountedEndpoint:
         """Loopback delivers into the receiver's memory, never in place."""
         return False
 
-    def batch(self, postings: Sequence[Posting], tag: int, repeated: bool) -> Batch:
+    def batch(self, postings: Sequence[MessageSpec], tag: int, repeated: bool) -> Batch:
         """Prepare messages; see :class:`hpccoll.transport.Endpoint`."""
         leaving = sum(one.array.nbytes for one in postings if one.sends)
         return _CountedBatch(self.endpoint.batch(postings, tag, repeated), self.here, leaving)
@@ -128,7 +128,7 @@ class Collectives:
     here: ThreadRank
     planning: Planning
     determinism: str
-    _wishes: Mapping[str, Choice]
+    _preferences: Mapping[str, Choice]
     _calls: int
 
     Barrier, Ibarrier = forms(resolve.barrier)
@@ -165,9 +165,9 @@ class Collectives:
 
     def _choice(self, call: Call, form: str) -> Choice:
         for name in form + call.name, call.name, call.collective:
-            wish = self._wishes.get(name)
-            if wish is not None and wish.name not in (AUTO, NATIVE):
-                return wish
+            preference = self._preferences.get(name)
+            if preference is not None and preference.name not in (AUTO, NATIVE):
+                return preference
         ordered = call.op is not None and (self.determinism in (SIZE, LAYOUT)
                                            or not call.op.Is_commutative())
         return Choice(reproducible(call.collective)[-1] if ordered else DEFAULTS[call.collective])

@@ -57,7 +57,7 @@ class ThreadComm(ObjectCollectives, Messages):
         self.planning = Planning(self, CountedEndpoint(circle.loopback.endpoint(rank), here),
                                  circle.layout)
         self.name, self.freed = "", False
-        self._wishes: dict[str, Choice] = {}
+        self._preferences: dict[str, Choice] = {}
         self._calls = self._made = 0
         self._groups: dict[Hashable, int] = {}
 
@@ -99,18 +99,18 @@ class ThreadComm(ObjectCollectives, Messages):
 
         ``"native"`` and ``"auto"`` change nothing.
         """
-        before, wishes = self._wishes, dict(self._wishes)
+        before, preferences = self._preferences, dict(self._preferences)
         for method, choice in algorithms.items():
             name, params = choice if isinstance(choice, tuple) else (choice, {})
             collective = collective_of(method)
             if isinstance(name, str):
                 check_choice(collective, name)
-            wishes[method] = Choice(name, params, segment_bytes, "using")
-        self._wishes = wishes
+            preferences[method] = Choice(name, params, segment_bytes, "using")
+        self._preferences = preferences
         try:
             yield self
         finally:
-            self._wishes = before
+            self._preferences = before
 
     # -- communicators from this one ---------------------------------------------------------
     def Dup(self) -> ThreadComm:

@@ -13,7 +13,7 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll.calls.resolve import check_root
-from hpccoll.calls.specification import buffer_of, hosted
+from hpccoll.calls.specification import buffer_of, host_buffer
 from hpccoll.errors import MessageSizeError
 from support.threads.requests import ThreadRequest
 from support.threads.world import ThreadRank
@@ -109,7 +109,7 @@ class Messages:
 
     def Isend(self, buf: Any, dest: int, tag: int = 0) -> ThreadRequest:
         """Send a buffer; it is read when the receiver is there."""
-        buffer = hosted(buffer_of(buf, "buf", raw=True))
+        buffer = host_buffer(buffer_of(buf, "buf", raw=True))
         if buffer.load is not None:
             buffer.load()
         return self._post(_bytes_of(buffer), dest, tag)
@@ -118,7 +118,7 @@ class Messages:
               ) -> ThreadRequest:
         """Receive into a buffer."""
         resolved = buffer_of(buf, "buf", raw=True, writable=True)
-        buffer = hosted(resolved)
+        buffer = host_buffer(resolved)
         if buffer is not resolved and buffer.load is not None:
             buffer.load()  # what the message does not reach stays
         return self._await(_bytes_of(buffer), source, tag, buffer.store)

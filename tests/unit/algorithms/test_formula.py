@@ -9,12 +9,12 @@ from hpccoll.algorithms.formula import (
     LEGEND,
     Formula,
     P,
-    Stated,
+    Relation,
     ceil_div,
     ceil_log,
     ceil_log2,
     d,
-    doubling,
+    doubling_sum,
     even,
     f,
     f0,
@@ -56,7 +56,7 @@ LAYOUTS = [Topology.parse(text) for text in (
     (least(p, 4), "min(p, 4)", lambda p: min(p, 4)),
     (more_than(p, 2), "[p > 2]", lambda p: 1 if p > 2 else 0),
     (if_odd(p - 1, p / 2), "p/2, or p - 1 for odd p", lambda p: p - 1 if p % 2 else p // 2),
-    (doubling(least(d, p - P)), "Σmin(d, p - P)",
+    (doubling_sum(least(d, p - P)), "Σmin(d, p - P)",
      lambda p: sum(min(2 ** i, p - 2 ** int(math.log2(p))) for i in range(int(math.log2(p))))),
     (2 * (p - 1), "2(p - 1)", lambda p: 2 * (p - 1)),
     (2 * p - (p - even), "2p - (p - p′)", lambda p: p + p - p % 2),
@@ -110,7 +110,7 @@ FORMS = [pytest.param(form, entry, id=f"{collective}-{name}-{what}")
 @folded("form, entry", FORMS)
 def test_what_a_form_states_holds(form, entry):
     """Formulas are their own statements; of others, the function is compared with what is said."""
-    if not isinstance(form, Stated):
+    if not isinstance(form, Relation):
         assert isinstance(form, Formula) or form is entry.blocks and entry.rounds is None
         return
     holds = {"=": int.__eq__, "≤": int.__le__, "≥": int.__ge__}[form.relation]

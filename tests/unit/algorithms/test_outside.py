@@ -32,10 +32,10 @@ NUMBER = 3
 @pytest.fixture(autouse=True)
 def fresh():
     """What was read in one test is read again in the next."""
-    for function in (load, outside._points, outside._offered):
+    for function in (load, outside._points, outside._entry_point_algorithms):
         function.cache_clear()
     yield
-    for function in (load, outside._points, outside._offered):
+    for function in (load, outside._points, outside._entry_point_algorithms):
         function.cache_clear()
 
 

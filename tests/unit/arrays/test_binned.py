@@ -22,7 +22,7 @@ def total(values):
     """The sums of the columns of a matrix."""
     wide = binned.wide(values)
     tops = binned.tops_of(wide)
-    return binned.rounded(binned.lanes_of(wide, tops), tops, values.dtype)
+    return binned.round_to_dtype(binned.lanes_of(wide, tops), tops, values.dtype)
 
 
 def same(one, other):
@@ -74,8 +74,8 @@ def test_no_order_and_no_portions_change_a_bit(name):
         lanes = 0
         for part in (wide[:cut], wide[cut:]):
             own = binned.tops_of(part)
-            lanes = lanes + binned.raised(binned.lanes_of(part, own), own, tops)
-        assert same(binned.rounded(lanes, tops, values.dtype), expected)
+            lanes = lanes + binned.raise_tops(binned.lanes_of(part, own), own, tops)
+        assert same(binned.round_to_dtype(lanes, tops, values.dtype), expected)
 
 
 @pytest.mark.parametrize("name", ["float64", "float32"])
@@ -99,8 +99,8 @@ def test_both_ways_to_round_agree(name):
     for values in matrices(name, 4):
         tops = binned.tops_of(values)
         lanes = binned.lanes_of(values, tops)
-        slow = binned._rounded(lanes, tops.astype("i8"), form).astype(f"u{form.nbytes}")
-        assert same(binned.rounded(lanes, tops, dtype), slow.view(dtype))
+        slow = binned._round_bits(lanes, tops.astype("i8"), form).astype(f"u{form.nbytes}")
+        assert same(binned.round_to_dtype(lanes, tops, dtype), slow.view(dtype))
 
 
 def test_ties_go_to_even_and_anything_else_does_not():
@@ -110,7 +110,8 @@ def test_ties_go_to_even_and_anything_else_does_not():
             assert total(column) == big + more, (name, rest)
             # By bits too, of which the last one stands for all those behind.
             tops = binned.tops_of(column)
-            bits = binned._rounded(binned.lanes_of(column, tops), tops.astype("i8"), FORMATS[name])
+            bits = binned._round_bits(binned.lanes_of(column, tops), tops.astype("i8"),
+                                      FORMATS[name])
             assert bits.astype(f"u{column.itemsize}").view(column.dtype) == big + more
     # Halfway between two float32 once it is a float64, and not exactly there.
     for rest, more in ((2.0 ** -60, 2.0 ** -23), (-2.0 ** -60, 0.0), (0.0, 0.0)):
@@ -177,7 +178,7 @@ def test_the_table_of_formats():
     for name, form in FORMATS.items():
         if name in TYPES:
             info = numpy.finfo(TYPES[name])
-            assert 2.0 ** form.lowest == info.smallest_subnormal
+            assert 2.0 ** form.min_exponent == info.smallest_subnormal
             assert numpy.array(numpy.inf, TYPES[name]).view(f"u{form.nbytes}") == form.infinity
         assert WIDE[name] in TOPS
     assert max(TOPS["float64"][:-1]) < 127 < SPECIAL == TOPS["float32"][-1]

@@ -10,15 +10,15 @@ from hpccoll.arrays.exact import (
     BFLOAT16,
     MEANING,
     PRIME,
-    Guarded,
+    GuardedArray,
     affine,
+    exact_reduction,
     from_bfloat16,
     inputs,
-    moved,
     poison,
     portions,
     random_bits,
-    reduced,
+    sent_elements,
     to_bfloat16,
     wrong,
 )
@@ -55,7 +55,7 @@ def test_operators_are_defined_where_they_should_be():
 @folded("op, dtype", CASES)
 def test_no_order_and_no_grouping_rounds(op, dtype, size):
     parts = [inputs(op, dtype, rank, size, 20) for rank in range(size)]
-    expected, turns = reduced(op, dtype, range(size), size, 20), random.Random(size)
+    expected, turns = exact_reduction(op, dtype, range(size), size, 20), random.Random(size)
     if op != "affine":
         turns.shuffle(parts)
     with numpy.errstate(over="ignore" if expected.dtype.kind in "iu" else "raise"):
@@ -73,7 +73,7 @@ def test_no_order_and_no_grouping_rounds(op, dtype, size):
 def test_the_sum_is_the_real_sum(dtype):
     for seed in range(3):
         parts = [inputs("sum", dtype, rank, 9, 5, seed) for rank in range(9)]
-        total = reduced("sum", dtype, range(9), 9, 5, seed)
+        total = exact_reduction("sum", dtype, range(9), 9, 5, seed)
         for part in (numpy.real, numpy.imag):
             assert [Fraction(float(x)) for x in part(total)] == [
                 sum(Fraction(float(part(p)[i])) for p in parts) for i in range(5)]
@@ -83,14 +83,14 @@ def test_the_sum_is_the_real_sum(dtype):
 @pytest.mark.parametrize("op", ["sum", "prod", "lxor", "bxor", "affine"])
 def test_lost_and_doubled_contributions_show(op, size):
     dtype = {"lxor": "?", "bxor": "u2", "affine": "c16"}.get(op, "f4")
-    expected = reduced(op, dtype, range(size), size, 40)
+    expected = exact_reduction(op, dtype, range(size), size, 40)
     for rank in {0, size // 2}:
         without = [r for r in range(size) if r != rank]
-        assert wrong(reduced(op, dtype, without, size, 40), expected)
+        assert wrong(exact_reduction(op, dtype, without, size, 40), expected)
         # Twice is as good as never for the operators that cancel.
-        assert wrong(reduced(op, dtype, [*range(size), rank], size, 40), expected)
+        assert wrong(exact_reduction(op, dtype, [*range(size), rank], size, 40), expected)
         swapped = sorted(without + [without[0]])
-        assert op == "affine" or wrong(reduced(op, dtype, swapped, size, 40), expected)
+        assert op == "affine" or wrong(exact_reduction(op, dtype, swapped, size, 40), expected)
 
 
 @pytest.mark.parametrize("size", [5, 22, 300])
@@ -121,7 +121,7 @@ def test_affine_does_not_commute_and_stays_exact():
 
 def test_maxloc_takes_the_smallest_index_of_the_largest_value():
     parts = [inputs("maxloc", PAIR, rank, 6, 30) for rank in range(6)]
-    found = reduced("maxloc", PAIR, range(6), 6, 30)
+    found = exact_reduction("maxloc", PAIR, range(6), 6, 30)
     for i in range(30):
         value = max(part["value"][i] for part in parts)
         assert found[i]["value"] == value
@@ -140,12 +140,13 @@ def test_data_is_a_function_of_its_arguments_only():
 
 @pytest.mark.parametrize("dtype", [*TYPES, "V7", numpy.dtype(PAIR.descr, align=True)], ids=str)
 def test_moved_data_depends_on_both_ends(dtype):
-    first = moved(dtype, 1, 33)
+    first = sent_elements(dtype, 1, 33)
     assert first.size == 33
-    for other in (moved(dtype, 2, 33), moved(dtype, 1, 33, to=2), moved(dtype, 1, 33, seed=1)):
+    for other in (sent_elements(dtype, 2, 33), sent_elements(dtype, 1, 33, to=2),
+                  sent_elements(dtype, 1, 33, seed=1)):
         assert wrong(other, first, bitwise=True)
-    assert not wrong(moved(dtype, 1, 33), first, bitwise=True)
-    assert moved(dtype, 0, 0).size == 0
+    assert not wrong(sent_elements(dtype, 1, 33), first, bitwise=True)
+    assert sent_elements(dtype, 0, 0).size == 0
 
 
 def test_portions_use_the_budget_and_no_more():
@@ -182,12 +183,12 @@ def test_poison_is_no_result(dtype):
 
 def test_guards_notice_the_first_byte_outside():
     for shift in (0, 3):
-        guarded = Guarded(3, "f8", shift)
-        assert guarded.array.size == 3 and not guarded.broken()
+        guarded = GuardedArray(3, "f8", shift)
+        assert guarded.array.size == 3 and not guarded.describe_overwrites()
         guarded.array[...] = 0
-        assert not guarded.broken()
+        assert not guarded.describe_overwrites()
         guarded.zones[0][-1] = 0
-        assert guarded.broken() == "before"
+        assert guarded.describe_overwrites() == "before"
         guarded.zones[1][0] = 0
-        assert guarded.broken() == "before and after"
-    assert Guarded(3, "f8", 3).array.ctypes.data % 8
+        assert guarded.describe_overwrites() == "before and after"
+    assert GuardedArray(3, "f8", 3).array.ctypes.data % 8

@@ -10,7 +10,7 @@ from mpi4py import MPI
 
 from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.arrays import half, kernels
-from hpccoll.arrays.exact import Guarded
+from hpccoll.arrays.exact import GuardedArray
 from hpccoll.arrays.half import BLOCK, FEW
 from hpccoll.errors import ScheduleError
 from hpccoll.ir.collectives import ALLREDUCE, IN, OUT
@@ -25,10 +25,10 @@ FINITE = EVERY[numpy.isfinite(EVERY)]
 OPS = {"add": "SUM", "multiply": "PROD", "maximum": "MAX", "minimum": "MIN"}
 
 
-@pytest.fixture(params=["compiled", "interpreted"])
+@pytest.fixture(params=["compiled_ufunc", "numpy_ufunc"])
 def made(request):
     """What makes kernels, in machine code and by functions of NumPy."""
-    if request.param == "compiled" and not half.BUILT:
+    if request.param == "compiled_ufunc" and not half.BUILT:
         pytest.skip("the compiled kernels were not built")
     return getattr(half, request.param)
 
@@ -54,7 +54,7 @@ def test_one_step_has_the_bits_of_numpy(name, kind, made):
     for count in (0, 1, FEW, FEW + 1, BLOCK + 3, 70_000):
         for into in ("apart", "left", "right"):
             left, right = numbers(count, kind, 1), numbers(count, kind, 2)
-            guarded = Guarded(count, F2, shift=1)  # an odd address
+            guarded = GuardedArray(count, F2, shift=1)  # an odd address
             target = {"apart": guarded.array, "left": left, "right": right}[into]
             with numpy.errstate(all="ignore"):
                 wanted = getattr(numpy, name)(left, right)
@@ -63,7 +63,7 @@ def test_one_step_has_the_bits_of_numpy(name, kind, made):
                 assert numpy.array_equal(target, wanted, equal_nan=True)  # zeros have any sign
             else:
                 assert (bits(target) == bits(wanted)).all()
-            assert not guarded.broken()
+            assert not guarded.describe_overwrites()
             assert target is left or (bits(left) == bits(numbers(count, kind, 1))).all()
 
 
@@ -94,16 +94,16 @@ def test_machine_code_converts_every_number_as_numpy_does(width):
     for start in range(0, EVERY.size - width + 1, width):
         part = EVERY[start:start + width]
         wide, back = numpy.empty(width, "f4"), numpy.empty(width, F2)
-        half.compiled(numpy.maximum, F2)(part, part, wide)
+        half.compiled_ufunc(numpy.maximum, F2)(part, part, wide)
         assert numpy.array_equal(wide, part.astype("f4"), equal_nan=True)
-        half.compiled(numpy.maximum, F2)(wide, wide, back)
+        half.compiled_ufunc(numpy.maximum, F2)(wide, wide, back)
         assert (bits(back) == bits(part)).all()
     steps = numpy.arange(0, 1 << 32, 4097, dtype="u8").astype("u4").view("f4")
     for value in (steps, steps[:5], *steps[:5000].reshape(-1, 5), numpy.nextafter(
             FINITE.astype("f4"), numpy.float32(numpy.inf))):
         found = numpy.empty(value.size, F2)
         with numpy.errstate(all="ignore"):
-            half.compiled(numpy.maximum, F2)(value, value, found)
+            half.compiled_ufunc(numpy.maximum, F2)(value, value, found)
             assert (bits(found) == bits(value.astype(F2))).all()
 
 
@@ -113,14 +113,14 @@ def test_machine_code_rounds_bfloat16_as_ml_dtypes_does():
     value = numpy.arange(0, 1 << 32, 4097, dtype="u8").astype("u4").view("f4")
     found = numpy.empty(value.size, dtype)
     with numpy.errstate(all="ignore"):
-        half.compiled(numpy.maximum, dtype)(value, value, found)
+        half.compiled_ufunc(numpy.maximum, dtype)(value, value, found)
         wanted = value.astype(dtype)
     assert numpy.array_equal(found.astype("f4"), wanted.astype("f4"), equal_nan=True)
 
 
 @pytest.mark.skipif(not half.BUILT, reason="the compiled kernels were not built")
 def test_what_is_no_operand_of_a_compiled_kernel():
-    kernel, good = half.compiled(numpy.add, F2), numpy.zeros(4, F2)
+    kernel, good = half.compiled_ufunc(numpy.add, F2), numpy.zeros(4, F2)
     fixed = numpy.zeros(4, F2)
     fixed.flags.writeable = False
     for bad in (numpy.zeros(3, F2), numpy.zeros(8, F2)[::2], numpy.zeros(4, "f8")):
@@ -134,8 +134,8 @@ def test_what_is_no_operand_of_a_compiled_kernel():
         kernel(good, good, numpy.zeros(4, "f4"), numpy.zeros(4, "f4"))
     with pytest.raises(TypeError, match="NumPy arrays"):
         kernel([0] * 4, good, good)
-    assert half.compiled(numpy.logical_and, F2) is None
-    assert half.compiled(numpy.add, numpy.dtype("f4")) is None
+    assert half.compiled_ufunc(numpy.logical_and, F2) is None
+    assert half.compiled_ufunc(numpy.add, numpy.dtype("f4")) is None
 
 
 def test_every_number_is_widened_and_rounded_as_it_is():
@@ -160,7 +160,7 @@ def test_any_float32_is_rounded_to_even_as_numpy_does(scale):
 
 
 def test_threads_that_take_tiny_numbers_for_zero_get_the_plain_conversion(monkeypatch):
-    kernel = half.interpreted(numpy.add, F2)
+    kernel = half.numpy_ufunc(numpy.add, F2)
     monkeypatch.setattr(half, "_flushes", lambda: True)
     monkeypatch.setattr(half, "_widen_float16", None)
     left, right = numbers(70_000, "tiny", 1), numbers(70_000, "tiny", 2)

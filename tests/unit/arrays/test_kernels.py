@@ -5,7 +5,7 @@ import pytest
 from mpi4py import MPI
 
 from hpccoll.arrays import kernels
-from hpccoll.arrays.exact import inputs, reduced, wrong
+from hpccoll.arrays.exact import exact_reduction, inputs, wrong
 from hpccoll.calls.datatypes import PAIRS, datatype_of, element_type
 from hpccoll.errors import ArgumentTypeError
 from hpccoll.ir.operators import OPERATORS
@@ -33,7 +33,7 @@ def operands(name, dtype, count=9):
 def test_kernels_compute_what_the_operator_means(name, dtype):
     kernels.check_op(mpi(name), dtype, "allreduce")
     kernel = kernels.kernel(mpi(name), dtype, datatype_of(dtype))
-    expected = reduced(name, dtype, (0, 1), 2, 9)
+    expected = exact_reduction(name, dtype, (0, 1), 2, 9)
     for into in ("apart", "left", "right"):
         left, right = operands(name, dtype)
         target = {"apart": numpy.zeros_like(left), "left": left, "right": right}[into]

@@ -1,9 +1,11 @@
 """The memory of an object, on the host and on a device."""
 
+from types import SimpleNamespace
+
 import numpy
 import pytest
 
-from hpccoll.calls.memory import is_staged, memory_of, staged
+from hpccoll.calls.memory import is_staged, memory_of, stage_spec
 from hpccoll.calls.native import NativeOnly
 from hpccoll.errors import ArgumentTypeError, BufferArgumentError
 from support.gpu.device import installed
@@ -40,7 +42,7 @@ def test_device_memory_is_moved_or_staged(cuda_aware):
         flat, namespace, through = memory_of(array, "b", True)
         assert namespace is (cupy if cuda_aware else numpy) and (through is None) is cuda_aware
         if not cuda_aware:
-            host, bring = staged([array, 2], "b")
+            host, bring = stage_spec([array, 2], "b")
             host[0][:] = 7
             bring()
             assert array.raw.tolist() == [7, 7, 7] and host[1] == 2
@@ -50,7 +52,8 @@ def test_device_memory_is_moved_or_staged(cuda_aware):
 def test_elements_without_a_type_in_cupy(cuda_aware, monkeypatch):
     """Where the MPI library moves device memory, mpi4py may know what they are."""
     with installed(cuda_aware) as cupy:
-        array = cupy.asarray(numpy.arange(3.0))
+        array = SimpleNamespace(  # of another library
+            __cuda_array_interface__=cupy.asarray(numpy.arange(3.0)).__cuda_array_interface__)
 
         def asarray(obj):
             raise TypeError("bfloat16 is unknown")

@@ -3,7 +3,7 @@
 import numpy
 from mpi4py import MPI
 
-from hpccoll.calls.packed import Block, Packed
+from hpccoll.calls.packed import Block, PackedBlocks
 from hpccoll.calls.specification import buffer_of
 
 X = numpy.arange(12.0)
@@ -35,14 +35,14 @@ def test_a_derived_datatype_may_begin_before_and_end_behind_what_is_passed():
 
 
 def test_blocks_without_elements_need_no_memory():
-    nothing = Packed(None, [Block(MPI.DOUBLE, 0, 8), Block(MPI.DOUBLE, 0, -8)], True)
+    nothing = PackedBlocks(None, [Block(MPI.DOUBLE, 0, 8), Block(MPI.DOUBLE, 0, -8)], True)
     nothing.load()
     nothing.store()
     assert nothing.array.size == 0
 
 
 def test_one_load_without_a_store_frees_its_datatype():
-    form = Packed(X, [Block(MPI.DOUBLE, 2, 8), Block(MPI.DOUBLE, 1, 64)], True)
+    form = PackedBlocks(X, [Block(MPI.DOUBLE, 2, 8), Block(MPI.DOUBLE, 1, 64)], True)
     form.load(once=True)
     assert form.array.view("f8").tolist() == [1, 2, 8]
     assert form.datatype == MPI.DATATYPE_NULL

@@ -47,7 +47,7 @@ def test_an_error_on_purpose_ends_all_ranks_in_one_line(monkeypatch, capsys):
 
 @pytest.mark.parametrize("rank, status", [(None, 2), (0, 2), (1, 0)])
 def test_the_first_process_speaks_where_there_is_no_mpi(monkeypatch, capsys, rank, status):
-    monkeypatch.setattr(ranks, "launched", lambda: (-1, -1) if rank is None else (rank, 2))
+    monkeypatch.setattr(ranks, "launcher_rank", lambda: (-1, -1) if rank is None else (rank, 2))
     assert ranks.without_mpi(MpiLibraryError("no library", "install one")) == status
     said = capsys.readouterr().err
     assert said == ("hpccoll: no library; install one\n" if status else "")

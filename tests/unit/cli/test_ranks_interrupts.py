@@ -24,8 +24,8 @@ def test_ctrl_c_in_a_command_that_knows_nothing_yet(monkeypatch, capsys, size, e
     waited = []
     monkeypatch.setattr(ranks, "sleep", waited.append)
     for rank in (-1, 0, 1):
-        monkeypatch.setattr(ranks, "launched", lambda rank=rank: (rank, 2))
-        assert ranks.interrupted("doctor") == 130
+        monkeypatch.setattr(ranks, "launcher_rank", lambda rank=rank: (rank, 2))
+        assert ranks.report_interrupt("doctor") == 130
     assert capsys.readouterr().err == "hpccoll: doctor: interrupted\n" * 2 and found == 3 * ended
     assert waited == [ranks.MOMENT]  # for the first one's line
 
@@ -34,7 +34,7 @@ def test_ctrl_c_is_one_line_of_every_command(monkeypatch):
     def stopped():
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ranks, "launched", lambda: (-1, -1))
+    monkeypatch.setattr(ranks, "launcher_rank", lambda: (-1, -1))
     monkeypatch.setitem(sys.modules, "mpi4py.MPI", None)
     monkeypatch.setattr(Commands, "get_command",
                         lambda self, context, name: click.Command(name, callback=stopped))

@@ -156,11 +156,11 @@ def test_bad_input(words, problem):
 def test_ctrl_c_shows_what_is_known(monkeypatch):
     from hpccoll.cli import simulate as cli
 
-    def stopping(made, *words, told, **more):
+    def stopping(made, *words, progress, **more):
         if made.algorithm == "rails":
-            told("messages", 0.25, "3 us are simulated")
+            progress("messages", 0.25, "3 us are simulated")
             raise KeyboardInterrupt
-        return whole(made, *words, told=told, **more)
+        return whole(made, *words, progress=progress, **more)
 
     whole = cli.simulate
     monkeypatch.setattr(cli, "simulate", stopping)

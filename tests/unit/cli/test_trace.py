@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from step_simulator.simulation import simulate_step
 
 from hpccoll.cli import main
-from hpccoll.measure.observed.record import CallKind, CallRecord, RankRecord, save
+from hpccoll.measure.profiling.record import CallKind, CallRecord, RankRecord, save
 from hpccoll.training.report import report
 from hpccoll.training.trace import StepTimeline
 

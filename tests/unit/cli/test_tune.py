@@ -8,12 +8,12 @@ pytest.importorskip("click")
 pytest.importorskip("rich")
 
 from hpccoll.cli import tune
-from hpccoll.cli.options import asked
+from hpccoll.cli.options import parse_algorithm
 from hpccoll.errors import ArgumentError
 from hpccoll.measure.survey import Survey
 from hpccoll.measure.survey_plan import SurveyPlan
 from hpccoll.tools import tuning_report
-from hpccoll.tune.loading import Tuned
+from hpccoll.tune.loading import JobTimes
 from hpccoll.tune.table import Candidate, Fingerprint, read
 
 TORUS = str(Path(__file__).resolve().parents[3] / "examples" / "torus.py") + ":TORUS"
@@ -21,10 +21,11 @@ MACHINE = Fingerprint("MPI 1", "host", 4, "4", False)
 
 
 def test_ones_own_are_planned_for_their_collective():
-    plan = tune._with(SurveyPlan(), (asked(f"{TORUS}:x=2"),), {"y": 2, "z": 1}, 4, False)
+    plan = tune._add_algorithms(SurveyPlan(), (parse_algorithm(f"{TORUS}:x=2"),), {"y": 2, "z": 1},
+                                4, False)
     assert plan.collectives == ("allreduce",)
     assert plan.brought == {"allreduce": (Candidate(TORUS, (("x", 2), ("y", 2), ("z", 1))),)}
-    assert tune._with(SurveyPlan(), (), {}, 4, False) == SurveyPlan()
+    assert tune._add_algorithms(SurveyPlan(), (), {}, 4, False) == SurveyPlan()
 
 
 @pytest.mark.parametrize("words, params, message", [
@@ -32,7 +33,7 @@ def test_ones_own_are_planned_for_their_collective():
     (("ring",), {}, "user-defined"), ((), {"x": 2}, "requires")])
 def test_mistakes_are_found_before_anything_is_measured(words, params, message):
     with pytest.raises(ArgumentError, match=message):
-        tune._with(SurveyPlan(), tuple(map(asked, words)), params, 4, False)
+        tune._add_algorithms(SurveyPlan(), tuple(map(parse_algorithm, words)), params, 4, False)
 
 
 def test_ones_own_are_shown_but_not_noted(tmp_path):
@@ -44,6 +45,7 @@ def test_ones_own_are_shown_but_not_noted(tmp_path):
     assert not stayed
     assert shown[("allreduce", True)][0][1][own] == 4e-6
     assert "torus" not in path.read_text() and set(read(path)[MACHINE]) == {("allreduce", True)}
-    lines = tuning_report.lines(MACHINE, tuning_report.fastest(shown, Tuned(shown)), ())
+    lines = tuning_report.lines(MACHINE, tuning_report.fastest_candidates(shown, JobTimes(shown)),
+                                ())
     assert "ratio  torus.py:TORUS" in lines[1] and lines[2].endswith("1.50            4 us")
     assert "# torus.py:TORUS: its time, which is not saved" in lines

@@ -37,7 +37,7 @@ def test_verify_and_explain_know_the_names_of_installed_packages(monkeypatch):
         EntryPoint("snake", "examples.torus:TORUS", group),))
     monkeypatch.syspath_prepend(ROOT)
     monkeypatch.chdir(ROOT)
-    for function in (outside._points, outside._offered):
+    for function in (outside._points, outside._entry_point_algorithms):
         function.cache_clear()
     try:
         done = call("verify", "snake", "--size", "8", *CUBE, "--jobs", "1")
@@ -46,7 +46,7 @@ def test_verify_and_explain_know_the_names_of_installed_packages(monkeypatch):
         assert "  snake                  Reduce-scatter along each dimension" in listed
         assert "snake" not in call("explain", "bcast").output
     finally:
-        for function in (outside._points, outside._offered):
+        for function in (outside._points, outside._entry_point_algorithms):
             function.cache_clear()
 
 

@@ -7,14 +7,15 @@ from mpi.test_objects_errors import NATIVE_WAYS, WAYS
 from mpi4py import MPI
 
 from hpccoll.comm import contract
-from hpccoll.comm.blocking import Blocking
-from hpccoll.comm.nonblocking import Nonblocking
+from hpccoll.comm.blocking import BlockingMixin
+from hpccoll.comm.nonblocking import NonblockingMixin
 from hpccoll.comm.objects.methods import Objects
-from hpccoll.comm.persistent import Persistent
+from hpccoll.comm.persistent import PersistentMixin
 from support.folded import folded
 
 #: The public methods of the classes that have nothing but collectives.
-METHODS = [name for cls in (Blocking, Nonblocking, Persistent, Objects) for name in vars(cls)
+METHODS = [name for cls in (BlockingMixin, NonblockingMixin, PersistentMixin, Objects)
+           for name in vars(cls)
            if name[0] != "_" and hasattr(MPI.Intracomm, name)]
 #: The lower-case methods of which ranks call different ones, or one in different ways.
 LOWER = {name for _, usual, unusual, _ in (*WAYS, *NATIVE_WAYS)

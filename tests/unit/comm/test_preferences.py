@@ -34,7 +34,7 @@ def test_without_with_it_changes_nothing_and_says_so(comm):
     with pytest.warns(RuntimeWarning, match=r"'with comm.using\(...\):'"):
         comm.using(allreduce="ring")
         gc.collect()
-    assert comm._wishes == {}
+    assert comm._preferences == {}
 
 
 def test_it_can_be_entered_again_and_within_itself(comm):
@@ -44,9 +44,10 @@ def test_it_can_be_entered_again_and_within_itself(comm):
         for _ in range(2):
             with ring as same, ring, comm.using(bcast="binomial"):
                 assert same is comm
-                assert {name: wish.name for name, wish in comm._wishes.items()} == {
+                assert {name: preference.name for name,
+                        preference in comm._preferences.items()} == {
                     "allreduce": "ring", "bcast": "binomial"}
-            assert comm._wishes == {}
+            assert comm._preferences == {}
         del ring
         gc.collect()
 
@@ -54,7 +55,7 @@ def test_it_can_be_entered_again_and_within_itself(comm):
 def test_parameters_are_part_of_the_name_or_beside_it(comm):
     for written in ("knomial:k=3", ("knomial", {"k": 3}), ("knomial:k=2", {"k": 3})):
         with comm.using(bcast=written):
-            assert comm._wishes["bcast"][:2] == ("knomial", {"k": 3})
+            assert comm._preferences["bcast"][:2] == ("knomial", {"k": 3})
     with pytest.raises(ArgumentError, match="bcast: .*'k'"):
         comm.using(bcast="knomial:k")
 
@@ -62,6 +63,6 @@ def test_parameters_are_part_of_the_name_or_beside_it(comm):
 def test_it_decorates_functions(comm):
     @comm.using(allreduce="ring")
     def asks():
-        return comm._wishes["allreduce"].name
+        return comm._preferences["allreduce"].name
 
-    assert asks() == "ring" and comm._wishes == {}
+    assert asks() == "ring" and comm._preferences == {}

@@ -6,7 +6,7 @@ import numpy
 import pytest
 from mpi4py import MPI
 
-from hpccoll.comm.blocking import Blocking
+from hpccoll.comm.blocking import BlockingMixin
 from hpccoll.comm.methods import (
     ALLGATHERV,
     ALLREDUCE,
@@ -24,7 +24,7 @@ A, B = numpy.ones(4), numpy.empty(4)
 
 @pytest.mark.parametrize("name", ROLES)
 def test_methods_keep_their_names_and_parameters(name):
-    method = getattr(Blocking, name.capitalize())
+    method = getattr(BlockingMixin, name.capitalize())
     assert method.__name__ == name.capitalize() and method.__doc__
     parameters = list(inspect.signature(method).parameters)
     assert parameters[0] == "self" and len(parameters) == len(ROLES[name]) + 1
@@ -86,5 +86,5 @@ def test_counts_are_compared_by_their_values():
 
 def test_without_the_compiled_executor_methods_stand_for_themselves(monkeypatch):
     monkeypatch.setattr("hpccoll.comm.recognition.BUILT", False)
-    from hpccoll.comm.recognition import recognised
-    assert recognised(note) is note and new_calls() is None
+    from hpccoll.comm.recognition import recognise_calls
+    assert recognise_calls(note) is note and new_calls() is None

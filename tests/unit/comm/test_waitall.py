@@ -6,11 +6,11 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll.comm.requests import Driven
-from hpccoll.comm.waitall import _until
+from hpccoll.comm.requests import DrivenRequest
+from hpccoll.comm.waitall import _wait_until
 
 
-class Collective(Driven, MPI.Request):
+class Collective(DrivenRequest, MPI.Request):
     """A request whose looks say when it is over."""
 
 
@@ -18,7 +18,7 @@ def collective(looks, error=None, over=False):
     token = MPI.Grequest.Start(lambda status: None)
     made = Collective.__new__(Collective, token)
     made.token, counted = token, iter(looks)
-    made.looking = lambda: lambda: next(counted)
+    made.poll_callback = lambda: lambda: next(counted)
     made._operation = SimpleNamespace(error=error, over=over, quiet=False)
     return made
 
@@ -38,7 +38,7 @@ def test_the_library_waits_once_no_collective_is_left():
 
     def wait(given, told):
         return given, told
-    assert _until(requests, wait, test, bool, "told") == (requests, "told")
+    assert _wait_until(requests, wait, test, bool, "told") == (requests, "told")
     assert len(tests) == 4
     end(*requests)
 
@@ -68,18 +68,18 @@ def test_an_error_is_raised_where_nothing_is_found():
 @pytest.mark.parametrize("over", [True, False])
 def test_a_collective_is_looked_after_until_it_has_ended_well(error, again, over):
     """One that has failed is tested once more, which raises its error."""
-    request = Driven()
+    request = DrivenRequest()
     operation = request._operation = SimpleNamespace(over=over, error=error if over else None)
 
     def look():
         operation.over, operation.error = True, error
-    operation.looking, operation.failed = (lambda: look), None
-    assert request.looking()() is again
+    operation.poll_callback, operation.fail = (lambda: look), None
+    assert request.poll_callback()() is again
 
 
 def test_a_collective_that_is_under_way_is_looked_after():
-    request, failed = Driven(), []
-    operation = request._operation = SimpleNamespace(over=False, error=None, failed=failed.append)
-    operation.looking = lambda: lambda: 1 / 0
-    assert request.looking()() is True
+    request, failed = DrivenRequest(), []
+    operation = request._operation = SimpleNamespace(over=False, error=None, fail=failed.append)
+    operation.poll_callback = lambda: lambda: 1 / 0
+    assert request.poll_callback()() is True
     assert [type(error) for error in failed] == [ZeroDivisionError]

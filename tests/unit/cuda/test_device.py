@@ -13,7 +13,7 @@ from hpccoll.calls import resolve
 from hpccoll.calls.datatypes import datatype_of
 from hpccoll.calls.memory import is_staged
 from hpccoll.calls.native import NativeOnly
-from hpccoll.calls.specification import buffer_of, hosted
+from hpccoll.calls.specification import buffer_of, host_buffer
 from hpccoll.config import Config
 from hpccoll.cuda import device, staging
 from hpccoll.errors import BufferArgumentError
@@ -68,7 +68,7 @@ def run(cupy, name, algorithm, call, segment_bytes=8, seed=0):
     world, posed, executions, kept = Loopback(SIZE), problem(name), [], []
     for rank in range(SIZE):
         given, wanted = (numpy.concatenate(blocks) if blocks else None
-                         for blocks in (posed.given(rank), posed.wanted(rank)))
+                         for blocks in (posed.input_blocks(rank), posed.expected_blocks(rank)))
         source = None if given is None else cupy.asarray(given)
         if name == "bcast":
             sink = source if rank == 1 else cupy.empty(COUNT, "f4")
@@ -251,7 +251,7 @@ def test_bfloat16_tensors_are_reduced_as_such(cuda_aware):
 # -- what is recognised -------------------------------------------------------------------------
 def content(array):
     """The elements of a buffer as the engine sees them."""
-    buffer = hosted(buffer_of(array, "b"))
+    buffer = host_buffer(buffer_of(array, "b"))
     if buffer.load is not None:
         buffer.load()
     return list(getattr(buffer.array, "raw", buffer.array))
@@ -285,14 +285,14 @@ def test_device_memory_is_used_where_it_lies_or_copied():
         assert buffer_of(array, "b").store is None
         buffer = buffer_of(array, "b", writable=True)
         assert buffer.namespace is numpy and buffer.staged is not None
-        host = hosted(buffer)
+        host = host_buffer(buffer)
         host.load()
-        assert list(host.array) == [0, 1, 2, 3] and hosted(host) is host
+        assert list(host.array) == [0, 1, 2, 3] and host_buffer(host) is host
         host.array[...] = 7
         assert array.raw[0] == 0
         host.store()
         assert list(array.raw) == [7] * 4
-        assert hosted(buffer_of(array, "b")).store is None
+        assert host_buffer(buffer_of(array, "b")).store is None
 
 
 def test_what_is_queued_comes_before_the_message():
@@ -385,7 +385,7 @@ def test_the_null_stream_that_is_waited_for_is_that_of_the_array(elsewhere):
 def test_results_are_ordered_on_the_null_stream_of_the_array(elsewhere):
     cupy, array = elsewhere(False)
     flat, _, staged = device.borrow(array, array, "sendbuf")
-    zeros = staging.pinned(cupy, array.nbytes)
+    zeros = staging.allocate_pinned(cupy, array.nbytes)
     with cupy.cuda.Device(1):
         copies = cupy.cuda.Stream(non_blocking=True)
         copies.wait_event(staged.mark(staged.stream))

@@ -10,8 +10,9 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
+from hpccoll.comm import staged_calls
 from hpccoll.cuda import device, staging
-from hpccoll.cuda.windows import Windowed
+from hpccoll.cuda.windows import WindowedBuffer
 from hpccoll.errors import BufferArgumentError
 from hpccoll.runtime.planning import planner
 from support.gpu.device import DeviceArray, installed
@@ -23,7 +24,7 @@ from support.gpu.tensors import DeviceTensor, torch_on
 @pytest.fixture(autouse=True)
 def flying(monkeypatch):
     """Memory that copies of this test still read, and none of another one's."""
-    monkeypatch.setattr(staging, "_FLYING", staging.Flying())
+    monkeypatch.setattr(staging, "_FLYING", staging.InUseMemory())
     return staging._FLYING
 
 
@@ -119,7 +120,7 @@ def storing_at_once(self, number, phase):
 
 
 SET, PERFORMER, STREAM_OF = DeviceArray.set, device.performer, device._stream_of
-WINDOWED, PASSED = Windowed.__init__, Windowed.passed
+WINDOWED, PASSED = WindowedBuffer.__init__, WindowedBuffer.queue_stores
 #: Calls in segments, of several groups of copies each.
 SMALL = {"fair": 1}
 
@@ -129,24 +130,25 @@ BREAKS = {
         (device, "_stream_of", without_waiting, {"direct": True, "name": "bcast"}),
     "another stream than the caller's copies": (device, "_stream_of", without_waiting, {}),
     "a phase begins before the copy that it needs is complete":
-        (Windowed, "ready", lambda self, number, phase: True, {}),
+        (WindowedBuffer, "can_start", lambda self, number, phase: True, {}),
     "copies to the host do not wait for the producer":
-        (Windowed, "__init__", on_a_stream_of_its_own("inward"), SMALL),
+        (WindowedBuffer, "__init__", on_a_stream_of_its_own("inward"), SMALL),
     "results do not wait for earlier work on their memory":
-        (Windowed, "__init__", on_a_stream_of_its_own("outward"), {**SMALL, "name": "bcast"}),
+        (WindowedBuffer, "__init__", on_a_stream_of_its_own("outward"), {**SMALL, "name": "bcast"}),
     "the caller's stream does not wait for the results":
-        (staging.Staged, "finish", only_keeping, {}),
+        (staging.StagedBuffer, "finish", only_keeping, {}),
     "a window is used again before its results have left it":
-        (Windowed, "passed", forgetting_stores, {**SMALL, "name": "bcast", "ahead": 0}),
+        (WindowedBuffer, "queue_stores", forgetting_stores, {**SMALL, "name": "bcast", "ahead": 0}),
     "a window is loaded while another segment uses it":
-        (Windowed, "begin", ahead_of_everything, {**SMALL, "name": "allreduce in place"}),
+        (WindowedBuffer, "begin", ahead_of_everything, {**SMALL, "name": "allreduce in place"}),
     "results leave before they are complete":
-        (Windowed, "passed", storing_at_once, {"name": "alltoall in place", "early": 1}),
+        (WindowedBuffer, "queue_stores", storing_at_once,
+         {"name": "alltoall in place", "early": 1}),
     "an exchange in place overwrites what it has not read":
-        (Windowed, "__init__", lambda *args: WINDOWED(*args[:5]),
+        (WindowedBuffer, "__init__", lambda *args: WINDOWED(*args[:5]),
          {**SMALL, "name": "alltoall in place", "size": 5, "segment_bytes": 99, "early": 1}),
     "pinned memory is given back before its event":
-        (staging.Flying, "keep", lambda *copy: None, {}),
+        (staging.InUseMemory, "keep", lambda *copy: None, {}),
     "results are copied on another stream":
         (DeviceArray, "set", lambda a, host, stream: SET(
             a, host, Stream(a.machine, a.number, non_blocking=True)), {}),
@@ -157,7 +159,7 @@ BREAKS = {
     "messages do not wait for kernels":
         (planner, "performer", not_waiting_for_kernels, {"direct": True}),
     "scratch memory lies on the current device":
-        (planner, "beside", lambda array, namespace, allocate: allocate,
+        (planner, "allocator_like", lambda array, namespace, allocate: allocate,
          {"direct": True, "away": True, "devices": 2}),
 }
 
@@ -235,7 +237,7 @@ def capture(cuda_aware):
             stream.begin_capture()
             source[...] = sink
             for call in (comm.Allreduce, comm.Iallreduce, comm.Allreduce_init):
-                with pytest.raises(BufferArgumentError, match="recvbuf: .*CUDA"):
+                with pytest.raises(BufferArgumentError, match="(send|recv)buf: .*CUDA"):
                     call(source, sink)
             assert len(stream.end_capture()) == 1  # the caller's work, and nothing else
             comm.Allreduce(source, sink)
@@ -267,7 +269,8 @@ def test_the_native_method_waits_for_the_producer_in_every_call():
 
 
 @pytest.mark.parametrize("function", ["alloc_pinned_memory", "memcpyAsync", "eventSynchronize"])
-def test_a_fault_is_told_and_leaves_nothing(function, flying):
+def test_a_fault_is_told_and_leaves_nothing(function, flying, monkeypatch):
+    monkeypatch.setattr(staged_calls, "MOST_BYTES", -1)  # by windows
     comm, machine = hpccoll.Comm(MPI.COMM_SELF), Devices()
     with installed(False, machine) as cupy, comm.using(allreduce="ring"):
         source, sink = cupy.asarray(numpy.arange(6.0)), cupy.empty(6)
@@ -297,8 +300,8 @@ def test_nothing_leaks(direct, flying):
 
 
 def test_memory_that_copies_still_read_is_bounded(monkeypatch):
-    machine, flying = Devices(), staging.Flying()
-    monkeypatch.setattr(staging.Flying, "LIMIT", 100)
+    machine, flying = Devices(), staging.InUseMemory()
+    monkeypatch.setattr(staging.InUseMemory, "LIMIT", 100)
     stream, events = Stream(machine, 0), []
     for _ in range(10):
         stream.push(lambda: None)

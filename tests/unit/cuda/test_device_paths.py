@@ -7,10 +7,10 @@ import pytest
 from hpccoll.cuda.device_paths import (
     WAYS,
     Answer,
+    RankReport,
     Share,
-    Told,
-    between,
     describe_ways,
+    paths_between,
     shares,
     way_of,
 )
@@ -19,7 +19,8 @@ YES = {way.name: Answer(True, f"{way.name} was tried") for way in WAYS}
 
 
 def told(host, device="gpu", **other):
-    return Told(host, device, {**YES, **{name: Answer(False, why) for name, why in other.items()}})
+    return RankReport(host, device,
+                      {**YES, **{name: Answer(False, why) for name, why in other.items()}})
 
 
 @pytest.mark.parametrize(("one", "other", "way"), [
@@ -34,11 +35,12 @@ def test_the_first_that_serves_both_is_the_way(one, other, way):
 
 def test_of_two_reasons_the_ranks_own_comes_first():
     one, other = told(0, nccl="too old"), told(0, nccl="not there")
-    assert between(one, other)["nccl"] == between(other, one)["nccl"] == (False, "not there")
+    assert paths_between(one, other)["nccl"] == paths_between(other, one)["nccl"] == (False,
+                                                                                      "not there")
 
 
 def test_what_nobody_told_of_is_no_way():
-    assert way_of(Told(0, "a", {}), told(0)) == ""
+    assert way_of(RankReport(0, "a", {}), told(0)) == ""
 
 
 JOB = [told(4 * (rank // 4), **({"mpi": "killed"} if rank % 3 else {}))
@@ -49,7 +51,7 @@ JOB = [told(4 * (rank // 4), **({"mpi": "killed"} if rank % 3 else {}))
 def test_shares_are_those_of_all_pairs(size):
     asked = {}
     for pair in combinations(range(size), 2):
-        for name, found in between(*(JOB[rank] for rank in pair)).items():
+        for name, found in paths_between(*(JOB[rank] for rank in pair)).items():
             asked.setdefault((name, *found), []).append(pair)
     given = shares(JOB[:size])
     assert {share[:3]: share.pairs for share in given} == {

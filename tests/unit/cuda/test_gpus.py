@@ -7,7 +7,7 @@ import pytest
 from mpi4py import MPI
 
 from hpccoll.cuda import gpus
-from hpccoll.cuda.gpus import GpuLinks, chosen, doubt, parse_links
+from hpccoll.cuda.gpus import GpuLinks, choose_gpu, doubt, parse_links
 from hpccoll.machine import discovery
 
 LISTED = """0, 00000000:07:00.0, GPU-aa11, NVIDIA A100-SXM4-40GB
@@ -39,9 +39,9 @@ def test_links_and_islands():
     found = parse_links(LISTED, MATRIX)
     assert found.addresses == ADDRESSES and len(found.links) == 6
     assert found.names[0] == "GPU-aa11" and set(found.models) == {"NVIDIA A100-SXM4-40GB"}
-    assert found.between(ADDRESSES[0], ADDRESSES[1]) == "NV4"
-    assert found.between(ADDRESSES[3], ADDRESSES[2]) == "NV2"
-    assert found.between(ADDRESSES[2], ADDRESSES[0]) == "PHB"
+    assert found.link_between(ADDRESSES[0], ADDRESSES[1]) == "NV4"
+    assert found.link_between(ADDRESSES[3], ADDRESSES[2]) == "NV2"
+    assert found.link_between(ADDRESSES[2], ADDRESSES[0]) == "PHB"
     assert found.islands() == dict(zip(ADDRESSES, (0, 0, 1, 1), strict=True))
 
 
@@ -57,7 +57,7 @@ def test_what_says_nothing():
 
 
 def test_no_driver_no_program(monkeypatch, tmp_path):
-    monkeypatch.setattr(gpus, "_said", lambda *words: pytest.fail("nvidia-smi was asked"))
+    monkeypatch.setattr(gpus, "_topology_text", lambda *words: pytest.fail("nvidia-smi was asked"))
     monkeypatch.setattr(gpus, "DRIVER", tmp_path / "none")
     assert gpus.gpu_links() == GpuLinks()
 
@@ -80,8 +80,8 @@ def test_the_program_is_asked_where_there_is_a_driver(monkeypatch, tmp_path):
     ("2", ADDRESSES[2]), ("3,0", ADDRESSES[3]), ("GPU-bb3", ADDRESSES[2]), ("GPU-bb", ""),
     ("", ""), ("7", ""), ("-1", ""), ("MIG-1", "")])
 def test_the_gpu_that_a_rank_begins_on(visible, found):
-    assert chosen(parse_links(LISTED, MATRIX), {"CUDA_VISIBLE_DEVICES": visible}) == found
-    assert chosen(GpuLinks(), {"CUDA_VISIBLE_DEVICES": visible}) == ""
+    assert choose_gpu(parse_links(LISTED, MATRIX), {"CUDA_VISIBLE_DEVICES": visible}) == found
+    assert choose_gpu(GpuLinks(), {"CUDA_VISIBLE_DEVICES": visible}) == ""
 
 
 @pytest.mark.parametrize("kinds, islands, environ, doubtful", [

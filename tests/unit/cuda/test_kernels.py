@@ -197,7 +197,7 @@ def test_steps_that_become_one(text):
             function(*operands)
         wanted = list(cupy.asnumpy(memory))
         memory, actions = steps(cupy, "i4", text)
-        fewer = kernels.fused(actions)
+        fewer = kernels.fuse(actions)
         for function, operands in fewer:
             function(*operands)
         assert list(cupy.asnumpy(memory)) == wanted
@@ -216,13 +216,13 @@ def test_accumulators_need_not_be_written():
         made = kernels.DeviceKernel(cupy, "sum", numpy.dtype("f2"))
         terms = [cupy.asarray(numpy.full(5, value, "f2")) for value in (2048, 1, 1)]
         held, into = cupy.empty(5, "f4"), cupy.empty(5, "f2")
-        (function, operands), = kernels.fused([(made, (terms[0], terms[1], held)),
+        (function, operands), = kernels.fuse([(made, (terms[0], terms[1], held)),
                                             (made, (held, terms[2], into))])
         function(*operands)
         assert list(cupy.asnumpy(into)) == [2050] * 5  # 2048 + 1 is 2048 in float16
         assert not (cupy.asnumpy(held) == 2049).any()
         # Where the value between is wanted, too, it is.
         between = cupy.empty(5, "f2")
-        both = kernels.fused([(made, (terms[0], terms[1], held, between)),
+        both = kernels.fuse([(made, (terms[0], terms[1], held, between)),
                            (made, (held, terms[2], into))])
         assert len(both) == 2

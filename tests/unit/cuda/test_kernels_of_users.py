@@ -86,7 +86,7 @@ def run(cupy, name, size, op, on_device, algorithm=None):
     for rank in range(size):
         namespace = cupy if rank in on_device else numpy
         given, wanted = (numpy.concatenate(blocks) if blocks else None
-                         for blocks in (posed.given(rank), posed.wanted(rank)))
+                         for blocks in (posed.input_blocks(rank), posed.expected_blocks(rank)))
         sink = namespace.asarray(numpy.zeros(COUNT if wanted is None else wanted.size, "c16"))
         made = call(size, rank, namespace.asarray(given), sink, op)
         mine = context(world, rank, size)

@@ -129,7 +129,7 @@ def copied_on_the_null_stream(group, call, stream):
 def sent_from_where_it_arrives(group, call, stream):
     """An alltoall in place, without a copy."""
     each = call.sink.count // group.size
-    with group.together():
+    with group.group_calls():
         for peer in range(group.size):
             where = nccl.at(call.sink, peer * each)
             group.nccl_rank.send(where, each, group.bytes, peer, stream.ptr)
@@ -151,7 +151,7 @@ def by_each_its_own(group, call, stream):
 #: What is broken: where, what is there instead, and a call that it breaks.
 BREAKS = {
     "another stream than the caller's": (devices, "_stream_of", on_another_stream, "allreduce"),
-    "blocks that are no group": (NcclGroup, "together", lambda group: nullcontext(), "alltoall"),
+    "blocks that are no group": (NcclGroup, "group_calls", lambda group: nullcontext(), "alltoall"),
     "sends without receives": ("alltoall", in_another_order),
     "in place as MPI has it": ("reduce_scatter_block", in_place_as_mpi_has_it),
     "a result that stays where NCCL puts it": ("reduce_scatter_block", left_in_its_place),

@@ -8,11 +8,11 @@ from mpi4py import MPI
 
 import hpccoll
 from hpccoll.calls.facts import CallFacts
-from hpccoll.comm.devices import across
+from hpccoll.comm.devices import choose_across_nodes
 from hpccoll.cuda.nccl_runner import Nccl, groups_of
 from hpccoll.errors import ArgumentError, BrokenCommunicatorError, BufferArgumentError
 from hpccoll.ir.topology import Topology
-from hpccoll.runtime.context import existing
+from hpccoll.runtime.context import existing_context
 from support.gpu.device import installed
 from support.gpu.streams import Devices
 from support.gpu.tensors import DeviceTensor, torch_on
@@ -97,7 +97,7 @@ def test_every_method_by_the_communicator(comm, cupy):
             getattr(comm, method)(source, sink)
             assert list(cupy.asnumpy(sink)) == list(range(6)), method
         comm.Bcast([source, MPI.DOUBLE], 0)
-    assert existing(comm).service(Nccl).made.keys() == {"nccl"}
+    assert existing_context(comm).service(Nccl).made.keys() == {"nccl"}
 
 
 def test_what_it_holds_goes_with_the_communicator(cupy, machine):
@@ -107,7 +107,7 @@ def test_what_it_holds_goes_with_the_communicator(cupy, machine):
         for _ in range(100):
             comm.Allreduce(source, sink)
             cupy.cuda.get_current_stream().synchronize()
-        ranks = existing(comm).service(Nccl).made["nccl"]
+        ranks = existing_context(comm).service(Nccl).made["nccl"]
         assert len(ranks.queued.pending) == 1
         assert machine.held["communicators"] == 1 and machine.held["events"] <= 2
     comm.Free()
@@ -138,13 +138,13 @@ def test_what_it_refuses(comm, cupy, name, make, error, what):
     assert list(cupy.asnumpy(sink)) == list(range(6))
 
 
-@pytest.mark.parametrize("wish, what", [
+@pytest.mark.parametrize("preference, what", [
     ({"scan": "nccl"}, "nccl has no scan; it supports allgather, allreduce"),
     ({"bcast": "nccl+rails"}, "has no bcast; it supports allreduce"),
     ({"barrier": "nccl"}, "no barrier")])
-def test_what_nobody_can_ask_for(comm, wish, what):
+def test_what_nobody_can_ask_for(comm, preference, what):
     with pytest.raises(ArgumentError, match=what.replace("+", r"\+")):
-        comm.using(**wish)
+        comm.using(**preference)
 
 
 def test_promises_it_cannot_keep(cupy):
@@ -244,4 +244,4 @@ def test_groups_of_a_layout():
 def test_the_algorithm_across_is_ours():
     facts = CallFacts("allreduce", "allreduce", operator="sum", exact=False,
                       dtype=numpy.dtype("f4"), kind="f", itemsize=4)
-    assert hpccoll.algorithm_names()["allreduce"].count(across(facts, 4, 1 << 20)) == 1
+    assert hpccoll.algorithm_names()["allreduce"].count(choose_across_nodes(facts, 4, 1 << 20)) == 1

@@ -6,7 +6,7 @@ from hpccoll.algorithms import schedule
 from hpccoll.calls.layouts import block_layout, vector_layout
 from hpccoll.cuda.transfers import transfers
 from hpccoll.ir.collectives import IN, OUT
-from hpccoll.ir.extents import Extent, Local, Lowered, Message, Phase
+from hpccoll.ir.extents import Extent, Local, LoweredProgram, Message, Phase
 from hpccoll.ir.lowering import lower
 from hpccoll.ir.schedule import RECV, SEND
 
@@ -95,7 +95,7 @@ def test_a_ring_sends_before_all_is_there_and_stores_block_by_block():
 def test_what_has_no_order_is_loaded_before_everything_and_stored_after_everything():
     ends = (Message(SEND, 1, Extent(IN, 0, 4)), Message(RECV, 1, Extent(OUT, 0, 4)))
     phases = (Phase((), ends, ()), Phase((), (), (Local(Extent(OUT, 8, 2), Extent(IN, 4, 2)),)))
-    ordered = Lowered(phases, 0, 0)
+    ordered = LoweredProgram(phases, 0, 0)
     lanes = ordered._replace(waits=((), ()))
     assert [transfers(each, (IN,), 1, 1).needs for each in (ordered, lanes)] == [
         ((0,), (1,)), ((0,), (0,))]
@@ -105,5 +105,5 @@ def test_what_has_no_order_is_loaded_before_everything_and_stored_after_everythi
 
 
 def test_a_program_that_touches_nothing():
-    found = transfers(Lowered((Phase((), (), ()),), 0, 0), (IN,), 4, 1)
+    found = transfers(LoweredProgram((Phase((), (), ()),), 0, 0), (IN,), 4, 1)
     assert found[:4] == ((), (), 0, ()) and found.needs == ((),) and found.gives == (-1,)

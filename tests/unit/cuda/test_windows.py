@@ -9,8 +9,8 @@ import pytest
 from hpccoll.algorithms import schedule
 from hpccoll.calls.layouts import vector_layout
 from hpccoll.cuda import windows
-from hpccoll.cuda.staging import Staged
-from hpccoll.cuda.windows import Windowed
+from hpccoll.cuda.staging import StagedBuffer
+from hpccoll.cuda.windows import WindowedBuffer
 from hpccoll.ir.collectives import IN, OUT
 from hpccoll.runtime.planning import plan as plans
 from support.gpu.device import installed
@@ -36,8 +36,8 @@ def place():
 
 def windowed(place, plan, names=(IN,), shared=True):
     array = place.cupy.asarray(numpy.arange(COUNT, dtype="f4"))
-    staged = Staged(place.cupy, array.device, place.stream, shared)
-    return Windowed(plan, array, staged, names), array
+    staged = StagedBuffer(place.cupy, array.device, place.stream, shared)
+    return WindowedBuffer(plan, array, staged, names), array
 
 
 def test_the_next_segments_are_loaded_while_the_first_runs(place):
@@ -82,12 +82,12 @@ def test_the_host_waits_for_nothing_but_asks(place):
     made.begin(0)
     segment = made.plan.segments[0].program
     for phase in range(len(segment.phases)):
-        while not made.ready(0, phase):
+        while not made.can_start(0, phase):
             pass
         for message in segment.phases[phase].messages:
             if message.extent.buffer == OUT:
                 made.view(0, message.extent)[...] = phase
-        made.passed(0, phase)
+        made.queue_stores(0, phase)
     made.staged.finish()
     calls = place.machine.calls
     assert not calls["eventSynchronize"] and not calls["streamSynchronize"]
@@ -101,7 +101,7 @@ def test_results_that_any_stream_may_read_are_there_at_the_end(place):
     made.begin(0)
     made.windows[0].view("f4")[...] = 7
     for phase in range(len(made.plan.segments[0].program.phases)):
-        made.passed(0, phase)
+        made.queue_stores(0, phase)
     made.staged.finish()
     assert set(array.raw.tolist()) == {7}
 
@@ -109,10 +109,10 @@ def test_results_that_any_stream_may_read_are_there_at_the_end(place):
 def test_a_fault_of_the_device_ends_the_waiting(place):
     made, _ = windowed(place, plan(5), (IN, OUT))
     made.begin(0)
-    assert not made.ready(0, 0)
+    assert not made.can_start(0, 0)
     place.machine.fault = 700  # an illegal address, in any kernel of the process
     with pytest.raises(place.cupy.cuda.runtime.CUDARuntimeError, match="700"):
-        made.ready(0, 0)
+        made.can_start(0, 0)
 
 
 def test_a_thread_asks_on_the_device_of_the_array():
@@ -124,7 +124,7 @@ def test_a_thread_asks_on_the_device_of_the_array():
             made, _ = windowed(place, plan(5), (IN, OUT))
             made.begin(0)
         machine.contexts.clear()
-        thread = threading.Thread(target=made.ready, args=(0, 0))
+        thread = threading.Thread(target=made.can_start, args=(0, 0))
         thread.start()
         thread.join()
         assert machine.contexts == {1}
@@ -132,7 +132,7 @@ def test_a_thread_asks_on_the_device_of_the_array():
 
 def test_a_fault_of_the_first_copy_leaves_nothing_behind(place):
     array = place.cupy.asarray(numpy.arange(COUNT, dtype="f4"))
-    staged = Staged(place.cupy, array.device, place.stream, True)
+    staged = StagedBuffer(place.cupy, array.device, place.stream, True)
     call = SimpleNamespace(source=SimpleNamespace(array=array, staged=staged), sink=None)
     place.machine.faults["memcpyAsync"] = 2  # the third one
     with pytest.raises(CudaError):

@@ -73,13 +73,13 @@ def test_an_error_at_second_hand_begins_with_the_missing_rank():
     assert "SIGCONT" in first[3] and "rank 2" in first[3] and len(first) == 4
     story = {"number": 7, "title": "bcast", "when": "12:00:01", "reason": "CollectiveTimeout: x",
              "missing": states.missing, "lines": states.lines}
-    second = str(errors.BrokenCommunicatorError.reported(0, story)).splitlines()
+    second = str(errors.BrokenCommunicatorError.from_report(0, story)).splitlines()
     words = "rank 0", "call 7, bcast", "12:00:01", "CollectiveTimeout"
     assert second[0].startswith("hpccoll: rank 2 is stopped: ") and not second[0].endswith(": x")
     assert all(word in second[0] for word in words)
     assert second[1:3] == first[1:3] and "Dup" in second[3] and len(second) == 4
     del story["missing"]
-    third = str(errors.BrokenCommunicatorError.reported(0, story)).splitlines()
+    third = str(errors.BrokenCommunicatorError.from_report(0, story)).splitlines()
     assert all(word in third[0] for word in words) and third[0].endswith("CollectiveTimeout: x")
     assert third[1:] == second[3:]
 

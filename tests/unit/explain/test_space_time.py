@@ -8,7 +8,7 @@ from hpccoll.algorithms import schedule
 from hpccoll.errors import ArgumentError, HpccollError
 from hpccoll.explain import draw
 from hpccoll.explain.replay import timeline
-from hpccoll.explain.space_time import painted
+from hpccoll.explain.space_time import plot_schedule
 from hpccoll.ir.collectives import IN, OUT
 from hpccoll.ir.in_network import in_network
 from hpccoll.ir.schedule import Program, at, copy, recv, send
@@ -68,7 +68,7 @@ def test_too_many_messages_to_follow_are_summed_up(tmp_path, made):
     pytest.importorskip("matplotlib")
     draw(made(), tmp_path / "x.png", nbytes="1M")
     assert (tmp_path / "x.png").stat().st_size < 200_000
-    figure = painted(made())
+    figure = plot_schedule(made())
     titles = [axes.get_title(loc="left") for axes in figure.axes]
     assert titles[0].startswith("blocks from rank") and "messages in all" in titles[1]
 
@@ -76,11 +76,11 @@ def test_too_many_messages_to_follow_are_summed_up(tmp_path, made):
 def test_nodes_are_named_and_the_title_is_in_words():
     pytest.importorskip("matplotlib")
     texts = [text.get_text() for text in
-             painted(schedule("allreduce", "rails", topology="2x4")).axes[0].texts]
+             plot_schedule(schedule("allreduce", "rails", topology="2x4")).axes[0].texts]
     assert {"node 0", "node 1", "rank 7"} <= set(texts)
     assert "allreduce by rails, 8 ranks, layout 2x4, 8 blocks" in texts
     assert "node 0" not in [text.get_text() for text in
-                            painted(schedule("allreduce", "ring", 4)).axes[0].texts]
+                            plot_schedule(schedule("allreduce", "ring", 4)).axes[0].texts]
 
 
 @pytest.mark.parametrize("made", [
@@ -88,7 +88,7 @@ def test_nodes_are_named_and_the_title_is_in_words():
 def test_letters_can_be_read_in_a_page(made):
     """No text is smaller than 8 pixels where the picture is 830 pixels wide."""
     pytest.importorskip("matplotlib")
-    figure = painted(made())
+    figure = plot_schedule(made())
     pixels = 830 / figure.get_size_inches()[0] / 72
     small = [text.get_text() for axes in figure.axes for text in axes.texts
              if text.get_size() * pixels < 8]
@@ -105,7 +105,7 @@ def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
 def test_what_the_network_does_goes_through_boxes():
     pytest.importorskip("matplotlib")
     for made in beyond(3, range(1)):
-        axes, = painted(made).axes
+        axes, = plot_schedule(made).axes
         boxes = [line for line in axes.lines if line.get_marker() == "s"]
         words = [text.get_text() for text in axes.texts]
         operations = timeline(made).operations
@@ -116,4 +116,4 @@ def test_what_the_network_does_goes_through_boxes():
             assert "copied by the network" in words
         if made.algorithm == "summed":
             assert "copied or reduced by the network" in words
-    assert painted(schedule("allreduce", summed, 40)).axes
+    assert plot_schedule(schedule("allreduce", summed, 40)).axes

@@ -64,10 +64,10 @@ def test_nobody_waits_for_those_who_have_told(clock):
     now, happens = clock
     shared = logs(5, 4)
 
-    def tell():
-        shared.logs[1].tell({"number": 5})
-    happens[0.5] = tell
-    assert shared.records((), 5)[1].story == {"number": 5}
+    def write_report():
+        shared.logs[1].write_report({"number": 5})
+    happens[0.5] = write_report
+    assert shared.records((), 5)[1].report == {"number": 5}
     assert now[0] == pytest.approx(0.5) and shared.logs[1].words[STORY]
 
 
@@ -155,7 +155,7 @@ class Messages:
 def test_ranks_are_told_before_what_others_tell_has_come(clock, comes):
     """A long message comes only while its sender, which may be gone, is in MPI."""
     record = LogRecord(5, {5: 77}, {}, {"number": 5})
-    comm = Messages(record.packed(), comes)
+    comm = Messages(record.pack(), comes)
     messaged = MessagedLogs(comm)
     messaged.ring({"number": 5}, gone=())
     assert comm.asked == ["from 1", "to 1", "to 2"] if comes else ["from 1", "to 2", "to 1"]

@@ -6,21 +6,21 @@ import time
 import pytest
 
 from hpccoll.errors import ConcurrentCallError
-from hpccoll.guard.call_guard import InterpretedEntrance, new_entrance, refuse
+from hpccoll.guard.call_guard import InterpretedEntrance, new_call_guard, refuse
 
 
-@pytest.mark.parametrize("make", [new_entrance, InterpretedEntrance])
+@pytest.mark.parametrize("make", [new_call_guard, InterpretedEntrance])
 def test_one_goes_at_a_time(make):
-    entrance = make()
-    with entrance:
-        assert entrance.holder == threading.get_ident()
+    call_guard = make()
+    with call_guard:
+        assert call_guard.holder == threading.get_ident()
         with pytest.raises(ConcurrentCallError, match="test_call_guard"):
-            entrance.__enter__()
-        assert entrance.holder  # who was refused has not left for the other
-    assert not entrance.holder
-    with pytest.raises(ZeroDivisionError), entrance:
+            call_guard.__enter__()
+        assert call_guard.holder  # who was refused has not left for the other
+    assert not call_guard.holder
+    with pytest.raises(ZeroDivisionError), call_guard:
         raise ZeroDivisionError
-    with entrance:
+    with call_guard:
         pass
 
 

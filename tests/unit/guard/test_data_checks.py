@@ -11,7 +11,7 @@ import pytest
 from hpccoll.calls import resolve
 from hpccoll.errors import CollectiveTimeout
 from hpccoll.errors.checks import NonFiniteInput, UnequalError
-from hpccoll.guard.data_checks import check_equal, check_finite, gathered, result_of
+from hpccoll.guard.data_checks import check_equal, check_finite, gather_rows, result_of
 
 
 class Ranks:
@@ -95,7 +95,7 @@ def test_bfloat16_too():
 def test_ranks_that_do_not_come():
     here = context(same, complete=False)
     with pytest.raises(CollectiveTimeout, match="census.*bcast.*rank 0"):
-        gathered(here, numpy.zeros(2), "census before bcast")
+        gather_rows(here, numpy.zeros(2), "census before bcast")
     assert len(here.abandoned) == 1
 
 

@@ -4,7 +4,7 @@ import numpy
 import pytest
 
 from hpccoll.errors.contract import ContractError
-from hpccoll.guard.diagnosis import groups, judge, met
+from hpccoll.guard.diagnosis import groups, judge, unexpected_message_error
 from hpccoll.runtime.events.call_log import LOG_BYTES, NUMBER, REMEMBERED, STAMPS, Log, LogRecord
 from hpccoll.runtime.planning.call_hash import Description
 
@@ -15,7 +15,7 @@ ODD = {"collective": SUM._replace(collective="scan"), "count": SUM._replace(coun
        "root": SUM._replace(root="1")}
 
 
-def record(calls, story=None, first=1):
+def record(calls, report=None, first=1):
     """What a rank's log says after some calls."""
     log = Log(numpy.zeros(LOG_BYTES, "u1"))
     log.words[NUMBER] = first - 1
@@ -24,11 +24,12 @@ def record(calls, story=None, first=1):
         number = log.words[NUMBER] + 1
         log.words[STAMPS + number % REMEMBERED] = call.stamp()
         log.words[NUMBER] = number
-    if story is not None:
-        log.tell({"number": log.words[NUMBER], "tag": 0, "title": "t", "site": "", "when": "",
-                  "reason": "", "fields": None, "heard": False, **story})
+    if report is not None:
+        log.write_report({"number": log.words[NUMBER], "tag": 0, "title": "t", "site": "",
+                          "when": "",
+                          "reason": "", "fields": None, "heard": False, **report})
     made = log.record()
-    return LogRecord.unpacked(made.packed()) if len(calls) % 2 else made  # both ways say the same
+    return LogRecord.unpack(made.pack()) if len(calls) % 2 else made  # both ways say the same
 
 
 @pytest.mark.parametrize("size", range(3, 9))
@@ -98,7 +99,7 @@ def test_requests_are_judged_by_what_failed():
 
 
 def test_a_message_whose_sender_tells_nothing():
-    error = met(record([SUM], {"site": "train.py:5"}), 0, 2, 3)
+    error = unexpected_message_error(record([SUM], {"site": "train.py:5"}), 0, 2, 3)
     assert isinstance(error, ContractError) and error.field == "call" and not error.ranks
     assert "rank 2: another" in str(error) and error.absent == (1,)
 
@@ -107,7 +108,7 @@ def test_long_words_fit_a_log():
     long = SUM._replace(algorithm="x" * 400)
     made = record([long, long], {"reason": "y" * 9000})
     assert made.descriptions[long.stamp()].operator == "sum"
-    assert made.story["reason"].startswith("yyy")
+    assert made.report["reason"].startswith("yyy")
 
 
 def test_every_field_changes_the_stamp():

@@ -67,8 +67,8 @@ def test_the_ranks_that_a_wait_for_messages_names(states, ago, peers, lost):
         return PeerLost(ranks, RankStates("they are gone"), title)
 
     when = dict.fromkeys(states, time.monotonic() - ago)
-    guard = SimpleNamespace(heard=lambda: None, loss=loss, board=SimpleNamespace(
-        look=lambda: when, doing=lambda rank: SimpleNamespace(state=states[rank])))
+    guard = SimpleNamespace(on_alarm=lambda: None, loss=loss, rank_status=SimpleNamespace(
+        look=lambda: when, activity=lambda rank: SimpleNamespace(state=states[rank])))
     with pytest.raises(PeerLost) as raised:
         Guard.check_ranks(guard, peers)
     assert raised.value.ranks == lost

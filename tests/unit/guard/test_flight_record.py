@@ -8,7 +8,7 @@ import numpy
 import pytest
 
 from hpccoll.guard.flight_record import FORMAT, FlightRecorder
-from hpccoll.guard.rank_status import Doing
+from hpccoll.guard.rank_status import RankActivity
 from hpccoll.runtime.events.call_log import ENDS, LOG_BYTES, NUMBER, SOME_TIME, STAMPS, STARTS, Log
 from hpccoll.runtime.planning.call_hash import Description
 
@@ -31,8 +31,9 @@ class MadeGuard:
         comm = SimpleNamespace(Get_name=lambda: "hpccoll private of WORLD")
         self.context = SimpleNamespace(comm=comm)
 
-    def doing(self):
-        return [Doing(0, "in no wait", 3, 2), Doing(1, "waiting", 3, 2), Doing(2, "killed", 3, 2)]
+    def activities(self):
+        return [RankActivity(0, "in no wait", 3, 2), RankActivity(1, "waiting", 3, 2),
+                RankActivity(2, "killed", 3, 2)]
 
 
 @pytest.fixture
@@ -58,14 +59,14 @@ def test_a_rank_writes_of_itself_and_of_those_that_cannot(recorder, tmp_path):
 
 def test_nothing_is_written_that_nobody_asked_for(recorder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    recorder.noticed("a long wait")
+    recorder.write_record("a long wait")
     assert not list(tmp_path.iterdir())
 
 
 def test_the_first_failure_stays(recorder, tmp_path):
     recorder.folder = str(tmp_path)
     for why, failed in (("a long wait", False), ("an error", True), ("a long wait", False)):
-        recorder.noticed(why, failed)
+        recorder.write_record(why, failed)
     [file] = tmp_path.iterdir()
     assert json.loads(file.read_text())["why"] == "an error"
     recorder.dump("asked for")

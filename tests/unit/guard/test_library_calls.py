@@ -1,4 +1,4 @@
-"""What the watcher's thread finds in made-up logs: which calls differ, who is told, how often."""
+"""What the watchdog's thread finds in made-up logs: which calls differ, who is told, how often."""
 
 from types import SimpleNamespace
 
@@ -11,7 +11,7 @@ from hpccoll.errors.waits import RankStates, Reports
 from hpccoll.guard import guard as guards
 from hpccoll.guard.alarm import MessagedLogs, SharedLogs
 from hpccoll.guard.guard import Guard
-from hpccoll.guard.library_calls import Natives, Stay
+from hpccoll.guard.library_calls import LibraryCalls, Stay
 from hpccoll.runtime.events.call_log import (
     ALARM,
     ASKED,
@@ -49,12 +49,12 @@ def made(monkeypatch):
     guard = Guard.__new__(Guard)
     guard.rank, guard.logs, guard.stamps = 0, SharedLogs(logs, 0, None), True
     guard.context = SimpleNamespace(size=2, bounds=Bounds(60.0, 60.0, None, None))
-    guard.lock, guard.failure, guard.untold = guards.threading.RLock(), None, None
-    guard.told = lambda refuse: None
+    guard.lock, guard.failure, guard.unraised = guards.threading.RLock(), None, None
+    guard.on_failure = lambda refuse: None
     guard.losses = SimpleNamespace(explain=lambda error, title: error, known=False)
-    guard.board = SimpleNamespace(lost=lambda *args, **options: (), gone={},
-                                  states=lambda *args: RankStates("rank 1 is late"))
-    guard.natives = Natives(guard)
+    guard.rank_status = SimpleNamespace(failed_ranks=lambda *args, **options: (), gone={},
+                                        states=lambda *args: RankStates("rank 1 is late"))
+    guard.natives = LibraryCalls(guard)
     return guard, logs
 
 
@@ -67,7 +67,7 @@ def test_a_difference_in_every_call_of_a_fast_loop_is_found(made, capfd):
             call(logs[1], MAX)
         assert guard.failure is None
         guard.natives._look_back()
-    assert isinstance(guard.untold, ContractError) and guard.untold.field == "operator"
+    assert isinstance(guard.unraised, ContractError) and guard.unraised.field == "operator"
     assert logs[1].words[ALARM], "the other one is not told"
     for _ in range(3):
         guard.natives._look_back()
@@ -116,12 +116,12 @@ def test_a_call_made_while_the_thread_finds_it_raises_the_difference(made, monke
         with pytest.raises(Exception) as caught:
             refuse()
         raised.append(type(caught.value))
-    guard.told = told
+    guard.on_failure = told
     for _ in range(2):
         call(logs[0], SUM)
         call(logs[1], MAX)
         guard.natives._look_back()
-    assert raised == [ContractError] and guard.untold is None
+    assert raised == [ContractError] and guard.unraised is None
 
 
 def test_a_call_that_is_given_up_and_ends_keeps_what_was_found(made):
@@ -131,10 +131,10 @@ def test_a_call_that_is_given_up_and_ends_keeps_what_was_found(made):
         call(logs[0], SUM)
         call(logs[1], MAX)
         guard.natives._look_back()
-    found = guard.untold
+    found = guard.unraised
     logs[0].words[INSIDE] = 3
     assert guard.natives._given_up(3, BrokenCommunicatorError("another rank has given up")) == ""
-    assert guard.untold is found
+    assert guard.unraised is found
     with pytest.raises(ContractError):
         guard.refuse()
 
@@ -175,7 +175,7 @@ def test_a_freed_communicator_is_looked_at_once_more_only(made, monkeypatch, cap
     guard.free()
     assert logs[0].words[LEFT] == FREED
     for _ in range(3):
-        assert guard.natives.watched() == ""
+        assert guard.natives.poll() == ""
     guard.natives.leave(FREED)
     assert capfd.readouterr().err.count("result may be wrong") == 1 and guard.failure is None
 
@@ -187,7 +187,7 @@ def test_a_call_of_objects_is_taken_back_by_who_knows_that_nothing_was_sent(made
     def unreadable():
         raise ValueError("made for a test")
     for method in (guard.natives.objects(unreadable, Description("gather of objects")),
-                   guard.natives.attended(unreadable)):
+                   guard.natives.watch_blocking(unreadable)):
         with pytest.raises(ValueError, match="made for a test"):
             method()
         assert logs[0].words[NUMBER] == 1  # a call of buffers fails before anything is sent
@@ -204,7 +204,7 @@ class Called:
     def __init__(self, title):
         self.title = title
 
-    def pending(self):
+    def pending_peers(self):
         return 0, (1,)
 
 

@@ -6,8 +6,8 @@ import pytest
 from mpi4py import MPI
 
 from hpccoll.errors import CollectiveTimeout
-from hpccoll.guard.pending_calls import Bounded
-from hpccoll.guard.rank_status import AWAY, Doing
+from hpccoll.guard.pending_calls import WatchedRequest
+from hpccoll.guard.rank_status import AWAY, RankActivity
 from hpccoll.runtime.execution.executor import Bounds
 
 
@@ -25,7 +25,7 @@ class Slow:
         return self.tests < 0
 
 
-class Waiting(Bounded, Slow):
+class Waiting(WatchedRequest, Slow):
     pass
 
 
@@ -40,7 +40,7 @@ def waiting(begun, timeout, tests=200_000, failures=None):
     guard = SimpleNamespace(
         context=SimpleNamespace(comm=MPI.COMM_SELF, limits=SimpleNamespace(spins=0), abandoned=[],
                                 bounds=Bounds(timeout, 60.0, None, None)),
-        doing=lambda: [Doing(0, AWAY, 7), Doing(1, AWAY, begun)], fail=fail)
+        activities=lambda: [RankActivity(0, AWAY, 7), RankActivity(1, AWAY, begun)], fail=fail)
     request = Waiting(tests)
     request.watched, request.number = (guard, "native allreduce"), 7
     return request
@@ -72,7 +72,7 @@ def test_a_complete_request_is_looked_after_no_more():
     """Nobody is waited for, whatever the others do."""
     request = waiting(0, 0.0, tests=1)
     request.watched[0].doing = lambda: pytest.fail("asks for the others")
-    look = request.looking()
+    look = request.poll_callback()
     assert look() is True
     request.tests = -1
     for _ in range(5000):

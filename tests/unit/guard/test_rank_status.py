@@ -16,8 +16,8 @@ from hpccoll.guard.rank_status import (
     NATIVE,
     UNKNOWN,
     WAITING,
-    Board,
-    saying,
+    RankStatus,
+    waiting_status,
 )
 from hpccoll.machine.processes import ALIVE, DEAD, STOPPED, TRACED, Process
 from hpccoll.runtime.events.call_log import (
@@ -48,18 +48,18 @@ def log(number=7):
 
 @pytest.fixture
 def ranks(monkeypatch):
-    """A board of four ranks, their logs, and what their processes are."""
+    """A rank status of four ranks, their logs, and what their processes are."""
     states = {rank: ALIVE for rank in range(4)}
     monkeypatch.setattr(module, "state_of", lambda process: states[process.pid])
     logs = {rank: log() for rank in range(4)}
-    board = Board(0, logs, [Process("here", rank, 1) for rank in range(4)])
+    board = RankStatus(0, logs, [Process("here", rank, 1) for rank in range(4)])
     return board, logs, states
 
 
 def test_a_rank_that_waits(ranks):
     board, logs, _ = ranks
-    logs[1].say(saying("allreduce ring", 7, 2, (0, 3), "train.py:5"))
-    found = board.doing(1)
+    logs[1].say(waiting_status("allreduce ring", 7, 2, (0, 3), "train.py:5"))
+    found = board.activity(1)
     assert found[:8] == (1, WAITING, 7, 6, "allreduce ring", "train.py:5", 2, (0, 3))
     assert str(found) == ("rank 1 waits for ranks 0, 3 in round 2 of call 7, allreduce ring at "
                           "train.py:5")
@@ -67,13 +67,13 @@ def test_a_rank_that_waits(ranks):
 
 def test_a_rank_that_has_not_looked_for_a_while_does_not_wait_any_more(ranks):
     board, logs, _ = ranks
-    logs[1].say(saying("allreduce ring", 7, 2, (0, 3), "train.py:5"))
+    logs[1].say(waiting_status("allreduce ring", 7, 2, (0, 3), "train.py:5"))
     logs[1].words[BEAT] -= 10 ** 10
-    assert board.doing(1)[:4] == (1, AWAY, 7, 7)
+    assert board.activity(1)[:4] == (1, AWAY, 7, 7)
     assert "rank 1 is in the program; its last call was call 7, allreduce, count 100" in str(
-        board.doing(1))
-    logs[1].say({"number": 7, "site": "train.py:99"}, looks=False)  # what the watcher answers
-    assert "rank 1 is at train.py:99; its last call was call 7" in str(board.doing(1))
+        board.activity(1))
+    logs[1].say({"number": 7, "site": "train.py:99"}, looks=False)  # what the watchdog answers
+    assert "rank 1 is at train.py:99; its last call was call 7" in str(board.activity(1))
 
 
 def test_a_rank_that_does_not_answer_may_hold_the_interpreter_lock(ranks, monkeypatch):
@@ -81,26 +81,27 @@ def test_a_rank_that_does_not_answer_may_hold_the_interpreter_lock(ranks, monkey
     now = 10 ** 12
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic_ns=lambda: now))
     logs[1].words[ASKED] = now - 10 ** 9 // 2
-    assert "rank 1 is in the program; " in str(board.doing(1))
+    assert "rank 1 is in the program; " in str(board.activity(1))
     logs[1].words[ASKED] = now - 4 * 10 ** 9
     held = "rank 1 is in code that holds the interpreter lock"
-    assert str(board.doing(1)).startswith(f"{held} (no answer for 4 s); its last call was call 7")
+    assert str(board.activity(1)).startswith(
+        f"{held} (no answer for 4 s); its last call was call 7")
     assert board.states(8).missing.startswith(f"{held}, not in call 8, rank 2 is in the program")
     board.counts = False  # ranks that do not compare calls have no thread that answers
-    assert str(board.doing(1)) == "rank 1 is alive; its calls are unknown"
+    assert str(board.activity(1)) == "rank 1 is alive; its calls are unknown"
 
 
 def test_what_was_said_of_an_earlier_call_is_of_no_use(ranks):
     board, logs, _ = ranks
-    logs[1].say(saying("allreduce ring", 6, 2, (0, 3), "train.py:5"))
-    assert board.doing(1).state == AWAY and not board.doing(1).site
+    logs[1].say(waiting_status("allreduce ring", 6, 2, (0, 3), "train.py:5"))
+    assert board.activity(1).state == AWAY and not board.activity(1).site
 
 
 def test_a_rank_in_the_library(ranks):
     board, logs, _ = ranks
     logs[2].words[INSIDE] = 7
-    assert board.doing(2)[:4] == (2, NATIVE, 7, 6)
-    assert "rank 2 is in the MPI library in call 7, allreduce" in str(board.doing(2))
+    assert board.activity(2)[:4] == (2, NATIVE, 7, 6)
+    assert "rank 2 is in the MPI library in call 7, allreduce" in str(board.activity(2))
 
 
 @pytest.mark.parametrize("state, found, words", [(DEAD, KILLED, "was killed"),
@@ -109,8 +110,8 @@ def test_a_rank_in_the_library(ranks):
 def test_a_process_that_does_not_run(ranks, state, found, words):
     board, _, states = ranks
     states[3] = state
-    assert board.doing(3).state == found and f"rank 3 {words}" in str(board.doing(3))
-    assert board.lost(8, 0) == ((3,) if state == DEAD else ())
+    assert board.activity(3).state == found and f"rank 3 {words}" in str(board.activity(3))
+    assert board.failed_ranks(8, 0) == ((3,) if state == DEAD else ())
     states = board.states(8)
     assert states.missing.startswith(f"rank 3 {words}")
     assert states.stopped == ((3,) if state == STOPPED else ())
@@ -121,17 +122,18 @@ def test_a_killed_rank_may_have_done_its_part(ranks, monkeypatch):
     clock = [100.0]
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     states[3], states[2], logs[2].words[NUMBER] = DEAD, DEAD, 6
-    assert board.lost(7, 0.5) == (2,)  # it will never come to call 7
+    assert board.failed_ranks(7, 0.5) == (2,)  # it will never come to call 7
     clock[0] += 0.6
-    assert board.lost(7, 0.5) == (2, 3)
-    assert board.lost(0, 0.5) == (2, 3)  # requests have no number
+    assert board.failed_ranks(7, 0.5) == (2, 3)
+    assert board.failed_ranks(0, 0.5) == (2, 3)  # requests have no number
 
 
 def test_a_rank_that_left_after_an_error_was_not_killed(ranks):
     board, logs, states = ranks
-    logs[3].tell({"reason": "CollectiveTimeout: rank 1 is stopped", "number": 7})
+    logs[3].write_report({"reason": "CollectiveTimeout: rank 1 is stopped", "number": 7})
     states[3] = DEAD
-    assert str(board.doing(3)).startswith("rank 3 has ended after its CollectiveTimeout; its last")
+    assert str(board.activity(3)).startswith(
+        "rank 3 has ended after its CollectiveTimeout; its last")
 
 
 @pytest.mark.parametrize("how, state", [(FREED, FREE), (ENDED, GONE)])
@@ -140,46 +142,47 @@ def test_a_rank_that_left_in_good_order_has_done_its_part(ranks, monkeypatch, ho
     clock = [100.0]
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     logs[3].words[LEFT], states[3] = how, DEAD
-    assert board.doing(3).state == state
-    assert board.lost(7, 0) == () and board.lost(8, 0) == (3,)
+    assert board.activity(3).state == state
+    assert board.failed_ranks(7, 0) == () and board.failed_ranks(8, 0) == (3,)
     # Of requests, which have no number, only missing messages show it.
-    assert board.lost(0, 0) == board.lost(0, 0, peers=(3,)) == ()
+    assert board.failed_ranks(0, 0) == board.failed_ranks(0, 0, peers=(3,)) == ()
     clock[0] += module.LAST_MESSAGES
-    assert board.lost(0, 0) == () and board.lost(0, 0, peers=(1, 3)) == (3,)
+    assert board.failed_ranks(0, 0) == () and board.failed_ranks(0, 0,
+                                                                             peers=(1, 3)) == (3,)
 
 
 def test_processes_are_looked_at_now_and_then(ranks, monkeypatch):
     board, _, states = ranks
     clock = [100.0]
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    assert board.lost(8, 0) == ()
+    assert board.failed_ranks(8, 0) == ()
     states[1] = DEAD
-    assert board.lost(8, 0) == ()
-    assert board.lost(8, 0, at_once=True) == (1,)
+    assert board.failed_ranks(8, 0) == ()
+    assert board.failed_ranks(8, 0, at_once=True) == (1,)
     states[2] = DEAD
     clock[0] += module.BETWEEN
-    assert board.lost(8, 0) == (1, 2)
+    assert board.failed_ranks(8, 0) == (1, 2)
 
 
 def test_ranks_of_other_machines_are_not_heard_of(monkeypatch):
     monkeypatch.setattr(module, "state_of", lambda process: DEAD)
-    board = Board(0, {0: log()}, [Process("here", 1, 1), Process("there", 1, 1, "n7"),
-                                  Process("here", 2, 1), Process("", 3, 1)])
+    board = RankStatus(0, {0: log()}, [Process("here", 1, 1), Process("there", 1, 1, "n7"),
+                                             Process("here", 2, 1), Process("", 3, 1)])
     assert [one.state for one in board.all()] == [AWAY, UNKNOWN, KILLED, UNKNOWN]
-    assert str(board.doing(1)) == "rank 1 has not reported, on n7"
-    assert str(board.doing(3)) == "rank 3 has not reported"
-    assert "its calls are unknown" in str(board.doing(2))
+    assert str(board.activity(1)) == "rank 1 has not reported, on n7"
+    assert str(board.activity(3)) == "rank 3 has not reported"
+    assert "its calls are unknown" in str(board.activity(2))
     assert board.states(1, (1,)).missing.startswith("rank 2 was killed")
-    assert board.lost(1, 0) == (2,)
+    assert board.failed_ranks(1, 0) == (2,)
     monkeypatch.setattr(module, "state_of", lambda process: ALIVE)
     assert board.states(1, (1,)).missing == ("rank 1 has not reported, on n7, rank 3 has not "
-                                             "reported")
+                                                   "reported")
 
 
 def test_the_missing_rank_comes_first_then_each_rank_in_order(ranks):
     board, logs, states = ranks
     for rank in (0, 1, 3):
-        logs[rank].say(saying("allreduce ring", 7, 0, (2,), ""))
+        logs[rank].say(waiting_status("allreduce ring", 7, 0, (2,), ""))
     logs[2].words[NUMBER] = 0
     found = board.states(7, (1,))
     assert found.missing == "rank 2 is in the program, not in call 7"
@@ -202,8 +205,8 @@ def test_a_stopped_rank_that_did_its_part_is_not_missing(ranks):
 
 def test_at_most_eight_ranks_are_named(monkeypatch):
     monkeypatch.setattr(module, "state_of", lambda process: ALIVE)
-    board = Board(0, {rank: log() for rank in range(12)},
-                  [Process("here", rank, 1) for rank in range(12)])
+    board = RankStatus(0, {rank: log() for rank in range(12)},
+                             [Process("here", rank, 1) for rank in range(12)])
     found = board.states(8)
     assert len(found.lines) == 9 and found.lines[-1] == "and 4 more ranks"
     assert "rank 8" in found.missing and found.missing.endswith("and 3 more ranks")
@@ -213,7 +216,7 @@ def test_at_most_eight_ranks_are_named(monkeypatch):
 def test_a_torn_text_is_nothing():
     made = log()
     made.say({"number": 7, "site": "x" * 9000})  # longer than there is room
-    assert made.doing() == {}
+    assert made.status() == {}
     made.say({"number": 7, "site": "here"})
     made.memory[DOING_START] = ord("x")
-    assert made.doing() == {}
+    assert made.status() == {}

@@ -30,29 +30,29 @@ def ranks(monkeypatch):
 
 def test_rank_that_waits_in_the_same_call_has_come(ranks):
     first, second = ranks(0), ranks(1)
-    assert first.missing() == (1,)
+    assert first.missing_ranks() == (1,)
     second.say()
-    assert first.missing() == ()
+    assert first.missing_ranks() == ()
     ranks(1)  # it has gone on to another call
-    assert first.missing() == (1,)
+    assert first.missing_ranks() == (1,)
 
 
 @pytest.mark.parametrize("title, turn", [("dup", 1), ("split", 2)])
 def test_rank_in_another_call_has_not_come(ranks, title, turn):
     first, second = ranks(0), ranks(1, title, turn)
     second.say()
-    assert first.missing() == (1,)
+    assert first.missing_ranks() == (1,)
 
 
 def test_rank_that_has_met_has_come_until_it_gives_up(ranks):
     first, second = ranks(0), ranks(1)
     first.met = second.met = [1, 1]
-    assert first.missing() == (1,)
+    assert first.missing_ranks() == (1,)
     second.log.words[INSIDE] = 1
-    assert first.missing() == () and not first.failures()
+    assert first.missing_ranks() == () and not first.failures()
     second.end()
     ranks(1).fail(CollectiveTimeout("dup", 1, 0, (0,), 1.0))
-    assert first.missing() == () and not first.failures()  # another call has failed
+    assert first.missing_ranks() == () and not first.failures()  # another call has failed
 
 
 def test_failure_is_known_to_ranks_that_wait_and_to_late_ones(ranks):
@@ -81,6 +81,6 @@ def test_failure_of_a_call_in_which_both_have_met_is_none_of_a_later_call(ranks)
     second.fail(CollectiveTimeout("split", 1, 0, (0,), 1.0))
     assert first.failures()
     later = ranks(0)  # on another communicator of the same ranks
-    assert not later.failures() and later.missing() == (1,)
+    assert not later.failures() and later.missing_ranks() == (1,)
     ranks(1).say()
-    assert later.missing() == ()
+    assert later.missing_ranks() == ()

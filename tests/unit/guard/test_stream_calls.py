@@ -1,4 +1,4 @@
-"""Calls that are queued on a device: what becomes of them, seen from the watcher's thread."""
+"""Calls that are queued on a device: what becomes of them, seen from the watchdog's thread."""
 
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -8,8 +8,8 @@ import pytest
 from hpccoll.errors import BrokenCommunicatorError, CollectiveTimeout, ForeignMessage, PeerLost
 from hpccoll.errors.waits import RankStates
 from hpccoll.guard import stream_calls
-from hpccoll.guard.rank_status import AWAY, Doing
-from hpccoll.guard.stream_calls import Queued
+from hpccoll.guard.rank_status import AWAY, RankActivity
+from hpccoll.guard.stream_calls import StreamMonitor
 from hpccoll.runtime.events.call_log import NUMBER
 from hpccoll.runtime.planning.call_hash import Description
 
@@ -21,18 +21,19 @@ class Guarding:
 
     def __init__(self, begun=(5, 5, 5)):
         self.rank, self.begun, self.failed, self.stopped = 0, begun, [], ()
-        self.stamps, self.failure, self.alarmed, self.dead, self.differ = False, None, False, (), 0
+        self.stamps, self.failure, self.alarm_raised = False, None, False
+        self.dead, self.differ = (), 0
         self.context = SimpleNamespace(size=3, bounds=SimpleNamespace(timeout=2.0, report=1.0))
         self.natives = SimpleNamespace(speaks=True)
         self.logs = SimpleNamespace(mine=SimpleNamespace(words={NUMBER: 5}),
-                                    rung=lambda in_turn: self.alarmed,
+                                    rung=lambda in_turn: self.alarm_raised,
                                     disagree=lambda settled: self.differ)
-        self.board = SimpleNamespace(lost=lambda number, patience: self.dead)
+        self.rank_status = SimpleNamespace(failed_ranks=lambda number, patience: self.dead)
 
-    def doing(self):
-        return [Doing(rank, AWAY, begun) for rank, begun in enumerate(self.begun)]
+    def activities(self):
+        return [RankActivity(rank, AWAY, begun) for rank, begun in enumerate(self.begun)]
 
-    def tell(self, peers=()):
+    def collect_states(self, peers=()):
         return RankStates(f"ranks {peers} are late", ("rank 1 computes",), self.stopped)
 
     def loss(self, ranks, title):
@@ -68,7 +69,7 @@ class OneDevice:
 
 def made(guard, check=lambda: None, happened=lambda event: event.done):
     ended = []
-    one = Queued(guard, check, lambda: ended.append(True), OneDevice(), happened)
+    one = StreamMonitor(guard, check, lambda: ended.append(True), OneDevice(), happened)
     guard.stamps = True
     event = SimpleNamespace(done=False)
     one.add(CALL, event, object())
@@ -78,9 +79,9 @@ def made(guard, check=lambda: None, happened=lambda event: event.done):
 def test_calls_that_have_happened_are_forgotten(clock):
     one, event, _ = made(Guarding())
     one.add(CALL, SimpleNamespace(done=True), object())
-    assert one.busy() and len(one.pending) == 2
+    assert one.is_busy() and len(one.pending) == 2
     event.done = True
-    assert one.watched() == "" and not one.busy()
+    assert one.poll() == "" and not one.is_busy()
     assert one.drain(1.0)
 
 
@@ -89,7 +90,7 @@ def test_a_device_that_takes_long_is_only_told_of(clock, capsys):
     one, _, ended = made(guard)
     for second in (0.5, 1.5, 1.7, 2.6):
         clock.seconds = 100 + second
-        assert one.watched() == ""
+        assert one.poll() == ""
     first, line, second = capsys.readouterr().err.splitlines()
     assert first == ("hpccoll: ranks () are late: allreduce, count 4, f4, sum, nccl in the queue "
                      "of rank 0 has waited 2 s")
@@ -105,21 +106,21 @@ def test_a_rank_that_stays_stopped_ends_queued_calls(clock):
     for second in (1.5, 2.4, 2.6):
         assert not ended
         clock.seconds = 100 + second
-        one.watched()
+        one.poll()
     assert ended and guard.failure.peers == (1,) and "SIGCONT to rank 1" in str(guard.failure)
 
 
 @pytest.mark.parametrize("change, error", [
     ({"begun": (5, 4, 5)}, CollectiveTimeout), ({"dead": (1,)}, PeerLost),
-    ({"differ": True}, ForeignMessage), ({"alarmed": True}, BrokenCommunicatorError),
+    ({"differ": True}, ForeignMessage), ({"alarm_raised": True}, BrokenCommunicatorError),
     ({"failure": BrokenCommunicatorError("earlier")}, BrokenCommunicatorError)])
 def test_what_cannot_happen_any_more_is_ended(clock, capsys, change, error):
     guard = Guarding()
     vars(guard).update(change)
     one, _, ended = made(guard)
     clock.seconds += 2.5
-    assert one.watched() == "" and one.watched() == ""
-    assert ended == [True] and not one.busy()
+    assert one.poll() == "" and one.poll() == ""
+    assert ended == [True] and not one.is_busy()
     assert guard.failed == [(error, 5, True)] and not guard.own
     assert "aborts its queued calls, from call 5 on" in capsys.readouterr().err
 
@@ -131,21 +132,21 @@ def test_the_deadline_counts_from_when_something_has_happened(clock):
     one.add(CALL, second, object())
     clock.seconds += 1.5
     first.done = True
-    assert one.watched() == ""
+    assert one.poll() == ""
     clock.seconds += 1.5
-    assert one.watched() == "" and not ended and not guard.failed
+    assert one.poll() == "" and not ended and not guard.failed
     clock.seconds += 0.6
-    assert one.watched() == "" and ended and guard.failure.peers == (1, 2)
+    assert one.poll() == "" and ended and guard.failure.peers == (1, 2)
 
 
 def test_a_rank_that_is_missing_has_until_the_deadline(clock):
     guard = Guarding((5, 4, 5))
     one, _, ended = made(guard)
     clock.seconds += 1.9
-    one.watched()
+    one.poll()
     assert not ended
     clock.seconds += 0.2
-    one.watched()
+    one.poll()
     assert ended and guard.failure.peers == (1,)
 
 
@@ -156,7 +157,7 @@ def test_a_fault_of_the_library_is_told_at_once(clock, capsys):
         raise RuntimeError("NCCL_ERROR_REMOTE")
 
     _, _, ended = one, _, ended = made(guard, check)
-    one.watched()
+    one.poll()
     assert ended and "NCCL: RuntimeError: NCCL_ERROR_REMOTE" in capsys.readouterr().err
 
 
@@ -165,7 +166,7 @@ def test_a_fault_of_the_device_is_told_at_once(clock, capsys):
         raise RuntimeError("cudaErrorIllegalAddress")
 
     one, _, ended = made(Guarding(), happened=happened)
-    one.watched()
+    one.poll()
     assert ended and "RuntimeError: cudaErrorIllegalAddress" in capsys.readouterr().err
 
 
@@ -173,7 +174,7 @@ def test_the_thread_asks_on_the_device_of_the_calls(clock):
     one, event, _ = made(Guarding())
     one.check = lambda: asked.append(one.device.used)
     asked = []
-    one.watched()
+    one.poll()
     assert asked == [1]
 
 
@@ -186,13 +187,13 @@ def is_held(lock):
 def test_nobody_frees_or_ends_what_is_asked_for_faults(clock):
     one, _, _ = made(Guarding(), lambda: asked.append(is_held(one.lock)))
     asked = []
-    one.watched()
+    one.poll()
     assert asked == [True]
-    one.ended = True  # by another thread, after the watcher has looked
+    one.ended = True  # by another thread, after the watchdog has looked
     assert one._fault(one.pending[0]) is None and asked == [True]
 
 
-@pytest.mark.parametrize("change", [{"alarmed": True},
+@pytest.mark.parametrize("change", [{"alarm_raised": True},
                                     {"failure": BrokenCommunicatorError("earlier")}])
 def test_what_a_rank_has_ended_is_ended_and_not_given_back(clock, change):
     """NCCL waits for a rank that has aborted, for ever."""
@@ -217,7 +218,7 @@ def test_what_is_given_back_is_asked_no_more(clock):
     freed = []
     event.done = True
     one.close(1.0, lambda: freed.append((is_held(one.lock), one.ended)))
-    assert freed == [(True, True)] and one.watched() == "" and len(freed) == 1
+    assert freed == [(True, True)] and one.poll() == "" and len(freed) == 1
     one.close(1.0, freed.clear)
     assert freed and not ended
 
@@ -233,7 +234,7 @@ def test_a_thread_that_may_not_speak_ends_it_all_the_same(clock, capsys):
     guard.natives.speaks = False
     one, _, ended = made(guard)
     clock.seconds += 3
-    one.watched()
+    one.poll()
     assert ended and not guard.failed
     with pytest.raises(BrokenCommunicatorError, match="aborted: CollectiveTimeout: ranks .1,. are"):
         one.refuse()
@@ -243,7 +244,7 @@ def test_a_thread_that_may_not_speak_ends_it_all_the_same(clock, capsys):
 def test_what_fails_in_the_call_ends_it():
     guard = Guarding()
     one, _, ended = made(guard)
-    with pytest.raises(BrokenCommunicatorError, match="RuntimeError: no"), one.failing(CALL):
+    with pytest.raises(BrokenCommunicatorError, match="RuntimeError: no"), one.abort_on_error(CALL):
         raise RuntimeError("no")
     assert ended and guard.failed == [(BrokenCommunicatorError, 5, False)] and guard.own
 
@@ -252,10 +253,11 @@ def test_what_is_told_of_a_failure_is_the_call_that_cannot_end():
     guard, later = Guarding(), CALL._replace(collective="bcast")
     one, _, _ = made(guard)
     guard.logs.mine.words[NUMBER] = 7
-    with pytest.raises(BrokenCommunicatorError, match="bcast, .*: Runtime"), one.failing(later):
+    with pytest.raises(BrokenCommunicatorError,
+                       match="bcast, .*: Runtime"), one.abort_on_error(later):
         raise RuntimeError("no")
     assert guard.failed[0][1] == 5 and guard.named == ("allreduce, count 4, f4, sum, nccl", CALL)
     one.ended, guard.failed, guard.failure = False, [], None  # now nothing is queued
-    with pytest.raises(BrokenCommunicatorError), one.failing(later):
+    with pytest.raises(BrokenCommunicatorError), one.abort_on_error(later):
         raise RuntimeError("no")
     assert guard.failed[0][1] == 8 and guard.named == ("bcast, count 4, f4, sum, nccl", later)

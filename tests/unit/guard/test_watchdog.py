@@ -18,15 +18,15 @@ import sys, time
 from hpccoll.guard import watchdog
 class One:
     looks, left = 0, []
-    def watched(self):
+    def poll(self):
         self.looks += 1
         return "hpccoll: says why" if self.looks == 2 else ""
-    def busy(self): return True
-    def escaped(self): return {escaped}
+    def is_busy(self): return True
+    def has_returned(self): return {escaped}
     def leave(self, how): self.left.append(how)
 one = One()
 watchdog.QUICK, watchdog.FAREWELL = 0.05, 0.2
-watchdog.WATCHER.add(one)
+watchdog.WATCHDOG.add(one)
 print("before", end="")
 time.sleep({seconds})
 print(" after", one.left)
@@ -48,23 +48,23 @@ def test_what_cannot_be_looked_at_does_not_end_the_thread(capfd, monkeypatch):
     looks, done = [], threading.Event()
 
     class Bad:
-        def watched(self):
+        def poll(self):
             looks.append("bad")
             raise ZeroDivisionError("made for a test")
 
     class Good:
-        def watched(self):
+        def poll(self):
             looks.append("good")
             if looks.count("good") == 3:
                 done.set()
             return ""
 
-        def busy(self):
+        def is_busy(self):
             return True
 
     monkeypatch.setattr(watchdog, "QUICK", 0.001)
     monkeypatch.setattr(watchdog, "PERIOD", 0.001)
-    mine, ones, stopping = watchdog.Watcher(), (Bad(), Good()), threading.Event()
+    mine, ones, stopping = watchdog.Watchdog(), (Bad(), Good()), threading.Event()
     mine.watched.update(ones)
     thread = threading.Thread(target=mine._work, args=(stopping,))
     thread.start()
@@ -94,11 +94,11 @@ def test_a_communicator_may_be_made_while_the_thread_looks(monkeypatch, forked):
             super().discard(one)
 
     class Bad:
-        def watched(self):
+        def poll(self):
             stopping.set()
             raise ZeroDivisionError("made for a test")
 
-    mine, one, stopping = watchdog.Watcher(), Bad(), threading.Event()
+    mine, one, stopping = watchdog.Watchdog(), Bad(), threading.Event()
     mine.watched, mine.pid = Locked(), os.getpid()
     if forked:
         mine.pid = 1
@@ -120,7 +120,7 @@ def test_the_end_of_the_program_is_told_and_a_child_tells_nothing(monkeypatch):
         def leave(self, how):
             self.left.append(how)
 
-    one, mine = One(), watchdog.Watcher()
+    one, mine = One(), watchdog.Watchdog()
     mine.watched.add(one)
     mine.pid = 1  # as after a fork
     mine.stop()

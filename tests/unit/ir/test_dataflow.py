@@ -4,14 +4,14 @@ import pytest
 
 from hpccoll.ir.collectives import IN, OUT, TMP
 from hpccoll.ir.dataflow import consumers, fused_with_next
-from hpccoll.ir.extents import Extent, Local, SlotLayout, packed
+from hpccoll.ir.extents import Extent, Local, SlotLayout, pack_extents
 from hpccoll.ir.lowering import lower
 from hpccoll.ir.schedule import LEFT, RIGHT, Program, at, copy, recv, reduce, send
 
 
 def lowered(*rounds, counts=(2, 2, 2), outs=None, scratch=()):
     """Lower rounds on blocks of the given counts in ``in`` and ``out``."""
-    layout = SlotLayout({IN: packed(IN, counts), OUT: packed(OUT, outs or counts)},
+    layout = SlotLayout({IN: pack_extents(IN, counts), OUT: pack_extents(OUT, outs or counts)},
                     lambda key: counts[key])
     return lower(Program(tuple(map(tuple, rounds)), scratch), layout)
 

@@ -12,9 +12,9 @@ from hpccoll.ir.in_network import (
     InNetwork,
     in_network,
     multicast,
-    played,
+    playing_ranks,
 )
-from hpccoll.ir.passes import concatenate, relabelled, reverse
+from hpccoll.ir.passes import concatenate, relabel_ranks, reverse
 from hpccoll.ir.schedule import Program, at, copy, recv, send
 from hpccoll.ir.wellformed import program_of
 from hpccoll.proof.verifier import verify
@@ -83,10 +83,10 @@ def test_the_input_is_not_received_into():
 
 
 def test_passes_carry_operations_along():
-    assert played(2, [5, 3, 4]) == 4
-    assert played(in_network([0], [1, 2]), [5, 3, 4]) == in_network([5], [3, 4])
+    assert playing_ranks(2, [5, 3, 4]) == 4
+    assert playing_ranks(in_network([0], [1, 2]), [5, 3, 4]) == in_network([5], [3, 4])
     spread = Program(((send(multicast(0, range(3)), at(OUT, 0)),),))
-    moved = relabelled(spread, (2, 0, 1))
+    moved = relabel_ranks(spread, (2, 0, 1))
     assert moved.rounds == ((send(multicast(2, range(3)), at(OUT, 0)),),)
     assert concatenate(spread, moved).rounds == (*spread.rounds, *moved.rounds)
 

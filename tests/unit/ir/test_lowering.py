@@ -4,14 +4,22 @@ import pytest
 
 from hpccoll.errors import ScheduleError
 from hpccoll.ir.collectives import IN, OUT, TMP
-from hpccoll.ir.extents import Extent, Local, SlotLayout, alias, overlap, packed, shifted
+from hpccoll.ir.extents import (
+    Extent,
+    Local,
+    SlotLayout,
+    alias,
+    overlap,
+    pack_extents,
+    shift_scratch,
+)
 from hpccoll.ir.lowering import lower, segments
 from hpccoll.ir.schedule import LEFT, RIGHT, Program, at, copy, recv, reduce, send
 
 
 def lowered(*rounds, counts=(2, 2, 2), outs=None, scratch=()):
     """Lower rounds on blocks of the given counts in ``in`` and ``out``."""
-    layout = SlotLayout({IN: packed(IN, counts), OUT: packed(OUT, outs or counts)},
+    layout = SlotLayout({IN: pack_extents(IN, counts), OUT: pack_extents(OUT, outs or counts)},
                     lambda key: counts[key])
     return lower(Program(tuple(map(tuple, rounds)), scratch), layout)
 
@@ -93,7 +101,7 @@ def test_sends_read_before_receives_of_the_same_round_overwrite():
 
 
 def test_a_copy_within_one_place_is_nothing():
-    layout = SlotLayout({IN: packed(OUT, (2,)), OUT: packed(OUT, (2,))}, lambda key: 2)
+    layout = SlotLayout({IN: pack_extents(OUT, (2,)), OUT: pack_extents(OUT, (2,))}, lambda key: 2)
     assert lower(Program(((copy(at(OUT, 0), at(IN, 0)),),)), layout).phases == ()
 
 
@@ -113,7 +121,7 @@ def test_memory_that_does_not_exist_is_refused(steps, complaint):
 
 # -- sharing memory -----------------------------------------------------------------------------
 def places(ins, outs):
-    return {IN: packed(IN, ins), OUT: packed(OUT, outs)}
+    return {IN: pack_extents(IN, ins), OUT: pack_extents(OUT, outs)}
 
 
 def test_in_place_needs_no_copy():
@@ -132,7 +140,8 @@ EXCHANGE = Program(((copy(at(OUT, 0, 2), at(IN, 0, 2)),),
 
 
 def cut(counts, segment):
-    layout = SlotLayout({IN: packed(IN, counts), OUT: packed(OUT, counts)}, counts.__getitem__)
+    layout = SlotLayout({IN: pack_extents(IN, counts), OUT: pack_extents(OUT, counts)},
+                        counts.__getitem__)
     return segments(EXCHANGE, layout, max(counts), segment)
 
 
@@ -145,13 +154,13 @@ def test_segments_of_equal_blocks_share_a_lowering():
     made = cut((7, 7), 3)
     assert [segment.shift for segment in made] == [0, 3, 0]
     assert made[0].program is made[1].program is not made[2].program
-    sent = [shifted(one.program.phases[0].messages[0].extent, one.shift) for one in made]
+    sent = [shift_scratch(one.program.phases[0].messages[0].extent, one.shift) for one in made]
     assert sent == [Extent(IN, 0, 3), Extent(IN, 3, 3), Extent(IN, 6, 1)]
 
 
 def test_segments_of_uneven_blocks_end_where_their_blocks_end():
     made = cut((1, 4), 2)
-    sent = [[shifted(m.extent, segment.shift) for phase in segment.program.phases
+    sent = [[shift_scratch(m.extent, segment.shift) for phase in segment.program.phases
              for m in phase.messages if m.kind == "send"] for segment in made]
     assert sent == [[Extent(IN, 0, 1)], []]
 
@@ -161,7 +170,7 @@ def test_segments_of_uneven_blocks_end_where_their_blocks_end():
 def test_segments_cover_every_element_once(counts, segment):
     made = cut(counts, segment)
     written = sorted(cell for segment in made for phase in segment.program.phases
-                     for step in phase.after for extent in [shifted(step.into, segment.shift)]
+                     for step in phase.after for extent in [shift_scratch(step.into, segment.shift)]
                      for cell in range(extent.offset, extent.offset + extent.count))
     assert written == list(range(sum(counts)))
 
@@ -169,7 +178,8 @@ def test_segments_cover_every_element_once(counts, segment):
 # -- lanes ---------------------------------------------------------------------------------------
 def test_lanes_land_apart_and_empty_rounds_hand_on_what_they_waited_for():
     blocks = {0: 2, 1: 0, 2: 3}
-    layout = SlotLayout({IN: packed(IN, blocks.values()), OUT: packed(OUT, blocks.values())},
+    layout = SlotLayout({IN: pack_extents(IN, blocks.values()),
+                         OUT: pack_extents(OUT, blocks.values())},
                         blocks.__getitem__)
     program = Program((
         (copy(at(OUT, 0, 3), at(IN, 0, 3)),),

@@ -5,8 +5,16 @@ import pytest
 
 from hpccoll.errors import ScheduleError
 from hpccoll.ir.collectives import IN, OUT
-from hpccoll.ir.order import by_lane, chained, lane_numbers, lanes, one_after_another, pasts, waits
-from hpccoll.ir.passes import concatenate, relabelled, reverse
+from hpccoll.ir.order import (
+    by_lane,
+    chain_waits,
+    lane_numbers,
+    lanes,
+    one_after_another,
+    pasts,
+    waits,
+)
+from hpccoll.ir.passes import concatenate, relabel_ranks, reverse
 from hpccoll.ir.schedule import Program, at, copy, recv, send
 
 TO_ONE, TO_TWO, FROM_ONE = send(1, at(OUT, 0)), send(2, at(OUT, 0)), recv(1, at(OUT, 1))
@@ -45,12 +53,12 @@ def test_programs_after_programs_wait_for_all_ends():
     assert one_after_another([two, one, two]) == ((), (), (0, 1), (2,), (3,), (3,))
     assert concatenate(two, one).after == ((), (), (0, 1), (2,))
     assert concatenate(one, one).after == ()
-    assert chained(3) == ((), (0,), (1,))
+    assert chain_waits(3) == ((), (0,), (1,))
 
 
 def test_passes_keep_lanes_or_say_that_they_cannot():
     two = lanes([(send(1),)], [(recv(1),)])
-    assert relabelled(two, [2, 0]).after == two.after
+    assert relabel_ranks(two, [2, 0]).after == two.after
     with pytest.raises(ScheduleError, match="lanes.*reverse"):
         reverse(two)
 
@@ -59,4 +67,4 @@ def test_builders_may_count_with_numpy():
     """Sets of rounds are bits: those of NumPy's integers end with the 64th."""
     rounds = [()] * 80
     counted = [(), *((number,) for number in numpy.arange(79))]
-    assert waits(Program(tuple(rounds), (), tuple(counted))) == chained(80)
+    assert waits(Program(tuple(rounds), (), tuple(counted))) == chain_waits(80)

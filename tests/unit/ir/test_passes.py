@@ -23,7 +23,7 @@ from hpccoll.ir.collectives import (
     TMP,
     slot_keys,
 )
-from hpccoll.ir.passes import Piece, allot, concatenate, embed, renamed, reverse, runs
+from hpccoll.ir.passes import Piece, allot, concatenate, embed, rename_buffers, reverse, runs
 from hpccoll.ir.schedule import LEFT, Program, at, copy, recv, reduce, send
 from hpccoll.proof.verifier import verify
 
@@ -181,7 +181,7 @@ def test_a_work_buffer_becomes_scratch_after_what_there_is():
 @pytest.mark.parametrize("allgather", [ring.allgather, circulant.allgather])
 def test_allgather_backwards_is_reduce_scatter(size, allgather):
     def build(rank, size):
-        back = renamed(reverse(allgather(rank, size)), {OUT: ("work", 0), IN: (OUT, 0)})
+        back = rename_buffers(reverse(allgather(rank, size)), {OUT: ("work", 0), IN: (OUT, 0)})
         start = Program(((copy(at("work", 0, size), at(IN, 0, size)),),))
         return allot(concatenate(start, back), "work", range(size))
 
@@ -199,7 +199,7 @@ def test_bcast_backwards_is_reduce(size, root, bcast):
     def build(rank, size, root):
         start = Program(((copy(at(OUT, 0), at(IN, 0)),),))
         program = concatenate(start, reverse(bcast(rank, size, root)))
-        return program if rank == root else allot(renamed(program, {OUT: ("work", 0)}),
+        return program if rank == root else allot(rename_buffers(program, {OUT: ("work", 0)}),
                                                   "work", (0,))
 
     verify(schedule("reduce", build, size, root=root))

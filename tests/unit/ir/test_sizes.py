@@ -9,8 +9,8 @@ from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.calls.layouts import block_layout, pair_layout, split_layout, vector_counts
 from hpccoll.errors import HpccollError
 from hpccoll.ir.lowering import lower
-from hpccoll.ir.sizes import Size, UndecidedError, larger, lowered_at
-from hpccoll.runtime.execution.tape import encode, encode_any_size
+from hpccoll.ir.sizes import Size, UndecidedError, lowered_at, maximum
+from hpccoll.runtime.execution.compiled_plan import encode, encode_any_size
 
 PAIRS = [(collective, name) for collective, entries in ALGORITHMS.items() for name in entries
          if collective != "barrier"]
@@ -32,7 +32,7 @@ def test_a_comparison_has_one_result_for_all_sizes_or_none():
             compare(N, M)
         with pytest.raises(UndecidedError):
             compare(N, 2)
-    assert larger(N, 2 * N) == 2 * N and larger(3, 2) == 3 and larger(N + 4, M) == N + M + 4
+    assert maximum(N, 2 * N) == 2 * N and maximum(3, 2) == 3 and maximum(N + 4, M) == N + M + 4
 
 
 def layouts(made, rank, source):

@@ -75,7 +75,7 @@ def test_an_axis_behind_the_others_is_a_longer_element(name):
     def rank(comm):
         call, operand = make(comm, 0), shape(comm, 0)
         x = numpy.arange(1.0, 1 + numpy.prod(operand)).reshape(operand) + 10 * comm.rank
-        both = call.batched(2)(numpy.stack([x, 3 * x], axis=-1))
+        both = call.batch(2)(numpy.stack([x, 3 * x], axis=-1))
         numpy.testing.assert_array_equal(both[..., 0], call(x))
         numpy.testing.assert_array_equal(both[..., 1], call(3 * x))
 

@@ -9,10 +9,10 @@ from mpi4py import MPI
 
 from hpccoll.errors import HpccollError, MpiLibraryError
 from hpccoll.machine.launcher import (
-    alone,
     check_transfer_library,
-    launched,
+    explain_single_ranks,
     launcher,
+    launcher_rank,
     require_mpi,
     serves_another,
 )
@@ -211,12 +211,12 @@ def test_mpi_starts_as_its_import_would_have_started_it():
 
 
 def test_the_error_is_what_both_kinds_of_callers_catch():
-    error = MpiLibraryError(*alone(4, "srun --mpi=none", "MPICH 4"))
+    error = MpiLibraryError(*explain_single_ranks(4, "srun --mpi=none", "MPICH 4"))
     assert isinstance(error, (HpccollError, ImportError)) and isinstance(error, RuntimeError)
     assert str(error).endswith("; use srun --mpi=pmi2; srun --mpi=list shows the installed "
                                "plug-ins")
-    assert "site's compiler" in alone(4, "srun --mpi=pmi2", "MPICH 4")[1]
-    assert "--mpi=pmix" in alone(4, "srun --mpi=pmi2", "Open MPI 5")[1]
+    assert "site's compiler" in explain_single_ranks(4, "srun --mpi=pmi2", "MPICH 4")[1]
+    assert "--mpi=pmix" in explain_single_ranks(4, "srun --mpi=pmi2", "Open MPI 5")[1]
 
 
 @pytest.mark.parametrize("vendor, names, another", [
@@ -233,18 +233,18 @@ def test_this_process_has_its_own_library():
 
 
 def test_what_launchers_say():
-    assert launched({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8"}) == (3, 8)
+    assert launcher_rank({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8"}) == (3, 8)
     assert launcher({"PALS_RANKID": "1"}) == "mpiexec (HPE PALS)"
 
 
 def test_launchers():
-    assert launched({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8",
-                     "SLURM_PROCID": "0", "SLURM_STEP_ID": "0"}) == (3, 8)
+    assert launcher_rank({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8",
+                          "SLURM_PROCID": "0", "SLURM_STEP_ID": "0"}) == (3, 8)
     step = {"SLURM_PROCID": "1", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4"}
-    assert launched(step) == (1, 4)
-    assert launched({**step, "PMIX_RANK": "1"}) == (1, 4)
+    assert launcher_rank(step) == (1, 4)
+    assert launcher_rank({**step, "PMIX_RANK": "1"}) == (1, 4)
     # In the job script itself, not started by srun.
-    assert launched({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}) == (-1, -1)
+    assert launcher_rank({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}) == (-1, -1)
     assert launcher({"PRTE_LAUNCHED": "1", "SLURM_STEP_ID": "1"}) == "mpiexec (Open MPI)"
     assert launcher({"SLURM_STEP_ID": "1"}) == "srun --mpi=none"
 

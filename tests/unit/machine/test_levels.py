@@ -2,10 +2,10 @@
 
 import pytest
 
-from hpccoll.cuda.gpus import GpuLinks, chosen
+from hpccoll.cuda.gpus import GpuLinks, choose_gpu
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.topology import Topology
-from hpccoll.machine.levels import Grouping, Position, inside, layout, position
+from hpccoll.machine.levels import GroupLevels, Position, inside, layout, position
 
 
 def machine(tmp_path, cpus, sockets, numas, caches):
@@ -49,10 +49,10 @@ def test_islands_of_gpus_are_a_level():
     links = GpuLinks(tuple("abcd"), (), {("a", "b"): "NV4", ("c", "d"): "NV4", ("b", "c"): "SYS"})
 
     def placed(environ):
-        return position((), environ, gpu=links.islands().get(chosen(links, environ), -1))
+        return position((), environ, gpu=links.islands().get(choose_gpu(links, environ), -1))
 
     places = [placed({"CUDA_VISIBLE_DEVICES": str(n)}) for n in range(4)]
-    assert layout([0] * 4, places, ("node", "gpu")) == Grouping(Topology.parse("2x2"), ("gpu",))
+    assert layout([0] * 4, places, ("node", "gpu")) == GroupLevels(Topology.parse("2x2"), ("gpu",))
     assert layout([0] * 4, places, ("node",)).names == ()
     unknown = placed({})
     assert unknown.gpu == -1
@@ -108,7 +108,7 @@ def ranks(count, **by_rank):
     ([0], ranks(1), "1", ())])
 def test_layouts(nodes, positions, text, names):
     found = layout(nodes, positions)
-    assert found == Grouping(Topology.parse(text), names)
+    assert found == GroupLevels(Topology.parse(text), names)
     assert found.topology.depth == len(names) + 1
 
 

@@ -29,12 +29,12 @@ def test_an_operator_of_the_users_takes_the_place_of_mpis(collective):
 def test_wrong_and_changed_elements_are_counted():
     buffers = CaseBuffers(make("allreduce", 1, 400, FLOAT), 0)
     buffers.refill(0)
-    assert buffers.wrong(0) == 100 and buffers.changed(0) == 0
+    assert buffers.wrong(0) == 100 and buffers.count_changed_input(0) == 0
     buffers.recv[...] = buffers.send
     assert buffers.wrong(0) == 0
     buffers.recv[3] += 1
     buffers.send[5:7] += 1
-    assert (buffers.wrong(0), buffers.changed(0)) == (1, 2)
+    assert (buffers.wrong(0), buffers.count_changed_input(0)) == (1, 2)
 
 
 def test_in_place_the_input_is_restored():
@@ -44,4 +44,4 @@ def test_in_place_the_input_is_restored():
     before = buffers.recv.copy()
     exact.poison(buffers.recv)
     buffers.restore()
-    assert (buffers.recv == before).all() and buffers.changed(2) == 0
+    assert (buffers.recv == before).all() and buffers.count_changed_input(2) == 0

@@ -39,6 +39,6 @@ def test_objects_have_no_choice_of_algorithms():
 
 def test_nonblocking_calls_are_native_unless_asked():
     case = make("allreduce", 2, 4096, numpy.dtype("f4"))
-    assert NonblockingForm.served(case, Config()) == "native"
+    assert NonblockingForm.auto_choice(case, Config()) == "native"
     asked = Config()._replace(algorithm={"allreduce": ("ring", {})})
-    assert NonblockingForm.served(case, asked) == "ring"
+    assert NonblockingForm.auto_choice(case, asked) == "ring"

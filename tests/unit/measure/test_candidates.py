@@ -8,7 +8,7 @@ from hpccoll.errors import ArgumentError
 from hpccoll.measure import candidates
 from hpccoll.measure.buffers import CaseBuffers
 from hpccoll.measure.cases import make
-from hpccoll.tune.cost_model import plausible
+from hpccoll.tune.cost_model import plausible_algorithms
 
 FLOAT = numpy.dtype("f4")
 
@@ -51,7 +51,7 @@ def test_plausible_is_what_tune_would_measure():
                                             CaseBuffers(case, 0), False)
         names = [c.name for c in chosen]
         assert names[0] == "auto" and names[-1] == "native"
-        assert set(names[1:-1]) | set(refused) == set(plausible("allreduce", 64, nbytes))
+        assert set(names[1:-1]) | set(refused) == set(plausible_algorithms("allreduce", 64, nbytes))
     assert "plausible" in candidates.WORDS
     with pytest.raises(ArgumentError, match="'plausible:k=2'"):
         candidates.parse("plausible:k=2")

@@ -45,11 +45,11 @@ def test_blocks_fit_together(collective, in_place, uneven):
     for rank in range(3):
         memory = CaseBuffers(case, rank)
         memory.refill(0)
-        assert memory.changed(0) == 0
-        assert memory.source.size == sum(case.extent(b) for b in case.given(rank))
-        assert memory.result.size == sum(case.extent(w.block) for w in case.wanted(rank))
-        for block, ranks in case.wanted(rank):
-            assert all(block in case.given(r) for r in ranks)
+        assert memory.count_changed_input(0) == 0
+        assert memory.source.size == sum(case.extent(b) for b in case.input_blocks(rank))
+        assert memory.result.size == sum(case.extent(w.block) for w in case.expected_blocks(rank))
+        for block, ranks in case.expected_blocks(rank):
+            assert all(block in case.input_blocks(r) for r in ranks)
 
 
 def test_one_rank_of_every_collective():
@@ -62,7 +62,7 @@ def test_one_rank_of_every_collective():
             getattr(MPI.COMM_SELF, collective.capitalize())(
                 *arguments(case, 0, memory.send, memory.recv))
             assert memory.wrong(7) == 0, collective
-            assert memory.changed(7) == 0, collective
+            assert memory.count_changed_input(7) == 0, collective
 
 
 @pytest.mark.parametrize("text, op", [("nonsense", None), ("S4", None), ("O", None),

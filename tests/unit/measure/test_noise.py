@@ -21,7 +21,7 @@ def test_what_moves_together_is_not_noise():
 
 def test_one_bad_moment_is_not_noise():
     assert not noise.spread([1.0] * 8 + [50.0] * 2, [1.0] * 10).noisy
-    assert noise.moved([1.0] * 8 + [50.0] * 2) == 1
+    assert noise.drift_factor([1.0] * 8 + [50.0] * 2) == 1
 
 
 @pytest.mark.parametrize("native, other, found", [
@@ -47,4 +47,4 @@ def test_without_native_nothing_is_absurd():
     ([(512, 10), (8, 40)], [4, 0][::-1]),          # in whatever order
     ([(8, 5), (64, 0)], [0, 0]), ([(0, 5)], [0]), ([], [])])
 def test_a_size_that_took_much_longer_than_a_larger_one(times, found):
-    assert noise.overtaken(times) == pytest.approx(found)
+    assert noise.implausible_ratios(times) == pytest.approx(found)

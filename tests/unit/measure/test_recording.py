@@ -21,7 +21,7 @@ def measured(collective, **microseconds):
 
 def test_small_messages_that_took_longer_than_much_larger_ones_are_left_out():
     """As a busy machine once said: a ratio of 14.23, which no bound of one size forbids."""
-    found = recording.filed(measured("alltoall", native=[385, 385, 95, 95, 95],
+    found = recording.filter_times(measured("alltoall", native=[385, 385, 95, 95, 95],
                                   pairwise=[385 / 14.23, 385 / 14.23, 30, 40, 90]))
     assert found.doubtful == (("alltoall", 64, 0, pytest.approx(385 / 95), ""),
                               ("alltoall", 512, 0, pytest.approx(385 / 95), ""))
@@ -30,7 +30,7 @@ def test_small_messages_that_took_longer_than_much_larger_ones_are_left_out():
 
 
 def test_only_what_was_late_is_left_out():
-    found = recording.filed(measured("allreduce", native=[5, 6, 10, 30, 200],
+    found = recording.filter_times(measured("allreduce", native=[5, 6, 10, 30, 200],
                                   ring=[7, 80, 9, 20, 100]))
     assert found.doubtful == (("allreduce", 512, 0, pytest.approx(80 / 9), "ring"),)
     ((_, curve),) = found.curves.items()
@@ -41,7 +41,7 @@ def test_one_that_was_not_tried_or_was_wrong_condemns_nobody():
     """A wrong result may have come too early."""
     survey = measured("allreduce", native=[50, 50, 60, 60, 70], ring=[50, 0, 1, 0, 50])
     survey[2][1][1] = survey[2][1][1]._replace(wrong=3)
-    found = recording.filed(survey)
+    found = recording.filter_times(survey)
     assert not found.doubtful and found.failures == {("allreduce", RING): 3}
     assert all(NATIVE in times for curve in found.curves.values() for _, times in curve)
 
@@ -53,5 +53,6 @@ def test_collectives_and_candidates_are_told_apart():
 
 
 def test_a_ratio_of_one_size_that_no_algorithm_reaches():
-    found = recording.filed(measured("bcast", native=[93, 93, 0, 0, 0], ring=[1, 9, 0, 0, 0]))
+    found = recording.filter_times(measured("bcast", native=[93, 93, 0, 0, 0],
+                                            ring=[1, 9, 0, 0, 0]))
     assert [tuple(doubt) for doubt in found.doubtful] == [("bcast", 64, pytest.approx(93), 0, "")]

@@ -32,7 +32,7 @@ def test_times_in_two_heaps_have_a_time_between_them():
     rng = numpy.random.default_rng(1)
     runs = [rng.choice([2.0, 9.0], 400) + rng.normal(0, 0.1, 400) for _ in range(50)]
     medians, means = (numpy.array([measure(run) for run in runs])
-                      for measure in (numpy.median, results.trimmed))
+                      for measure in (numpy.median, results.trimmed_mean))
     assert medians.max() > 4 * medians.min() and means.max() < 1.3 * means.min()
     assert means.mean() == pytest.approx(5.5, abs=0.2)
 
@@ -41,5 +41,6 @@ def test_times_in_two_heaps_have_a_time_between_them():
     ([3], 3), ([3, 5], 4), ([3, 99, 4], 4), ([0, 4, 5, 6, 99], 5), ([9, 1, 2, 3], 2.5),
     ([*range(20)], 9.5), ([0, 0, *[5] * 16, 99, 999], 5)])
 def test_extremes_do_not_count(seconds, mean):
-    assert results.trimmed(seconds) == result("native", [s * 1e6 for s in seconds]).trimmed == (
+    assert results.trimmed_mean(seconds) == result("native",
+                                                   [s * 1e6 for s in seconds]).trimmed_seconds == (
         pytest.approx(mean))

@@ -13,7 +13,7 @@ def test_one_disturbed_iteration_keeps_nobody_out():
     rough = [result("native", [9, 9, 9]), result("ring", [5, 99, 99]), result("linear", [30, 9, 9]),
              result("pat", [1, 1, 1], wrong=1)]
     case = make("allreduce", 4, 1024, FLOAT)
-    near = rounds.near(rough, case, survey_plan.SurveyPlan())
+    near = rounds.nearby_candidates(rough, case, survey_plan.SurveyPlan())
     assert [c.name for c in near] == ["native", "ring"]  # native always
 
 
@@ -35,6 +35,6 @@ def test_rounds_are_joined():
 
 
 def test_what_a_candidate_may_cost_grows_with_its_calls_only():
-    latest = rounds.Latest(64, idle=5.0, busy=1.0, order=())
+    latest = rounds.LatestTimes(64, idle=5.0, busy=1.0, order=())
     assert latest.seconds(64) == 6 and latest.seconds(640) == 15
     assert latest.seconds(8) == 6 and latest._replace(nbytes=0).seconds(2) == 7

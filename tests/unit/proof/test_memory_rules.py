@@ -5,7 +5,7 @@ import pytest
 from hpccoll.algorithms import schedule
 from hpccoll.errors import ProofError
 from hpccoll.ir.collectives import ALLREDUCE, IN, OUT
-from hpccoll.ir.extents import Extent, Local, Lowered, Phase, Segment
+from hpccoll.ir.extents import Extent, Local, LoweredProgram, Phase, Segment
 from hpccoll.ir.schedule import Program, at, copy, recv, reduce, send
 from hpccoll.proof.cases import BlockSizes
 from hpccoll.proof.verifier import prove_segments, verify
@@ -46,7 +46,7 @@ def test_two_sends_from_one_place_are_fine():
 
 
 def segments_of(*phases, scratch=0, landing=0):
-    return [Segment(Lowered(tuple(Phase(*phase) for phase in phases), scratch, landing), 0)]
+    return [Segment(LoweredProgram(tuple(Phase(*phase) for phase in phases), scratch, landing), 0)]
 
 
 def test_two_segments_in_one_place():

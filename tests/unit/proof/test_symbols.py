@@ -1,6 +1,6 @@
 """Symbols: histories of elements, and when two of them have the same bits."""
 
-from hpccoll.proof.symbols import GARBAGE, BlockPart, SymbolTable, laid, pieces_of
+from hpccoll.proof.symbols import GARBAGE, BlockPart, SymbolTable, pieces_of, write_pieces
 
 
 def table(size=4):
@@ -53,17 +53,17 @@ def test_contributions_in_words():
 def test_a_row_is_in_parts_only_between_common_ends():
     row = [(key, 10 + key) for key in range(5)]
     keys = (0, 2, 1, 3, 4)
-    held = laid(keys, row)
+    held = write_pieces(keys, row)
     assert held[0] == 10 and held[3:] == [13, 14]
     assert held[1:3] == [BlockPart(((1, 11), (2, 12)), (2, 1), place) for place in (0, 1)]
     assert pieces_of(keys, held) == row
-    assert laid(range(5), pieces_of(keys, held)) == [10, 11, 12, 13, 14]
+    assert write_pieces(range(5), pieces_of(keys, held)) == [10, 11, 12, 13, 14]
     assert pieces_of(keys[:2], held[:2]) == [(0, 10), (2, held[1])]
-    turned = laid((4, 0, 1, 2, 3), row)
+    turned = write_pieces((4, 0, 1, 2, 3), row)
     assert all(isinstance(symbol, BlockPart) for symbol in turned)
 
 
 def test_equal_keys_end_together_however_often_they_come():
-    assert laid((1, 1, 2), [(1, 5), (1, 6), (2, 7)]) == [5, 6, 7]
-    held = laid((1, 2, 1), [(1, 5), (1, 6), (2, 7)])
+    assert write_pieces((1, 1, 2), [(1, 5), (1, 6), (2, 7)]) == [5, 6, 7]
+    held = write_pieces((1, 2, 1), [(1, 5), (1, 6), (2, 7)])
     assert held[0] == 5 and held[1].slots == (2, 1) and held[2].place == 1

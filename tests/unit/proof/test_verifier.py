@@ -5,7 +5,7 @@ import pytest
 from hpccoll.algorithms import Algorithm, schedule
 from hpccoll.errors import ProofError
 from hpccoll.ir.collectives import ALLREDUCE, COLLECTIVES, IN, OUT, TMP
-from hpccoll.ir.extents import Extent, Local, Lowered, Message, Phase, Segment
+from hpccoll.ir.extents import Extent, Local, LoweredProgram, Message, Phase, Segment
 from hpccoll.ir.schedule import LEFT, RIGHT, Program, at, copy, recv, reduce, send
 from hpccoll.proof.cases import BlockSizes, lower_all
 from hpccoll.proof.verifier import prove, prove_segments, verify
@@ -196,7 +196,7 @@ def test_another_collective_can_be_asked_for():
 
 
 def segments_of(*phases, scratch=0, landing=0):
-    return [Segment(Lowered(tuple(Phase(*phase) for phase in phases), scratch, landing), 0)]
+    return [Segment(LoweredProgram(tuple(Phase(*phase) for phase in phases), scratch, landing), 0)]
 
 
 @pytest.mark.parametrize("case", [ONE, ONE._replace(in_place=True)])

@@ -10,15 +10,15 @@ from hpccoll.ir.cost.workload import Workload
 from hpccoll.ir.schedule import Program, Schedule, at, recv, send
 from hpccoll.ir.topology import Topology
 from hpccoll.simulator import event_loop, simulate
-from hpccoll.simulator.compiled_loop import available, run_compiled
-from hpccoll.simulator.effort import silent
+from hpccoll.simulator.compiled_loop import is_available, run_compiled
+from hpccoll.simulator.effort import ignore_progress
 from hpccoll.simulator.event_loop import EventLoop
 from hpccoll.simulator.machine_model import Level, Machine
 from hpccoll.simulator.shape_files import shape_from_text
 from hpccoll.simulator.symmetry import Folding, find_symmetry
 from hpccoll.simulator.wiring import ChannelWiring
 
-pytestmark = pytest.mark.skipif(not available(), reason="not compiled")
+pytestmark = pytest.mark.skipif(not is_available(), reason="not compiled")
 #: Everything is shared, at levels of different rates, with and without posting times and headers.
 SHARED = Machine("shared", (Level("network", 2e-6, 1 / 10e9, link=13e9, bus=70e9, header=90),
                             Level("node", 5e-7, 1 / 6e9, link=40e9, bus=17e9),
@@ -42,10 +42,10 @@ def both(made, nbytes, machine, layout, fold, **how):
     topology = NetworkPaths(Topology.parse(layout))
     work = Workload(made, 0 if made.collective.name == "barrier" else nbytes, **how)
     folding = find_symmetry(work, topology) if fold else Folding(None)
-    loop = EventLoop(ChannelWiring(work, machine, topology, folding, silent))
-    loop.go(silent)
-    wiring = ChannelWiring(work, machine, topology, folding, silent)
-    return loop.outcome(), run_compiled(wiring, silent)
+    loop = EventLoop(ChannelWiring(work, machine, topology, folding, ignore_progress))
+    loop.go(ignore_progress)
+    wiring = ChannelWiring(work, machine, topology, folding, ignore_progress)
+    return loop.outcome(), run_compiled(wiring, ignore_progress)
 
 
 @pytest.mark.parametrize(("machine", "layout", "fold", "how"), [
@@ -74,7 +74,7 @@ def test_faults_are_the_same(monkeypatch):
     for build, size in ((stuck, 3), (wrong, 2)):
         said = []
         for compiled in (True, False):
-            monkeypatch.setattr(event_loop, "available", lambda compiled=compiled: compiled)
+            monkeypatch.setattr(event_loop, "is_available", lambda compiled=compiled: compiled)
             with pytest.raises(ScheduleError) as error:
                 simulate(schedule("allgather", build, size), 8, SHARED)
             said.append(str(error.value))
@@ -95,4 +95,4 @@ def test_python_is_told_and_may_stop():
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        simulate(made, 1e6, POSTED, "2x1", fold=False, told=stop)
+        simulate(made, 1e6, POSTED, "2x1", fold=False, progress=stop)

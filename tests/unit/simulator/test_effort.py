@@ -38,7 +38,7 @@ def test_what_would_never_end_is_refused():
 def test_it_is_told_how_far_it_is():
     told = []
     simulate(schedule("allreduce", "recursive_doubling", 300), 1e6, "hdr", "100,120,80",
-             told=lambda *words: told.append(words))
+             progress=lambda *words: told.append(words))
     stages = list(dict.fromkeys(stage for stage, *_ in told))
     assert stages[:2] == [ESTIMATE, PROGRAMS] and set(stages) <= {ESTIMATE, PROGRAMS, MESSAGES}
     parts = [part for stage, part, _ in told if stage != ESTIMATE]
@@ -48,7 +48,7 @@ def test_it_is_told_how_far_it_is():
 def test_ranks_that_are_not_folded_are_announced_and_may_be_too_many():
     told = []
     simulate(schedule("scan", "linear", 300), 1e6, fold=False,
-             told=lambda *words: told.append(words))
+             progress=lambda *words: told.append(words))
     assert told[0][0] == ESTIMATE and told[0][2].startswith("300 programs and 598 messages")
     with pytest.raises(ArgumentError, match="GiB.*limit"):
         simulate(schedule("alltoall", "pairwise", 30_000), 1e6, fold=False)
@@ -57,7 +57,7 @@ def test_ranks_that_are_not_folded_are_announced_and_may_be_too_many():
 def test_the_event_loop_tells_what_time_it_is():
     told = []
     simulate(schedule("allreduce", "ring", 250), 1e6, "hdr", fold=False,
-             told=lambda *words: told.append(words))
+             progress=lambda *words: told.append(words))
     assert list(dict.fromkeys(stage for stage, *_ in told)) == [PROGRAMS, MESSAGES]
     told = [words for words in told if words[0] == MESSAGES]
     assert all(text.endswith("are simulated") for *_, text in told)
@@ -76,7 +76,7 @@ def test_repeats_and_routes_that_are_chosen_are_announced_for_few_ranks_too():
     for conditions, shape in ((SimulatedConditions(noise="exponential:1us", repeat=2), None),
                               (None, "torus:4x4:routing=adaptive")):
         simulate(schedule("allreduce", "ring", 16), 1e5, "hdr", shape=shape,
-                 conditions=conditions, told=lambda *words: told.append(words))
+                 conditions=conditions, progress=lambda *words: told.append(words))
         assert told[0][0] == ESTIMATE
         told.clear()
 
@@ -100,7 +100,7 @@ def test_comparing_long_programs_is_announced_and_shows_how_far_it_is(monkeypatc
     monkeypatch.setattr(symmetry, "WORTH", 0.0)
     told = []
     simulate(schedule("alltoall", "pairwise", 32), 1e6, "hdr", "4x8",
-             told=lambda *words: told.append(words))
+             progress=lambda *words: told.append(words))
     assert told[0][0] == ESTIMATE and "programs of about 20 ranks" in told[0][2]
     parts = [part for stage, part, _ in told if stage == PROGRAMS]
     assert parts == sorted(parts) and 0 < parts[0] < parts[-1] < 1

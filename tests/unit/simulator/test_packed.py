@@ -41,7 +41,7 @@ def test_packed_programs_are_the_programs(collective, name, size, how):
     assert len(programs) == size
     for rank in range(size):
         assert unpacked(programs, rank) == expected(work, rank)
-    few = programs.chosen([size - 1, 0])
+    few = programs.select([size - 1, 0])
     assert len(few) == 2
     assert [unpacked(few, n) for n in (0, 1)] == [expected(work, size - 1), expected(work, 0)]
 
@@ -56,7 +56,7 @@ def test_what_rounds_of_lanes_wait_for_is_packed_and_shapes_them():
     programs = pack(work, range(2))
     assert programs.waits == {2: (), 3: ()}
     assert unpacked(programs, 1) == expected(work, 1)
-    assert unpacked(programs.chosen([1, 0]), 0) == expected(work, 1)
+    assert unpacked(programs.select([1, 0]), 0) == expected(work, 1)
     assert programs.shape(0) != programs.shape(1)
 
 

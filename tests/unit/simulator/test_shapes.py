@@ -120,7 +120,7 @@ def test_rates_of_kinds_of_links():
     assert [torus.capacity(link, 5e9) for link in next(torus.ways(0, 5))] == [1e9, 2e9]
     tree = FatTree(extents=(2, 2, 2), up=(1, 2, 2), bytes_per_second=(1e9, 2e9, 4e9),
                    routing="spread")
-    assert [tree.capacity(link, 5e9) for link, _ in tree.spread(0, 7)[:3]] == [1e9, 4e9, 16e9]
+    assert [tree.capacity(link, 5e9) for link, _ in tree.all_shortest(0, 7)[:3]] == [1e9, 4e9, 16e9]
     assert Dragonfly(extents=(2, 2, 2)).capacity((1, 0, 1, 0), 5e9) == 5e9
 
 

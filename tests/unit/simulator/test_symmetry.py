@@ -95,11 +95,12 @@ def test_symmetry_arithmetic():
     assert symmetry.order == 12
     assert [symmetry.rank(path) for path in paths] == list(range(24))
     assert list(symmetry.representatives()) == [0, 1]
-    assert symmetry.fixing((2,)) == 4
+    assert symmetry.fixing_count((2,)) == 4
     for path in paths:
-        there = symmetry.moved(symmetry.classed(path), path)
+        there = symmetry.image_of(symmetry.representative_path(path), path)
         assert there == path
         for other in paths[::5]:
-            apart = symmetry.apart(path, other)
-            assert all(symmetry.apart(symmetry.moved(path, by), symmetry.moved(other, by)) == apart
+            apart = symmetry.digit_difference(path, other)
+            assert all(symmetry.digit_difference(symmetry.image_of(path, by),
+                                                 symmetry.image_of(other, by)) == apart
                        for by in paths[::7])

@@ -6,7 +6,7 @@ from hpccoll.algorithms import schedule
 from hpccoll.ir.topology import Topology
 from hpccoll.simulator import simulate
 from hpccoll.simulator.catalog import find
-from hpccoll.simulator.table import level_note, points, rates_of, simulated_table, verdict
+from hpccoll.simulator.table import level_note, points, rates_of, simulated_table, summary
 
 
 def simulated(names, nodes, sizes, machine="hdr", collective="allreduce"):
@@ -54,14 +54,14 @@ def test_many_points_get_a_line_each_and_full_shows_all():
 
 
 def test_the_sentence_counts_and_names_what_is_level():
-    told = verdict(points(MANY))
+    told = summary(points(MANY))
     assert told.startswith("in simulation, ") and "at " in told and " of 8 points" in told
     twice = simulated(["ring", "rails"], [4], [1 << 20]) * 1
     level = [(4, twice[0][1]), (4, twice[0][1])]
-    assert "ring and ring are equal and fastest" in verdict(points(level))
-    assert verdict(points(twice[:1])) == ""
+    assert "ring and ring are equal and fastest" in summary(points(level))
+    assert summary(points(twice[:1])) == ""
     alone = simulated(["ring"], [8], [1 << 20])  # a point with nothing to compare
-    assert " points" not in verdict(points([*twice, *alone]))
+    assert " points" not in summary(points([*twice, *alone]))
 
 
 def test_a_layout_shallower_than_the_machine_is_said():

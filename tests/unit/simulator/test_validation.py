@@ -7,7 +7,14 @@ import pytest
 from hpccoll.errors import HpccollError
 from hpccoll.simulator.catalog import find
 from hpccoll.simulator.machine_model import Level, Machine
-from hpccoll.simulator.validation import Compared, Picks, beside, compare, conclusion, picks
+from hpccoll.simulator.validation import (
+    ComparedTimes,
+    Picks,
+    compare,
+    comparison_table,
+    conclusion,
+    picks,
+)
 
 
 def result(candidate, nbytes, seconds, **changes):
@@ -40,9 +47,9 @@ def test_algorithms_are_simulated_on_the_hosts_of_the_record():
 
 
 def test_picks():
-    found = [Compared("bcast", 8, "a", 1.0, 2.0), Compared("bcast", 8, "b", 1.1, 1.0),
-             Compared("bcast", 64, "a", 1.0, 2.0), Compared("bcast", 64, "b", 1.2, 1.0),
-             Compared("bcast", 512, "a", 1.0, 2.0)]
+    found = [ComparedTimes("bcast", 8, "a", 1.0, 2.0), ComparedTimes("bcast", 8, "b", 1.1, 1.0),
+             ComparedTimes("bcast", 64, "a", 1.0, 2.0), ComparedTimes("bcast", 64, "b", 1.2, 1.0),
+             ComparedTimes("bcast", 512, "a", 1.0, 2.0)]
     assert picks(found) == Picks(1, 2)
 
 
@@ -157,7 +164,7 @@ def test_a_machine_file_that_does_not_fit_is_said_not_to():
 
     Fails where only picks are counted: "5 of 5 sizes" was once all that was said.
     """
-    times = [Compared("allreduce", n, name, t, t) for n, name, t in
+    times = [ComparedTimes("allreduce", n, name, t, t) for n, name, t in
              ((8, "ring", 2e-5), (8, "pat", 1e-5), (64, "ring", 2e-4), (64, "pat", 1e-4))]
     slow = [c._replace(simulated=100 * c.measured) for c in times]
     told = "\n".join(conclusion(slow))
@@ -170,11 +177,11 @@ def test_a_machine_file_that_does_not_fit_is_said_not_to():
 
 @pytest.mark.parametrize("width", [80, 100, 140])
 def test_measured_and_simulated_side_by_side_fit(width):
-    times = [Compared(c, n, name, t, t) for c in ("allreduce", "reduce_scatter_block")
+    times = [ComparedTimes(c, n, name, t, t) for c in ("allreduce", "reduce_scatter_block")
              for n, name, t in ((8, "ring", 2e-5), (8, "recursive_doubling", 1.4321e-5),
                                 (1 << 20, "recursive_multiplying:k=4:segment=65536", 2e-4),
                                 (1 << 20, "pat", 1e-4))]
-    lines = beside(times, width)
+    lines = comparison_table(times, width)
     assert max(map(len, lines)) <= width
     assert sum(line.startswith("* ") for line in lines) == 4  # each pick is right
     assert "1 MiB" in "\n".join(lines) and sum("allreduce " in line for line in lines) == 1

@@ -6,7 +6,7 @@ from hpccoll.algorithms import schedule
 from hpccoll.ir.cost.network import NetworkPaths
 from hpccoll.ir.cost.workload import Workload
 from hpccoll.ir.topology import Topology
-from hpccoll.simulator.effort import silent
+from hpccoll.simulator.effort import ignore_progress
 from hpccoll.simulator.machine_model import Level, Machine
 from hpccoll.simulator.symmetry import Folding, find_symmetry
 from hpccoll.simulator.wiring import ChannelWiring
@@ -19,7 +19,7 @@ def wired(fold, name="recursive_doubling", layout="2x4"):
     topology = NetworkPaths(Topology.parse(layout))
     work = Workload(schedule("allreduce", name, topology.size), 1000)
     folding = find_symmetry(work, topology) if fold else Folding(None)
-    return ChannelWiring(work, MACHINE, topology, folding, silent)
+    return ChannelWiring(work, MACHINE, topology, folding, ignore_progress)
 
 
 def used(wiring, channel):
@@ -53,7 +53,7 @@ def test_a_link_that_all_ports_together_cannot_fill_holds_nothing_up():
     machine = Machine("wide", (Level("network", 0, 1 / 10e9, link=80e9), Level("node", 0, 1e-10)))
     topology = NetworkPaths(Topology.parse("2x4"))
     work = Workload(schedule("allreduce", "recursive_doubling", 8), 1000)
-    wiring = ChannelWiring(work, machine, topology, Folding(None), silent)
+    wiring = ChannelWiring(work, machine, topology, Folding(None), ignore_progress)
     across = next(c for c, depth in enumerate(wiring.depths) if depth == 0)
     assert used(wiring, across)["out"] == (1, 0)
 
@@ -62,6 +62,6 @@ def test_a_link_that_all_ports_together_cannot_fill_holds_nothing_up():
 def test_ends_are_those_of_all_segments(segment_bytes):
     topology = NetworkPaths(Topology.parse("5"))
     work = Workload(schedule("allreduce", "ring", 5), 1000, 8, segment_bytes)
-    wiring = ChannelWiring(work, MACHINE, topology, Folding(None), silent)
+    wiring = ChannelWiring(work, MACHINE, topology, Folding(None), ignore_progress)
     assert wiring.ends == sum(len(r.messages) for rank in range(5)
                               for s in range(work.segments) for r in work.rounds(rank, s))

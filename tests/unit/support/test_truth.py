@@ -4,7 +4,7 @@ import pytest
 
 from hpccoll.algorithms import schedule
 from hpccoll.ir.collectives import IN, OUT, TMP
-from hpccoll.ir.extents import Extent, Local, Lowered, Message, Phase, Segment
+from hpccoll.ir.extents import Extent, Local, LoweredProgram, Message, Phase, Segment
 from hpccoll.proof.cases import lower_all
 from support.mutate import chosen
 from support.truth import Truth
@@ -19,7 +19,7 @@ def truth(collective, name, size, programs, case=0, **options):
 
 
 def segment(*phases, scratch=0, landing=0):
-    return [Segment(Lowered(tuple(Phase(*phase) for phase in phases), scratch, landing), 0)]
+    return [Segment(LoweredProgram(tuple(Phase(*phase) for phase in phases), scratch, landing), 0)]
 
 
 TAKE = Local(Extent(OUT, 0, 1), Extent(IN, 0, 1))

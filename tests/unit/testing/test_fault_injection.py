@@ -22,9 +22,9 @@ from hpccoll.testing.fault_injection import (
     WRONG,
     Harm,
     Havoc,
+    describe_run,
     harms_of,
     small,
-    verdict,
 )
 from hpccoll.testing.model_check import Network, Run
 from hpccoll.testing.world import Problem
@@ -35,7 +35,8 @@ def run_of(made, buffered, checked=True, calls=1, rank_order=False):
 
 
 def judged(run, chosen=lambda harm: True):
-    return Counter((harm.kind, verdict(run, harm)) for harm in list(harms_of(run)) if chosen(harm))
+    return Counter((harm.kind, describe_run(run, harm)) for harm in list(harms_of(run))
+                   if chosen(harm))
 
 
 @pytest.mark.parametrize("buffered", [False, True])
@@ -70,7 +71,7 @@ def test_a_doubled_message_is_not_taken_for_that_of_the_next_collective(buffered
 
 def test_without_harm_nothing_is_named():
     run = run_of(schedule("allreduce", "ring", 3), False)
-    assert verdict(run, Harm(FLIP, (0, 1, 0), 99)) == HARMLESS
+    assert describe_run(run, Harm(FLIP, (0, 1, 0), 99)) == HARMLESS
 
 
 def test_without_checksums_results_are_wrong():
@@ -84,6 +85,6 @@ def test_a_network_that_does_no_harm_has_no_verdict():
     made = schedule("allreduce", "ring", 2)
     run = Run(made, Problem(made.collective, 2, [2]), Network(2))
     with pytest.raises(TypeError, match="faults"):
-        verdict(run, Harm(LOSE, (0, 1, 0), 1))
+        describe_run(run, Harm(LOSE, (0, 1, 0), 1))
     with pytest.raises(TypeError, match="faults"):
         list(harms_of(run))

@@ -18,9 +18,9 @@ from hpccoll.testing.model_check import (
     Network,
     Rounding,
     Run,
+    create_problem,
     explore,
     explore_schedule,
-    posed,
     wander,
 )
 from hpccoll.testing.world import Problem
@@ -56,9 +56,9 @@ def test_some_orders_on_eight_ranks(buffered):
     for number, (entry, made) in enumerate(every(8, range(2, 3))):
         bits = set()
         for seed in range(2):
-            exact = Run(made, posed(made, Problem, entry.rank_order), Network(8, buffered))
+            exact = Run(made, create_problem(made, Problem, entry.rank_order), Network(8, buffered))
             assert not wander(exact, 100 * number + seed), made.title
-            rounding = Run(made, posed(made, Rounding), Network(8, buffered))
+            rounding = Run(made, create_problem(made, Rounding), Network(8, buffered))
             assert not wander(rounding, 100 * number + seed), made.title
             bits.add(rounding.result())
         assert len(bits) == 1, made.title
@@ -67,7 +67,7 @@ def test_some_orders_on_eight_ranks(buffered):
 @pytest.mark.parametrize("name", ["ring", "rabenseifner", "recursive_doubling"])
 def test_segments_in_flight(name):
     made = schedule("allreduce", name, 3)
-    run = Run(made, posed(made, Rounding), Network(3), segment=1, calls=2)
+    run = Run(made, create_problem(made, Rounding), Network(3), segment=1, calls=2)
     assert len({tag for _, _, tag in run.choices()}) == 2
     digests = set()
     for seed in range(20):
@@ -135,7 +135,7 @@ def test_sizes_and_leftovers():
 
 def test_too_many_states_are_no_success():
     made = schedule("alltoall", "linear", 3)
-    found = explore(Run(made, posed(made, Rounding), Network(3)), 10)
+    found = explore(Run(made, create_problem(made, Rounding), Network(3)), 10)
     assert found.faults == ["there are more than 10 states"] and found.states == 11
 
 

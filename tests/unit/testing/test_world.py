@@ -7,8 +7,8 @@ from hpccoll.algorithms import schedule
 from hpccoll.ir.collectives import ALLREDUCE, BARRIER, COLLECTIVES, IN, OUT, TMP
 from hpccoll.ir.schedule import LEFT, Program, at, copy, recv, send
 from hpccoll.testing import every
-from hpccoll.testing.exact import affine, inputs, moved, reduced, wrong
-from hpccoll.testing.world import Problem, Seat, Stalled, interleave, kernel_of, run, spread
+from hpccoll.testing.exact import affine, exact_reduction, inputs, sent_elements, wrong
+from hpccoll.testing.world import Problem, Seat, StallError, interleave, kernel_of, run, spread
 from hpccoll.transport.loopback import Loopback
 
 RUNS = {
@@ -56,7 +56,7 @@ def test_operators_and_types(op, dtype):
 # -- what is wanted -----------------------------------------------------------------------------
 def test_problems_say_what_mpi_says():
     part = [inputs("sum", "i8", rank, 3, 6) for rank in range(3)]
-    total = reduced("sum", "i8", range(3), 3, 6)
+    total = exact_reduction("sum", "i8", range(3), 3, 6)
 
     def posed(name, sizes, root=1):
         return Problem(COLLECTIVES[name], 3, sizes, root)
@@ -64,28 +64,30 @@ def test_problems_say_what_mpi_says():
     def same(found, expected):
         return len(found) == len(expected) and not any(map(wrong, found, expected))
 
-    assert same(posed("allreduce", [6]).given(2), [part[2]])
-    assert same(posed("allreduce", [6]).wanted(2), [total])
-    assert same(posed("reduce", [6]).wanted(1), [total]) and not posed("reduce", [6]).wanted(0)
-    assert same(posed("reduce_scatter", [1, 2, 3]).given(0),
+    assert same(posed("allreduce", [6]).input_blocks(2), [part[2]])
+    assert same(posed("allreduce", [6]).expected_blocks(2), [total])
+    assert same(posed("reduce", [6]).expected_blocks(1),
+                [total]) and not posed("reduce", [6]).expected_blocks(0)
+    assert same(posed("reduce_scatter", [1, 2, 3]).input_blocks(0),
                 [part[0][:1], part[0][1:3], part[0][3:]])
-    assert same(posed("reduce_scatter", [1, 2, 3]).wanted(2), [total[3:]])
-    assert same(posed("scan", [6]).wanted(1), [part[0] + part[1]])
-    assert same(posed("exscan", [6]).wanted(2), [part[0] + part[1]])
-    assert not posed("exscan", [6]).wanted(0)
-    blocks = [moved("i8", rank, rank + 1) for rank in range(3)]
-    assert same(posed("allgather", [1, 2, 3]).given(1), [blocks[1]])
-    assert same(posed("allgather", [1, 2, 3]).wanted(1), blocks)
-    assert same(posed("gather", [1, 2, 3]).wanted(1), blocks)
-    assert not posed("gather", [1, 2, 3]).wanted(0)
-    assert same(posed("bcast", [4]).given(1), [moved("i8", 1, 4)])
-    assert not posed("bcast", [4]).given(0)
-    assert same(posed("bcast", [4]).wanted(0), [moved("i8", 1, 4)])
-    assert same(posed("scatter", [1, 2, 3]).wanted(2), [moved("i8", 1, 3, to=2)])
+    assert same(posed("reduce_scatter", [1, 2, 3]).expected_blocks(2), [total[3:]])
+    assert same(posed("scan", [6]).expected_blocks(1), [part[0] + part[1]])
+    assert same(posed("exscan", [6]).expected_blocks(2), [part[0] + part[1]])
+    assert not posed("exscan", [6]).expected_blocks(0)
+    blocks = [sent_elements("i8", rank, rank + 1) for rank in range(3)]
+    assert same(posed("allgather", [1, 2, 3]).input_blocks(1), [blocks[1]])
+    assert same(posed("allgather", [1, 2, 3]).expected_blocks(1), blocks)
+    assert same(posed("gather", [1, 2, 3]).expected_blocks(1), blocks)
+    assert not posed("gather", [1, 2, 3]).expected_blocks(0)
+    assert same(posed("bcast", [4]).input_blocks(1), [sent_elements("i8", 1, 4)])
+    assert not posed("bcast", [4]).input_blocks(0)
+    assert same(posed("bcast", [4]).expected_blocks(0), [sent_elements("i8", 1, 4)])
+    assert same(posed("scatter", [1, 2, 3]).expected_blocks(2), [sent_elements("i8", 1, 3, to=2)])
     pairs = posed("alltoall", range(9))
-    assert same(pairs.given(1), [moved("i8", 1, 3 + to, to=to) for to in range(3)])
-    assert same(pairs.wanted(1), [moved("i8", frm, 3 * frm + 1, to=1) for frm in range(3)])
-    assert not posed("barrier", []).given(0) and not posed("barrier", []).wanted(0)
+    assert same(pairs.input_blocks(1), [sent_elements("i8", 1, 3 + to, to=to) for to in range(3)])
+    assert same(pairs.expected_blocks(1),
+                [sent_elements("i8", frm, 3 * frm + 1, to=1) for frm in range(3)])
+    assert not posed("barrier", []).input_blocks(0) and not posed("barrier", []).expected_blocks(0)
 
 
 # -- what is found ------------------------------------------------------------------------------
@@ -192,7 +194,7 @@ def test_runs_can_be_had_again():
 def test_a_missing_rank_stalls_the_others():
     made = schedule("barrier", "dissemination", 3)
     present = executions(made, Problem(BARRIER, 3), Loopback(3))[:2]
-    with pytest.raises(Stalled) as caught:
+    with pytest.raises(StallError) as caught:
         interleave(present)
     assert set(caught.value.waiting) == {0, 1}
     assert any(2 in peers for _, peers in caught.value.waiting.values())

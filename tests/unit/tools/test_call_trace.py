@@ -5,12 +5,12 @@ import json
 
 import pytest
 from rich.console import Console
-from unit.measure.observed.made import moment, noting
+from unit.measure.profiling.made import moment, noting
 
-from hpccoll.measure.observed.merge import join
-from hpccoll.measure.observed.record import CallKind, CallRecord, RankRecord
+from hpccoll.measure.profiling.merge import join
+from hpccoll.measure.profiling.record import CallKind, CallRecord, RankRecord
 from hpccoll.runtime.events.phase_events import Activity
-from hpccoll.tools.call_trace import draw, events, said, summary, table, totals
+from hpccoll.tools.call_trace import draw, events, header_fields, summary, table, totals
 
 ALLREDUCE = CallKind("allreduce", 1024, "f8 sum", -1, "ring")
 BCAST = CallKind("bcast", 64, "f8", 1, "native")
@@ -50,7 +50,8 @@ def test_clocks_of_several_nodes_are_set_right_and_that_is_said():
     assert [row.skew for row in one.rows] == pytest.approx([row.skew for row in several.rows])
     assert several.sentences()[-1] == (
         "Clocks of several nodes, synchronised by round-trip messages, 2 times, by up to 100 s.")
-    assert said(join(ranks(1, clock="two", ahead=100.0)), several)["seconds ahead"] == {"2": -100.0}
+    assert header_fields(join(ranks(1, clock="two", ahead=100.0)),
+                         several)["seconds ahead"] == {"2": -100.0}
 
 
 def test_events_are_spans_of_calls_with_their_waits_inside():

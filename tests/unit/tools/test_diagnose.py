@@ -72,12 +72,12 @@ def doing(rank, state, begun, completed, peers=()):
             "site": "", "round": 0, "peers": list(peers), "seconds": 0.1}
 
 
-def file_of(rank, everybody, calls=(), story=None, why="SIGUSR1"):
+def file_of(rank, everybody, calls=(), report=None, why="SIGUSR1"):
     return {"format": "hpccoll flight 1", "why": why, "when": 5.0 + rank, "job": "j", "rank": rank,
             "ranks": len(everybody), "host": "h", "pid": 1, "site": "program.py:1",
             "communicators": [{"id": "c", "name": "WORLD", "rank": rank,
                                "world_ranks": list(range(len(everybody))), "doing": everybody,
-                               "records": {str(rank): {"calls": list(calls), "story": story}},
+                               "records": {str(rank): {"calls": list(calls), "story": report}},
                                "requests": []}]}
 
 
@@ -116,8 +116,8 @@ def test_a_rank_that_was_killed(begun, completed, when):
 def test_without_a_cause_the_first_sentence_stands_for_itself():
     everybody = [doing(0, "waiting", 3, 2, [1]), doing(1, "failed", 3, 2)]
     calls = [[dict(call(n), start=n + 0.5 * rank) for n in (1, 2, 3)] for rank in range(2)]
-    story = {"when": "12:00:00", "reason": "CollectiveTimeout: no progress", "heard": ""}
-    found = diagnose([file_of(rank, everybody, calls[rank], story if rank == 0 else None)
+    report = {"when": "12:00:00", "reason": "CollectiveTimeout: no progress", "heard": ""}
+    found = diagnose([file_of(rank, everybody, calls[rank], report if rank == 0 else None)
                       for rank in range(2)])
     assert found.verdict == ("Rank 1 was last in 3 of 3 calls, on average 500 ms after the first "
                              "rank. "

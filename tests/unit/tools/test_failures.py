@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from hpccoll.machine.launcher import alone
-from hpccoll.tools.failures import KNOWN, explained
+from hpccoll.machine.launcher import explain_single_ranks
+from hpccoll.tools.failures import KNOWN, explain_lines
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "api" / "launch-errors.md"
 #: Lines as they were printed, here or in public reports, and a part of the remedy.
@@ -37,7 +37,7 @@ PRINTED = {
 
 @pytest.mark.parametrize("line", PRINTED)
 def test_a_line_that_a_job_printed(line):
-    found, = explained(["before\n", line + "\n", line + "\n", "after\n"])
+    found, = explain_lines(["before\n", line + "\n", line + "\n", "after\n"])
     assert found.level == "error" and PRINTED[line] in found.remedy
     assert len(found.what) < 300
 
@@ -50,13 +50,13 @@ def test_every_known_text_has_a_line_here():
 @pytest.mark.parametrize("library", ["MPICH 5.0.2", "Open MPI 5.0.8", "Intel MPI 2021"])
 def test_our_own_message_of_lone_ranks_is_known(library):
     """Fails where the message is written anew and the table is not."""
-    problem, _ = alone(4, "srun --mpi=none", library)
-    found, = explained([f"hpccoll: {problem}\n"])
+    problem, _ = explain_single_ranks(4, "srun --mpi=none", library)
+    found, = explain_lines([f"hpccoll: {problem}\n"])
     assert "a job of one rank" in found.what
 
 
 def test_output_of_a_job_that_is_well_says_nothing():
-    assert list(explained(["4 ranks, all is well\n", ""])) == []
+    assert list(explain_lines(["4 ranks, all is well\n", ""])) == []
 
 
 def test_the_page_has_the_same_table():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hpccoll.measure.observed.profile import CallRow, Profile, rows_of
+from hpccoll.measure.profiling.profile import CallRow, Profile, rows_of
 from hpccoll.tools.profile import LINES, draw, lines
 
 LONGEST = "knomial k=16, compiled"

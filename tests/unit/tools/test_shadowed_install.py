@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 import hpccoll
-from hpccoll.tools.shadowed_install import hidden
+from hpccoll.tools.shadowed_install import hidden_install
 
 
 def package(folder, built):
     runtime = folder / "hpccoll" / "runtime" / "execution"
     runtime.mkdir(parents=True)
     if built:
-        (runtime / f"_tape{EXTENSION_SUFFIXES[0]}").touch()
+        (runtime / f"_executor{EXTENSION_SUFFIXES[0]}").touch()
     return folder / "hpccoll"
 
 
@@ -24,7 +24,7 @@ def package(folder, built):
 def test_only_what_is_lost_is_told(tmp_path, here, there, found):
     clone, site = package(tmp_path / "clone", here), package(tmp_path / "site", there)
     path = [str(tmp_path / "clone"), str(tmp_path / "nowhere"), str(tmp_path / "site")]
-    assert hidden(clone, path) == (str(site) if found else "")
+    assert hidden_install(clone, path) == (str(site) if found else "")
 
 
 def test_a_program_started_in_a_clone(tmp_path):
@@ -40,7 +40,7 @@ def test_a_program_started_in_a_clone(tmp_path):
         link.symlink_to(file)
     done = subprocess.run(
         [sys.executable, "-c",
-         "from hpccoll.tools.shadowed_install import hidden; print(hidden())"],
+         "from hpccoll.tools.shadowed_install import hidden_install; print(hidden_install())"],
         cwd=clone.parent, env={"PYTHONPATH": str(site.parent)}, capture_output=True, text=True,
         check=False)
     assert done.stdout.strip() == str(site), done.stderr

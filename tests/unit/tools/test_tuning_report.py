@@ -4,7 +4,7 @@ import pytest
 
 from hpccoll.measure.recording import Doubt
 from hpccoll.tools import tuning_report
-from hpccoll.tune.loading import Tuned
+from hpccoll.tune.loading import JobTimes
 from hpccoll.tune.table import Candidate, Disagreement, Fingerprint
 
 MACHINE = Fingerprint("MPICH 5.0.2", "AMD EPYC x 2", 4, "4", False)
@@ -17,7 +17,8 @@ CURVES = {("allreduce", True): tuple(
 
 
 def shown(width=100, full=False, doubtful=(), curves=CURVES):
-    return tuning_report.lines(MACHINE, tuning_report.fastest(curves, Tuned(curves)), doubtful,
+    return tuning_report.lines(MACHINE, tuning_report.fastest_candidates(curves, JobTimes(curves)),
+                               doubtful,
                                width, full)
 
 
@@ -57,6 +58,7 @@ def test_the_verdict_and_what_was_spoilt():
 def test_times_that_stayed_are_named():
     stayed = [Disagreement("allreduce", 8 << n, RING, 9.63e-6, 3.28e-3) for n in range(8)]
     text = " ".join(tuning_report.lines(
-        MACHINE, tuning_report.fastest(CURVES, Tuned(CURVES)), (), 1000, stayed=stayed))
+        MACHINE, tuning_report.fastest_candidates(CURVES,
+                                                  JobTimes(CURVES)), (), 1000, stayed=stayed))
     assert "not changed: 8 times of the table that differ from the new ones by more" in text
     assert "allreduce 8 B ring 9.63 us (now 3.28 ms)" in text and "and 2 more; --replace" in text

@@ -35,7 +35,7 @@ def can_move(page):
 
 def used(known, tensor, times=pages.FIRST):
     for _ in range(times):
-        known.used(tensor.data_ptr(), tensor.nbytes)
+        known.count_use(tensor.data_ptr(), tensor.nbytes)
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_the_fourth_use_moves_it(tensor):
 
 def test_arrays_of_large_tensors_are_noted(tensor, monkeypatch):
     seen = []
-    monkeypatch.setattr(tensors.PAGES, "used", lambda *memory: seen.append(memory))
+    monkeypatch.setattr(tensors.PAGES, "count_use", lambda *memory: seen.append(memory))
     for array_of in tensors.values, tensors.memory:
         array_of(tensor)
         array_of(tensor[:1000])
@@ -80,14 +80,14 @@ def test_memory_without_a_whole_page_is_left(monkeypatch):
     monkeypatch.setattr(known, "nbytes", 2 << 20, raising=False)
     monkeypatch.setattr(known, "_madvise", lambda *args: pytest.fail("moved"), raising=False)
     for _ in range(pages.FIRST):
-        known.used((1 << 20) + 4096, 2 << 20)
+        known.count_use((1 << 20) + 4096, 2 << 20)
 
 
 def test_it_forgets(monkeypatch):
     known = pages.HugePages()
     monkeypatch.setattr(known, "nbytes", 1 << 40, raising=False)
     for address in range(pages.MOST + 1):
-        known.used(address, 8)
+        known.count_use(address, 8)
     assert len(known.uses) == 1
 
 

@@ -79,11 +79,11 @@ def test_a_request_that_fails_ends_the_line():
 
 def test_several_as_one_and_results_once(running):
     calls = []
-    pending = line.then(line.together([running.start(operation([], name, result=name))
+    pending = line.then(line.join_results([running.start(operation([], name, result=name))
                                        for name in "abc"]), lambda found: calls.append(found) or 7)
     assert pending.wait() == 7 and pending.wait() == 7
     assert calls == [["a", "b", "c"]]
-    assert line.together([]).wait() == [] and line.together([]).done()
+    assert line.join_results([]).wait() == [] and line.join_results([]).done()
 
 
 def test_names():

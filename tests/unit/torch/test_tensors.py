@@ -45,15 +45,15 @@ def test_any_type_can_be_moved():
 
 def test_dense():
     tensor = torch.arange(6.0).reshape(2, 3)
-    assert tensors.dense(tensor) is tensor
-    assert tensors.dense(tensor.t()).is_contiguous()
+    assert tensors.as_dense(tensor) is tensor
+    assert tensors.as_dense(tensor.t()).is_contiguous()
     leaf = torch.ones(2, requires_grad=True)
-    assert tensors.dense(leaf).data_ptr() == leaf.data_ptr()
-    assert not tensors.dense(leaf).requires_grad
+    assert tensors.as_dense(leaf).data_ptr() == leaf.data_ptr()
+    assert not tensors.as_dense(leaf).requires_grad
     number = torch.tensor([1 + 2j])
-    assert torch.view_as_real(tensors.dense(number.conj())).tolist() == [[1, -2]]
+    assert torch.view_as_real(tensors.as_dense(number.conj())).tolist() == [[1, -2]]
     with pytest.raises(BufferArgumentError, match="layout torch.sparse_coo.*reduce"):
-        tensors.dense(tensor.to_sparse())
+        tensors.as_dense(tensor.to_sparse())
 
 
 def test_other_devices_are_refused():
@@ -65,16 +65,16 @@ def test_other_devices_are_refused():
 def test_neighbours_are_joined_without_a_copy(sizes):
     whole = torch.arange(float(sum(sizes)))
     parts = list(whole.split(sizes))
-    flat = tensors.joined(parts)
+    flat = tensors.concatenate(parts)
     assert flat.data_ptr() == whole.data_ptr() and torch.equal(flat, whole)
 
 
 def test_others_are_joined_by_a_copy_and_split_again():
     parts = [torch.ones(2), torch.zeros(3), torch.full((2, 2), 5.0).t()]
     for joined in parts, parts[::-1], [parts[0], parts[0]]:
-        flat = tensors.joined(joined)
+        flat = tensors.concatenate(joined)
         assert torch.equal(flat, torch.cat([part.reshape(-1) for part in joined]))
-    flat = tensors.joined(parts, fill=False)
+    flat = tensors.concatenate(parts, fill=False)
     flat.copy_(torch.arange(9.0))
     tensors.split_back(flat, parts)
     assert parts[1].tolist() == [2, 3, 4] and parts[2].tolist() == [[5, 6], [7, 8]]
@@ -85,7 +85,7 @@ def test_neighbours_of_two_storages_are_no_neighbours():
     whole = torch.arange(8.0)
     foreign = torch.frombuffer(whole.numpy(), dtype=torch.float32, count=4)
     rest = torch.frombuffer(whole.numpy(), dtype=torch.float32, offset=16)
-    flat = tensors.joined([foreign, rest])
+    flat = tensors.concatenate([foreign, rest])
     assert torch.equal(flat, whole)
 
 

@@ -5,7 +5,7 @@ import pytest
 from mpi4py import MPI
 
 from hpccoll.errors import ArgumentError, ArgumentTypeError, CommunicatorError
-from hpccoll.training.arguments import communicator, listed, named, number
+from hpccoll.training.arguments import array_names, as_list, as_number, communicator
 from hpccoll.training.averaging import ModelAverager
 from hpccoll.training.exchange import Exchange
 from support.threads import run_ranks
@@ -36,28 +36,28 @@ def test_a_communicator_of_two_groups():
 
 
 def test_lists():
-    assert listed("like", iter((1, 2))) == listed("like", (1, 2)) == [1, 2]
+    assert as_list("like", iter((1, 2))) == as_list("like", (1, 2)) == [1, 2]
     for value in (None, 5, "abc", b"abc"):
         with pytest.raises(ArgumentTypeError, match=f"like: .*{value}|list"):
-            listed("like", value)
+            as_list("like", value)
     with pytest.raises(ArgumentTypeError, match=r"dict.*list\(it.values\(\)\)"):
-        listed("like", {"weight": 1})
+        as_list("like", {"weight": 1})
 
 
 def test_names():
-    assert named(None, 2) == ["0", "1"] and named(("a", "b"), 2) == ["a", "b"]
+    assert array_names(None, 2) == ["0", "1"] and array_names(("a", "b"), 2) == ["a", "b"]
     for wrong, problem in (("ab", "a list of texts"), ([1, 2], "expected strings, got 1")):
         with pytest.raises(ArgumentTypeError, match=f"names: .*{problem}"):
-            named(wrong, 2)
+            array_names(wrong, 2)
     with pytest.raises(ArgumentError, match="names: .*1 names.*2 arrays"):
-        named(["a"], 2)
+        array_names(["a"], 2)
 
 
 def test_numbers():
-    assert number("rate", numpy.float32(0.5)) == number("rate", numpy.array(0.5)) == 0.5
+    assert as_number("rate", numpy.float32(0.5)) == as_number("rate", numpy.array(0.5)) == 0.5
     for wrong in ("1", None, [1], 1j):
         with pytest.raises(ArgumentTypeError, match="rate: .*number"):
-            number("rate", wrong)
+            as_number("rate", wrong)
 
 
 @pytest.mark.parametrize("wrong, problem", [

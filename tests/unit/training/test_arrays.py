@@ -6,7 +6,7 @@ import numpy
 import pytest
 
 from hpccoll.errors import ArgumentTypeError
-from hpccoll.training.arrays import dtype_of, seen, spec_of, specs_of, writable
+from hpccoll.training.arrays import as_array, dtype_of, is_writable, spec_of, specs_of
 from hpccoll.training.buckets import ArraySpec
 
 
@@ -35,20 +35,20 @@ class Copier(Exporter):
 
 def test_shared_memory_is_written():
     values = numpy.zeros(3)
-    view = seen(Exporter(values))
-    assert writable(view)
+    view = as_array(Exporter(values))
+    assert is_writable(view)
     view[...] = 5
     assert values.tolist() == [5, 5, 5]
-    assert seen(values) is values
-    assert writable(seen(array.array("d", [1, 2])))
+    assert as_array(values) is values
+    assert is_writable(as_array(array.array("d", [1, 2])))
 
 
 def test_what_is_a_copy_or_read_only_is_not_written():
-    assert not writable(seen(Copier(numpy.zeros(3))))
+    assert not is_writable(as_array(Copier(numpy.zeros(3))))
     values = numpy.zeros(3)
     values.flags.writeable = False
-    assert not writable(seen(values))
-    assert not writable(seen(numpy.frombuffer(bytes(8), "f8")))
+    assert not is_writable(as_array(values))
+    assert not is_writable(as_array(numpy.frombuffer(bytes(8), "f8")))
 
 
 @pytest.mark.parametrize("bad", [
@@ -56,7 +56,7 @@ def test_what_is_a_copy_or_read_only_is_not_written():
     numpy.zeros(2, "M8[s]")])
 def test_what_cannot_be_exchanged_is_refused_by_name(bad):
     with pytest.raises(ArgumentTypeError, match="weights"):
-        seen(bad, "weights")
+        as_array(bad, "weights")
 
 
 def test_specifications():
@@ -77,14 +77,14 @@ def test_bfloat16():
 
 def test_jax_arrays_are_seen_and_not_written():
     jax = pytest.importorskip("jax")
-    view = seen(jax.numpy.arange(3.0))
-    assert view.tolist() == [0, 1, 2] and not writable(view)
+    view = as_array(jax.numpy.arange(3.0))
+    assert view.tolist() == [0, 1, 2] and not is_writable(view)
 
 
 def test_torch_tensors_are_written():
     torch = pytest.importorskip("torch")
     tensor = torch.zeros(3)
-    seen(tensor)[...] = 2
+    as_array(tensor)[...] = 2
     assert tensor.tolist() == [2, 2, 2]
     with pytest.raises(ArgumentTypeError):
-        seen(torch.zeros(3, requires_grad=True), "w")
+        as_array(torch.zeros(3, requires_grad=True), "w")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hpccoll.errors import ArgumentError
-from hpccoll.training.autotune import SAMPLE, WARM_UP, Autotune, Knobs, replayed, search
+from hpccoll.training.autotune import SAMPLE, WARM_UP, Autotune, Knobs, knobs_from_log, search
 
 
 def found(start, seconds):
@@ -48,19 +48,19 @@ def test_sizes_stay_within_bounds():
 def test_a_sample_leaves_the_first_steps_out():
     tuner = Autotune(Knobs(1 << 20), None, 0)
     times = [100.0] * WARM_UP + [1.0] * SAMPLE
-    assert [tuner.timed(t) for t in times] == [None] * (len(times) - 1) + [1.0]
+    assert [tuner.add_step(t) for t in times] == [None] * (len(times) - 1) + [1.0]
 
 
 def test_the_log_is_replayed(tmp_path):
     path = str(tmp_path / "log.jsonl")
-    assert replayed(path) is None
+    assert knobs_from_log(path) is None
     start = Knobs(1 << 20)
     tuner, other = Autotune(start, path, 0), Autotune(start, None, 1)
-    while not tuner.over:
-        assert replayed(path) is None  # not before it has ended
+    while not tuner.done:
+        assert knobs_from_log(path) is None  # not before it has ended
         seconds = 1.0 if tuner.knobs.bucket_bytes == 4 << 20 else 2.0 + tuner.knobs.bucket_bytes**-1
-        assert tuner.tell(seconds) == other.tell(seconds)
-    assert replayed(path) == tuner.knobs
+        assert tuner.next_knobs(seconds) == other.next_knobs(seconds)
+    assert knobs_from_log(path) == tuner.knobs
     lines = list(map(json.loads, Path(path).read_text(encoding="utf-8").splitlines()))
     assert lines[0]["seconds"] > 0 and lines[-1]["chosen"]
 
@@ -69,7 +69,7 @@ def test_another_file_is_no_log(tmp_path):
     path = tmp_path / "log"
     path.write_text("hello\n")
     with pytest.raises(ArgumentError, match="not an autotuning log"):
-        replayed(str(path))
+        knobs_from_log(str(path))
     path.write_text(json.dumps({"chosen": True}) + "\n")
     with pytest.raises(ArgumentError):
-        replayed(str(path))
+        knobs_from_log(str(path))

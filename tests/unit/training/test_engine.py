@@ -34,7 +34,7 @@ def test_one_task_of_a_lane_runs_at_a_time():
     engine.submit(0, task(log, "a", [Request(2)]))
     engine.submit(0, task(log, "b", []))
     engine.wait(lambda: len(log) == 4, lambda: None)
-    assert log == ["a begins", "a ends", "b begins", "b ends"] and not engine.busy
+    assert log == ["a begins", "a ends", "b begins", "b ends"] and not engine.is_busy
 
 
 def test_lanes_do_not_wait_for_each_other():
@@ -42,7 +42,7 @@ def test_lanes_do_not_wait_for_each_other():
     engine.submit(0, task(log, "stuck", [Request(10 ** 9)]))
     engine.submit(1, task(log, "free", [Request(1)]))
     engine.wait(lambda: "free ends" in log, lambda: None)
-    assert "stuck ends" not in log and engine.busy
+    assert "stuck ends" not in log and engine.is_busy
 
 
 def test_an_error_ends_all_tasks_and_is_told():
@@ -56,7 +56,7 @@ def test_an_error_ends_all_tasks_and_is_told():
     engine.submit(0, broken())
     engine.submit(1, task(log, "other", [Request(10 ** 9)]))
     engine.wait(lambda: bool(errors), lambda: None)
-    assert str(errors[0]) == "broken" and not engine.busy
+    assert str(errors[0]) == "broken" and not engine.is_busy
 
 
 def test_a_thread_drives_while_nobody_waits():

@@ -14,13 +14,13 @@ from hpccoll.training.trace import (
     READY,
     STEP,
     StepTimeline,
-    Traced,
+    TimedSpan,
 )
 
-SPANS = [Traced("w", READY, 1, 1), Traced("bucket 0", COMPRESS, 1, 2),
-         Traced("bucket 0", FLIGHT, 2, 5), Traced("bucket 1", FLIGHT, 5, 9),
-         Traced(PROGRAM, BLOCKED, 6, 8), Traced(PROGRAM, STEP, 0, 8),
-         Traced("bucket 0", FLIGHT, 9, 10), Traced(PROGRAM, STEP, 8, 12)]
+SPANS = [TimedSpan("w", READY, 1, 1), TimedSpan("bucket 0", COMPRESS, 1, 2),
+         TimedSpan("bucket 0", FLIGHT, 2, 5), TimedSpan("bucket 1", FLIGHT, 5, 9),
+         TimedSpan(PROGRAM, BLOCKED, 6, 8), TimedSpan(PROGRAM, STEP, 0, 8),
+         TimedSpan("bucket 0", FLIGHT, 9, 10), TimedSpan(PROGRAM, STEP, 8, 12)]
 
 
 def test_a_line_for_each_bucket_and_what_lies_outside_is_cut():

@@ -13,26 +13,26 @@ from hpccoll.training.trace import (
     STEP,
     WAIT,
     StepTimeline,
-    Traced,
+    TimedSpan,
     read,
 )
 
 
 def step(start, stop):
-    return Traced(PROGRAM, STEP, start, stop)
+    return TimedSpan(PROGRAM, STEP, start, stop)
 
 
 def bucket(name, wait, compress, flight, stop, nbytes=400, wire=600.0):
     """A bucket that waits, is compressed, flies and is done at these times."""
-    return [Traced(name, WAIT, wait, compress, nbytes),
-            Traced(name, COMPRESS, compress, flight, nbytes),
-            Traced(name, FLIGHT, flight, stop, nbytes, wire),
-            Traced(name, DONE, stop, stop, nbytes)]
+    return [TimedSpan(name, WAIT, wait, compress, nbytes),
+            TimedSpan(name, COMPRESS, compress, flight, nbytes),
+            TimedSpan(name, FLIGHT, flight, stop, nbytes, wire),
+            TimedSpan(name, DONE, stop, stop, nbytes)]
 
 
 def test_what_overlaps_standing_still_is_exposed():
-    timeline = StepTimeline({0: [*bucket("a", 1, 2, 4, 8), Traced(PROGRAM, BLOCKED, 3, 5),
-                             Traced(PROGRAM, BLOCKED, 7, 10), step(0, 16)]})
+    timeline = StepTimeline({0: [*bucket("a", 1, 2, 4, 8), TimedSpan(PROGRAM, BLOCKED, 3, 5),
+                             TimedSpan(PROGRAM, BLOCKED, 7, 10), step(0, 16)]})
     found = report(timeline)
     assert (found.ranks, found.steps, found.seconds, found.exposed) == (1, 1, 16, 5)
     assert found.share == 5 / 16 and found.nbytes == 400 and found.wire_bytes == 600
@@ -41,7 +41,7 @@ def test_what_overlaps_standing_still_is_exposed():
 
 def test_buckets_under_way_together_are_each_exposed_but_the_step_only_once():
     timeline = StepTimeline({0: [*bucket("a", 0, 0, 0, 4), *bucket("b", 0, 0, 1, 4),
-                             Traced(PROGRAM, BLOCKED, 2, 4), step(0, 4)]})
+                             TimedSpan(PROGRAM, BLOCKED, 2, 4), step(0, 4)]})
     found = report(timeline)
     assert [b.exposed for b in found.buckets] == [2, 2] and found.exposed == 2
 
@@ -58,8 +58,8 @@ def test_means_are_over_ranks_and_steps():
 
 
 def test_a_bucket_in_two_transfers_counts_its_bytes_once():
-    spans = [Traced("a", FLIGHT, 0, 1, 400, 50.0), Traced("a", FLIGHT, 2, 3, 400, 70.0),
-             Traced("a", DONE, 3, 3, 400), step(0, 4)]
+    spans = [TimedSpan("a", FLIGHT, 0, 1, 400, 50.0), TimedSpan("a", FLIGHT, 2, 3, 400, 70.0),
+             TimedSpan("a", DONE, 3, 3, 400), step(0, 4)]
     [a] = report(StepTimeline({0: spans})).buckets
     assert (a.nbytes, a.wire_bytes, a.flight) == (400, 120, 2)
 
@@ -91,7 +91,7 @@ def test_a_bucket_that_is_not_on_all_ranks_makes_nobody_late():
 def test_a_file_says_the_same_as_what_was_written(tmp_path):
     third = 1 / 3
     timeline = StepTimeline({0: [*bucket("a", third, 2 * third, 1, 7 * third),
-                             Traced(PROGRAM, BLOCKED, 2, 7 * third), step(0, 7 * third)]})
+                             TimedSpan(PROGRAM, BLOCKED, 2, 7 * third), step(0, 7 * third)]})
     timeline.save(tmp_path / "t.json")
     one, other = report(timeline), report(read(tmp_path / "t.json"))
     assert other.buckets[0][1:] == pytest.approx(one.buckets[0][1:], abs=1e-8)
@@ -105,7 +105,7 @@ def test_no_whole_step_is_an_error(tracks):
 
 def test_text_and_json():
     found = report(StepTimeline({0: [*bucket("bucket 0", 1, 2, 4, 8),
-                                     Traced(PROGRAM, BLOCKED, 7, 8), step(0, 10)]}))
+                                     TimedSpan(PROGRAM, BLOCKED, 7, 8), step(0, 10)]}))
     lines = str(found).splitlines()
     assert lines[0] == "1 rank, 1 step; means over both"
     assert "  exposed        1 s, 10.0% of the step" in lines

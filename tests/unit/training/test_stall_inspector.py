@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from hpccoll.training.stall_inspector import FAILED, MOST_NAMES, Control, Diagnosis, Stalls
+from hpccoll.training.stall_inspector import FAILED, MOST_NAMES, Control, Diagnosis, StallInspector
 from support.threads import run_ranks
 
 
@@ -12,7 +12,7 @@ def driven(stalls, control, over):
     end = time.monotonic() + 10
     while not over() and time.monotonic() < end:
         for notice in control.poll():
-            stalls.take(notice)
+            stalls.process(notice)
         time.sleep(0.0005)
 
 
@@ -20,7 +20,7 @@ def test_notices_arrive_with_their_sender():
     def rank(comm):
         control, heard = Control(comm), []
         if comm.Get_rank() == 1:
-            control.tell_others(FAILED, ["text", 3])
+            control.send_to_others(FAILED, ["text", 3])
         end = time.monotonic() + 10
         while comm.Get_rank() != 1 and not heard and time.monotonic() < end:
             heard += control.poll()
@@ -35,16 +35,16 @@ def test_notices_arrive_with_their_sender():
 def test_all_who_ask_hear_who_lacks_what(size):
     def rank(comm):
         me, control = comm.Get_rank(), Control(comm)
-        stalls = Stalls(control, lambda step, names: (
+        stalls = StallInspector(control, lambda step, names: (
             [name for name in names if name == "w" and me == size - 1], f"at step {step + me}"))
-        stalls.ask(4, ["v", "w"])
+        stalls.query(4, ["v", "w"])
         driven(stalls, control, lambda: stalls.diagnosis is not None)
         done = comm.Ibarrier()
         driven(stalls, control, done.Test)  # others may still ask
         return stalls.diagnosis
 
     for diagnosis in run_ranks(size, rank):
-        assert diagnosis.missing == {"w": [size - 1]} and diagnosis.ranks == (size - 1,)
+        assert diagnosis.missing_ranks == {"w": [size - 1]} and diagnosis.ranks == (size - 1,)
         assert f"'w' is missing on rank {size - 1}" in str(diagnosis)
         assert f"rank {size - 1}: at step {4 + size - 1}" in str(diagnosis)
 
@@ -52,34 +52,34 @@ def test_all_who_ask_hear_who_lacks_what(size):
 def test_a_rank_that_does_not_answer_is_named_when_asked_again():
     def rank(comm):
         me, control = comm.Get_rank(), Control(comm)
-        stalls = Stalls(control, lambda step, names: ([], "here"))
+        stalls = StallInspector(control, lambda step, names: ([], "here"))
         if me == 2:
             comm.Barrier()
             list(control.poll())
             return None
         end = time.monotonic() + 10
         while stalls.diagnosis is None and time.monotonic() < end:
-            stalls.ask(0, ["w"])
+            stalls.query(0, ["w"])
             for _ in range(20):
                 for notice in control.poll():
-                    stalls.take(notice)
+                    stalls.process(notice)
                 time.sleep(0.001)
         for _ in range(50):
             for notice in control.poll():
-                stalls.take(notice)
+                stalls.process(notice)
             time.sleep(0.001)
         comm.Barrier()
         return stalls.diagnosis
 
     for diagnosis in run_ranks(3, rank)[:2]:
-        assert 2 in diagnosis.silent and "did not answer" in str(diagnosis)
+        assert 2 in diagnosis.unresponsive and "did not answer" in str(diagnosis)
 
 
 def test_questions_are_short():
     def rank(comm):
         asked = []
-        stalls = Stalls(Control(comm), lambda step, names: (asked.extend(names) or [], ""))
-        stalls.ask(0, map(str, range(1000)))
+        stalls = StallInspector(Control(comm), lambda step, names: (asked.extend(names) or [], ""))
+        stalls.query(0, map(str, range(1000)))
         return asked
 
     assert len(run_ranks(1, rank)[0]) == MOST_NAMES

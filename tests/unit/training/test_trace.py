@@ -18,7 +18,7 @@ from hpccoll.training.trace import (
     WAIT,
     Recorder,
     StepTimeline,
-    Traced,
+    TimedSpan,
     read,
 )
 from support.threads import run_ranks
@@ -33,7 +33,7 @@ def recorded(rank):
     recorder.add("bucket 0", COMPRESS, start + 1.5, start + 2, 400)
     recorder.add("bucket 0", FLIGHT, start + 2, start + 4, 400, 200.5)
     recorder.add("bucket 0", DONE, start + 4, start + 4, 400)
-    recorder.blocked(start + 3, start + 4)
+    recorder.record_blocked(start + 3, start + 4)
     recorder.end_step(start + 5)
     return recorder
 
@@ -45,8 +45,8 @@ def test_all_ranks_are_gathered_on_rank_0_from_the_first_span_on(size):
     for rank, spans in first.tracks.items():
         assert [span.phase for span in spans] == [
             READY, WAIT, COMPRESS, FLIGHT, DONE, BLOCKED, STEP]
-        assert spans[-1] == Traced(PROGRAM, STEP, 2.0 * rank, 2.0 * rank + 5)
-        assert spans[3] == Traced("bucket 0", FLIGHT, 2.0 * rank + 2, 2.0 * rank + 4, 400, 200.5)
+        assert spans[-1] == TimedSpan(PROGRAM, STEP, 2.0 * rank, 2.0 * rank + 5)
+        assert spans[3] == TimedSpan("bucket 0", FLIGHT, 2.0 * rank + 2, 2.0 * rank + 4, 400, 200.5)
     assert all(not other.tracks for other in others)
 
 
@@ -58,7 +58,8 @@ def test_a_clock_that_runs_ahead_is_set_back(monkeypatch):
 
     monkeypatch.setattr(trace, "seconds_ahead", lambda comm: -2.0 * comm.Get_rank())
     first, *_ = run_ranks(3, gathered)
-    assert [spans[-1] for spans in first.tracks.values()] == [Traced(PROGRAM, STEP, 0.0, 5.0)] * 3
+    assert [spans[-1]
+            for spans in first.tracks.values()] == [TimedSpan(PROGRAM, STEP, 0.0, 5.0)] * 3
 
 
 def test_clocks_that_drift_are_corrected_in_proportion(monkeypatch):
@@ -81,7 +82,7 @@ def test_clocks_that_drift_are_corrected_in_proportion(monkeypatch):
 def test_nothing_recorded_is_an_empty_timeline():
     first, _ = run_ranks(2, lambda comm: Recorder(comm.Get_rank()).gather(comm))
     assert first == StepTimeline({0: [], 1: []})
-    assert Recorder(3).alone() == StepTimeline({3: []})
+    assert Recorder(3).local_timeline() == StepTimeline({3: []})
 
 
 def test_the_oldest_spans_are_forgotten():
@@ -111,9 +112,9 @@ def test_a_step_begins_where_the_last_one_ended():
 
 def test_a_file_is_read_back_to_the_nanosecond(tmp_path):
     path = tmp_path / "trace.json"
-    timeline = StepTimeline({4: [Traced('a "name"', FLIGHT, 0.125, 1.000000001, 8, 4.5),
-                             Traced('a "name"', DONE, 1.000000001, 1.000000001, 8),
-                             Traced(PROGRAM, STEP, 0.0, 2.0)], 7: []})
+    timeline = StepTimeline({4: [TimedSpan('a "name"', FLIGHT, 0.125, 1.000000001, 8, 4.5),
+                             TimedSpan('a "name"', DONE, 1.000000001, 1.000000001, 8),
+                             TimedSpan(PROGRAM, STEP, 0.0, 2.0)], 7: []})
     timeline.save(path)
     found = read(path).tracks
     assert list(found) == [4, 7]
@@ -124,7 +125,7 @@ def test_a_file_is_read_back_to_the_nanosecond(tmp_path):
 
 def test_the_file_is_of_the_trace_event_format(tmp_path):
     path = tmp_path / "trace.json"
-    recorded(0).alone().save(path)
+    recorded(0).local_timeline().save(path)
     events = json.loads(path.read_text())["traceEvents"]
     names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
     assert names == {(0, 0): PROGRAM, (0, 1): "w", (0, 2): "bucket 0"}

@@ -9,10 +9,10 @@ import pytest
 from hpccoll.errors import HpccollError, MessageSizeError
 from hpccoll.errors.checks import CorruptMessage
 from hpccoll.testing.loopback_direct import Direct
-from hpccoll.transport import Posting
+from hpccoll.transport import MessageSpec
 from hpccoll.transport.checked import CheckedEndpoint, checksum
 from hpccoll.transport.loopback import Loopback
-from hpccoll.transport.stamps import stamped
+from hpccoll.transport.stamps import tag_with_stamp
 
 
 class Tampering(Loopback):
@@ -38,8 +38,8 @@ def exchanged(change=lambda postings: postings, turns=1, tag=0, round=None):
     world = Tampering(change)
     ends = [CheckedEndpoint(world.endpoint(rank)) for rank in range(2)]
     sent, into = numpy.arange(5.0), numpy.zeros(5)
-    sending = ends[0].batch([Posting(True, 1, sent)], tag, True)
-    receiving = ends[1].batch([Posting(False, 0, into)], tag, True)
+    sending = ends[0].batch([MessageSpec(True, 1, sent)], tag, True)
+    receiving = ends[1].batch([MessageSpec(False, 0, into)], tag, True)
     receiving.round = round
     for _ in range(turns):
         into[:] = 0
@@ -51,7 +51,7 @@ def exchanged(change=lambda postings: postings, turns=1, tag=0, round=None):
 
 
 def test_messages_are_numbered_by_peer_and_plain_tag():
-    ends = exchanged(turns=3, tag=stamped(7, 99))
+    ends = exchanged(turns=3, tag=tag_with_stamp(7, 99))
     assert dict(ends[0].numbers) == {(True, 1, 7): 3}
     assert dict(ends[1].numbers) == {(False, 0, 7): 3}
 
@@ -83,8 +83,8 @@ def test_a_companion_of_another_message_says_so():
         world = Loopback(2, eager=True)
         ends = [CheckedEndpoint(world.endpoint(rank)) for rank in range(2)]
         ends[0].numbers[True, 1, 0], ends[1].numbers[False, 0, 0] = theirs - 1, mine - 1
-        sending = ends[0].batch([Posting(True, 1, numpy.ones(3))], 0, False)
-        receiving = ends[1].batch([Posting(False, 0, numpy.zeros(3))], 0, False)
+        sending = ends[0].batch([MessageSpec(True, 1, numpy.ones(3))], 0, False)
+        receiving = ends[1].batch([MessageSpec(False, 0, numpy.zeros(3))], 0, False)
         sending.start()
         receiving.start()
         with pytest.raises(CorruptMessage, match=told) as caught:
@@ -95,8 +95,8 @@ def test_a_companion_of_another_message_says_so():
 def test_sizes_are_still_the_transports_business():
     world = Loopback(2)
     ends = [CheckedEndpoint(world.endpoint(rank)) for rank in range(2)]
-    ends[0].batch([Posting(True, 1, numpy.ones(3))], 0, False).start()
-    receiving = ends[1].batch([Posting(False, 0, numpy.ones(4))], 0, False)
+    ends[0].batch([MessageSpec(True, 1, numpy.ones(3))], 0, False).start()
+    receiving = ends[1].batch([MessageSpec(False, 0, numpy.ones(4))], 0, False)
     receiving.start()
     with pytest.raises(MessageSizeError):
         receiving.test()
@@ -113,13 +113,13 @@ def test_the_word_that_others_have_given_up_reaches_the_transport():
     class Hearing(Loopback):
         def endpoint(self, rank):
             end = super().endpoint(rank)
-            end.heard = None
+            end.on_alarm = None
             return end
 
     end = CheckedEndpoint(Hearing(2).endpoint(0))
-    assert end.heard is None
-    end.heard = print
-    assert end.inner.heard is print and end.heard is print
+    assert end.on_alarm is None
+    end.on_alarm = print
+    assert end.inner.on_alarm is print and end.on_alarm is print
 
 
 def test_every_single_bit_changes_the_checksum():
@@ -144,5 +144,5 @@ def test_a_batch_can_be_freed():
     end = Loopback(2).endpoint(0)
     original = end.batch
     end.batch = lambda *how: freed.append(original(*how)) or freed[-1]
-    CheckedEndpoint(end).batch([Posting(False, 1, numpy.ones(3))], 0, False).free()
+    CheckedEndpoint(end).batch([MessageSpec(False, 1, numpy.ones(3))], 0, False).free()
     assert freed[0].pending == []

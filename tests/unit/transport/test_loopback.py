@@ -4,7 +4,7 @@ import numpy
 import pytest
 
 from hpccoll.errors import MessageSizeError
-from hpccoll.transport import Posting
+from hpccoll.transport import MessageSpec
 from hpccoll.transport.loopback import Loopback, spoil
 
 
@@ -13,7 +13,7 @@ def message(value, count=4):
 
 
 def start(world, rank, sends, peer, array, tag=0):
-    batch = world.endpoint(rank).batch([Posting(sends, peer, array)], tag, False)
+    batch = world.endpoint(rank).batch([MessageSpec(sends, peer, array)], tag, False)
     batch.start()
     return batch
 

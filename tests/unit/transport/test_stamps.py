@@ -6,7 +6,7 @@ import pytest
 
 from hpccoll.transport.mpi import FIRST_TAG, Tags
 from hpccoll.transport.shm.channels import ELSEWHERE
-from hpccoll.transport.stamps import KIND, MIX, STAMP_BITS, agree, split, stamped
+from hpccoll.transport.stamps import KIND, MIX, STAMP_BITS, agree, split, tag_with_stamp
 
 BOUNDS = [32767, (1 << 20) - 1, 536870911, 2147483647]
 
@@ -24,19 +24,19 @@ def test_tags_that_differ_stay_apart_whatever_their_stamps(bound):
     seen = {}
     for tag in plain:
         for stamp in (0, *stamps(20)):
-            found = tags.of(stamped(tag, stamp))
+            found = tags.of(tag_with_stamp(tag, stamp))
             assert 0 <= found <= bound
             assert seen.setdefault(found, tag) == tag
-        assert tags.of(tag) == tags.of(stamped(tag, KIND))  # kinds are not told by tags
+        assert tags.of(tag) == tags.of(tag_with_stamp(tag, KIND))  # kinds are not told by tags
 
 
 def test_most_calls_that_disagree_have_tags_of_their_own():
     tags, many = Tags(536870911), stamps(1000)
-    assert len({tags.of(stamped(0, stamp)) for stamp in many}) > 990
-    one, other = (stamped(1, stamp) for stamp in many[:2])
+    assert len({tags.of(tag_with_stamp(0, stamp)) for stamp in many}) > 990
+    one, other = (tag_with_stamp(1, stamp) for stamp in many[:2])
     assert tags.foreign(tags.of(one), other) and not tags.foreign(tags.of(one), one)
-    assert not tags.foreign(tags.of(stamped(0, many[0])), other)
-    one, other, next_one = (stamped(tag, stamp) for tag, stamp in zip((24, 24, 32), many))
+    assert not tags.foreign(tags.of(tag_with_stamp(0, many[0])), other)
+    one, other, next_one = (tag_with_stamp(tag, stamp) for tag, stamp in zip((24, 24, 32), many))
     assert tags.foreign(tags.of(one), other) and not tags.foreign(tags.of(next_one), other)
     assert not tags.foreign(tags.of(many[0] << 32), one)
 
@@ -51,4 +51,4 @@ def test_what_agrees():
     one = stamps(1)[0] & ~KIND
     assert agree(one, one) and agree(one, one | 1 << 20) and agree(one | 1 << 20, one)
     assert not agree(one | 1 << 20, one | 2 << 20) and not agree(one, one ^ 1)
-    assert split(stamped(3, one)) == (3, one)
+    assert split(tag_with_stamp(3, one)) == (3, one)

@@ -13,15 +13,15 @@ from hpccoll.tune import choose as choosing
 from hpccoll.tune.choose import Conditions
 from hpccoll.tune.cost_model import Model, terms
 from hpccoll.tune.describe import describe as describe_under
-from hpccoll.tune.loading import Tuned
+from hpccoll.tune.loading import JobTimes
 from hpccoll.tune.table import Candidate
 
 
-def choose(call, size, wish=None, from_environment=True, tuned=None, determinism="none",
+def choose(call, size, preference=None, from_environment=True, tuned=None, determinism="none",
            place=None, **more):
     """The choice for a call; where the place is unknown, as if no rule held there."""
     facts = facts_of(call)
-    conditions = Conditions(size, wish, from_environment, tuned, determinism, **more)
+    conditions = Conditions(size, preference, from_environment, tuned, determinism, **more)
     return (choosing.choose(facts, conditions, place)
             or choosing.fallback(facts, conditions))
 
@@ -35,10 +35,10 @@ def objection(choice, call, size):
     return choosing.objection(choice, facts_of(call), size)
 
 
-def describe(collective, nbytes, size, wish, from_environment, topology, tuned=None,
+def describe(collective, nbytes, size, preference, from_environment, topology, tuned=None,
              determinism="none", place=None, detail=False):
     return describe_under(collective, nbytes, Conditions(
-        size, wish, from_environment, tuned, determinism), topology, place, detail)
+        size, preference, from_environment, tuned, determinism), topology, place, detail)
 
 
 # -- calls and times that the tests share -------------------------------------------------------
@@ -59,8 +59,8 @@ def tuned(**times):
     """Times in seconds of candidates for an allreduce of any size."""
     candidates = {"native": NATIVE, "ring": RING, "multiplying": MULTIPLYING,
                   "census": Candidate("census")}
-    return Tuned({("allreduce", True): ((8, {candidates[name]: seconds
-                                             for name, seconds in times.items()}),)}, "t.json")
+    return JobTimes({("allreduce", True): ((8, {candidates[name]: seconds
+                                                for name, seconds in times.items()}),)}, "t.json")
 
 
 MODEL = Model((1e-7, 1e-6, 1e-9, 0.0))
@@ -75,8 +75,8 @@ def probed(native, names=KNOWN, factors=(1.0,)):
             terms("allreduce", Candidate(name), SIZE, nbytes))
             for name, factor in zip(names, [*factors, 1.0, 1.0, 1.0, 1.0])}
         points.append((nbytes, times | {NATIVE: native * times[Candidate("ring")]}))
-    return Tuned(source="t.json", probed={("allreduce", True): tuple(points)},
-                 topology=Topology(SIZE))
+    return JobTimes(source="t.json", probed={("allreduce", True): tuple(points)},
+                    topology=Topology(SIZE))
 
 
 #: A call of every kind, on so many ranks.

@@ -1,4 +1,4 @@
-"""Choices: wishes that win, wishes that cannot, and measured times."""
+"""Choices: preferences that win, preferences that cannot, and measured times."""
 
 import random
 
@@ -27,7 +27,7 @@ from hpccoll.calls.facts import facts_of
 from hpccoll.errors import ArgumentError
 from hpccoll.runtime.planning.choice import Choice
 from hpccoll.tune.choose import Conditions, decide, range_of_choice
-from hpccoll.tune.loading import Tuned
+from hpccoll.tune.loading import JobTimes
 from hpccoll.tune.rules import BLOCKING, NONBLOCKING, PERSISTENT, Place
 
 
@@ -87,8 +87,8 @@ def test_ranks_that_do_not_know_the_size_leave_it_to_mpi():
 
 
 def test_a_wish_wins():
-    for wish in (Choice("pat"), Choice("native"), Choice("recursive_multiplying", {"k": 3})):
-        assert choose(allreduce(SMALL), SIZE, wish, False) is wish
+    for preference in (Choice("pat"), Choice("native"), Choice("recursive_multiplying", {"k": 3})):
+        assert choose(allreduce(SMALL), SIZE, preference, False) is preference
     automatic = choose(allreduce(SMALL), SIZE, Choice("auto"), False)
     assert automatic.is_native and automatic.reason.startswith("rule")
 
@@ -163,13 +163,13 @@ def test_rules_decide_where_nothing_was_measured(left_only):
     assert choose(scan, SIZE, None, True, tuned(ring=1)).reason.startswith("rule")
     chosen = choose(allreduce(op=left_only), SIZE, None, True, tuned(ring=1))
     assert chosen.is_native  # an operator of the user
-    assert choose(allreduce(), SIZE, None, True, Tuned()).reason.startswith("rule")
+    assert choose(allreduce(), SIZE, None, True, JobTimes()).reason.startswith("rule")
     assert choose(allreduce(), 1, None, True, tuned(ring=1)).is_native
 
 
 def test_a_wish_wins_over_measured_times():
-    wish = Choice("pat")
-    assert choose(allreduce(), SIZE, wish, False, tuned(ring=1)) is wish
+    preference = Choice("pat")
+    assert choose(allreduce(), SIZE, preference, False, tuned(ring=1)) is preference
     assert choose(allreduce(), SIZE, Choice("auto"), False, tuned(ring=1)).algorithm == "ring"
 
 
@@ -188,10 +188,10 @@ def test_the_explanation_shows_times_and_where_they_come_from():
     assert [line[0] for line in lines] == ["candidate", "ring:segment=4096", "native"]
     assert lines[1][-2:] == ["2", "us"] and "predicted" not in lines[0]
     assert detail.splitlines()[4].startswith("* ring") and "What each rank does" in detail
-    assert "none; run 'hpccoll tune'" in explained(Tuned())
+    assert "none; run 'hpccoll tune'" in explained(JobTimes())
     assert "loaded at the first collective" in explained(None)
     assert "none; t.json is not used: it is for others" in explained(
-        Tuned(note="t.json is not used: it is for others"))
+        JobTimes(note="t.json is not used: it is for others"))
 
 
 def test_bfloat16_is_never_left_to_the_library():
@@ -241,15 +241,16 @@ def test_asking_the_root_for_counts_would_wait():
     with pytest.raises(ArgumentError, match="igatherv"):
         choose(gatherv(), SIZE, Choice("binomial"), False, form=NONBLOCKING)
     assert choose(gatherv(), SIZE, Choice("binomial"), True, form=NONBLOCKING).is_native
-    for wish, form in (("linear", NONBLOCKING), ("binomial", PERSISTENT), ("binomial", BLOCKING),
-                       ("native", NONBLOCKING), ("native", BLOCKING)):
-        assert choose(gatherv(), SIZE, Choice(wish), False, form=form).algorithm == wish
+    for preference, form in (("linear", NONBLOCKING), ("binomial", PERSISTENT),
+                             ("binomial", BLOCKING),
+                             ("native", NONBLOCKING), ("native", BLOCKING)):
+        assert choose(gatherv(), SIZE, Choice(preference), False, form=form).algorithm == preference
 
 
 @pytest.mark.parametrize("form", [NONBLOCKING, PERSISTENT])
 def test_promises_hold_for_calls_that_must_not_wait(form):
-    def chosen(wish=None, **more):
-        return choose(allreduce(), SIZE, wish, False, determinism="size", form=form, **more)
+    def chosen(preference=None, **more):
+        return choose(allreduce(), SIZE, preference, False, determinism="size", form=form, **more)
 
     assert chosen().algorithm == "rabenseifner"
     with pytest.raises(ArgumentError, match="guarantees"):
@@ -264,7 +265,7 @@ def crossing():
     """Times where native and ring are the fastest in turn, between the measured sizes too."""
     points = [(1 << power, {NATIVE: 1e-6 * power ** 2, RING: 1e-6 * (80 + 9 * (power % 5) * power)})
               for power in range(3, 22)]
-    return Tuned({("allreduce", True): tuple(points)}, "t.json")
+    return JobTimes({("allreduce", True): tuple(points)}, "t.json")
 
 
 @pytest.mark.parametrize("times", [None, crossing(), probed(1.3)], ids=["rules", "times", "probe"])
@@ -286,5 +287,5 @@ def test_all_sizes_of_a_range_have_the_same_choice(times, determinism):
 
 
 def test_candidates_under_trial_have_no_range():
-    assert range_of_choice(facts_of(allreduce()), Conditions(SIZE, tuned=Tuned(online=True)),
+    assert range_of_choice(facts_of(allreduce()), Conditions(SIZE, tuned=JobTimes(online=True)),
                            HERE) is None

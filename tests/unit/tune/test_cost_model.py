@@ -4,8 +4,8 @@ import pytest
 from unit.tune.choosing import SIZE, describe
 
 from hpccoll.ir.topology import Topology
-from hpccoll.tune.cost_model import MOST_RANKS, Model, calibrated, closed_form, fit, terms
-from hpccoll.tune.loading import Tuned
+from hpccoll.tune.cost_model import MOST_RANKS, Model, calibrate, closed_form, fit, terms
+from hpccoll.tune.loading import JobTimes
 from hpccoll.tune.table import Candidate
 
 
@@ -15,9 +15,9 @@ def test_constants_are_fitted_to_measured_times():
     curve = tuple((nbytes, {Candidate(name): truth.seconds(
         terms("allreduce", Candidate(name), SIZE, nbytes)) for name in names})
         for nbytes in (8, 1 << 10, 1 << 20))
-    times = Tuned({("allreduce", True): curve}, "t.json")
+    times = JobTimes({("allreduce", True): curve}, "t.json")
     for collective in ("allreduce", "bcast"):  # the second was not measured
-        found = calibrated(times.curves, collective, SIZE)
+        found = calibrate(times.curves, collective, SIZE)
         assert found.costs == pytest.approx(truth.costs, rel=1e-4)
         assert found.miss == pytest.approx(1, rel=1e-4)
     text = describe("allreduce", 1 << 20, SIZE, None, False, None, times, detail=True)

@@ -22,12 +22,12 @@ from hpccoll.tune.choose import Conditions, instead_of_native
 from hpccoll.tune.determinism import (
     LONG,
     LONGEST,
-    applies,
     check_served,
     inaccurate,
+    restricts_choice,
     violation,
 )
-from hpccoll.tune.loading import Tuned
+from hpccoll.tune.loading import JobTimes
 from hpccoll.tune.table import Candidate
 
 REDUCING = [name for name, collective in COLLECTIVES.items() if collective.reduces]
@@ -38,7 +38,7 @@ LANES = 16
 class Rounding(Problem):
     """Sums of floats that every order rounds otherwise; equal in elements ``LANES`` apart."""
 
-    def given(self, rank):
+    def input_blocks(self, rank):
         random = numpy.random.default_rng(rank)
         lanes = random.standard_normal(LANES) * 10.0 ** random.integers(-3, 4, LANES)
         return self._cut(numpy.resize(lanes.astype("f4"), sum(self.sizes)))
@@ -47,7 +47,7 @@ class Rounding(Problem):
 class Counting(Problem):
     """The terms that were added one after the other at most."""
 
-    def given(self, rank):
+    def input_blocks(self, rank):
         return self._cut(numpy.zeros(sum(self.sizes), "i8"))
 
 
@@ -153,16 +153,17 @@ def allreduce(count=4, dtype="f4", op=MPI.SUM):
 
 
 def table(**times):
-    return Tuned({("allreduce", True): ((8, {Candidate(name): t for name, t in times.items()}),)})
+    return JobTimes({("allreduce",
+                      True): ((8, {Candidate(name): t for name, t in times.items()}),)})
 
 
 def test_what_promises_are_about():
-    assert not applies("none", facts_of(allreduce()))
+    assert not restricts_choice("none", facts_of(allreduce()))
     for determinism in DETERMINISM[1:]:
-        assert applies(determinism, facts_of(allreduce()))
-        assert applies(determinism, facts_of(allreduce(dtype="c8", op=MPI.PROD)))
-        assert not applies(determinism, facts_of(allreduce(dtype="i4")))
-        assert not applies(determinism, facts_of(resolve.bcast(4, 0, numpy.zeros(4), 0)))
+        assert restricts_choice(determinism, facts_of(allreduce()))
+        assert restricts_choice(determinism, facts_of(allreduce(dtype="c8", op=MPI.PROD)))
+        assert not restricts_choice(determinism, facts_of(allreduce(dtype="i4")))
+        assert not restricts_choice(determinism, facts_of(resolve.bcast(4, 0, numpy.zeros(4), 0)))
 
 
 @pytest.mark.parametrize("determinism, algorithm, keeps", [
@@ -179,7 +180,7 @@ def test_breaches(determinism, algorithm, keeps):
 
 @pytest.mark.parametrize("determinism", ["size", "layout"])
 def test_only_steady_algorithms_are_chosen(determinism):
-    for times in (None, Tuned(), Tuned(online=True), table(ring=1.0, native=2.0)):
+    for times in (None, JobTimes(), JobTimes(online=True), table(ring=1.0, native=2.0)):
         small, large = (choose(allreduce(count), 4, None, True, times, determinism)
                         for count in (4, LONG))
         assert (small.algorithm, large.algorithm) == ("recursive_doubling", "rabenseifner")
@@ -193,7 +194,7 @@ def test_run_takes_the_fastest_of_ours():
     times = table(native=1.0, ring=2.0)
     assert choose(allreduce(), 4, None, True, times, "run").algorithm == "ring"
     assert choose(allreduce(dtype="i4"), 4, None, True, times, "run").is_native
-    online = choose(allreduce(), 4, None, True, Tuned(online=True), "run")
+    online = choose(allreduce(), 4, None, True, JobTimes(online=True), "run")
     assert online.trial is None and online.algorithm == "recursive_doubling"
     assert choose(allreduce(), 1, None, True, times, "run").is_native
 
@@ -264,8 +265,8 @@ def test_low_precision_takes_chains_that_are_rounded_once():
 
 # -- checksums -----------------------------------------------------------------------------
 def test_what_is_native_is_ours_where_messages_are_to_be_checked():
-    def chosen(call, size=4, wish=None, form="{}"):
-        return instead_of_native(facts_of(call), Conditions(size, wish, form=form), "why")
+    def chosen(call, size=4, preference=None, form="{}"):
+        return instead_of_native(facts_of(call), Conditions(size, preference, form=form), "why")
 
     x = numpy.zeros(64)
     found = chosen(resolve.bcast(4, 0, x, 0))
@@ -275,7 +276,7 @@ def test_what_is_native_is_ours_where_messages_are_to_be_checked():
     assert ALGORITHMS["allreduce"][ordered.name].rank_order
     user.Free()
     assert chosen(resolve.barrier(4, 0)) is None
-    assert chosen(resolve.bcast(4, 0, x, 0), wish=Choice("native")) is None
+    assert chosen(resolve.bcast(4, 0, x, 0), preference=Choice("native")) is None
 
 
 def test_sums_of_any_number_of_ranks_are_explained():

@@ -24,7 +24,7 @@ LANES = 12
 class Repeating(Rounding):
     """Sums that are equal in elements ``LANES`` apart."""
 
-    def given(self, rank):
+    def input_blocks(self, rank):
         terms = numpy.random.default_rng(rank).standard_normal(LANES).astype("f4")
         return self._cut(numpy.resize(terms, sum(self.sizes)))
 

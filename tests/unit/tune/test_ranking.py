@@ -6,7 +6,7 @@ from unit.tune.choosing import choose as choose_anywhere
 
 from hpccoll.ir.topology import Topology
 from hpccoll.tune.cost_model import terms
-from hpccoll.tune.loading import Tuned
+from hpccoll.tune.loading import JobTimes
 from hpccoll.tune.ranking import BEYOND, PROBED_TIE, UNMEASURED
 from hpccoll.tune.table import Candidate
 
@@ -64,12 +64,12 @@ def test_a_probe_is_silent_about_much_larger_calls_and_where_native_is_missing()
     assert tuned.ranking("allreduce", True, 1) == tuned.ranking("allreduce", True, 64)
     assert choose(allreduce(), SIZE, None, True, tuned).reason.startswith("rule")
     curves = {("allreduce", True): ((64, {Candidate("ring"): 1e-6}),)}
-    assert Tuned(probed=curves, topology=Topology(SIZE)).ranking("allreduce", True, 64) == ()
+    assert JobTimes(probed=curves, topology=Topology(SIZE)).ranking("allreduce", True, 64) == ()
 
 
 def test_what_was_measured_in_full_wins_over_a_probe():
-    both = Tuned({("allreduce", True): ((8, {RING: 1e-6, NATIVE: 2e-6}),)}, "t.json",
-                 probed=probed(0.1).probed, topology=Topology(SIZE))
+    both = JobTimes({("allreduce", True): ((8, {RING: 1e-6, NATIVE: 2e-6}),)}, "t.json",
+                    probed=probed(0.1).probed, topology=Topology(SIZE))
     assert choose(allreduce(SMALL), SIZE, None, True, both).algorithm == "ring"
     text = describe("allreduce", 64, SIZE, None, False, None, both)
     assert "measured times: from t.json\n" in text

@@ -31,10 +31,10 @@ def path(tmp_path):
 
 
 def test_a_table_is_begun_and_added_to(path):
-    assert store.before(path) == {}
+    assert store.load_existing(path) == {}
     for ranks in (2, 3):
         store.add(path, machine(ranks), CURVES)
-    assert store.before(path) == read(path) == {machine(2): CURVES, machine(3): CURVES}
+    assert store.load_existing(path) == read(path) == {machine(2): CURVES, machine(3): CURVES}
     path.write_text("{")
     with pytest.raises(TuningError, match="corrupt"):
         store.add(path, machine(4), CURVES)
@@ -97,7 +97,7 @@ def test_no_entry_of_many_jobs_is_lost(path):
 
 def test_what_another_job_writes_while_this_one_waits_stays(path, monkeypatch):
     monkeypatch.setattr(store, "PATIENCE", 600.0)
-    with store.locked(path) as mine:
+    with store.lock_table(path) as mine:
         assert mine
         other = threading.Thread(target=store.add, args=(path, machine(2), CURVES))
         other.start()
@@ -110,15 +110,15 @@ def test_what_another_job_writes_while_this_one_waits_stays(path, monkeypatch):
 
 def test_a_lock_holds_for_the_table_behind_a_link(path, tmp_path):
     (tmp_path / "link.json").symlink_to(path)
-    with store.locked(tmp_path / "link.json"), pytest.MonkeyPatch.context() as patch:
+    with store.lock_table(tmp_path / "link.json"), pytest.MonkeyPatch.context() as patch:
         patch.setattr(store, "PATIENCE", 0.0)
-        with store.locked(path) as mine:
+        with store.lock_table(path) as mine:
             assert not mine
 
 
 def test_who_keeps_the_lock_for_ever_is_not_waited_for(path, monkeypatch):
     monkeypatch.setattr(store, "PATIENCE", 0.05)
-    with store.locked(path):
+    with store.lock_table(path):
         store.add(path, machine(2), CURVES)
     assert read(path) == {machine(2): CURVES}
 
@@ -154,8 +154,8 @@ def test_a_lock_of_another_user_is_taken_by_reading(path, monkeypatch):
             raise PermissionError(errno.EACCES, "another user's")
         return opened(name, flags, *mode)
 
-    with store.locked(path):
+    with store.lock_table(path):
         pass
     monkeypatch.setattr(os, "open", refuse)
-    with store.locked(path) as mine:
+    with store.lock_table(path) as mine:
         assert mine

@@ -9,17 +9,17 @@ import pytest
 
 from hpccoll.errors import TuningError
 from hpccoll.tune import table
-from hpccoll.tune.loading import Tuned, default_path
+from hpccoll.tune.loading import JobTimes, default_path
 from hpccoll.tune.ranking import TIE, times_at
 from hpccoll.tune.table import (
     Candidate,
     Fingerprint,
-    averaged,
-    merged,
+    add_checksum,
+    average,
+    merge,
     parse,
     read,
     render,
-    sealed,
     write,
 )
 from support.folded import folded
@@ -51,7 +51,7 @@ def changed(old, new):
     """A table with another text in one place, and a checksum that fits."""
     body = TEXT[:TEXT.index('"checksum"')]
     assert old in body
-    return sealed(body.replace(old, new, 1))
+    return add_checksum(body.replace(old, new, 1))
 
 
 def test_what_is_written_is_read_again(tmp_path):
@@ -72,9 +72,9 @@ def test_a_link_stays_a_link(tmp_path):
 
 def test_new_curves_join_the_old_ones():
     new = {("reduce", True): ((8, {RING: 1.0}),)}
-    joined = merged(TABLE, HERE, new)
+    joined = merge(TABLE, HERE, new)
     assert joined[THERE] == TABLE[THERE] and joined[HERE] == {**CURVES, **new}
-    assert merged({}, HERE, new) == {HERE: new}
+    assert merge({}, HERE, new) == {HERE: new}
 
 
 def test_times_of_the_same_calls_are_averaged():
@@ -84,19 +84,19 @@ def test_times_of_the_same_calls_are_averaged():
     new = ((8, {NATIVE: 4.0, RING: 8.0, KNOMIAL: 3.0, LINEAR: 6.0}), (512, {RING: 2.0}))
     both = ((8, {NATIVE: 3.0, RING: 6.0, KNOMIAL: 2.0, PAT: 1.5, LINEAR: 4.5}),
             (64, {NATIVE: 1.0}), (512, {RING: 2.0}))
-    assert averaged(old, new) == both
-    assert averaged(old, old) == old
+    assert average(old, new) == both
+    assert average(old, old) == old
     kind = "allreduce", True
-    assert merged({HERE: {kind: old}}, HERE, {kind: new}) == {HERE: {kind: both}}
+    assert merge({HERE: {kind: old}}, HERE, {kind: new}) == {HERE: {kind: both}}
     # Three tunings: the last one counts half.
-    assert dict(averaged(both, both))[8][NATIVE] == 3.0
-    assert dict(averaged(both, ((8, {NATIVE: 5.0}),)))[8][NATIVE] == 4.0
+    assert dict(average(both, both))[8][NATIVE] == 3.0
+    assert dict(average(both, ((8, {NATIVE: 5.0}),)))[8][NATIVE] == 4.0
     # A probe of a few seconds is made once, and again only where nothing else is known.
-    assert merged({PROBE: {kind: old}}, PROBE, {kind: new}) == {PROBE: {kind: new}}
+    assert merge({PROBE: {kind: old}}, PROBE, {kind: new}) == {PROBE: {kind: new}}
 
 
 def test_times_of_nothing_in_common_are_not_averaged():
-    assert averaged(((8, {RING: 1.0}),), ((8, {NATIVE: 5.0}),)) == ((8, {NATIVE: 5.0}),)
+    assert average(((8, {RING: 1.0}),), ((8, {NATIVE: 5.0}),)) == ((8, {NATIVE: 5.0}),)
 
 
 def test_old_times_of_a_candidate_that_was_wrong_go():
@@ -104,7 +104,7 @@ def test_old_times_of_a_candidate_that_was_wrong_go():
            ("allreduce", False): ((8, {NATIVE: 1.0, RING: 1.0}),),
            ("allgather", True): ((8, {NATIVE: 1.0, RING: 1.0}),)}
     new = {("allreduce", True): ((8, {NATIVE: 3.0}),)}
-    assert merged({HERE: old}, HERE, new, [("allreduce", RING)]) == {HERE: {
+    assert merge({HERE: old}, HERE, new, [("allreduce", RING)]) == {HERE: {
         ("allreduce", True): ((8, {NATIVE: 2.0}),),
         ("allreduce", False): ((8, {NATIVE: 1.0}),),
         ("allgather", True): old["allgather", True]}}
@@ -119,12 +119,12 @@ def test_a_probe_has_an_entry_of_its_own(tmp_path):
 
 def test_tuning_replaces_what_a_probe_found():
     bcast = {("bcast", True): CURVES["bcast", True]}
-    probed = merged({}, PROBE, CURVES)
+    probed = merge({}, PROBE, CURVES)
     assert probed == {PROBE: CURVES}
-    joined = merged(probed, HERE, bcast)
+    joined = merge(probed, HERE, bcast)
     assert joined[HERE] == bcast and set(joined[PROBE]) == set(CURVES) - set(bcast)
-    assert merged(joined, HERE, CURVES) == {HERE: CURVES}
-    assert merged({HERE: bcast}, PROBE, CURVES) == {HERE: bcast, PROBE: CURVES}
+    assert merge(joined, HERE, CURVES) == {HERE: CURVES}
+    assert merge({HERE: bcast}, PROBE, CURVES) == {HERE: bcast, PROBE: CURVES}
 
 
 @folded("length", range(len(TEXT)))
@@ -284,7 +284,7 @@ def test_times_where_no_candidate_was_measured_at_both_sizes():
 
 
 def test_rankings():
-    tuned = Tuned({("scan", True): CURVE, ("exscan", False): CURVE})
+    tuned = JobTimes({("scan", True): CURVE, ("exscan", False): CURVE})
     assert [t.candidate.name for t in tuned.ranking("scan", True, 100)] == ["native", "ring"]
     assert [t.candidate.name for t in tuned.ranking("scan", True, 300)] == [
         "knomial", "ring", "native"]
@@ -297,8 +297,8 @@ def test_rankings():
 
 def test_native_wins_what_noise_could_decide():
     for ours, first in ((TIE * 1.01, "native"), (TIE * 0.99, "ring")):
-        tuned = Tuned({("scan", True): ((8, {NATIVE: 1.0, RING: ours}),)})
+        tuned = JobTimes({("scan", True): ((8, {NATIVE: 1.0, RING: ours}),)})
         assert tuned.ranking("scan", True, 8)[0][0].name == first
     for variant, first in ((TIE * 1.01, RING), (TIE * 0.99, KNOMIAL)):
-        tuned = Tuned({("scan", True): ((8, {RING: 1.0, KNOMIAL: variant}),)})
+        tuned = JobTimes({("scan", True): ((8, {RING: 1.0, KNOMIAL: variant}),)})
         assert tuned.ranking("scan", True, 8)[0][0] == first

@@ -5,7 +5,7 @@ import pytest
 from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import COLLECTIVES, OUT, TMP, slot_keys
-from hpccoll.ir.extents import SlotLayout, packed
+from hpccoll.ir.extents import SlotLayout, pack_extents
 from hpccoll.ir.lowering import lower
 from hpccoll.ir.schedule import RECV, SEND
 from hpccoll.proof.cases import cases
@@ -38,7 +38,7 @@ LINEAR = [
 def lowered(made, rank):
     """One rank's program on blocks of one element."""
     keys = slot_keys(made.collective, rank, made.size, made.root, made.nblocks)
-    places = {buffer: packed(buffer, [1] * len(held)) for buffer, held in keys.items()}
+    places = {buffer: pack_extents(buffer, [1] * len(held)) for buffer, held in keys.items()}
     return lower(made.program(rank), SlotLayout(places, lambda key: 1))
 
 

@@ -2,7 +2,7 @@
 
 from hpccoll.algorithms import schedule
 from hpccoll.ir.collectives import slot_keys
-from hpccoll.ir.extents import SlotLayout, packed
+from hpccoll.ir.extents import SlotLayout, pack_extents
 from hpccoll.ir.lowering import lower
 from hpccoll.ir.schedule import SEND
 
@@ -10,7 +10,7 @@ from hpccoll.ir.schedule import SEND
 def lowered(made, rank):
     """One rank's program on blocks of one element."""
     keys = slot_keys(made.collective, rank, made.size, made.root, made.nblocks)
-    places = {buffer: packed(buffer, [1] * len(held)) for buffer, held in keys.items()}
+    places = {buffer: pack_extents(buffer, [1] * len(held)) for buffer, held in keys.items()}
     return lower(made.program(rank), SlotLayout(places, lambda key: 1))
 
 

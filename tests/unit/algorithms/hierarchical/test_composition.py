@@ -3,7 +3,7 @@
 import pytest
 
 from hpccoll.algorithms import schedule
-from hpccoll.algorithms.hierarchical.composition import WORK, levels, started
+from hpccoll.algorithms.hierarchical.composition import WORK, levels, place_input
 from hpccoll.ir.collectives import IN, OUT, TMP
 from hpccoll.ir.schedule import RECV, SEND, Program, at, copy, recv, send
 from hpccoll.ir.topology import GroupBounds, Topology
@@ -31,8 +31,8 @@ def test_levels_pass_over_groups_of_one(shape, rank, sizes):
 
 def test_a_rank_that_only_sends_needs_no_scratch():
     program = Program(((send(1, at(WORK, 0)),),))
-    assert started(WORK, program, 2) == Program(((send(1, at(IN, 0)),),))
-    found = started(WORK, Program(((recv(1, at(WORK, 0)),),)), 2)
+    assert place_input(WORK, program, 2) == Program(((send(1, at(IN, 0)),),))
+    found = place_input(WORK, Program(((recv(1, at(WORK, 0)),),)), 2)
     assert found.rounds == ((copy(at(TMP, 0, 2), at(IN, 0, 2)),), (recv(1, at(TMP, 0)),))
     assert list(found.scratch) == [0, 1]
     leaf = schedule("reduce", "leader", topology="2x2").program(1)
@@ -75,7 +75,7 @@ def test_bounds_of_unequal_groups():
     topology = Topology.parse("3,5,4")
     bounds = topology.bounds(topology.tree)
     assert [bounds.group(i) for i in range(3)] == [range(3), range(3, 8), range(8, 12)]
-    assert [bounds.holding(position) for position in (0, 2, 3, 7, 8, 11)] == [0, 0, 1, 1, 2, 2]
+    assert [bounds.index_of(position) for position in (0, 2, 3, 7, 8, 11)] == [0, 0, 1, 1, 2, 2]
     assert (bounds.least, bounds.shapes) == (3, (3, 5, 4))
     assert topology.bounds(topology.tree) is bounds and topology.bounds(5).number == 5
     assert len({Topology.parse("3,5,4"), topology}) == 1

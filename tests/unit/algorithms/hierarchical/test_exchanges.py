@@ -7,10 +7,10 @@ from hpccoll.algorithms.hierarchical.exchanges import (
     ALLGATHER,
     BCAST,
     REDUCE_SCATTER,
-    among,
     backwards,
     exchange,
     on_vector,
+    run_among_leaders,
 )
 from hpccoll.errors import ScheduleError
 from hpccoll.ir.collectives import IN, OUT
@@ -28,9 +28,9 @@ def messages(program):
 
 def test_only_leaders_take_part():
     level = levels(PAIRS, 2)[0]
-    assert messages(among(BCAST, level, 2, [(0,)], inside(OUT), root=5)) == [
+    assert messages(run_among_leaders(BCAST, level, 2, [(0,)], inside(OUT), root=5)) == [
         (RECV, 5, (at(OUT, 0),), "")]
-    assert among(BCAST, level, 3, [(0,)], inside(OUT), root=5) == Program(())
+    assert run_among_leaders(BCAST, level, 3, [(0,)], inside(OUT), root=5) == Program(())
 
 
 def test_owners_exchange_their_blocks():

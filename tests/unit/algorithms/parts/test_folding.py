@@ -10,7 +10,7 @@ def test_fold_is_a_partition_into_neighbours():
             members = [fold.members(v) for v in range(power)]
             assert [r for group in members for r in group] == list(range(size))
             assert {len(group) for group in members} <= {size // power, -(-size // power)}
-            assert [fold.virtual(fold.real(v)) for v in range(power)] == list(range(power))
+            assert [fold.virtual(fold.real_rank(v)) for v in range(power)] == list(range(power))
             assert all(fold.group(r) == v for v in range(power) for r in members[v])
             assert fold.block(0, power) == (0, size)
 
@@ -34,4 +34,4 @@ def test_fold_lets_the_root_take_part():
             fold = Fold(size, root=root)
             assert fold.virtual(root) == fold.group(root) == Fold(size).group(root)
             virtual = range(fold.power)
-            assert [fold.virtual(fold.real(v)) for v in virtual] == list(virtual)
+            assert [fold.virtual(fold.real_rank(v)) for v in virtual] == list(virtual)

@@ -25,7 +25,7 @@ def noted(request, monkeypatch):
     if request.param == "compiled" and not module.BUILT:
         pytest.skip("the compiled executor was not built")
     monkeypatch.setattr(module, "BUILT", request.param == "compiled")
-    return module.noted
+    return module.log_calls
 
 
 @pytest.fixture

@@ -10,9 +10,15 @@ from unit.runtime.execution.test_tracks import TWO_WAYS
 from hpccoll.algorithms import schedule
 from hpccoll.ir.collectives import ALLREDUCE
 from hpccoll.runtime.events import phase_events
-from hpccoll.runtime.events.phase_events import PHASE_BITS, PLAN_BITS, Activity, Moments, Noting
+from hpccoll.runtime.events.phase_events import (
+    PHASE_BITS,
+    PLAN_BITS,
+    Activity,
+    Moments,
+    PhaseRecorder,
+)
 from hpccoll.runtime.execution.compiled import BUILT
-from hpccoll.runtime.execution.tape import Instruction
+from hpccoll.runtime.execution.compiled_plan import Instruction
 from hpccoll.testing.loopback_direct import Direct
 from hpccoll.testing.world import Problem, Seat, interleave
 from hpccoll.transport.loopback import Loopback
@@ -35,7 +41,7 @@ def noted(name, size, segment=0, world=Loopback, repeated=False):
         steps = {}
         for where, what, _ in one.rows().tolist():
             steps.setdefault(where & (1 << PLAN_BITS) - 1, []).append(
-                (what >> PHASE_BITS, Noting.activity(what).name))
+                (what >> PHASE_BITS, PhaseRecorder.activity(what).name))
         told.append(steps)
     return told, found
 
@@ -79,7 +85,7 @@ def test_every_lane_says_where_it_ends():
 @pytest.mark.parametrize("built", [False, True])
 def test_the_last_rows_are_kept(monkeypatch, built):
     if not built:
-        monkeypatch.setattr(phase_events, "_tape", None)
+        monkeypatch.setattr(phase_events, "_executor", None)
     one = Moments(4)
     for number in range(3):
         one.moment(0, number)()
@@ -93,7 +99,7 @@ def test_the_last_rows_are_kept(monkeypatch, built):
 @pytest.mark.parametrize("built", [False, True])
 def test_what_is_done_amid_a_wait_is_noted_around_it(monkeypatch, built):
     if not built:
-        monkeypatch.setattr(phase_events, "_tape", None)
+        monkeypatch.setattr(phase_events, "_executor", None)
     one, seen = Moments(4), []
 
     def function(*operands):
@@ -102,10 +108,11 @@ def test_what_is_done_amid_a_wait_is_noted_around_it(monkeypatch, built):
             raise KeyError("no operands")
         return False
 
-    call = Noting(one, 3).around(function, (5, 2), Activity.REDUCING)
+    call = PhaseRecorder(one, 3).around(function, (5, 2), Activity.REDUCING)
     assert call(1, "b") is None and seen == [((1, "b"), 1)]
     assert one.rows()[:, :2].tolist() == [
-        list(Noting(one, 3).words(5, 2, kind)) for kind in (Activity.REDUCING, Activity.WAITING)]
+        list(PhaseRecorder(one, 3).words(5, 2, kind)) for kind in (Activity.REDUCING,
+                                                                   Activity.WAITING)]
     with pytest.raises(KeyError, match="operands"):
         call()
     assert len(one.rows()) == 3
@@ -145,14 +152,14 @@ def test_plain_data_says_what_numbers_mean():
 @pytest.mark.skipif(not BUILT, reason="the compiled executor was not built")
 def test_machine_code_notes_in_the_same_ring():
     from unit.runtime.execution.test_compiled import (  # it is skipped as a whole elsewhere
-        tape,
+        compiled_plan,
         words,
     )
     code = words(*((Instruction.NOTE, 0, number, 10 * number) for number in range(6)),
                  (Instruction.END, 0))
     one, before = Moments(4), time.perf_counter_ns()
     one.moment(0, 7)()
-    tape(code, moments=one.memory).run(0, 0)
+    compiled_plan(code, moments=one.memory).run(0, 0)
     rows = one.rows()
     assert rows[:, 0].tolist() == [2, 3, 4, 5] and rows[:, 1].tolist() == [20, 30, 40, 50]
     assert before <= rows[0, 2] and (numpy.diff(rows[:, 2]) >= 0).all()
@@ -161,15 +168,15 @@ def test_machine_code_notes_in_the_same_ring():
 
 @pytest.mark.skipif(not BUILT, reason="the compiled executor was not built")
 def test_machine_code_needs_a_ring():
-    from unit.runtime.execution.test_compiled import tape, words
+    from unit.runtime.execution.test_compiled import compiled_plan, words
     code = words((Instruction.NOTE, 0, 1, 2), (Instruction.END, 0))
     with pytest.raises(ValueError, match="moment"):
-        tape(code)
-    for made in (phase_events._tape.moment, phase_events._tape.amid):
-        numbers = (0, 3, *range(2 + (made is phase_events._tape.amid)))
-        function = (print,) * (made is phase_events._tape.amid)
+        compiled_plan(code)
+    for made in (phase_events._executor.moment, phase_events._executor.amid):
+        numbers = (0, 3, *range(2 + (made is phase_events._executor.amid)))
+        function = (print,) * (made is phase_events._executor.amid)
         with pytest.raises(ValueError, match="power"):
             made(*numbers, *function, None)
     for numbers in (3, 12, 16):
         with pytest.raises(ValueError, match="power"):
-            tape(code, moments=numpy.zeros(numbers, "q"))
+            compiled_plan(code, moments=numpy.zeros(numbers, "q"))

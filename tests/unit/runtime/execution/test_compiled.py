@@ -14,18 +14,18 @@ from hpccoll.arrays.kernels import UFUNCS, has_loop
 from hpccoll.config import Config
 from hpccoll.errors import ArgumentError
 from hpccoll.runtime.execution import compiled
-from hpccoll.runtime.execution.tape import BASES, OFFSET_BITS, Form, Instruction
+from hpccoll.runtime.execution.compiled_plan import BASES, OFFSET_BITS, Form, Instruction
 
 if not compiled.BUILT:
     pytest.skip("the compiled executor was not built", allow_module_level=True)
 
-from hpccoll.runtime.execution import _tape
+from hpccoll.runtime.execution import _executor
 
-PLACES, CELL = _tape.PLACES, 4096
+PLACES, CELL = _executor.PLACES, 4096
 INPUT, OUTPUT, SCRATCH, MESSAGE = (base << OFFSET_BITS for base in range(len(BASES)))
 
 
-class Side(_tape.Counters):
+class Side(_executor.Counters):
     """A channel as one of its ranks sees it."""
 
 
@@ -34,12 +34,12 @@ class Wire:
 
     def __init__(self):
         self.words, self.taken = numpy.zeros(16, "q"), numpy.zeros(16, "q")
-        self.small = numpy.zeros((PLACES, _tape.SMALL), "u1")
+        self.small = numpy.zeros((PLACES, _executor.SMALL), "u1")
         self.cells = numpy.zeros((PLACES, CELL), "u1")
         self.sides = Side(), Side()
 
     def side(self, receives):
-        """What a tape takes for a channel."""
+        """What a compiled plan takes for a channel."""
         return (self.sides[receives], *(memory.__array_interface__["data"][0] for memory in (
             self.words, self.taken, self.small, self.cells)), CELL)
 
@@ -48,11 +48,13 @@ def words(*steps):
     return array("q", [word for step in steps for word in (*step, *[0] * (8 - len(step)))])
 
 
-def tape(code, channels=(), sizes=(64, 64), kernel=None, scratch=64, waiter=None, yields=True,
-         **more):
+def compiled_plan(code, channels=(), sizes=(64, 64), kernel=None, scratch=64, waiter=None,
+                  yields=True,
+                  **more):
     memory = numpy.zeros(scratch, "u1")
-    return _tape.Tape(code, sizes, tuple(channels), kernel, memory, (), waiter or stuck, yields,
-                      **more)
+    return _executor.CompiledPlan(code, sizes, tuple(channels), kernel, memory, (), waiter or stuck,
+                                  yields,
+                                  **more)
 
 
 def stuck(run):
@@ -76,10 +78,10 @@ def exchange(nbytes, way):
 def test_reductions_have_the_bits_of_numpy(name, char):
     ufunc, dtype = getattr(numpy, name), numpy.dtype(char)
     operator = next(key for key, value in UFUNCS.items() if value == name)
-    assert _tape.has_loop(ufunc, dtype) is has_loop(operator, dtype)
+    assert _executor.has_loop(ufunc, dtype) is has_loop(operator, dtype)
     if not has_loop(operator, dtype):
         with pytest.raises(TypeError, match="loop"):
-            tape(words((Instruction.END, 0)), kernel=(ufunc, dtype))
+            compiled_plan(words((Instruction.END, 0)), kernel=(ufunc, dtype))
         return
     numbers = numpy.random.default_rng(1)
     for count in (1, 3, 8, 33):
@@ -91,14 +93,15 @@ def test_reductions_have_the_bits_of_numpy(name, char):
         code = words((Instruction.REDUCE, 0, 0, OUTPUT, INPUT, INPUT + size, count),
                      (Instruction.END, 0))
         with numpy.errstate(all="ignore"):
-            tape(code, kernel=(ufunc, dtype), sizes=(2 * size, size)).run(*addresses(both, into))
+            compiled_plan(code, kernel=(ufunc, dtype),
+                          sizes=(2 * size, size)).run(*addresses(both, into))
             wanted = ufunc(left, right, dtype=dtype)
             # Long doubles have bytes that mean nothing.
             assert (into == wanted).all() if char in "gG" else into.tobytes() == wanted.tobytes()
 
 
 @pytest.mark.parametrize("steps, problem", [
-    ([(_tape.OPERATIONS, 0)], "instruction"),
+    ([(_executor.OPERATIONS, 0)], "instruction"),
     ([(Instruction.COPY, 0, OUTPUT, INPUT, 8)], "no end"),
     ([(Instruction.COPY, 0, OUTPUT, INPUT, 65)], "copy"),
     ([(Instruction.COPY, 0, OUTPUT + 60, INPUT, 8)], "copy"),
@@ -119,17 +122,17 @@ def test_reductions_have_the_bits_of_numpy(name, char):
     ([(Instruction.TAKE, 0, 0, 0, 8), (Instruction.COPY, 0, OUTPUT, MESSAGE, 9)], "bounds"),
     ([(Instruction.END, 0), (Instruction.END, 0)], "end"),
 ])
-def test_bounds_are_checked_when_a_tape_is_made(steps, problem):
+def test_bounds_are_checked_when_a_plan_is_made(steps, problem):
     with pytest.raises(ValueError, match=problem):
-        tape(words(*steps), [Wire().side(False)], kernel=(numpy.add, numpy.dtype("f8")))
+        compiled_plan(words(*steps), [Wire().side(False)], kernel=(numpy.add, numpy.dtype("f8")))
 
 
 def test_a_reduction_needs_a_kernel():
     code = words((Instruction.REDUCE, 0, 0, OUTPUT, INPUT, INPUT, 1), (Instruction.END, 0))
     with pytest.raises(ValueError, match="kernel"):
-        tape(code)
+        compiled_plan(code)
     with pytest.raises(TypeError, match="kernel"):
-        tape(code, kernel="add")
+        compiled_plan(code, kernel="add")
 
 
 @pytest.mark.skipif(not half.BUILT, reason="the compiled kernels were not built")
@@ -142,7 +145,7 @@ def test_chains_of_16_bit_floats_are_rounded_once(name):
     size = 2 * count
     terms = (numpy.random.default_rng(1).standard_normal(3 * count)).astype(dtype)
     first, second, third = terms.astype("f4").reshape(3, count)
-    sink, kernel = numpy.zeros(2 * count, dtype), half.compiled(numpy.add, dtype)
+    sink, kernel = numpy.zeros(2 * count, dtype), half.compiled_ufunc(numpy.add, dtype)
     steps = words(
         (Instruction.REDUCE, 0, Form.HELD, OUTPUT, INPUT, INPUT + size, count),
         (Instruction.REDUCE, 0, Form.LEFT | Form.HELD | Form.ROUNDED, OUTPUT, OUTPUT,
@@ -150,56 +153,58 @@ def test_chains_of_16_bit_floats_are_rounded_once(name):
         (Instruction.REDUCE, 0, Form.RIGHT, OUTPUT + size, INPUT, OUTPUT, count),
         (Instruction.END, 0))
     held = numpy.zeros(count, "f4")
-    made = tape(steps, kernel=kernel, sizes=(6 * count, 4 * count), accumulator=held)
+    made = compiled_plan(steps, kernel=kernel, sizes=(6 * count, 4 * count), accumulator=held)
     made.run(*addresses(terms.view("u2"), sink.view("u2")))
     total = first + second + third
     assert (sink == numpy.concatenate([total.astype(dtype),
                                        (first + total).astype(dtype)])).all()
     assert (held == total).all()
     with pytest.raises(ValueError, match="accumulator"):
-        tape(steps, kernel=kernel, sizes=(6 * count, 4 * count), accumulator=held[:-1])
+        compiled_plan(steps, kernel=kernel, sizes=(6 * count, 4 * count), accumulator=held[:-1])
     with pytest.raises(ValueError, match="accumulator"):
-        tape(words((Instruction.REDUCE, 0, 16, OUTPUT, INPUT, INPUT, 1), (Instruction.END, 0)),
-             kernel=kernel, accumulator=held)
+        compiled_plan(words((Instruction.REDUCE, 0, 16, OUTPUT, INPUT, INPUT, 1),
+                            (Instruction.END, 0)),
+                      kernel=kernel, accumulator=held)
 
 
 def test_half_an_instruction():
     with pytest.raises(ValueError, match="instruction"):
-        tape(array("q", [0] * 9))
+        compiled_plan(array("q", [0] * 9))
 
 
 def test_messages_wait_for_cells_and_for_each_other():
     wire, back = Wire(), Wire()
     source, sink = numpy.arange(8.0), numpy.zeros(8)
-    send = tape(words((Instruction.SEND, 0, 0, INPUT, 64), (Instruction.FLUSH, 0),
-                      (Instruction.END, 0)), [wire.side(False)])
+    send = compiled_plan(words((Instruction.SEND, 0, 0, INPUT, 64), (Instruction.FLUSH, 0),
+                               (Instruction.END, 0)), [wire.side(False)])
     for turn in range(PLACES):
         source[:] = turn
         send.run(*addresses(source, sink))
     with pytest.raises(TimeoutError, match="at 1"):  # every cell is full
         send.run(*addresses(source, sink))
     assert wire.sides[0].sent == PLACES + 1
-    take = tape(words((Instruction.TAKE, 0, 0, OUTPUT, 64),
-                      (Instruction.COPY, 0, OUTPUT, MESSAGE, 64), (Instruction.TAKEN, 0, 0),
-                      (Instruction.END, 0)), [wire.side(True)])
+    take = compiled_plan(words((Instruction.TAKE, 0, 0, OUTPUT, 64),
+                               (Instruction.COPY, 0, OUTPUT, MESSAGE, 64), (Instruction.TAKEN, 0,
+                                                                            0),
+                               (Instruction.END, 0)), [wire.side(True)])
     for turn in range(PLACES):
         take.run(*addresses(source, sink))
         assert (sink == turn).all() and wire.sides[1].received == turn + 1
     run = take.begin(*addresses(source, sink))
-    assert run.advance(0) == _tape.WAITING and run.at == 0
+    assert run.advance(0) == _executor.WAITING and run.at == 0
     with pytest.raises(ValueError, match="no message"):
-        tape(words((Instruction.END, 0))).begin(0, 0).skip()
+        compiled_plan(words((Instruction.END, 0))).begin(0, 0).skip()
     run.skip()
-    assert run.advance(0) == _tape.DONE and wire.sides[1].received == PLACES + 1
+    assert run.advance(0) == _executor.DONE and wire.sides[1].received == PLACES + 1
     del back
 
 
 def test_a_message_of_another_size_lies_elsewhere():
     wire, memory = Wire(), numpy.zeros(8)
-    wire.words[1] = 1 << _tape.SIZE_BITS | 56
-    take = tape(words((Instruction.TAKE, 0, 0, OUTPUT, 64), (Instruction.TAKEN, 0, 0),
-                      (Instruction.END, 0)), [wire.side(True)])
-    assert take.begin(*addresses(memory, memory)).advance() == _tape.ELSEWHERE
+    wire.words[1] = 1 << _executor.SIZE_BITS | 56
+    take = compiled_plan(words((Instruction.TAKE, 0, 0, OUTPUT, 64), (Instruction.TAKEN, 0, 0),
+                               (Instruction.END, 0)), [wire.side(True)])
+    assert take.begin(*addresses(memory, memory)).advance() == _executor.ELSEWHERE
 
 
 @pytest.mark.parametrize("spins", [True, False])
@@ -210,14 +215,14 @@ def test_threads_on_both_sides_of_channels(spins):
 
     def rank(number):
         def wait(run):
-            while run.advance(100) != _tape.DONE:
+            while run.advance(100) != _executor.DONE:
                 if failures:
                     raise TimeoutError
 
         numbers = random.Random(number)
-        mine = tape(exchange(64, number),
-                    [wires[number].side(False), wires[1 - number].side(True)], waiter=wait,
-                    yields=not spins)
+        mine = compiled_plan(exchange(64, number),
+                             [wires[number].side(False), wires[1 - number].side(True)], waiter=wait,
+                             yields=not spins)
         source, sink = numpy.zeros(8), numpy.zeros(8)
         try:
             for turn in range(turns):
@@ -252,7 +257,7 @@ class Owner:
     """Something with calls, and a method that is recognised."""
 
     def __init__(self):
-        self._calls, self.slow = _tape.Calls(), []
+        self._calls, self.slow = _executor.Calls(), []
 
     def method(self, sendbuf, recvbuf, op=max, root=0):
         """A method."""
@@ -261,8 +266,8 @@ class Owner:
 
 def test_what_is_recognised():
     served = []
-    Owner.fast = _tape.Recognised(Owner.method, 3, "sron", ("sendbuf", "recvbuf", "op", "root"),
-                                  (max, 0))
+    Owner.fast = _executor.Recognised(Owner.method, 3, "sron", ("sendbuf", "recvbuf", "op", "root"),
+                                      (max, 0))
     one, x, y = Owner(), numpy.ones(4), numpy.ones(4)
     one.fast(x, y)
     assert len(one.slow) == 1
@@ -295,8 +300,8 @@ def test_what_is_recognised():
 
 
 def test_calls_with_other_vectors_are_other_calls():
-    Owner.fast = _tape.Recognised(Owner.method, 3, "sron", ("sendbuf", "recvbuf", "op", "root"),
-                                  (max, 0))
+    Owner.fast = _executor.Recognised(Owner.method, 3, "sron", ("sendbuf", "recvbuf", "op", "root"),
+                                      (max, 0))
     one, x, y, served = Owner(), numpy.ones(4), numpy.ones(4), []
     assert one._calls.store(3, "sron", ([x, (1, 2), (0, 2), float], y, max, 0),
                             lambda *args: served.append(args))
@@ -312,7 +317,7 @@ def test_calls_with_other_vectors_are_other_calls():
 
 
 def test_calls_of_many_sizes():
-    calls, target = _tape.Calls(), [].append
+    calls, target = _executor.Calls(), [].append
     for count in range(3000):
         assert calls.store(1, "b", (numpy.ones(count, "u1"),), target)
         assert len(calls) == count % 2048 + 1
@@ -322,13 +327,14 @@ def test_calls_of_many_sizes():
 
 
 def test_numbers_need_frames_that_are_long_enough():
-    frames = tape(words((Instruction.END, 0)))
-    rest = (0,) * 4, 0, None, _tape.Entrance()
+    frames = compiled_plan(words((Instruction.END, 0)))
+    rest = (0,) * 4, 0, None, _executor.CallGuard()
     with pytest.raises(ValueError, match="short"):
-        _tape.Numbers(((frames, *addresses(numpy.zeros(8), numpy.zeros(8)), True),), 254, 253, 56,
-                      57, *rest)
+        _executor.Numbers(((frames, *addresses(numpy.zeros(8), numpy.zeros(8)), True),), 254, 253,
+                          56,
+                          57, *rest)
     with pytest.raises(TypeError):
-        _tape.Numbers((("no tape", 0, 0, True),), 254, 253, 55, 56, *rest)
+        _executor.Numbers((("no compiled plan", 0, 0, True),), 254, 253, 55, 56, *rest)
 
 
 def test_numbers_of_two_threads():
@@ -338,19 +344,20 @@ def test_numbers_of_two_threads():
     wires, results = (Wire(), Wire()), {}
 
     def patient(run):
-        while run.advance(100) != _tape.DONE:
+        while run.advance(100) != _executor.DONE:
             pass
 
     class Rank:
-        allreduce = _tape.shortcut("allreduce", lambda self, value, op=None: "slow")
+        allreduce = _executor.shortcut("allreduce", lambda self, value, op=None: "slow")
 
         def __init__(self, number):
             self.frames = numpy.zeros(64, "u1"), numpy.zeros(64, "u1")
-            run = tape(exchange(64, number),
-                       [wires[number].side(False), wires[1 - number].side(True)], waiter=patient)
-            self._numbers = _tape.Numbers(((run, *addresses(*self.frames), not number),),
-                                          FLOAT, INT, 55, 56, (1, 2, 3, 4), 0, self.frames,
-                                          _tape.Entrance())
+            run = compiled_plan(exchange(64, number),
+                                [wires[number].side(False),
+                                 wires[1 - number].side(True)], waiter=patient)
+            self._numbers = _executor.Numbers(((run, *addresses(*self.frames), not number),),
+                                              FLOAT, INT, 55, 56, (1, 2, 3, 4), 0, self.frames,
+                                              _executor.CallGuard())
 
         def _resume_allreduce(self, value, op, distance, exchanged):
             return value, distance, exchanged
@@ -375,19 +382,19 @@ def test_numbers_of_two_threads():
 def test_calls_enter_one_by_one():
     """A call inside a call of the same communicator is refused, and the first one goes on."""
     calls = []
-    Owner.fast = _tape.Recognised(Owner.method, 3, "sron", ("sendbuf", "recvbuf", "op", "root"),
-                                  (max, 0))
+    Owner.fast = _executor.Recognised(Owner.method, 3, "sron", ("sendbuf", "recvbuf", "op", "root"),
+                                      (max, 0))
     one, x, y = Owner(), numpy.ones(4), numpy.ones(4)
-    entrance = _tape.Entrance()
+    call_guard = _executor.CallGuard()
 
     def target(*args):
-        calls.append(entrance.holder)
+        calls.append(call_guard.holder)
         with pytest.raises(RuntimeError):
             one.fast(x, y)
         return "done"
 
     assert one._calls.store(3, "sron", (x, y, max, 0), target)
-    one._calls.guard(entrance)
-    assert one.fast(x, y) == "done" and calls == [threading.get_ident()] and not entrance.holder
+    one._calls.guard(call_guard)
+    assert one.fast(x, y) == "done" and calls == [threading.get_ident()] and not call_guard.holder
     with pytest.raises(TypeError):
         one._calls.guard(object())

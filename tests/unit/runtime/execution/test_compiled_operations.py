@@ -1,4 +1,4 @@
-"""Tapes behind requests, on channels in this process: turns, tokens, and who ends what."""
+"""Compiled plans behind requests, on channels in this process: turns, tokens, and who ends what."""
 
 import random
 import signal
@@ -18,10 +18,10 @@ from hpccoll.runtime.execution import compiled
 if not compiled.BUILT:
     pytest.skip("the compiled executor was not built", allow_module_level=True)
 
-from unit.runtime.execution.test_compiled import Wire, addresses, exchange, tape
+from unit.runtime.execution.test_compiled import Wire, addresses, compiled_plan, exchange
 
-from hpccoll.runtime.execution import _tape
-from hpccoll.runtime.execution.compiled_operations import TapedOperation
+from hpccoll.runtime.execution import _executor
+from hpccoll.runtime.execution.compiled_operations import CompiledOperation
 from hpccoll.runtime.progress.engine import PROGRESS
 from hpccoll.runtime.progress.operations import NULL, Operation, cell
 
@@ -31,14 +31,14 @@ NOBODY = numpy.zeros(8)
 class Request(MPI.Request):
     """A request, as far as machine code is concerned."""
 
-    Wait = _tape.shortcut("Wait", lambda self, status=None: "slow")
-    Test = _tape.shortcut("Test", lambda self, status=None: "slow")
-    Start = _tape.shortcut("Start", lambda self: "slow")
+    Wait = _executor.shortcut("Wait", lambda self, status=None: "slow")
+    Test = _executor.shortcut("Test", lambda self, status=None: "slow")
+    Start = _executor.shortcut("Start", lambda self: "slow")
     _operation = None
 
 
 def context():
-    return SimpleNamespace(taped=set(), abandoned=[], bounds=(1, 1), guard=None,
+    return SimpleNamespace(compiled_operations=set(), abandoned=[], bounds=(1, 1), guard=None,
                            fail=lambda error, *details: error)
 
 
@@ -50,8 +50,8 @@ ATTENDANCE = SimpleNamespace(plan=SimpleNamespace(schedule=SimpleNamespace(title
 
 def operation(code, lane=None, threaded=False):
     """One that runs on no memory yet."""
-    owned = tape(code.code, code.channels)
-    made = TapedOperation.__new__(TapedOperation)
+    owned = compiled_plan(code.code, code.channels)
+    made = CompiledOperation.__new__(CompiledOperation)
     stand_in = SimpleNamespace(begin=owned.begin, owners=(ATTENDANCE,))
     made.__init__(context(), stand_in, None, lane, threaded)
     return made
@@ -61,18 +61,18 @@ def operation(code, lane=None, threaded=False):
 def undisturbed():
     """No other thread of Python runs while this one computes, and that of progress looks on."""
     before = sys.getswitchinterval()
-    PROGRESS.attendants.add(before)
+    PROGRESS.waiters.add(before)
     sys.setswitchinterval(1000)
     yield
     sys.setswitchinterval(before)
-    PROGRESS.attendants.discard(before)
+    PROGRESS.waiters.discard(before)
 
 
 class Two:
     """Both sides of an exchange of 64 bytes; a lane for the first rank."""
 
     def __init__(self):
-        self.wires, self.lane = (Wire(), Wire()), _tape.Lane()
+        self.wires, self.lane = (Wire(), Wire()), _executor.Lane()
 
     def rank(self, number):
         return SimpleNamespace(code=exchange(64, number), channels=[
@@ -80,8 +80,8 @@ class Two:
 
     def begins(self, number, lane=None, threaded=False):
         side = self.rank(number)
-        return _tape.Begin(tape(side.code, side.channels),
-                           lambda one: operation(side, lane, threaded), Request)
+        return _executor.Begin(compiled_plan(side.code, side.channels),
+                               lambda one: operation(side, lane, threaded), Request)
 
 
 def begin(begins, source, sink):
@@ -106,7 +106,7 @@ def test_a_request_begins_and_ends():
 
 def test_operations_of_a_lane_take_turns():
     two = Two()
-    here, there = two.begins(0, two.lane), two.begins(1, _tape.Lane())
+    here, there = two.begins(0, two.lane), two.begins(1, _executor.Lane())
     sinks = [[numpy.zeros(8) for _ in range(6)] for _ in range(2)]
     ours = [begin(here, numpy.full(8, 1. + i), sink) for i, sink in enumerate(sinks[0])]
     assert two.wires[0].sides[0].sent == 1  # the others wait for their turn
@@ -126,7 +126,7 @@ def test_somebody_else_ends_it():
     here, there = two.begins(0, two.lane), two.begins(1)
     one = begin(here, numpy.ones(8), numpy.zeros(8))
     other = begin(there, numpy.ones(8), numpy.zeros(8))
-    PROGRESS.once()
+    PROGRESS.step()
     assert not PROGRESS.operations and one._operation.over and one._operation.token is None
     assert one.Wait() == "slow"
     MPI.Request.Waitall([one, other])
@@ -134,16 +134,16 @@ def test_somebody_else_ends_it():
 
 
 def test_who_waits_for_its_turn_sees_those_before_it_move():
-    """Its time is not up while they do: its own tape has not begun."""
+    """Its time is not up while they do: its own compiled plan has not begun."""
     two = Two()
-    here, there = two.begins(0, two.lane), two.begins(1, _tape.Lane())
+    here, there = two.begins(0, two.lane), two.begins(1, _executor.Lane())
     ours = [begin(here, numpy.ones(8), numpy.zeros(8)) for _ in range(3)]
     theirs, last, vain = [], ours[-1]._operation, []
     last.linger = vain.append
-    look = last.looking()
+    look = last.poll_callback()
     for turn in range(1, 3):
         theirs.append(begin(there, numpy.ones(8), numpy.zeros(8)))
-        PROGRESS.once()
+        PROGRESS.step()
         assert last.run.at == (turn == 2) and two.lane.first is ours[turn]._operation
         look()
         assert len(vain) == turn - 1
@@ -177,12 +177,12 @@ def test_after_a_failure_nobody_begins(undisturbed, threaded):
     for request in (failing, next_one):
         request._operation.quiet = True
         MPI.Request.Wait(request)
-    PROGRESS.once()
+    PROGRESS.step()
     assert not PROGRESS.operations and two.lane.first is None
 
 
 def test_after_a_failure_the_interpreter_begins_nothing():
-    lane = _tape.Lane()
+    lane = _executor.Lane()
     failing, following = (Operation(context(), SimpleNamespace(
         start=lambda: None, done=False, progress=lambda: False, title="", plan=None, tag=0),
         None, None, False, lane) for _ in range(2))
@@ -225,9 +225,9 @@ def test_python_fetches_nothing_for_what_is_over():
     two = Two()
     one = begin(two.begins(0), numpy.ones(8), numpy.zeros(8))
     held = one._operation
-    held.attendant = SimpleNamespace(fetched=lambda: pytest.fail("it was asked"))
+    held.slow_path = SimpleNamespace(fetched=lambda: pytest.fail("it was asked"))
     held._complete(OSError("broken"))
-    assert not held._fetched(_tape.ELSEWHERE) and not held.busy
+    assert not held._fetch(_executor.ELSEWHERE) and not held.busy
     held.quiet = True
     MPI.Request.Wait(one)
 
@@ -252,8 +252,8 @@ def test_a_persistent_request_starts_again():
 def persistent(two, source, sink):
     """A persistent request of the first rank's."""
     side, request = two.rank(0), Request()
-    run = tape(side.code, side.channels)
-    request._operation = again = TapedOperation.__new__(TapedOperation)
+    run = compiled_plan(side.code, side.channels)
+    request._operation = again = CompiledOperation.__new__(CompiledOperation)
     again.__init__(context(), SimpleNamespace(
         begin=lambda *_: run.begin(*addresses(source, sink), (source, sink)), owners=(ATTENDANCE,)),
         None, None, False)
@@ -298,7 +298,7 @@ def finish(*requests):
 def test_operations_move_on_while_nobody_calls(undisturbed):
     """In the order of their lane, and MPI and Python hear of it only from who waits."""
     two, count = Two(), 20
-    here, there = (two.begins(number, _tape.Lane(), True) for number in range(2))
+    here, there = (two.begins(number, _executor.Lane(), True) for number in range(2))
     sinks = [[numpy.zeros(8) for _ in range(count)] for _ in range(2)]
     ours = [begin(here, numpy.full(8, 1. + i), sink) for i, sink in enumerate(sinks[0])]
     theirs = [begin(there, numpy.full(8, -1. - i), sink) for i, sink in enumerate(sinks[1])]
@@ -340,7 +340,7 @@ def test_a_failure_waits_for_who_runs_it(undisturbed):
 def test_waits_and_the_thread_take_turns():
     """Many short operations: whoever is first runs one, and every result is right."""
     two, thrown = Two(), random.Random(1)
-    here, there = (two.begins(number, _tape.Lane(), True) for number in range(2))
+    here, there = (two.begins(number, _executor.Lane(), True) for number in range(2))
     for turn in range(300):
         outs = numpy.zeros(8), numpy.zeros(8)
         one = begin(here, numpy.full(8, 1. + turn), outs[0])
@@ -357,7 +357,7 @@ def test_signals_are_for_others_but_its_own_faults_are_not():
     finish(*(begin(two.begins(i, None, True), numpy.ones(8), numpy.zeros(8)) for i in range(2)))
     blocked, = (int(status.partition("SigBlk:")[2].split()[0], 16) for status in (
         task.read_text() for task in Path("/proc/self/task").glob("*/status"))
-        if status.startswith("Name:\thpccoll tapes"))
+        if status.startswith("Name:\thpccoll plans"))
     faults = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
     for one in {signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGCHLD, *faults}:
         assert bool(blocked >> one - 1 & 1) == (one not in faults)
@@ -365,10 +365,10 @@ def test_signals_are_for_others_but_its_own_faults_are_not():
 
 def test_misuse():
     with pytest.raises(ValueError, match="shortcut"):
-        _tape.shortcut("Fly", len)
-    bare = _tape.Taped()
+        _executor.shortcut("Fly", len)
+    bare = _executor.CompiledRun()
     with pytest.raises(ValueError, match="prepared"):
         bare.begin(Request())
     with pytest.raises(TypeError):
         bare.prepare(NOBODY, None, False)
-    assert _tape.Lane().first is None
+    assert _executor.Lane().first is None

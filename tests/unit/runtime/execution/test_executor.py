@@ -13,11 +13,11 @@ from hpccoll.ir.collectives import ALLREDUCE, BARRIER, IN, OUT
 from hpccoll.runtime.execution import executor
 from hpccoll.runtime.execution.executor import SPINS, Bounds, drive, finish, run_prepared
 from hpccoll.runtime.progress import waiting
-from hpccoll.runtime.progress.waiting import PATIENCE, Watch
+from hpccoll.runtime.progress.waiting import PATIENCE, WaitTimer
 from hpccoll.testing.loopback_direct import Direct
-from hpccoll.testing.world import Problem, Seat, Stalled, interleave
+from hpccoll.testing.world import Problem, Seat, StallError, interleave
 from hpccoll.transport.loopback import Loopback
-from hpccoll.transport.stamps import stamped
+from hpccoll.transport.stamps import tag_with_stamp
 
 
 class Clock:
@@ -66,13 +66,13 @@ def test_an_execution_goes_as_far_as_it_can():
 def test_a_single_rank_is_done_at_once():
     seats, (only,) = made(size=1)
     only.start()
-    assert only.done and right(seats) and only.pending() == (0, ())
+    assert only.done and right(seats) and only.pending_peers() == (0, ())
 
 
 def test_who_is_waited_for():
     _, (one, two, _) = made()
     one.start()
-    assert one.pending() == (0, (1, 2)) and one.rank == 0
+    assert one.pending_peers() == (0, (1, 2)) and one.rank == 0
     assert one.title == "allreduce ring size=3 nblocks=3"
 
 
@@ -112,8 +112,8 @@ def test_what_opens_an_execution_comes_first_and_once_a_run(repeated):
 def test_stamps_keep_messages_of_calls_that_disagree_apart():
     """Two of three ranks are in a call that the third is not in: nobody gets a message of it."""
     seats, executions = made()
-    executions[2].binder.tag = stamped(0, 77)
-    with pytest.raises(Stalled):
+    executions[2].binder.tag = tag_with_stamp(0, 77)
+    with pytest.raises(StallError):
         interleave(executions)
     assert not right(seats)
 
@@ -203,7 +203,7 @@ def test_without_a_time_out_a_rank_that_stays_stopped_ends_a_wait(monkeypatch, s
     class Over(Exception):
         pass
 
-    def tell(peers):
+    def states_of(peers):
         assert peers == (1, 2)
         found = next(states, None)
         if found is None:
@@ -212,7 +212,7 @@ def test_without_a_time_out_a_rank_that_stays_stopped_ends_a_wait(monkeypatch, s
 
     _, (one, _, _) = made()
     with pytest.raises(CollectiveTimeout if end else Over) as caught:
-        drive(one, Bounds(NO_TIMEOUT, 5.0, None, tell))
+        drive(one, Bounds(NO_TIMEOUT, 5.0, None, states_of))
     if end:
         assert caught.value.seconds == end and "send SIGCONT to rank 2" in str(caught.value)
 
@@ -220,21 +220,21 @@ def test_without_a_time_out_a_rank_that_stays_stopped_ends_a_wait(monkeypatch, s
 def test_whatever_moves_starts_the_clock_again(monkeypatch):
     Clock(monkeypatch, 1.0)
     _, executions = made()
-    watch = Watch(executions[0], 10.0, 20.0)
+    watch = WaitTimer(executions[0], 10.0, 20.0)
     for _ in range(8):
         watch.look()
-    watch.moved()
+    watch.reset()
     for _ in range(8):
         watch.look()
 
 
 def test_patience_spins_before_it_yields(monkeypatch):
     clock = Clock(monkeypatch, 1.0)
-    watch = Watch(made()[1][0], 10.0, 20.0)
+    watch = WaitTimer(made()[1][0], 10.0, 20.0)
     for _ in range(SPINS):
-        watch.idle()
+        watch.pause()
     assert clock.yields == 0 and clock.now == 0
-    watch.idle()
+    watch.pause()
     assert clock.yields == 1
 
 

@@ -1,4 +1,4 @@
-"""Batches of tapes: messages that MPI carries, here from this process to itself."""
+"""Batches of compiled plans: messages that MPI carries, here from this process to itself."""
 
 from types import SimpleNamespace
 
@@ -11,17 +11,17 @@ from hpccoll.runtime.execution import compiled
 if not compiled.BUILT:
     pytest.skip("the compiled executor was not built", allow_module_level=True)
 
-from unit.runtime.execution.test_compiled import addresses, tape, words
+from unit.runtime.execution.test_compiled import addresses, compiled_plan, words
 
 from hpccoll.errors import BrokenCommunicatorError, CollectiveTimeout
 from hpccoll.ir.collectives import IN, TMP
-from hpccoll.ir.extents import Extent, Lowered, Message, Phase
+from hpccoll.ir.extents import Extent, LoweredProgram, Message, Phase
 from hpccoll.runtime.bounded import BoundedDict
-from hpccoll.runtime.execution import _tape
-from hpccoll.runtime.execution.remote import FarMessages, RunBatches
-from hpccoll.runtime.execution.slow_path import Attendance
-from hpccoll.runtime.execution.tape import BASES, OFFSET_BITS, Code, Instruction, Way
-from hpccoll.transport import Posting
+from hpccoll.runtime.execution import _executor
+from hpccoll.runtime.execution.compiled_plan import BASES, OFFSET_BITS, Code, Instruction, Way
+from hpccoll.runtime.execution.remote import RemoteMessages, RunBatches
+from hpccoll.runtime.execution.slow_path import PlanWaits
+from hpccoll.transport import MessageSpec
 from hpccoll.transport.mpi import MpiEndpoint, PersistentBatch, SingleBatch
 
 INPUT, OUTPUT, SCRATCH, MESSAGE = (base << OFFSET_BITS for base in range(len(BASES)))
@@ -48,52 +48,53 @@ TWICE = words(*BATCH, (Instruction.COPY, 0, OUTPUT, SCRATCH, 64),
     ([(Instruction.POST, 0, 0, INPUT + 8, 64), END], "message.*bounds"),
     ([(Instruction.POST, 0, 0, INPUT, -1), END], "message.*bounds"),
     ([(Instruction.POST, 0, 0, MESSAGE, 8), END], "message.*bounds")])
-def test_batches_are_checked_when_a_tape_is_made(steps, problem):
+def test_batches_are_checked_when_a_plan_is_made(steps, problem):
     if problem is None:
-        tape(words(*steps))
+        compiled_plan(words(*steps))
     else:
         with pytest.raises(ValueError, match=problem):
-            tape(words(*steps))
+            compiled_plan(words(*steps))
 
 
 def test_a_run_stops_at_batches_and_goes_on_behind_them():
     source, sink = numpy.arange(8.0), numpy.zeros(8)
-    run = tape(TWICE, kernel=None).begin(*addresses(source, sink))
+    run = compiled_plan(TWICE, kernel=None).begin(*addresses(source, sink))
     for at in (2, 3, 7, 8):
-        assert run.advance() == run.advance(0) == _tape.REMOTE and run.at == at
+        assert run.advance() == run.advance(0) == _executor.REMOTE and run.at == at
         run.skip()
-    assert run.advance() == _tape.DONE and run.at == 9
+    assert run.advance() == _executor.DONE and run.at == 9
 
 
 class Scene:
-    """A tape whose messages go to its own rank, and the context it runs in."""
+    """A compiled plan whose messages go to its own rank, and the context it runs in."""
 
     def __init__(self, comm, code=TWICE, hears=lambda: None):
         self.context = SimpleNamespace(
             remote=MpiEndpoint(comm), endpoint=SimpleNamespace(rank=0), bounds=(0.05, 100),
             abandoned=[], moments=None,
             limits=SimpleNamespace(spins=5), place=SimpleNamespace(fabric=False),
-            guard=SimpleNamespace(heard=hears),
+            guard=SimpleNamespace(on_alarm=hears),
             seen=BoundedDict(100), batches=BoundedDict(100, RunBatches.free), fail=self.fail)
         self.scratch, self.failed = numpy.zeros(64, "u1"), []
         code = Code(code, (), 0, far=WAYS)
-        self.far = FarMessages(self.context, code, self.scratch, 9 << 32)
+        self.far = RemoteMessages(self.context, code, self.scratch, 9 << 32)
         phase = Phase((), (Message("send", 0, Extent(IN, 0, 8)),
                            Message("recv", 0, Extent(TMP, 0, 8))), ())
         plan = SimpleNamespace(stamp=9, schedule=SimpleNamespace(title="a test"), segments=[
-            SimpleNamespace(program=Lowered((phase, phase), 8, 0))])
+            SimpleNamespace(program=LoweredProgram((phase, phase), 8, 0))])
         call = SimpleNamespace(op=None, datatype=None, source=None, sink=None)
-        looks = Attendance(self.context, call, plan, code, [],
-                           (self.scratch, numpy.empty(0, "u1")), 0, self.far)
-        self.tape = _tape.Tape(code.words, (64, 64), (), None, self.scratch, looks, looks.wait,
-                               True)
+        looks = PlanWaits(self.context, call, plan, code, [],
+                          (self.scratch, numpy.empty(0, "u1")), 0, self.far)
+        self.compiled_plan = _executor.CompiledPlan(code.words, (64, 64), (), None, self.scratch,
+                                                    looks, looks.wait,
+                                                    True)
 
     def fail(self, error, *details):
         self.failed.append(error)
         return error
 
     def run(self, source, sink):
-        self.tape.run(*addresses(source, sink), (source, sink))
+        self.compiled_plan.run(*addresses(source, sink), (source, sink))
 
 
 def kinds(scene):
@@ -120,7 +121,7 @@ def test_plans_of_many_messages_are_not_kept(comm, monkeypatch):
     scene, source, sink = Scene(comm), numpy.ones(8), numpy.zeros(8)
     for _ in range(3):
         scene.run(source, sink)
-        assert isinstance(scene.far.on(SimpleNamespace(
+        assert isinstance(scene.far.batches_for(SimpleNamespace(
             input=1, output=2)).batches[0], SingleBatch)
     assert (sink == 1).all() and not kinds(scene)
 
@@ -151,7 +152,7 @@ def test_a_wait_in_vain(comm):
     (run, batches), = scene.context.abandoned
     assert run.at == 2 and run.input == addresses(source)[0]
     assert {type(batch) for batch in batches.batches} == {PersistentBatch}
-    assert batches is not scene.far.on(run)
+    assert batches is not scene.far.batches_for(run)
     comm.Send([source, MPI.BYTE], 0, scene.context.remote.tags.of(9 << 32))
     while not batches.batches[0].test():
         pass
@@ -164,15 +165,15 @@ def test_a_rank_that_has_gone_on_is_not_missing(comm, kind):
     """Its message has come, and the batch waits for another one: what it sends now is later."""
     endpoint = MpiEndpoint(comm)
     source, first, second = (numpy.zeros(1) for _ in range(3))
-    batch = kind(endpoint, [Posting(True, 0, source), Posting(False, 0, first),
-                            Posting(False, 0, second)], 3)
-    assert endpoint.batch([], 0, False).missing() == []
+    batch = kind(endpoint, [MessageSpec(True, 0, source), MessageSpec(False, 0, first),
+                            MessageSpec(False, 0, second)], 3)
+    assert endpoint.batch([], 0, False).missing_ranks() == []
     batch.start()
-    while len(batch.missing()) > 1:
+    while len(batch.missing_ranks()) > 1:
         pass
-    assert batch.missing() == [0] and not batch.test()
+    assert batch.missing_ranks() == [0] and not batch.test()
     comm.Send([source, MPI.BYTE], 0, 3)
     while not batch.test():
         pass
-    assert batch.missing() == []
+    assert batch.missing_ranks() == []
     batch.free()

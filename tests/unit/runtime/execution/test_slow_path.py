@@ -1,4 +1,4 @@
-"""Messages that tapes find elsewhere: they are made once for memory, and are new in every run."""
+"""Messages that plans find elsewhere: they are made once for memory, and are new in every run."""
 
 import contextlib
 import gc
@@ -9,33 +9,34 @@ import numpy
 import pytest
 
 from hpccoll.runtime.execution import slow_path
-from hpccoll.runtime.execution.slow_path import KEPT, Attendance
-from hpccoll.transport import Posting
+from hpccoll.runtime.execution.slow_path import KEPT, PlanWaits
+from hpccoll.transport import MessageSpec
 from hpccoll.transport.shm.rendezvous import Receive
 
 
 @pytest.fixture
 def made(monkeypatch):
-    """Attendance whose messages are counted when they are made; and the list of them."""
+    """PlanWaits whose messages are counted when they are made; and the list of them."""
     found = []
 
     def receives(self, run):
-        found.append({run.at: Receive(SimpleNamespace(), Posting(False, 1, numpy.zeros(4)), None)})
+        found.append({run.at: Receive(SimpleNamespace(), MessageSpec(False, 1, numpy.zeros(4)),
+                                      None)})
         return found[-1]
 
-    monkeypatch.setattr(slow_path.Attendance, "_receives", receives)
+    monkeypatch.setattr(slow_path.PlanWaits, "_receives", receives)
 
     def make(tag):
         call = SimpleNamespace(op=None, datatype=None, source=None, sink=None)
         context = SimpleNamespace(endpoint=None, bounds=(1, 1), moments=None)
         code = SimpleNamespace(phase=lambda at: at // 4)
-        return Attendance(context, call, SimpleNamespace(stamp=0), code, [], (None, None), tag)
+        return PlanWaits(context, call, SimpleNamespace(stamp=0), code, [], (None, None), tag)
 
     return make, found
 
 
 class Run(SimpleNamespace):
-    """Like that of a tape, whose arrays must not outlive a call."""
+    """Like that of a compiled plan, whose arrays must not outlive a call."""
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -44,7 +45,7 @@ def test_a_run_is_let_go_of_without_garbage_collection(made, monkeypatch, fails)
         if fails:
             raise ValueError("in vain")
 
-    monkeypatch.setattr(slow_path.Attendant, "finish", finish)
+    monkeypatch.setattr(slow_path.SlowPath, "finish", finish)
     one = Run(at=0)
     gone = weakref.ref(one)
     gc.disable()

@@ -1,4 +1,5 @@
-"""Messages that MPI carries to a tape, here from this process to itself: where they land, and when.
+"""Messages that MPI carries to a compiled plan, here from this process to itself: where they land,
+and when.
 
 Their sender has no cells for them, and its memory cannot be read.
 """
@@ -18,11 +19,11 @@ from unit.runtime.execution.test_compiled import CELL, MESSAGE, OUTPUT, Wire, ad
 
 from hpccoll.errors import CollectiveTimeout
 from hpccoll.ir.collectives import OUT
-from hpccoll.ir.extents import Extent, Lowered, Message, Phase, Segment
-from hpccoll.runtime.execution import _tape
+from hpccoll.ir.extents import Extent, LoweredProgram, Message, Phase, Segment
+from hpccoll.runtime.execution import _executor
+from hpccoll.runtime.execution.compiled_plan import Code, Instruction
 from hpccoll.runtime.execution.executor import Bounds
-from hpccoll.runtime.execution.slow_path import Attendance
-from hpccoll.runtime.execution.tape import Code, Instruction
+from hpccoll.runtime.execution.slow_path import PlanWaits
 from hpccoll.runtime.planning.plan import Plan
 from hpccoll.transport import NOTHING
 from hpccoll.transport.mpi import MpiEndpoint
@@ -36,7 +37,7 @@ TAKES = words((Instruction.TAKE, 0, 0, OUTPUT, NBYTES),
 
 
 class Scene:
-    """A tape that takes one message into its output, which was announced as MPI's."""
+    """A compiled plan that takes one message into its output, which was announced as MPI's."""
 
     def __init__(self, comm):
         wire, self.sink = Wire(), numpy.zeros(NBYTES, "u1")
@@ -47,25 +48,25 @@ class Scene:
                                            None)
         self.context = SimpleNamespace(
             endpoint=SimpleNamespace(
-                rank=0, size=1, offers=NOTHING, remote=MpiEndpoint(comm), heard=None,
+                rank=0, size=1, offers=NOTHING, remote=MpiEndpoint(comm), on_alarm=None,
                 node=SimpleNamespace(local={0: 0}, on_device=lambda where: False),
                 direct=lambda peers, tag: False),
             bounds=Bounds(0.02, 100), abandoned=[], moments=None,
             fail=lambda error, *details: error)
         phase = Phase((), (Message("recv", 0, Extent(OUT, 0, NBYTES)),), ())
-        plan = Plan(SimpleNamespace(title="a test"), (Segment(Lowered((phase,), 0, 0), 0),),
+        plan = Plan(SimpleNamespace(title="a test"), (Segment(LoweredProgram((phase,), 0, 0), 0),),
                     1, 0, 1)
         sink = SimpleNamespace(array=self.sink)
         call = SimpleNamespace(op=None, datatype=None, source=None, sink=sink)
         memory = numpy.empty(0, "u1"), numpy.empty(0, "u1")
-        self.looks = Attendance(self.context, call, plan, Code(TAKES, (), 0), [channel], memory, 0)
-        self.tape = _tape.Tape(TAKES, (0, NBYTES), ((channel, *addresses(
+        self.looks = PlanWaits(self.context, call, plan, Code(TAKES, (), 0), [channel], memory, 0)
+        self.compiled_plan = _executor.CompiledPlan(TAKES, (0, NBYTES), ((channel, *addresses(
             wire.words, wire.taken, wire.small, wire.cells), CELL),), None, memory[0], self.looks,
             self.looks.wait, True)
         self.taken = wire.taken
 
     def run(self):
-        self.tape.run(0, *addresses(self.sink))
+        self.compiled_plan.run(0, *addresses(self.sink))
 
 
 def test_a_message_comes(comm):
@@ -83,7 +84,7 @@ def test_a_message_that_comes_after_a_failure_leaves_the_callers_memory_alone(co
         scene.run()
     again = scene.looks.receives(SimpleNamespace(
         at=0, input=0, output=addresses(scene.sink)[0]))
-    scene.looks = scene.tape = None
+    scene.looks = scene.compiled_plan = None
     gc.collect()
     comm.Send(numpy.ones(NBYTES, "u1"), 0, MPI_TAG)
     assert not scene.sink.any()

@@ -51,11 +51,11 @@ def test_a_lane_goes_on_while_another_one_waits():
     for _ in range(4):          # the lanes to the left have not moved
         for edge in right:
             run.deliver(edge)
-    assert not run.done and {edge[:2] for edge in run.choices()} == {(1, 0), (2, 1), (0, 2)}
-    assert run.executions[0].pending() == (2, (1, 2))
+    assert not run.is_done and {edge[:2] for edge in run.choices()} == {(1, 0), (2, 1), (0, 2)}
+    assert run.executions[0].pending_peers() == (2, (1, 2))
     for edge in [(b, a, tag) for a, b, tag in right] * 4:
         run.deliver(edge)
-    assert run.done and not run.outcome()
+    assert run.is_done and not run.outcome()
 
 
 def test_an_execution_is_freed_with_its_last_reference():

@@ -13,7 +13,7 @@ from hpccoll.ir.in_network import ABILITIES, MULTICAST, REDUCTION
 from hpccoll.runtime.planning.capabilities import check
 from hpccoll.testing.model_check import Network, Run
 from hpccoll.testing.world import Problem, run
-from hpccoll.transport import NETWORK, NetworkOperation, Posting
+from hpccoll.transport import NETWORK, MessageSpec, NetworkOperation
 from hpccoll.transport.loopback import Loopback
 from support.beyond import beyond
 
@@ -79,7 +79,7 @@ def test_sizes_that_differ_are_an_error_at_every_end():
     for rank, count in ((0, 2), (1, 3)):
         array = numpy.ones(count)
         batches.append(world.endpoint(rank).batch(
-            [Posting(True, pair, array), Posting(False, pair, array)], 0, False))
+            [MessageSpec(True, pair, array), MessageSpec(False, pair, array)], 0, False))
         batches[-1].start()
     for batch in batches:
         with pytest.raises(MessageSizeError, match="16, 24 bytes"):
@@ -95,8 +95,8 @@ def test_an_operation_waits_for_its_last_end_and_reduces_in_no_ranks_order():
     network = NetworkOperation((0, 1, 2), (1,), combine)
     into = numpy.zeros(1)
     batches = [world.endpoint(rank).batch(
-        [Posting(True, network, numpy.array([rank + 1.]))] +
-        [Posting(False, network, into)] * (rank == 1), 0, False) for rank in range(3)]
+        [MessageSpec(True, network, numpy.array([rank + 1.]))] +
+        [MessageSpec(False, network, into)] * (rank == 1), 0, False) for rank in range(3)]
     for started, batch in enumerate(batches):
         assert not any(each.test() for each in batches[:started])
         batch.start()

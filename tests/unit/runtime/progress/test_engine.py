@@ -8,13 +8,13 @@ import pytest
 from mpi4py import MPI
 
 from hpccoll.comm import waitall
-from hpccoll.runtime.progress.engine import PROGRESS, Underway
+from hpccoll.runtime.progress.engine import PROGRESS, PendingOperation
 
 
-class Steps(Underway):
+class Steps(PendingOperation):
     """An operation whose steps are a function."""
 
-    moves, awaited = 0, SimpleNamespace()
+    moves, pending_run = 0, SimpleNamespace()
 
     def __init__(self, step=lambda: True):
         super().__init__(SimpleNamespace(bounds=(1, 1)), None, False)
@@ -70,10 +70,10 @@ class LookedAfter(MPI.Request):
 def waits_for_several(operation):
     token = MPI.Grequest.Start()
     one = MPI.Request.__new__(LookedAfter, token)
-    one.looking = lambda: lambda: not operation.over
+    one.poll_callback = lambda: lambda: not operation.over
     try:
-        waitall._until([one], lambda requests, told: True,
-                        lambda requests, told: operation.over, bool, None)
+        waitall._wait_until([one], lambda requests, told: True,
+                             lambda requests, told: operation.over, bool, None)
     finally:
         token.Complete()
         token.Wait()
@@ -90,7 +90,7 @@ def test_a_signal_in_a_wait_leaves_the_thread_to_work(wait):
                 event in ("call", "c_return")))
         finally:
             PROGRESS.remove(operation)
-        assert not PROGRESS.attendants, f"at call {number}"
+        assert not PROGRESS.waiters, f"at call {number}"
         if not came:
             break
     assert number > 5

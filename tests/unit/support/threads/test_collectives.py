@@ -6,7 +6,7 @@ import pytest
 from mpi4py import MPI
 
 from hpccoll.errors import ArgumentError, MessageSizeError
-from hpccoll.testing.exact import inputs, reduced, wrong
+from hpccoll.testing.exact import exact_reduction, inputs, wrong
 from support.threads import run_ranks
 
 SIZES = 1, 2, 3, 5, 7, 8
@@ -34,12 +34,14 @@ def test_reductions(size, op, name):
             return out, scanned, before, at_root
 
         for rank, (out, scanned, before, at_root) in enumerate(run_ranks(size, function)):
-            total = reduced(name, "i4", range(size), size, count)
+            total = exact_reduction(name, "i4", range(size), size, count)
             assert not wrong(out, total, True)
-            assert not wrong(scanned, reduced(name, "i4", range(rank + 1), size, count), True)
+            assert not wrong(scanned, exact_reduction(name, "i4", range(rank + 1), size, count),
+                             True)
             assert not wrong(at_root, total if rank == size - 1 else at_root * 0 - 1, True)
             if rank:
-                assert not wrong(before, reduced(name, "i4", range(rank), size, count), True)
+                assert not wrong(before, exact_reduction(name, "i4", range(rank), size, count),
+                                 True)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -197,8 +199,8 @@ def test_bits_depend_on_what_determinism_says(determinism, same):
 def test_choices_are_those_of_the_block():
     def function(comm):
         array, sent = numpy.zeros(10, "u1"), []
-        for wish in {}, {"bcast": "linear"}, {"ibcast": "linear"}, {"bcast": "native"}:
-            with comm.using(**wish):
+        for preference in {}, {"bcast": "linear"}, {"ibcast": "linear"}, {"bcast": "native"}:
+            with comm.using(**preference):
                 for call in (comm.Bcast, comm.Ibcast):
                     before = comm.sent_bytes
                     (call(array, 0) or comm.Ibarrier()).Wait()

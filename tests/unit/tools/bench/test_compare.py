@@ -72,7 +72,7 @@ def test_the_table_fits(width, monkeypatch):
 def test_exactly_the_tolerance_is_no_regression():
     pair = compare.ComparedCase(None, records.Entry(1.0, 0, None, None),
                                 records.Entry(1.5, 0, None, None))
-    assert not pair.regressed(0.5) and pair.regressed(0.49)
+    assert not pair.has_regressed(0.5) and pair.has_regressed(0.49)
 
 
 def test_wrong_results_are_a_regression(tmp_path):

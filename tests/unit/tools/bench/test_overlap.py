@@ -65,7 +65,7 @@ def test_processor_time_is_that_of_the_collective(monkeypatch):
         SimpleNamespace(control=SimpleNamespace(Barrier=lambda: spend(1e6))), None, None,
         lambda: spend(10, request),
         SimpleNamespace(restorable=True, restore=lambda: spend(1e9), arguments=()))
-    runner.together(2, SimpleNamespace(do=spend), 6, 2)
+    runner.time_overlap(2, SimpleNamespace(do=spend), 6, 2)
     assert runner.processor == [10 + 2 * 100 + 1000] * 2
     assert runner.alone == runner.compute == [6] * 2 and runner.overlapped == [1216] * 2
 

@@ -36,7 +36,7 @@ def test_auto_pays_for_its_way_to_native():
     near = regret.regret_of([auto("native", [3] * 6), result("native", [2] * 6),
                               result("ring", [4] * 6)])
     assert near.ratio == pytest.approx(1.5) and near.best == "native" and near.again is None
-    assert near.within(0.5) and not near.within(0.49)
+    assert near.is_within(0.5) and not near.is_within(0.49)
 
 
 def test_the_choice_is_judged_by_native_forwarded():

@@ -18,7 +18,7 @@ def demanded(case):
     """What :mod:`hpccoll.ir.collectives` demands: inputs that matter, outputs not there already."""
     read, written = set(), 0
     for rank in range(case.size):
-        for block, ranks in case.wanted(rank):
+        for block, ranks in case.expected_blocks(rank):
             there = tuple(ranks) == (rank,) and (case.shares(rank) or case.collective == "bcast")
             if not there:
                 written += case.extent(block)
@@ -33,17 +33,17 @@ def demanded(case):
 def test_bytes_that_must_move(collective, in_place, uneven, size):
     case = make(collective, size, 600 * size, FLOAT, root=size - 1, in_place=in_place,
                 uneven=uneven)
-    assert roofline.moved(case) == demanded(case)
+    assert roofline.memory_bytes(case) == demanded(case)
 
 
 def test_limit_is_a_part_of_what_memory_allows():
     case = make("allreduce", 4, 1 << 20, FLOAT)
-    seconds = roofline.shortest(case, 8e9)
+    seconds = roofline.min_seconds(case, 8e9)
     assert seconds == pytest.approx(2 * 4 * (1 << 20) / 8e9)
     assert result("ring", [2e6 * seconds], limit_seconds=seconds).limit == pytest.approx(0.5)
     assert result("ring", [1]).limit is None
-    assert roofline.shortest(make("allreduce", 4, 1 << 10, FLOAT), 8e9) is None
-    assert roofline.shortest(make("barrier", 4, 0, FLOAT), 8e9) is None
+    assert roofline.min_seconds(make("allreduce", 4, 1 << 10, FLOAT), 8e9) is None
+    assert roofline.min_seconds(make("barrier", 4, 0, FLOAT), 8e9) is None
 
 
 def test_copies_have_a_rate(monkeypatch):

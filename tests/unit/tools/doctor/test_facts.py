@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from hpccoll.cuda import is_served
-from hpccoll.tools.doctor.facts import own
+from hpccoll.tools.doctor.facts import local_facts
 
 CUPY = """
 class runtime:
@@ -31,12 +31,13 @@ def test_devices_are_what_cupy_sees(tmp_path, monkeypatch, count, found):
     monkeypatch.delitem(sys.modules, "cupy", raising=False)
     is_served.cache_clear()
     try:
-        assert own().devices == found
+        assert local_facts().devices == found
     finally:
         sys.modules.pop("cupy", None)  # whoever looks for CuPy next must not find this one
         is_served.cache_clear()
 
 
 def test_variables_that_launchers_set_for_each_rank_are_left_out():
-    found = own({"I_MPI_PIN_INFO": "1", "I_MPI_FABRICS": "shm", "HPCCOLL_REPORT": "5", "HOME": "/"})
+    found = local_facts({"I_MPI_PIN_INFO": "1", "I_MPI_FABRICS": "shm", "HPCCOLL_REPORT": "5",
+                         "HOME": "/"})
     assert found.variables == {"I_MPI_FABRICS": "shm", "HPCCOLL_REPORT": "5"}

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from hpccoll.cuda.device_paths import AWARE, STAGED, WAYS, Answer, Told
+from hpccoll.cuda.device_paths import AWARE, STAGED, WAYS, Answer, RankReport
 from hpccoll.tools.doctor import RankFacts, examine
 from hpccoll.tools.doctor.findings import ERROR, LEVELS, NOTE, OK, WARNING
 
@@ -207,14 +207,15 @@ def test_devices():
     both = {n: (f"0:{n % 2}", f"0:{1 - n % 2}") for n in range(4)}
     def told(can):
         found = {way.name: Answer(way is STAGED or way is AWARE and can, "tried") for way in WAYS}
-        return {n: Told(0, both[n][0], found) for n in both}
+        return {n: RankReport(0, both[n][0], found) for n in both}
 
-    aware = {"told": told(True)}
+    aware = {"device_report": told(True)}
     assert not bad(job(devices=both, **aware))
     ways, = (each.what for each in examine(job(devices=both, **aware))
              if "device data paths" in each.what)
     assert "ipc no: tried; mpi yes: tried; staged yes: tried" in ways
-    assert "does not support device memory" in one(job(devices=both, told=told(False))).what
+    assert "does not support device memory" in one(job(devices=both,
+                                                       device_report=told(False))).what
     assert "same first device" in one(job(devices=("0:1", "0:2"), **aware)).what
     found = one(job(devices={n: both[n] for n in range(3)}, **aware))
     assert "have no device" in found.what and found.ranks == (3,)
@@ -223,7 +224,7 @@ def test_devices():
 def test_nccl():
     found = {way.name: Answer(way in (AWARE, STAGED), "tried") for way in WAYS}
     own = {"devices": {n: (f"0:{n % 2}",) for n in range(4)},
-           "told": {n: Told(0, f"0:{n % 2}", found) for n in range(4)}}
+           "device_report": {n: RankReport(0, f"0:{n % 2}", found) for n in range(4)}}
     told = [each.what for each in examine(job(nccl="2.27.3", **own)) if each.topic == "devices"]
     assert "NCCL 2.27.3, for comm.using(allreduce='nccl')" in told
     found = one(job(nccl={n: "2.27.3" for n in range(3)}, no_nccl={3: "CuPy finds no NCCL"}, **own))
@@ -236,7 +237,7 @@ def test_what_a_device_is_next_to():
     found = {way.name: Answer(True, "tried") for way in WAYS}
     pairs = (("0000:00:00.0", "0000:01:00.0", "NV4"), ("0000:01:00.0", "0000:02:00.0", "SYS"))
     own = {"devices": {n: (f"0000:0{n % 2}:00.0",) for n in range(4)}, "gpu_numa": 1,
-           "told": {n: Told(0, f"0:{n % 2}", found) for n in range(4)},
+           "device_report": {n: RankReport(0, f"0:{n % 2}", found) for n in range(4)},
            "gpu_links": {0: pairs, 2: pairs}}
 
     def told(**other):

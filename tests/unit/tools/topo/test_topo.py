@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from hpccoll.cli import main
-from hpccoll.tools.topo import JobMap, Links, chosen, table, tree
+from hpccoll.tools.topo import JobMap, Links, choose_ranks, table, tree
 
 
 def machine(nodes=4, per_node=4, racks=2):
@@ -99,9 +99,9 @@ def test_pairs_that_differ_are_said_to(width):
 
 
 def test_ranks_to_measure():
-    assert chosen(2) == (0, 1) and chosen(32) == tuple(range(32))
+    assert choose_ranks(2) == (0, 1) and choose_ranks(32) == tuple(range(32))
     for size in (33, 40, 1000):
-        found = chosen(size)
+        found = choose_ranks(size)
         assert len(found) <= 32 and found[:16] == tuple(range(16)) and found[-1] == size - 1
 
 

@@ -31,7 +31,7 @@ def test_a_factor_is_carried_by_the_operator():
     op = through_options(torch.distributed._make_nccl_premul_sum(0.25))
     found = operators.operator_of(op, torch.float32)
     values = torch.tensor([4.0, 8.0])
-    found.before(values)
+    found.scale_input(values)
     assert values.tolist() == [1.0, 2.0] and found.mpi == MPI.SUM
 
 
@@ -40,7 +40,7 @@ def test_a_factor_is_carried_by_the_operator():
     (torch.bfloat16, [3.0, -3.0], [1.5, -1.5])])
 def test_means(dtype, whole, wanted):
     values = torch.tensor(whole, dtype=dtype)
-    operators.operator_of(ReduceOp.AVG, dtype).after(values, 2)
+    operators.operator_of(ReduceOp.AVG, dtype).scale_result(values, 2)
     assert values.tolist() == wanted
 
 

@@ -21,7 +21,7 @@ class Alone:
 
 @pytest.fixture
 def one():
-    made = lane.Lane("test", Alone())
+    made = lane.WorkQueue("test", Alone())
     yield made
     made.close()
 
@@ -39,7 +39,7 @@ def test_calls_run_in_the_order_of_issue(one):
     calls[-1].wait()
     assert seen == list(range(20)) and one.arrivals.mine == [19]
     one.drain()
-    assert not one.busy
+    assert not one.is_busy
 
 
 def test_whoever_waits_runs_what_is_left(one):

@@ -34,7 +34,7 @@ class Ran(NamedTuple):
     Attributes:
         outs: result of every step.
         given: sum of what it gave; with momentum, of the velocities.
-        held: what it holds back at the end.
+        residual: what it holds back at the end.
         sent: bytes sent in every step.
         expected: of the reduction's own closed form, for every step.
         reduction: itself.
@@ -42,7 +42,7 @@ class Ran(NamedTuple):
 
     outs: list
     given: numpy.ndarray
-    held: numpy.ndarray
+    residual: numpy.ndarray
     sent: list
     expected: list
     reduction: Any
@@ -90,7 +90,7 @@ def run(form, size, count, steps, inputs=drifting, dtype="f8", shapes=None, stat
             compress.finish(mine.reduce(values))
             sent.append(comm.sent_bytes - before)
             outs.append(values)
-        held = mine.held()
+        held = mine.residual()
         held = numpy.zeros(count) if held is None else held.astype("f8")
         return Ran(outs, given, held, sent, expected, mine)
 

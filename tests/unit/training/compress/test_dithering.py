@@ -4,9 +4,9 @@ import numpy
 import pytest
 from unit.training.compress.runs import drifting, run
 
-from hpccoll.training.compress.dithering import Dithering
+from hpccoll.training.compress.dithering import DitheringScheme
 
-FORMS = [Dithering(kind=kind, bits=bits, norm=norm) for kind, bits in (
+FORMS = [DitheringScheme(kind=kind, bits=bits, norm=norm) for kind, bits in (
     ("linear", 2), ("linear", 4), ("linear", 8), ("natural", 2), ("natural", 4))
     for norm in ("max", "l2")]
 

@@ -25,7 +25,7 @@ def coded(vector, block, scale):
 def test_two_phases_written_out(size, scale):
     scheme = OneBit(block=32, scale=scale)
     ran = run(f"onebit:block=32,scale={scale}", size, COUNT, 6)
-    block = scheme.fitting(COUNT, size)
+    block = scheme.block_length(COUNT, size)
     errors, owner = numpy.zeros((size, COUNT)), numpy.zeros(COUNT)
     for step in range(6):
         given = [drifting(rank, step, COUNT) + errors[rank] for rank in range(size)]
@@ -62,10 +62,10 @@ def broken(how):
         kind = type(mine)
 
         class Broken(kind):
-            def _keep(self, error, lost):
+            def _store_errors(self, error, lost):
                 worker = error is self.vectors["error"]
                 if how != f"{'worker' if worker else 'owner'} feedback dropped":
-                    super()._keep(error, -lost if how == "sign flipped" else lost)
+                    super()._store_errors(error, -lost if how == "sign flipped" else lost)
 
             def _mean(self, received, first, rows, spare):
                 super()._mean(received, first, rows, spare)
@@ -81,6 +81,6 @@ def broken(how):
                                  "sign flipped", "division omitted", "nothing"])
 def test_the_law_tells_mistakes(how):
     ran = run("onebit:block=32", 3, COUNT, 8, reduction=broken(how))
-    given, held = (sum(one) / 3 for one in zip(*((one.given, one.held) for one in ran)))
+    given, held = (sum(one) / 3 for one in zip(*((one.given, one.residual) for one in ran)))
     error = numpy.abs(given - sum(ran[0].outs) - held).max()
     assert (error < 1e-7) == (how == "nothing")

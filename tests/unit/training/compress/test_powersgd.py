@@ -4,7 +4,7 @@ import numpy
 import pytest
 from unit.training.compress.runs import run
 
-from hpccoll.training.compress.powersgd import Matrix, PowerSgd, orthonormal
+from hpccoll.training.compress.powersgd import Matrix, PowerSgd, orthonormalise
 
 
 def test_which_arrays_pay():
@@ -41,7 +41,7 @@ def test_small_arrays_between_matrices_are_exact():
         wanted = sum(inputs(rank, 0, 1012) for rank in range(4)) / 4
         for part in (slice(0, 3), slice(603, 607), slice(1007, 1012)):
             assert (one.outs[0][part] == wanted[part]).all()
-            assert not one.held[part].any()
+            assert not one.residual[part].any()
         assert one.outs[0][3:603] != pytest.approx(wanted[3:603])
 
 
@@ -63,7 +63,7 @@ def test_orthonormal_columns():
     random = numpy.random.default_rng(0)
     matrix = random.standard_normal((9, 3))
     for one in (matrix, matrix[:, [0, 0, 1]], matrix * 0, matrix[:2, :2]):
-        columns = orthonormal(one)
+        columns = orthonormalise(one)
         assert columns.T @ columns == pytest.approx(numpy.eye(one.shape[1]), abs=1e-12)
         assert columns @ (columns.T @ one) == pytest.approx(one, abs=1e-12)
 
@@ -77,7 +77,7 @@ def test_a_step_begins_where_the_last_one_ended():
         kept = {"steps": 1, "bases": one.reduction.state()["bases"]}
         (again,) = run(form, 1, 600, 1, shapes=[(20, 30)], inputs=lambda *_: base.ravel(),
                        state=[kept])
-        return numpy.linalg.norm(one.held), numpy.linalg.norm(again.held)
+        return numpy.linalg.norm(one.residual), numpy.linalg.norm(again.residual)
 
     first, second = left("powersgd:rank=1,dense_steps=0")
     assert second < 0.99 * first
@@ -90,5 +90,5 @@ def test_what_another_bucket_held_back_is_sent_once(form):
     """Everywhere, where this one would hold back nothing as well."""
     error = numpy.arange(603.0) + 1
     ran = run(form, 2, 603, 3, shapes=[(20, 30), (3,)], state=[{"error": error}] * 2)
-    given, held = (sum(one) / 2 for one in zip(*((one.given, one.held) for one in ran)))
+    given, held = (sum(one) / 2 for one in zip(*((one.given, one.residual) for one in ran)))
     assert given + error == pytest.approx(sum(ran[0].outs) + held, rel=1e-11, abs=1e-6)

@@ -35,7 +35,7 @@ def test_everything_is_the_mean(form, size):
     for one in run(form, size, COUNT, 2):
         for step, out in enumerate(one.outs):
             assert (out == mean(size, step)).all()
-        assert not one.held.any()
+        assert not one.residual.any()
 
 
 @pytest.mark.parametrize("form", ["csc:density=1", "randomk:density=1", "topk:density=1"])
@@ -54,7 +54,7 @@ def test_topk_of_few_elements_is_the_mean(size, method):
     for one in run(f"topk:density=0.01,method={method}", size, COUNT, 3, inputs=few):
         for step, out in enumerate(one.outs):
             assert (out == mean(size, step, few)).all()
-        assert not one.held.any()
+        assert not one.residual.any()
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 8])
@@ -65,7 +65,7 @@ def test_two_phases_of_one_magnitude_are_exact(form, size):
     for one in run(form, size, COUNT, 3, inputs=same, dtype="f4"):
         for out in one.outs:
             assert numpy.abs(out - same(0, 0, COUNT)).max() <= (0 if "one" in form else 1e-6)
-        assert not one.held.any()
+        assert not one.residual.any()
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8])

@@ -15,7 +15,7 @@ def small(size):
 
 
 def check_law(form, size, ran):
-    given, held = (sum(one) / size for one in zip(*((one.given, one.held) for one in ran)))
+    given, held = (sum(one) / size for one in zip(*((one.given, one.residual) for one in ran)))
     out = sum(ran[0].outs)
     if form in SELECTING and "momentum" not in form:
         assert (given == out + held).all()
@@ -65,7 +65,7 @@ def test_masking_clears_the_velocity_of_what_was_sent(form):
 def test_ranks_hold_the_same_bits_and_send_what_the_closed_form_says(form, size):
     scheme = compress.parse(form)
     for count in (size + 1, COUNT):
-        steps = scheme.settling + (2 if count == COUNT else 1)
+        steps = scheme.warmup_steps + (2 if count == COUNT else 1)
         ran = run(form, size, count, steps, dtype="f4")
         for outs in zip(*(one.outs for one in ran)):
             assert len({out.tobytes() for out in outs}) == 1
@@ -85,4 +85,4 @@ def test_an_empty_bucket_sends_nothing(form):
 @pytest.mark.parametrize("form", FORMS)
 def test_zeros_stay_zeros(form):
     for one in run(form, 3, COUNT, 3, inputs=lambda rank, step, count: numpy.zeros(count)):
-        assert not any(out.any() for out in one.outs) and not one.held.any()
+        assert not any(out.any() for out in one.outs) and not one.residual.any()

@@ -31,7 +31,7 @@ def test_all_ranks_refuse_the_step_alike(form, where, bad):
     def work(comm):
         mine = scheme.start(comm, shapes_of(COUNT))
         twin = scheme.start(comm, shapes_of(COUNT))
-        for step in range(scheme.settling + 2):
+        for step in range(scheme.warmup_steps + 2):
             for one in (mine, twin):
                 compress.finish(one.reduce(drifting(comm.rank, step, COUNT)))
         values = drifting(comm.rank, 9, COUNT)

@@ -31,7 +31,7 @@ def cases(count):
 def test_the_largest_are_those_of_sorting(count):
     for values in cases(count):
         for wanted in {1, 2, count // 100 + 1, count // 2 + 1, count, count + 5}:
-            found = select.largest(numpy.abs(values), wanted)
+            found = select.select_largest(numpy.abs(values), wanted)
             assert found.tolist() == by_sorting(numpy.abs(values), wanted).tolist()
 
 
@@ -40,7 +40,7 @@ def test_sampled_ones_are_no_more_and_above_the_others(count):
     for values in cases(count):
         for wanted in {1, count // 100 + 1, count // 2 + 1, count}:
             sizes = numpy.abs(values)
-            found = select.sampled(sizes, wanted)
+            found = select.select_sampled(sizes, wanted)
             assert 0 < found.size <= wanted and (numpy.diff(found) > 0).all()
             others = numpy.delete(sizes, found)
             assert others.size == 0 or sizes[found].min() >= others.max()
@@ -49,6 +49,6 @@ def test_sampled_ones_are_no_more_and_above_the_others(count):
 def test_a_sample_is_near_enough():
     sizes = numpy.abs(numpy.random.default_rng(0).standard_normal(200_003))
     for wanted in (200, 2000, 20_000):
-        assert 0.5 * wanted < select.sampled(sizes, wanted).size <= wanted
-        reached = (sizes >= select.guess(sizes, wanted)).sum()
+        assert 0.5 * wanted < select.select_sampled(sizes, wanted).size <= wanted
+        reached = (sizes >= select.estimate_threshold(sizes, wanted)).sum()
         assert 0.5 * wanted < reached < 2 * wanted

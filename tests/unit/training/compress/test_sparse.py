@@ -26,7 +26,7 @@ def test_topk_sends_the_largest_of_every_rank(form):
     for rank in range(3):
         mine = drifting(rank, 0, COUNT)
         order = numpy.argsort(-numpy.abs(mine), kind="stable")[:20]
-        kept = ran[rank].held
+        kept = ran[rank].residual
         went = numpy.flatnonzero(mine != kept)
         assert set(went) <= set(order) and (kept[went] == 0).all()
         assert went.size == 20 or "sampled" in form and went.size > 5
@@ -39,7 +39,7 @@ def test_pairs_give_way_where_everything_is_fewer_bytes():
     assert scheme.wire_bytes([(100,)], 2) == 30 * 8 < dense.wire_bytes([(100,)], 2)
     assert scheme.wire_bytes([(100,)], 4) == dense.wire_bytes([(100,)], 4)
     for one in run("topk:density=0.3", 4, 100, 2, dtype="f4"):
-        assert not one.held.any()
+        assert not one.residual.any()
 
 
 def test_randomk_draws_alike_everywhere_and_anew_in_every_step():
@@ -69,8 +69,8 @@ def test_csc_sends_a_short_last_chunk():
         return numpy.where(numpy.arange(count) >= 960, 840.0 * (rank + 1), 1.0)
 
     for one in run("csc:density=0.1,chunk=64", 2, COUNT, 1, inputs=inputs):
-        assert (one.outs[0][960:] == 1260).all() and not one.held[960:].any()
-        assert numpy.count_nonzero(one.outs[0]) == 40 + 64 and (one.held[64:960] == 1).all()
+        assert (one.outs[0][960:] == 1260).all() and not one.residual[960:].any()
+        assert numpy.count_nonzero(one.outs[0]) == 40 + 64 and (one.residual[64:960] == 1).all()
 
 
 def test_chunks_of_equal_norm_go_from_the_front():

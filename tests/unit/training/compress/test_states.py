@@ -36,16 +36,16 @@ def test_a_restart_goes_on_to_the_bit(form, size):
     whole = run(form, size, COUNT, 7)
     for one, other in zip(again, whole):
         assert all((out == wanted).all() for out, wanted in zip(one.outs, other.outs[4:]))
-        assert (one.held == other.held).all()
+        assert (one.residual == other.residual).all()
 
 
 @pytest.mark.parametrize("form", FEEDBACK)
 @pytest.mark.parametrize("before, after", [(2, 3), (3, 2), (5, 1)])
 def test_another_number_of_ranks_keeps_the_law(form, before, after):
     old = run(form, before, COUNT, 4)
-    mean = states.averaged(states_of(form, before, 4))
+    mean = states.average_states(states_of(form, before, 4))
     new = run(form, after, COUNT, 0, state=[mean] * after)
-    wanted, held = (sum(one.held for one in ran) / len(ran) for ran in (old, new))
+    wanted, held = (sum(one.residual for one in ran) / len(ran) for ran in (old, new))
     assert held == pytest.approx(wanted, rel=1e-12, abs=1e-9)
     for name, one in mean.items():
         if name == "velocity":
@@ -71,17 +71,17 @@ def test_other_buckets_keep_the_law(form):
             mine, counts = make(bucket), [sizes[index] for index in bucket]
             for step in range(4):
                 compress.finish(mine.reduce(drifting(comm.rank, step, sum(counts))))
-            parts.update(zip(bucket, states.cut(mine.state(), counts)))
-            held.update(zip(bucket, numpy.split(mine.held(), numpy.cumsum(counts)[:-1])))
+            parts.update(zip(bucket, states.split_state(mine.state(), counts)))
+            held.update(zip(bucket, numpy.split(mine.residual(), numpy.cumsum(counts)[:-1])))
         seen = {}
         for bucket in new:
             mine, counts = make(bucket), [sizes[index] for index in bucket]
-            mine.load(states.join([parts[index] for index in bucket], counts))
+            mine.load(states.join_states([parts[index] for index in bucket], counts))
             assert mine.steps == 4
             if "powersgd" in form:
                 assert set(mine.bases) == {array for array, index in enumerate(bucket)
                                            if parts[index]["bases"][0] is not None}
-            seen.update(zip(bucket, numpy.split(mine.held(), numpy.cumsum(counts)[:-1])))
+            seen.update(zip(bucket, numpy.split(mine.residual(), numpy.cumsum(counts)[:-1])))
         return held, seen
 
     both = run_ranks(3, work)
@@ -92,10 +92,11 @@ def test_other_buckets_keep_the_law(form):
 
 
 def test_join_fills_what_is_missing():
-    whole = states.join([{"steps": 5, "error": numpy.ones(2, "f4"), "bases": ["a"]}, {}], [2, 3])
+    whole = states.join_states([{"steps": 5, "error": numpy.ones(2, "f4"), "bases": ["a"]}, {}],
+                               [2, 3])
     assert whole["steps"] == 0 and whole["error"].tolist() == [1, 1, 0, 0, 0]
     assert whole["error"].dtype == "f4" and whole["bases"] == ["a", None]
-    assert states.join([], []) == {}
+    assert states.join_states([], []) == {}
 
 
 @pytest.mark.parametrize("form", ["onebit", "topk", "powersgd"])

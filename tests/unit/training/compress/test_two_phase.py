@@ -24,7 +24,7 @@ def test_owners_share_all_elements(size):
 
 
 def test_no_block_is_longer_than_a_share():
-    assert [OneBit(block=2048).fitting(count, 4) for count in (1, 128, 129, 4000, 9000)] == [
+    assert [OneBit(block=2048).block_length(count, 4) for count in (1, 128, 129, 4000, 9000)] == [
         32, 32, 64, 1024, 2048]
     assert Int8().wire_bytes([(1024,)], 4) == 2 * 4 * (256 + 4) * 3 / 4
     assert OneBit().wire_bytes([(1024,)], 4) == 2 * 4 * (256 / 8 + 4) * 3 / 4

@@ -103,8 +103,8 @@ def test_a_stall_that_ends_is_only_a_warning():
             if comm.Get_rank() == 0:
                 time.sleep(0.2)
             assert exchange.reduce([numpy.ones(3)])[0].tolist() == [1, 1, 1]
-            if exchange._warden.stalls.diagnosis is not None:
-                said.append(str(exchange._warden.stalls.diagnosis))
+            if exchange._failures.stall_inspector.diagnosis is not None:
+                said.append(str(exchange._failures.stall_inspector.diagnosis))
 
     run_ranks(2, rank)
     assert len(said) == 1 and "rank 0" in said[0]

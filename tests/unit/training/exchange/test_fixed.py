@@ -46,7 +46,8 @@ def exchanged(size, function, **options):
     {"op": "min"}, {"op": "max", "options": ExchangeOptions(overlap=False)},
     {"options": ExchangeOptions(partition_bytes=64)},
     {"bucket_bytes": 100, "first_bucket_bytes": 10, "options": NONBLOCKING},
-    {"bucket_bytes": 0, "first_bucket_bytes": 0, "options": replace(NONBLOCKING, lanes=3)}],
+    {"bucket_bytes": 0, "first_bucket_bytes": 0,
+     "options": replace(NONBLOCKING, lanes=3)}],
     ids=str)
 def test_arrays_come_in_any_order(size, options):
     def steps(exchange, rank):

@@ -45,7 +45,7 @@ def test_one_vote_a_step_once_the_names_are_known():
     def steps(exchange, rank):
         votes = []
         for step in range(5):
-            before = exchange._order.votes
+            before = exchange._order.vote_count
             indices = list(range(20))
             random.Random(rank + step).shuffle(indices)
             arrays = [numpy.full(7, 4.0 ** rank) for _ in indices]
@@ -53,7 +53,7 @@ def test_one_vote_a_step_once_the_names_are_known():
                 exchange.ready(index, arrays[index])
             exchange.wait()
             assert all((array == 5).all() for array in arrays)
-            votes.append(exchange._order.votes - before)
+            votes.append(exchange._order.vote_count - before)
         assert votes[1:] == [1] * 4
 
     exchanged(2, steps, like=[numpy.zeros(7)] * 20)

@@ -5,7 +5,7 @@ import numpy
 import pytest
 
 from hpccoll.errors import ArgumentError
-from hpccoll.training.groups.sequence import Ulysses, cuts
+from hpccoll.training.groups.sequence import Ulysses, part_boundaries
 from support.threads import run_ranks
 
 SIZES = 1, 2, 3, 5, 7, 8
@@ -76,7 +76,7 @@ def test_uneven_parts_send_as_much_as_they_must():
         form.to_heads(numpy.zeros((form.my_tokens, 5), "u1"))
         return comm.sent_bytes - before
 
-    heads, tokens = numpy.diff(cuts(5, 3)), numpy.diff(cuts(7, 3))
+    heads, tokens = numpy.diff(part_boundaries(5, 3)), numpy.diff(part_boundaries(7, 3))
     assert run_ranks(3, function) == [tokens[rank] * (5 - heads[rank]) for rank in range(3)]
 
 
@@ -110,6 +110,6 @@ def test_another_shape_is_refused():
 def test_cuts_are_even():
     for count in range(20):
         for parts in SIZES:
-            lengths = numpy.diff(cuts(count, parts))
+            lengths = numpy.diff(part_boundaries(count, parts))
             assert len(lengths) == parts and lengths.sum() == count
             assert lengths.max() - lengths.min() <= 1 and sorted(lengths)[::-1] == lengths.tolist()

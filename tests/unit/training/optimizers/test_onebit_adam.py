@@ -54,7 +54,7 @@ def test_momentum_that_is_held_back_keeps_the_law(size):
             given = given + 0.9 * run.mean + 0.1 * gradient(comm.rank, step)
             walk(comm, SETTINGS, step, step + 1, parameters, run)
             out = out + run.mean
-        return given, out, run.compressed.held(), parameters, comm.sent_bytes
+        return given, out, run.compressed.residual(), parameters, comm.sent_bytes
 
     ran = run_ranks(size, work)
     given, held = (sum(one[place] for one in ran) / size for place in (0, 2))

@@ -28,7 +28,7 @@ def walk(comm, settings, stop, run=None, parameters=None):
         before = comm.sent_bytes
         finish(run.step(parameters, gradient(comm.rank, step)))
         sent.append(comm.sent_bytes - before)
-        together.append(run.together)
+        together.append(run.is_synchronized)
     return run, parameters, sent, together
 
 
@@ -83,7 +83,7 @@ def test_ranks_are_together_behind_every_exchange():
     for stop in (10, 13, 20, 30):
         ended = run_ranks(3, lambda comm, stop=stop: walk(comm, SETTINGS, stop))
         same = max(numpy.abs(one[1] - ended[0][1]).max() for one in ended) < 1e-12
-        assert same == ended[0][0].together
+        assert same == ended[0][0].is_synchronized
 
 
 @pytest.mark.parametrize("stop", [3, 10, 16])

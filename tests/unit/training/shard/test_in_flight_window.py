@@ -1,6 +1,6 @@
 """Generators of requests are resumed in their order, whichever request is done first."""
 
-from hpccoll.training.shard.in_flight_window import MOST_SPARE, Flights, Spares
+from hpccoll.training.shard.in_flight_window import MOST_SPARE, InFlightWindow, VectorPool
 
 
 class Request:
@@ -25,7 +25,7 @@ def flight(log, name, requests):
 
 def test_a_later_one_is_not_resumed_before_an_earlier_one_is_over():
     log, first, second = [], [Request(), Request()], [Request(), Request()]
-    flights = Flights()
+    flights = InFlightWindow()
     flights.launch(flight(log, "a", first), lambda: log.append("a landed"))
     flights.launch(flight(log, "b", second), lambda: log.append("b landed"))
     second[0].done = True
@@ -45,7 +45,7 @@ def test_a_later_one_is_not_resumed_before_an_earlier_one_is_over():
 
 def test_waiting_for_some_leaves_the_others():
     requests = [Request() for _ in range(3)]
-    flights = Flights()
+    flights = InFlightWindow()
     for request in requests:
         flights.launch(iter([request]))
     flights.wait(most=1)
@@ -53,7 +53,7 @@ def test_waiting_for_some_leaves_the_others():
 
 
 def test_what_waits_for_nothing_lands_in_its_turn():
-    log, request, flights = [], Request(), Flights()
+    log, request, flights = [], Request(), InFlightWindow()
     flights.launch(iter(()), lambda: log.append("a"))
     flights.launch(iter([request]), lambda: log.append("b"))
     flights.launch(iter(()), lambda: log.append("c"))
@@ -63,24 +63,24 @@ def test_what_waits_for_nothing_lands_in_its_turn():
 
 
 def test_memory_is_used_again_where_it_fits():
-    buffers = Spares()
-    vector = buffers.take(100, "f4")
+    buffers = VectorPool()
+    vector = buffers.get(100, "f4")
     place = vector.ctypes.data
-    buffers.give(vector)
-    assert buffers.take(30, "f4").ctypes.data != place  # much too large
-    again = buffers.take(40, "f8")
+    buffers.put(vector)
+    assert buffers.get(30, "f4").ctypes.data != place  # much too large
+    again = buffers.get(40, "f8")
     assert again.ctypes.data == place and again.shape == (40,)
     for _ in range(5):
-        buffers.give(buffers.take(10, "f4").copy())
+        buffers.put(buffers.get(10, "f4").copy())
     assert len(buffers._spare) <= MOST_SPARE
     buffers.clear()
     assert not buffers._spare
 
 
 def test_memory_that_others_may_look_at_is_not_used_again():
-    buffers = Spares(0)
-    vector = buffers.take(100, "f4")
+    buffers = VectorPool(0)
+    vector = buffers.get(100, "f4")
     vector[:] = 7
-    buffers.give(vector)
-    buffers.take(100, "f4")[:] = 8
+    buffers.put(vector)
+    buffers.get(100, "f4")[:] = 8
     assert not buffers._spare and (vector == 7).all()

@@ -6,7 +6,7 @@ import pytest
 
 from hpccoll.errors import ArgumentError
 from hpccoll.training.buckets import ArraySpec
-from hpccoll.training.shard.partition import WHOLE, check_units, cut, plan_groups
+from hpccoll.training.shard.partition import WHOLE, check_units, part_sizes, plan_groups
 
 SPECS = [ArraySpec(f"a{i}", shape) for i, shape in enumerate(
     [(3, 5), (), (0,), (2,), (41,), (1,), (8, 8)])]
@@ -16,7 +16,7 @@ SPECS = [ArraySpec(f"a{i}", shape) for i, shape in enumerate(
 @pytest.mark.parametrize("count", (0, 1, 4, 6, 8, 9, 101))
 def test_parts_differ_by_one_and_make_the_whole(count, size):
     for turn in range(size):
-        counts = cut(count, size, turn)
+        counts = part_sizes(count, size, turn)
         assert sum(counts) == count and max(counts) - min(counts) <= 1
         assert [counts[(turn + k) % size] for k in range(size)] == sorted(counts, reverse=True)
 

@@ -10,7 +10,7 @@ from hpccoll.ir.topology import Topology
 from hpccoll.training.compress.scheme import finish
 from hpccoll.training.optimizers import Sgd
 from hpccoll.training.shard.memory_model import gathered_bytes, scattered_bytes
-from hpccoll.training.shard.partition import cut
+from hpccoll.training.shard.partition import part_sizes
 from hpccoll.training.shard.quantised import (
     TwoLevels,
     ZeroPlusPlus,
@@ -60,7 +60,7 @@ def test_nodes_are_the_innermost_groups():
 @pytest.mark.parametrize("count", (0, 1, 8, 101))
 def test_all_ranks_read_the_same_weights(count, size, bits):
     weights = numpy.random.default_rng(2).standard_normal(count).astype("f4")
-    counts, block = cut(count, size), 16
+    counts, block = part_sizes(count, size), 16
 
     def work(comm):
         start = sum(counts[:comm.rank])
@@ -81,7 +81,7 @@ def test_all_ranks_read_the_same_weights(count, size, bits):
 def test_sums_of_equal_values_are_exact_over_all_ranks(layout, count):
     """Every rank has the same values on the quantiser's grid: P times them must come out."""
     size = size_of(layout)
-    values, counts = grid(0, count), cut(count, size)
+    values, counts = grid(0, count), part_sizes(count, size)
 
     def work(comm):
         vector, levels = values.copy(), TwoLevels(comm, 4, BLOCK)
@@ -97,7 +97,7 @@ def test_sums_of_equal_values_are_exact_over_all_ranks(layout, count):
 def test_every_contribution_comes_once(layout):
     """One rank at a time has something to give."""
     size = size_of(layout)
-    counts = cut(64, size)
+    counts = part_sizes(64, size)
 
     def work(comm):
         levels, found = TwoLevels(comm, 4, BLOCK), []
@@ -119,7 +119,7 @@ def test_the_error_of_a_sum_is_bounded(layout, bits):
     """Half a step of every rank's block, and half a step of the sum of every node."""
     size, count = size_of(layout), 120
     gradients = numpy.random.default_rng(5).standard_normal((size, count)).astype("f4")
-    counts = cut(count, size)
+    counts = part_sizes(count, size)
 
     def work(comm):
         vector = gradients[comm.rank].copy()
@@ -142,7 +142,7 @@ def test_bytes_are_those_of_the_closed_forms(layout, bits):
     inside = len(nodes_of(topology)[0])
 
     def work(comm):
-        levels, counts = TwoLevels(comm, bits, block), cut(count, size)
+        levels, counts = TwoLevels(comm, bits, block), part_sizes(count, size)
         start = comm.sent_bytes
         finish(levels.reduce(numpy.ones(count, "f4"), counts))
         middle = comm.sent_bytes

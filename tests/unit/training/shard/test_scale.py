@@ -13,7 +13,7 @@ def test_the_defaults_are_pytorchs():
 def test_growth_wants_finite_steps_in_a_row():
     rule, scale, seen = LossScale(4.0, interval=3), Scale(4.0), []
     for finite in (1, 1, 0, 1, 1, 1, 1, 0, 0):
-        scale = rule.after(scale, bool(finite))
+        scale = rule.next_scale(scale, bool(finite))
         seen.append(scale)
     assert seen == [(4, 1), (4, 2), (2, 0), (2, 1), (2, 2), (4, 0), (4, 1), (2, 0), (1, 0)]
 
@@ -21,7 +21,7 @@ def test_growth_wants_finite_steps_in_a_row():
 def test_without_an_interval_it_never_grows():
     rule, scale = LossScale(interval=0), Scale(1.0)
     for _ in range(3000):
-        scale = rule.after(scale, True)
+        scale = rule.next_scale(scale, True)
     assert scale.value == 1
 
 

@@ -4,13 +4,13 @@ import numpy
 import pytest
 
 from hpccoll.errors import ArgumentError
-from hpccoll.training.shard.storage import InMemory, Mapped
+from hpccoll.training.shard.storage import InMemory, MappedFiles
 
 
 @pytest.mark.parametrize("count", (0, 1, 5000))
 @pytest.mark.parametrize("dtype", ("f4", "f8"))
 def test_vectors_are_zero_and_can_be_written(tmp_path, count, dtype):
-    for storage in InMemory(), Mapped(tmp_path / "new" / "folder"):
+    for storage in InMemory(), MappedFiles(tmp_path / "new" / "folder"):
         vectors = [storage.zeros(count, dtype) for _ in range(2)]
         assert all(vector.dtype == dtype and vector.shape == (count,) and not vector.any()
                    for vector in vectors)
@@ -19,14 +19,14 @@ def test_vectors_are_zero_and_can_be_written(tmp_path, count, dtype):
 
 
 def test_mapped_vectors_lie_in_a_file_that_nobody_else_sees(tmp_path):
-    vector = Mapped(tmp_path).zeros(10, "f4")
+    vector = MappedFiles(tmp_path).zeros(10, "f4")
     assert isinstance(vector, numpy.memmap) and not list(tmp_path.iterdir())
 
 
 def test_a_folder_that_cannot_be_used(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ArgumentError, match="storage: .*file"):
-        Mapped(tmp_path / "file")
+        MappedFiles(tmp_path / "file")
 
 
 def test_a_disk_that_is_full_is_an_error_at_once(tmp_path, monkeypatch):
@@ -35,4 +35,4 @@ def test_a_disk_that_is_full_is_an_error_at_once(tmp_path, monkeypatch):
 
     monkeypatch.setattr("os.posix_fallocate", full)
     with pytest.raises(OSError, match="No space left"):
-        Mapped(tmp_path).zeros(10, "f4")
+        MappedFiles(tmp_path).zeros(10, "f4")

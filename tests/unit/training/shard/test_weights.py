@@ -27,12 +27,12 @@ def train(sharded):
     weights, seen = sharded._weights, []
     for unit in (0, 1, 2, 3):
         assert (sharded.fetch(unit)[unit] == ARRAYS[unit]).all()
-        seen.append(weights.live)
+        seen.append(weights.live_elements)
         sharded.release(unit)
     for unit in (3, 2, 1, 0):
         arrays = sharded.fetch(unit)
         assert (arrays[unit] == ARRAYS[unit]).all()
-        seen.append(weights.live)
+        seen.append(weights.live_elements)
         sharded.ready(unit, numpy.zeros(10, "f4"))
         sharded.release(unit)
     sharded.step()
@@ -44,7 +44,7 @@ def test_without_prefetch_one_unit_is_live(size):
     def work(comm):
         sharded = model(comm)
         assert [train(sharded) for _ in range(3)] == [[10] * 8] * 3
-        assert sharded._weights.live == 0
+        assert sharded._weights.live_elements == 0
 
     run_ranks(size, work)
 
@@ -114,7 +114,7 @@ def test_small_arrays_are_always_here_and_follow_every_step():
         sharded = Sharded(comm, [numpy.ones(3, "f4"), numpy.ones(20, "f4")], Sgd(1.0), stage=3,
                           units=[[0, 1]], fetching=Fetching(persistent=4))
         for number in range(3):
-            assert sharded._weights.live == 3
+            assert sharded._weights.live_elements == 3
             with sharded.fetched(0) as arrays:
                 assert all((array == 1 - number).all() for array in arrays.values())
                 assert [arrays[0].size, arrays[1].size] == [3, 20]
@@ -147,7 +147,7 @@ def test_a_node_gathers_from_itself_the_second_time(layout):
             two_level.fetch(unit)
         backward = comm.sent_bytes - before - forward
         node = next(group for group in nodes if comm.rank in group)
-        held = two_level._weights.nbytes - 4 * two_level._weights.live
+        held = two_level._weights.nbytes - 4 * two_level._weights.live_elements
         return forward, backward, len(node), held
 
     groups = Topology.parse(layout)

@@ -64,11 +64,11 @@ def test_two_threads_that_make_a_channel_at_once_get_the_same():
     def populate(rank, offset, nbytes):
         if not meanwhile:  # another thread has its turn while the system finds the pages
             meanwhile.append(None)
-            meanwhile[0] = node.outgoing(1, 0)
+            meanwhile[0] = node.send_channel(1, 0)
         return True
 
     node.shared = SimpleNamespace(parts=[part, part], populate=populate)
-    assert node.outgoing(1, 0) is meanwhile[0] is node.outgoing(1, 0)
+    assert node.send_channel(1, 0) is meanwhile[0] is node.send_channel(1, 0)
 
 
 class Grown:
@@ -97,7 +97,7 @@ SMALL = channels.PLACES * channels.SMALL_CELL_BYTES
 
 def test_cells_grow_with_messages():
     node = made_node(1 << 20)
-    sender, receiver = node.outgoing(1, 0), node.incoming(1, 0)
+    sender, receiver = node.send_channel(1, 0), node.recv_channel(1, 0)
     assert node.shared.asked == [(0, SMALL)]
     for nbytes in (0, 8, channels.SMALL_CELL_BYTES):
         assert all(cell.nbytes == channels.SMALL_CELL_BYTES for cell in sender.cells_for(nbytes))
@@ -111,12 +111,12 @@ def test_cells_grow_with_messages():
 
 
 def test_a_full_file_system_leaves_short_messages_their_cells():
-    sender = made_node(SMALL + 5000).outgoing(1, 0)
+    sender = made_node(SMALL + 5000).send_channel(1, 0)
     assert sender.cells_for(8) and not sender.cells_for(2000) and sender.cells_for(8)
 
 
 def test_a_full_file_system_leaves_no_cells():
-    sender = made_node(100).outgoing(1, 0)
+    sender = made_node(100).send_channel(1, 0)
     assert not sender.cells_for(8) and not sender.cells_for(2000)
 
 
@@ -124,4 +124,4 @@ def test_no_room_for_the_words_of_a_persistent_call():
     node = made_node(0)
     node.early_bytes = 0
     with pytest.raises(SharedMemoryError, match="/dev/shm"):
-        node.outgoing(1, 1)
+        node.send_channel(1, 1)

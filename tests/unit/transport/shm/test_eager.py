@@ -12,7 +12,7 @@ from hpccoll.ir.collectives import BCAST, OUT
 from hpccoll.ir.schedule import Program, Schedule, Span, at, recv, send
 from hpccoll.proof.verifier import verify
 from hpccoll.testing.world import Problem, Seat, interleave
-from hpccoll.transport import Posting
+from hpccoll.transport import MessageSpec
 from hpccoll.transport.shm import rendezvous
 from hpccoll.transport.shm.channels import PLACES, SIZE_BITS, Channel
 from hpccoll.transport.shm.eager import EagerBatch
@@ -27,10 +27,10 @@ def side(memory, rank, fence):
         line, taken, cells = memory[number]
         return Channel(memoryview(line), memoryview(taken), list(cells), 0, fence)
     outgoing, incoming = channel(rank), channel(1 - rank)
-    node = SimpleNamespace(outgoing=lambda peer, tag: outgoing, fence=fence,
-                           incoming=lambda peer, tag: incoming,
+    node = SimpleNamespace(send_channel=lambda peer, tag: outgoing, fence=fence,
+                           recv_channel=lambda peer, tag: incoming,
                            region=lambda peer, where, nbytes: None)
-    return SimpleNamespace(node=node, rank=rank, remote=None, heard=None)
+    return SimpleNamespace(node=node, rank=rank, remote=None, on_alarm=None)
 
 
 @pytest.fixture(params=["no fence", "fences"])
@@ -49,8 +49,8 @@ def ranks(fences):
         landing = numpy.empty(COUNT)
         fence = None if fences is None else lambda: fences.append(True)
         batch = EagerBatch(side(memory, rank, fence), [
-            Posting(True, 1 - rank, mine),
-            Posting(False, 1 - rank, landing, [
+            MessageSpec(True, 1 - rank, mine),
+            MessageSpec(False, 1 - rank, landing, [
                 (numpy.add, (mine, landing, sum_), 1, 0, COUNT)])], 0)
         ranks.append((batch, mine, sum_))
     return ranks
@@ -150,10 +150,10 @@ class Near:
     def locate(self, array):
         return None
 
-    def outgoing(self, peer, tag):
+    def send_channel(self, peer, tag):
         return self.channel(self.rank, peer, tag)
 
-    def incoming(self, peer, tag):
+    def recv_channel(self, peer, tag):
         return self.channel(peer, self.rank, tag)
 
     def channel(self, *key):

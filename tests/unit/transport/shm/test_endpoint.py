@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy
 import pytest
 
-from hpccoll.transport import Posting
+from hpccoll.transport import MessageSpec
 from hpccoll.transport.shm.channels import PLACES, Channel
 from hpccoll.transport.shm.eager import EagerBatch
 from hpccoll.transport.shm.endpoint import TINY, BothBatch, SharedEndpoint
@@ -36,11 +36,11 @@ class Node:
     def locate(self, array):
         return 1 << 48 if array.dtype == "u1" else None
 
-    def outgoing(self, peer, tag):
+    def send_channel(self, peer, tag):
         words = memoryview(numpy.zeros(16, "i8"))
         return Channel(words, words, list(numpy.zeros((PLACES, CELL_BYTES), "u1")), tag, None)
 
-    incoming = outgoing
+    recv_channel = send_channel
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def endpoint():
 
 
 def send(peer, nbytes, dtype="i2"):
-    return Posting(True, peer, numpy.zeros(nbytes // numpy.dtype(dtype).itemsize, dtype))
+    return MessageSpec(True, peer, numpy.zeros(nbytes // numpy.dtype(dtype).itemsize, dtype))
 
 
 def recv(peer, nbytes):
@@ -86,13 +86,13 @@ def test_what_uses_a_cell(endpoint):
     # Registered memory is read in place, unless it is tiny.
     assert endpoint.uses_cell(send(1, TINY, "u1"), 0)
     assert not endpoint.uses_cell(send(1, TINY + 1, "u1"), 0)
-    endpoint.node.outgoing = lambda peer, tag: SimpleNamespace(cells_for=lambda nbytes: ())
+    endpoint.node.send_channel = lambda peer, tag: SimpleNamespace(cells_for=lambda nbytes: ())
     assert not endpoint.uses_cell(send(1, 8), 0)
 
 
 def test_device_memory_uses_no_cells(endpoint):
     with installed(True) as cupy:
-        batch = endpoint.batch([Posting(True, 1, cupy.empty(3))], 0, False)
+        batch = endpoint.batch([MessageSpec(True, 1, cupy.empty(3))], 0, False)
         assert type(batch) is RendezvousBatch and not batch.sends[0].copies
 
 

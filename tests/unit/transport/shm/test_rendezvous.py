@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy
 import pytest
 
-from hpccoll.transport import Posting
+from hpccoll.transport import MessageSpec
 from hpccoll.transport.shm import rendezvous
 from hpccoll.transport.shm.channels import ELSEWHERE, PLACES, SIZE_BITS, Channel
 from hpccoll.transport.shm.rendezvous import BY_MPI, SLOW, Receive, Send
@@ -35,7 +35,7 @@ def channel():
 @pytest.fixture
 def endpoint():
     node = SimpleNamespace(locate=lambda array: None, readv=None, on_device=lambda where: False)
-    return SimpleNamespace(rank=0, node=node, remote=Remote(), heard=None,
+    return SimpleNamespace(rank=0, node=node, remote=Remote(), on_alarm=None,
                            uses_cell=lambda *_: False)
 
 
@@ -47,22 +47,22 @@ def announce(channel, number, where=BY_MPI):
 
 def test_an_mpi_message_is_not_received_before_an_earlier_one(channel, endpoint):
     """Message 2 was taken and 3 is announced, but 1 is not: 3's receive would get 1's data."""
-    receives = [Receive(endpoint, Posting(False, 1, numpy.zeros(NBYTES, "u1")), channel)
+    receives = [Receive(endpoint, MessageSpec(False, 1, numpy.zeros(NBYTES, "u1")), channel)
                 for _ in range(3)]
     for receive in receives:
         receive.start()
     announce(channel, 3)
     channel.taken[2] = 2
-    assert not receives[2].arrived() and endpoint.remote.begun == 0
+    assert not receives[2].is_readable() and endpoint.remote.begun == 0
     announce(channel, 1)
-    assert not receives[0].arrived() and endpoint.remote.begun == 1
+    assert not receives[0].is_readable() and endpoint.remote.begun == 1
     channel.taken[1] = 1
-    assert not receives[2].arrived() and endpoint.remote.begun == 2
+    assert not receives[2].is_readable() and endpoint.remote.begun == 2
 
 
 def test_an_mpi_message_does_not_leave_before_an_earlier_one(channel, endpoint):
     """Message 1 waits although 2, which needed no turn, is announced."""
-    sends = [Send(endpoint, Posting(True, 1, numpy.zeros(NBYTES, "u1")), channel)
+    sends = [Send(endpoint, MessageSpec(True, 1, numpy.zeros(NBYTES, "u1")), channel)
              for _ in range(3)]
     channel.sent = 2
     channel.line[2] = 2 << SIZE_BITS | NBYTES
@@ -81,10 +81,10 @@ def test_private_memory_is_read_onto_a_device(channel, endpoint, aside):
         into.__array_interface__["data"][0], address, into.nbytes)
     with installed(True) as cupy:
         landing = cupy.empty(10)
-        receive = Receive(endpoint, Posting(False, 1, landing), channel)
+        receive = Receive(endpoint, MessageSpec(False, 1, landing), channel)
         receive.start()
         announce(channel, 1, sent.__array_interface__["data"][0])
-        assert receive.arrived()
+        assert receive.is_readable()
         if aside:
             receive.put_aside()
             assert channel.taken[1] == 1
@@ -99,7 +99,7 @@ def test_one_slow_copy_into_a_cell_decides_nothing(endpoint, monkeypatch):
     channel = Channel(line, taken, list(numpy.zeros((PLACES, NBYTES), "u1")), 0, None)
     endpoint.uses_cell = lambda *_: True
     endpoint.node = SimpleNamespace(locate=lambda array: None, readv=True, eager_bytes=0)
-    send = Send(endpoint, Posting(True, 1, numpy.zeros(NBYTES, "u1")), channel)
+    send = Send(endpoint, MessageSpec(True, 1, numpy.zeros(NBYTES, "u1")), channel)
 
     def figures(*durations):
         for seconds in durations:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from hpccoll.machine.identity import library_name
-from hpccoll.measure.observed.merge import JoinedRecords, waits_by_kind
-from hpccoll.measure.observed.record import INIT, OBJECTS, WAIT, CallKind
-from hpccoll.measure.observed.stragglers import Straggler, stragglers, told
+from hpccoll.measure.profiling.merge import JoinedRecords, waits_by_kind
+from hpccoll.measure.profiling.record import INIT, OBJECTS, WAIT, CallKind
+from hpccoll.measure.profiling.stragglers import Straggler, describe_stragglers, stragglers
 from hpccoll.units import count_text, short_size_text, time_text
 
 #: Maximum sizes of a method with one algorithm that have their own rows; more share one.
@@ -139,7 +139,7 @@ class Profile:
 
     def remarks(self) -> list[str]:
         """Return sentences about late ranks, and the notes."""
-        return [*told(self.stragglers), *self.notes]
+        return [*describe_stragglers(self.stragglers), *self.notes]
 
     def __str__(self) -> str:
         rows = [columns_of(self.rows, row) for row in (HEADS, *(r.cells() for r in self.rows))]
@@ -202,11 +202,11 @@ def rows_of(details: Iterable[CallRow]) -> tuple[CallRow, ...]:
     for row in details:
         groups[row.title, row.served].append(row)
     rows = [one for group in groups.values()
-            for one in (group if len(group) <= MOST_SIZES else [_together(group)])]
+            for one in (group if len(group) <= MOST_SIZES else [_merge_rows(group)])]
     return tuple(sorted(rows, key=lambda row: -row.seconds))
 
 
-def _together(group: Sequence[CallRow]) -> CallRow:
+def _merge_rows(group: Sequence[CallRow]) -> CallRow:
     seconds = sum(row.seconds for row in group)
     known = [row for row in group if row.waiting is not None]
     saved = [row.saved for row in group if row.saved is not None]
@@ -221,7 +221,7 @@ def _together(group: Sequence[CallRow]) -> CallRow:
         sum(saved) if saved else None)
 
 
-def compared(found: Profile, ratios: Mapping[CallRow, tuple[float, float]]) -> Profile:
+def add_comparison(found: Profile, ratios: Mapping[CallRow, tuple[float, float]]) -> Profile:
     """Return the profile with the sample's results: time ratios, and seconds saved per call."""
     details = [row._replace(ratio=ratios[row][0], saved=ratios[row][1] * row.calls)
                if row in ratios else row for row in found.details]

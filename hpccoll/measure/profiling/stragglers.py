@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy
 
 from hpccoll.ir.collectives import METHODS
-from hpccoll.measure.observed.merge import JoinedRecords
+from hpccoll.measure.profiling.merge import JoinedRecords
 from hpccoll.units import count_text, time_text
 
 #: Maximum number of reported communicators, those with the longest waits first.
@@ -63,7 +63,7 @@ def stragglers(joined: JoinedRecords) -> list[Straggler]:
     return sorted(found, key=lambda one: (-one.waits, one.name, one.rank))
 
 
-def told(found: Sequence[Straggler]) -> list[str]:
+def describe_stragglers(found: Sequence[Straggler]) -> list[str]:
     """Return sentences about the rank of each communicator that caused the longest wait."""
     worst: dict[tuple[str, int], Straggler] = {}
     for one in found:

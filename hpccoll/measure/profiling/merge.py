@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy
 
 from hpccoll.ir.collectives import METHODS
-from hpccoll.measure.observed.record import CallKind, CallRecord, RankRecord, ordered
+from hpccoll.measure.profiling.record import CallKind, CallRecord, RankRecord, ordered_kinds
 
 #: Ranks that a call needs before it can complete: all, the root, all at the root only, or the
 #: lower ranks.
@@ -83,11 +83,13 @@ def join(records: Sequence[RankRecord]) -> JoinedRecords:
     matched = [_match(ranks, [found[rank] for rank in ranks], [ahead[rank] for rank in ranks])
                for (ranks, _), found in members.items()
                if ranks and all(rank in found for rank in ranks)]
-    zero = min((float(corrected(record.began, record.ahead)) for record in records), default=0.0)
+    zero = min((float(correct_times(record.began, record.ahead)) for record in records),
+               default=0.0)
     return JoinedRecords(records, matched, zero)
 
 
-def corrected(times: numpy.ndarray | float, ahead: Sequence[tuple[float, float]]) -> numpy.ndarray:
+def correct_times(times: numpy.ndarray | float,
+                  ahead: Sequence[tuple[float, float]]) -> numpy.ndarray:
     """Return times in the clock of rank 0, interpolated between two comparisons."""
     if not ahead:
         return numpy.asarray(times)
@@ -102,7 +104,7 @@ def _match(ranks: tuple[int, ...], members: Sequence[CallRecord],
     for member in members:
         calls = member.calls()
         if len(calls):
-            calls = calls[ordered(member.kinds)[calls[:, 0].astype(int)]]
+            calls = calls[ordered_kinds(member.kinds)[calls[:, 0].astype(int)]]
         tracks.append(calls)
     first = max(member.ordered for member in members)
     end = min(member.ordered + len(calls) for member, calls in zip(members, tracks))
@@ -115,7 +117,7 @@ def _match(ranks: tuple[int, ...], members: Sequence[CallRecord],
     same = numpy.ones(count, bool)
     for other in titles[1:]:
         same &= titles[0] == other
-    starts, stops = (numpy.array([corrected(calls[:, column], one)
+    starts, stops = (numpy.array([correct_times(calls[:, column], one)
                                   for calls, one in zip(cut, ahead)])[:, same]
                      for column in (1, 2))
     numbers = kinds[0][same]

@@ -1,4 +1,5 @@
-"""The compiled executor as a transport: every batch of messages is a tape, where it can be one.
+"""The compiled executor as a transport: every batch of messages is a compiled plan, where it can be
+one.
 
 The interpreter moves messages that fit no cell, as in calls: both use the channels of a node.
 Batches that share a channel run in the order in which they are started, as operations on a lane do.
@@ -20,12 +21,10 @@ from typing import Any
 import numpy
 
 from hpccoll.ir.collectives import OUT
-from hpccoll.ir.extents import Extent, Lowered, Message, Phase
+from hpccoll.ir.extents import Extent, LoweredProgram, Message, Phase
 from hpccoll.ir.schedule import RECV, SEND
 from hpccoll.runtime.execution import compiled
-from hpccoll.runtime.execution.executor import Bounds
-from hpccoll.runtime.execution.slow_path import Attendance, Attendant
-from hpccoll.runtime.execution.tape import (
+from hpccoll.runtime.execution.compiled_plan import (
     BASES,
     DONE,
     OFFSET_BITS,
@@ -35,7 +34,9 @@ from hpccoll.runtime.execution.tape import (
     Instruction,
     encode,
 )
-from hpccoll.transport import Batch, Posting
+from hpccoll.runtime.execution.executor import Bounds
+from hpccoll.runtime.execution.slow_path import PlanWaits, SlowPath
+from hpccoll.transport import Batch, MessageSpec
 from hpccoll.transport.shm.channels import PLACES, Channel
 from hpccoll.transport.shm.endpoint import SharedEndpoint
 from hpccoll.transport.shm.rendezvous import Receive
@@ -46,12 +47,12 @@ TESTS, NAP = (0, 0, 1, 2, 7), 2e-4
 PAUSED = (Instruction.SEND, Instruction.TAKE, Instruction.FLUSH, Instruction.END)
 
 
-class TapedEndpoint:
+class CompiledEndpoint:
     """The channels of a node, driven by the compiled executor.
 
     Args:
-        endpoint: the channels, and what moves the messages that no tape can.
-        longest: bytes of the longest message of a tape.
+        endpoint: the channels, and what moves the messages that no compiled plan can.
+        longest: bytes of the longest message of a compiled plan.
         pauses: a seed; ``None`` for a loop without pauses.
     """
 
@@ -60,26 +61,26 @@ class TapedEndpoint:
         self.rank, self.size, self.offers = endpoint.rank, endpoint.size, endpoint.offers
         self.numbers = None if pauses is None else random.Random(pauses)
         self.open: list[TurnBatch] = []
-        #: Batches that ran as tapes.
-        self.tapes = 0
+        #: Batches that ran as compiled plans.
+        self.compiled_plans = 0
 
     def direct(self, peers: Sequence[int], tag: int) -> bool:
-        """Uses of messages are reductions of a tape: tests/unit/runtime/execution has them."""
+        """Uses of messages are reductions of a plan: tests/unit/runtime/execution has them."""
         return False
 
-    def batch(self, postings: Sequence[Posting], tag: int, repeated: bool) -> Batch:
+    def batch(self, postings: Sequence[MessageSpec], tag: int, repeated: bool) -> Batch:
         """Prepare messages; see :class:`hpccoll.transport.Endpoint`."""
         if tag not in self.endpoint.node.tags:
             return self.endpoint.batch(postings, tag, repeated)
-        batch = self._tape(postings, tag) or self.endpoint.batch(postings, tag, repeated)
+        batch = self._compiled_plan(postings, tag) or self.endpoint.batch(postings, tag, repeated)
         return TurnBatch(self.open, batch, {(tag, *posting[:2]) for posting in postings})
 
-    def _tape(self, postings: Sequence[Posting], tag: int) -> TapeBatch | None:
+    def _compiled_plan(self, postings: Sequence[MessageSpec], tag: int) -> PlanBatch | None:
         if any(posting.peer not in self.endpoint.node.local for posting in postings):
             return None
         starts = [posting.array.__array_interface__["data"][0] for posting in postings]
         base = min(starts, default=0)
-        phases: list[list[Posting]] = []
+        phases: list[list[MessageSpec]] = []
         messages: list[list[Message]] = []
         count: Counter[tuple[bool, int]] = Counter()
         for posting, start in zip(postings, starts):
@@ -93,7 +94,8 @@ class TapedEndpoint:
             messages[number].append(Message(
                 SEND if posting.sends else RECV, posting.peer,
                 Extent(OUT, start - base, posting.array.nbytes)))
-        code = encode(Lowered(tuple(Phase((), tuple(each), ()) for each in messages), 0, 0), 1,
+        code = encode(LoweredProgram(tuple(Phase((), tuple(each), ()) for each in messages), 0, 0),
+                      1,
                       PLACES)
         assert code is not None
         channels = compiled.channels_of(self.endpoint, code, tag, self.longest)
@@ -103,11 +105,11 @@ class TapedEndpoint:
                     for posting, start in zip(postings, starts)), default=0)
         if self.numbers is not None:
             code = paused(code)
-        return TapeBatch(self, phases, code, channels, base, size)
+        return PlanBatch(self, phases, code, channels, base, size)
 
 
 def paused(code: Code) -> Code:
-    """The same tape, with a pause before each instruction that concerns a channel."""
+    """The same compiled plan, with a pause before each instruction that concerns a channel."""
     words: array[int] = array("q")
     pauses, out = 0, BASES.index(OUT) << OFFSET_BITS
     for step in code.steps():
@@ -120,22 +122,22 @@ def paused(code: Code) -> Code:
     return code._replace(words=words)
 
 
-class TapeBatch:
-    """Messages as a tape."""
+class PlanBatch:
+    """Messages as a compiled plan."""
 
-    def __init__(self, endpoint: TapedEndpoint, phases: list[list[Posting]], code: Code,
+    def __init__(self, endpoint: CompiledEndpoint, phases: list[list[MessageSpec]], code: Code,
                  channels: list[Channel], base: int, size: int):
         self.endpoint, self.base = endpoint, base
-        self.attendance = TapeAttendance(endpoint.endpoint, phases, code, channels)
-        self.tape = compiled._tape.Tape(
+        self.waits = MessagePlanWaits(endpoint.endpoint, phases, code, channels)
+        self.compiled_plan = compiled._executor.CompiledPlan(
             code.words, (0, size), tuple(map(compiled.addresses, channels)), None,
-            numpy.empty(0, "u1"), self.attendance, None, True)
+            numpy.empty(0, "u1"), self.waits, None, True)
         self.rest = 0
 
     def start(self) -> None:
-        self.run = self.tape.begin(0, self.base, None)
-        self.attendant = Attendant(self.attendance, self.run)
-        self.endpoint.tapes += 1
+        self.run = self.compiled_plan.begin(0, self.base, None)
+        self.slow_path = SlowPath(self.waits, self.run)
+        self.endpoint.compiled_plans += 1
 
     def test(self, tries: int = 1) -> bool:
         numbers = self.endpoint.numbers
@@ -150,18 +152,18 @@ class TapeBatch:
                     time.sleep(NAP)
                 if self.rest:
                     return False
-            elif not self.attendant.fetched():
+            elif not self.slow_path.fetch():
                 return False
         return True
 
     def free(self) -> None:
-        del self.tape
+        del self.compiled_plan
 
 
-class TapeAttendance(Attendance):
-    """Has the messages of a tape that was made of postings, and not of a plan."""
+class MessagePlanWaits(PlanWaits):
+    """Has the messages of a compiled plan that was made of postings, and not of a plan."""
 
-    def __init__(self, endpoint: SharedEndpoint, phases: list[list[Posting]], code: Code,
+    def __init__(self, endpoint: SharedEndpoint, phases: list[list[MessageSpec]], code: Code,
                  channels: list[Channel]):
         self.endpoint, self.code, self.channels, self.far = endpoint, code, channels, None
         self.context: Any = SimpleNamespace(bounds=Bounds(60.0, 60.0))

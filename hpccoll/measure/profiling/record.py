@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy
 
-from hpccoll.atomic_file import replacing
+from hpccoll.atomic_file import open_replacement
 from hpccoll.errors import ArgumentError
 
 #: Format name in the files.
@@ -67,7 +67,7 @@ class Rows(Protocol):
         """Return and remove the recorded calls: three numbers each."""
 
 
-class Noted(Protocol):
+class EventRecorder(Protocol):
     """Recorder of moments inside of calls."""
 
     def as_json(self) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class CallRecord:
         self.earlier: dict[int, CallSums] = {}
         self.waited: dict[int, float] = {}
         self.rows: Rows | None = None
-        self.moments: Noted | None = None
+        self.moments: EventRecorder | None = None
         self.noted: Mapping[str, Any] | None = None
         self._numbers: dict[CallKind, int] = {}
 
@@ -145,10 +145,10 @@ class CallRecord:
     def _sum_up(self, kept: int) -> None:
         cut = max(len(self.times) // WIDTH - kept, 0)
         old = numpy.array(self.times[:cut * WIDTH]).reshape(-1, WIDTH)
-        for kind, sums in _summed(old).items():
+        for kind, sums in _sum_calls(old).items():
             known = self.earlier.get(kind, CallSums(0, 0.0))
             self.earlier[kind] = CallSums(known.calls + sums.calls, known.seconds + sums.seconds)
-        self.ordered += int(ordered(self.kinds)[old[:, 0].astype(int)].sum())
+        self.ordered += int(ordered_kinds(self.kinds)[old[:, 0].astype(int)].sum())
         del self.times[:cut * WIDTH]
 
     def calls(self) -> numpy.ndarray:
@@ -158,7 +158,7 @@ class CallRecord:
 
     def sums(self) -> dict[int, CallSums]:
         """Return the sums of all calls by kind."""
-        found = _summed(self.calls())
+        found = _sum_calls(self.calls())
         every = {*found, *self.earlier, *self.waited}
         none = CallSums(0, 0.0)
         pairs = {kind: (found.get(kind, none), self.earlier.get(kind, none)) for kind in every}
@@ -187,12 +187,12 @@ class CallRecord:
         return self
 
 
-def ordered(kinds: list[CallKind]) -> numpy.ndarray:
+def ordered_kinds(kinds: list[CallKind]) -> numpy.ndarray:
     """Return a mask of the kinds whose calls all ranks make in one order."""
     return numpy.array([not kind.title.endswith((INIT, WAIT)) for kind in kinds], bool)
 
 
-def _summed(calls: numpy.ndarray) -> dict[int, CallSums]:
+def _sum_calls(calls: numpy.ndarray) -> dict[int, CallSums]:
     kinds = calls[:, 0].astype(int)
     counts = numpy.bincount(kinds)
     seconds = numpy.bincount(kinds, calls[:, 2] - calls[:, 1])
@@ -228,12 +228,12 @@ def save(folder: str, record: RankRecord, job: str, ranks: int) -> None:
     """
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
-    with replacing(place / f"calls-{job or 'alone'}-rank{record.rank:05}.json") as file:
+    with open_replacement(place / f"calls-{job or 'alone'}-rank{record.rank:05}.json") as file:
         json.dump({"format": FORMAT, "job": job, "ranks": ranks, **record._asdict(),
-                   "communicators": list(map(_told, record.communicators))}, file)
+                   "communicators": list(map(_record_as_json, record.communicators))}, file)
 
 
-def _told(record: CallRecord) -> dict[str, Any]:
+def _record_as_json(record: CallRecord) -> dict[str, Any]:
     """Return a complete record as plain data, with rounded times."""
     data = record.as_json()
     data["times"] = [round(seconds, 9) for seconds in data["times"]]

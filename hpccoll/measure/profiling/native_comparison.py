@@ -16,7 +16,7 @@ from hpccoll.config import AUTO, NATIVE
 from hpccoll.errors import HpccollError
 from hpccoll.measure.buffers import CaseBuffers
 from hpccoll.measure.cases import Case, make
-from hpccoll.measure.observed.profile import CallRow, Profile
+from hpccoll.measure.profiling.profile import CallRow, Profile
 from hpccoll.measure.timing import Settings, World, measure
 from hpccoll.measure.wrapping import Wrap
 from hpccoll.tune.table import Candidate
@@ -27,8 +27,8 @@ METHODS = ("allreduce", "bcast", "reduce", "allgather", "gather", "scatter", "al
            "reduce_scatter_block", "scan", "exscan", "barrier")
 
 
-def sampled(found: Profile | None, comm: MPI.Intracomm, wrap: Wrap
-            ) -> Mapping[CallRow, tuple[float, float]]:
+def compare_sample(found: Profile | None, comm: MPI.Intracomm, wrap: Wrap
+                   ) -> Mapping[CallRow, tuple[float, float]]:
     """Return the ratio of native time to hpccoll's, and seconds saved per call; collective.
 
     Args:
@@ -53,7 +53,7 @@ def sampled(found: Profile | None, comm: MPI.Intracomm, wrap: Wrap
                 continue
             results = measure(world, case, [Candidate(NATIVE), Candidate(AUTO)], memories)
             if results:
-                theirs, ours = (result.trimmed for result in results)
+                theirs, ours = (result.trimmed_seconds for result in results)
                 ratios[row] = theirs / ours, theirs - ours
     finally:
         world.free()

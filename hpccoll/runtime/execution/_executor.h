@@ -1,4 +1,4 @@
-/* Declarations of the compiled executor; see _tape.c for its parts. */
+/* Declarations of the compiled executor; see _executor.c for its parts. */
 #ifndef HPCCOLL_TAPE_H
 #define HPCCOLL_TAPE_H
 
@@ -11,7 +11,7 @@
 #include <time.h>
 
 #define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
-#define PY_ARRAY_UNIQUE_SYMBOL hpccoll_tape_array_api
+#define PY_ARRAY_UNIQUE_SYMBOL hpccoll_executor_array_api
 #ifndef IMPORTS_ARRAY
 #define NO_IMPORT_ARRAY
 #endif
@@ -29,7 +29,7 @@ enum { DONE, WAITING, ELSEWHERE, REMOTE };
  * of their form and their amount. */
 enum { ALARM = 0, NUMBER = 16, INSIDE = 17, STAMPS = 32, REMEMBERED = 64, STARTS = 96, ENDS = 160,
        FORMS = 224, AMOUNTS = 288 };
-/* The instructions: a word for each of op, phase and up to six operands; see tape.py. */
+/* The instructions: a word for each of op, phase and up to six operands; see compiled_plan.py. */
 enum { END, COPY, REDUCE, SEND, FLUSH, TAKE, TAKEN, NOTE, POST, START, AWAIT, OPERATIONS };
 enum { WIDTH = 8 };
 /* Numbers of a moment, as in moments.py. */
@@ -43,7 +43,7 @@ enum { MOMENT = 3 };
 #define OFFSET_BITS 48
 #define OFFSET(address) ((address) & (((int64_t)1 << OFFSET_BITS) - 1))
 #define BASE(address) ((address) >> OFFSET_BITS)
-/* The words of a channel; the same numbers as in channels.py, which the tape's maker compares. */
+/* The words of a channel; the same numbers as in channels.py, which the maker of plans compares. */
 #define PLACES 4
 #define SMALL 1024  /* bytes of a small cell */
 #define SIZE_BITS 24
@@ -136,13 +136,13 @@ typedef struct {
     int64_t pace;    /* cost of recent copies of long messages into cells, in ps per byte */
     unsigned passed; /* number of calls that were left to Python, because copies were too slow */
     Stamp stamp;     /* stamp of its call, in a word next to a message's number */
-    int64_t *counts; /* of its call, if its form has tapes for any size: their number, and they */
+    int64_t *counts; /* of its call, if its form has plans for any size: their number, and they */
     Word *log;       /* log of calls, NULL if they are not recorded; .. */
     Word *alarm;     /* .. and the number plus one of the call in which a rank has failed */
     int64_t *moments;      /* recorded moments: their number, and a ring of rows; .. */
     int64_t moments_kept;  /* .. the number of rows, a power of two */
     PyObject *memory, *owners, *waiter;
-} Tape;
+} CompiledPlan;
 
 /* A message for which there was no cell. */
 typedef struct { const int64_t *step; int64_t number; } Unsent;
@@ -156,7 +156,7 @@ typedef struct {
 
 typedef struct {
     PyObject_HEAD
-    Tape *tape;
+    CompiledPlan *plan;
     State state;
     PyObject *buffers;
 } Run;
@@ -174,7 +174,7 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     unsigned long holder;  /* a thread, 0 for none */
-} Entrance;
+} CallGuard;
 
 enum { MOST_ARGUMENTS = 6 };
 
@@ -188,31 +188,31 @@ typedef struct {
     Py_ssize_t count;
 } Recognised;
 
-extern PyTypeObject CountersType, TapeType, RunType, CallsType, RecognisedType;
-extern PyTypeObject TokenType, LaneType, TapedType, BeginType, NumbersType, NotedType;
-extern PyTypeObject EntranceType, NoteType;
+extern PyTypeObject CountersType, CompiledPlanType, RunType, CallsType, RecognisedType;
+extern PyTypeObject TokenType, LaneType, CompiledRunType, BeginType, NumbersType, NotedType;
+extern PyTypeObject CallGuardType, NoteType;
 
 /* _running.c */
-int advance(Tape *tape, State *state, int64_t patience);
-int passes(Tape *tape);
+int advance(CompiledPlan *plan, State *state, int64_t patience);
+int passes(CompiledPlan *plan);
 void note_moment(int64_t *moments, int64_t kept, int64_t where, int64_t what);
 
-/* _tape.c */
-const char *check_tape(Tape *tape);
-void mark_messages(Tape *tape);
-Tape *copy_tape(const Tape *tape);
-int play(Tape *tape, char *in, char *out, PyObject *buffers);
-Run *new_run(Tape *tape, char *in, char *out, PyObject *buffers);
+/* _executor.c */
+const char *check_plan(CompiledPlan *plan);
+void mark_messages(CompiledPlan *plan);
+CompiledPlan *copy_plan(const CompiledPlan *plan);
+int play(CompiledPlan *plan, char *in, char *out, PyObject *buffers);
+Run *new_run(CompiledPlan *plan, char *in, char *out, PyObject *buffers);
 
 /* _call_guard.c */
-int refused(const Entrance *entrance);
+int refused(const CallGuard *call_guard);
 PyObject *set_refusal(PyObject *module, PyObject *function);
 
-static inline int enter(Entrance *entrance)
+static inline int enter(CallGuard *call_guard)
 {
-    if (entrance->holder)
-        return refused(entrance);
-    entrance->holder = PyThread_get_thread_ident();
+    if (call_guard->holder)
+        return refused(call_guard);
+    call_guard->holder = PyThread_get_thread_ident();
     return 0;
 }
 

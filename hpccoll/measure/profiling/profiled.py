@@ -20,12 +20,12 @@ from numpy import ndarray
 from hpccoll.calls.call import METHODS
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.operators import OPERATORS
-from hpccoll.measure.observed.observer import OBSERVER, write_at_end
-from hpccoll.measure.observed.record import INIT, OBJECTS, CallKind, CallRecord
+from hpccoll.measure.profiling.observer import OBSERVER, write_at_end
+from hpccoll.measure.profiling.record import INIT, OBJECTS, CallKind, CallRecord
 from hpccoll.runtime.execution.compiled import BUILT
 
 if BUILT:
-    from hpccoll.runtime.execution import _tape
+    from hpccoll.runtime.execution import _executor
 
 #: Lower-case methods that are collective, but ``barrier``: it calls ``Barrier``, which is recorded.
 LOWER_CASE = ("bcast", "gather", "scatter", "allgather", "alltoall", "reduce",
@@ -40,29 +40,30 @@ MOST_KEYS = 4096
 _classes: dict[Any, Any] = {}
 
 
-def watched(cls: Any) -> Any:
+def profiled_class(cls: Any) -> Any:
     """Return a recording subclass of a class of communicators; itself if it is one."""
     if "_watched" in vars(cls):
         return cls
     if cls not in _classes:
-        _classes[cls] = _watched(cls)
+        _classes[cls] = _create_class(cls)
     return _classes[cls]
 
 
-def _watched(cls: Any) -> Any:
+def _create_class(cls: Any) -> Any:
     members: dict[str, Any] = {"_watched": True, "__module__": cls.__module__,
                                "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
     for name in METHODS:
         upper = name.capitalize()
-        members[upper] = _blocking(getattr(cls, upper), name)
-        members[f"I{name}"] = _begun(getattr(cls, f"I{name}"), f"i{name}", False)
-        members[f"{upper}{INIT}"] = _begun(getattr(cls, f"{upper}{INIT}"), name + INIT, True)
+        members[upper] = _blocking_method(getattr(cls, upper), name)
+        members[f"I{name}"] = _request_method(getattr(cls, f"I{name}"), f"i{name}", False)
+        members[f"{upper}{INIT}"] = _request_method(getattr(cls, f"{upper}{INIT}"), name + INIT,
+                                                    True)
     for name in LOWER_CASE:
-        members[name] = _blocking(getattr(cls, name), f"{name} of objects")
+        members[name] = _blocking_method(getattr(cls, name), f"{name} of objects")
     return type(cls.__name__, (cls,), members)
 
 
-def _blocking(method: Callable, title: str) -> Callable:
+def _blocking_method(method: Callable, title: str) -> Callable:
     """Return a blocking method that records its calls."""
     root_at = _root_at(method, title)
 
@@ -75,11 +76,11 @@ def _blocking(method: Callable, title: str) -> Callable:
         comm._seen.learn(key, kind)
         if comm._context is not None and comm._record.ranks:
             comm._record.moments = comm._context.moments
-        comm._seen.told = False
+        comm._seen.reported = False
         comm._record.add(kind, start, stop)
 
     if BUILT:
-        return cast(Callable, update_wrapper(_tape.WatchedMethod(
+        return cast(Callable, update_wrapper(_executor.WatchedMethod(
             method, observe, slow, root_at, title.endswith("objects")), method))
 
     @wraps(method)
@@ -89,7 +90,7 @@ def _blocking(method: Callable, title: str) -> Callable:
         result = method(self, *args, **named)
         stop = perf_counter()
         key = (title, *map(_token, args), *named, *map(_token, named.values()))
-        kind = None if seen.told else seen.known.get(key)
+        kind = None if seen.reported else seen.known.get(key)
         if kind is None:
             slow(self, key, start, stop, args, named)
         else:
@@ -99,7 +100,7 @@ def _blocking(method: Callable, title: str) -> Callable:
     return call
 
 
-def _begun(method: Callable, title: str, prepared: bool) -> Callable:
+def _request_method(method: Callable, title: str, prepared: bool) -> Callable:
     """Return a method that makes a request; a persistent one is counted at its start."""
     root_at = _root_at(method, title)
 
@@ -126,7 +127,7 @@ class PlainSeen:
 
     def __init__(self) -> None:
         self.known: dict[Hashable, int] = {}
-        self.told = False
+        self.reported = False
 
     def learn(self, key: Hashable, kind: int) -> None:
         """Store the kind of calls with a key."""
@@ -142,12 +143,12 @@ def observe(comm: Any, blocking: bool = True) -> Any:
     if record is None:
         record = lifetime.observed = OBSERVER.record_of(comm)
         if BUILT and record.rows is None:
-            record.rows = _tape.CallRows(record.absorb)
+            record.rows = _executor.CallRows(record.absorb)
         if comm._config.trace:
             write_at_end(comm._config.trace)
     comm._record, cache = record, comm._cache
     if cache.seen is None:
-        cache.seen = _tape.Seen(cast(Any, record.rows)) if BUILT else PlainSeen()
+        cache.seen = _executor.Seen(cast(Any, record.rows)) if BUILT else PlainSeen()
     comm._seen = cache.seen
     world = MPI.Intracomm(MPI.COMM_WORLD)
     # A nonblocking call must not wait for other ranks.
@@ -161,12 +162,12 @@ def observe(comm: Any, blocking: bool = True) -> Any:
 
 def _kind(comm: Any, key: Hashable, title: str, given: Sequence[Any], root: Any) -> int:
     """Return the number of a call's kind, cached or resolved again."""
-    told, comm._served = comm._served, None
+    report, comm._served = comm._served, None
     known = comm._cache.observed
-    if told is None and (title, key) in known:
+    if report is None and (title, key) in known:
         number: int = known[title, key]
         return number
-    served, nbytes = told or (NATIVE, None)
+    served, nbytes = report or (NATIVE, None)
     if title.endswith("objects"):
         served, nbytes = NATIVE if title in OF_MPI4PY else "objects", OBJECTS
     elif nbytes is None:

@@ -2,9 +2,14 @@
 
 import pytest
 
-from hpccoll.measure.observed.merge import join
-from hpccoll.measure.observed.profile import profile
-from hpccoll.measure.observed.stragglers import MOST_TOLD, Straggler, stragglers, told
+from hpccoll.measure.profiling.merge import join
+from hpccoll.measure.profiling.profile import profile
+from hpccoll.measure.profiling.stragglers import (
+    MOST_TOLD,
+    Straggler,
+    describe_stragglers,
+    stragglers,
+)
 from hpccoll.tools.call_trace import summary
 
 from .made import ALLREDUCE, BCAST, rank_record
@@ -29,7 +34,7 @@ def test_in_words_and_as_data():
     text = ("On WORLD, rank 2 was last in 75% of 4 calls, on average 1.5 s after the first rank, "
             "at most 3 s; others waited 12 s for it in total.")
     found = profile(join(three()))
-    assert text in found.sentences() and text in str(found)
+    assert text in found.remarks() and text in str(found)
     assert found.as_json()["stragglers"][0]["rank"] == 2
     traced = summary(join(three()), 3)
     assert text in traced.sentences() and traced.as_json()["stragglers"][0]["last"] == 3
@@ -47,17 +52,17 @@ def test_a_root_that_is_late_is_waited_for_and_a_leaf_is_not():
     [], [rank_record(0, [(ALLREDUCE, 1, 2)], 1)], [rank_record(0, []), rank_record(1, [])],
     [rank_record(rank, [(ALLREDUCE._replace(title="iallreduce"), rank, 9)]) for rank in (0, 1)]])
 def test_where_nobody_meets_nobody_is_late(records):
-    assert not told(stragglers(join(records)))
+    assert not describe_stragglers(stragglers(join(records)))
 
 
 def test_only_the_worst_communicators_are_told_of():
     found = [Straggler(f"c{number}", 0, 1, 1, 1.0, 1.0, 9.0 - number) for number in range(6)]
-    assert [text.split(",")[0] for text in told(found)] == [
+    assert [text.split(",")[0] for text in describe_stragglers(found)] == [
         f"On c{number}" for number in range(MOST_TOLD)]
 
 
 def test_the_parts_of_a_split_have_one_name_and_are_told_of_each():
     found = [Straggler("communicator of 2", rank, 1, 1, 1.0, 1.0, 9.0 - rank, rank // 2 * 2)
              for rank in range(4)]
-    assert [text.split(" was last")[0] for text in told(found)] == [
+    assert [text.split(" was last")[0] for text in describe_stragglers(found)] == [
         "On communicator of 2, rank 0", "On communicator of 2, rank 2"]

@@ -16,9 +16,9 @@ from mpi4py import MPI
 
 from hpccoll.errors import ArgumentError
 from hpccoll.measure.clocks import clock_name, seconds_ahead
-from hpccoll.measure.observed.merge import join
-from hpccoll.measure.observed.profile import Profile, profile
-from hpccoll.measure.observed.record import WIDTH, CallRecord, RankRecord, save
+from hpccoll.measure.profiling.merge import join
+from hpccoll.measure.profiling.profile import Profile, profile
+from hpccoll.measure.profiling.record import WIDTH, CallRecord, RankRecord, save
 
 #: Maximum number of separate communicators; later ones are counted together.
 MOST_COMMUNICATORS = 256
@@ -79,7 +79,7 @@ class Observer:
 OBSERVER = Observer()
 
 
-def gathered(comm: MPI.Intracomm, record: RankRecord) -> list[RankRecord]:
+def gather_records(comm: MPI.Intracomm, record: RankRecord) -> list[RankRecord]:
     """Return the records of all ranks, on rank 0; collective. Long records keep the last calls."""
     most = max(GATHERED // comm.Get_size(), 1)
     data = [one.as_json() for one in record.communicators]
@@ -88,9 +88,9 @@ def gathered(comm: MPI.Intracomm, record: RankRecord) -> list[RankRecord]:
             cut = CallRecord.from_json(one)
             cut.forget(most)
             one.update(cut.as_json())
-    told = MPI.Intracomm.gather(comm, (record._replace(communicators=()), data), 0) or []
+    records = MPI.Intracomm.gather(comm, (record._replace(communicators=()), data), 0) or []
     return [one._replace(communicators=tuple(map(CallRecord.from_json, data)))
-            for one, data in told]
+            for one, data in records]
 
 
 def stats(comm: MPI.Intracomm, record: CallRecord | None, all_ranks: bool) -> Profile:
@@ -110,7 +110,7 @@ def stats(comm: MPI.Intracomm, record: CallRecord | None, all_ranks: bool) -> Pr
     mine = OBSERVER.record()._replace(communicators=(record,) if record is not None else ())
     if not all_ranks:
         return profile(join([mine]))
-    records = gathered(comm, mine)
+    records = gather_records(comm, mine)
     found: Profile = MPI.Intracomm.bcast(comm, profile(join(records)) if records else None, 0)
     return found
 

@@ -3,7 +3,7 @@
 import numpy
 import pytest
 
-from hpccoll.measure.observed.merge import corrected, join, waits_by_kind
+from hpccoll.measure.profiling.merge import correct_times, join, waits_by_kind
 
 from .made import ALLREDUCE, BCAST, REDUCE, SCAN, STARTED, rank_record
 
@@ -55,7 +55,7 @@ def test_a_rank_that_has_not_told_leaves_its_communicators_unmatched():
 
 
 def test_clocks_are_corrected_in_proportion():
-    assert corrected(numpy.array([0.0, 5.0, 10.0]), [(0.0, 1.0), (10.0, 3.0)]).tolist() == [
+    assert correct_times(numpy.array([0.0, 5.0, 10.0]), [(0.0, 1.0), (10.0, 3.0)]).tolist() == [
         1.0, 7.0, 13.0]
     joined = join([rank_record(0, [(ALLREDUCE, 4.0, 9.0)]),
                    rank_record(1, [(ALLREDUCE, 104.0, 109.0)], clock="two",

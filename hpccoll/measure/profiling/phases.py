@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from hpccoll.measure.observed.record import CallKind, CallRecord, RankRecord
+from hpccoll.measure.profiling.record import CallKind, CallRecord, RankRecord
 from hpccoll.runtime.events.phase_events import KEPT, PHASE_BITS, PLAN_BITS, ROW, Activity
 
 #: Names of activities; those that wait have the awaited rank as well.

@@ -1,4 +1,4 @@
-"""Tapes behind requests, on real ranks: order, threads, errors, and both executors side by side."""
+"""Compiled plans behind requests, on real ranks: order, threads, errors, and both executors."""
 
 import gc
 import random
@@ -239,7 +239,7 @@ def test_requests_that_nobody_keeps(comm):
         comm.Iallreduce(numpy.full(4, 1.), numpy.empty(4)).Wait()
         assert (out == turn * comm.size).all()  # they take turns
     while PROGRESS.operations:  # what ended is still to be seen by somebody
-        PROGRESS.once()
+        PROGRESS.step()
 
 
 def test_more_in_flight_than_are_kept(comm):

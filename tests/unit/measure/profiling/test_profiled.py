@@ -5,8 +5,8 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll.measure.observed.observer import OBSERVER
-from hpccoll.measure.observed.profiled import LOWER_CASE, watched
+from hpccoll.measure.profiling.observer import OBSERVER
+from hpccoll.measure.profiling.profiled import LOWER_CASE, profiled_class
 
 A, B = numpy.ones(4), numpy.empty(4)
 
@@ -31,7 +31,7 @@ def counted(comm):
 
 def test_the_class_is_made_once_and_looks_like_the_other(comm):
     cls = type(comm)
-    assert cls is watched(hpccoll.Comm) and watched(cls) is cls
+    assert cls is profiled_class(hpccoll.Comm) and profiled_class(cls) is cls
     assert cls is not hpccoll.Comm and issubclass(cls, hpccoll.Comm)
     assert (cls.__name__, cls.__module__) == (hpccoll.Comm.__name__, hpccoll.Comm.__module__)
     assert cls.Allreduce.__doc__ == hpccoll.Comm.Allreduce.__doc__
@@ -81,7 +81,7 @@ def test_objects_of_mpi4py_count_as_native(comm, call, served):
 
 
 def test_all_lower_case_collectives_are_watched():
-    cls = watched(hpccoll.Comm)
+    cls = profiled_class(hpccoll.Comm)
     assert "barrier" not in LOWER_CASE and all(name in vars(cls) for name in LOWER_CASE)
 
 

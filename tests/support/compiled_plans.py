@@ -1,12 +1,12 @@
-"""The tape of one rank of a schedule, for people."""
+"""The compiled plan of one rank of a schedule, for people."""
 
 from __future__ import annotations
 
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.schedule import SEND, Schedule
 from hpccoll.proof.cases import BlockSizes, lower_all
-from hpccoll.runtime.events.phase_events import Noting
-from hpccoll.runtime.execution.tape import Code, Form, Instruction, encode, split_address
+from hpccoll.runtime.events.phase_events import PhaseRecorder
+from hpccoll.runtime.execution.compiled_plan import Code, Form, Instruction, encode, split_address
 from hpccoll.transport.shm.channels import PLACES
 
 #: Bytes of an element that is shown.
@@ -19,7 +19,7 @@ def text_of(schedule: Schedule, rank: int, nbytes: int | None) -> str:
     Ranks of other outermost groups of the layout, if there is one, are on other nodes.
 
     Raises:
-        ArgumentError: there is no such rank, or a tape cannot say what the rank does.
+        ArgumentError: there is no such rank, or a compiled plan cannot say what the rank does.
     """
     if not 0 <= rank < schedule.size:
         raise ArgumentError("rank", f"there is no rank {rank} among {schedule.size}")
@@ -30,7 +30,7 @@ def text_of(schedule: Schedule, rank: int, nbytes: int | None) -> str:
     segment, = lower_all(schedule, collective, rank, BlockSizes(lambda key: count, keys))
     code = encode(segment.program, ITEMSIZE, PLACES, far=_far(schedule, rank))
     if code is None:
-        raise ArgumentError("rank", f"no tape can say what rank {rank} does",
+        raise ArgumentError("rank", f"no compiled plan can say what rank {rank} does",
                             f"only {PLACES} messages of one rank may be under way at once")
     return as_text(code)
 
@@ -44,12 +44,12 @@ def _far(schedule: Schedule, rank: int) -> frozenset[int]:
 
 
 def as_text(code: Code) -> str:
-    """A tape for people: one instruction a line.
+    """A compiled plan for people: one instruction a line.
 
-    >>> from hpccoll.ir.extents import Extent, Lowered, Message, Phase
+    >>> from hpccoll.ir.extents import Extent, LoweredProgram, Message, Phase
     >>> swap = Phase((), (Message("send", 1, Extent("in", 0, 2)),
     ...                   Message("recv", 1, Extent("out", 0, 2))), ())
-    >>> print(as_text(encode(Lowered((swap,), 0, 0), 8, 4)))
+    >>> print(as_text(encode(LoweredProgram((swap,), 0, 0), 8, 4)))
       0  send    to 1, 16 bytes of in+0
       1  take    16 bytes from 1
       2  copy    16 bytes, out+0 <- cell+0
@@ -81,7 +81,7 @@ def _operands(code: Code, operation: int, *operands: int) -> str:
         return (f"to {peer}, {third} bytes of {_place(second)}" if kind == SEND else
                 f"{third} bytes from {peer} into {_place(second)}")
     if operation == Instruction.NOTE:
-        return Noting.activity(second).name.lower()
+        return PhaseRecorder.activity(second).name.lower()
     if operation in (Instruction.START, Instruction.AWAIT):
         return f"batch {first}"
     return f"from {code.ways[first].peer}" if operation == Instruction.TAKEN else ""

@@ -9,9 +9,9 @@ from mpi4py import MPI
 
 import hpccoll
 from hpccoll.errors import ArgumentError
-from hpccoll.measure.observed import observer as module
-from hpccoll.measure.observed.observer import OBSERVER, Observer, gathered, stats
-from hpccoll.measure.observed.record import CallSums, read
+from hpccoll.measure.profiling import observer as module
+from hpccoll.measure.profiling.observer import OBSERVER, Observer, gather_records, stats
+from hpccoll.measure.profiling.record import CallSums, read
 
 from .made import ALLREDUCE, rank_record
 
@@ -28,7 +28,7 @@ def test_too_many_communicators_share_a_record(monkeypatch):
 def test_gathered_records_are_cut(monkeypatch, most, kept):
     monkeypatch.setattr(module, "GATHERED", most)
     mine = rank_record(0, [(ALLREDUCE, number, number + 1.0) for number in range(3)], 1)
-    [found] = gathered(MPI.COMM_SELF, mine)
+    [found] = gather_records(MPI.COMM_SELF, mine)
     assert len(found.communicators[0].calls()) == kept
     assert found.communicators[0].sums() == {0: CallSums(3, 3.0)}
 

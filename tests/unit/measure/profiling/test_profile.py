@@ -5,8 +5,8 @@ import json
 import pytest
 
 from hpccoll.machine.identity import library_name
-from hpccoll.measure.observed.merge import join
-from hpccoll.measure.observed.profile import CallRow, compared, profile, rows_of
+from hpccoll.measure.profiling.merge import join
+from hpccoll.measure.profiling.profile import CallRow, add_comparison, profile, rows_of
 
 from .made import ALLREDUCE, BCAST, STARTED, rank_record
 
@@ -67,7 +67,7 @@ def test_objects_have_no_size():
 
 def test_what_a_sample_says_is_summed_over_the_calls():
     found = two_ranks()
-    found = compared(found, {found.details[0]: (2.5, 0.25)})
+    found = add_comparison(found, {found.details[0]: (2.5, 0.25)})
     assert found.rows[0].ratio == 2.5 and found.rows[0].saved == 0.25
     assert found.rows[1].ratio is None
     assert (f"In a sample measured after the run, hpccoll saved 250 ms against {library_name()}."

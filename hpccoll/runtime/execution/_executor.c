@@ -1,29 +1,29 @@
-/* Compiled executor: runs tapes, caches calls, and implements their requests.
+/* Compiled executor: runs compiled plans, caches calls, and implements their requests.
  *
- * A tape is one rank's lowered program as a flat array of instructions (hpccoll/runtime/execution/tape.py
+ * A compiled plan is one rank's lowered program as a flat array of instructions (compiled_plan.py
  * makes and reads them). The executor implements the instructions, and the words that announce
  * messages in the channels of shared memory (hpccoll/transport/shm/channels.py). It does not depend
  * on MPI or on algorithms.
  *
  *     Counters     the numbers of a channel's last messages, shared with the interpreter
- *     Tape         instructions, checked once; runs on any arrays of the right sizes
- *     Run          a running tape, which stops at a missing message and resumes there
+ *     Compiled plan         instructions, checked once; runs on any arrays of the right sizes
+ *     Run          a running compiled plan, which stops at a missing message and resumes there
  *
  * _running.c:      runs the instructions, without Python
  *
  * _recognition.c:
  *
- *     Calls        the cache of a communicator: form, size and type of a call -> a tape or the
+ *     Calls        the cache of a communicator: form, size and type of a call -> a plan or the
  *                  native method
  *     Recognised   a method of the communicator that looks up Calls first
  *
  * _any_size.c:
  *
- *     AnySize      calls of one form and any size: a tape whose operands are computed for the size
+ *     AnySize      calls of one form and any size: a plan whose operands are computed for the size
  *
  * _requests.c:
  *
- *     Taped        a run that one call starts and another one completes, with its state
+ *     CompiledRun      a run that one call starts and another one completes, with its state
  *
  * _background.c:  a thread that progresses such runs
  *
@@ -41,14 +41,14 @@
  *
  * _call_guard.c:
  *
- *     Entrance     admits one call on a communicator at a time
+ *     CallGuard     admits one call on a communicator at a time
  *
  * _finalize.c:
  *
  *     check_at_exit
  *                  checks during MPI_Finalize at exit that no process was killed
  *
- * All bounds are checked when a tape is created, none while it runs.
+ * All bounds are checked when a compiled plan is created, none while it runs.
  */
 #define IMPORTS_ARRAY
 #include "_requests.h"
@@ -63,7 +63,7 @@ static PyMemberDef counters_members[] = {
 
 PyTypeObject CountersType = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "hpccoll.runtime.execution._tape.Counters",
+    .tp_name = "hpccoll.runtime.execution._executor.Counters",
     .tp_doc = "Numbers of the last messages of a channel.",
     .tp_basicsize = sizeof(Counters),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
@@ -71,70 +71,70 @@ PyTypeObject CountersType = {
     .tp_new = PyType_GenericNew,
 };
 
-/* ---- Tape ------------------------------------------------------------------------------------ */
+/* ---- CompiledPlan ---------------------------------------------------------------------------- */
 
-static int inside(const Tape *tape, int64_t address, int64_t nbytes, int64_t open)
+static int inside(const CompiledPlan *plan, int64_t address, int64_t nbytes, int64_t open)
 {
     int64_t base = BASE(address), offset = OFFSET(address);
     if (address < 0 || base >= BASES || nbytes < 0 || (base == CELL && open < 0))
         return 0;
-    int64_t size = base == CELL ? open : tape->sizes[base];
+    int64_t size = base == CELL ? open : plan->sizes[base];
     return nbytes <= size && offset <= size - nbytes;
 }
 
 /* Check every instruction; return NULL or an error text. */
-const char *check_tape(Tape *tape)
+const char *check_plan(CompiledPlan *plan)
 {
     int64_t open = -1, opened = -1, posted = 0, batches = 0;
     int under_way = 0;
-    tape->sends = 0;
-    for (Py_ssize_t at = 0; at < tape->length; at++) {
-        const int64_t *step = tape->code + at * WIDTH;
+    plan->sends = 0;
+    for (Py_ssize_t at = 0; at < plan->length; at++) {
+        const int64_t *step = plan->code + at * WIDTH;
         if ((step[0] == SEND || step[0] == TAKE || step[0] == TAKEN)
-            && (step[2] < 0 || step[2] >= tape->channel_count))
+            && (step[2] < 0 || step[2] >= plan->channel_count))
             return "a channel that is not there";
         if (posted && step[0] != POST && step[0] != START)
             return "a batch that is not started";
         switch (step[0]) {
         case END:
-            if (at != tape->length - 1 || open >= 0 || under_way)
+            if (at != plan->length - 1 || open >= 0 || under_way)
                 return "an end before the end";
             return NULL;
         case COPY:
-            if (!inside(tape, step[2], step[4], -1) || !inside(tape, step[3], step[4], open))
+            if (!inside(plan, step[2], step[4], -1) || !inside(plan, step[3], step[4], open))
                 return "a copy out of bounds";
             break;
         case REDUCE: {
-            int64_t size = tape->kernel.itemsize;
+            int64_t size = plan->kernel.itemsize;
             if (!size)
                 return "a kernel that is not there";
             if (step[6] < 0 || step[6] > INT64_MAX / size)
                 return "a reduction of too many elements";
-            if (step[2] && (tape->kernel.half == NULL || step[2] < 0 || step[2] >= 2 * ROUNDED
-                            || step[6] > tape->accumulator_bytes / 4))
+            if (step[2] && (plan->kernel.half == NULL || step[2] < 0 || step[2] >= 2 * ROUNDED
+                            || step[6] > plan->accumulator_bytes / 4))
                 return "an accumulator that is not there";
-            if (!inside(tape, step[3], step[6] * size, -1)
-                || !inside(tape, step[4], step[6] * size, open)
-                || !inside(tape, step[5], step[6] * size, open)
+            if (!inside(plan, step[3], step[6] * size, -1)
+                || !inside(plan, step[4], step[6] * size, open)
+                || !inside(plan, step[5], step[6] * size, open)
                 || OFFSET(step[3]) % size || OFFSET(step[4]) % size || OFFSET(step[5]) % size)
                 return "a reduction out of bounds";
             break;
         }
         case SEND:
-            if (!inside(tape, step[3], step[4], -1) || step[4] > LARGEST
-                || step[4] > tape->channels[step[2]].cell_bytes)
+            if (!inside(plan, step[3], step[4], -1) || step[4] > LARGEST
+                || step[4] > plan->channels[step[2]].cell_bytes)
                 return "a message out of bounds";
-            tape->sends++;
+            plan->sends++;
             break;
         case FLUSH:
             break;
         case NOTE:
-            if (tape->moments == NULL)
+            if (plan->moments == NULL)
                 return "a moment that nobody wants";
             break;
         case TAKE:
             if (open >= 0 || step[4] < 0 || step[4] > LARGEST
-                || step[4] > tape->channels[step[2]].cell_bytes)
+                || step[4] > plan->channels[step[2]].cell_bytes)
                 return "a message out of bounds";
             open = step[4];
             opened = step[2];
@@ -145,7 +145,7 @@ const char *check_tape(Tape *tape)
             open = -1;
             break;
         case POST:
-            if (open >= 0 || under_way || !inside(tape, step[3], step[4], -1))
+            if (open >= 0 || under_way || !inside(plan, step[3], step[4], -1))
                 return "a message out of bounds";
             posted++;
             break;
@@ -153,7 +153,7 @@ const char *check_tape(Tape *tape)
             if (!posted || step[2] != batches)
                 return "a batch of no messages, or of another number";
             posted = 0;
-            tape->remote = under_way = 1;
+            plan->remote = under_way = 1;
             break;
         case AWAIT:
             if (open >= 0 || !under_way || step[2] != batches++)
@@ -191,7 +191,7 @@ static int find_loop(PyObject *object, PyObject *type, Kernel *kernel)
     return 0;
 }
 
-static void tape_dealloc(Tape *self)
+static void plan_dealloc(CompiledPlan *self)
 {
     PyObject_GC_UnTrack(self);
     PyMem_Free(self->code);
@@ -203,7 +203,7 @@ static void tape_dealloc(Tape *self)
     Py_TYPE(self)->tp_free(self);
 }
 
-static int tape_traverse(Tape *self, visitproc visit, void *arg)
+static int plan_traverse(CompiledPlan *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->memory);
     Py_VISIT(self->owners);
@@ -211,13 +211,13 @@ static int tape_traverse(Tape *self, visitproc visit, void *arg)
     return 0;
 }
 
-static int tape_clear(Tape *self)
+static int plan_clear(CompiledPlan *self)
 {
     Py_CLEAR(self->waiter);  /* the other references are memory, which must outlive the runs */
     return 0;
 }
 
-static int read_channels(Tape *self, PyObject *channels)
+static int read_channels(CompiledPlan *self, PyObject *channels)
 {
     self->channel_count = PyTuple_GET_SIZE(channels);
     self->channels = PyMem_Calloc(self->channel_count + 1, sizeof(Channel));
@@ -237,7 +237,7 @@ static int read_channels(Tape *self, PyObject *channels)
 }
 
 /* Read the kernel: None, a ufunc and a type, or a kernel for 16-bit floats. */
-static int read_kernel(Tape *self, PyObject *kernel)
+static int read_kernel(CompiledPlan *self, PyObject *kernel)
 {
     PyObject *ufunc, *dtype;
     if (kernel == Py_None)
@@ -266,7 +266,7 @@ static int read_kernel(Tape *self, PyObject *kernel)
 }
 
 /* Read the ring of moments: a row with their number, then a power of two of rows. */
-static int read_moments(Tape *self, PyObject *object)
+static int read_moments(CompiledPlan *self, PyObject *object)
 {
     Py_buffer memory;
     if (PyObject_GetBuffer(object, &memory, PyBUF_WRITABLE) < 0)
@@ -282,24 +282,24 @@ static int read_moments(Tape *self, PyObject *object)
 }
 
 /* Compute the contents of the words of its messages, in addition to their numbers. */
-void mark_messages(Tape *tape)
+void mark_messages(CompiledPlan *plan)
 {
-    for (int64_t *step = tape->code; step[0] != END; step += WIDTH)
+    for (int64_t *step = plan->code; step[0] != END; step += WIDTH)
         if (step[0] == SEND || step[0] == TAKE)
-            step[5] = step[4] ^ (tape->stamp.value & LARGEST);
+            step[5] = step[4] ^ (plan->stamp.value & LARGEST);
 }
 
 /* Return a copy, which keeps its operands while those of the original change. */
-Tape *copy_tape(const Tape *tape)
+CompiledPlan *copy_plan(const CompiledPlan *plan)
 {
-    size_t code_bytes = tape->length * WIDTH * sizeof(int64_t);
-    size_t channel_bytes = (tape->channel_count + 1) * sizeof(Channel);
-    size_t count_bytes = tape->counts != NULL ? (1 + tape->counts[0]) * sizeof(int64_t) : 0;
-    Tape *copy = (Tape *)TapeType.tp_alloc(&TapeType, 0);
+    size_t code_bytes = plan->length * WIDTH * sizeof(int64_t);
+    size_t channel_bytes = (plan->channel_count + 1) * sizeof(Channel);
+    size_t count_bytes = plan->counts != NULL ? (1 + plan->counts[0]) * sizeof(int64_t) : 0;
+    CompiledPlan *copy = (CompiledPlan *)CompiledPlanType.tp_alloc(&CompiledPlanType, 0);
     if (copy == NULL)
         return NULL;
-    memcpy((char *)copy + sizeof(PyObject), (const char *)tape + sizeof(PyObject),
-           sizeof(Tape) - sizeof(PyObject));
+    memcpy((char *)copy + sizeof(PyObject), (const char *)plan + sizeof(PyObject),
+           sizeof(CompiledPlan) - sizeof(PyObject));
     copy->code = PyMem_Malloc(code_bytes);
     copy->channels = PyMem_Malloc(channel_bytes);
     copy->counts = count_bytes ? PyMem_Malloc(count_bytes) : NULL;
@@ -311,14 +311,14 @@ Tape *copy_tape(const Tape *tape)
         PyErr_NoMemory();
         return NULL;
     }
-    memcpy(copy->code, tape->code, code_bytes);
-    memcpy(copy->channels, tape->channels, channel_bytes);
+    memcpy(copy->code, plan->code, code_bytes);
+    memcpy(copy->channels, plan->channels, channel_bytes);
     if (count_bytes)
-        memcpy(copy->counts, tape->counts, count_bytes);
+        memcpy(copy->counts, plan->counts, count_bytes);
     return copy;
 }
 
-static PyObject *tape_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"code", "sizes", "channels", "kernel", "scratch", "owners", "waiter",
                             "yields", "stamp", "log", "alarm", "accumulator", "moments", NULL};
@@ -331,7 +331,7 @@ static PyObject *tape_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
                                      &PyTuple_Type, &channels, &kernel, &memory, &owners, &waiter,
                                      &yields, &stamp, &log, &alarm, &accumulator, &moments))
         return NULL;
-    Tape *self = (Tape *)type->tp_alloc(type, 0);
+    CompiledPlan *self = (CompiledPlan *)type->tp_alloc(type, 0);
     if (self == NULL || PyObject_GetBuffer(memory, &scratch, PyBUF_WRITABLE) < 0)
         goto failed;
     self->scratch = scratch.buf;
@@ -360,9 +360,10 @@ static PyObject *tape_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         || read_kernel(self, kernel) < 0)
         goto failed;
     memcpy(self->code, code.buf, code.len);
-    const char *problem = code.len % (WIDTH * sizeof(int64_t)) ? "half an instruction" : check_tape(self);
+    const char *problem = code.len % (WIDTH * sizeof(int64_t)) 
+        ? "half an instruction" : check_plan(self);
     if (problem != NULL) {
-        PyErr_Format(PyExc_ValueError, "the tape has %s", problem);
+        PyErr_Format(PyExc_ValueError, "the compiled plan has %s", problem);
         goto failed;
     }
     mark_messages(self);
@@ -377,18 +378,18 @@ failed:
 }
 
 /* Create a run with its own state; ``buffers`` must stay alive until its end. */
-Run *new_run(Tape *tape, char *in, char *out, PyObject *buffers)
+Run *new_run(CompiledPlan *plan, char *in, char *out, PyObject *buffers)
 {
     Run *self = PyObject_New(Run, &RunType);
     if (self == NULL)
         return NULL;
     memset(&self->state, 0, sizeof self->state);
-    self->tape = (Tape *)Py_NewRef(tape);
+    self->plan = (CompiledPlan *)Py_NewRef(plan);
     self->buffers = Py_XNewRef(buffers);
     self->state.base[IN] = in;
     self->state.base[OUT] = out;
-    self->state.base[SCRATCH] = tape->scratch;
-    self->state.unsent = PyMem_Malloc((tape->sends + 1) * sizeof(Unsent));
+    self->state.base[SCRATCH] = plan->scratch;
+    self->state.unsent = PyMem_Malloc((plan->sends + 1) * sizeof(Unsent));
     if (self->state.unsent == NULL) {
         Py_DECREF(self);
         PyErr_NoMemory();
@@ -400,33 +401,33 @@ Run *new_run(Tape *tape, char *in, char *out, PyObject *buffers)
 #define FEW 8
 
 /* Record a call in this rank's log; return 1 if no rank has failed. */
-static inline int opened(const Tape *tape)
+static inline int opened(const CompiledPlan *plan)
 {
-    Word *log = tape->log;
+    Word *log = plan->log;
     int64_t number = INT64_MAX;
     if (log != NULL) {
         number = atomic_load_explicit(&log[NUMBER], memory_order_relaxed) + 1;
-        note_start(log, number, tape->stamp);
+        note_start(log, number, plan->stamp);
         atomic_store_explicit(&log[NUMBER], number, memory_order_release);
     }
-    if (tape->alarm == NULL)
+    if (plan->alarm == NULL)
         return 1;
-    int64_t alarm = atomic_load_explicit(tape->alarm, memory_order_acquire);
+    int64_t alarm = atomic_load_explicit(plan->alarm, memory_order_acquire);
     return !alarm || number < alarm - 1;
 }
 
-/* Run a tape to its end; long waits continue in Python, which may raise an error. */
-int play(Tape *tape, char *in, char *out, PyObject *buffers)
+/* Run a compiled plan to its end; long waits continue in Python, which may raise an error. */
+int play(CompiledPlan *plan, char *in, char *out, PyObject *buffers)
 {
     Unsent few[FEW];
-    State state = {{in, out, tape->scratch, NULL}, 0, 0, few};
+    State state = {{in, out, plan->scratch, NULL}, 0, 0, few};
     Run *under_way = NULL;
-    int found = WAITING, here = opened(tape) && tape->sends <= FEW;
-    Py_INCREF(tape);
+    int found = WAITING, here = opened(plan) && plan->sends <= FEW;
+    Py_INCREF(plan);
     if (here)
-        found = advance(tape, &state, others_under_way() ? SLICE : PATIENCE);
+        found = advance(plan, &state, others_under_way() ? SLICE : PATIENCE);
     if (found != DONE) {
-        under_way = new_run(tape, in, out, buffers);
+        under_way = new_run(plan, in, out, buffers);
         if (under_way != NULL) {
             if (here) {
                 Unsent *own = under_way->state.unsent;
@@ -434,20 +435,20 @@ int play(Tape *tape, char *in, char *out, PyObject *buffers)
                 under_way->state = state;
                 under_way->state.unsent = own;
             }
-            PyObject *over = PyObject_CallOneArg(tape->waiter, (PyObject *)under_way);
+            PyObject *over = PyObject_CallOneArg(plan->waiter, (PyObject *)under_way);
             found = over == NULL ? -1 : DONE;
             Py_XDECREF(over);
             Py_DECREF(under_way);
         } else
             found = -1;
     }
-    if (found == DONE && tape->log != NULL)  /* only this rank writes its number */
-        note_end(tape->log, atomic_load_explicit(&tape->log[NUMBER], memory_order_relaxed));
-    Py_DECREF(tape);
+    if (found == DONE && plan->log != NULL)  /* only this rank writes its number */
+        note_end(plan->log, atomic_load_explicit(&plan->log[NUMBER], memory_order_relaxed));
+    Py_DECREF(plan);
     return found == DONE ? 0 : -1;
 }
 
-static PyObject *tape_run(Tape *self, PyObject *args)
+static PyObject *plan_run(CompiledPlan *self, PyObject *args)
 {
     long long in, out;
     PyObject *buffers = NULL;
@@ -457,7 +458,7 @@ static PyObject *tape_run(Tape *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-static PyObject *tape_begin(Tape *self, PyObject *args)
+static PyObject *plan_begin(CompiledPlan *self, PyObject *args)
 {
     long long in, out;
     PyObject *buffers = NULL;
@@ -466,39 +467,39 @@ static PyObject *tape_begin(Tape *self, PyObject *args)
     return (PyObject *)new_run(self, (char *)(intptr_t)in, (char *)(intptr_t)out, buffers);
 }
 
-static PyObject *tape_passes(Tape *self, PyObject *none)
+static PyObject *plan_passes(CompiledPlan *self, PyObject *none)
 {
     (void)none;
     return PyBool_FromLong(passes(self));
 }
 
-static PyMethodDef tape_methods[] = {
-    {"passes", (PyCFunction)tape_passes, METH_NOARGS,
+static PyMethodDef plan_methods[] = {
+    {"passes", (PyCFunction)plan_passes, METH_NOARGS,
      "Return whether Python should run a call, because copies of long messages are too slow."},
-    {"run", (PyCFunction)tape_run, METH_VARARGS,
+    {"run", (PyCFunction)plan_run, METH_VARARGS,
      "Run to the end, on input and output at addresses; a third argument keeps them alive."},
-    {"begin", (PyCFunction)tape_begin, METH_VARARGS,
+    {"begin", (PyCFunction)plan_begin, METH_VARARGS,
      "Return a run on input and output at addresses, which ``advance`` progresses."},
     {NULL}};
 
-static PyMemberDef tape_members[] = {
-    {"owners", T_OBJECT, offsetof(Tape, owners), READONLY, "objects that the tape keeps alive"},
-    {"pace", T_LONGLONG, offsetof(Tape, pace), 0,
+static PyMemberDef plan_members[] = {
+    {"owners", T_OBJECT, offsetof(CompiledPlan, owners), READONLY, "objects that the plan keeps alive"},
+    {"pace", T_LONGLONG, offsetof(CompiledPlan, pace), 0,
      "picoseconds a byte that recent copies of long messages took"},
     {NULL}};
 
-PyTypeObject TapeType = {
+PyTypeObject CompiledPlanType = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "hpccoll.runtime.execution._tape.Tape",
+    .tp_name = "hpccoll.runtime.execution._executor.CompiledPlan",
     .tp_doc = "Checked instructions, with their channels and scratch.",
-    .tp_basicsize = sizeof(Tape),
+    .tp_basicsize = sizeof(CompiledPlan),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-    .tp_methods = tape_methods,
-    .tp_members = tape_members,
-    .tp_new = tape_new,
-    .tp_dealloc = (destructor)tape_dealloc,
-    .tp_traverse = (traverseproc)tape_traverse,
-    .tp_clear = (inquiry)tape_clear,
+    .tp_methods = plan_methods,
+    .tp_members = plan_members,
+    .tp_new = plan_new,
+    .tp_dealloc = (destructor)plan_dealloc,
+    .tp_traverse = (traverseproc)plan_traverse,
+    .tp_clear = (inquiry)plan_clear,
 };
 
 /* ---- Run ------------------------------------------------------------------------------------- */
@@ -506,7 +507,7 @@ PyTypeObject TapeType = {
 static void run_dealloc(Run *self)
 {
     PyMem_Free(self->state.unsent);
-    Py_XDECREF(self->tape);
+    Py_XDECREF(self->plan);
     Py_XDECREF(self->buffers);
     PyObject_Free(self);
 }
@@ -516,7 +517,7 @@ static PyObject *run_advance(Run *self, PyObject *args)
     long long patience = PATIENCE;
     if (!PyArg_ParseTuple(args, "|L", &patience))
         return NULL;
-    return PyLong_FromLong(advance(self->tape, &self->state, patience));
+    return PyLong_FromLong(advance(self->plan, &self->state, patience));
 }
 
 static PyObject *run_restart(Run *self, PyObject *none)
@@ -530,7 +531,7 @@ static PyObject *run_restart(Run *self, PyObject *none)
 static PyObject *run_skip(Run *self, PyObject *none)
 {
     (void)none;
-    const int64_t *code = self->tape->code;
+    const int64_t *code = self->plan->code;
     int64_t operation = code[self->state.at * WIDTH];
     if (operation == START || operation == AWAIT) {
         self->state.at++;
@@ -542,7 +543,7 @@ static PyObject *run_skip(Run *self, PyObject *none)
     }
     while (code[self->state.at * WIDTH] != TAKEN)
         self->state.at++;
-    self->tape->channels[code[self->state.at * WIDTH + 2]].counters->received++;
+    self->plan->channels[code[self->state.at * WIDTH + 2]].counters->received++;
     self->state.at++;
     Py_RETURN_NONE;
 }
@@ -555,11 +556,11 @@ static PyMethodDef run_methods[] = {
      "Continue after the awaited message, or after the batch that is started or awaited."},
     {NULL}};
 
-/* Return the counts of a call whose form has tapes for any size. */
+/* Return the counts of a call whose form has compiled plans for any size. */
 static PyObject *run_counts(Run *self, void *none)
 {
     (void)none;
-    const int64_t *counts = self->tape->counts;
+    const int64_t *counts = self->plan->counts;
     PyObject *found = PyTuple_New(counts != NULL ? counts[0] : 0);
     for (Py_ssize_t i = 0; found != NULL && i < PyTuple_GET_SIZE(found); i++) {
         PyObject *count = PyLong_FromLongLong(counts[1 + i]);
@@ -574,8 +575,8 @@ static PyObject *run_counts(Run *self, void *none)
 static PyObject *run_sizes(Run *self, void *none)
 {
     (void)none;
-    return Py_BuildValue("(LL)", (long long)self->tape->sizes[IN],
-                         (long long)self->tape->sizes[OUT]);
+    return Py_BuildValue("(LL)", (long long)self->plan->sizes[IN],
+                         (long long)self->plan->sizes[OUT]);
 }
 
 static PyGetSetDef run_attributes[] = {
@@ -591,8 +592,8 @@ static PyMemberDef run_members[] = {
 
 PyTypeObject RunType = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "hpccoll.runtime.execution._tape.Run",
-    .tp_doc = "A running tape.",
+    .tp_name = "hpccoll.runtime.execution._executor.Run",
+    .tp_doc = "A running compiled plan.",
     .tp_basicsize = sizeof(Run),
     .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_methods = run_methods,
@@ -626,7 +627,7 @@ static PyMethodDef functions[] = {
     {"set_refusal", set_refusal, METH_O, "Set the function that raises the error of concurrent calls."},
     {"set_progress", set_progress, METH_VARARGS,
      "Set the progress function, the class of tokens, and the offset of a request's handle."},
-    {"stop_background", stop_background, METH_NOARGS, "Stop the thread that progresses tapes."},
+    {"stop_background", stop_background, METH_NOARGS, "Stop the thread that progresses plans."},
     {"set_operators", set_operators, METH_VARARGS, "Set the operators sum, product, maximum and minimum."},
     {"check_at_exit", check_at_exit, METH_VARARGS,
      "Check, while MPI_Finalize runs at the exit, that no process has been killed."},
@@ -635,10 +636,10 @@ static PyMethodDef functions[] = {
     {NULL}};
 
 static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT, .m_name = "_tape", .m_doc = "The compiled executor.", .m_size = -1,
+    PyModuleDef_HEAD_INIT, .m_name = "_executor", .m_doc = "The compiled executor.", .m_size = -1,
     .m_methods = functions};
 
-PyMODINIT_FUNC PyInit__tape(void)
+PyMODINIT_FUNC PyInit__executor(void)
 {
     import_array();
     import_umath();
@@ -648,10 +649,11 @@ PyMODINIT_FUNC PyInit__tape(void)
     }
     PyObject *self = PyModule_Create(&module);
     static struct { const char *name; PyTypeObject *type; } types[] = {
-        {"Counters", &CountersType}, {"Tape", &TapeType}, {"Run", &RunType}, {"Calls", &CallsType},
+        {"Counters", &CountersType}, {"CompiledPlan", &CompiledPlanType}, {"Run", &RunType},
+        {"Calls", &CallsType},
         {"Recognised", &RecognisedType}, {"AnySize", &AnySizeType}, {"Token", &TokenType}, {"Lane", &LaneType},
-        {"Taped", &TapedType}, {"Begin", &BeginType},
-        {"Numbers", &NumbersType}, {"Noted", &NotedType}, {"Entrance", &EntranceType},
+        {"CompiledRun", &CompiledRunType}, {"Begin", &BeginType},
+        {"Numbers", &NumbersType}, {"Noted", &NotedType}, {"CallGuard", &CallGuardType},
         {"Note", &NoteType}, {"CallRows", &CallRowsType}, {"Seen", &SeenType},
         {"WatchedMethod", &WatchedMethodType}};
     static struct { const char *name; long value; } numbers[] = {

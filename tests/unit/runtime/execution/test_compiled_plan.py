@@ -1,4 +1,4 @@
-"""Tapes say what the lowered programs say that they were made of; nothing else passes for one."""
+"""Compiled plans say what the lowered programs say; nothing else passes for one."""
 
 import random
 from array import array
@@ -8,13 +8,20 @@ import pytest
 from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.errors import HpccollError
 from hpccoll.ir.collectives import IN, OUT, TMP
-from hpccoll.ir.extents import Extent, Local, Lowered, Message, Phase, Segment, shifted
+from hpccoll.ir.extents import Extent, Local, LoweredProgram, Message, Phase, Segment, shift_scratch
 from hpccoll.ir.schedule import RECV, SEND
 from hpccoll.proof.cases import cases, lower_all
-from hpccoll.runtime.events.phase_events import PHASE_BITS, PLAN_BITS, Activity, Noting
-from hpccoll.runtime.execution.tape import WIDTH, Code, Instruction, Way, encode, encode_segments
+from hpccoll.runtime.events.phase_events import PHASE_BITS, PLAN_BITS, Activity, PhaseRecorder
+from hpccoll.runtime.execution.compiled_plan import (
+    WIDTH,
+    Code,
+    Instruction,
+    Way,
+    encode,
+    encode_segments,
+)
+from support.compiled_plans import as_text
 from support.decoding import decode, normal_form
-from support.tapes import as_text
 
 PAIRS = [(collective, name) for collective, entries in ALGORITHMS.items() for name in entries]
 PLACES = 4
@@ -41,7 +48,7 @@ def programs(collective, name, sizes, node=lambda rank, size: 0, most=3):
 
 
 @pytest.mark.parametrize("collective, name", PAIRS)
-def test_a_tape_says_what_its_program_says(collective, name):
+def test_a_plan_says_what_its_program_says(collective, name):
     encoded = 0
     for program, itemsize, _ in programs(collective, name, range(1, 18)):
         for chains in (False, True):
@@ -57,7 +64,7 @@ def test_a_tape_says_what_its_program_says(collective, name):
     ("allreduce", "recursive_doubling"), ("allreduce", "ring"), ("bcast", "binomial"),
     ("reduce_scatter", "pairwise"), ("alltoall", "bruck"), ("scan", "linear")])
 def test_moments_are_noted_beside_the_program(collective, name):
-    """Without what notes them it is the same tape; each instruction is noted as what it does."""
+    """Without what notes them it is the same plan; each instruction is noted as what it does."""
     doing = {Instruction.SEND: {Activity.SENDING}, Instruction.TAKE: {Activity.WAITING},
              Instruction.FLUSH: {Activity.DRAINING}, Instruction.REDUCE: {Activity.REDUCING},
              Instruction.COPY: {Activity.COPYING, Activity.REDUCING},
@@ -65,13 +72,13 @@ def test_moments_are_noted_beside_the_program(collective, name):
     for program, itemsize, _ in programs(collective, name, (2, 3, 5)):
         plain = encode(program, itemsize, PLACES)
         code = encode_segments((Segment(program, 0),), 1, itemsize, PLACES,
-                               noting=Noting(None, 7))
+                               noting=PhaseRecorder(None, 7))
         assert decode(code, itemsize) == normal_form(program.phases)
         kept, now = [], None
         for step in code.steps():
             if step[0] == Instruction.NOTE:
                 assert step[2] >> PLAN_BITS == 7 and step[3] >> PHASE_BITS == step[1]
-                now = Noting.activity(step[3])
+                now = PhaseRecorder.activity(step[3])
                 assert now.name.lower() in as_text(code)
                 continue
             assert step[0] == Instruction.END or now in doing[step[0]]
@@ -104,9 +111,10 @@ def test_messages_of_other_nodes_are_in_batches(collective, name, nodes):
 def moved(phase, shift):
     """A phase in the memory of another segment."""
     def steps(locals_):
-        return tuple(Local(*(extent and shifted(extent, shift) for extent in step))
+        return tuple(Local(*(extent and shift_scratch(extent, shift) for extent in step))
                      for step in locals_)
-    return Phase(steps(phase.before), tuple(message._replace(extent=shifted(message.extent, shift))
+    return Phase(steps(phase.before),
+                 tuple(message._replace(extent=shift_scratch(message.extent, shift))
                                             for message in phase.messages), steps(phase.after))
 
 
@@ -128,7 +136,7 @@ def test_segments_follow_each_other(collective, name):
 
 @pytest.mark.parametrize("name", ["allpairs", "recursive_multiplying"])
 def test_chains_are_where_the_interpreter_has_them(name):
-    """Forms that were left out, or put where blocks differ, are no tape of the program."""
+    """Forms that were left out, or put where blocks differ, are no compiled plan of the program."""
     chained = 0
     for program, itemsize, _ in programs("allreduce", name, (3, 4, 5)):
         code = encode(program, itemsize, PLACES, True)
@@ -149,8 +157,8 @@ def test_chains_are_where_the_interpreter_has_them(name):
     ("allreduce", "leader"), ("allreduce", "rails")])
 @pytest.mark.parametrize("node", [lambda rank, size: 0, *NODES.values()],
                          ids=["one node", *NODES])
-def test_a_tape_with_another_word_is_another_program(collective, name, node):
-    """Every word of a tape counts: changed, it says something else, or is no tape."""
+def test_a_plan_with_another_word_is_another_program(collective, name, node):
+    """Every word of a plan counts: changed, it says something else, or is no plan."""
     numbers = random.Random(1)
     changes = survived = 0
     for program, itemsize, far in list(programs(collective, name, (2, 4, 5), node))[:6]:
@@ -171,7 +179,7 @@ def test_a_tape_with_another_word_is_another_program(collective, name, node):
 @pytest.mark.parametrize("node", [lambda rank, size: 0, *NODES.values()],
                          ids=["one node", *NODES])
 @pytest.mark.parametrize("name", ["recursive_doubling", "ring", "leader"])
-def test_a_tape_with_an_instruction_less_or_twice_is_another_program(name, node):
+def test_a_plan_with_an_instruction_less_or_twice_is_another_program(name, node):
     changed = 0
     for program, itemsize, far in programs("allreduce", name, (2, 3, 4), node):
         code = encode(program, itemsize, PLACES, far=far)
@@ -227,7 +235,7 @@ def test_a_rank_is_near_or_far():
     code = Code(instruction(Instruction.END), (Way(SEND, 1),), 8, far=(Way(RECV, 1),))
     with pytest.raises(ValueError, match="near"):
         decode(code, 8)
-    with pytest.raises(ValueError, match="that the tape has not"):
+    with pytest.raises(ValueError, match="that the compiled plan has not"):
         decode(Code(instruction(Instruction.POST, 1, 0, 8), (), 0, far=(Way(RECV, 1),)), 8)
 
 
@@ -235,24 +243,24 @@ def test_messages_are_used_in_their_cells():
     landing = Extent(TMP, 0, 2)
     phase = Phase((), (Message(SEND, 1, Extent(IN, 0, 2)), Message(RECV, 1, landing)),
                   (Local(Extent(OUT, 0, 2), Extent(IN, 0, 2), landing),))
-    code = encode(Lowered((phase,), 2, 0), 8, PLACES)
+    code = encode(LoweredProgram((phase,), 2, 0), 8, PLACES)
     assert [Instruction(step[0]).name for step in code.steps()] == [
         "SEND", "TAKE", "REDUCE", "TAKEN", "FLUSH", "END"]
     assert "out+0 <- in+0 op cell+0" in as_text(code)
     assert code.longest == 16 and [tuple(way) for way in code.ways] == [(SEND, 1, 0), (RECV, 1, 0)]
 
 
-def test_what_no_tape_can_do():
+def test_what_no_plan_can_do():
     """More messages than places in a phase, and results that overlap an operand in part."""
     many = Phase((), tuple(Message(RECV, 1, Extent(OUT, i, 1)) for i in range(5)), ())
-    assert encode(Lowered((many,), 0, 0), 8, 4) is None
-    assert encode(Lowered((many,), 0, 0), 8, 5) is not None
+    assert encode(LoweredProgram((many,), 0, 0), 8, 4) is None
+    assert encode(LoweredProgram((many,), 0, 0), 8, 5) is not None
     shifted = Local(Extent(OUT, 1, 2), Extent(OUT, 0, 2), Extent(IN, 0, 2))
-    assert encode(Lowered((Phase((shifted,), (), ()),), 0, 0), 8, 4) is None
+    assert encode(LoweredProgram((Phase((shifted,), (), ()),), 0, 0), 8, 4) is None
 
 
 def test_an_empty_program():
-    code = encode(Lowered((), 0, 0), 8, PLACES)
+    code = encode(LoweredProgram((), 0, 0), 8, PLACES)
     assert decode(code, 8) == () and as_text(code).split() == ["0", "end"]
     with pytest.raises(ValueError, match="no end"):
         decode(Code(array("q"), (), 0), 8)

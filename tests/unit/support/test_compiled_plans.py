@@ -1,10 +1,10 @@
-"""Tapes for people."""
+"""Compiled plans for people."""
 
 import pytest
 
 from hpccoll.algorithms import schedule
 from hpccoll.errors import ArgumentError
-from support.tapes import text_of
+from support.compiled_plans import text_of
 
 
 def test_the_instructions_of_a_rank():
@@ -28,7 +28,7 @@ def test_a_rank_that_is_not_there():
         text_of(schedule("allreduce", "ring", 2), 2, None)
 
 
-def test_what_no_tape_can_say(monkeypatch):
-    monkeypatch.setattr("support.tapes.PLACES", 0)
-    with pytest.raises(ArgumentError, match="tape"):
+def test_what_no_plan_can_say(monkeypatch):
+    monkeypatch.setattr("support.compiled_plans.PLACES", 0)
+    with pytest.raises(ArgumentError, match="compiled plan"):
         text_of(schedule("allreduce", "ring", 2), 0, None)

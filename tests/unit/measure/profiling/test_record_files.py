@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from hpccoll.errors import ArgumentError
-from hpccoll.measure.observed.record import read, save
+from hpccoll.measure.profiling.record import read, save
 
 from .made import ALLREDUCE, BCAST, rank_record
 

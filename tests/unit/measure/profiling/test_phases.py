@@ -2,8 +2,8 @@
 
 import pytest
 
-from hpccoll.measure.observed import phases
-from hpccoll.measure.observed.phases import activities, reduced_by_kind, spans
+from hpccoll.measure.profiling import phases
+from hpccoll.measure.profiling.phases import activities, reduced_by_kind, spans
 from hpccoll.runtime.events.phase_events import Activity
 
 from .made import ALLREDUCE, SCAN, moment, noting, rank_record

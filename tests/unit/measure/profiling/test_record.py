@@ -5,8 +5,8 @@ from array import array
 
 import numpy
 
-from hpccoll.measure.observed import record as module
-from hpccoll.measure.observed.record import CallRecord, CallSums, ordered
+from hpccoll.measure.profiling import record as module
+from hpccoll.measure.profiling.record import CallRecord, CallSums, ordered_kinds
 
 from .made import ALLREDUCE, BCAST, STARTED, rank_record
 
@@ -14,7 +14,7 @@ from .made import ALLREDUCE, BCAST, STARTED, rank_record
 def test_kinds_have_one_number_each():
     record = CallRecord("WORLD", (0, 1))
     assert [record.number_of(kind) for kind in (ALLREDUCE, BCAST, ALLREDUCE)] == [0, 1, 0]
-    assert ordered([ALLREDUCE, STARTED]).tolist() == [True, False]
+    assert ordered_kinds([ALLREDUCE, STARTED]).tolist() == [True, False]
 
 
 def test_old_calls_stay_in_the_sums(monkeypatch):
@@ -59,7 +59,7 @@ def test_waits_for_requests_are_added_up():
     [record] = rank_record(0, [(STARTED, 1.0, 2.0)], waited=[(STARTED, 0.5), (STARTED, 1)]
                            ).communicators
     assert record.sums() == {0: CallSums(1, 1.0, 1.5), 1: CallSums(2, 1.5)}
-    assert ordered(record.kinds).tolist() == [False, False]
+    assert ordered_kinds(record.kinds).tolist() == [False, False]
 
 
 def test_plain_data_and_back():

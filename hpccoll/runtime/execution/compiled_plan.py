@@ -1,4 +1,4 @@
-"""Tapes: lowered programs as flat arrays of instructions for the compiled executor.
+"""Compiled plans: lowered programs as flat arrays of instructions for the compiled executor.
 
 Each instruction is ``WIDTH`` words of 64 bits: the operation, its phase, and operands.
 
@@ -19,13 +19,14 @@ the batch (``remote``), and the executor continues after it. ``post`` only decla
 batch.
 
 An address is a base (input, output, scratch, or the cell of the last message taken) and an offset
-in bytes. So a tape depends on the sizes of a call, not on its arrays. ``landing`` is the program's
-address of a message whose steps use it in the cell; nothing is written there. ``form`` is 0 outside
-chains of reductions of 16-bit floats. In a chain it selects the operands that are read from the
-accumulator, and the destination of the result (:class:`Form`).
+in bytes. So a compiled plan depends on the sizes of a call, not on its arrays. ``landing`` is the
+program's address of a message whose steps use it in the cell; nothing is written there. ``form`` is
+0 outside chains of reductions of 16-bit floats. In a chain it selects the operands that are read
+from the accumulator, and the destination of the result (:class:`Form`).
 
-:func:`encode` creates tapes. ``tests/support/decoding.py`` decodes them, and
-``tests/unit/runtime/execution/test_tape.py`` proves that decoding is exact for every algorithm.
+:func:`encode` creates compiled plans. ``tests/support/decoding.py`` decodes them, and
+``tests/unit/runtime/execution/test_compiled_plan.py`` proves that decoding is exact for every
+algorithm.
 """
 
 from __future__ import annotations
@@ -41,23 +42,23 @@ from hpccoll.ir.dataflow import consumers, links
 from hpccoll.ir.extents import (
     Extent,
     Local,
-    Lowered,
+    LoweredProgram,
     Message,
     Phase,
     Segment,
+    is_within,
     overlap,
-    shifted,
-    within,
+    shift_scratch,
 )
 from hpccoll.ir.schedule import RECV, SEND
-from hpccoll.ir.sizes import larger
-from hpccoll.runtime.events.phase_events import Activity, Noting, activity_of
+from hpccoll.ir.sizes import maximum
+from hpccoll.runtime.events.phase_events import Activity, PhaseRecorder, activity_of
 
 #: Words of an instruction.
 WIDTH = 8
 #: Name of the cell of a message, as an additional buffer of a program.
 CELL = "cell"
-#: Return values of a run at its end, and at a batch; ``_tape.h`` has the same numbers.
+#: Return values of a run at its end, and at a batch; ``_executor.h`` has the same numbers.
 DONE, REMOTE = 0, 3
 #: Bases of addresses, by the number in the bits above the offset.
 BASES = IN, OUT, TMP, CELL
@@ -90,7 +91,7 @@ class Form(IntFlag):
 
 
 class Way(NamedTuple):
-    """Direction of a tape's messages: to (``SEND``) or from (``RECV``) a peer.
+    """Direction of a compiled plan's messages: to (``SEND``) or from (``RECV``) a peer.
 
     ``slot`` is the offset of their tag from the first one: segments cycle through a plan's tags.
     """
@@ -101,7 +102,7 @@ class Way(NamedTuple):
 
 
 class Code(NamedTuple):
-    """Tape before it is bound to channels.
+    """Compiled plan before it is bound to channels.
 
     Attributes:
         words: the words of all instructions, in order.
@@ -158,16 +159,16 @@ def split_address(address: int) -> tuple[str, int]:
     return BASES[address >> OFFSET_BITS], address & ((1 << OFFSET_BITS) - 1)
 
 
-def encode(program: Lowered, itemsize: int, places: int, chains: bool = False,
+def encode(program: LoweredProgram, itemsize: int, places: int, chains: bool = False,
            far: Collection[int] = ()) -> Code | None:
-    """Encode a lowered program as a tape; see :func:`encode_segments`."""
+    """Encode a lowered program as a compiled plan; see :func:`encode_segments`."""
     return encode_segments((Segment(program, 0),), 1, itemsize, places, chains, far)
 
 
 def encode_segments(segments: Sequence[Segment], depth: int, itemsize: int, places: int,
                     chains: bool = False, far: Collection[int] = (),
-                    noting: Noting | None = None) -> Code | None:
-    """Encode all segments of a plan as one tape, one after the other.
+                    noting: PhaseRecorder | None = None) -> Code | None:
+    """Encode all segments of a plan as one compiled plan, one after the other.
 
     Phases have consecutive numbers. All segments use the same scratch: a segment needs no data of
     the one before it.
@@ -185,22 +186,22 @@ def encode_segments(segments: Sequence[Segment], depth: int, itemsize: int, plac
         ``None`` if more messages of one rank arrive in a phase than there are places, or if a
         reduction's result partly overlaps an operand.
     """
-    writer = _encoded(segments, depth, itemsize, places, chains, far, noting)
+    writer = _encode(segments, depth, itemsize, places, chains, far, noting)
     return writer.code(array("q", writer.words)) if writer is not None else None
 
 
-def encode_any_size(program: Lowered, itemsize: int, places: int) -> Code | None:
+def encode_any_size(program: LoweredProgram, itemsize: int, places: int) -> Code | None:
     """Encode a program that was lowered for any sizes; some words are a ``Size`` of bytes.
 
     Raises:
         UndecidedError: the instructions depend on the sizes.
     """
-    writer = _encoded((Segment(program, 0),), 1, itemsize, places, False, (), None)
+    writer = _encode((Segment(program, 0),), 1, itemsize, places, False, (), None)
     return writer.code(writer.words) if writer is not None else None
 
 
-def _encoded(segments: Sequence[Segment], depth: int, itemsize: int, places: int, chains: bool,
-             far: Collection[int], noting: Noting | None) -> _Writer | None:
+def _encode(segments: Sequence[Segment], depth: int, itemsize: int, places: int, chains: bool,
+            far: Collection[int], noting: PhaseRecorder | None) -> _Writer | None:
     writer, number = _Writer(itemsize, far, noting), 0
     for index, (program, shift) in enumerate(segments):
         writer.shift, writer.slot = shift, index % depth
@@ -212,7 +213,8 @@ def _encoded(segments: Sequence[Segment], depth: int, itemsize: int, places: int
                 return None
             if any(_overlaps_in_part(step) for step in (*phase.before, *phase.after)):
                 return None
-            writer.phase(number, phase, program.landing, chains and local in program.single_block)
+            writer.write_phase(number, phase, program.landing, chains
+                               and local in program.single_block)
             number += 1
     writer.put(Instruction.END, max(number - 1, 0))
     return writer
@@ -237,7 +239,7 @@ def _overlaps_in_part(step: Local) -> bool:
 class _Writer:
     """Writer of instructions."""
 
-    def __init__(self, itemsize: int, far: Collection[int], noting: Noting | None):
+    def __init__(self, itemsize: int, far: Collection[int], noting: PhaseRecorder | None):
         self.itemsize, self.longest, self.held = itemsize, 0, 0
         self.shift = self.slot = self.batches = 0
         self.noting, self.place = noting, (0, 0)
@@ -247,7 +249,7 @@ class _Writer:
         self.others, self.far = far, dict[Way, int]()
 
     def code(self, words: Any) -> Code:
-        """Return the tape with its words in this form."""
+        """Return the compiled plan with its words in this form."""
         return Code(words, tuple(self.ways), self.longest, self.held, tuple(self.far))
 
     def put(self, operation: Instruction, phase: int, *operands: int) -> None:
@@ -258,7 +260,7 @@ class _Writer:
         if self.noting is not None:
             self.put(Instruction.NOTE, number, *self.noting.words(*self.place, activity))
 
-    def phase(self, number: int, phase: Phase, space: int, chains: bool) -> None:
+    def write_phase(self, number: int, phase: Phase, space: int, chains: bool) -> None:
         """Write a phase: steps, sends, receives with the steps that use them, steps.
 
         Messages of other nodes start before all others, and are waited for after them.
@@ -320,19 +322,19 @@ class _Writer:
             self.put(Instruction.REDUCE, number, form, into, left,
                      self.address(step.right, landing), step.into.count)
             if form & Form.HELD:
-                self.held = larger(self.held, step.into.count)
+                self.held = maximum(self.held, step.into.count)
 
     def address(self, extent: Extent, landing: Extent | None = None) -> int:
         """Return an extent's address; relative to the cell if it is part of ``landing``."""
-        base, offset = BASES.index(extent.buffer), shifted(extent, self.shift).offset
-        if landing is not None and within(extent, landing):
+        base, offset = BASES.index(extent.buffer), shift_scratch(extent, self.shift).offset
+        if landing is not None and is_within(extent, landing):
             base, offset = BASES.index(CELL), extent.offset - landing.offset
         return (base << OFFSET_BITS) + offset * self.itemsize
 
     def nbytes(self, message: Message) -> int:
         """Return the bytes of a message."""
         nbytes = message.extent.count * self.itemsize
-        self.longest = larger(self.longest, nbytes)
+        self.longest = maximum(self.longest, nbytes)
         return nbytes
 
     def way(self, message: Message) -> int:

@@ -1,6 +1,6 @@
 """Records of ranks as if they had called something."""
 
-from hpccoll.measure.observed.record import CallKind, CallRecord, RankRecord
+from hpccoll.measure.profiling.record import CallKind, CallRecord, RankRecord
 from hpccoll.runtime.events.phase_events import PHASE_BITS
 
 ALLREDUCE = CallKind("allreduce", 1024, "f8 sum", -1, "ring")

@@ -1,0 +1,271 @@
+"""Small blocking calls on device memory that the MPI library cannot move, by kept host memory.
+
+    device --load--> host memory --the same call--> host memory --store--> device
+
+The call on host memory is one as any other: the recogniser finds its compiled plan or its native
+method, and ranks with device arrays and ranks with host arrays take part in one call. The host
+memory is pinned, and kept for the communicator. The form of the call on device memory is kept, too,
+so that a repeated call resolves nothing. Larger calls run segment by segment
+(:mod:`hpccoll.cuda.windows`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy
+from mpi4py import MPI
+
+from hpccoll.calls.call import Call
+from hpccoll.calls.memory import PLAIN
+from hpccoll.calls.specification import is_in_place
+from hpccoll.comm.methods import Method
+from hpccoll.comm.recognition import LASTING, TYPES
+from hpccoll.cuda import (
+    allocate_pinned,
+    device_namespace,
+    find_stream,
+    flatten_device,
+    is_device,
+    keep,
+)
+from hpccoll.errors import cause_of
+
+if TYPE_CHECKING:
+    from hpccoll.comm.base import Base
+    from hpccoll.runtime.context import Context
+
+#: Bytes of the buffers of a call, at most; larger ones are copied and sent segment by segment.
+MOST_BYTES = 1 << 20
+#: Bytes of kept host memory, at least.
+LEAST_BYTES = 64 << 10
+#: Alignment of a buffer in host memory, as of CUDA.
+ALIGNMENT = 256
+#: Forms of calls that a communicator keeps.
+MOST_FORMS = 256
+
+
+class Moves(NamedTuple):
+    """Host memory of an array, whether it is loaded before the call, and stored after it."""
+
+    host: numpy.ndarray
+    loads: bool
+    stores: bool
+
+
+class StagedCall(NamedTuple):
+    """Form of a call on device memory.
+
+    Attributes:
+        moves: of each argument that is device memory, in their order.
+        args: the arguments of the call on host memory.
+    """
+
+    moves: tuple[Moves, ...]
+    args: tuple[Any, ...]
+
+
+#: Number of an argument, its object, and that as a flat CuPy array.
+Arrays = list[tuple[int, Any, Any]]
+
+
+class HostMemory:
+    """Pinned memory of a communicator, for one blocking call at a time; a service of a context."""
+
+    def __init__(self, context: Context):
+        self.memory = numpy.empty(0, numpy.uint8)
+        #: Event of the last copy from it, which is not waited for in the call that queues it.
+        self.stored: Any = None
+
+    def views(self, arrays: Sequence[Any]) -> list[numpy.ndarray]:
+        """Return host memory for flat device arrays, one after the other."""
+        starts, end = [], 0
+        for array in arrays:
+            starts.append(end)
+            end += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+        if end > self.memory.nbytes:
+            self.free()
+            nbytes = max(LEAST_BYTES, 1 << (end - 1).bit_length())
+            self.memory = allocate_pinned(device_namespace(), nbytes)
+        return [self.memory[start:start + array.nbytes].view(array.dtype)
+                for start, array in zip(starts, arrays)]
+
+    def free(self) -> None:
+        """Hold the memory until the last copy from it has completed."""
+        if self.stored is not None:
+            keep(self.stored, self.memory)
+            self.stored = None
+
+
+def is_small(call: Call) -> bool:
+    """Return True if a call uses staged device memory, and few bytes of it."""
+    buffers = [one for one in (call.source, call.sink) if one is not None]
+    return any(one.staged is not None for one in buffers) and (
+        sum(one.array.nbytes for one in buffers) <= MOST_BYTES)
+
+
+def run_staged(comm: Base, method: Method, args: tuple[Any, ...]) -> bool:
+    """Run a call whose form is known; return False if it is not.
+
+    Raises:
+        BufferArgumentError: the stream of an array is captured, or an array is not contiguous.
+    """
+    context = comm._context
+    if context is None or context.registered is not None:
+        return False  # the memory may be registered: a choice of all ranks
+    arrays = _arrays(args)
+    known = comm._cache.staged.get(_key(method, args, arrays))
+    if known is None or len(arrays) == 2 and _overlap(arrays[0][2], arrays[1][2]):
+        return False
+    _run(comm, context, method, known, arrays)
+    return True
+
+
+def run_new(comm: Base, method: Method, args: tuple[Any, ...], call: Call) -> None:
+    """Run a resolved call by host memory, and keep its form."""
+    context, arrays, given = comm._private(), _arrays(args), list(args)
+    in_place = method.name != "bcast" and is_in_place(args[0])
+    moves: list[Moves] = []
+    for index, arg in enumerate(args):
+        if _is_device(_object(arg)):
+            given[index] = None  # unless this rank uses it
+    try:
+        views = context.service(HostMemory).views([array for _, _, array in arrays])
+    except BaseException as error:
+        _report(context, method, error)
+        raise
+    for (index, _, array), view in zip(arrays, views):
+        reads, writes = (_holds(array, one) for one in (call.source, call.sink))
+        whole = call.sink is not None and call.sink.count * array.itemsize == array.nbytes
+        # The input of an in-place alltoall is a copy of its output.
+        loads = reads or writes and (in_place or not whole)
+        moves.append(Moves(view, loads and view.size > 0, writes and view.size > 0))
+        if reads or writes:
+            spec = args[index]
+            given[index] = [view, *spec[1:]] if type(spec) in (list, tuple) else view
+    made = StagedCall(tuple(moves), tuple(given))
+    key, staged = _key(method, args, arrays), comm._cache.staged
+    if key is not None and context.registered is None:
+        if len(staged) >= MOST_FORMS:
+            staged.clear()
+        staged[key] = made
+    _run(comm, context, method, made, arrays)
+
+
+def _run(comm: Base, context: Context, method: Method, known: StagedCall, arrays: Arrays) -> None:
+    """Load, call, and store, on the caller's stream of each array."""
+    memory = context.service(HostMemory)
+    names = ("buf",) if method.name == "bcast" else ("sendbuf", "recvbuf")
+    streams = [find_stream(obj, array, names[index]) for index, obj, array in arrays]
+    try:
+        if memory.stored is not None:
+            memory.stored.synchronize()
+            memory.stored = None
+        for (_, _, array), (stream, _), (host, loads, _) in zip(arrays, streams, known.moves):
+            if loads:
+                with array.device:  # the null stream is that of the current device
+                    try:
+                        array.get(stream=stream, out=host, blocking=False)
+                    finally:
+                        stream.synchronize()
+    except BaseException as error:
+        _report(context, method, error)
+        raise
+    comm._repeat(method, known.args)
+    for (_, _, array), (stream, shared), (host, _, stores) in zip(arrays, streams, known.moves):
+        if stores:
+            with array.device:
+                array.set(host, stream=stream)
+                if shared:
+                    memory.stored = stream.record(
+                        device_namespace().cuda.Event(disable_timing=True))
+                else:
+                    stream.synchronize()
+
+
+def _report(context: Context, method: Method, error: BaseException) -> None:
+    """Report a failure of the device to the ranks that wait in the call.
+
+    Raises:
+        ContractError, BrokenCommunicatorError: another rank has failed before.
+    """
+    diagnosis = context.fail(error, method.title)
+    if diagnosis is not error:
+        raise diagnosis from cause_of(error)
+
+
+def _object(spec: Any) -> Any:
+    return spec[0] if type(spec) in (list, tuple) and spec else spec
+
+
+def _is_device(obj: Any) -> bool:
+    return type(obj) not in PLAIN and is_device(obj)
+
+
+def _arrays(args: tuple[Any, ...]) -> Arrays:
+    """Return the arguments that are device memory: their number, object, and flat array.
+
+    An argument that this rank does not use may be one that no call can use: it is left out.
+    """
+    found = []
+    for index, arg in enumerate(args):
+        obj = arg[0] if type(arg) in (list, tuple) and arg else arg
+        try:
+            if type(obj) not in PLAIN and is_device(obj):
+                found.append((index, obj, flatten_device(obj, "buffer")))
+        except Exception:  # as of a tensor that needs gradients
+            continue
+    return found
+
+
+def _key(method: Method, args: tuple[Any, ...], arrays: Arrays) -> Hashable | None:
+    """Return the key of a form; ``None`` if an argument has no lasting identity."""
+    key: list[Hashable] = [method]
+    numbers = {index for index, _, _ in arrays}
+    for index, arg in enumerate(args):
+        kind = type(arg)
+        if arg is None or kind is int:
+            key.append(arg)
+        elif kind is MPI.Op and id(arg) in LASTING:
+            key.append(id(arg))
+        elif kind is list or kind is tuple:
+            key.append(_parts(arg))
+        elif arg is MPI.IN_PLACE:
+            key.append("in place")
+        elif index not in numbers:
+            return None
+    for index, _, array in arrays:
+        key += (index, array.nbytes, array.dtype)
+    return None if _UNKNOWN in key else tuple(key)
+
+
+#: Part of a key that may mean another thing in the next call.
+_UNKNOWN = "unknown"
+
+
+def _parts(spec: Sequence[Any]) -> Hashable:
+    """Return counts, displacements and types of a buffer specification or a list, to compare."""
+    parts: list[Hashable] = [type(spec)]
+    for one in spec:
+        if one is None or type(one) is int:
+            parts.append(one)
+        elif id(one) in TYPES:
+            parts.append(TYPES[id(one)])
+        elif type(one) in (list, tuple):
+            parts.append(_parts(one))
+        elif one is not spec[0] or not _is_device(one):
+            return _UNKNOWN
+    return _UNKNOWN if _UNKNOWN in parts else tuple(parts)
+
+
+def _holds(array: Any, buffer: Any) -> bool:
+    """Return True if a buffer of the call lies in an array."""
+    if buffer is None or buffer.staged is None:
+        return False
+    return bool(array.data.ptr <= buffer.array.data.ptr < array.data.ptr + max(array.nbytes, 1))
+
+
+def _overlap(one: Any, other: Any) -> bool:
+    start, begin = one.data.ptr, other.data.ptr
+    return bool(start < begin + other.nbytes and begin < start + one.nbytes)

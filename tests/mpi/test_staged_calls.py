@@ -1,0 +1,160 @@
+"""Small calls on device memory by kept host memory: repeated, changed, mixed, and how they fail."""
+
+import sys
+
+import numpy
+import pytest
+from mpi4py import MPI
+
+from hpccoll.errors import BrokenCommunicatorError, BufferArgumentError
+from support.gpu.device import installed
+from support.gpu.streams import CudaError, Devices
+
+pytestmark = pytest.mark.mpi
+#: Calls of Python functions in a repeated call, at most.
+MOST_CALLS = 40
+
+
+@pytest.fixture
+def comm(world):
+    made = world.Dup()
+    yield made
+    made.Free()
+
+
+@pytest.fixture
+def device(comm):
+    """A double of CuPy whose work is done late and in any order that streams allow."""
+    with installed(False, Devices(seed=comm.rank)) as cupy:
+        yield cupy
+
+
+def python_calls(call):
+    """Count the calls of Python functions in a call, without those of the double."""
+    found = []
+
+    def note(frame, event, arg):
+        if event == "call":
+            caller = frame
+            while caller is not None and "support/gpu" not in caller.f_code.co_filename:
+                caller = caller.f_back
+            if caller is None:
+                found.append(frame.f_code.co_name)
+
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return found[1:]  # without ``call`` itself
+
+
+def test_a_repeated_call_makes_few_calls_of_python(comm, device):
+    source, sink = device.asarray(numpy.arange(8.0)), device.asarray(numpy.zeros(8))
+    for call in (lambda: comm.Allreduce(source, sink), lambda: comm.Bcast(source),
+                 lambda: comm.Allreduce(MPI.IN_PLACE, [sink, 8, MPI.DOUBLE])):
+        # A call that has to wait for another rank makes more.
+        assert min(len(python_calls(call)) for _ in range(30)) <= MOST_CALLS
+
+
+def test_each_call_has_its_own_data_and_memory(comm, device):
+    size, rank = comm.size, comm.rank
+    for turn in range(4):
+        for stream in (None, device.cuda.Stream(non_blocking=True)):
+            with stream or device.cuda.Device():
+                source = device.asarray(numpy.arange(50) + rank + turn)
+                sink = device.empty(50, "i8")
+                source[...] = source.copy()
+                comm.Allreduce(source, sink, op=MPI.SUM if turn % 2 else MPI.MAX)
+                sink[...] = sink.copy()
+                ranks = [numpy.arange(50) + one + turn for one in range(size)]
+                expected = numpy.sum(ranks, 0) if turn % 2 else numpy.max(ranks, 0)
+                assert numpy.array_equal(device.asnumpy(sink), expected)
+
+
+@pytest.mark.parametrize("number", [int, numpy.int64])
+def test_roots_of_one_form_are_different_calls(comm, device, number):
+    array, total = device.empty(9, "i4"), device.empty(9, "i4")
+    for root in [*range(comm.size), *range(comm.size)]:
+        array[...] = device.asarray(numpy.full(9, comm.rank, "i4"))
+        comm.Bcast(array, number(root))
+        assert (device.asnumpy(array) == root).all()
+        total[...] = device.asarray(numpy.full(9, -1, "i4"))
+        comm.Reduce(array, total if comm.rank == root else None, root=number(root))
+        assert (device.asnumpy(total) == (root * comm.size if comm.rank == root else -1)).all()
+
+
+def test_elements_between_blocks_are_kept(comm, device):
+    counts, displs = [3] * comm.size, [5 * rank for rank in range(comm.size)]
+    for turn in range(3):
+        source = device.asarray(numpy.full(3, comm.rank + turn, "i8"))
+        sink = device.asarray(numpy.full(5 * comm.size, -7, "i8"))
+        comm.Allgatherv(source, [sink, counts, displs, MPI.INT64_T])
+        expected = numpy.full((comm.size, 5), -7)
+        expected[:, :3] = numpy.arange(comm.size)[:, None] + turn
+        assert numpy.array_equal(device.asnumpy(sink), expected.reshape(-1))
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "native", "pairwise"])
+def test_in_place(comm, device, algorithm):
+    with comm.using(alltoall=algorithm):
+        for turn in range(3):
+            both = device.asarray(numpy.arange(comm.size) + 10 * comm.rank + turn)
+            comm.Alltoall(MPI.IN_PLACE, both)
+            assert numpy.array_equal(device.asnumpy(both),
+                                     10 * numpy.arange(comm.size) + comm.rank + turn)
+
+
+def test_ranks_with_host_arrays_take_part(comm, device):
+    mine = device.asarray if comm.rank % 2 else numpy.array
+    for turn in range(4):
+        source, sink = mine(numpy.arange(20.0) + turn), mine(numpy.zeros(20))
+        comm.Allreduce(source, sink)
+        found = device.asnumpy(sink) if comm.rank % 2 else sink
+        assert numpy.array_equal(found, comm.size * (numpy.arange(20.0) + turn))
+
+
+def test_bad_arrays_are_errors_in_repeated_calls_too(comm, device):
+    memory = device.asarray(numpy.arange(30.0))
+    for _ in range(3):
+        comm.Allreduce(memory[:10], memory[10:20])
+        with pytest.raises(BufferArgumentError, match="overlap"):
+            comm.Allreduce(memory[:10], memory[5:15])
+        with pytest.raises(BufferArgumentError, match="contiguous"):
+            comm.Allreduce(memory[:20:2], memory[20:])
+    comm.Allreduce(memory[:10], memory[10:20])
+    assert numpy.array_equal(device.asnumpy(memory[10:20]), comm.size * numpy.arange(10.0))
+
+
+@pytest.mark.parametrize("function", ["alloc_pinned_memory", "memcpyAsync", "streamSynchronize"])
+def test_a_fault_of_the_device_of_a_rank_is_an_error_on_all_ranks(comm, function):
+    assert comm.layout is not None  # sets the communicator up
+    machine, last = Devices(), comm.size - 1
+    with installed(False, machine) as cupy:
+        source, sink = cupy.asarray(numpy.arange(6.0)), cupy.empty(6)
+        if comm.rank == last:
+            machine.faults[function] = 0
+            with pytest.raises(CudaError, match="cudaErrorUnknown"):
+                comm.Allreduce(source, sink)
+        else:
+            with pytest.raises(BrokenCommunicatorError, match=f"rank {last} failed in .*allreduce"):
+                comm.Allreduce(source, sink)
+
+
+def test_nothing_is_left_when_a_communicator_is_freed(comm, device):
+    made = comm.Dup()
+    with device.cuda.Stream(non_blocking=True):
+        array = device.asarray(numpy.arange(6.0))
+        for _ in range(3):
+            made.Allreduce(MPI.IN_PLACE, array)
+        made.Free()
+    assert numpy.array_equal(device.asnumpy(array), comm.size ** 3 * numpy.arange(6.0))
+
+
+def test_preferences_have_forms_of_their_own(comm, device):
+    array = device.asarray(numpy.ones(5))
+    for algorithm in ("ring", "native", "auto") * 3:
+        with comm.using(allreduce=algorithm):
+            array[...] = device.asarray(numpy.ones(5))
+            comm.Allreduce(MPI.IN_PLACE, array)
+            assert (device.asnumpy(array) == comm.size).all()
