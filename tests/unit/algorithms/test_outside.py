@@ -1,5 +1,6 @@
 """Algorithms from outside the table: files, modules, entry points, and what goes wrong there."""
 
+import importlib.metadata
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -49,7 +50,7 @@ def swap(tmp_path):
 def install(monkeypatch, *points):
     """Pretend that packages with these entry points are installed."""
     found = tuple(EntryPoint(name, value, outside.GROUP) for name, value in points)
-    monkeypatch.setattr(outside, "entry_points", lambda group: found)
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: found)
 
 
 def test_a_reference_is_divided_from_its_settings():
