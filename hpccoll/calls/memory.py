@@ -17,8 +17,8 @@ from hpccoll.cuda import (
     StagedBuffer,
     as_cupy,
     borrow,
+    has_cupy,
     is_device,
-    is_served,
     mpi_moves_device_memory,
 )
 from hpccoll.errors import ArgumentTypeError, BufferArgumentError
@@ -106,7 +106,7 @@ def _is_device(obj: Any, argument: str) -> bool:
 
 def _device_memory(obj: Any, argument: str) -> Memory:
     """Return the result of :func:`memory_of` for device memory."""
-    if not is_served():
+    if not has_cupy():
         raise NativeOnly("device memory without CuPy")
     try:
         array = as_cupy(obj)
@@ -126,7 +126,7 @@ def any_staged(args: Sequence[Any]) -> bool:
 def is_staged(spec: Any) -> bool:
     """Return True if a specification has device memory that the MPI library cannot move."""
     obj = spec[0] if isinstance(spec, (list, tuple)) and spec else spec
-    return (type(obj) not in PLAIN and is_device(obj) and is_served()
+    return (type(obj) not in PLAIN and is_device(obj) and has_cupy()
             and not mpi_moves_device_memory())
 
 

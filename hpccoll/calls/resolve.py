@@ -247,7 +247,7 @@ def _itemsize(buffer: Buffer) -> int:
     return buffer.datatype.Get_extent()[1] if dtype is None else dtype.itemsize
 
 
-def _either(source: Buffer | None, sink: Buffer | None) -> Buffer:
+def _output_or_input(source: Buffer | None, sink: Buffer | None) -> Buffer:
     """Return the output, or the input if this rank has no output; one of them must exist."""
     one = sink or source
     if one is None:
@@ -267,7 +267,7 @@ def _reduction(name: str, sendbuf: Any, recvbuf: Any, op: Any, root: int = 0) ->
 def vector_call(name: str, source: Buffer | None, sink: Buffer | None, op: Any = None,
                 root: int = 0, in_place: bool = False) -> Call:
     """Return the call of a method on vectors, resolved."""
-    one = _either(source, sink)
+    one = _output_or_input(source, sink)
     offsets = ((source or one).displs[0], (sink or one).displs[0])
     unit = LINE if op is None else 1
     return Call(name, name, source, sink, one.datatype, op, root, in_place,
@@ -281,7 +281,7 @@ def blocks_call(name: str, collective: str, source: Buffer | None, sink: Buffer 
                 root: int = 0, in_place: bool = False, nbytes: int | None = 0,
                 uniform: bool = True) -> Call:
     """Return the call of a method with a block for every rank, resolved."""
-    one = _either(source, sink)
+    one = _output_or_input(source, sink)
     whole, own = (source, sink) if collective in ("reduce_scatter", "scatter") else (sink, source)
     # Displacements are relative to the start of the memory, packed blocks to the first block.
     base = whole.displs[0] if whole and displs is None else 0
@@ -376,9 +376,10 @@ def _call_with_own_count(name: str, source: Buffer | None, sink: Buffer | None, 
     """Return the call of a rank with only its own count, until it receives the others."""
     def learn(counts: Sequence[int]) -> Call:
         if counts[rank] != count:
+            used = _output_or_input(source, sink)
             raise ArgumentError("sendbuf" if source else "recvbuf",
-                                f"has {_amount(_either(source, sink), count)}, the root has "
-                                f"{_amount(_either(source, sink), counts[rank])} for this rank")
+                                f"has {_amount(used, count)}, the root has "
+                                f"{_amount(used, counts[rank])} for this rank")
         return blocks_call(name, name.removesuffix("v"), source, sink, counts, root=root,
                        uniform=False)
 

@@ -338,7 +338,7 @@ def prepare_receive_of_parts(self: MPI.Comm, buf: Any, partitions: int,
     return MPI.Comm.Precv_init(self, buf, partitions, source, tag, info)
 
 
-def methods() -> dict[str, Callable[..., Any]]:
+def message_methods() -> dict[str, Callable[..., Any]]:
     """Return the methods by name, as far as this mpi4py has them."""
     found = {name: wrap_send(name) for name in SENDING}
     found |= {name: wrap_send_init(name) for name in PREPARING}
@@ -356,5 +356,5 @@ class DeviceMessages(Base):
 # Without CuPy there are no device arrays, and messages must cost the same as in mpi4py: the check
 # takes 75 to 310 ns. The path finder looks for files and imports nothing.
 if PathFinder.find_spec("cupy") is not None:
-    for each, method in methods().items():
+    for each, method in message_methods().items():
         setattr(DeviceMessages, each, method)

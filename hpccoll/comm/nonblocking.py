@@ -41,7 +41,7 @@ from hpccoll.comm.methods import (
     Method,
 )
 from hpccoll.comm.recognition import recognise_calls
-from hpccoll.comm.requests import begin_plans, request_of
+from hpccoll.comm.requests import request_factory, request_of
 from hpccoll.config import THREAD
 from hpccoll.runtime.context import LANE_BYTES, LANE_TAG
 from hpccoll.runtime.execution.compiled import addresses_of, compiled_plan_for
@@ -176,7 +176,7 @@ class NonblockingMixin(Base):
         if lane is not None and self._calls is not None and plain:
             compiled_plan = compiled_plan_for(context, call, plan, tag)
         if compiled_plan is not None:
-            begins = begin_plans(context, compiled_plan, threaded)
+            begins = request_factory(context, compiled_plan, threaded)
             self._note(method, args, begins, call)
             return begins.begin(*addresses_of(call), call)
         execution = prepare(context, call, plan, tag, own_scratch=True)

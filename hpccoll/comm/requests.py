@@ -158,7 +158,7 @@ def request_of(operation: Operation) -> Request:
     return request
 
 
-def begin_plans(context: Context, compiled_plan: Any, threaded: bool) -> Any:
+def request_factory(context: Context, compiled_plan: Any, threaded: bool) -> Any:
     """Return a factory of requests for calls of one compiled plan in the context's lane."""
     return _executor.Begin(compiled_plan,
                            lambda one: CompiledOperation(context, one, None, context.lane,

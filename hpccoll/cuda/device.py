@@ -47,7 +47,7 @@ def is_device(obj: Any) -> bool:
 
 
 @functools.lru_cache(maxsize=1)
-def is_served() -> bool:
+def has_cupy() -> bool:
     """Return True if CuPy is available; without it mpi4py gets device memory unchanged."""
     try:
         importlib.import_module("cupy")
@@ -208,7 +208,7 @@ def mpi_moves_device_memory() -> bool:
 
 def use_device(number: int) -> str:
     """Make visible device ``number`` modulo their count current; return an error text or empty."""
-    if not is_served():
+    if not has_cupy():
         return "CuPy is not installed"
     cupy = device_namespace()
     try:

@@ -18,7 +18,7 @@ from hpccoll.cuda.nccl import nccl_version
 
 def visible_devices() -> tuple[str, ...]:
     """Return the addresses of the devices that CuPy sees; none without CuPy."""
-    if not device.is_served():
+    if not device.has_cupy():
         return ()
     cupy: Any = importlib.import_module("cupy")
     try:
@@ -69,7 +69,7 @@ def agree_on_ways(comm: MPI.Intracomm) -> list[RankReport]:
     finally:
         near.Free()
     if not addresses:
-        why = "no device is visible" if device.is_served() else "CuPy is not installed"
+        why = "no device is visible" if device.has_cupy() else "CuPy is not installed"
         return comm.allgather(RankReport(host, "", {name: Answer(False, why) for name in LOOKS}))
     return comm.allgather(RankReport(host, addresses[0], found))
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy
 
 from hpccoll.arrays.half import BFLOAT16, is_bfloat16
-from hpccoll.cuda.device import is_served
+from hpccoll.cuda.device import has_cupy
 from hpccoll.units import ranks_text
 
 #: CuPy's names of NCCL's types, by NumPy's kind and bytes of an element.
@@ -60,7 +60,7 @@ def nccl_library() -> Any:
     Raises:
         ImportError: NCCL is missing; names the package to install.
     """
-    if not is_served():
+    if not has_cupy():
         raise ImportError("CuPy is not installed")
     nccl: Any = importlib.import_module("cupy.cuda.nccl")
     if not nccl.available:

@@ -74,7 +74,7 @@ class Resident:
 def as_resident(spec: Any) -> Any:
     """Wrap the device memory of a buffer specification for use in place; pass others unchanged."""
     obj, rest = (spec[0], spec[1:]) if isinstance(spec, (list, tuple)) and spec else (spec, None)
-    if isinstance(obj, numpy.ndarray) or not device.is_served():
+    if isinstance(obj, numpy.ndarray) or not device.has_cupy():
         return spec
     try:
         if not device.is_device(obj):

@@ -197,7 +197,7 @@ def diagnoses(comm: RecordedComm) -> Iterator[str]:
     difference = first_difference(ranks)
     if difference is not None:
         yield difference
-    absent = list(_absent(comm.name, number, ranks, difference is None))
+    absent = list(_describe_missing(comm.name, number, ranks, difference is None))
     yield from absent or (_chain(ranks) if difference is None else ())
     late = describe_slowest(ranks)
     failed = next((one for one in ranks if one.report and not one.report.get("heard")), None)
@@ -234,7 +234,8 @@ def _known_fields(call: Mapping[str, Any]) -> dict[str, str]:
     return {field: call.get(field, "") for field in FIELDS}
 
 
-def _absent(name: str, number: int, ranks: Sequence[RecordedRank], blame: bool) -> Iterator[str]:
+def _describe_missing(name: str, number: int, ranks: Sequence[RecordedRank], blame: bool
+                      ) -> Iterator[str]:
     """Yield sentences on the ranks missing in a call, and why."""
     inside = [one for one in ranks if one.begun == number and (one.inside or one.report)]
     which = next((one.call for one in inside if one.call), "")

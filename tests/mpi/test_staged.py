@@ -23,7 +23,7 @@ def device(world, monkeypatch, request):
     monkeypatch.setattr(windows, "FAIR", 4096)
     if request.param == "windows":
         monkeypatch.setattr(staged_calls, "MOST_BYTES", -1)
-    for name, method in devices.methods().items():  # as they are where CuPy is installed
+    for name, method in devices.message_methods().items():  # as they are where CuPy is installed
         monkeypatch.setattr(devices.DeviceMessages, name, method, raising=False)
     with installed(False, Devices(seed=world.rank)) as cupy, cupy.cuda.Stream(non_blocking=True):
         yield cupy

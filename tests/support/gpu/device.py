@@ -320,7 +320,7 @@ def installed(cuda_aware: bool, machine: Devices | None = None, folder: Path | N
     cupy = module(machine or Devices(), 0 if cuda_aware else ELSEWHERE, folder)
     before = {name: sys.modules.get(name) for name in ("cupy", "cupy.cuda.nccl")}
     sys.modules["cupy"], sys.modules["cupy.cuda.nccl"] = cupy, cupy.cuda.nccl
-    device.is_served.cache_clear()
+    device.has_cupy.cache_clear()
     try:
         said = "so says the double"
         with (patch.object(device, "probe_mpi", lambda: Answer(cuda_aware, said)),
@@ -331,7 +331,7 @@ def installed(cuda_aware: bool, machine: Devices | None = None, folder: Path | N
             del sys.modules[name]
             if known is not None:
                 sys.modules[name] = known
-        device.is_served.cache_clear()
+        device.has_cupy.cache_clear()
 
 
 class Wire:

@@ -335,10 +335,10 @@ def test_calls_on_host_memory_never_look_for_cupy(monkeypatch):
                 comm.Iallreduce(send, sink).Wait()
                 comm.allreduce(source)
     assert "cupy" not in asked
-    device.is_served.cache_clear()
+    device.has_cupy.cache_clear()
     with contextlib.suppress(Exception):  # what claims to be a device array is looked at with it
         buffer_of(SimpleNamespace(__cuda_array_interface__={}), "b")
-    device.is_served.cache_clear()
+    device.has_cupy.cache_clear()
     assert "cupy" in asked
 
 
@@ -346,11 +346,11 @@ def test_without_cupy_it_is_the_native_methods_business(monkeypatch):
     with installed(True) as cupy:
         array = cupy.asarray(numpy.arange(4.0))
     monkeypatch.setitem(sys.modules, "cupy", None)
-    device.is_served.cache_clear()
+    device.has_cupy.cache_clear()
     try:
-        assert not device.is_served() and not is_staged(array)
+        assert not device.has_cupy() and not is_staged(array)
     finally:
-        device.is_served.cache_clear()
+        device.has_cupy.cache_clear()
 
 
 @pytest.fixture

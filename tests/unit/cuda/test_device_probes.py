@@ -20,7 +20,7 @@ def test_every_way_is_looked_for():
                                              (True, "no device is visible")])
 def test_a_rank_without_a_device_says_why(monkeypatch, served, why):
     monkeypatch.setattr(device_probes, "visible_devices", lambda: ())
-    monkeypatch.setattr(device, "is_served", lambda: served)
+    monkeypatch.setattr(device, "has_cupy", lambda: served)
     told, = device_probes.agree_on_ways(MPI.COMM_SELF)
     assert told.device == "" and set(told.found.values()) == {(False, why)}
 
@@ -36,9 +36,9 @@ def test_a_rank_with_devices_tells_of_the_first(monkeypatch):
 
 @pytest.fixture
 def asked_anew():
-    device.is_served.cache_clear()
+    device.has_cupy.cache_clear()
     yield
-    device.is_served.cache_clear()
+    device.has_cupy.cache_clear()
 
 
 def test_without_a_cupy_to_import_there_are_no_devices(monkeypatch, asked_anew, tmp_path):

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from hpccoll.cuda import is_served
+from hpccoll.cuda import has_cupy
 from hpccoll.tools.doctor.facts import local_facts
 
 CUPY = """
@@ -29,12 +29,12 @@ def test_devices_are_what_cupy_sees(tmp_path, monkeypatch, count, found):
     (tmp_path / "cupy.py").write_text(CUPY.format(count=count))
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "cupy", raising=False)
-    is_served.cache_clear()
+    has_cupy.cache_clear()
     try:
         assert local_facts().devices == found
     finally:
         sys.modules.pop("cupy", None)  # whoever looks for CuPy next must not find this one
-        is_served.cache_clear()
+        has_cupy.cache_clear()
 
 
 def test_variables_that_launchers_set_for_each_rank_are_left_out():
