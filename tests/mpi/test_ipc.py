@@ -253,14 +253,14 @@ def test_memory_outlives_the_communicator_and_nothing_leaks(cupy, machine):
     with comm.using(allreduce="ring"):
         for _ in range(50):
             comm.Allreduce(MPI.IN_PLACE, x)
-    assert machine.residual["opened"] == 2 * (SIZE - 1)
+    assert machine.held["opened"] == 2 * (SIZE - 1)
     assert "by CUDA IPC" in comm.explain("allreduce", "1M")
     comm.Free()
     assert list(cupy.asnumpy(x)) == [0] * 1000
     del x, comm
     machine.finish_all()
     gc.collect()
-    left = +machine.residual
+    left = +machine.held
     assert set(left) <= {"streams"}, left
 
 
