@@ -91,7 +91,11 @@ class DeviceWays(Base):
         context = self._private()
         if context.registered is None:
             context.registered = context.service(DeviceMemory)
-        return context.registered.allocate(nbytes)
+        memory = context.registered.allocate(nbytes)
+        if context.registered.scratch is not None and not context.scratch_bytes:
+            context.use_registered()
+            self._check_alive().forget_calls()  # their plans have other segments
+        return memory
 
     def _check_alike(self, xp: Any) -> None:
         """Raise an error unless ``xp`` is the same on all ranks of the node; collective."""

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from hpccoll.cuda.device import flatten_device as flatten_device
     from hpccoll.cuda.device import has_cupy as has_cupy
     from hpccoll.cuda.device import is_device as is_device
+    from hpccoll.cuda.device import is_in_use as is_in_use
     from hpccoll.cuda.device import mpi_moves_device_memory as mpi_moves_device_memory
     from hpccoll.cuda.device import performer as performer
     from hpccoll.cuda.device import synchronize as synchronize
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from hpccoll.cuda.nccl import nccl_version as nccl_version
     from hpccoll.cuda.nccl_runner import AcrossNodes as AcrossNodes
     from hpccoll.cuda.nccl_runner import Nccl as Nccl
+    from hpccoll.cuda.registered import SCRATCH_BYTES as SCRATCH_BYTES
     from hpccoll.cuda.registered import DeviceMemory as DeviceMemory
     from hpccoll.cuda.registered import RegisteredCall as RegisteredCall
     from hpccoll.cuda.staging import StagedBuffer as StagedBuffer
@@ -72,14 +74,14 @@ else:
     #: Module of each name.
     _MODULES = {name: module for module, names in {
         "device": "allocator_like as_cupy borrow copy_to_device copy_to_host device_namespace "
-                  "find_stream flatten_device has_cupy is_device mpi_moves_device_memory "
+                  "find_stream flatten_device has_cupy is_device is_in_use mpi_moves_device_memory "
                   "performer synchronize use_device",
         "device_probes": "Ways agree_on_ways visible_devices",
         "gpus": "NEAR gpu_direct gpu_island gpu_links gpu_numa numa_distance pci_address",
         "kernels": "fuse has_kernel kernel_for",
         "nccl": "SHARED_GPU_NEEDS nccl_lacks nccl_version",
         "nccl_runner": "AcrossNodes Nccl",
-        "registered": "DeviceMemory RegisteredCall",
+        "registered": "SCRATCH_BYTES DeviceMemory RegisteredCall",
         "stream_ordered": "Resident as_resident queue_of",
         "staging": "StagedBuffer allocate_pinned keep",
         "device_paths": "AWARE RankReport describe_ways",

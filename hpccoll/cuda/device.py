@@ -56,6 +56,12 @@ def has_cupy() -> bool:
     return True
 
 
+def is_in_use() -> bool:
+    """Return True if this process has loaded CuPy, or has started CUDA in PyTorch."""
+    cuda = sys.modules.get("torch.cuda")
+    return "cupy" in sys.modules or cuda is not None and cuda.is_initialized()
+
+
 def as_cupy(obj: Any) -> Any:
     """Return a device object as a CuPy array; CuPy raises if it lacks the element type."""
     cupy = sys.modules.get("cupy") or importlib.import_module("cupy")

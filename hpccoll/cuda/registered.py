@@ -4,8 +4,8 @@
     RegisteredCall   queue and scratch memory of one call
 
 All memory of messages is registered: the caller's arrays, and one scratch buffer per communicator.
-Calls that need more scratch are staged, like all other calls. The planner binds a plan to this
-memory as to any other.
+The planner cuts calls into segments whose scratch fits; calls that cannot be cut are staged. The
+planner binds a plan to this memory as to any other.
 """
 
 from __future__ import annotations

@@ -25,12 +25,14 @@ class Surroundings(NamedTuple):
             union of its ranks' affinity masks, so ranks with a core each are not oversubscribed.
         fabric: some node has an adapter of a fabric, which moves memory without the kernel.
         compiled: every rank has the compiled executor.
+        devices: every rank has started to use device arrays.
     """
 
     topology: Topology
     oversubscribed: bool
     fabric: bool = False
     compiled: bool = False
+    devices: bool = False
 
 
 class Place(NamedTuple):
@@ -58,7 +60,7 @@ FABRICS = ("/sys/class/infiniband/*", "/sys/class/cxi/*")
 
 
 def discover(comm: MPI.Intracomm, node: MPI.Intracomm, levels: Sequence[str] = (SWITCH, NODE),
-             network: str = "", compiled: bool = False,
+             network: str = "", compiled: bool = False, devices: bool = False,
              gpu_island: Callable[[MPI.Intracomm], int] = lambda node: -1) -> Surroundings:
     """Ask every rank once for its position; collective over ``comm``.
 
@@ -70,6 +72,7 @@ def discover(comm: MPI.Intracomm, node: MPI.Intracomm, levels: Sequence[str] = (
         levels: names of the levels of :mod:`hpccoll.machine.levels` that the topology may have.
         network: path of a file about switches; ``""`` for Slurm's variables.
         compiled: this rank has the compiled executor.
+        devices: this rank has started to use device arrays.
         gpu_island: finds the number of this rank's linked GPUs, collective over ``node``; called
             for the level of GPUs only.
 
@@ -92,13 +95,13 @@ def discover(comm: MPI.Intracomm, node: MPI.Intracomm, levels: Sequence[str] = (
         except ArgumentError as error:
             problem = str(error)
     answers = comm.allgather((members[0][0], len(members) > len(processors), here, problem,
-                              leads and has_fabric(), compiled))
-    nodes, oversubscribed, positions, problems, fabrics, executors = zip(*answers)
+                              leads and has_fabric(), compiled, devices))
+    nodes, oversubscribed, positions, problems, fabrics, executors, using = zip(*answers)
     if any(problems):
         raise ArgumentError("HPCCOLL_NETWORK", next(filter(None, problems)).removeprefix(
             "HPCCOLL_NETWORK: "))
     return Surroundings(layout(nodes, positions, levels).topology, any(oversubscribed),
-                        any(fabrics), all(executors))
+                        any(fabrics), all(executors), all(using))
 
 
 def on_one_node(comm: MPI.Intracomm) -> bool:

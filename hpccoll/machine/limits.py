@@ -31,6 +31,10 @@ class Limits(NamedTuple):
     spins: int
     plan_bytes: int
 
+    def on_devices(self, path: str) -> Limits:
+        """Return the limits with the segments of a data path for devices."""
+        return self._replace(**DEVICE_SEGMENTS[path])
+
     def segment_of(self, nbytes: int | None) -> int:
         """Bytes per message of a block; ``None`` where not all ranks know its size."""
         large = nbytes is not None and nbytes > self.large_block_bytes
@@ -47,3 +51,12 @@ OVERSUBSCRIBED = Limits(
     cell_bytes=512 << 10, eager_bytes=512 << 10, segment_bytes=512 << 10,
     large_segment_bytes=4 << 20, large_block_bytes=1 << 20, spins=0,
     plan_bytes=512 << 10)
+#: Segments on communicators of programs that use GPUs, by data path, measured on one H100:
+#: docs/gpu.md. A segment of staged memory costs 0.45 ms of Python, and one of registered memory
+#: makes ranks that share a GPU take turns. The ranks of a call may pass different kinds of memory,
+#: so the lengths belong to the communicator.
+DEVICE_SEGMENTS = {
+    "staged": {"segment_bytes": 4 << 20, "large_segment_bytes": 4 << 20,
+               "large_block_bytes": 4 << 20},
+    "ipc": {"segment_bytes": 4 << 20, "large_segment_bytes": 16 << 20,
+            "large_block_bytes": 8 << 20}}

@@ -82,6 +82,19 @@ def similar_sizes(sizes: Sequence[int], in_place: bool = False,
     return BlockSizes(small.__getitem__, len(sizes), in_place, int(segmented))
 
 
+def most_scratch_blocks(schedule: Schedule) -> int:
+    """Return the blocks of scratch that the lowered program of any rank needs for a segment.
+
+    In place and not; blocks do not touch, so those that are sent together are packed.
+    """
+    collective, cut = schedule.collective, 2
+    case = BlockSizes(lambda key: 2 * cut, 1, segment=cut)
+    samples = [case, case._replace(in_place=True)] if collective.in_place else [case]
+    return max(-(-each.program.scratch // cut) for rank in range(schedule.size)
+               for sample in samples
+               for each in lower_all(schedule, collective, rank, sample))
+
+
 def lower_all(schedule: Schedule, collective: Collective, rank: int, case: BlockSizes,
               program: Program | None = None) -> list[Segment]:
     """Lower one rank's program for every segment of a case, as a plan would."""

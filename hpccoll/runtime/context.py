@@ -23,7 +23,7 @@ from mpi4py import MPI
 
 from hpccoll.calls.facts import CallFacts
 from hpccoll.config import COMPILED, Config
-from hpccoll.cuda import gpu_island
+from hpccoll.cuda import SCRATCH_BYTES, gpu_island, is_in_use
 from hpccoll.errors import ArgumentError, cause_of
 from hpccoll.errors.mpi import RequestError
 from hpccoll.errors.waits import RankStates
@@ -185,6 +185,7 @@ class Context:
         prepared: cached executions, by signature and addresses.
         seen: signatures and addresses of calls made once, which are prepared the next time.
         registered: its registered device memory; ``None`` before the first use.
+        scratch_bytes: registered scratch memory of every rank; 0 if nothing is registered.
         moments: the trace of its blocking calls; ``None`` if phases are not traced.
         guard, call_guard: the guard of the calls, and the lock that admits one thread at a time;
             the creator of the context sets them.
@@ -205,10 +206,12 @@ class Context:
             self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank))
         self.compiled = executor(config) == COMPILED
         around = discover(self.comm, near, config.levels, config.network, self.compiled,
-                          gpu_island)
+                          is_in_use(), gpu_island)
         self.config, self.topology = config, topology or around.topology
         self.bounds = Bounds(config.timeout, config.report)
         self.limits = OVERSUBSCRIBED if around.oversubscribed else DEDICATED
+        if around.devices:
+            self.limits = self.limits.on_devices("staged")
         self.remote = MpiEndpoint(self.comm)
         self.endpoint: Endpoint = self.remote
         # Nonblocking calls cycle through one half of the tags; persistent ones use the other half.
@@ -250,6 +253,7 @@ class Context:
         self.abandoned: list[Any] = []
         self.compiled_operations: weakref.WeakSet[Any] = weakref.WeakSet()
         self.registered: Any = None
+        self.scratch_bytes = 0
         self.moments = Moments() if config.trace and config.trace_phases else None
         self.guard: GuardProtocol | None = None
         self.call_guard: Any = nullcontext()
@@ -265,6 +269,12 @@ class Context:
         if service is None:
             service = self._services[kind] = kind(self)
         return service
+
+    def use_registered(self) -> None:
+        """Plan later calls for registered device memory, which all ranks have from now on."""
+        self.limits = self.limits.on_devices("ipc")
+        self.scratch_bytes = SCRATCH_BYTES
+        self.plans.clear()
 
     def wait_timer(self, title: str) -> WaitTimer:
         """Return the timer of a wait for all ranks; ``title`` names the wait in messages."""

@@ -25,7 +25,7 @@ from hpccoll.ir.collectives import IN, OUT
 from hpccoll.ir.extents import SlotLayout
 from hpccoll.ir.schedule import Schedule
 from hpccoll.ir.wellformed import keys_of
-from hpccoll.proof.cases import similar_sizes
+from hpccoll.proof.cases import most_scratch_blocks, similar_sizes
 from hpccoll.proof.result import Proof
 from hpccoll.proof.verifier import verify
 from hpccoll.runtime.context import Context
@@ -76,7 +76,7 @@ def _any_order(call: Call) -> bool:
 def _plan(context: Context, call: Call, choice: Choice) -> plans.Plan:
     schedule = schedule_for(context, call, choice)
     layout, longest = call.layout(schedule, context.rank)
-    segment = _segment(context, call, choice, longest)
+    segment = _segment(context, call, choice, longest, schedule)
     if choice.is_brought(call.collective):
         proof = _prove(schedule, call, layout, segment)
         check(schedule, proof.network, context.endpoint.offers)
@@ -87,14 +87,33 @@ def _plan(context: Context, call: Call, choice: Choice) -> plans.Plan:
     return plan._replace(description=description, stamp=context.guard.stamp(description))
 
 
-def _segment(context: Context, call: Call, choice: Choice, longest: int) -> int:
+def _segment(context: Context, call: Call, choice: Choice, longest: int, schedule: Schedule
+             ) -> int:
     """Return the elements of a block per segment, 0 for whole blocks; the same on all ranks."""
     if not longest or _is_whole(call):
         return 0
     itemsize = call.dtype.itemsize
     nbytes = (choice.segment_bytes or context.config.segment_bytes
               or context.limits.segment_of(longest * itemsize if call.shared else None))
+    if context.scratch_bytes and call.shared:
+        nbytes = _in_scratch(context.scratch_bytes, schedule, longest * itemsize, nbytes)
     return plans.segment_elements(itemsize, longest, nbytes, call.shared)
+
+
+def _in_scratch(most: int, schedule: Schedule, longest: int, nbytes: int) -> int:
+    """Return the bytes of a segment whose scratch fits into ``most`` bytes on every rank.
+
+    Args:
+        most: bytes of scratch of each rank.
+        longest: bytes of the longest block.
+        nbytes: bytes of a segment with scratch of any size.
+    """
+    if 4 * plans.DEPTH * schedule.size * longest <= most:
+        return nbytes  # no algorithm needs more than four blocks for every rank
+    blocks = most_scratch_blocks(schedule)
+    if not blocks or longest <= nbytes and longest * blocks <= most:
+        return nbytes
+    return min(nbytes, most // (plans.DEPTH * blocks))
 
 
 def _is_whole(call: Call) -> bool:

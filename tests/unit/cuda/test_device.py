@@ -59,7 +59,7 @@ def context(world, rank):
     wire = Wire(world.endpoint(rank))
     return SimpleNamespace(
         rank=rank, size=SIZE, endpoint=wire, remote=wire, plans=BoundedDict(9),
-        config=Config(), limits=DEDICATED, topology=Topology.parse("2x2"),
+        config=Config(), limits=DEDICATED, scratch_bytes=0, topology=Topology.parse("2x2"),
         scratch=lambda nbytes: numpy.empty(nbytes, "u1"), guard=None, moments=None)
 
 

@@ -72,7 +72,7 @@ def context(world, rank, size):
     wire = Wire(world.endpoint(rank))
     return SimpleNamespace(
         rank=rank, size=size, endpoint=wire, remote=wire, plans=BoundedDict(9), config=Config(),
-        limits=DEDICATED, topology=Topology.parse(str(size)),
+        limits=DEDICATED, scratch_bytes=0, topology=Topology.parse(str(size)),
         scratch=lambda nbytes: numpy.empty(nbytes, "u1"), guard=None, moments=None)
 
 

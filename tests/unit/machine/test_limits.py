@@ -2,7 +2,7 @@
 
 import pytest
 
-from hpccoll.machine.limits import DEDICATED, OVERSUBSCRIBED
+from hpccoll.machine.limits import DEDICATED, DEVICE_SEGMENTS, OVERSUBSCRIBED
 
 
 @pytest.mark.parametrize("limits", [DEDICATED, OVERSUBSCRIBED])
@@ -20,3 +20,13 @@ def test_eager_messages_fit_cells(limits):
 
 def test_oversubscribed_ranks_yield_at_once():
     assert OVERSUBSCRIBED.spins == 0 < DEDICATED.spins
+
+
+@pytest.mark.parametrize("limits", [DEDICATED, OVERSUBSCRIBED])
+@pytest.mark.parametrize("path", DEVICE_SEGMENTS)
+def test_devices_change_the_segments_alone(limits, path):
+    there = limits.on_devices(path)
+    assert there.segment_of(2 << 20) == there.segment_of(None) == 4 << 20
+    assert there.segment_of(64 << 20) == (16 << 20 if path == "ipc" else 4 << 20)
+    changed = {field for field, one, other in zip(limits._fields, limits, there) if one != other}
+    assert changed <= {"segment_bytes", "large_segment_bytes", "large_block_bytes"}

@@ -1,0 +1,38 @@
+"""The cases that a GPU has shown, of CuPy and of NCCL, on the double."""
+
+import tempfile
+from functools import partial
+from pathlib import Path
+
+import pytest
+from gpu import rank_cases as cases
+from mpi4py import MPI
+
+from hpccoll.comm import devices
+from hpccoll.cuda import registered
+from hpccoll.runtime import context
+from support.gpu.device import installed
+from support.gpu.streams import Devices
+
+pytestmark = pytest.mark.mpi(min_size=2)
+WORLD = MPI.COMM_WORLD
+
+
+@pytest.fixture
+def cupy(monkeypatch):
+    for name, method in devices.methods().items():  # as they are where CuPy is installed
+        monkeypatch.setattr(devices.DeviceMessages, name, method, raising=False)
+    with tempfile.TemporaryDirectory() as folder:
+        with installed(False, Devices(), Path(WORLD.bcast(folder))) as cupy:
+            yield cupy
+        WORLD.Barrier()
+
+
+@pytest.mark.parametrize("name", cases.CUPY)
+def test_cupy(cupy, name, monkeypatch):
+    case = cases.CUPY[name]
+    if name == "scratch":  # smaller arrays, and less of it
+        for module in (registered, context):
+            monkeypatch.setattr(module, "SCRATCH_BYTES", 32 << 10)
+        case = partial(case, count=100_003, segment_bytes="64K")
+    case(cupy)
