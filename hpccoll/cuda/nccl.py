@@ -26,8 +26,11 @@ OPERATORS = {"sum": "NCCL_SUM", "prod": "NCCL_PROD", "max": "NCCL_MAX", "min": "
 #: Supported methods: NCCL has no scans, and one count for all blocks.
 METHODS = ("allreduce", "reduce", "bcast", "allgather", "reduce_scatter_block", "alltoall",
            "gather", "scatter")
-#: Requirement of ranks that share a GPU, for messages.
-SHARED_GPU_NEEDS = "NCCL supports that since version 2.30, with NCCL_MULTI_RANK_GPU_ENABLE=1"
+#: Requirements of ranks that share a GPU: the version of NCCL, and a variable with the value 1.
+SHARED_GPU_VERSION, SHARED_GPU_VARIABLE = (2, 30), "NCCL_MULTI_RANK_GPU_ENABLE"
+#: The same, for messages.
+SHARED_GPU_NEEDS = ("NCCL supports that since version "
+                    f"{'.'.join(map(str, SHARED_GPU_VERSION))}, with {SHARED_GPU_VARIABLE}=1")
 
 
 def type_name(dtype: numpy.dtype) -> str | None:
@@ -80,12 +83,6 @@ def nccl_version() -> tuple[str, str]:
     return f"{major}.{rest // 100}.{rest % 100}", ""
 
 
-def shares_gpus(number: str) -> bool:
-    """Return True if this version of NCCL accepts several ranks per GPU in this process."""
-    return (os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") == "1"
-            and tuple(map(int, number.split(".")[:2])) >= (2, 30))
-
-
 class Member(NamedTuple):
     """Properties of a rank that ranks exchange before they create an NCCL communicator.
 
@@ -93,14 +90,14 @@ class Member(NamedTuple):
         host: the node of the rank.
         device: PCI address of its GPU.
         version: the version of NCCL, which must be the same on all ranks.
-        shares: True if its NCCL accepts several ranks per GPU.
+        enabled: True if the variable that enables several ranks per GPU is set.
         problem: the reason why it cannot participate; empty if it can.
     """
 
     host: str
     device: str = ""
     version: str = ""
-    shares: bool = False
+    enabled: bool = False
     problem: str = ""
 
 
@@ -114,7 +111,7 @@ def introduce(device: Any) -> Member:
     try:
         cupy: Any = importlib.import_module("cupy")
         return Member(host, cupy.cuda.runtime.deviceGetPCIBusId(device.id), number,
-                      shares_gpus(number))
+                      os.environ.get(SHARED_GPU_VARIABLE) == "1")
     except Exception as error:  # any driver error
         return Member(host, problem=f"{type(error).__name__}: {error}")
 
@@ -131,10 +128,23 @@ def obstacle(members: Sequence[Member]) -> str:
     for rank, one in enumerate(members):
         users.setdefault((one.host, one.device), []).append(rank)
         versions.setdefault(one.version, []).append(rank)
+    lacking = _lacking_for_shared_gpu(members)
     for (host, device), ranks in users.items():
-        if len(ranks) > 1 and not all(members[rank].shares for rank in ranks):
-            return f"{ranks_text(ranks)} share GPU {device} of {host}: {SHARED_GPU_NEEDS}"
+        if len(ranks) > 1 and lacking:
+            return (f"{ranks_text(ranks)} share GPU {device} of {host}: {SHARED_GPU_NEEDS}, on all "
+                    f"ranks; {lacking}")
     if len(versions) > 1:
         return "ranks have different versions of NCCL: " + "; ".join(
             f"{number} on {ranks_text(ranks)}" for number, ranks in versions.items())
     return ""
+
+
+def _lacking_for_shared_gpu(members: Sequence[Member]) -> str:
+    """Return what ranks that share a GPU lack, and on which ranks; empty if they may."""
+    old: dict[str, list[int]] = {}
+    for rank, one in enumerate(members):
+        if tuple(map(int, one.version.split(".")[:2])) < SHARED_GPU_VERSION:
+            old.setdefault(one.version, []).append(rank)
+    unset = [rank for rank, one in enumerate(members) if not one.enabled]
+    return "; ".join([f"NCCL is {number} on {ranks_text(ranks)}" for number, ranks in old.items()]
+                     + [f"{SHARED_GPU_VARIABLE} is not 1 on {ranks_text(unset)}"] * bool(unset))

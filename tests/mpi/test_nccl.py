@@ -15,6 +15,7 @@ from hpccoll.errors import ArgumentError, CollectiveTimeout, HpccollError
 from hpccoll.errors.contract import ContractError
 from hpccoll.guard.guard import Guard
 from hpccoll.runtime.events.call_log import INSIDE, NUMBER
+from hpccoll.units import ranks_text
 from support.gpu.device import installed
 from support.gpu.streams import Devices
 
@@ -119,6 +120,25 @@ def test_ranks_that_share_a_device_all_learn_it(cupy, machine):
         comm.Allreduce(MPI.IN_PLACE, x)
     comm.Allreduce(MPI.IN_PLACE, x)
     assert list(cupy.asnumpy(x)) == [SIZE] * 4
+    comm.Free()
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("unset", [(), (1,), range(SIZE)], ids=["all", "not rank 1", "no rank"])
+def test_ranks_share_a_device_if_all_have_the_version_and_the_variable(cupy, machine, monkeypatch,
+                                                                       unset):
+    monkeypatch.setattr(cupy.cuda.nccl, "get_version", lambda: 23203)
+    monkeypatch.setenv("NCCL_MULTI_RANK_GPU_ENABLE", "0" if RANK in unset else "1")
+    comm, machine.first = community(), 0
+    x = cupy.asarray(numpy.ones(4))
+    with comm.using(allreduce="nccl"):
+        if unset:
+            with pytest.raises(ArgumentError, match="share GPU.*NCCL_MULTI_RANK_GPU_ENABLE is not "
+                                                    f"1 on {ranks_text(list(unset))}"):
+                comm.Allreduce(MPI.IN_PLACE, x)
+        else:
+            comm.Allreduce(MPI.IN_PLACE, x)
+            assert list(cupy.asnumpy(x)) == [SIZE] * 4 and comm._served[0] == "nccl"
     comm.Free()
 
 

@@ -45,8 +45,8 @@ class NcclError(RuntimeError):
 class Shared:
     """What the ranks of all communicators of one machine share; thread safe."""
 
-    def __init__(self, machine: Devices, shift: int, folder: Path | None):
-        self.machine, self.shift, self.folder = machine, shift, folder
+    def __init__(self, machine: Devices, shift: int, folder: Path | None, version: int):
+        self.machine, self.shift, self.folder, self.version = machine, shift, folder, version
         self.lock, self.numbers = threading.Lock(), 0
         self.meetings: dict[Any, NcclMeeting] = {}
         self.users: dict[Any, dict[int, int]] = {}
@@ -116,7 +116,8 @@ class Communicator:
         self.shared, self.key, self.number = shared, commId, 0
         self._size, self._rank, self.device = ndev, rank, shared.machine.device
         users = shared.users.setdefault(self.key, {})
-        if shared.folder is None and self.device in users.values():
+        if shared.folder is None and self.device in users.values() and not (
+                shared.version >= 23000 and os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") == "1"):
             raise NcclError("NCCL_ERROR_INVALID_USAGE: Duplicate GPU detected")
         users[rank] = self.device
         self.ended = ""
@@ -249,7 +250,7 @@ def library(machine: Devices, shift: int = 0, folder: Path | None = None,
         folder: where processes meet; ranks are objects of this process if omitted.
         version: what it says of itself.
     """
-    shared = Shared(machine, shift, folder)
+    shared = Shared(machine, shift, folder, version)
 
     def communicator(ndev: int, commId: bytes, rank: int) -> Communicator:
         return Communicator(shared, ndev, commId, rank)
