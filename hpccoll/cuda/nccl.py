@@ -23,9 +23,9 @@ TYPES = {("i", 1): "NCCL_INT8", ("u", 1): "NCCL_UINT8", ("i", 4): "NCCL_INT32",
          BFLOAT16: "NCCL_BFLOAT16"}
 #: NCCL's operators by MPI's name; MPI has no average.
 OPERATORS = {"sum": "NCCL_SUM", "prod": "NCCL_PROD", "max": "NCCL_MAX", "min": "NCCL_MIN"}
-#: Supported methods: NCCL has no scans, and one count for all blocks.
-METHODS = ("allreduce", "reduce", "bcast", "allgather", "reduce_scatter_block", "alltoall",
-           "gather", "scatter")
+#: Supported methods: NCCL has no scans. Its reduce-scatter has one count for all blocks.
+METHODS = ("allreduce", "reduce", "bcast", "allgather", "allgatherv", "reduce_scatter_block",
+           "alltoall", "alltoallv", "alltoallw", "gather", "gatherv", "scatter", "scatterv")
 #: Requirements of ranks that share a GPU: the version of NCCL, and a variable with the value 1.
 SHARED_GPU_VERSION, SHARED_GPU_VARIABLE = (2, 30), "NCCL_MULTI_RANK_GPU_ENABLE"
 #: The same, for messages.
