@@ -41,6 +41,7 @@ from hpccoll.comm.methods import (
     SCATTERV,
     Method,
 )
+from hpccoll.comm.promise import is_queued_or_promised
 from hpccoll.comm.recognition import note_any_size, recognise_calls
 from hpccoll.comm.reproducible_sums import is_served, sum_call
 from hpccoll.config import ALWAYS, ANY_P, NATIVE, NONE
@@ -167,7 +168,7 @@ class BlockingMixin(Base):
             return
         tuned = self._measurements()
         barred, (preference, gives_way) = "", self._preference(method)
-        if preference is not None and preference.is_queued:
+        if is_queued_or_promised(self, method, preference):
             barred = run_by_nccl(self, method, args, preference, gives_way)
             if not barred:
                 return
@@ -229,7 +230,7 @@ class BlockingMixin(Base):
         config = self._config
         return (existing_context(self) is None and self.Get_size() > 1 and self._layout is None
                 and config.determinism == NONE and not config.checksums
-                and config.contract != ALWAYS and not config.check)
+                and config.contract != ALWAYS and not config.check and not self._device)
 
     def _stays_without(self) -> bool:
         """Set the communicator up; return True if the MPI library has no communicator left for it.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -91,6 +92,7 @@ class Member(NamedTuple):
         device: PCI address of its GPU.
         version: the version of NCCL, which must be the same on all ranks.
         enabled: True if the variable that enables several ranks per GPU is set.
+        has_mps: True if NVIDIA's MPS lets the kernels of several processes overlap.
         problem: the reason why it cannot participate; empty if it can.
     """
 
@@ -99,6 +101,7 @@ class Member(NamedTuple):
     version: str = ""
     enabled: bool = False
     problem: str = ""
+    has_mps: bool = False
 
 
 def introduce(device: Any) -> Member:
@@ -106,14 +109,24 @@ def introduce(device: Any) -> Member:
     from mpi4py import MPI  # here: programs that only read NCCL's limits must not start MPI
     host = MPI.Get_processor_name()
     number, problem = nccl_version()
-    if problem:
-        return Member(host, problem=problem)
     try:
         cupy: Any = importlib.import_module("cupy")
         return Member(host, cupy.cuda.runtime.deviceGetPCIBusId(device.id), number,
-                      os.environ.get(SHARED_GPU_VARIABLE) == "1")
+                      os.environ.get(SHARED_GPU_VARIABLE) == "1", problem, has_mps())
     except Exception as error:  # any driver error
-        return Member(host, problem=f"{type(error).__name__}: {error}")
+        return Member(host, problem=problem or f"{type(error).__name__}: {error}")
+
+
+def has_mps() -> bool:
+    """Return True if the daemon of NVIDIA's MPS has its pipe where this process looks for it."""
+    folder = os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or "/tmp/nvidia-mps"
+    return os.path.exists(os.path.join(folder, "control"))
+
+
+def takes_turns(members: Sequence[Member]) -> bool:
+    """Return True if ranks share a GPU without MPS: then their kernels never overlap."""
+    users = Counter((one.host, one.device) for one in members if one.device)
+    return any(users[one.host, one.device] > 1 and not one.has_mps for one in members)
 
 
 def obstacle(members: Sequence[Member]) -> str:
