@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, cast
 
 from mpi4py import MPI
 from numpy import ndarray
@@ -32,6 +32,7 @@ from hpccoll.comm.cache import (
 )
 from hpccoll.comm.lifetime import Lifetime
 from hpccoll.comm.methods import Method
+from hpccoll.comm.promise import check_promise
 from hpccoll.comm.recognition import note
 from hpccoll.comm.reproducible_sums import check_kept
 from hpccoll.comm.staged_calls import run_staged
@@ -52,6 +53,7 @@ from hpccoll.runtime.planning.choice import Choice
 from hpccoll.runtime.progress.engine import can_progress
 from hpccoll.tune.choose import Conditions, before_setup, choose, decide, instead_of_native
 from hpccoll.tune.determinism import check_served
+from hpccoll.tune.device_rules import DevicePlace
 from hpccoll.tune.loading import JobTimes, load
 from hpccoll.tune.rules import BLOCKING, NONBLOCKING
 from hpccoll.tune.table import Curves, Fingerprint
@@ -71,14 +73,15 @@ class Base(MPI.Intracomm):
     _lifetime: Lifetime | None = None
     _context: Context | None = None
     _layout: Topology | None = None
+    #: Promised memory of all ranks, ``cuda`` or empty for any; its data paths after the exchange.
+    _device, _device_place = "", cast("DevicePlace | None", None)
     _preferences: dict[str, Choice] = {}
     #: Cache of calls for the current user choices, and the caches of all sets of choices.
     _cache: CallCache
     _caches: dict[Hashable, CallCache]
     #: Its part in the compiled executor; ``None`` without that executor.
     _calls: Any = None
-    #: Algorithm of the last uncached call, and its bytes as known to all ranks; the observer of
-    #: calls removes it.
+    #: Algorithm of the last uncached call, and its bytes; the observer of calls removes it.
     _served: tuple[str, int | None] | None = None
     #: Record of its calls and the lookup of their kinds, if the program is observed.
     _record: Any = None
@@ -165,6 +168,7 @@ class Base(MPI.Intracomm):
     def _serve(self, method: Method, args: tuple[Any, ...]) -> Any:
         """Run an uncached call."""
         with self._check_alive().call_guard:
+            check_promise(method, args, self._device)
             if method.form != BLOCKING:
                 return self._begin(method, args)
             if self._cache.staged and run_staged(self, method, args):
@@ -172,10 +176,6 @@ class Base(MPI.Intracomm):
             if not self._config.check:
                 return self._serve_blocking(method, args)
             return self._serve_searched(method, args)
-
-    def _repeat(self, method: Method, args: tuple[Any, ...]) -> None:
-        """Make a call that is part of the running one."""
-        raise NotImplementedError
 
     def _serve_searched(self, method: Method, args: tuple[Any, ...]) -> None:
         """Run a blocking call and check its input for NaN, or its result for equality."""
@@ -261,11 +261,11 @@ class Base(MPI.Intracomm):
 
     def _conditions(self, method: Method) -> Conditions:
         """Return the inputs of a choice for a method, except the call."""
-        preference, from_environment = self._preference(method)
-        tuned = self._lifetime.tuned if self._lifetime else None
-        return Conditions(self.Get_size(), preference, from_environment, tuned,
-                          self._config.determinism, method.form,
-                          method.form == BLOCKING or can_progress(self._config.progress))
+        tuned, form = self._lifetime.tuned if self._lifetime else None, method.form
+        return Conditions(self.Get_size(), *self._preference(method), tuned,
+                          self._config.determinism, form,
+                          form == BLOCKING or can_progress(self._config.progress),
+                          device=self._device_place)
 
     def _preference(self, method: Method) -> tuple[Choice | None, bool]:
         """Return the user's choice for a method, and whether it comes from the environment."""

@@ -41,6 +41,7 @@ from hpccoll.comm.methods import (
     SCATTERV,
     Method,
 )
+from hpccoll.comm.promise import is_queued_or_promised
 from hpccoll.comm.recognition import note_any_size, recognise_calls
 from hpccoll.comm.reproducible_sums import is_served, sum_call
 from hpccoll.comm.staged_calls import is_small, run_new
@@ -168,7 +169,7 @@ class BlockingMixin(Base):
             return
         tuned = self._measurements()
         barred, (preference, gives_way) = "", self._preference(method)
-        if preference is not None and preference.is_queued:
+        if is_queued_or_promised(self, method, preference):
             barred = run_by_nccl(self, method, args, preference, gives_way)
             if not barred:
                 return
@@ -234,7 +235,7 @@ class BlockingMixin(Base):
         config = self._config
         return (existing_context(self) is None and self.Get_size() > 1 and self._layout is None
                 and config.determinism == NONE and not config.checksums
-                and config.contract != ALWAYS and not config.check)
+                and config.contract != ALWAYS and not config.check and not self._device)
 
     def _stays_without(self) -> bool:
         """Set the communicator up; return True if the MPI library has no communicator left for it.
@@ -336,12 +337,12 @@ class BlockingMixin(Base):
     def _repeat(self, method: Method, args: tuple[Any, ...]) -> None:
         """Make a call that is part of the running one."""
         # Without a context manager: it is on the path of every small call on device memory.
-        call_guard = self._check_alive().call_guard
-        holder, call_guard.holder = call_guard.holder, 0
+        call_guard, promised = self._check_alive().call_guard, self._device
+        holder, call_guard.holder, self._device = call_guard.holder, 0, ""
         try:
             getattr(BlockingMixin, method.name.capitalize())(self, *args)
         finally:
-            call_guard.holder = holder
+            call_guard.holder, self._device = holder, promised
 
     @contextmanager
     def _outside(self) -> Iterator[None]:

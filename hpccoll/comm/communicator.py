@@ -31,6 +31,7 @@ from hpccoll.comm.nonblocking import NonblockingMixin
 from hpccoll.comm.objects.methods import Objects
 from hpccoll.comm.persistent import PersistentMixin
 from hpccoll.comm.preferences import PreferenceScope, choices_of
+from hpccoll.comm.promise import device_promise
 from hpccoll.comm.reproducible import Numbers
 from hpccoll.comm.ulfm import Recovery
 from hpccoll.errors import ArgumentError, ArgumentTypeError, CommunicatorError
@@ -81,13 +82,15 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
         timeout: seconds without progress until a collective fails, or ``"off"``, in the form of
             ``HPCCOLL_TIMEOUT``, which is the default; fixed for all wrappers by the first
             collective on a communicator.
+        device: ``"cuda"`` promises that all ranks pass arrays of GPUs in all collectives of
+            buffers: then ``auto`` selects a data path by rules, NCCL included. Host memory raises.
 
     These options, like ``using``, apply to this object. Derived communicators do not inherit them.
 
     Raises:
         CommunicatorError: not an intracommunicator.
-        ArgumentError: invalid layout, determinism, progress, contract, timeout or environment
-            variable.
+        ArgumentError: invalid layout, determinism, progress, contract, timeout, device or
+            environment variable; a device without CuPy.
     """
 
     #: Value of ``Get_topology`` of communicators that this class can wrap; any if ``None``.
@@ -96,7 +99,8 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
     def __new__(cls, comm: MPI.Comm | None = None, layout: str | Topology | None = None,
                 determinism: str | None = None, progress: str | None = None,
                 tuning: str | None = None, contract: str | None = None,
-                checksums: bool | None = None, timeout: float | str | None = None) -> Comm:
+                checksums: bool | None = None, timeout: float | str | None = None,
+                device: str | None = None) -> Comm:
         if not MPI.Is_initialized() or MPI.Is_finalized():
             raise CommunicatorError(
                 f"MPI has {'not been initialised' if not MPI.Is_initialized() else 'ended'}; "
@@ -116,6 +120,7 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
         self._config = settings.override(
             determinism=determinism, progress=progress, tuning=tuning, contract=contract,
             checksums=checksums, timeout=timeout)
+        self._device = device_promise(device)
         start_logging(self._config.log)
         self._cache = CallCache()
         self._caches = {(): self._cache}
@@ -162,7 +167,7 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
             environment = True
         context = existing_context(self)
         conditions = Conditions(self.Get_size(), preference, environment, self.tuned,
-                                self._config.determinism)
+                                self._config.determinism, device=self._device_place)
         if preference is not None and preference.is_queued and context is not None:
             conditions = conditions._replace(barred=nccl_problem(self, preference.name))
         first = ("\nThe MPI library runs the first call; the second one sets the communicator up."

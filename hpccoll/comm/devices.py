@@ -25,7 +25,8 @@ from hpccoll.calls.memory import is_staged, stage_spec
 from hpccoll.calls.native import NativeOnly
 from hpccoll.comm.base import Base
 from hpccoll.comm.methods import Method
-from hpccoll.config import ANY_P, AUTO
+from hpccoll.comm.promise import device_place, learn_other_paths
+from hpccoll.config import ANY_P, AUTO, NCCL
 from hpccoll.cuda import (
     DeviceMemory,
     RegisteredCall,
@@ -37,6 +38,7 @@ from hpccoll.cuda import (
     queue_of,
 )
 from hpccoll.errors import ArgumentError, BufferArgumentError, HpccollError
+from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.runtime.context import MOST_KEPT, Context, existing_context
 from hpccoll.runtime.execution.executor import drive
 from hpccoll.runtime.planning.call_hash import describe_native
@@ -165,52 +167,74 @@ def run_registered(context: Context, made: RegisteredCall, call: Call, plan: Pla
     return True
 
 
-def run_by_nccl(comm: Base, method: Method, args: tuple[Any, ...], preference: Choice,
+def run_by_nccl(comm: Base, method: Method, args: tuple[Any, ...], preference: Choice | None,
                 gives_way: bool
                 ) -> str:
     """Run a blocking call by NCCL; ``gives_way`` if the environment selected NCCL.
 
+    Without a request for NCCL all ranks pass device arrays, and the rules decide.
+
     Returns:
-        The reason why NCCL cannot run it; empty if it did.
+        The reason why NCCL does not run it; empty if it did.
 
     Raises:
-        ArgumentError: ``comm.using`` selected NCCL, which cannot run the call.
+        ArgumentError: ``comm.using`` selected NCCL, which cannot run the call; or only this rank
+            may have the reason why it cannot.
     """
-    from hpccoll.cuda import AcrossNodes, Nccl  # imported only for NCCL
+    from hpccoll.cuda import Nccl  # imported only for NCCL
 
+    promised = preference is None or not preference.is_queued
     specs, elsewhere = [as_resident(arg) for arg in args], (
         f"rank {comm.Get_rank()} passes memory that is not on a GPU of CuPy")
     if not _any_resident(specs):
         return elsewhere
+    call, problem = None, None
     try:
         call = method.resolve(comm.Get_size(), comm.Get_rank(), *specs)
     except NativeOnly as error:
-        if gives_way:
-            return str(error)
+        problem = error
+    where = queue_of(specs)
+    if promised and where is not None:
+        comm._device_place = device_place(comm, where.device, _across(comm))
+    if call is None:
+        # All ranks have the same operator and elements, but only this one may have derived types.
+        lone = promised and comm._device_place is not None and (
+            comm._device_place.nccl and not COLLECTIVES[method.collective].reduces)
+        if (gives_way or promised) and not lone:
+            return str(problem)
+        name = NCCL if preference is None or promised else preference.name
         raise ArgumentError("algorithm",
-                            f"{preference.name} cannot run this {method.title} on rank "
-                                         f"{comm.Get_rank()}: {error}", "choose another algorithm"
-                            ) from error
-    where, facts = queue_of(specs), facts_of(call)
+                            f"{name} cannot run this {method.title} on rank "
+                            f"{comm.Get_rank()}: {problem}", "choose another algorithm"
+                            ) from problem
     if where is None:
         return elsewhere
-    conditions = comm._conditions(method)
+    facts, conditions = facts_of(call), comm._conditions(method)
     choice = choose(facts, conditions, comm._known_place())
     if choice is None or not choice.is_queued:
+        if promised or preference is None:
+            return learn_other_paths(comm)
         return obstacle(preference, facts, conditions)  # selected by the environment: fall back
-    ranks = comm._private().service(Nccl).ranks(
-        preference.name, where.device, AcrossNodes(comm._for_part, _algorithm_across))
+    name = choice.name
+    ranks = comm._private().service(Nccl).ranks(name, where.device, _across(comm))
     if isinstance(ranks, str):
         return ranks
     if where.device.id != ranks.group.device.id:
         raise ArgumentError("sendbuf", f"is on GPU {where.device.id}, but NCCL uses GPU "
                                        f"{ranks.group.device.id} for this communicator",
                             "use one GPU for all calls of a communicator")
-    comm._log_choice(method, call, preference)
+    comm._log_choice(method, call, choice)
     if comm._always:
-        comm._compare(describe_native(call, method.name)._replace(algorithm=preference.name))
-    ranks.run(call, where, describe_native(call, call.name)._replace(algorithm=preference.name))
+        comm._compare(describe_native(call, method.name)._replace(algorithm=name))
+    ranks.run(call, where, describe_native(call, call.name)._replace(algorithm=name))
     return ""
+
+
+def _across(comm: Base) -> Any:
+    """Return the allreduce between nodes."""
+    from hpccoll.cuda import AcrossNodes
+
+    return AcrossNodes(comm._for_part, _algorithm_across)
 
 
 def nccl_problem(comm: MPI.Intracomm, name: str) -> str:

@@ -41,6 +41,7 @@ from hpccoll.comm.methods import (
     SCATTERV_INIT,
     Method,
 )
+from hpccoll.comm.promise import check_promise
 from hpccoll.comm.requests import Prequest
 from hpccoll.config import THREAD
 from hpccoll.runtime.context import Context
@@ -152,6 +153,7 @@ class PersistentMixin(Base):
     def _prepare(self, method: Method, info: Info, *args: Any) -> MPI.Prequest:
         """Check the arguments; prepare the user's algorithm or the native method."""
         with self._check_alive().call_guard:
+            check_promise(method, args, self._device)
             return self._create_request(method, info, args)
 
     def _create_request(self, method: Method, info: Info, args: tuple[Any, ...]) -> MPI.Prequest:

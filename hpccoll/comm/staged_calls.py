@@ -153,7 +153,7 @@ def run_new(comm: Base, method: Method, args: tuple[Any, ...], call: Call) -> No
     _run(comm, context, method, made, arrays)
 
 
-def _run(comm: Base, context: Context, method: Method, known: StagedCall, arrays: Arrays) -> None:
+def _run(comm: Any, context: Context, method: Method, known: StagedCall, arrays: Arrays) -> None:
     """Load, call, and store, on the caller's stream of each array."""
     memory = context.service(HostMemory)
     names = ("buf",) if method.name == "bcast" else ("sendbuf", "recvbuf")

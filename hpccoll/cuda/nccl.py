@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -23,11 +24,14 @@ TYPES = {("i", 1): "NCCL_INT8", ("u", 1): "NCCL_UINT8", ("i", 4): "NCCL_INT32",
          BFLOAT16: "NCCL_BFLOAT16"}
 #: NCCL's operators by MPI's name; MPI has no average.
 OPERATORS = {"sum": "NCCL_SUM", "prod": "NCCL_PROD", "max": "NCCL_MAX", "min": "NCCL_MIN"}
-#: Supported methods: NCCL has no scans, and one count for all blocks.
-METHODS = ("allreduce", "reduce", "bcast", "allgather", "reduce_scatter_block", "alltoall",
-           "gather", "scatter")
-#: Requirement of ranks that share a GPU, for messages.
-SHARED_GPU_NEEDS = "NCCL supports that since version 2.30, with NCCL_MULTI_RANK_GPU_ENABLE=1"
+#: Supported methods: NCCL has no scans. Its reduce-scatter has one count for all blocks.
+METHODS = ("allreduce", "reduce", "bcast", "allgather", "allgatherv", "reduce_scatter_block",
+           "alltoall", "alltoallv", "alltoallw", "gather", "gatherv", "scatter", "scatterv")
+#: Requirements of ranks that share a GPU: the version of NCCL, and a variable with the value 1.
+SHARED_GPU_VERSION, SHARED_GPU_VARIABLE = (2, 30), "NCCL_MULTI_RANK_GPU_ENABLE"
+#: The same, for messages.
+SHARED_GPU_NEEDS = ("NCCL supports that since version "
+                    f"{'.'.join(map(str, SHARED_GPU_VERSION))}, with {SHARED_GPU_VARIABLE}=1")
 
 
 def type_name(dtype: numpy.dtype) -> str | None:
@@ -80,12 +84,6 @@ def nccl_version() -> tuple[str, str]:
     return f"{major}.{rest // 100}.{rest % 100}", ""
 
 
-def shares_gpus(number: str) -> bool:
-    """Return True if this version of NCCL accepts several ranks per GPU in this process."""
-    return (os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") == "1"
-            and tuple(map(int, number.split(".")[:2])) >= (2, 30))
-
-
 class Member(NamedTuple):
     """Properties of a rank that ranks exchange before they create an NCCL communicator.
 
@@ -93,15 +91,17 @@ class Member(NamedTuple):
         host: the node of the rank.
         device: PCI address of its GPU.
         version: the version of NCCL, which must be the same on all ranks.
-        shares: True if its NCCL accepts several ranks per GPU.
+        enabled: True if the variable that enables several ranks per GPU is set.
+        has_mps: True if NVIDIA's MPS lets the kernels of several processes overlap.
         problem: the reason why it cannot participate; empty if it can.
     """
 
     host: str
     device: str = ""
     version: str = ""
-    shares: bool = False
+    enabled: bool = False
     problem: str = ""
+    has_mps: bool = False
 
 
 def introduce(device: Any) -> Member:
@@ -109,14 +109,24 @@ def introduce(device: Any) -> Member:
     from mpi4py import MPI  # here: programs that only read NCCL's limits must not start MPI
     host = MPI.Get_processor_name()
     number, problem = nccl_version()
-    if problem:
-        return Member(host, problem=problem)
     try:
         cupy: Any = importlib.import_module("cupy")
         return Member(host, cupy.cuda.runtime.deviceGetPCIBusId(device.id), number,
-                      shares_gpus(number))
+                      os.environ.get(SHARED_GPU_VARIABLE) == "1", problem, has_mps())
     except Exception as error:  # any driver error
-        return Member(host, problem=f"{type(error).__name__}: {error}")
+        return Member(host, problem=problem or f"{type(error).__name__}: {error}")
+
+
+def has_mps() -> bool:
+    """Return True if the daemon of NVIDIA's MPS has its pipe where this process looks for it."""
+    folder = os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or "/tmp/nvidia-mps"
+    return os.path.exists(os.path.join(folder, "control"))
+
+
+def takes_turns(members: Sequence[Member]) -> bool:
+    """Return True if ranks share a GPU without MPS: then their kernels never overlap."""
+    users = Counter((one.host, one.device) for one in members if one.device)
+    return any(users[one.host, one.device] > 1 and not one.has_mps for one in members)
 
 
 def obstacle(members: Sequence[Member]) -> str:
@@ -131,10 +141,23 @@ def obstacle(members: Sequence[Member]) -> str:
     for rank, one in enumerate(members):
         users.setdefault((one.host, one.device), []).append(rank)
         versions.setdefault(one.version, []).append(rank)
+    lacking = _lacking_for_shared_gpu(members)
     for (host, device), ranks in users.items():
-        if len(ranks) > 1 and not all(members[rank].shares for rank in ranks):
-            return f"{ranks_text(ranks)} share GPU {device} of {host}: {SHARED_GPU_NEEDS}"
+        if len(ranks) > 1 and lacking:
+            return (f"{ranks_text(ranks)} share GPU {device} of {host}: {SHARED_GPU_NEEDS}, on all "
+                    f"ranks; {lacking}")
     if len(versions) > 1:
         return "ranks have different versions of NCCL: " + "; ".join(
             f"{number} on {ranks_text(ranks)}" for number, ranks in versions.items())
     return ""
+
+
+def _lacking_for_shared_gpu(members: Sequence[Member]) -> str:
+    """Return what ranks that share a GPU lack, and on which ranks; empty if they may."""
+    old: dict[str, list[int]] = {}
+    for rank, one in enumerate(members):
+        if tuple(map(int, one.version.split(".")[:2])) < SHARED_GPU_VERSION:
+            old.setdefault(one.version, []).append(rank)
+    unset = [rank for rank, one in enumerate(members) if not one.enabled]
+    return "; ".join([f"NCCL is {number} on {ranks_text(ranks)}" for number, ranks in old.items()]
+                     + [f"{SHARED_GPU_VARIABLE} is not 1 on {ranks_text(unset)}"] * bool(unset))

@@ -5,8 +5,8 @@ for it, but NCCL connects in its first calls, which block the host until the pee
 of this module control access, and handle work that does not complete.
 
 The functions of :data:`QUEUES` convert a call of :mod:`hpccoll.calls` from MPI's form to NCCL's:
-one count for all blocks, and other addresses for in-place data. NCCL has no gather, scatter or
-alltoall, so these are sends and receives in one group.
+one count for all blocks, and other addresses for in-place data. NCCL has no gather, scatter,
+alltoall or blocks of different sizes: these are sends and receives in one group.
 
 :class:`Shares` divides an allreduce between the ranks that combine it with other nodes:
 
@@ -16,7 +16,7 @@ alltoall, so these are sends and receives in one group.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -24,6 +24,9 @@ from mpi4py import MPI
 
 from hpccoll.arrays.kernels import operator_of
 from hpccoll.cuda.nccl import OPERATORS, introduce, nccl_library, obstacle, type_name
+
+#: Address and bytes of the memory for each rank.
+Transfers = Mapping[int, tuple[int, int]]
 
 
 class Shares(NamedTuple):
@@ -71,8 +74,7 @@ class NcclGroup:
 
     def queue(self, call: Any, stream: Any) -> None:
         """Queue a call on a stream of this GPU."""
-        one = call.sink or call.source
-        if one is not None and one.count:
+        if any(one is not None and one.count for one in (call.source, call.sink)):
             with self.device:
                 QUEUES[call.name](self, call, stream)
 
@@ -194,29 +196,20 @@ def _reduce_scatter(group: NcclGroup, call: Any, stream: Any) -> None:
 
 
 def _gather(group: NcclGroup, call: Any, stream: Any) -> None:
-    with group.group_calls():
-        if call.sink is not None:
-            each = _count(call.sink) // group.size
-            for peer in range(group.size):
-                if not (call.in_place and peer == group.rank):
-                    group.nccl_rank.recv(at(call.sink, peer * each), each, group.bytes, peer,
-                                         stream.ptr)
-        if not call.in_place:
-            group.nccl_rank.send(at(call.source), _count(call.source), group.bytes, call.root,
-                                 stream.ptr)
+    _exchange(group, stream, _whole(call.source, [call.root]), _blocks(call.sink, group.size),
+              group.rank if call.in_place else None)
 
 
 def _scatter(group: NcclGroup, call: Any, stream: Any) -> None:
-    with group.group_calls():
-        if call.source is not None:
-            each = _count(call.source) // group.size
-            for peer in range(group.size):
-                if not (call.in_place and peer == group.rank):
-                    group.nccl_rank.send(at(call.source, peer * each), each, group.bytes, peer,
-                                         stream.ptr)
-        if not call.in_place:
-            group.nccl_rank.recv(at(call.sink), _count(call.sink), group.bytes, call.root,
-                                 stream.ptr)
+    _exchange(group, stream, _blocks(call.source, group.size), _whole(call.sink, [call.root]),
+              group.rank if call.in_place else None)
+
+
+def _allgatherv(group: NcclGroup, call: Any, stream: Any) -> None:
+    blocks, everyone = _blocks(call.sink, group.size), range(group.size)
+    mine = (dict.fromkeys(everyone, blocks[group.rank]) if call.in_place
+            else _whole(call.source, everyone))
+    _exchange(group, stream, mine, blocks, group.rank if call.in_place else None)
 
 
 def _alltoall(group: NcclGroup, call: Any, stream: Any) -> None:
@@ -224,11 +217,39 @@ def _alltoall(group: NcclGroup, call: Any, stream: Any) -> None:
     if source is not None and sink is not None and source.load is not None:
         with stream:  # in place: the sent data needs separate memory, of this stream
             source = sink._replace(array=sink.array.copy())
-    each = _count(sink) // group.size
+    _exchange(group, stream, _blocks(source, group.size), _blocks(sink, group.size))
+
+
+def _exchange(group: NcclGroup, stream: Any, sends: Transfers, receives: Transfers,
+              skipped: int | None = None) -> None:
+    """Queue sends and receives as one group, except empty ones and those of the rank ``skipped``.
+
+    NCCL would transfer empty messages as well, to synchronize.
+    """
     with group.group_calls():
         for peer in range(group.size):
-            group.nccl_rank.send(at(source, peer * each), each, group.bytes, peer, stream.ptr)
-            group.nccl_rank.recv(at(sink, peer * each), each, group.bytes, peer, stream.ptr)
+            for transfer, blocks in ((group.nccl_rank.send, sends),
+                                     (group.nccl_rank.recv, receives)):
+                address, count = blocks.get(peer, (0, 0))
+                if count and peer != skipped:
+                    transfer(address, count, group.bytes, peer, stream.ptr)
+
+
+def _blocks(buffer: Any, size: int) -> Transfers:
+    """Return the blocks of a buffer by rank: equal ones unless it has a count for each."""
+    if buffer is None:
+        return {}
+    if len(buffer.counts) == size:
+        return {rank: (at(buffer, displ - buffer.displs[0]), count)
+                for rank, (count, displ) in enumerate(zip(buffer.counts, buffer.displs,
+                                                          strict=True))}
+    each = _count(buffer) // size
+    return {rank: (at(buffer, rank * each), each) for rank in range(size)}
+
+
+def _whole(buffer: Any, peers: Iterable[int]) -> Transfers:
+    """Return the whole of a buffer of one block for each of the peers."""
+    return {} if buffer is None else dict.fromkeys(peers, (at(buffer), _count(buffer)))
 
 
 def _count(buffer: Any) -> int:
@@ -238,8 +259,10 @@ def _count(buffer: Any) -> int:
 #: Functions that queue calls, by method.
 QUEUES: Mapping[str, Callable[[NcclGroup, Any, Any], None]] = {
     "allreduce": _allreduce, "reduce": _reduce, "bcast": _bcast, "allgather": _allgather,
-    "reduce_scatter_block": _reduce_scatter, "alltoall": _alltoall, "gather": _gather,
-    "scatter": _scatter}
+    "reduce_scatter_block": _reduce_scatter, "allgatherv": _allgatherv,
+    **dict.fromkeys(("alltoall", "alltoallv", "alltoallw"), _alltoall),
+    **dict.fromkeys(("gather", "gatherv"), _gather),
+    **dict.fromkeys(("scatter", "scatterv"), _scatter)}
 
 
 def join(whole: MPI.Intracomm, part: MPI.Intracomm, device: Any, meet: Callable[[bool], None]

@@ -1,4 +1,4 @@
-"""Runs calls on GPU arrays by NCCL, if the user has selected it.
+"""Runs calls on GPU arrays by NCCL, on request.
 
     comm.using(allreduce="nccl")          NCCL, between all ranks
     comm.using(allreduce="nccl+rails")    reduce-scatter by NCCL inside each node, allreduce of each
@@ -9,7 +9,7 @@
 The first such call creates NCCL's communicators, on all ranks or on none (:class:`Nccl`); on
 failure all ranks get the same reason. A call is queued on the caller's stream. The host waits only
 for the part across nodes, as for every MPI message. A rank does not know if other ranks' arrays are
-on a GPU, so hpccoll never chooses NCCL itself.
+on a GPU, so hpccoll chooses NCCL itself only for ``hpccoll.Comm(comm, device="cuda")``.
 
 Guards, contexts and communicators belong to higher layers and are passed as arguments.
 """
@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from mpi4py import MPI
 
 from hpccoll.config import NCCL, NCCL_LEADER, NCCL_RAILS
+from hpccoll.cuda.nccl import introduce, takes_turns
 from hpccoll.cuda.nccl_group import NcclGroup, join
 from hpccoll.cuda.staging import has_completed
 from hpccoll.cuda.stream_ordered import Queue
@@ -136,12 +137,14 @@ class Nccl:
 
     Attributes:
         reasons: errors of failed set-ups, by algorithm; the same on all ranks.
+        shared_in_turns: True if ranks share a GPU without MPS; ``None`` before the exchange.
     """
 
     def __init__(self, context: Any):
         self.context = context
         self.made: dict[str, NcclRunner] = {}
         self.reasons: dict[str, str] = {}
+        self.shared_in_turns: bool | None = None
 
     def ranks(self, name: str, device: Any, across: AcrossNodes) -> NcclRunner | str:
         """Return the runner of an algorithm; the first call is collective.
@@ -161,6 +164,13 @@ class Nccl:
             else:
                 self.made[name] = made
         return self.made.get(name) or self.reasons[name]
+
+    def takes_turns(self, device: Any) -> bool:
+        """Return True if ranks share a GPU without MPS; the first call is collective."""
+        if self.shared_in_turns is None:
+            exchange = self.context.guard.watch_blocking(self.context.comm.allgather)
+            self.shared_in_turns = takes_turns(exchange(introduce(device)))
+        return self.shared_in_turns
 
     def _make(self, name: str, device: Any, across: AcrossNodes) -> NcclRunner | str:
         context = self.context

@@ -8,10 +8,11 @@ communication. The sources of a choice, in order of precedence (:func:`sources`)
    is ignored, and ``using`` raises.
 2. For nonblocking and persistent calls without a user choice, the MPI library (decision 0003).
    'auto' under the name of the method selects like for blocking calls.
-3. On one rank, or if not all ranks have the size, the MPI library.
-4. Measured times: candidates tried in this job, ``hpccoll tune``, or a probe.
-5. The rules of :mod:`hpccoll.tune.rules`.
-6. The MPI library; or the reproducible algorithm, if a guarantee or the type excludes the library.
+3. If all ranks pass device arrays, the rules of :mod:`hpccoll.tune.device_rules`.
+4. On one rank, or if not all ranks have the size, the MPI library.
+5. Measured times: candidates tried in this job, ``hpccoll tune``, or a probe.
+6. The rules of :mod:`hpccoll.tune.rules`.
+7. The MPI library; or the reproducible algorithm, if a guarantee or the type excludes the library.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from hpccoll.tune.determinism import (
     restricts_choice,
     violation,
 )
+from hpccoll.tune.device_rules import DevicePlace, device_bounds, device_choices
 from hpccoll.tune.loading import JobTimes
 from hpccoll.tune.online import MOST, MOST_TRIALS, Trial, signature_of
 from hpccoll.tune.rules import (
@@ -65,6 +67,7 @@ class Conditions(NamedTuple):
         form: the form of the call.
         progresses: True if hpccoll can progress nonblocking collectives in this process.
         barred: why NCCL cannot run calls here; empty if it can.
+        device: the data paths, if all ranks pass device arrays.
     """
 
     size: int
@@ -75,6 +78,7 @@ class Conditions(NamedTuple):
     form: str = BLOCKING
     progresses: bool = True
     barred: str = ""
+    device: DevicePlace | None = None
 
 
 def choose(facts: CallFacts, conditions: Conditions, place: Place | None = None) -> Choice | None:
@@ -112,7 +116,7 @@ def range_of_choice(facts: CallFacts, conditions: Conditions, place: Place | Non
     tuned, nbytes = conditions.tuned, facts.nbytes or 0
     if tuned is not None and tuned.online:
         return None
-    bounds = {1, LONG, PAIRS.get(vendor(), PAIRS_ELSEWHERE)}
+    bounds = {1, LONG, PAIRS.get(vendor(), PAIRS_ELSEWHERE), *device_bounds(conditions.device)}
     for rule in RULES:
         if rule.collective == facts.collective:
             bounds.update((*rule.nbytes, rule.block * conditions.size))
@@ -213,6 +217,8 @@ def sources(conditions: Conditions, place: Place | None) -> Iterator[Source]:
                              and conditions.progresses):
         yield _DefaultChoice(conditions)
         return
+    if conditions.device is not None and conditions.size > 1:
+        yield _DeviceRules(conditions, conditions.device)
     yield _SingleRankChoice(conditions)
     if conditions.tuned is not None and conditions.tuned.online:
         if blocking:  # times of nonblocking calls would include the overlapped work
@@ -252,6 +258,17 @@ class _DefaultChoice:
         if self.conditions.size > 1 and excludes_native(self.conditions.determinism, facts):
             return None
         return Choice(NATIVE, reason="no other algorithm is requested")
+
+
+class _DeviceRules(NamedTuple):
+    """Rules for device arrays on all ranks."""
+
+    conditions: Conditions
+    place: DevicePlace
+
+    def choice(self, facts: CallFacts) -> Choice | None:
+        return next((choice for choice in device_choices(facts, self.place)
+                     if _suits(choice, facts, self.conditions)), None)
 
 
 class _SingleRankChoice:
@@ -315,10 +332,8 @@ class _Rules:
         self.conditions, self.place = conditions, place
 
     def choice(self, facts: CallFacts) -> Choice | None:
-        for rule, choice in self._suitable(facts):
-            if self.place is not None and rule.fits_in(self.place):
-                return choice
-        return None
+        return next((choice for rule, choice in self._suitable(facts)
+                     if self.place is not None and rule.fits_in(self.place)), None)
 
     def depends_on_place(self, facts: CallFacts) -> bool:
         """Return True if a rule matches a call in some place."""

@@ -91,7 +91,7 @@ def describe(collective: str, nbytes: int | str, conditions: Conditions,
         lines.append("the layout is unknown before the second collective or access to "
                      "comm.layout:\n  rules may select another algorithm then")
     rows = [_row(candidate, facts, conditions, topology, times, model)
-            for candidate in _candidates(collective, times, conditions.preference)]
+            for candidate in _candidates(collective, times, conditions.preference, chosen)]
     rows.sort(key=lambda row: (not row.serves, row.measured, row.predicted))
     if not detail:
         return "\n".join([*lines, *_brief(rows, chosen)]) + "\n"
@@ -120,11 +120,11 @@ class DescribedCandidate(NamedTuple):
     cells: list[str]
 
 
-def _candidates(collective: str, times: Mapping[Candidate, float], preference: Choice | None
-                ) -> Iterable[Candidate]:
-    """Return all candidates; NCCL only if the user has selected it."""
-    queued = [name for name in QUEUED if preference is not None and preference.is_queued
-              and collective in QUEUED[name]]
+def _candidates(collective: str, times: Mapping[Candidate, float], preference: Choice | None,
+                chosen: Choice) -> Iterable[Candidate]:
+    """Return all candidates; NCCL only if the user has selected it, or a rule."""
+    queued = [name for name in QUEUED if collective in QUEUED[name] and (
+        preference is not None and preference.is_queued or name == chosen.name)]
     return dict.fromkeys((*map(Candidate, (NATIVE, *queued, *ALGORITHMS[collective])), *times))
 
 

@@ -20,7 +20,7 @@ WORLD = MPI.COMM_WORLD
 
 @pytest.fixture
 def cupy(monkeypatch):
-    for name, method in devices.methods().items():  # as they are where CuPy is installed
+    for name, method in devices.message_methods().items():  # as they are where CuPy is installed
         monkeypatch.setattr(devices.DeviceMessages, name, method, raising=False)
     with tempfile.TemporaryDirectory() as folder:
         with installed(False, Devices(), Path(WORLD.bcast(folder))) as cupy:

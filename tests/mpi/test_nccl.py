@@ -15,6 +15,7 @@ from hpccoll.errors import ArgumentError, CollectiveTimeout, HpccollError
 from hpccoll.errors.contract import ContractError
 from hpccoll.guard.guard import Guard
 from hpccoll.runtime.events.call_log import INSIDE, NUMBER
+from hpccoll.units import ranks_text
 from support.gpu.device import installed
 from support.gpu.streams import Devices
 
@@ -78,6 +79,37 @@ def test_every_collective(cupy, contract):
     comm.Free()
 
 
+@pytest.mark.parametrize("contract", ["tags", "always", "off"])
+def test_blocks_of_different_sizes(cupy, contract):
+    comm, root, everyone = community(contract=contract), SIZE - 1, range(SIZE)
+    with comm.using(**dict.fromkeys(NAMES, "nccl")), cupy.cuda.Stream(non_blocking=True):
+        counts, total = [2 * rank for rank in everyone], SIZE * (SIZE - 1)  # rank 0 has none
+        whole = numpy.concatenate([numpy.full(2 * rank, rank + 1.0) for rank in everyone])
+        mine, sink = cupy.asarray(numpy.full(2 * RANK, RANK + 1.0)), cupy.empty(total)
+        comm.Allgatherv(mine, [sink, counts])
+        assert (cupy.asnumpy(sink) == whole).all()
+        sink[...], mine[...] = 7, RANK + 2
+        comm.Gatherv(mine, [sink, counts] if root == RANK else None, root)
+        found = cupy.asnumpy(sink)  # every process has to let its device go on
+        assert (found == (whole + 1 if root == RANK else 7)).all()
+        comm.Scatterv([sink, counts] if root == RANK else None, mine, root)
+        assert (cupy.asnumpy(mine) == RANK + 2).all()
+        sent, got = [to + 1 for to in everyone], [RANK + 1] * SIZE
+        wanted = numpy.concatenate([numpy.full(RANK + 1, 10 * frm + RANK) for frm in everyone])
+        given = numpy.concatenate([numpy.full(to + 1, 10 * RANK + to) for to in everyone])
+        source = cupy.asarray(given.astype("f8"))
+        for typed in (False, True):
+            sink, kinds = cupy.empty(sum(got)), [MPI.DOUBLE] * SIZE
+            if typed:
+                begins = [[8 * sum(each[:n]) for n in everyone] for each in (sent, got)]
+                comm.Alltoallw([source, (sent, begins[0]), kinds], [sink, (got, begins[1]), kinds])
+            else:
+                comm.Alltoallv([source, sent], [sink, got])
+            assert (cupy.asnumpy(sink) == wanted).all()
+            assert comm._served[0] == "nccl"
+    comm.Free()
+
+
 @pytest.mark.parametrize("cuda_aware", [True, False], ids=["direct", "staged"])
 @pytest.mark.parametrize("count", [1, 7, 1000])
 @pytest.mark.parametrize("name", ["nccl+rails", "nccl+leader"])
@@ -119,6 +151,25 @@ def test_ranks_that_share_a_device_all_learn_it(cupy, machine):
         comm.Allreduce(MPI.IN_PLACE, x)
     comm.Allreduce(MPI.IN_PLACE, x)
     assert list(cupy.asnumpy(x)) == [SIZE] * 4
+    comm.Free()
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("unset", [(), (1,), range(SIZE)], ids=["all", "not rank 1", "no rank"])
+def test_ranks_share_a_device_if_all_have_the_version_and_the_variable(cupy, machine, monkeypatch,
+                                                                       unset):
+    monkeypatch.setattr(cupy.cuda.nccl, "get_version", lambda: 23203)
+    monkeypatch.setenv("NCCL_MULTI_RANK_GPU_ENABLE", "0" if RANK in unset else "1")
+    comm, machine.first = community(), 0
+    x = cupy.asarray(numpy.ones(4))
+    with comm.using(allreduce="nccl"):
+        if unset:
+            with pytest.raises(ArgumentError, match="share GPU.*NCCL_MULTI_RANK_GPU_ENABLE is not "
+                                                    f"1 on {ranks_text(list(unset))}"):
+                comm.Allreduce(MPI.IN_PLACE, x)
+        else:
+            comm.Allreduce(MPI.IN_PLACE, x)
+            assert list(cupy.asnumpy(x)) == [SIZE] * 4 and comm._served[0] == "nccl"
     comm.Free()
 
 
@@ -228,22 +279,23 @@ def test_who_fails_to_connect_ends_those_who_sit_in_nccl(cupy, monkeypatch):
 
 
 @pytest.mark.mpi(min_size=2)
-def test_a_rank_that_does_not_come_is_named(cupy, monkeypatch):
+@pytest.mark.parametrize("method", ["Allreduce", "Allgatherv"])
+def test_a_rank_that_does_not_come_is_named(cupy, monkeypatch, method):
     monkeypatch.setenv("HPCCOLL_TIMEOUT", "1")
-    comm, x = community(), cupy.asarray(numpy.ones(4))
-    with comm.using(allreduce="nccl"):
-        comm.Allreduce(MPI.IN_PLACE, x)
+    comm, x = community(), cupy.asarray(numpy.ones(4 if method == "Allreduce" else SIZE))
+    with comm.using(allreduce="nccl", allgather="nccl"):
+        getattr(comm, method)(MPI.IN_PLACE, x)
         cupy.cuda.get_current_stream().synchronize()
         WORLD.Barrier()
         begun = time.monotonic()
         if RANK != 1:
             with pytest.raises(HpccollError, match="rank 1|failed"):
                 for _ in range(500):
-                    comm.Allreduce(MPI.IN_PLACE, x)
+                    getattr(comm, method)(MPI.IN_PLACE, x)
                     time.sleep(0.05)
             cupy.cuda.get_current_stream().synchronize()  # what was queued has been ended
             assert 1 <= time.monotonic() - begun < 30
         WORLD.Barrier()
         if RANK == 1:
             with pytest.raises(HpccollError):
-                comm.Allreduce(MPI.IN_PLACE, x)
+                getattr(comm, method)(MPI.IN_PLACE, x)

@@ -11,15 +11,16 @@ that waits for one that never comes waits for ever, which is an error here.
 
 It refuses what NCCL refuses - ranks that share a GPU, its communicator after an abort - and, since
 NCCL may do anything then, ranks whose calls differ, memory that is none of the GPU's, and buffers
-that overlap in another way than NCCL's own "in place". Every rank has to make the same sequence of
-groups of calls, which is more than NCCL asks of sends and receives.
+that overlap in another way than NCCL's own "in place". The n-th message from a rank to another one
+is the n-th that the other one receives from it, in whichever groups.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,8 +33,11 @@ from support.gpu.nccl_meetings import (
     TYPES,
     Awaiting,
     FolderMeeting,
+    FolderMessage,
+    MessageMeeting,
     NcclMeeting,
     NcclPart,
+    Together,
 )
 from support.gpu.streams import CudaError, Devices, Stream
 
@@ -45,8 +49,8 @@ class NcclError(RuntimeError):
 class Shared:
     """What the ranks of all communicators of one machine share; thread safe."""
 
-    def __init__(self, machine: Devices, shift: int, folder: Path | None):
-        self.machine, self.shift, self.folder = machine, shift, folder
+    def __init__(self, machine: Devices, shift: int, folder: Path | None, version: int):
+        self.machine, self.shift, self.folder, self.version = machine, shift, folder, version
         self.lock, self.numbers = threading.Lock(), 0
         self.meetings: dict[Any, NcclMeeting] = {}
         self.users: dict[Any, dict[int, int]] = {}
@@ -59,12 +63,21 @@ class Shared:
             return b"%d-%d" % (os.getpid(), self.numbers)
 
     def meeting(self, key: bytes, number: int, size: int) -> NcclMeeting:
-        """The place where ranks meet for a call."""
+        """The place where all ranks meet for their collectives in a group."""
+        return self._place((key, number), lambda: NcclMeeting(size), lambda folder: FolderMeeting(
+            size, folder / f"{key.decode()}-{number}"))
+
+    def message(self, key: bytes, ranks: tuple[int, int], number: int) -> NcclMeeting:
+        """The place where a sender and a receiver meet for a message."""
+        return self._place((key, ranks, number), lambda: MessageMeeting(ranks),
+                           lambda folder: FolderMessage(ranks, folder / (
+                               f"{key.decode()}-{ranks[0]}to{ranks[1]}-{number}")))
+
+    def _place(self, where: Any, here: Callable[[], NcclMeeting],
+               there: Callable[[Path], NcclMeeting]) -> NcclMeeting:
         with self.lock:
-            where = (key, number)
             if where not in self.meetings:
-                self.meetings[where] = NcclMeeting(size) if self.folder is None else FolderMeeting(
-                    size, self.folder / f"{key.decode()}-{number}")
+                self.meetings[where] = here() if self.folder is None else there(self.folder)
             return self.meetings[where]
 
     def memory(self, address: int, count: int, dtype: int, device: int) -> numpy.ndarray:
@@ -116,11 +129,13 @@ class Communicator:
         self.shared, self.key, self.number = shared, commId, 0
         self._size, self._rank, self.device = ndev, rank, shared.machine.device
         users = shared.users.setdefault(self.key, {})
-        if shared.folder is None and self.device in users.values():
+        if shared.folder is None and self.device in users.values() and not (
+                shared.version >= 23000 and os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") == "1"):
             raise NcclError("NCCL_ERROR_INVALID_USAGE: Duplicate GPU detected")
         users[rank] = self.device
         self.ended = ""
         self.own: list[Awaiting] = []
+        self.messages: Counter[tuple[str, int]] = Counter()
         shared.machine.held["communicators"] += 1
 
     def rank_id(self) -> int:
@@ -144,7 +159,8 @@ class Communicator:
         """End whatever is queued; it is as if it had been done, but for its results."""
         for task in self.own:
             if not task.done:
-                task.meeting.left.add(self._rank)
+                for meeting, seat in task.seats:
+                    meeting.left.add(seat)
         self._end("aborted")
 
     def destroy(self) -> None:
@@ -173,16 +189,33 @@ class Communicator:
                     numpy.may_share_memory(one.recv, other.send)
                     for other in parts if other.kind == "send"):
                 raise CudaError("NCCL: what is sent lies where something is received")
-        meeting = self.shared.meeting(self.key, self.number, self._size)
-        self.number += 1
+        seats = self._seats(parts)
         stream.push(_nothing)
         if stream.graph is not None:
             return
-        task = Awaiting(meeting, self._rank, meeting.join(self._rank, parts, stream.last))
+        task = Awaiting([(meeting, seat) for meeting, seat, _ in seats], Together(
+            [meeting.join(seat, mine, stream.last) for meeting, seat, mine in seats]))
         self.own = [one for one in self.own if not one.done] + [task]
         with self.shared.machine.lock:
             self.shared.machine.pending.append(task)
             stream.last = task
+
+    def _seats(self, parts: Sequence[NcclPart]
+               ) -> list[tuple[NcclMeeting, int, Sequence[NcclPart]]]:
+        """Where this rank meets others for the calls of a group, and its calls there."""
+        found: list[tuple[NcclMeeting, int, Sequence[NcclPart]]] = []
+        whole = [part for part in parts if part.kind not in ("send", "recv")]
+        if whole:
+            found.append((self.shared.meeting(self.key, self.number, self._size), self._rank,
+                          whole))
+            self.number += 1
+        for part in parts:
+            if part.kind in ("send", "recv"):
+                seat, number = int(part.kind == "recv"), self.messages[part.kind, part.root]
+                ranks = (self._rank, part.root) if seat == 0 else (part.root, self._rank)
+                found.append((self.shared.message(self.key, ranks, number), seat, [part]))
+                self.messages[part.kind, part.root] += 1
+        return found
 
     def _call(self, kind: str, send: int, recv: int, count: int, datatype: int, op: int, root: int,
               stream: int, blocks: tuple[int, int] = (1, 1)) -> None:
@@ -249,7 +282,7 @@ def library(machine: Devices, shift: int = 0, folder: Path | None = None,
         folder: where processes meet; ranks are objects of this process if omitted.
         version: what it says of itself.
     """
-    shared = Shared(machine, shift, folder)
+    shared = Shared(machine, shift, folder, version)
 
     def communicator(ndev: int, commId: bytes, rank: int) -> Communicator:
         return Communicator(shared, ndev, commId, rank)

@@ -75,9 +75,13 @@ class NcclMeeting:
     @property
     def missing(self) -> str:
         """The ranks that do not do their part, in words."""
-        ranks = [rank for rank in range(self.size)
+        ranks = [self.name_of(rank) for rank in range(self.size)
                  if not self.has(rank) or rank in self.left and not self.done]
         return f"NCCL's ranks {ranks} do not call, or have left" if ranks else ""
+
+    def name_of(self, seat: int) -> int:
+        """The rank on a seat."""
+        return seat
 
     def has(self, rank: int) -> bool:
         """Tell whether a rank has made its calls."""
@@ -118,73 +122,131 @@ class FolderMeeting(NcclMeeting):
 
     def perform(self, rank: int) -> None:
         """Do this rank's part: the others' are read when they have come as far."""
+        self.write(rank)
+        deliver(self.parts[rank], outcome([self.read(other) for other in range(self.size)])[rank])
+
+    def write(self, rank: int) -> None:
+        """Show this rank's calls to the others."""
         mine = self._file(rank, "data")
         mine.with_suffix(".new").write_bytes(pickle.dumps([
             part._replace(recv=None) for part in self.parts[rank]]))
         mine.with_suffix(".new").rename(mine)
-        all_parts, end = [], time.monotonic() + PATIENCE
-        for other in range(self.size):
-            file = self._file(other, "data")
-            while not file.exists():
-                if time.monotonic() > end:
-                    raise CudaError(f"NCCL's rank {other} has called, and never comes")
-                time.sleep(PAUSE)
-            all_parts.append(pickle.loads(file.read_bytes()))
-        deliver(self.parts[rank], outcome(all_parts)[rank])
+
+    def read(self, other: int) -> list[NcclPart]:
+        """The calls of a rank, when it has come as far."""
+        file, end = self._file(other, "data"), time.monotonic() + PATIENCE
+        while not file.exists():
+            if time.monotonic() > end:
+                raise CudaError(f"NCCL's rank {self.name_of(other)} has called, and never comes")
+            time.sleep(PAUSE)
+        return list(pickle.loads(file.read_bytes()))
+
+
+class MessageMeeting(NcclMeeting):
+    """A message: the sender has seat 0, the receiver seat 1.
+
+    Args:
+        ranks: the sender and the receiver.
+    """
+
+    def __init__(self, ranks: tuple[int, int]):
+        super().__init__(2)
+        self.ranks = ranks
+
+    def name_of(self, seat: int) -> int:
+        """See :class:`NcclMeeting`."""
+        return self.ranks[seat]
+
+    def perform(self, rank: int) -> None:
+        """Copy the message, once."""
+        if not self.done:
+            self.done = True
+            self.receive(self.parts[0][0])
+
+    def receive(self, sent: NcclPart) -> None:
+        """Write what was sent to where the receiver wants it."""
+        mine = self.parts[1][0]
+        if (sent.count, sent.dtype) != (mine.count, mine.dtype):
+            raise CudaError(f"NCCL: what rank {self.ranks[0]} sends is not what rank "
+                            f"{self.ranks[1]} receives")
+        mine.recv[...] = sent.send
+
+
+class FolderMessage(MessageMeeting, FolderMeeting):
+    """The same where every rank is a process."""
+
+    def __init__(self, ranks: tuple[int, int], path: Path):
+        FolderMeeting.__init__(self, 2, path)
+        self.ranks = ranks
+
+    def perform(self, rank: int) -> None:
+        """Do this rank's part: send, or receive what has been sent."""
+        if rank == 0:
+            self.write(0)
+        if rank == 1:
+            self.receive(self.read(0)[0])
+
+
+class Together(Sequence[Task]):
+    """The tasks of several lists, which may grow."""
+
+    def __init__(self, lists: Sequence[Sequence[Task]]):
+        self.lists = lists
+
+    def __getitem__(self, index: Any) -> Any:
+        return [task for one in self.lists for task in one][index]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.lists))
 
 
 class Awaiting(Task):
-    """A call of one rank, on its stream."""
+    """Calls of one rank in one group, on its stream.
 
-    __slots__ = ("meeting", "rank")
+    Attributes:
+        seats: the meetings, and this rank's seat in each.
+    """
 
-    def __init__(self, meeting: NcclMeeting, rank: int, after: Sequence[Task]):
+    __slots__ = ("seats",)
+
+    def __init__(self, seats: Sequence[tuple[NcclMeeting, int]], after: Sequence[Task]):
         super().__init__(self.perform, after)
-        self.meeting, self.rank = meeting, rank
+        self.seats = seats
 
     def perform(self) -> None:
-        """Make the call, unless the rank has left it."""
-        if self.rank not in self.meeting.left:
-            self.meeting.perform(self.rank)
+        """Make the calls that the rank has not left."""
+        for meeting, seat in self.seats:
+            if seat not in meeting.left:
+                meeting.perform(seat)
 
     @property
     def missing(self) -> str:  # type: ignore[override]
         """See :class:`support.gpu.streams.Task`."""
-        return "" if self.rank in self.meeting.left else self.meeting.missing
+        return next((meeting.missing for meeting, seat in self.seats
+                     if seat not in meeting.left and meeting.missing), "")
 
     def awaited(self) -> str:
         """See :class:`support.gpu.streams.Task`."""
-        end = time.monotonic() + self.meeting.patience
+        end = time.monotonic() + max(meeting.patience for meeting, _ in self.seats)
         while (missing := self.missing) and time.monotonic() < end:
             time.sleep(PAUSE)
         return missing
 
 
 def outcome(parts: Sequence[Sequence[NcclPart]]) -> list[list[numpy.ndarray | None]]:
-    """What each rank gets by each of its calls: flat arrays, ``None`` where nothing.
+    """What each rank gets by each of its collectives: flat arrays, ``None`` where nothing.
 
     Raises:
         CudaError: the calls of the ranks do not fit each other.
     """
-    found: list[list[numpy.ndarray | None]] = [[None] * len(mine) for mine in parts]
-    whole = [[(n, one) for n, one in enumerate(mine) if one.kind not in ("send", "recv")]
-             for mine in parts]
-    for row in zip(*whole, strict=False):
-        if len({one.agreed for _, one in row}) > 1:
-            raise CudaError(f"NCCL: ranks call {sorted({one.agreed for _, one in row})}")
-        results = COLLECTIVES[row[0][1].kind]([one for _, one in row])
-        for rank, ((n, _), result) in enumerate(zip(row, results, strict=True)):
-            found[rank][n] = result
-    if len({len(mine) for mine in whole}) > 1:
+    if len({len(mine) for mine in parts}) > 1:
         raise CudaError("NCCL: some ranks make fewer calls in a group")
-    for to, mine in enumerate(parts):
-        for frm in range(len(parts)):
-            sends = [one for one in parts[frm] if one.kind == "send" and one.root == to]
-            takes = [n for n, one in enumerate(mine) if one.kind == "recv" and one.root == frm]
-            if [one.count for one in sends] != [mine[n].count for n in takes]:
-                raise CudaError(f"NCCL: what rank {frm} sends is not what rank {to} receives")
-            for n, one in zip(takes, sends, strict=True):
-                found[to][n] = numpy.array(one.send)
+    found: list[list[numpy.ndarray | None]] = [[] for _ in parts]
+    for row in zip(*parts, strict=True):
+        if len({one.agreed for one in row}) > 1:
+            raise CudaError(f"NCCL: ranks call {sorted({one.agreed for one in row})}")
+        for mine, result in zip(found, COLLECTIVES[row[0].kind](row), strict=True):
+            mine.append(result)
     return found
 
 

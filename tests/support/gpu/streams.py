@@ -68,11 +68,14 @@ class Devices:
             CudaError: a device would never be done with it.
         """
         with self.lock:
-            waiting = [task]
+            waiting, seen = [task], set()
             while waiting:
                 top = waiting[-1]
                 before = [other for other in top.after if not other.done]
                 if before and not top.done:
+                    if id(top) in seen:
+                        raise CudaError("the host waits for ever: work comes after itself")
+                    seen.add(id(top))
                     waiting += before
                     continue
                 if not top.done and (missing := top.awaited()):

@@ -17,7 +17,8 @@ from support.gpu.device import installed
     ("allreduce", "sum", "c8", "elements of type complex64"),
     ("reduce", "band", "i4", "no operator 'band', only sum, prod, max, min"),
     ("allreduce", "user", "f4", "no operator 'user'"),
-    ("scan", "sum", "f4", "no scan"), ("allgatherv", "", None, "no allgatherv"),
+    ("scan", "sum", "f4", "no scan"), ("allgatherv", "", None, ""), ("alltoallw", "", None, ""),
+    ("reduce_scatter", "sum", "f4", "no reduce_scatter"),
     ("allreduce", "sum", ">f4", "elements of type >f4")])
 def test_what_it_lacks(method, operator, dtype, why):
     found = nccl_lacks(method, operator, None if dtype is None else numpy.dtype(dtype))

@@ -96,6 +96,14 @@ def test_every_method_by_the_communicator(comm, cupy):
             source, sink = arrays(cupy)
             getattr(comm, method)(source, sink)
             assert list(cupy.asnumpy(sink)) == list(range(6)), method
+        for method in ("Allgatherv", "Gatherv", "Scatterv", "Alltoallv", "Alltoallw"):
+            source, sink = arrays(cupy)
+            places = ([6], [0]), *([[MPI.DOUBLE]] if method == "Alltoallw" else [])
+            getattr(comm, method)(
+                source if method in ("Allgatherv", "Gatherv") else [source, *places],
+                sink if method == "Scatterv" else [sink, *places])
+            assert list(cupy.asnumpy(sink)) == list(range(6)), method
+            assert comm._served[0] == "nccl"
         comm.Bcast([source, MPI.DOUBLE], 0)
     assert existing_context(comm).service(Nccl).made.keys() == {"nccl"}
 
@@ -125,14 +133,14 @@ def test_what_it_holds_goes_with_the_communicator(cupy, machine):
      "'band'"),
     ("nccl", lambda c, x, y: c.Allreduce(x.view("c16"), y.view("c16")), ArgumentError,
      "complex128"),
-    ("nccl", lambda c, x, y: c.Allgatherv(x, [y, [6]]), ArgumentError, "allgatherv"),
+    ("nccl", lambda c, x, y: c.Reduce_scatter(x, y, [6]), ArgumentError, "reduce_scatter"),
     ("nccl", lambda c, x, y: c.Iallreduce(x, y), ArgumentError, "blocking calls only"),
     ("nccl", lambda c, x, y: c.Allreduce_init(x, y), ArgumentError, "blocking calls only"),
     (("nccl", {"k": 2}), lambda c, x, y: c.Allreduce(x, y), ArgumentError, "no parameters"),
 ])
 def test_what_it_refuses(comm, cupy, name, make, error, what):
     source, sink = arrays(cupy)
-    with comm.using(allreduce=name, allgather=name), pytest.raises(error, match=what):
+    with comm.using(allreduce=name, reduce_scatter=name), pytest.raises(error, match=what):
         make(comm, source, sink)
     comm.Allreduce(source, sink)  # nothing is broken
     assert list(cupy.asnumpy(sink)) == list(range(6))
