@@ -120,7 +120,7 @@ COMMANDS = {
     ("topo",): ("hpccoll.tools.topo.links", "_pair", 0.5,
                 "pairs of ranks were not measured"),
     ("simulate", "--calibrate", "here.json"): (
-        "hpccoll.tools.calibrate", "_passing", 0,
+        "hpccoll.tools.calibrate", "_message_seconds", 0,
         "hpccoll: simulate: interrupted; no file is written"),
     ("doctor",): ("hpccoll.tools.doctor", "gather", 60, "hpccoll: doctor: interrupted")}
 

@@ -85,7 +85,7 @@ class Planning:
         self.guard = self.moments = None
         self.rank, self.size = endpoint.rank, endpoint.size
         self.config, self.limits = Config(), OVERSUBSCRIBED
-        self.plans = BoundedDict[Any, Plan](MOST_PLANS)
+        self.plans, self.scratch_bytes = BoundedDict[Any, Plan](MOST_PLANS), 0
 
     def scratch(self, nbytes: int) -> numpy.ndarray:
         """Memory for one call; several may be under way."""
