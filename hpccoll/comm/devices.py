@@ -227,6 +227,8 @@ def run_by_nccl(comm: Base, method: Method, args: tuple[Any, ...], preference: C
     if comm._always:
         comm._compare(describe_native(call, method.name)._replace(algorithm=name))
     ranks.run(call, where, describe_native(call, call.name)._replace(algorithm=name))
+    if promised and not where.shared:
+        ranks.finish(where)
     return ""
 
 

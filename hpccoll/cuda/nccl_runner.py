@@ -86,6 +86,16 @@ class NcclRunner:
                     call, where.stream, self.leader)
                 self.queued.add(description, where.mark(), call)
 
+    def finish(self, where: Queue) -> None:
+        """Wait for the queued calls, for a caller that may use the results on any stream.
+
+        Raises:
+            BrokenCommunicatorError: they were aborted.
+        """
+        with where.device:
+            where.stream.synchronize()
+        self.queued.refuse()
+
     @contextmanager
     def _report_failures(self) -> Iterator[None]:
         """Report failures inside to the ranks that wait for this one's part across nodes."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from importlib import import_module
+from typing import Any
 
 import torch
 
@@ -34,9 +36,22 @@ class CallerStream:
         """Return a context with a stream that waits for the event; synchronize it at the end."""
         stream = torch.cuda.Stream(self.device)
         stream.wait_event(self.queued)
-        with torch.cuda.stream(stream):
+        with torch.cuda.stream(stream), current_in_cupy(self.device):
             yield
         stream.synchronize()
+
+
+@contextmanager
+def current_in_cupy(device: torch.device) -> Iterator[None]:
+    """Make torch's current stream that of CuPy, on which hpccoll queues its work."""
+    try:
+        cupy: Any = import_module("cupy")
+    except ImportError:  # the conversion of the tensor raises the error
+        yield
+        return
+    stream = torch.cuda.current_stream(device).cuda_stream
+    with cupy.cuda.Device(device.index), cupy.cuda.ExternalStream(stream, device.index):
+        yield
 
 
 def check_capture() -> None:

@@ -68,6 +68,23 @@ def test_nccl_runs_all_calls_that_it_can(cupy, contract):
     comm.Free()
 
 
+def test_the_host_waits_unless_a_stream_is_current(cupy, machine):
+    comm = community()
+    x, stream = cupy.asarray(numpy.ones(4)), cupy.cuda.Stream(non_blocking=True)
+    for turn in (1, 2):
+        before = machine.nulls[0].synchronized
+        comm.Allreduce(MPI.IN_PLACE, x)
+        assert machine.nulls[0].synchronized == before + 1
+        assert (x.raw == SIZE ** turn).all()
+    with stream:
+        y = cupy.asarray(numpy.ones(4))
+        for _ in range(3):
+            comm.Allreduce(MPI.IN_PLACE, y)
+        assert not stream.synchronized and comm._served[0] == "nccl"
+        assert (cupy.asnumpy(y) == SIZE ** 3).all()
+    comm.Free()
+
+
 def test_no_exchange_after_the_first_call(cupy, monkeypatch):
     comm = community(contract="off")
     check_allreduce(comm, cupy, "nccl")

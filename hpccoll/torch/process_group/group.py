@@ -34,6 +34,7 @@ from hpccoll.torch.process_group.sparse import allreduce_sparse, check_sparse
 from hpccoll.torch.process_group.store_barrier import Arrivals
 from hpccoll.torch.process_group.work import FINISHED, CoalescedWork, GroupWork
 from hpccoll.torch.process_group.work_queue import WorkQueue
+from hpccoll.torch.streams import current_in_cupy
 
 Tensors = Sequence[torch.Tensor]
 #: Name of the backend.
@@ -76,6 +77,7 @@ class Group(ProcessGroup):
         self._devices = ["cpu", *(["cuda"] if torch.cuda.is_available() and find_spec("cupy")
                                   else [])]
         self._coalesced: list[Any] | None = None
+        self.device_comm: Comm | None = None
 
     # -- issuing -----------------------------------------------------------------------------
     def _issue(self, name: str, run: Callable[[], Any], options: Any, tensors: Tensors) -> Any:
@@ -96,7 +98,11 @@ class Group(ProcessGroup):
         lane = self.lane
         if not getattr(options, "asyncOp", True) and not lane.queue:
             self.arrivals.mine[0] = self.issued
-            run()
+            if tensors and tensors[0].is_cuda:
+                with current_in_cupy(tensors[0].device):
+                    run()
+            else:
+                run()
             return FINISHED
         work = GroupWork(self._describe(name), run, tensors, self._seconds(options))
         work.number = self.issued
@@ -107,6 +113,14 @@ class Group(ProcessGroup):
         if self._coalesced is not None:
             self._coalesced.append(work)
         return work
+
+    def _comm_for(self, *tensors: torch.Tensor) -> Comm:
+        """Return the communicator of a call; for CUDA tensors, all ranks pass device arrays."""
+        if "cuda" not in self._devices or not any(tensor.is_cuda for tensor in tensors):
+            return self.comm
+        if self.device_comm is None:
+            self.device_comm = Comm(self.comm, device="cuda")
+        return self.device_comm
 
     def _describe(self, name: str) -> str:
         return f"{name}, call {self.issued} of group {self.title} on rank {self.comm.rank},"
@@ -126,39 +140,43 @@ class Group(ProcessGroup):
         tensor, = tensors = as_list(tensors)
         opts = options_of(c10d.AllreduceOptions, *given, **named)
         operator, reduce = operator_of(opts.reduceOp, tensor.dtype), collectives.allreduce
+        comm = self._comm_for(tensor)
         if tensor.layout is not torch.strided:
             check_sparse(tensor, operator)
-            reduce = allreduce_sparse
-        return self._issue("allreduce", partial(reduce, self.comm, tensor, operator), opts, tensors)
+            reduce, comm = allreduce_sparse, self.comm  # sends counts in host memory, too
+        return self._issue("allreduce", partial(reduce, comm, tensor, operator), opts, tensors)
 
     def allreduce_coalesced(self, tensors: Tensors, *given: Any, **named: Any) -> Any:
         opts = options_of(c10d.AllreduceCoalescedOptions, *given, **named)
         operators = [operator_of(opts.reduceOp, tensor.dtype) for tensor in tensors]
         return self._issue("allreduce_coalesced", partial(
-            collectives.allreduce_coalesced, self.comm, list(tensors), operators), opts, tensors)
+            collectives.allreduce_coalesced, self._comm_for(*tensors), list(tensors), operators),
+            opts, tensors)
 
     def reduce(self, tensors: OneOrMore, *given: Any, **named: Any) -> Any:
         tensor, = tensors = as_list(tensors)
         opts = options_of(c10d.ReduceOptions, *given, **named)
         operator = operator_of(opts.reduceOp, tensor.dtype)
         return self._issue("reduce", partial(
-            collectives.reduce, self.comm, tensor, operator, opts.rootRank), opts, tensors)
+            collectives.reduce, self._comm_for(tensor), tensor, operator, opts.rootRank), opts,
+            tensors)
 
     def broadcast(self, tensors: OneOrMore, *given: Any, **named: Any) -> Any:
         tensor, = tensors = as_list(tensors)
         opts = options_of(c10d.BroadcastOptions, *given, **named)
         return self._issue("broadcast", partial(
-            collectives.broadcast, self.comm, tensor, opts.rootRank), opts, tensors)
+            collectives.broadcast, self._comm_for(tensor), tensor, opts.rootRank), opts, tensors)
 
     def all_gather_single(self, output: torch.Tensor, source: torch.Tensor, *given: Any,
                           **named: Any) -> Any:
         return self._issue(
-            "all_gather_single", partial(collectives.all_gather_single, self.comm, output, source),
+            "all_gather_single", partial(
+                collectives.all_gather_single, self._comm_for(output), output, source),
             options_of(c10d.AllgatherOptions, *given, **named), [output])
 
     def all_gather_single_coalesced(self, outputs: Tensors, sources: Tensors, *given: Any,
                                     **named: Any) -> Any:
-        runs = [partial(collectives.all_gather_single, self.comm, output, source)
+        runs = [partial(collectives.all_gather_single, self._comm_for(output), output, source)
                 for output, source in zip(outputs, sources, strict=True)]
         return self._issue("all_gather_single_coalesced", partial(_all, runs),
                            options_of(c10d.AllgatherOptions, *given, **named), outputs)
@@ -167,14 +185,15 @@ class Group(ProcessGroup):
                   **named: Any) -> Any:
         found, (source,) = one_list(outputs), as_list(sources)
         return self._issue(
-            "allgather", partial(collectives.all_gather, self.comm, found, source),
+            "allgather", partial(collectives.all_gather, self._comm_for(source), found, source),
             options_of(c10d.AllgatherOptions, *given, **named), found)
 
     def allgather_coalesced(self, outputs: Sequence[Tensors], sources: Tensors, *given: Any,
                             **named: Any) -> Any:
         # outputs[rank][i] is rank's sources[i].
-        runs = [partial(collectives.all_gather, self.comm, [each[index] for each in outputs],
-                        source) for index, source in enumerate(sources)]
+        runs = [partial(collectives.all_gather, self._comm_for(source),
+                        [each[index] for each in outputs], source)
+                for index, source in enumerate(sources)]
         return self._issue("allgather_coalesced", partial(_all, runs),
                            options_of(c10d.AllgatherOptions, *given, **named),
                            [tensor for each in outputs for tensor in each])
@@ -184,15 +203,16 @@ class Group(ProcessGroup):
         found, (source,) = one_list(outputs), as_list(sources)
         opts = options_of(c10d.GatherOptions, *given, **named)
         return self._issue("gather", partial(
-            collectives.gather, self.comm, found, source, opts.rootRank), opts, found)
+            collectives.gather, self._comm_for(source), found, source, opts.rootRank), opts,
+            found or [source] * source.is_cuda)
 
     def scatter(self, outputs: OneOrMore, sources: Sequence[OneOrMore], *given: Any, **named: Any
                 ) -> Any:
         output, = outputs = as_list(outputs)
         opts = options_of(c10d.ScatterOptions, *given, **named)
         return self._issue("scatter", partial(
-            collectives.scatter, self.comm, output, one_list(sources), opts.rootRank), opts,
-            outputs)
+            collectives.scatter, self._comm_for(output), output, one_list(sources),
+            opts.rootRank), opts, outputs)
 
     def reduce_scatter(self, outputs: OneOrMore, sources: Sequence[OneOrMore], *given: Any,
                        **named: Any) -> Any:
@@ -200,20 +220,21 @@ class Group(ProcessGroup):
         opts = options_of(c10d.ReduceScatterOptions, *given, **named)
         operator = operator_of(opts.reduceOp, output.dtype)
         return self._issue("reduce_scatter", partial(
-            collectives.reduce_scatter, self.comm, output, one_list(sources), operator), opts,
-            outputs)
+            collectives.reduce_scatter, self._comm_for(output), output, one_list(sources),
+            operator), opts, outputs)
 
     def reduce_scatter_single(self, output: torch.Tensor, source: torch.Tensor, *given: Any,
                               **named: Any) -> Any:
         opts = options_of(c10d.ReduceScatterOptions, *given, **named)
         operator = operator_of(opts.reduceOp, output.dtype)
         return self._issue("reduce_scatter_single", partial(
-            collectives.reduce_scatter_single, self.comm, output, source, operator), opts, [output])
+            collectives.reduce_scatter_single, self._comm_for(output), output, source, operator),
+            opts, [output])
 
     def reduce_scatter_single_coalesced(self, outputs: Tensors, sources: Tensors, *given: Any,
                                         **named: Any) -> Any:
         opts = options_of(c10d.ReduceScatterOptions, *given, **named)
-        runs = [partial(collectives.reduce_scatter_single, self.comm, output, source,
+        runs = [partial(collectives.reduce_scatter_single, self._comm_for(output), output, source,
                         operator_of(opts.reduceOp, output.dtype))
                 for output, source in zip(outputs, sources, strict=True)]
         return self._issue("reduce_scatter_single_coalesced", partial(_all, runs), opts, outputs)
@@ -222,12 +243,14 @@ class Group(ProcessGroup):
                           output_splits: Sequence[int], input_splits: Sequence[int], *given: Any,
                           **named: Any) -> Any:
         return self._issue("all_to_all_single", partial(
-            collectives.all_to_all_single, self.comm, output, source, output_splits, input_splits),
+            collectives.all_to_all_single, self._comm_for(output), output, source, output_splits,
+            input_splits),
             options_of(c10d.AllToAllOptions, *given, **named), [output])
 
     def alltoall(self, outputs: Tensors, sources: Tensors, *given: Any, **named: Any) -> Any:
         return self._issue(
-            "alltoall", partial(collectives.all_to_all, self.comm, outputs, sources),
+            "alltoall", partial(collectives.all_to_all, self._comm_for(*outputs), outputs,
+                                sources),
             options_of(c10d.AllToAllOptions, *given, **named), outputs)
 
     def barrier(self, *given: Any, **named: Any) -> Any:

@@ -63,6 +63,10 @@ class TorchStream:
     def __init__(self, stream):
         self.stream = stream
 
+    @property
+    def cuda_stream(self):
+        return self.stream.ptr
+
     def record_event(self):
         return self.stream.record()
 

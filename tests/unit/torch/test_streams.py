@@ -6,13 +6,14 @@ from types import SimpleNamespace
 import pytest
 
 from hpccoll.errors import BufferArgumentError
+from support.gpu.device import installed
 from support.gpu.streams import Devices, Stream
 from support.gpu.tensors import TorchStream, torch_cuda
 
 pytest.importorskip("torch")
 streams = pytest.importorskip("hpccoll.torch.streams")
 work = pytest.importorskip("hpccoll.torch.process_group.work")
-TENSOR = SimpleNamespace(is_cuda=True, device="cuda:0")
+TENSOR = SimpleNamespace(is_cuda=True, device=SimpleNamespace(index=0))
 
 
 @pytest.fixture
@@ -47,6 +48,23 @@ def test_a_call_waits_for_its_callers_stream_alone(machine, where):
         thread.join()
     assert one.error is None and one.wait()
     assert memory == {"tensor": 7, "seen": 7, "result": 8} and later == []
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_cupy_uses_the_stream_of_torch(machine, asynchronous):
+    """hpccoll queues calls of NCCL on CuPy's current stream: torch must wait for that one."""
+    caller, seen = Stream(machine, 0, non_blocking=True), []
+    with installed(False, machine) as cupy:
+        with caller:
+            one = work.GroupWork("call", lambda: seen.append(cupy.cuda.get_current_stream()),
+                                 [TENSOR], 1.0)
+        if asynchronous:
+            one.do()
+            assert seen[0] is not caller and not seen[0].null and seen[0].last.done
+        else:
+            with caller, streams.current_in_cupy(TENSOR.device):
+                assert cupy.cuda.get_current_stream() is caller
+        assert cupy.cuda.get_current_stream().null
 
 
 def test_a_captured_stream_is_refused_and_the_capture_goes_on(machine):
