@@ -64,7 +64,7 @@ def inputs(op: str, dtype: Any, rank: int, size: int, count: int, seed: int = 0)
     """One rank's contribution to a reduction of ``count`` elements over ``size`` ranks.
 
     >>> float(sum(inputs("sum", "f2", rank, 3, 1)[0] for rank in (2, 0, 1))) == float(
-    ...     reduced("sum", "f2", range(3), 3, 1)[0])
+    ...     exact_reduction("sum", "f2", range(3), 3, 1)[0])
     True
     """
     if _is_bfloat16(dtype):

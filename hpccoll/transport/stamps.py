@@ -38,7 +38,7 @@ def stamp_of_amount(form: int, amount: int) -> int:
 def tag_with_stamp(tag: int, stamp: int) -> int:
     """Return a tag with a stamp.
 
-    >>> split(stamped(5, 99))
+    >>> split(tag_with_stamp(5, 99))
     (5, 99)
     """
     return stamp << TAG_BITS | tag

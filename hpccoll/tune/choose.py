@@ -142,7 +142,7 @@ def range_of_choice(facts: CallFacts, conditions: Conditions, place: Place | Non
 def round_size(nbytes: int) -> int:
     """Round down to four significant bits: so measured times decide for ranges of sizes.
 
-    >>> rounded(15), rounded(1000), rounded(1 << 20)
+    >>> round_size(15), round_size(1000), round_size(1 << 20)
     (15, 960, 1048576)
     """
     shift = max(nbytes.bit_length() - 4, 0)

@@ -241,8 +241,10 @@ def plausible_algorithms(collective: str, size: int, nbytes: int,
 
     Among equal ones those for nodes are first, if ``hierarchical``.
 
-    >>> "ring" in plausible("allreduce", 1024, 8), "ring" in plausible("allreduce", 64, 64 << 20)
-    (False, True)
+    >>> "ring" in plausible_algorithms("allreduce", 1024, 8)
+    False
+    >>> "ring" in plausible_algorithms("allreduce", 64, 64 << 20)
+    True
 
     Args:
         collective, size, nbytes: the call.

@@ -55,7 +55,7 @@ class Links(NamedTuple):
 def choose_ranks(size: int, most: int = MOST) -> tuple[int, ...]:
     """Select the ranks to measure: all, or some neighbours and some distant ones.
 
-    >>> chosen(4), chosen(100, 6)
+    >>> choose_ranks(4), choose_ranks(100, 6)
     ((0, 1, 2, 3), (0, 1, 2, 32, 65, 99))
     """
     if size <= most:

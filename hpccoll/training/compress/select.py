@@ -17,7 +17,7 @@ def select_largest(magnitudes: Any, count: int) -> Any:
     All elements are partitioned only if the threshold was too high.
 
     >>> import numpy
-    >>> largest(numpy.array([1.0, 3.0, 2.0, 3.0, 3.0]), 2).tolist()
+    >>> select_largest(numpy.array([1.0, 3.0, 2.0, 3.0, 3.0]), 2).tolist()
     [1, 3]
     """
     module = namespace(magnitudes)

@@ -22,7 +22,7 @@ def split_state(state: State, counts: Sequence[int]) -> list[State]:
     """Split the state of a bucket into states of its arrays, with ``counts`` elements.
 
     >>> import numpy
-    >>> cut({"steps": 3, "error": numpy.arange(3.0)}, [1, 2])[1]
+    >>> split_state({"steps": 3, "error": numpy.arange(3.0)}, [1, 2])[1]
     {'steps': 3, 'error': array([1., 2.])}
     """
     parts: list[State] = []
@@ -39,7 +39,7 @@ def join_states(states: Sequence[State], counts: Sequence[int]) -> State:
     Missing vectors become zeros; numbers become the minimum.
 
     >>> import numpy
-    >>> join([{"steps": 3, "error": numpy.ones(1)}, {"steps": 2}], [1, 2])
+    >>> join_states([{"steps": 3, "error": numpy.ones(1)}, {"steps": 2}], [1, 2])
     {'steps': 2, 'error': array([1., 0., 0.])}
     """
     names = dict.fromkeys(name for state in states for name in state)

@@ -20,7 +20,7 @@ from hpccoll.errors import ArgumentError
 def part_boundaries(count: int, parts: int) -> tuple[int, ...]:
     """Return the boundaries of even parts; the first ones may be longer by one.
 
-    >>> cuts(7, 3)
+    >>> part_boundaries(7, 3)
     (0, 3, 5, 7)
     """
     each, more = divmod(count, parts)

@@ -27,7 +27,7 @@ WHOLE = -1
 def part_sizes(count: int, size: int, turn: int = 0) -> tuple[int, ...]:
     """Return the part sizes of a group; ranks from ``turn`` on have one extra element.
 
-    >>> cut(8, 3), cut(2, 3, turn=2)
+    >>> part_sizes(8, 3), part_sizes(2, 3, turn=2)
     ((3, 3, 2), (1, 0, 1))
     """
     each, more = divmod(count, size)

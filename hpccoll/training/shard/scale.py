@@ -55,7 +55,7 @@ class LossScale:
     def next_scale(self, scale: Scale, finite: bool) -> Scale:
         """Return the scale after a step with finite or non-finite gradients.
 
-        >>> LossScale(interval=2).after(Scale(8.0, steps=1), finite=True)
+        >>> LossScale(interval=2).next_scale(Scale(8.0, steps=1), finite=True)
         Scale(value=16.0, steps=0)
         """
         if not finite:

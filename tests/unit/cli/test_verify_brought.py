@@ -33,7 +33,7 @@ def test_verify_proves_what_fits():
 
 
 def test_verify_and_explain_know_the_names_of_installed_packages(monkeypatch):
-    monkeypatch.setattr(outside, "entry_points", lambda group: (
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: (
         EntryPoint("snake", "examples.torus:TORUS", group),))
     monkeypatch.syspath_prepend(ROOT)
     monkeypatch.chdir(ROOT)
