@@ -104,6 +104,14 @@ def _is_device(obj: Any, argument: str) -> bool:
         raise ArgumentTypeError(argument, f"cannot be used: {error}") from error
 
 
+def may_be_device(obj: Any) -> bool:
+    """Return True if an object holds device memory, or raises an error when asked."""
+    try:
+        return type(obj) not in PLAIN and is_device(obj)
+    except Exception:  # such as PyTorch's for tensors that need gradients: the resolver raises it
+        return True
+
+
 def _device_memory(obj: Any, argument: str) -> Memory:
     """Return the result of :func:`memory_of` for device memory."""
     if not has_cupy():

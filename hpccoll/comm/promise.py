@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from mpi4py import MPI
 
+from hpccoll.calls.memory import may_be_device
 from hpccoll.config import NCCL
-from hpccoll.cuda import AWARE, Ways, has_cupy, is_device
+from hpccoll.cuda import AWARE, Ways, has_cupy
 from hpccoll.errors import ArgumentError
 from hpccoll.runtime.planning.choice import Choice
 from hpccoll.tune.device_rules import DevicePlace
@@ -54,18 +55,11 @@ def check_promise(method: Method, args: Sequence[Any], device: str) -> None:
     names = {"barrier": (), "bcast": ("buf",)}.get(method.name, ("sendbuf", "recvbuf"))
     for name, spec in zip(names, args, strict=False):
         one = spec[0] if isinstance(spec, (list, tuple)) and spec else spec
-        if not isinstance(one, NO_MEMORY) and not _is_device(one):
+        if not isinstance(one, NO_MEMORY) and not may_be_device(one):
             raise ArgumentError(
                 name, f"is in host memory ({type(one).__name__}), but this communicator promises "
                       f"device={device!r}",
                 "pass a CuPy array or a CUDA tensor, or use hpccoll.Comm(comm) for host memory")
-
-
-def _is_device(obj: Any) -> bool:
-    try:
-        return is_device(obj)
-    except Exception:  # such as PyTorch's for tensors that need gradients: the resolver raises it
-        return True
 
 
 def is_queued_or_promised(comm: Base, method: Method, preference: Choice | None) -> bool:

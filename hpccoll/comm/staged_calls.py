@@ -18,7 +18,7 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll.calls.call import Call
-from hpccoll.calls.memory import PLAIN
+from hpccoll.calls.memory import PLAIN, may_be_device
 from hpccoll.calls.specification import is_in_place
 from hpccoll.comm.methods import Method
 from hpccoll.comm.recognition import LASTING, TYPES
@@ -85,11 +85,17 @@ class HostMemory:
             starts.append(end)
             end += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
         if end > self.memory.nbytes:
-            self.free()
+            self.wait()  # forms that are known keep the old memory
             nbytes = max(LEAST_BYTES, 1 << (end - 1).bit_length())
             self.memory = allocate_pinned(device_namespace(), nbytes)
         return [self.memory[start:start + array.nbytes].view(array.dtype)
                 for start, array in zip(starts, arrays)]
+
+    def wait(self) -> None:
+        """Wait until the last copy from it has completed."""
+        if self.stored is not None:
+            self.stored.synchronize()
+            self.stored = None
 
     def free(self) -> None:
         """Hold the memory until the last copy from it has completed."""
@@ -99,10 +105,11 @@ class HostMemory:
 
 
 def is_small(call: Call) -> bool:
-    """Return True if a call uses staged device memory, and few bytes of it."""
+    """Return True if a call uses staged device memory, few bytes of it, and no packed copy."""
     buffers = [one for one in (call.source, call.sink) if one is not None]
-    return any(one.staged is not None for one in buffers) and (
-        sum(one.array.nbytes for one in buffers) <= MOST_BYTES)
+    return (any(one.staged is not None for one in buffers)
+            and all(one.load is None for one in buffers)
+            and sum(one.array.nbytes for one in buffers) <= MOST_BYTES)
 
 
 def run_staged(comm: Base, method: Method, args: tuple[Any, ...]) -> bool:
@@ -125,10 +132,12 @@ def run_staged(comm: Base, method: Method, args: tuple[Any, ...]) -> bool:
 def run_new(comm: Base, method: Method, args: tuple[Any, ...], call: Call) -> None:
     """Run a resolved call by host memory, and keep its form."""
     context, arrays, given = comm._private(), _arrays(args), list(args)
-    in_place = method.name != "bcast" and is_in_place(args[0])
+    # The buffer of a broadcast is an output, also on the root.
+    sends = method.name == "bcast" and call.root == comm.Get_rank()
+    in_place = sends or method.name != "bcast" and is_in_place(args[0])
     moves: list[Moves] = []
     for index, arg in enumerate(args):
-        if _is_device(_object(arg)):
+        if may_be_device(_object(arg)):
             given[index] = None  # unless this rank uses it
     try:
         views = context.service(HostMemory).views([array for _, _, array in arrays])
@@ -137,10 +146,12 @@ def run_new(comm: Base, method: Method, args: tuple[Any, ...], call: Call) -> No
         raise
     for (index, _, array), view in zip(arrays, views):
         reads, writes = (_holds(array, one) for one in (call.source, call.sink))
-        whole = call.sink is not None and call.sink.count * array.itemsize == array.nbytes
+        sink = call.sink  # in elements of the call, which may be bytes
+        whole = sink is not None and sink.count * sink.array.itemsize == array.nbytes
         # The input of an in-place alltoall is a copy of its output.
         loads = reads or writes and (in_place or not whole)
-        moves.append(Moves(view, loads and view.size > 0, writes and view.size > 0))
+        stores = writes and not sends
+        moves.append(Moves(view, loads and view.size > 0, stores and view.size > 0))
         if reads or writes:
             spec = args[index]
             given[index] = [view, *spec[1:]] if type(spec) in (list, tuple) else view
@@ -159,9 +170,7 @@ def _run(comm: Any, context: Context, method: Method, known: StagedCall, arrays:
     names = ("buf",) if method.name == "bcast" else ("sendbuf", "recvbuf")
     streams = [find_stream(obj, array, names[index]) for index, obj, array in arrays]
     try:
-        if memory.stored is not None:
-            memory.stored.synchronize()
-            memory.stored = None
+        memory.wait()
         for (_, _, array), (stream, _), (host, loads, _) in zip(arrays, streams, known.moves):
             if loads:
                 with array.device:  # the null stream is that of the current device
@@ -197,10 +206,6 @@ def _report(context: Context, method: Method, error: BaseException) -> None:
 
 def _object(spec: Any) -> Any:
     return spec[0] if type(spec) in (list, tuple) and spec else spec
-
-
-def _is_device(obj: Any) -> bool:
-    return type(obj) not in PLAIN and is_device(obj)
 
 
 def _arrays(args: tuple[Any, ...]) -> Arrays:
@@ -254,7 +259,7 @@ def _parts(spec: Sequence[Any]) -> Hashable:
             parts.append(TYPES[id(one)])
         elif type(one) in (list, tuple):
             parts.append(_parts(one))
-        elif one is not spec[0] or not _is_device(one):
+        elif one is not spec[0] or not may_be_device(one):
             return _UNKNOWN
     return _UNKNOWN if _UNKNOWN in parts else tuple(parts)
 

@@ -95,6 +95,37 @@ def test_elements_between_blocks_are_kept(comm, device):
         assert numpy.array_equal(device.asnumpy(sink), expected.reshape(-1))
 
 
+def test_elements_that_a_call_does_not_name_are_kept(comm, device):
+    """Also where the bytes of the call are as many as the elements of the array."""
+    for turn in range(3):
+        array = device.asarray(numpy.arange(8.0) + comm.rank + turn)
+        comm.Bcast([array, 1, MPI.DOUBLE])
+        expected = numpy.arange(8.0) + comm.rank + turn
+        expected[0] = turn
+        assert numpy.array_equal(device.asnumpy(array), expected)
+
+
+def test_derived_datatypes(comm, device):
+    column = MPI.DOUBLE.Create_vector(4, 1, 3).Commit()
+    for turn in range(3):
+        matrix = device.asarray(numpy.full((4, 3), comm.rank + turn, "f8"))
+        comm.Bcast([matrix, 1, column])
+        expected = numpy.full((4, 3), comm.rank + turn)
+        expected[:, 0] = turn
+        assert numpy.array_equal(device.asnumpy(matrix), expected)
+    column.Free()
+
+
+def test_small_and_large_calls_take_turns(comm, device):
+    """Kept memory grows: earlier forms go on in memory of their own."""
+    with device.cuda.Stream(non_blocking=True):
+        for count in (10, 20_000, 10, 60_000, 20_000, 10) * 2:
+            array = device.asarray(numpy.full(count, comm.rank, "i4"))
+            comm.Bcast(array, comm.size - 1)
+            array[...] = array.copy()
+            assert (device.asnumpy(array) == comm.size - 1).all()
+
+
 @pytest.mark.parametrize("algorithm", ["auto", "native", "pairwise"])
 def test_in_place(comm, device, algorithm):
     with comm.using(alltoall=algorithm):

@@ -192,7 +192,7 @@ static PyMethodDef seen_methods[] = {
     {NULL}};
 
 static PyMemberDef seen_members[] = {
-    {"reported", T_BOOL, offsetof(Seen, reported), 0, "the kind of the next call is looked for anew"},
+    {"reported", T_BOOL, offsetof(Seen, reported), 0, "the kind of the next call is looked up again"},
     {NULL}};
 
 PyTypeObject SeenType = {

@@ -440,7 +440,7 @@ static PyMemberDef compiled_members[] = {
     {"idle", T_BOOL, offsetof(CompiledRun, idle), 0, "surely not under way, and nothing is wrong"},
     {"over", T_BOOL, offsetof(CompiledRun, over), 0, "it is not under way"},
     {"ended", T_BOOL, offsetof(CompiledRun, ended), READONLY, "its compiled plan is at the end"},
-    {"busy", T_BOOL, offsetof(CompiledRun, busy), READONLY, "somebody is running it"},
+    {"busy", T_BOOL, offsetof(CompiledRun, busy), READONLY, "a thread runs it"},
     {"threaded", T_BOOL, offsetof(CompiledRun, threaded), 0, "the thread may drive it"},
     {NULL}};
 
