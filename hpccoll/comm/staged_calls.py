@@ -116,7 +116,7 @@ def run_staged(comm: Base, method: Method, args: tuple[Any, ...]) -> bool:
     """Run a call whose form is known; return False if it is not.
 
     Raises:
-        BufferArgumentError: the stream of an array is captured, or an array is not contiguous.
+        BufferArgumentError: the stream of an array is captured.
     """
     context = comm._context
     if context is None or context.registered is not None:
