@@ -94,8 +94,12 @@ def test_a_rank_of_another_host_that_was_killed_is_named_with_its_host(four, lau
     apart = ("unshare", "--pid", "--fork", "--mount-proc", "sh", "-c", '"$0" "$@"; exit $?')
     done = run(four, launcher, [1, 1, 1], *apart, sys.executable, HERE / "late.py", "killed",
                survive=True)
-    if "unexpectedly disconnected" in done.stderr:  # Open MPI ends the job, and names the machine
+    # Open MPI ends the job before the deadline, and prints one of these.
+    if "unexpectedly disconnected" in done.stderr:
         assert done.returncode and four.names[2] in done.stderr, done.stderr
+        return
+    if "error occurred in Socket closed" in done.stderr:
+        assert done.returncode and not done.stdout, done.stdout + done.stderr
         return
     told = [line for line in done.stdout.splitlines() if line.startswith("rank ")]
     assert {line[:6] for line in told} == {"rank 0", "rank 1"}, done.stdout + done.stderr

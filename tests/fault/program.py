@@ -157,5 +157,5 @@ else:
 sys.stderr.flush()
 if case["odd"] == rank and case["fault"] in ("exit", "raise"):
     sys.exit(5)  # as a program that ends: what is left to do at exit is done
-time.sleep(case.get("linger", 0.0))
+time.sleep(1.0)  # ranks that look later would say, rightly, that this one has exited
 os._exit(3)  # a library may wait for the dead in its Finalize
