@@ -18,9 +18,10 @@ that it leaves to a later environment, where there is one.
 
 On real ranks, rank 0 writes to the screen and the others to files, shown when a stage fails. The
 first rank that fails aborts its whole job, so that nobody waits for it, and every stage has a
-hard time limit on top. A stage that fails is run once more: where other work shares the machine, a
-rank may come later than a test's deadline allows. The last lines name every test that failed, also
-where the second run passed. Needs nothing but the standard library.
+hard time limit on top. A stage that fails is run once more, without a launcher only the tests that
+failed: where other work shares the machine, a rank may come later than a test's deadline allows.
+The last lines name every test that failed, also where the second run passed. Needs nothing but the
+standard library.
 """
 
 from __future__ import annotations
@@ -101,7 +102,9 @@ ABSENT = ("tests/uncompiled", "tests/mpi/test_upper_case.py")
 LOGS = "{logs}"
 #: Limit of a stage in seconds, twice what the longest takes; the status of who reached it.
 LIMIT, TIMED_OUT = 1500, 124
-PYTEST = ("-m", "pytest", "-q", "--color=no", "-p", "no:cacheprovider")
+PYTEST = ("-m", "pytest", "-q", "--color=no")
+#: Ranks would write one cache together.
+UNCACHED = ("-p", "no:cacheprovider")
 #: What needs no launcher runs in a process per core.
 PARALLEL = ("-n", "auto", "--maxprocesses", "8")
 #: Tests that start jobs of their own leave processors idle while jobs begin, and wait: two at a
@@ -182,7 +185,8 @@ def stages(environments: list[Path], scratch: Path) -> list[Stage]:
         bin, first = environment / "bin", environment == environments[0]
         python = str(bin / "python")
         chosen = ("-m", "not once" if not first else "not again" if environments[1:] else "")
-        alone = (python, *PYTEST, *chosen, f"--junitxml={LOGS}/results0.xml")
+        alone = (python, *PYTEST, "-o", f"cache_dir={LOGS}/cache", *chosen,
+                 f"--junitxml={LOGS}/results0.xml")
         path = settings(bin)["PYTHONPATH"]
         absent = ("env", f"PYTHONPATH={UNCOMPILED}{os.pathsep}{path}")
         if first:
@@ -199,7 +203,7 @@ def stages(environments: list[Path], scratch: Path) -> list[Stage]:
             add(f"{environment.name}, {size} ranks{state}", bin, *variables,
                 str(bin / "mpiexec"), "-n", str(size), "sh", "-c", RANK, LOGS,
                 # mpi4py's runner aborts the job when pytest returns a failure.
-                python, "-m", "mpi4py", *PYTEST, *chosen, "-x", "-rfE", "--with-mpi",
+                python, "-m", "mpi4py", *PYTEST, *UNCACHED, *chosen, "-x", "-rfE", "--with-mpi",
                 "--timeout-method=thread", *tests)
         add(f"{environment.name}, documentation", bin, *alone, *PAIRED,
             *(["tests/doc"] if first else STARTING))
@@ -234,10 +238,16 @@ def broken(logs: Path) -> list[str]:
     return list(failed)
 
 
-def attempt(stage: Stage) -> tuple[int, str]:
-    """Run a stage; return its status and, where that is not 0, what failed in it."""
-    shutil.rmtree(stage.logs, ignore_errors=True)
-    stage.logs.mkdir()
+def attempt(stage: Stage, failed_only: bool = False) -> tuple[int, str]:
+    """Run a stage; return its status and, where that is not 0, what failed in it.
+
+    ``failed_only`` leaves out the tests that passed, if the stage has a cache of pytest's.
+    """
+    if failed_only and (stage.logs / "cache").exists():
+        stage.command.append("--last-failed")
+    else:
+        shutil.rmtree(stage.logs, ignore_errors=True)
+        stage.logs.mkdir()
     status = run(stage.command, stage.bin)
     if not status:
         return 0, ""
@@ -274,7 +284,8 @@ def main(environments: list[Path], results: Path | None = None,
                 failed.append(why)
             elif status:
                 print(f"=== {stage.title}, once more", flush=True)
-                (failed if attempt(stage)[0] else unsteady).append(why)
+                # A folder of results takes those of every test.
+                (failed if attempt(stage, not results)[0] else unsteady).append(why)
             if results and (told := stage.logs / "results0.xml").exists():
                 results.mkdir(parents=True, exist_ok=True)
                 shutil.move(told, results / f"{count}.xml")

@@ -1,5 +1,6 @@
 """The stages of ``make test`` name files that there are, and leave no file of tests out."""
 
+import sys
 from pathlib import Path
 
 import launch
@@ -40,4 +41,25 @@ def test_marks_divide_tests_between_environments(environments, wanted):
     for environment, mark in zip(environments, wanted):
         for stage in launch.stages(environments, Path("scratch")):
             if stage.bin.parent == environment:
-                assert stage.command[stage.command.index("no:cacheprovider") + 2] == mark
+                words = zip(stage.command, stage.command[1:])
+                assert [word for option, word in words if option == "-m"][-1] == mark
+
+
+def test_the_second_run_of_a_stage_has_the_failed_tests_only(tmp_path, capfd):
+    """Without a launcher; the first run fails in one test of two."""
+    tests, logs = tmp_path / "test_two.py", tmp_path / "logs"
+    tests.write_text("from pathlib import Path\n"
+                     "def test_passes(): pass\n"
+                     "def test_fails_once():\n"
+                     "    mark = Path(__file__ + '.mark')\n"
+                     "    seen = mark.exists()\n"
+                     "    mark.touch()\n"
+                     "    assert seen\n")
+    whole = next(stage for stage in launch.stages([Path(sys.prefix)], tmp_path)
+                 if stage.title.endswith("several hosts"))
+    command = [word.replace(str(whole.logs), str(logs)) for word in whole.command[:-1]]
+    stage = whole._replace(command=[*command, str(tests)], logs=logs)
+    status, why = launch.attempt(stage)
+    assert status == 1 and "test_fails_once" in why and "test_passes" not in why
+    assert launch.attempt(stage, failed_only=True) == (0, "")
+    assert "1 passed, 1 deselected" in capfd.readouterr().out
