@@ -175,7 +175,7 @@ class PersistentMixin(Base):
             refuse_staged(method, args)
             request = method.serve_native(self, *native_arguments(call, args), info=info)
             guard = self._known_guard()
-            return guard.watch_persistent(request, method.name) if guard else request
+            return guard.watch_persistent(request, args, method.name) if guard else request
         one = call.sink or call.source
         if not is_loaded(call) and (one is None or one.namespace is numpy) and not any(
                 map(is_staged, args)):

@@ -134,12 +134,12 @@ class LibraryCalls:
                                     lambda: self.watch_blocking(function, description.collective,
                                                                 stamp))
 
-    def watch_persistent(self, request: MPI.Prequest, name: str) -> MPI.Prequest:
-        """Return a native persistent request whose waits are bounded.
+    def watch_persistent(self, request: MPI.Prequest, buffers: object, name: str) -> MPI.Prequest:
+        """Return a native persistent request whose waits are bounded; it keeps the buffers.
 
         It has no number: ranks may start such requests in any order.
         """
-        return watch_persistent(request, self.guard, f"native {name}")
+        return watch_persistent(request, buffers, self.guard, f"native {name}")
 
     def objects(self, native: Callable[..., Any], description: Description) -> Callable[..., Any]:
         """Return a lower-case method of mpi4py, numbered and monitored like a blocking one.

@@ -54,10 +54,13 @@ class WatchedRequest(_Methods):
 
     Attributes:
         watched: the guard, and the name of the call.
+        buffers: arguments of the call. mpi4py 4.1 keeps them for most collectives, but not for
+            ``Iallreduce``, ``Iallgatherv`` and ``Iexscan``: the library would use freed memory.
         number: of the call; see :class:`PendingCall`.
     """
 
     watched: tuple[Guard, str]
+    buffers: object
     number = 0
     _heard, _failed = 0.0, False
 
@@ -184,12 +187,14 @@ def watch_nonblocking(begin: Callable[..., MPI.Request], guard: Guard, title: st
     def begin_watched(*args: Any, **options: Any) -> NativeRequest:
         request = new(NativeRequest, begin(*args, **options))
         request.watched, request.number = watched, words[NUMBER]
+        request.buffers = args, options
         return request
     return begin_watched
 
 
-def watch_persistent(request: MPI.Prequest, guard: Guard, title: str) -> NativePrequest:
+def watch_persistent(request: MPI.Prequest, buffers: object, guard: Guard, title: str
+                     ) -> NativePrequest:
     """Wrap a persistent request: its waits have reports and time-outs."""
     found = NativePrequest.__new__(NativePrequest, request)
-    found.watched = guard, title
+    found.watched, found.buffers = (guard, title), buffers
     return found

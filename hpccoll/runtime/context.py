@@ -119,7 +119,7 @@ class GuardProtocol(Protocol):
                                                                                               Any]:
         """Return a guarded wrapper of a nonblocking native method."""
 
-    def watch_persistent(self, request: MPI.Prequest, name: str) -> MPI.Prequest:
+    def watch_persistent(self, request: MPI.Prequest, buffers: object, name: str) -> MPI.Prequest:
         """Return a persistent native request whose waits have a timeout."""
 
     def objects(self, method: Callable[..., Any], description: Description) -> Callable[..., Any]:

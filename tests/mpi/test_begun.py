@@ -1,7 +1,9 @@
 """Nonblocking and persistent collectives that the MPI library runs: nobody waits for ever."""
 
+import gc
 import signal
 import time
+import weakref
 
 import numpy
 import pytest
@@ -65,6 +67,27 @@ def test_every_way_to_complete(monkeypatch, form, complete):
             request.Free()
         assert not request
     comm.Free()
+
+
+@pytest.mark.parametrize("form", ["I{}", "{}_init"])
+@pytest.mark.parametrize("name", ["allreduce", "allgatherv", "exscan", "alltoall"])
+def test_arrays_live_as_long_as_the_request(monkeypatch, form, name):
+    """The program drops its references while the library still uses the memory."""
+    comm = communicator(monkeypatch)
+    source, sink = numpy.ones(2 * SIZE), numpy.zeros(2 * SIZE * (SIZE if "gather" in name else 1))
+    alive = weakref.ref(source), weakref.ref(sink)
+    with comm.using(**{form.format(name).lower(): "native"}):
+        request = getattr(comm, form.format(name.capitalize() if "_" in form else name))(
+            source, sink)
+    del source, sink
+    gc.collect()
+    assert all(one() is not None for one in alive)
+    if isinstance(request, MPI.Prequest):
+        request.Start()
+    request.Wait()
+    del request
+    gc.collect()
+    assert all(one() is None for one in alive)
 
 
 def test_the_first_call_waits_for_nobody():
