@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import SimpleNamespace
@@ -27,8 +28,9 @@ from hpccoll.errors import ArgumentTypeError, BufferArgumentError
 #: copied.
 Memory = tuple[Any, Any, StagedBuffer | None]
 
-#: Types of arguments that are never device memory.
-PLAIN = frozenset({numpy.ndarray, int, type(None), MPI.Op, Op, type(MPI.IN_PLACE)})
+#: Types of arguments that are NumPy arrays, or no memory.
+PLAIN = frozenset({numpy.ndarray, int, type(None), MPI.Op, Op, type(MPI.IN_PLACE),
+                   type(MPI.BOTTOM)})
 
 
 def memory_of(obj: Any, argument: str, writable: bool, typed: bool = False) -> Memory:
@@ -61,6 +63,34 @@ def memory_of(obj: Any, argument: str, writable: bool, typed: bool = False) -> M
         return array.T.reshape(-1), numpy, None
     raise BufferArgumentError(argument, "is not contiguous", "pass a contiguous copy "
                                                              "(numpy.ascontiguousarray)")
+
+
+def as_host_arrays(args: tuple[Any, ...], buffers: int) -> tuple[Any, ...] | None:
+    """Return the arguments with NumPy arrays in place of other host memory, such as CPU tensors.
+
+    Args:
+        args: of a call.
+        buffers: number of the first arguments that are buffers.
+
+    Returns:
+        ``None`` if there is nothing to replace, or a buffer that NumPy arrays cannot describe.
+    """
+    found = list(args)
+    for index, arg in enumerate(args[:buffers]):
+        in_list = type(arg) in (list, tuple) and len(arg) > 0
+        obj = arg[0] if in_list else arg
+        if type(obj) in PLAIN:
+            continue
+        try:
+            if isinstance(obj, Resident) or is_device(obj):
+                return None
+            array = numpy.asarray(obj) if isinstance(obj, numpy.ndarray) else _host_array(obj)
+        except Exception:  # the resolver raises the error
+            return None
+        if array.dtype.kind not in "biufc" or not array.dtype.isnative:
+            return None
+        found[index] = [array, *arg[1:]] if in_list else array
+    return None if all(map(operator.is_, found, args)) else tuple(found)
 
 
 def _host_array(obj: Any) -> numpy.ndarray[Any, Any]:

@@ -18,7 +18,7 @@ from numpy import ndarray
 
 from hpccoll.calls.call import Call, is_staged, lacks_mpi_type
 from hpccoll.calls.facts import CallFacts, facts_of
-from hpccoll.calls.memory import any_staged
+from hpccoll.calls.memory import any_staged, as_host_arrays
 from hpccoll.calls.native import NativeOnly, native_form
 from hpccoll.comm.cache import (
     IN_PLACE,
@@ -35,12 +35,11 @@ from hpccoll.comm.methods import Method
 from hpccoll.comm.promise import check_promise
 from hpccoll.comm.recognition import note
 from hpccoll.comm.reproducible_sums import check_kept
-from hpccoll.comm.staged_calls import run_staged
-from hpccoll.config import ALWAYS, ANY_P, NAN, OFF, RESULTS, Config
+from hpccoll.config import ALWAYS, ANY_P, OFF, Config
 from hpccoll.errors import BufferArgumentError
 from hpccoll.errors.mpi import DeadCommunicatorError
-from hpccoll.guard.data_checks import check_equal, check_finite, result_of
 from hpccoll.guard.guard import Guard
+from hpccoll.guard.pending_calls import keep_buffers
 from hpccoll.guard.setup import SetupCall
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.discovery import Place
@@ -169,27 +168,19 @@ class Base(MPI.Intracomm):
         """Run an uncached call."""
         with self._check_alive().call_guard:
             check_promise(method, args, self._device)
-            if method.form != BLOCKING:
-                return self._begin(method, args)
-            if self._cache.staged and run_staged(self, method, args):
-                return None
-            if not self._config.check:
-                return self._serve_blocking(method, args)
-            return self._serve_searched(method, args)
-
-    def _serve_searched(self, method: Method, args: tuple[Any, ...]) -> None:
-        """Run a blocking call and check its input for NaN, or its result for equality."""
-        checks, call = self._config.check, self._resolve(method, args)
-        if NAN in checks and call is not None and facts_of(call).rounds:
-            check_finite(self._private(), call.source, method.name)
-        self._serve_blocking(method, args)
-        if RESULTS in checks and (result := result_of(call)) is not None:
-            check_equal(self._private(), result, f"the result of {method.name}")
+            arrays = as_host_arrays(args, method.buffers)
+            if arrays:  # the same call on NumPy arrays may be in the cache
+                return self._repeat(method, arrays)
+            serve = self._serve_blocking if method.form == BLOCKING else self._begin
+            return serve(method, args)
 
     def _serve_blocking(self, method: Method, args: tuple[Any, ...]) -> None:
         raise NotImplementedError
 
     def _begin(self, method: Method, args: tuple[Any, ...]) -> MPI.Request:
+        raise NotImplementedError
+
+    def _repeat(self, method: Method, args: tuple[Any, ...]) -> Any:
         raise NotImplementedError
 
     def _resolve(self, method: Method, args: tuple[Any, ...]) -> Call | None:
@@ -380,7 +371,7 @@ class Base(MPI.Intracomm):
         """Return the native nonblocking method, with a guard if native calls are monitored."""
         guard = self._known_guard()
         if guard is None:
-            return method.native
+            return keep_buffers(method.native)
         return guard.watch_nonblocking(method.native, method.name, call)
 
     def _known_guard(self) -> GuardProtocol | None:

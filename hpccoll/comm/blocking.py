@@ -41,11 +41,13 @@ from hpccoll.comm.methods import (
     SCATTERV,
     Method,
 )
+from hpccoll.comm.nonblocking import NonblockingMixin
 from hpccoll.comm.promise import is_queued_or_promised
 from hpccoll.comm.recognition import note_any_size, recognise_calls
 from hpccoll.comm.reproducible_sums import is_served, sum_call
-from hpccoll.comm.staged_calls import is_small, run_new
-from hpccoll.config import ALWAYS, ANY_P, NATIVE, NONE
+from hpccoll.comm.staged_calls import is_small, run_new, run_staged
+from hpccoll.config import ALWAYS, ANY_P, NAN, NATIVE, NONE, RESULTS
+from hpccoll.guard.data_checks import check_equal, check_finite, result_of
 from hpccoll.runtime.context import existing_context
 from hpccoll.runtime.events.logger import served_by
 from hpccoll.runtime.execution.any_size import form_stamp, native_at_any_size, plan_at_any_size
@@ -56,6 +58,7 @@ from hpccoll.runtime.planning.choice import Choice
 from hpccoll.runtime.planning.planner import longest_whole, plan_for, prepare, with_counts
 from hpccoll.tune.choose import range_of_choice, trial_of
 from hpccoll.tune.online import Trial
+from hpccoll.tune.rules import BLOCKING
 
 #: Reasons of the choice of calls without set-up.
 FIRST = "the first call of a communicator; the second one sets it up"
@@ -163,6 +166,21 @@ class BlockingMixin(Base):
 
     # -- implementation ----------------------------------------------------------------------
     def _serve_blocking(self, method: Method, args: tuple[Any, ...]) -> None:
+        """Run an uncached call; check its input for NaN, or its result for equality."""
+        if self._cache.staged and run_staged(self, method, args):
+            return
+        checks = self._config.check
+        if not checks:
+            self._serve_unchecked(method, args)
+            return
+        call = self._resolve(method, args)
+        if NAN in checks and call is not None and facts_of(call).rounds:
+            check_finite(self._private(), call.source, method.name)
+        self._serve_unchecked(method, args)
+        if RESULTS in checks and (result := result_of(call)) is not None:
+            check_equal(self._private(), result, f"the result of {method.name}")
+
+    def _serve_unchecked(self, method: Method, args: tuple[Any, ...]) -> None:
         """Check the arguments, choose an algorithm, and run it or the native method."""
         if self._preference(method)[0] is None and (
                 self._postpones or self._stays_without()) and self._run_first(method, args):
@@ -334,13 +352,14 @@ class BlockingMixin(Base):
         finally:
             self._want(preferences)
 
-    def _repeat(self, method: Method, args: tuple[Any, ...]) -> None:
-        """Make a call that is part of the running one."""
+    def _repeat(self, method: Method, args: tuple[Any, ...]) -> Any:
+        """Make a call that is part of the running one, or replaces it."""
         # Without a context manager: it is on the path of every small call on device memory.
         call_guard, promised = self._check_alive().call_guard, self._device
         holder, call_guard.holder, self._device = call_guard.holder, 0, ""
         try:
-            getattr(BlockingMixin, method.name.capitalize())(self, *args)
+            owner = BlockingMixin if method.form == BLOCKING else NonblockingMixin
+            return getattr(owner, method.title.capitalize())(self, *args)
         finally:
             call_guard.holder, self._device = holder, promised
 

@@ -34,6 +34,7 @@ class Method:
         title: the name of this form, for example ``iallreduce``.
         collective: the name under which its algorithms are registered.
         names: the names that select it in user choices, the most specific first.
+        buffers: number of its first arguments that are buffers.
     """
 
     def __init__(self, name: str, resolve: Resolver, native: Callable[..., Any],
@@ -41,6 +42,7 @@ class Method:
         self.name, self.resolve, self.native, self.form = name, resolve, native, form
         self.title, self.collective = form.format(name), METHODS[name]
         self.names = self.title, name, self.collective
+        self.buffers = {"barrier": 0, "bcast": 1}.get(name, 2)
 
     def serve(self, comm: Base, *args: Any) -> Any:
         """Run an uncached call."""

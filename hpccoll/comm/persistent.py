@@ -44,6 +44,7 @@ from hpccoll.comm.methods import (
 from hpccoll.comm.promise import check_promise
 from hpccoll.comm.requests import Prequest
 from hpccoll.config import THREAD
+from hpccoll.guard.pending_calls import keep_prepared
 from hpccoll.runtime.context import Context
 from hpccoll.runtime.events.logger import served_by
 from hpccoll.runtime.execution.compiled import BUILT, compiled_plan_for
@@ -175,7 +176,8 @@ class PersistentMixin(Base):
             refuse_staged(method, args)
             request = method.serve_native(self, *native_arguments(call, args), info=info)
             guard = self._known_guard()
-            return guard.watch_persistent(request, args, method.name) if guard else request
+            return (guard.watch_persistent(request, args, method.name) if guard
+                    else keep_prepared(request, args))
         one = call.sink or call.source
         if not is_loaded(call) and (one is None or one.namespace is numpy) and not any(
                 map(is_staged, args)):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from mpi4py import MPI
@@ -54,8 +55,7 @@ class WatchedRequest(_Methods):
 
     Attributes:
         watched: the guard, and the name of the call.
-        buffers: arguments of the call. mpi4py 4.1 keeps them for most collectives, but not for
-            ``Iallreduce``, ``Iallgatherv`` and ``Iexscan``: the library would use freed memory.
+        buffers: arguments of the call; see :class:`KeepingRequest`.
         number: of the call; see :class:`PendingCall`.
     """
 
@@ -177,6 +177,39 @@ class NativeRequest(WatchedRequest, MPI.Request):
 
 class NativePrequest(WatchedRequest, MPI.Prequest):
     """A persistent collective that the MPI library runs."""
+
+
+class KeepingRequest(MPI.Request):
+    """A nonblocking collective that keeps its arguments.
+
+    The requests of mpi4py 4.1 do so for most collectives, but not for ``Iallreduce``, ``Ireduce``,
+    ``Iallgatherv`` and others: the library would use the memory of arrays that the program dropped.
+    """
+
+    buffers: object
+
+
+class KeepingPrequest(MPI.Prequest):
+    """A persistent collective that keeps its arguments."""
+
+    buffers: object
+
+
+@cache
+def keep_buffers(begin: Callable[..., MPI.Request]) -> Callable[..., KeepingRequest]:
+    """Wrap a nonblocking collective: its request keeps the arguments."""
+    def begin_kept(*args: Any, **options: Any) -> KeepingRequest:
+        request = MPI.Request.__new__(KeepingRequest, begin(*args, **options))
+        request.buffers = args, options
+        return request
+    return begin_kept
+
+
+def keep_prepared(request: MPI.Prequest, buffers: object) -> KeepingPrequest:
+    """Return the persistent request as one that keeps its buffers."""
+    kept = KeepingPrequest.__new__(KeepingPrequest, request)
+    kept.buffers = buffers
+    return kept
 
 
 def watch_nonblocking(begin: Callable[..., MPI.Request], guard: Guard, title: str
