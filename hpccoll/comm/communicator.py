@@ -34,6 +34,7 @@ from hpccoll.comm.preferences import PreferenceScope, choices_of
 from hpccoll.comm.promise import device_promise
 from hpccoll.comm.reproducible import Numbers
 from hpccoll.comm.ulfm import Recovery
+from hpccoll.cuda import element_type
 from hpccoll.errors import ArgumentError, ArgumentTypeError, CommunicatorError
 from hpccoll.guard.flight_record import RECORDER
 from hpccoll.guard.setup import SetupCall
@@ -188,7 +189,8 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
     def empty(self, shape: int | Sequence[int], dtype: Any = float, *, xp: Any = numpy) -> Any:
         """Create an array in registered memory, which other ranks of the node read in place.
 
-        ``xp`` is ``numpy``, or ``cupy`` for memory of the current GPU, read by CUDA IPC.
+        ``xp`` is ``numpy``; or ``cupy`` or ``torch`` for memory of the current GPU, read by CUDA
+        IPC. ``torch`` makes a CUDA tensor; ``dtype`` may be one of PyTorch's.
 
         Collective; every rank may pass a different shape. The memory stays allocated until the
         communicator is freed, so create such arrays once, not in a loop. Afterwards they are
@@ -196,12 +198,14 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
         memory, or if too little of it is free (a ``RuntimeWarning`` reports that).
 
         Raises:
-            ArgumentError: a negative or malformed shape; ``xp`` differs between ranks of a node.
+            ArgumentError: a negative or malformed shape; ``xp`` differs between ranks of a node,
+                or a rank of the node has no GPU for it.
             ArgumentTypeError: elements that are Python objects.
         """
         lifetime = self._check_usable()
-        dtype, count = element_count(shape, dtype)
-        nbytes = count * dtype.itemsize
+        dtype, sized = element_type(xp, dtype)
+        sized, count = element_count(shape, sized)
+        nbytes = count * sized.itemsize
 
         def make() -> Any:
             node = context.node
@@ -211,7 +215,7 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
             if node is None or not node.local:
                 return numpy.zeros(shape, dtype)
             region = node.allocate(nbytes)
-            return region and region.mine.view(dtype).reshape(shape)
+            return region and region.mine.view(sized).reshape(shape)
 
         with lifetime.call_guard:
             context = self._private()

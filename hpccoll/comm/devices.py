@@ -16,7 +16,6 @@ from functools import lru_cache
 from importlib.machinery import PathFinder
 from typing import Any
 
-import numpy
 from mpi4py import MPI
 
 from hpccoll.calls.call import Call
@@ -34,6 +33,9 @@ from hpccoll.cuda import (
     Ways,
     as_resident,
     describe_ways,
+    device_namespace,
+    missing_device,
+    module_name,
     mpi_moves_device_memory,
     queue_of,
 )
@@ -83,7 +85,7 @@ class DeviceWays(Base):
         devices = reports is not None and any(each.device for each in reports)
         shown = describe_ways(reports or ()) if devices else []
         if memory is not None:
-            shown.append("arrays of comm.empty(xp=cupy): " + (
+            shown.append("arrays of comm.empty(xp=cupy or torch): " + (
                 f"not registered, {memory.problem}" if memory.problem else
                 "read in place, by CUDA IPC"))
         return "\nDevice arrays:\n" + "".join(f"  {line}\n" for line in shown) if shown else ""
@@ -101,30 +103,37 @@ class DeviceWays(Base):
 
     def _check_alike(self, xp: Any) -> None:
         """Raise an error unless ``xp`` is the same on all ranks of the node; collective."""
-        name = getattr(xp, "__name__", type(xp).__name__)
+        name = module_name(xp)
         node = self._private().node
-        mine = self.Get_rank(), name
-        names = dict(node.comm.allgather(mine) if node is not None else [mine])
-        if len(set(names.values())) > 1:
-            kinds = {kind: [rank for rank, one in names.items() if one == kind]
-                     for kind in dict.fromkeys(names.values())}
+        mine = self.Get_rank(), (name, missing_device(xp) if name in ("cupy", "torch") else "")
+        ranks = dict(node.comm.allgather(mine) if node is not None else [mine])
+        if len({one for one, _ in ranks.values()}) > 1:
+            kinds = {kind: [rank for rank, (one, _) in ranks.items() if one == kind]
+                     for kind, _ in dict.fromkeys(ranks.values())}
             text = ", ".join(f"{kind} on {ranks_text(ranks)}" for kind, ranks in kinds.items())
             raise ArgumentError("xp", f"differs between ranks of the node: {text}",
                                 "pass the same xp on all ranks of the node")
-        if name not in ("numpy", "cupy"):
-            raise ArgumentError("xp", f"is {name}", "pass numpy or cupy")
+        if name not in ("numpy", "cupy", "torch"):
+            raise ArgumentError("xp", f"is {name}", "pass numpy, cupy or torch")
+        for rank, problem in ((rank, why) for rank, (_, why) in ranks.items() if why):
+            raise ArgumentError("xp", f"is {name}, but rank {rank} has no GPU: {problem}",
+                                "pass numpy, or run on nodes with GPUs")
 
 
-def registered_array(comm: DeviceWays, shape: int | Sequence[int], dtype: numpy.dtype, nbytes: int,
+def registered_array(comm: DeviceWays, shape: int | Sequence[int], dtype: Any, nbytes: int,
                      xp: Any) -> Any:
     """Return an array in registered device memory; without such memory, warn and use ordinary."""
-    memory = comm._registered_memory(nbytes)
+    torch = module_name(xp) == "torch"
+    number = xp.cuda.current_device() if torch else None
+    with device_namespace().cuda.Device(number):
+        memory = comm._registered_memory(nbytes)
     if not isinstance(memory, str):
-        return memory.view(dtype).reshape(shape)
+        array = xp.as_tensor(memory, device=f"cuda:{memory.device.id}") if torch else memory
+        return array.view(dtype).reshape(shape)
     if comm.Get_size() > 1:
         warnings.warn(f"hpccoll: the array is not registered: {memory}", RuntimeWarning,
                       stacklevel=3)
-    return xp.empty(shape, dtype)
+    return xp.empty(shape, dtype=dtype, **({"device": f"cuda:{number}"} if torch else {}))
 
 
 def on_registered_memory(comm: Base, method: Method, args: tuple[Any, ...]

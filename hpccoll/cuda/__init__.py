@@ -29,11 +29,14 @@ if TYPE_CHECKING:
     from hpccoll.cuda.device import copy_to_device as copy_to_device
     from hpccoll.cuda.device import copy_to_host as copy_to_host
     from hpccoll.cuda.device import device_namespace as device_namespace
+    from hpccoll.cuda.device import element_type as element_type
     from hpccoll.cuda.device import find_stream as find_stream
     from hpccoll.cuda.device import flatten_device as flatten_device
     from hpccoll.cuda.device import has_cupy as has_cupy
     from hpccoll.cuda.device import is_device as is_device
     from hpccoll.cuda.device import is_in_use as is_in_use
+    from hpccoll.cuda.device import missing_device as missing_device
+    from hpccoll.cuda.device import module_name as module_name
     from hpccoll.cuda.device import mpi_moves_device_memory as mpi_moves_device_memory
     from hpccoll.cuda.device import performer as performer
     from hpccoll.cuda.device import synchronize as synchronize
@@ -74,8 +77,9 @@ else:
     #: Module of each name.
     _MODULES = {name: module for module, names in {
         "device": "allocator_like as_cupy borrow copy_to_device copy_to_host device_namespace "
-                  "find_stream flatten_device has_cupy is_device is_in_use mpi_moves_device_memory "
-                  "performer synchronize use_device",
+                  "element_type find_stream flatten_device has_cupy is_device is_in_use "
+                  "missing_device module_name mpi_moves_device_memory performer synchronize "
+                  "use_device",
         "device_probes": "Ways agree_on_ways visible_devices",
         "gpus": "NEAR gpu_direct gpu_island gpu_links gpu_numa numa_distance pci_address",
         "kernels": "fuse has_kernel kernel_for",

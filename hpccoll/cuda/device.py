@@ -16,13 +16,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy
 
 from hpccoll.cuda.device_paths import Answer
 from hpccoll.cuda.staging import StagedBuffer
-from hpccoll.errors import BufferArgumentError
+from hpccoll.errors import ArgumentError, BufferArgumentError
 
 #: DLPack device type of ordinary host memory.
 DLPACK_CPU = 1
@@ -222,6 +223,41 @@ def use_device(number: int) -> str:
     except Exception as error:  # includes errors of the driver, and no devices
         return f"no device: {type(error).__name__}: {error}"
     return ""
+
+
+def missing_device(xp: Any) -> str:
+    """Return why a module of device arrays, CuPy or PyTorch, has no GPU here; empty if it has."""
+    if not has_cupy():
+        return "CuPy is not installed"
+    try:
+        found = device_namespace().cuda.runtime.getDeviceCount() and (
+            xp is device_namespace() or xp.cuda.is_available())
+    except Exception as error:  # of the driver, if there is no device
+        return f"{type(error).__name__}: {error}"
+    return "" if found else f"{module_name(xp)} finds none"
+
+
+def module_name(xp: Any) -> str:
+    """Return the name of a module of arrays."""
+    return str(getattr(xp, "__name__", type(xp).__name__))
+
+
+def element_type(xp: Any, dtype: Any) -> tuple[Any, Any]:
+    """Return the type of elements of an array of ``xp``, and a NumPy type of that size.
+
+    Raises:
+        ArgumentError: PyTorch has no such type.
+    """
+    if module_name(xp) != "torch":
+        return dtype, dtype
+    found = dtype
+    if not isinstance(dtype, xp.dtype):
+        with suppress(TypeError):
+            found = getattr(xp, numpy.dtype(dtype).name, None)
+    if not isinstance(found, xp.dtype):
+        raise ArgumentError("dtype", f"PyTorch has no type {dtype!r}",
+                            "pass a type of PyTorch, torch.float32 for example")
+    return found, f"V{found.itemsize}"
 
 
 def device_namespace() -> Any:

@@ -346,7 +346,7 @@ class Group(ProcessGroup):
         return False
 
     def supports_tensor_alloc(self, device: Any) -> bool:
-        return torch.device(device).type == "cpu"
+        return torch.device(device).type in self._devices
 
     def allocate_tensor(self, size: int, dtype: torch.dtype = torch.float32,
                         device: Any = "cpu") -> torch.Tensor:

@@ -1,7 +1,7 @@
 """Doubles of other frameworks' arrays, which are no NumPy arrays and have no buffer protocol."""
 
 import ctypes
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import numpy
 
@@ -47,14 +47,37 @@ class StubbornDeviceArray:
         raise RuntimeError("gradients are needed")
 
 
+class TorchType:
+    """A type of elements by PyTorch's name; ``raw`` is the one by which NumPy holds them."""
+
+    def __init__(self, name, raw=None):
+        self.name, self.raw = name, numpy.dtype(raw or name)
+        self.itemsize = self.raw.itemsize
+
+    def __str__(self):
+        return f"torch.{self.name}"
+
+
 class DeviceTensor:
     """Device memory as PyTorch's tensors show it."""
 
     device = "cuda:0"
 
-    def __init__(self, array):
-        self.array = array
+    def __init__(self, array, dtype=None):
+        self.array, self.dtype = array, dtype
         self.__cuda_array_interface__ = array.__cuda_array_interface__
+
+    def view(self, dtype):
+        """The same memory as another type."""
+        return DeviceTensor(self.array.view(dtype.raw), dtype)
+
+    def reshape(self, shape):
+        """The same memory in another shape."""
+        return DeviceTensor(self.array.reshape(shape), self.dtype)
+
+    def __setitem__(self, where, value):
+        raw = self.array.dtype.kind == "V"  # NumPy has no such elements, but zeros of them
+        (self.array.reshape(-1).view("u1") if raw else self.array)[where] = value
 
 
 class TorchStream:
@@ -70,8 +93,14 @@ class TorchStream:
     def record_event(self):
         return self.stream.record()
 
+    def __eq__(self, other):
+        return self.cuda_stream == other.cuda_stream
+
     def wait_event(self, event):
         self.stream.wait_event(event)
+
+    def wait_stream(self, other):
+        self.wait_event(other.record_event())
 
     def synchronize(self):
         self.stream.synchronize()
@@ -84,6 +113,19 @@ def torch_cuda(machine):
         stream=lambda stream: stream.stream,
         current_stream=lambda device: TorchStream(machine.current()),
         is_current_stream_capturing=lambda: machine.current().is_capturing())
+
+
+def torch_with(cupy, machine, available=True):
+    """What stands for the module ``torch`` beside a double of CuPy."""
+    module = ModuleType("torch")
+    vars(module).update({name: TorchType(name) for name in ("float32", "float64", "int64")})
+    module.bfloat16 = TorchType("bfloat16", "V2")
+    module.Tensor, module.dtype, module.cuda = DeviceTensor, TorchType, torch_cuda(machine)
+    module.cuda.is_available = lambda: available
+    module.cuda.current_device = lambda: machine.device
+    module.as_tensor = lambda data, device: DeviceTensor(cupy.asarray(data))
+    module.empty = lambda shape, dtype, device: DeviceTensor(cupy.empty(shape, dtype.raw), dtype)
+    return module
 
 
 def torch_on(stream):
