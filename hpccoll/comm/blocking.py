@@ -277,7 +277,7 @@ class BlockingMixin(Base):
         compiled_plan = compiled_plan_for(context, call,
                                           plan) if plain and self._calls is not None else None
         # The Python cache is faster for calls that the compiled executor does not cache.
-        if (compiled_plan is not None and not compiled_plan.passes()
+        if (compiled_plan is not None and not compiled_plan.should_fall_back()
                 and self._note(method, args, compiled_plan, call)):
             self._served = f"{served_by(choice)}, compiled", call.nbytes
             self._note_any_size(method, args, facts_of(call), lambda nbytes: plan_at_any_size(
@@ -291,7 +291,7 @@ class BlockingMixin(Base):
         known = location is not None and location in context.seen
         execution = prepare(context, call, plan, repeated=known)
         try:
-            drive(execution, context.bounds)
+            drive(execution, context.timeouts)
         except BaseException as error:
             context.abandon(execution, error)
             raise
@@ -330,7 +330,7 @@ class BlockingMixin(Base):
         context, preferences = self._private(), self._preferences
         self._want({**preferences, method.name: Choice(trial.candidate.name)})
         try:
-            trial.run(context.comm, context.bounds, lambda: self._repeat(method, args))
+            trial.run(context.comm, context.timeouts, lambda: self._repeat(method, args))
         finally:
             self._want(preferences)
 
@@ -338,21 +338,21 @@ class BlockingMixin(Base):
         """Make a call that is part of the running one."""
         # Without a context manager: it is on the path of every small call on device memory.
         call_guard, promised = self._check_alive().call_guard, self._device
-        holder, call_guard.holder, self._device = call_guard.holder, 0, ""
+        owner_thread, call_guard.owner_thread, self._device = call_guard.owner_thread, 0, ""
         try:
             getattr(BlockingMixin, method.name.capitalize())(self, *args)
         finally:
-            call_guard.holder, self._device = holder, promised
+            call_guard.owner_thread, self._device = owner_thread, promised
 
     @contextmanager
     def _outside(self) -> Iterator[None]:
         """Release the call guard during calls that are part of this one."""
         call_guard = self._check_alive().call_guard
-        holder, call_guard.holder = call_guard.holder, 0
+        owner_thread, call_guard.owner_thread = call_guard.owner_thread, 0
         try:
             yield
         finally:
-            call_guard.holder = holder
+            call_guard.owner_thread = owner_thread
 
 
 def _call_native(comm: MPI.Intracomm, method: Method, args: tuple[Any, ...],

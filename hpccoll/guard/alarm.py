@@ -1,8 +1,8 @@
 """Exchange of failures and call records between ranks, by shared memory or by messages.
 
-Both classes have the same methods. ``ring`` publishes a failure of this rank and wakes the others;
-``rung`` returns True if a rank has done so; ``records`` collects the records of all ranks, with a
-bounded wait.
+Both classes have the same methods. ``raise_alarm`` publishes a failure of this rank and wakes the
+others; ``alarm_raised`` returns True if a rank has done so; ``records`` collects the records of all
+ranks, with a bounded wait.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class SharedLogs:
         self.barrier = threading.Lock()
         self.others = [log for other, log in sorted(logs.items()) if other != rank]
 
-    def rung(self, in_turn: bool = False) -> bool:
+    def alarm_raised(self, in_turn: bool = False) -> bool:
         """Return True if a rank has failed; with ``in_turn``, only in this rank's current call.
 
         This rank can complete an earlier call: the others have left it.
@@ -58,7 +58,7 @@ class SharedLogs:
         alarm = self.mine.words[ALARM]
         return bool(alarm) and not (in_turn and self.mine.words[NUMBER] < alarm - 1)
 
-    def ring(self, report: Mapping[str, Any], gone: Container[int] = (),
+    def raise_alarm(self, report: Mapping[str, Any], gone: Container[int] = (),
              suspects: Container[int] = ()) -> None:
         """Publish a failure, and the first call in which any rank has failed.
 
@@ -151,11 +151,11 @@ class MessagedLogs:
         #: The thread of sends: a send to a lost machine may not return.
         self.sender: threading.Thread | None = None
 
-    def rung(self, in_turn: bool = False) -> bool:
+    def alarm_raised(self, in_turn: bool = False) -> bool:
         """Return True if a rank has failed, in any call."""
         return bool(self.mine.words[ALARM]) or self.comm.Iprobe(MPI.ANY_SOURCE, ALARM_TAG)
 
-    def ring(self, report: Mapping[str, Any], gone: Container[int] = (),
+    def raise_alarm(self, report: Mapping[str, Any], gone: Container[int] = (),
              suspects: Container[int] = ()) -> None:
         """Send a failure to the other ranks, except those that have exited.
 

@@ -27,7 +27,7 @@ from mpi4py import MPI
 
 from hpccoll.atomic_file import open_replacement
 from hpccoll.guard.call_sites import main_site
-from hpccoll.guard.rank_status import AWAY, NATIVE, WAITING
+from hpccoll.guard.rank_status import IN_PROGRAM, NATIVE, WAITING
 from hpccoll.runtime.events.call_log import SOME_TIME, Log
 from hpccoll.runtime.progress.engine import PROGRESS
 
@@ -38,7 +38,7 @@ FORMAT = "hpccoll flight 1"
 #: Default folder of records.
 FOLDER = "hpccoll-trace"
 #: States of ranks that can write their own record.
-ABLE = (WAITING, NATIVE, AWAY)
+ABLE = (WAITING, NATIVE, IN_PROGRAM)
 #: Signals on which a rank writes a record; the second one then ends it.
 SIGNALS = signal.SIGUSR1, signal.SIGTERM
 

@@ -50,7 +50,7 @@ from hpccoll.guard.watchdog import WATCHDOG
 from hpccoll.runtime.context import Context
 from hpccoll.runtime.events.call_log import ALARM, FREED, LEFT, NUMBER
 from hpccoll.runtime.events.call_records import begins, ends
-from hpccoll.runtime.execution.executor import Bounds, Execution, PreparedRun
+from hpccoll.runtime.execution.executor import Execution, PreparedRun, Timeouts
 from hpccoll.runtime.execution.slow_path import SlowPath
 from hpccoll.runtime.planning.binding import Action
 from hpccoll.runtime.planning.call_hash import Description
@@ -114,7 +114,7 @@ class Guard:
         self.watch_queued = self.natives.watch_queued
         self.run_after_meeting = self.natives.run_after_meeting
         self.begin_duplicate = self.natives.begin_duplicate
-        context.bounds = Bounds(context.config.timeout, context.config.report, self.listen,
+        context.timeouts = Timeouts(context.config.timeout, context.config.report, self.listen,
                                 self.collect_states)
         context.remote.on_alarm = self.on_alarm
         if context.endpoint is not context.remote:
@@ -182,7 +182,7 @@ class Guard:
             self._log_callback(stamp)()
             met = self.logs.comparison(stamp)
             watch = WaitTimer(PendingCall(self, title, self.logs.mine.words[NUMBER]),
-                              *self.context.bounds, self.context.limits.spins)
+                              *self.context.timeouts, self.context.limits.spins)
             while (same := met()) is None:
                 watch.pause()
             if not same:
@@ -201,7 +201,7 @@ class Guard:
         Raises:
             BrokenCommunicatorError: another rank has failed.
         """
-        if self.logs.rung(in_turn):
+        if self.logs.alarm_raised(in_turn):
             raise self.failure or BrokenCommunicatorError()
 
     def listen(self, awaited: PendingRun) -> None:
@@ -240,7 +240,7 @@ class Guard:
             self.said = awaited.title, number, round
             mine.say(waiting_status(awaited.title, number, round, peers, call_site()))
         mine.look()
-        if now - self.asked > min(CURIOUS, self.context.bounds.timeout / 2):
+        if now - self.asked > min(CURIOUS, self.context.timeouts.timeout / 2):
             self.asked = now
             self.ask()
 
@@ -341,7 +341,7 @@ class Guard:
                     error, (HpccollError, MPI.Exception, OSError)):
                 error = self.loss(lost, title)
             heard = isinstance(error, BrokenCommunicatorError) and not isinstance(error, PeerLost)
-            self.logs.ring({
+            self.logs.raise_alarm({
                 "number": number, "tag": tag, "title": title, "site": site or call_site(),
                 "when": time.strftime("%H:%M:%S"), "reason": summary(error), **states_fields(error),
                 "fields": description, "heard": heard and not own,
@@ -373,7 +373,7 @@ class Guard:
                 report = {"number": 0, "tag": 0, "title": "revoke", "site": call_site(),
                           "when": time.strftime("%H:%M:%S"), "reason": "it was revoked",
                           "fields": None, "heard": False, "lost": ()}
-                self.logs.ring(report, self.rank_status.gone)
+                self.logs.raise_alarm(report, self.rank_status.gone)
                 self.failure = BrokenCommunicatorError.from_report(self.rank, report)
         self.on_failure(self.refuse)
 

@@ -30,7 +30,7 @@ from hpccoll.guard.alarm import MessagedLogs
 from hpccoll.guard.call_sites import main_site
 from hpccoll.guard.diagnosis import judge
 from hpccoll.guard.pending_calls import watch_nonblocking, watch_persistent
-from hpccoll.guard.rank_status import AWAY, NATIVE, QUIET, format_call
+from hpccoll.guard.rank_status import IN_PROGRAM, NATIVE, QUIET, format_call
 from hpccoll.guard.watchdog import STATUS
 from hpccoll.runtime.events.call_log import ASKED, ENDS, INSIDE, LAST, LEFT, NUMBER, Log
 from hpccoll.runtime.events.call_records import log_calls
@@ -220,8 +220,9 @@ class LibraryCalls:
         """
         context = self.guard.context
         try:
+            timeouts = context.timeouts
             Meeting(context.comm, title).wait(request, *(
-                context.bounds if timeout is None else context.bounds._replace(timeout=timeout)))
+                timeouts if timeout is None else timeouts._replace(timeout=timeout)))
         except BaseException as error:
             context.abandoned.append((request, held))
             diagnosis = self.guard.fail(error, title, None, 0)
@@ -259,7 +260,7 @@ class LibraryCalls:
             self._look_back()
         inside = words[INSIDE]
         if not inside or inside != self.stay.number:
-            self.stay = Stay(inside, now, now, Reports(self.guard.context.bounds.report))
+            self.stay = Stay(inside, now, now, Reports(self.guard.context.timeouts.report))
             return ""
         # As in hpccoll's own waits, the time in which this process was stopped does not count.
         still = max(now - self.stay.looked - STANDSTILL, 0.0)
@@ -320,8 +321,8 @@ class LibraryCalls:
 
     def _hopeless(self, number: int, elapsed: float) -> BaseException | None:
         """Return the reason why a call cannot complete; ``None`` if it can."""
-        guard, timeout = self.guard, self.guard.context.bounds.timeout
-        if guard.logs.rung(True) if self.speaks else guard.alarm_raised:
+        guard, timeout = self.guard, self.guard.context.timeouts.timeout
+        if guard.logs.alarm_raised(True) if self.speaks else guard.alarm_raised:
             return guard.failure or BrokenCommunicatorError()
         if guard.logs.disagree(settled=True):
             return ForeignMessage(-1, guard.rank)
@@ -339,7 +340,7 @@ class LibraryCalls:
         """Return the ranks that are not known to have entered a call."""
         return tuple(one.rank for one in self.guard.activities() if one.rank != self.guard.rank
                      and not (
-            one.state in (NATIVE, AWAY) and one.begun >= number))
+            one.state in (NATIVE, IN_PROGRAM) and one.begun >= number))
 
     def _late(self, number: int, seconds: float, states: RankStates) -> CollectiveTimeout:
         """Return the error of a call that timed out."""

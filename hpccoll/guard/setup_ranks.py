@@ -15,7 +15,7 @@ from hpccoll.guard.call_sites import call_site
 from hpccoll.guard.diagnosis import reported_error, states_fields
 from hpccoll.guard.job_status import JOB
 from hpccoll.guard.rank_status import (
-    AWAY,
+    IN_PROGRAM,
     NATIVE,
     WAITING,
     RankActivity,
@@ -47,7 +47,7 @@ class SetupStatus(RankStatus):
         one = super().activity(rank)
         if one.state in (WAITING, NATIVE) or not one.begun:
             return one
-        return one._replace(begun=-1, call="", site=one.site if one.state == AWAY else "")
+        return one._replace(begun=-1, call="", site=one.site if one.state == IN_PROGRAM else "")
 
 
 class SetupRanks:

@@ -192,7 +192,7 @@ class StreamMonitor:
             self._give_up(first, error, own=fault is not None)
             return ""
         if first.number != self.stay[0]:
-            self.stay = first.number, Reports(self.guard.context.bounds.report)
+            self.stay = first.number, Reports(self.guard.context.timeouts.report)
         if elapsed >= self.stay[1].due:
             states = self.guard.collect_states()
             wait = f"{format_call(first.description)} in the queue of rank {self.guard.rank}"
@@ -214,7 +214,7 @@ class StreamMonitor:
 
     def _hopeless(self, first: QueuedCall, elapsed: float) -> BaseException | None:
         """Return the reason why a call cannot complete; ``None`` if it can."""
-        guard, timeout = self.guard, self.guard.context.bounds.timeout
+        guard, timeout = self.guard, self.guard.context.timeouts.timeout
         if self._given_up():
             return guard.failure or BrokenCommunicatorError()
         if guard.logs.disagree(settled=True):
@@ -230,7 +230,7 @@ class StreamMonitor:
         """Return True if any rank, this one included, has failed in a call."""
         guard = self.guard
         return guard.failure is not None or (
-            bool(guard.logs.rung(True)) if guard.natives.speaks else guard.alarm_raised)
+            bool(guard.logs.alarm_raised(True)) if guard.natives.speaks else guard.alarm_raised)
 
     def _missing_ranks(self, first: QueuedCall) -> tuple[int, ...]:
         """Return the ranks that are not known to have entered a call."""

@@ -259,7 +259,7 @@ class ObjectMessages:
     def resume(self, peer: int, test: Callable[[], bool]) -> None:
         """Wait for a compiled plan, whose test polls for some time; see :meth:`wait`."""
         self.peer = peer
-        watch = WaitTimer(self, *self.context.bounds)
+        watch = WaitTimer(self, *self.context.timeouts)
         try:
             while not test():
                 PROGRESS.step()
@@ -278,7 +278,7 @@ class ObjectMessages:
             if test():
                 return
         self.peer = peer
-        watch = WaitTimer(self, *self.context.bounds, self.context.limits.spins)
+        watch = WaitTimer(self, *self.context.timeouts, self.context.limits.spins)
         try:
             while not test():
                 watch.pause()

@@ -235,7 +235,7 @@ PyObject *number_allreduce(Recognised *self, PyObject *const *args, size_t flags
         Py_DECREF(numbers);  /* a rank has failed, maybe in an earlier call */
         return PyObject_Vectorcall(self->slow, args, flags, names);
     }
-    if (enter(call_guard) == 0) {
+    if (acquire(call_guard) == 0) {
         int64_t number = 0;
         if (log != NULL) {
             number = atomic_load_explicit(&log[NUMBER], memory_order_relaxed) + 1;
@@ -246,7 +246,7 @@ PyObject *number_allreduce(Recognised *self, PyObject *const *args, size_t flags
         result = reduce_numbers((Numbers *)numbers, args[0], object, op, kind, number);
         if (log != NULL && result != NULL)
             note_end(log, number);
-        call_guard->holder = 0;
+        call_guard->owner_thread = 0;
     }
     Py_DECREF(numbers);
     return result;

@@ -467,14 +467,13 @@ static PyObject *plan_begin(CompiledPlan *self, PyObject *args)
     return (PyObject *)new_run(self, (char *)(intptr_t)in, (char *)(intptr_t)out, buffers);
 }
 
-static PyObject *plan_passes(CompiledPlan *self, PyObject *none)
+static PyObject *plan_should_fall_back(CompiledPlan *self, PyObject *Py_UNUSED(none))
 {
-    (void)none;
-    return PyBool_FromLong(passes(self));
+    return PyBool_FromLong(should_fall_back(self));
 }
 
 static PyMethodDef plan_methods[] = {
-    {"passes", (PyCFunction)plan_passes, METH_NOARGS,
+    {"should_fall_back", (PyCFunction)plan_should_fall_back, METH_NOARGS,
      "Return whether Python should run a call, because copies of long messages are too slow."},
     {"run", (PyCFunction)plan_run, METH_VARARGS,
      "Run to the end, on input and output at addresses; a third argument keeps them alive."},
@@ -484,7 +483,7 @@ static PyMethodDef plan_methods[] = {
 
 static PyMemberDef plan_members[] = {
     {"owners", T_OBJECT, offsetof(CompiledPlan, owners), READONLY, "objects that the plan keeps alive"},
-    {"pace", T_LONGLONG, offsetof(CompiledPlan, pace), 0,
+    {"copy_cost", T_LONGLONG, offsetof(CompiledPlan, copy_cost), 0,
      "picoseconds a byte that recent copies of long messages took"},
     {NULL}};
 
@@ -520,17 +519,15 @@ static PyObject *run_advance(Run *self, PyObject *args)
     return PyLong_FromLong(advance(self->plan, &self->state, patience));
 }
 
-static PyObject *run_restart(Run *self, PyObject *none)
+static PyObject *run_restart(Run *self, PyObject *Py_UNUSED(none))
 {
-    (void)none;
     self->state.at = self->state.unsent_count = 0;
     Py_RETURN_NONE;
 }
 
 /* Skip an instruction that Python has executed. */
-static PyObject *run_skip(Run *self, PyObject *none)
+static PyObject *run_skip(Run *self, PyObject *Py_UNUSED(none))
 {
-    (void)none;
     const int64_t *code = self->plan->code;
     int64_t operation = code[self->state.at * WIDTH];
     if (operation == START || operation == AWAIT) {
@@ -557,9 +554,8 @@ static PyMethodDef run_methods[] = {
     {NULL}};
 
 /* Return the counts of a call whose form has compiled plans for any size. */
-static PyObject *run_counts(Run *self, void *none)
+static PyObject *run_counts(Run *self, void *Py_UNUSED(none))
 {
-    (void)none;
     const int64_t *counts = self->plan->counts;
     PyObject *found = PyTuple_New(counts != NULL ? counts[0] : 0);
     for (Py_ssize_t i = 0; found != NULL && i < PyTuple_GET_SIZE(found); i++) {
@@ -572,9 +568,8 @@ static PyObject *run_counts(Run *self, void *none)
     return found;
 }
 
-static PyObject *run_sizes(Run *self, void *none)
+static PyObject *run_sizes(Run *self, void *Py_UNUSED(none))
 {
-    (void)none;
     return Py_BuildValue("(LL)", (long long)self->plan->sizes[IN],
                          (long long)self->plan->sizes[OUT]);
 }
@@ -651,7 +646,7 @@ PyMODINIT_FUNC PyInit__executor(void)
     static struct { const char *name; PyTypeObject *type; } types[] = {
         {"Counters", &CountersType}, {"CompiledPlan", &CompiledPlanType}, {"Run", &RunType},
         {"Calls", &CallsType},
-        {"Recognised", &RecognisedType}, {"AnySize", &AnySizeType}, {"Token", &TokenType}, {"Lane", &LaneType},
+        {"Recognised", &RecognisedType}, {"AnySize", &AnySizeType}, {"Token", &TokenType}, {"RequestQueue", &RequestQueueType},
         {"CompiledRun", &CompiledRunType}, {"Begin", &BeginType},
         {"Numbers", &NumbersType}, {"Noted", &NotedType}, {"CallGuard", &CallGuardType},
         {"Note", &NoteType}, {"CallRows", &CallRowsType}, {"Seen", &SeenType},

@@ -133,8 +133,8 @@ typedef struct {
     char *scratch, *accumulator;
     int64_t accumulator_bytes;
     int spins, remote; /* remote: it has MPI messages */
-    int64_t pace;    /* cost of recent copies of long messages into cells, in ps per byte */
-    unsigned passed; /* number of calls that were left to Python, because copies were too slow */
+    int64_t copy_cost;    /* cost of recent copies of long messages into cells, in ps per byte */
+    unsigned skip_count; /* number of calls that were left to Python, because copies were too slow */
     Stamp stamp;     /* stamp of its call, in a word next to a message's number */
     int64_t *counts; /* of its call, if its form has plans for any size: their number, and they */
     Word *log;       /* log of calls, NULL if they are not recorded; .. */
@@ -173,7 +173,7 @@ typedef struct {
 /* Lock of a communicator that admits one call at a time. It changes only with the GIL. */
 typedef struct {
     PyObject_HEAD
-    unsigned long holder;  /* a thread, 0 for none */
+    unsigned long owner_thread;  /* a thread, 0 for none */
 } CallGuard;
 
 enum { MOST_ARGUMENTS = 6 };
@@ -189,12 +189,12 @@ typedef struct {
 } Recognised;
 
 extern PyTypeObject CountersType, CompiledPlanType, RunType, CallsType, RecognisedType;
-extern PyTypeObject TokenType, LaneType, CompiledRunType, BeginType, NumbersType, NotedType;
+extern PyTypeObject TokenType, RequestQueueType, CompiledRunType, BeginType, NumbersType, NotedType;
 extern PyTypeObject CallGuardType, NoteType;
 
 /* _running.c */
 int advance(CompiledPlan *plan, State *state, int64_t patience);
-int passes(CompiledPlan *plan);
+int should_fall_back(CompiledPlan *plan);
 void note_moment(int64_t *moments, int64_t kept, int64_t where, int64_t what);
 
 /* _executor.c */
@@ -208,11 +208,11 @@ Run *new_run(CompiledPlan *plan, char *in, char *out, PyObject *buffers);
 int refused(const CallGuard *call_guard);
 PyObject *set_refusal(PyObject *module, PyObject *function);
 
-static inline int enter(CallGuard *call_guard)
+static inline int acquire(CallGuard *call_guard)
 {
-    if (call_guard->holder)
+    if (call_guard->owner_thread)
         return refused(call_guard);
-    call_guard->holder = PyThread_get_thread_ident();
+    call_guard->owner_thread = PyThread_get_thread_ident();
     return 0;
 }
 

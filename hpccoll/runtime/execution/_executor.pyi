@@ -40,14 +40,14 @@ class Run:
 
 class CompiledPlan:
     owners: tuple[Any, ...]
-    pace: int
+    copy_cost: int
     def __init__(self, code: Any, sizes: tuple[int, int],
                  channels: tuple[tuple[Counters, int, int, int, int, int], ...],
                  kernel: Any, scratch: numpy.ndarray, owners: Any,
                  waiter: Callable[[Run], object], yields: bool, stamp: int = ..., log: int = ...,
                  alarm: int = ..., accumulator: numpy.ndarray | None = ...,
                  moments: numpy.ndarray | None = ...): ...
-    def passes(self) -> bool: ...
+    def should_fall_back(self) -> bool: ...
     def run(self, input: int, output: int, /) -> None: ...
     def begin(self, input: int, output: int, buffers: Any = ..., /) -> Run: ...
 
@@ -70,7 +70,7 @@ class Calls:
     def __len__(self) -> int: ...
 
 class CallGuard:
-    holder: int
+    owner_thread: int
     def __enter__(self) -> CallGuard: ...
     def __exit__(self, *error: object) -> None: ...
 
@@ -127,7 +127,7 @@ class Token:
     handle: int
     owner: Any
 
-class Lane:
+class RequestQueue:
     first: Any
     stopped: bool
     def enter(self, operation: Any, /) -> None: ...
@@ -136,7 +136,7 @@ class Lane:
 
 class CompiledRun:
     run: Run
-    lane: Lane | None
+    queue: RequestQueue | None
     token: Any
     slow_path: Any
     idle: bool
@@ -144,7 +144,7 @@ class CompiledRun:
     ended: bool
     busy: bool
     threaded: bool
-    def prepare(self, run: Run, lane: Lane | None, threaded: bool, /) -> None: ...
+    def prepare(self, run: Run, queue: RequestQueue | None, threaded: bool, /) -> None: ...
     def begin(self, request: Any, /) -> None: ...
     def attempt(self, patience: int, /) -> int: ...
     def claim(self) -> bool: ...

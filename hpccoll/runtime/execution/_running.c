@@ -45,16 +45,16 @@ static void copy_timed(CompiledPlan *plan, char *into, const char *from, int64_t
 {
     int64_t start = nanoseconds();
     memcpy(into, from, (size_t)nbytes);
-    int64_t pace = (nanoseconds() - start) * 1000 / nbytes;
-    pace = pace < 2 * SLOW ? pace : 2 * SLOW;
-    plan->pace = pace < plan->pace ? pace : plan->pace + (pace - plan->pace) / 4;
+    int64_t copy_cost = (nanoseconds() - start) * 1000 / nbytes;
+    copy_cost = copy_cost < 2 * SLOW ? copy_cost : 2 * SLOW;
+    plan->copy_cost = copy_cost < plan->copy_cost ? copy_cost : plan->copy_cost + (copy_cost - plan->copy_cost) / 4;
 }
 
 /* Return 1 if Python should run a call: reading its long messages in place is faster than writing
  * to cache lines of another core. The copy is measured again at intervals. */
-int passes(CompiledPlan *plan)
+int should_fall_back(CompiledPlan *plan)
 {
-    return plan->pace > SLOW && ++plan->passed % PROBE;
+    return plan->copy_cost > SLOW && ++plan->skip_count % PROBE;
 }
 
 /* Copy a message into its cell and announce it; return 0 if the cell is not free. */

@@ -102,9 +102,9 @@ def channel_class() -> type[Channel]:
     return CountedChannel
 
 
-def new_lane() -> Any:
-    """Return a new lane for nonblocking operations that share channels; see ``operations``."""
-    return _executor.Lane() if BUILT else None
+def new_queue() -> Any:
+    """Return a new queue for nonblocking operations that share channels; see ``operations``."""
+    return _executor.RequestQueue() if BUILT else None
 
 
 def run_plan(compiled_plan: Any, call: Call) -> None:

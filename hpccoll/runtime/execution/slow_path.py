@@ -204,7 +204,7 @@ class SlowPath:
 
     def __init__(self, of: PlanWaits, run: Any):
         self.of, self.run = of, run
-        self.watch = WaitTimer(self, *of.context.bounds)
+        self.watch = WaitTimer(self, *of.context.timeouts)
         if of.far is not None:
             self.watch.spins = of.far.spins
         self.number = -1
@@ -311,7 +311,7 @@ class SlowPath:
 
     def listen(self) -> None:
         """Raise an error if another rank has failed."""
-        listen = self.of.context.bounds.listen
+        listen = self.of.context.timeouts.listen
         if listen is not None:
             listen(self)
 

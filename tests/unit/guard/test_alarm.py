@@ -116,10 +116,10 @@ def test_of_two_ranks_that_give_up_at_once_the_first_call_is_told(numbers, count
     one, other = (SharedLogs({at: Log(each) for at, each in enumerate(memory)}, rank, None)
                   for rank in range(2))
     third = one.logs[2]
-    third.words = Meanwhile(third.words, count, lambda: other.ring({"number": numbers[1]}))
-    one.ring({"number": numbers[0]})
+    third.words = Meanwhile(third.words, count, lambda: other.raise_alarm({"number": numbers[1]}))
+    one.raise_alarm({"number": numbers[0]})
     if third.words.left > 0:  # it has looked less often
-        other.ring({"number": numbers[1]})
+        other.raise_alarm({"number": numbers[1]})
     assert [log.words[ALARM] for log in other.logs.values()] == [min(numbers) + 1] * 3
 
 
@@ -157,7 +157,7 @@ def test_ranks_are_told_before_what_others_tell_has_come(clock, comes):
     record = LogRecord(5, {5: 77}, {}, {"number": 5})
     comm = Messages(record.pack(), comes)
     messaged = MessagedLogs(comm)
-    messaged.ring({"number": 5}, gone=())
+    messaged.raise_alarm({"number": 5}, gone=())
     assert comm.asked == ["from 1", "to 1", "to 2"] if comes else ["from 1", "to 2", "to 1"]
     now, _ = clock
     records = messaged.records(gone=(2,))

@@ -26,7 +26,7 @@ from hpccoll.runtime.events.call_log import (
     STAMPS,
     Log,
 )
-from hpccoll.runtime.execution.executor import Bounds
+from hpccoll.runtime.execution.executor import Timeouts
 from hpccoll.runtime.planning.call_hash import Description
 
 SUM, MAX = (Description("allreduce", "9", "f8", operator, algorithm="native")
@@ -48,7 +48,7 @@ def made(monkeypatch):
     logs = {rank: Log(numpy.zeros(LOG_BYTES, "u1")) for rank in range(2)}
     guard = Guard.__new__(Guard)
     guard.rank, guard.logs, guard.stamps = 0, SharedLogs(logs, 0, None), True
-    guard.context = SimpleNamespace(size=2, bounds=Bounds(60.0, 60.0, None, None))
+    guard.context = SimpleNamespace(size=2, timeouts=Timeouts(60.0, 60.0, None, None))
     guard.lock, guard.failure, guard.unraised = guards.threading.RLock(), None, None
     guard.on_failure = lambda refuse: None
     guard.losses = SimpleNamespace(explain=lambda error, title: error, known=False)

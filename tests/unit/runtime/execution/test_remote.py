@@ -70,7 +70,7 @@ class Scene:
 
     def __init__(self, comm, code=TWICE, hears=lambda: None):
         self.context = SimpleNamespace(
-            remote=MpiEndpoint(comm), endpoint=SimpleNamespace(rank=0), bounds=(0.05, 100),
+            remote=MpiEndpoint(comm), endpoint=SimpleNamespace(rank=0), timeouts=(0.05, 100),
             abandoned=[], moments=None,
             limits=SimpleNamespace(spins=5), place=SimpleNamespace(fabric=False),
             guard=SimpleNamespace(on_alarm=hears),
