@@ -76,7 +76,7 @@ def _missing_ranks(batch: Batch) -> Sequence[int]:
     if isinstance(batch, CheckedBatch):
         batch = batch.inner
     if isinstance(batch, BothBatch):
-        batch = batch.far
+        batch = batch.remote
     return batch.missing_ranks() if isinstance(batch, (SingleBatch, PersistentBatch)) else ()
 
 

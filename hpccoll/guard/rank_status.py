@@ -87,7 +87,7 @@ class RankActivity(NamedTuple):
     @property
     def _condition(self) -> str:
         """Return its condition outside of calls, as text."""
-        far = f", on {self.node}" if self.node else ""
+        node = f", on {self.node}" if self.node else ""
         where = self._at or (" in code that holds the interpreter lock" if self.silent >= SILENT
                              else " in the program")
         died = (f"has ended after its {self.failure}" if self.failure else
@@ -96,7 +96,7 @@ class RankActivity(NamedTuple):
         return f"rank {self.rank} " + {
             IN_PROGRAM: f"is{where}" if self.begun >= 0 or self.site else "is alive",
             HALTED: "is stopped", DEBUGGED: "is held by a debugger", KILLED: died, GONE: died,
-            FREE: "has freed the communicator", UNKNOWN: f"has not reported{far}"}[self.state]
+            FREE: "has freed the communicator", UNKNOWN: f"has not reported{node}"}[self.state]
 
     def brief(self, number: int) -> str:
         """Return a short text why others wait for it in a call of this number."""
@@ -120,10 +120,10 @@ class RankStatus:
                  counts: bool = True):
         self.rank, self.logs, self.counts = rank, logs, counts
         mine = processes[rank]
-        self.near = {other: process for other, process in enumerate(processes)
-                     if mine.host and process.host == mine.host}
-        self.far = {other: process.node for other, process in enumerate(processes)
-                    if other not in self.near}
+        self.local_processes = {other: process for other, process in enumerate(processes)
+                                if mine.host and process.host == mine.host}
+        self.remote_nodes = {other: process.node for other, process in enumerate(processes)
+                             if other not in self.local_processes}
         self.size, self.looked = len(processes), 0.0
         #: Time at which each rank was found dead.
         self.gone: dict[int, float] = {}
@@ -133,13 +133,13 @@ class RankStatus:
         now = time.monotonic()
         if at_once or now - self.looked >= BETWEEN:
             self.looked = now
-            for rank in (*self.near, *self.logs):
+            for rank in (*self.local_processes, *self.logs):
                 if rank != self.rank and rank not in self.gone and self._state(rank) in (
                         KILLED, GONE, FREE):
                     self.gone[rank] = now
         return self.gone
 
-    def failed_ranks(self, number: int, patience: float, at_once: bool = False,
+    def failed_ranks(self, number: int, grace: float, at_once: bool = False,
                      peers: Sequence[int] = ()) -> tuple[int, ...]:
         """Return the ranks that cannot complete a call.
 
@@ -148,7 +148,7 @@ class RankStatus:
 
         Args:
             number: of the call; 0 for requests, which have none.
-            patience: seconds since a rank was found dead.
+            grace: seconds since a rank was found dead.
             at_once: rescan all processes now.
             peers: for a request, the ranks whose messages are missing. Those of an exited rank
                 arrive within :data:`LAST_MESSAGES` seconds, or never.
@@ -160,7 +160,7 @@ class RankStatus:
             begun = log.words[NUMBER] if log is not None else -1
             if 0 <= begun < number:
                 found.append(rank)
-            elif self._state(rank) == KILLED and now - when >= patience:
+            elif self._state(rank) == KILLED and now - when >= grace:
                 found.append(rank)
             elif rank in peers and now - when >= LAST_MESSAGES:
                 found.append(rank)
@@ -170,7 +170,7 @@ class RankStatus:
         """Return the status of a rank."""
         state, log = self._state(rank), self.logs.get(rank)
         if log is None:
-            return RankActivity(rank, state, node=self.far.get(rank, ""))
+            return RankActivity(rank, state, node=self.remote_nodes.get(rank, ""))
         begun = log.words[NUMBER] if self.counts else -1
         said, quiet = log.status(), log.quiet_for()
         here = said.get("number") == begun
@@ -225,7 +225,7 @@ class RankStatus:
 
     def _state(self, rank: int) -> str:
         """Return the state as far as processes and logs show it; at least ``IN_PROGRAM``."""
-        log, process = self.logs.get(rank), self.near.get(rank)
+        log, process = self.logs.get(rank), self.local_processes.get(rank)
         left = log.words[LEFT] if log is not None else 0
         if left:
             return GONE if left == ENDED else FREE

@@ -202,10 +202,10 @@ class Context:
             self.comm.Free()
             raise
         # A library has only some thousand communicators.
-        near = self.comm if on_one_node(self.comm) else MPI.Intracomm(
+        node_comm = self.comm if on_one_node(self.comm) else MPI.Intracomm(
             self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank))
         self.compiled = executor(config) == COMPILED
-        around = discover(self.comm, near, config.levels, config.network, self.compiled,
+        around = discover(self.comm, node_comm, config.levels, config.network, self.compiled,
                           is_in_use(), gpu_island)
         self.config, self.topology = config, topology or around.topology
         self.timeouts = Timeouts(config.timeout, config.report)
@@ -224,22 +224,22 @@ class Context:
         self._unused: list[int] = []
         self.node: SharedNode | None = None
         if config.shared_memory:
-            self.node = SharedNode(self.comm, near, self.limits.cell_bytes,
+            self.node = SharedNode(self.comm, node_comm, self.limits.cell_bytes,
                                    self.limits.eager_bytes,
                                    (OBJECTS_TAG, LANE_TAG,
                                     *self._persistent_tags[:MOST_PERSISTENT]),
                                    channel_class())
             if self.node.local:
                 self.endpoint = SharedEndpoint(self.node, self.remote)
-        elif near is not self.comm:
-            near.Free()
+        elif node_comm is not self.comm:
+            node_comm.Free()
         if config.checksums:
             self.endpoint = CheckedEndpoint(self.endpoint)
         one_node = self.node is not None and len(self.node.local) == self.size - 1
         self.place = Place(one_node, around.oversubscribed, self.topology.order is None,
                            around.fabric, around.compiled and config.shared_memory,
                            self.size == 2 and one_node and not around.oversubscribed
-                           and share_a_cache(near))
+                           and share_a_cache(node_comm))
         self.request_queue = new_queue() if one_node and self.node and around.compiled and (
             LANE_TAG in self.node.tags) else None
         self.plans = BoundedDict[Hashable, Plan](MOST_KEPT)
@@ -388,8 +388,8 @@ class Context:
 
     def revoke(self) -> None:
         """Revoke the communicators, so that pending native calls of all ranks end; needs ULFM."""
-        near = [self.node.comm] if self.node is not None and self.node.owned else []
-        for comm in (self.user, self.comm, *near):
+        node_comm = [self.node.comm] if self.node is not None and self.node.owned else []
+        for comm in (self.user, self.comm, *node_comm):
             comm.Revoke()
 
     def free(self) -> None:

@@ -165,7 +165,8 @@ class MessagePlanWaits(PlanWaits):
 
     def __init__(self, endpoint: SharedEndpoint, phases: list[list[MessageSpec]], code: Code,
                  channels: list[Channel]):
-        self.endpoint, self.code, self.channels, self.far = endpoint, code, channels, None
+        self.endpoint, self.code, self.channels = endpoint, code, channels
+        self.remote_messages = None
         self.context: Any = SimpleNamespace(timeouts=Timeouts(60.0, 60.0))
         self.postings = [[posting for posting in phase if not posting.sends] for phase in phases]
 

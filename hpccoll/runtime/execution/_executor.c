@@ -513,10 +513,10 @@ static void run_dealloc(Run *self)
 
 static PyObject *run_advance(Run *self, PyObject *args)
 {
-    long long patience = PATIENCE;
-    if (!PyArg_ParseTuple(args, "|L", &patience))
+    long long timeout_us = PATIENCE;
+    if (!PyArg_ParseTuple(args, "|L", &timeout_us))
         return NULL;
-    return PyLong_FromLong(advance(self->plan, &self->state, patience));
+    return PyLong_FromLong(advance(self->plan, &self->state, timeout_us));
 }
 
 static PyObject *run_restart(Run *self, PyObject *Py_UNUSED(none))

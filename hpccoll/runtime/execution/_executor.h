@@ -193,7 +193,7 @@ extern PyTypeObject TokenType, RequestQueueType, CompiledRunType, BeginType, Num
 extern PyTypeObject CallGuardType, NoteType;
 
 /* _running.c */
-int advance(CompiledPlan *plan, State *state, int64_t patience);
+int advance(CompiledPlan *plan, State *state, int64_t timeout_us);
 int should_fall_back(CompiledPlan *plan);
 void note_moment(int64_t *moments, int64_t kept, int64_t where, int64_t what);
 

@@ -101,21 +101,21 @@ static int64_t microseconds(void)
     return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
-/* Run without the GIL until a message is missing for `patience` microseconds. */
-static int run_freely(Run *run, int64_t patience)
+/* Run without the GIL until a message is missing for `timeout_us` microseconds. */
+static int run_freely(Run *run, int64_t timeout_us)
 {
     CompiledPlan *plan = run->plan;
     State *state = &run->state;
     int found = advance(plan, state, 0);
     Py_ssize_t at = state->at;
-    for (int64_t end = microseconds() + patience; found == WAITING && patience;) {
+    for (int64_t end = microseconds() + timeout_us; found == WAITING && timeout_us;) {
         for (int looks = plan->spins ? LOOKS : 1; looks && found == WAITING; looks--)
             found = advance(plan, state, 0);
         if (found != WAITING)
             break;
         if (state->at != at) {
             at = state->at;
-            end = microseconds() + patience;
+            end = microseconds() + timeout_us;
         } else if (microseconds() >= end)
             break;
         sched_yield();
@@ -124,9 +124,9 @@ static int run_freely(Run *run, int64_t patience)
 }
 
 /* Wait some time for another thread to release an operation; return 1 if it did. */
-static int given_back(CompiledRun *operation, int64_t patience)
+static int given_back(CompiledRun *operation, int64_t timeout_us)
 {
-    int64_t end = microseconds() + patience;
+    int64_t end = microseconds() + timeout_us;
     int free;
     Py_BEGIN_ALLOW_THREADS
     while (!(free = atomic_load_explicit(&operation->busy, memory_order_acquire) == FREE)
@@ -137,26 +137,26 @@ static int given_back(CompiledRun *operation, int64_t patience)
 }
 
 /* Run an operation that is first in its queue, as far as possible. */
-static int step(CompiledRun *self, int64_t patience)
+static int step(CompiledRun *self, int64_t timeout_us)
 {
     int found = DONE;
     Py_INCREF(self);
     while (!has_ended(self) && !self->over) {  /* over: it was removed meanwhile */
         if (!claim(self, RUNNING)) {
             found = WAITING;
-            if (patience && given_back(self, patience))
+            if (timeout_us && given_back(self, timeout_us))
                 continue;
             break;
         }
         if (!self->is_long) {
-            found = advance(self->run->plan, &self->run->state, patience);
+            found = advance(self->run->plan, &self->run->state, timeout_us);
             if (found == DONE)
                 atomic_store_explicit(&self->ended, 1, memory_order_release);
             release(self);
             break;
         }
         Py_BEGIN_ALLOW_THREADS
-        found = run_freely(self->run, patience);
+        found = run_freely(self->run, timeout_us);
         if (found == DONE)
             atomic_store_explicit(&self->ended, 1, memory_order_release);
         release(self);
@@ -179,7 +179,7 @@ static void next_turn(RequestQueue *queue)
 }
 
 /* Progress an operation, and those before it in its queue. */
-static int go_on(CompiledRun *self, int64_t patience)
+static int go_on(CompiledRun *self, int64_t timeout_us)
 {
     while (!has_ended(self) && self->queue != NULL) {
         Turn first = whose_turn(self->queue);
@@ -187,11 +187,11 @@ static int go_on(CompiledRun *self, int64_t patience)
             break;
         if (first.compiled == NULL)
             return WAITING;
-        int found = step(first.compiled, patience);
+        int found = step(first.compiled, timeout_us);
         if (found != DONE)
             return found == ELSEWHERE ? WAITING : found;
     }
-    int found = step(self, patience);
+    int found = step(self, timeout_us);
     if (found == DONE && self->queue != NULL)
         next_turn(self->queue);
     return found;
@@ -369,9 +369,9 @@ static PyObject *compiled_begin(CompiledRun *self, PyObject *request)
     Py_RETURN_NONE;
 }
 
-static PyObject *compiled_attempt(CompiledRun *self, PyObject *patience)
+static PyObject *compiled_attempt(CompiledRun *self, PyObject *timeout_us)
 {
-    long microseconds = PyLong_AsLong(patience);
+    long microseconds = PyLong_AsLong(timeout_us);
     if (microseconds == -1 && PyErr_Occurred())
         return NULL;
     int found = go_on(self, microseconds);
@@ -594,16 +594,16 @@ static PyObject *request_start(Recognised *self, PyObject *const *args, size_t f
 }
 
 /* Complete the operation of a request within some time; return 1, or 0 if Python must continue. */
-static int end_here(CompiledRun *operation, PyObject *request, int64_t patience)
+static int end_here(CompiledRun *operation, PyObject *request, int64_t timeout_us)
 {
     int ended = 0;
-    resume(patience > 0);
+    resume(timeout_us > 0);
     for (int64_t waited = 0; !operation->over; waited += SLICE) {
         int others = PyList_GET_SIZE(operations) > 1;
-        int found = go_on(operation, others && patience ? SLICE : patience);
+        int found = go_on(operation, others && timeout_us ? SLICE : timeout_us);
         if (found == DONE && !operation->over)
             ended = leave(operation, request) < 0 ? -1 : 1;
-        if (found != WAITING || !others || waited >= patience)
+        if (found != WAITING || !others || waited >= timeout_us)
             break;
         PyObject *moved = PyObject_CallMethodNoArgs(progress, step_name);
         if (moved == NULL) {
@@ -612,18 +612,18 @@ static int end_here(CompiledRun *operation, PyObject *request, int64_t patience)
         }
         Py_DECREF(moved);
     }
-    resume(-(patience > 0));
+    resume(-(timeout_us > 0));
     return ended;
 }
 
 static PyObject *request_end(Recognised *self, PyObject *const *args, size_t flags,
-                             PyObject *names, int64_t patience)
+                             PyObject *names, int64_t timeout_us)
 {
     Py_ssize_t given = PyVectorcall_NARGS(flags);
     CompiledRun *operation = NULL;
     if (names == NULL && (given == 1 || (given == 2 && args[1] == Py_None)))
         operation = operation_of(args, given);
-    int ended = operation == NULL ? 0 : end_here(operation, args[0], patience);
+    int ended = operation == NULL ? 0 : end_here(operation, args[0], timeout_us);
     Py_XDECREF(operation);
     if (ended < 0)
         return NULL;

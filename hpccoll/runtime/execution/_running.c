@@ -99,16 +99,16 @@ static inline int look(CompiledPlan *plan, State *state, const int64_t *step)
     return word >> SIZE_BITS == number ? ELSEWHERE : WAITING;
 }
 
-/* Wait for the message or cell of an instruction, up to `patience` us; poll once for 0. */
-static int wait_for(CompiledPlan *plan, State *state, const int64_t *step, int64_t patience)
+/* Wait for the message or cell of an instruction, up to `timeout_us` us; poll once for 0. */
+static int wait_for(CompiledPlan *plan, State *state, const int64_t *step, int64_t timeout_us)
 {
     int found = WAITING;
-    for (int i = 0; i < (patience ? plan->spins : 1) && found == WAITING; i++)
+    for (int i = 0; i < (timeout_us ? plan->spins : 1) && found == WAITING; i++)
         found = look(plan, state, step);
-    if (found != WAITING || !patience)
+    if (found != WAITING || !timeout_us)
         return found;
     Py_BEGIN_ALLOW_THREADS
-    int64_t end = nanoseconds() + 1000 * patience;
+    int64_t end = nanoseconds() + 1000 * timeout_us;
     int looks = plan->spins ? LOOKS : 1;
     do {
         for (int yields = 0; yields < YIELDS && found == WAITING; yields++) {
@@ -132,7 +132,7 @@ static void reduce_half(const CompiledPlan *plan, int form, int64_t count, char 
 }
 
 /* Run from the current state until the end, or until a message is missing for too long. */
-int advance(CompiledPlan *plan, State *state, int64_t patience)
+int advance(CompiledPlan *plan, State *state, int64_t timeout_us)
 {
     const int64_t *step = plan->code + state->at * WIDTH;
     for (;; step += WIDTH) {
@@ -166,7 +166,7 @@ int advance(CompiledPlan *plan, State *state, int64_t patience)
         case TAKE: {
             int found = look(plan, state, step);
             if (found == WAITING)
-                found = wait_for(plan, state, step, patience);
+                found = wait_for(plan, state, step, timeout_us);
             if (found != DONE) {
                 state->at = (step - plan->code) / WIDTH;
                 return found;

@@ -165,9 +165,9 @@ def _compiled_plan_for(context: Context, call: Call, plan: Plan, tag: int) -> An
     # The interpreter runs requests with MPI messages: a thread that may not call MPI progresses the
     # compiled plans.
     local = cast(SharedEndpoint, context.endpoint).node.local
-    far: set[int] = set() if tag else {*range(context.size)} - {context.rank, *local}
+    remote: set[int] = set() if tag else {*range(context.size)} - {context.rank, *local}
     code = encode_segments(plan.segments, plan.depth, itemsize, PLACES,
-                           call.op is not None and half.is_half(call.dtype), far,
+                           call.op is not None and half.is_half(call.dtype), remote,
                            moments.of(plan) if moments is not None else None)
     if code is None:
         return None
@@ -178,10 +178,9 @@ def _compiled_plan_for(context: Context, call: Call, plan: Plan, tag: int) -> An
     nbytes = plan.scratch * itemsize
     scratch = numpy.empty(nbytes, "u1") if tag else context.scratch(nbytes)
     accumulator = half.accumulator(code.held)
-    messages = (RemoteMessages(context, code, scratch, tag_with_stamp(tag, plan.stamp)) if code.far
-                else None)
-    waits = PlanWaits(context, call, plan, code, channels, (scratch, accumulator), tag,
-                      messages)
+    messages = (RemoteMessages(context, code, scratch, tag_with_stamp(tag, plan.stamp))
+                if code.remote else None)
+    waits = PlanWaits(context, call, plan, code, channels, (scratch, accumulator), tag, messages)
     sizes = [one.array.nbytes if one is not None else 0 for one in (call.source, call.sink)]
     return _executor.CompiledPlan(
         code.words, (sizes[0], sizes[1]), tuple(map(addresses, channels)), compiled, scratch,

@@ -103,9 +103,10 @@ class PlanWaits:
 
     def __init__(self, context: Context, call: Call, plan: Plan, code: Code,
                  channels: list[Channel], memory: tuple[numpy.ndarray, numpy.ndarray], tag: int,
-                 far: RemoteMessages | None = None):
+                 remote_messages: RemoteMessages | None = None):
         self.endpoint = cast(SharedEndpoint, context.endpoint)
-        self.plan, self.code, self.channels, self.far = plan, code, channels, far
+        self.plan, self.code, self.channels = plan, code, channels
+        self.remote_messages = remote_messages
         self.tag = tag_with_stamp(tag, plan.stamp)
         self.context = context
         self.scratch, self.accumulator = memory
@@ -205,8 +206,8 @@ class SlowPath:
     def __init__(self, of: PlanWaits, run: Any):
         self.of, self.run = of, run
         self.watch = WaitTimer(self, *of.context.timeouts)
-        if of.far is not None:
-            self.watch.spins = of.far.spins
+        if of.remote_messages is not None:
+            self.watch.spins = of.remote_messages.spins
         self.number = -1
         self.receives: dict[int, Receive] = {}
         #: Messages to other nodes, and the number of the pending batch, if any.
@@ -240,16 +241,16 @@ class SlowPath:
         Raises:
             HpccollError: the wait cannot complete.
         """
-        seen, patience, waits = self.run.at, PATIENCE, 0
+        seen, timeout_us, waits = self.run.at, PATIENCE, 0
         try:
             self.open()
             while (found := self.run.advance(
-                    SLICE if PROGRESS.operations or self.under_way is not None else patience
+                    SLICE if PROGRESS.operations or self.under_way is not None else timeout_us
                     )) != DONE:
                 if found == REMOTE:
                     self.carry()
                     continue
-                patience, waits = LATER, waits + 1
+                timeout_us, waits = LATER, waits + 1
                 PROGRESS.step()
                 if self.run.at != seen:
                     self.watch.reset()
@@ -263,8 +264,8 @@ class SlowPath:
         except BaseException as error:
             self.give_up()
             self.of.abandon(self.receives)
-            if self.of.far is not None and self.remote is not None:
-                self.of.far.abandon(self.run, self.remote)
+            if self.of.remote_messages is not None and self.remote is not None:
+                self.of.remote_messages.abandon(self.run, self.remote)
             diagnosis = self.of.context.fail(error, self.title, self.of.plan, self.of.tag)
             if diagnosis is not error:
                 raise diagnosis from cause_of(error)
@@ -272,15 +273,15 @@ class SlowPath:
 
     def open(self) -> None:
         """Raise an error if another rank has failed, before the first message of a run."""
-        if self.of.far is None:
+        if self.of.remote_messages is None:
             self.listen()
         else:  # every call enters here: a check of all ranks takes too long
-            self.of.far.opening()
+            self.of.remote_messages.opening()
 
     def batch(self, number: int) -> Batch:
         """Return a batch of the compiled plan, on the memory of this run."""
         if self.remote is None:
-            self.remote = cast(RemoteMessages, self.of.far).batches_for(self.run)
+            self.remote = cast(RemoteMessages, self.of.remote_messages).batches_for(self.run)
         return self.remote.batches[number]
 
     def carry(self) -> None:

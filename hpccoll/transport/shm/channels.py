@@ -124,7 +124,7 @@ class SharedNode:
 
     Args:
         comm: the communicator.
-        near: the communicator of this node, freed with this object; ``comm`` itself on one node.
+        node_comm: the communicator of this node, freed with this object; ``comm`` on one node.
         cell_bytes: largest message that may be copied through a cell; less with many ranks.
         eager_bytes: messages of up to this size always use cells; larger ones if that is faster
             than reading them from the memory of the sender.
@@ -141,11 +141,11 @@ class SharedNode:
         readv: ``process_vm_readv``; ``None`` if ranks may not read each other's memory.
     """
 
-    def __init__(self, comm: MPI.Intracomm, near: MPI.Intracomm, cell_bytes: int,
+    def __init__(self, comm: MPI.Intracomm, node_comm: MPI.Intracomm, cell_bytes: int,
                  eager_bytes: int, more: Sequence[int] = (), channel: type[Channel] = Channel):
         self.channel = channel
-        self.comm, self.rank, self.owned = near, near.Get_rank(), near is not comm
-        members = near.allgather((comm.Get_rank(), os.getpid()))
+        self.comm, self.rank, self.owned = node_comm, node_comm.Get_rank(), node_comm is not comm
+        members = node_comm.allgather((comm.Get_rank(), os.getpid()))
         count = len(members)
         self.pids = [pid for _, pid in members]
         self.cell_bytes = _cell_bytes(count, cell_bytes)
@@ -157,7 +157,7 @@ class SharedNode:
         self.small_start = count * len(self.tags) * 2 * LINE
         self.cells_start = self.small_start + count * len(self.tags) * PLACES * SMALL_CELL_BYTES
         cells = CHANNELS * self.cell_bytes + (len(self.tags) - CHANNELS) * OTHER_CELL_BYTES
-        self.shared = share(near, self.cells_start + count * PLACES * cells, self.early_bytes)
+        self.shared = share(node_comm, self.cells_start + count * PLACES * cells, self.early_bytes)
         self.local = {rank: index for index, (rank, _) in enumerate(members)
                       if index != self.rank and self.shared}
         self.channels: dict[tuple[int, int, int], Channel] = {}

@@ -76,7 +76,7 @@ class Scene:
             guard=SimpleNamespace(on_alarm=hears),
             seen=BoundedDict(100), batches=BoundedDict(100, RunBatches.free), fail=self.fail)
         self.scratch, self.failed = numpy.zeros(64, "u1"), []
-        code = Code(code, (), 0, far=WAYS)
+        code = Code(code, (), 0, remote=WAYS)
         self.far = RemoteMessages(self.context, code, self.scratch, 9 << 32)
         phase = Phase((), (Message("send", 0, Extent(IN, 0, 8)),
                            Message("recv", 0, Extent(TMP, 0, 8))), ())
