@@ -31,8 +31,8 @@ SIZES = "tests/mpi/test_any_size.py"
 
 
 def no_field(field: str, way: str) -> Break:
-    """A field is left out of the stamps of calls."""
-    return Break(f"stamps without the {field}",
+    """A field is left out of the call hashes of calls."""
+    return Break(f"call hashes without the {field}",
                  Edit("_hash", "join(0)", f'{{}}._replace({field}="")'),
                  f"{CONTRACT} -k test_every_rank_learns and {way}", 3)
 
@@ -77,7 +77,7 @@ BREAKS = (
     # Ranks that disagree.
     no_field("dtype", "dtype-allreduce-allreduce-compiled"),
     no_field("operator", "operator-allreduce-allreduce-compiled"),
-    Break("stamps without the count", Edit("Description.stamp", "amount=", "None"),
+    Break("call hashes without the count", Edit("Description.call_hash", "amount=", "None"),
           f"{CONTRACT} -k test_every_rank_learns and count-allreduce-allreduce-compiled", 3),
     Break("compiled plans keep the operands of the size before",
           CEdit("computed", "plan->counts[1] == self->total",
@@ -134,7 +134,7 @@ BREAKS = (
     Break("always compares nothing", Edit("Guard.compare", "if same", "False"),
           f"{CONTRACT} -k always and operator-native", 2),
     Break("frames of another lower-case call are used",
-          Edit("ObjectMessages.check", "if stamp", "False"),
+          Edit("ObjectMessages.check", "if call_hash", "False"),
           "tests/mpi/test_objects_errors.py -k disagree and operator-allreduce-allreduce-array",
           3),
     Break("persistent calls are not compared when they are made",

@@ -17,8 +17,8 @@ PACKAGE = Path(__file__).resolve().parents[1] / "hpccoll"
 #: Most code lines, by room; ``hpccoll`` is the package's own modules.
 BUDGET = {
     "algorithms": 2850, "arrays": 685, "calls": 1165, "cli": 2175, "comm": 3310, "config": 260,
-    "cuda": 1840, "errors": 310, "explain": 1090, "guard": 1965, "hpccoll": 240, "ir": 1540,
-    "jax": 630, "keras": 225, "machine": 500, "measure": 2260, "proof": 1005, "runtime": 2800,
+    "cuda": 1820, "errors": 310, "explain": 1090, "guard": 1970, "hpccoll": 240, "ir": 1540,
+    "jax": 630, "keras": 225, "machine": 500, "measure": 2260, "proof": 1005, "runtime": 2795,
     "simulator": 2910, "testing": 640, "tools": 4155, "torch": 2750, "training": 5890,
     "transport": 1080, "tune": 1560}
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,

@@ -48,7 +48,7 @@ from hpccoll.comm.staged_calls import is_small, run_new
 from hpccoll.config import ALWAYS, ANY_P, NATIVE, NONE
 from hpccoll.runtime.context import existing_context
 from hpccoll.runtime.events.logger import served_by
-from hpccoll.runtime.execution.any_size import form_stamp, native_at_any_size, plan_at_any_size
+from hpccoll.runtime.execution.any_size import form_hash, native_at_any_size, plan_at_any_size
 from hpccoll.runtime.execution.compiled import compiled_plan_for, run_plan
 from hpccoll.runtime.execution.executor import drive
 from hpccoll.runtime.planning.call_hash import describe_native
@@ -204,7 +204,7 @@ class BlockingMixin(Base):
             remembers = self._remembers and not self._config.checksums
             if remembers and self._note(method, args, native):
                 self._note_any_size(method, args, facts, lambda nbytes: native_at_any_size(
-                    call, native, self._form_stamp(method, call), self.Get_rank(), self.Get_size(),
+                    call, native, self._form_hash(method, call), self.Get_rank(), self.Get_size(),
                     nbytes))
             elif remembers:
                 self._cache.store(method, args, native)
@@ -319,10 +319,10 @@ class BlockingMixin(Base):
             if target is not None:  # otherwise a block is empty, for example
                 forms[form] = note_any_size(self._calls, method, args, target)
 
-    def _form_stamp(self, method: Method, call: Call) -> int:
-        """Return the stamp of the form of a native call."""
+    def _form_hash(self, method: Method, call: Call) -> int:
+        """Return the call hash of the form of a native call."""
         context = self._context
-        return form_stamp(context, describe_native(call, method.name)) if (
+        return form_hash(context, describe_native(call, method.name)) if (
             context is not None and self._guards) else 0
 
     def _try(self, trial: Trial, method: Method, args: tuple[Any, ...]) -> None:

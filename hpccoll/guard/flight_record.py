@@ -132,8 +132,8 @@ def _record(log: Log, since: int) -> dict[str, Any]:
     """Return the last calls of a rank, and its failure."""
     meanings = log.descriptions()
     calls = []
-    for number, stamp, start, end in log.calls():
-        known = meanings.get(stamp)
+    for number, call_hash, start, end in log.calls():
+        known = meanings.get(call_hash)
         calls.append({"number": number, **({key: value for key, value in known._asdict().items()
                                             if value} if known is not None else {}),
                       "start": _seconds(start, since), "end": _seconds(end, since)})

@@ -174,22 +174,21 @@ class RankStatus:
         begun = log.words[NUMBER] if self.counts else -1
         said, quiet = log.status(), log.quiet_for()
         here = said.get("number") == begun
-        if state == IN_PROGRAM and here and said.get("title") and quiet < QUIET:
+        waits = here and bool(said.get("title"))
+        if state == IN_PROGRAM and waits and quiet < QUIET:
             return RankActivity(rank, WAITING, begun, begun - 1, said["title"],
-                                said.get("site", ""),
-                            said["round"], tuple(said["peers"]), quiet)
+                                said.get("site", ""), said["round"], tuple(said["peers"]), quiet)
         inside = log.words[INSIDE]
         description = log.description(begun)
         call = format_call(description) if description is not None else ""
         if state == IN_PROGRAM and inside:
             state = NATIVE
-        done = begun - 1 if inside or state != IN_PROGRAM and here and said.get("title") else begun
-        site = (said.get("site", "")
-                if here and (state != IN_PROGRAM or not said.get("title")) else "")
+        done = begun - 1 if inside or state != IN_PROGRAM and waits else begun
+        site = said.get("site", "") if here and not (waits and state == IN_PROGRAM) else ""
         asked, report = log.words[ASKED], log.report()
         silent = (time.monotonic_ns() - asked) / 1e9 if asked and self.counts else 0.0
         return RankActivity(rank, state, begun, done, call, site, silent=silent,
-                        failure=report["reason"].partition(":")[0] if report else "")
+                            failure=report["reason"].partition(":")[0] if report else "")
 
     def all(self) -> list[RankActivity]:
         """Return the status of every rank."""

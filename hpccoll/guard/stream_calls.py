@@ -73,13 +73,13 @@ class StreamMonitor:
         self.stay = 0, Reports(0.0)
         #: Time at which a call was last found complete.
         self.moved = 0.0
-        if guard.stamps and guard.context.size > 1:
+        if guard.compares_calls and guard.context.size > 1:
             WATCHDOG.add(self)
 
     # -- called by collectives ------------------------------------------------------------------
     def add(self, description: Description, event: Any, held: Any) -> None:
         """Add a queued call; remove the completed ones."""
-        number = self.guard.logs.mine.words[NUMBER] if self.guard.stamps else 0
+        number = self.guard.logs.mine.words[NUMBER] if self.guard.compares_calls else 0
         with self.lock:
             self.tidy()
             self.pending.append(QueuedCall(number, description, event, held, time.monotonic()))
@@ -149,7 +149,7 @@ class StreamMonitor:
             BrokenCommunicatorError: the body has failed.
         """
         title, words = format_call(description), self.guard.logs.mine.words
-        begun = words[NUMBER] + self.guard.stamps  # otherwise calls have no numbers
+        begun = words[NUMBER] + self.guard.compares_calls  # otherwise calls have no numbers
         try:
             yield
         except BaseException as error:

@@ -42,12 +42,12 @@ from hpccoll.runtime.planning.call_hash import Description
 from hpccoll.runtime.planning.plan import Plan
 from hpccoll.runtime.progress.waiting import Meeting, WaitTimer
 from hpccoll.transport import Endpoint
+from hpccoll.transport.call_hashes import split
 from hpccoll.transport.checked import CheckedEndpoint
 from hpccoll.transport.mpi import FIRST_TAG, MpiEndpoint
 from hpccoll.transport.shm.caches import share_a_cache
 from hpccoll.transport.shm.channels import OTHER_CELL_BYTES, SharedNode
 from hpccoll.transport.shm.endpoint import SharedEndpoint
-from hpccoll.transport.stamps import split
 
 #: Tags 0-15 are for blocking collectives, the next two for a queue of nonblocking ones, and two
 #: carry objects.
@@ -93,13 +93,13 @@ class GuardProtocol(Protocol):
     def number(self) -> int:
         """Sequence number of this rank's last blocking call."""
 
-    def stamp(self, description: Description) -> int:
-        """Return the stamp of a call's messages."""
+    def call_hash(self, description: Description) -> int:
+        """Return the call hash of a call's messages."""
 
-    def opening(self, stamp: int, tag: int) -> Action | None:
+    def opening(self, call_hash: int, tag: int) -> Action | None:
         """Return the callback for the start of a plan; None without one."""
 
-    def end_callback(self, stamp: int, tag: int) -> Action | None:
+    def end_callback(self, call_hash: int, tag: int) -> Action | None:
         """Return the callback for the end of a plan; None without one."""
 
     def on_alarm(self) -> None:

@@ -286,7 +286,7 @@ void mark_messages(CompiledPlan *plan)
 {
     for (int64_t *step = plan->code; step[0] != END; step += WIDTH)
         if (step[0] == SEND || step[0] == TAKE)
-            step[5] = step[4] ^ (plan->stamp.value & LARGEST);
+            step[5] = step[4] ^ (plan->call_hash.value & LARGEST);
 }
 
 /* Return a copy, which keeps its operands while those of the original change. */
@@ -321,15 +321,15 @@ CompiledPlan *copy_plan(const CompiledPlan *plan)
 static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"code", "sizes", "channels", "kernel", "scratch", "owners", "waiter",
-                            "yields", "stamp", "log", "alarm", "accumulator", "moments", NULL};
+                            "yields", "call_hash", "log", "alarm", "accumulator", "moments", NULL};
     Py_buffer code, scratch;
-    long long in, out, stamp = 0, log = 0, alarm = 0;
+    long long in, out, call_hash = 0, log = 0, alarm = 0;
     PyObject *channels, *kernel, *memory, *owners, *waiter;
     PyObject *accumulator = Py_None, *moments = Py_None;
     int yields;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*(LL)O!OOOOp|LLLOO", names, &code, &in, &out,
                                      &PyTuple_Type, &channels, &kernel, &memory, &owners, &waiter,
-                                     &yields, &stamp, &log, &alarm, &accumulator, &moments))
+                                     &yields, &call_hash, &log, &alarm, &accumulator, &moments))
         return NULL;
     CompiledPlan *self = (CompiledPlan *)type->tp_alloc(type, 0);
     if (self == NULL || PyObject_GetBuffer(memory, &scratch, PyBUF_WRITABLE) < 0)
@@ -351,7 +351,7 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->owners = PyTuple_Pack(5, owners, channels, kernel, accumulator, moments);
     self->waiter = Py_NewRef(waiter);
     self->spins = yields ? 0 : SPINS;
-    self->stamp.value = stamp;
+    self->call_hash.value = call_hash;
     self->log = (Word *)(intptr_t)log;
     self->alarm = (Word *)(intptr_t)alarm;
     self->length = code.len / (WIDTH * (Py_ssize_t)sizeof(int64_t));
@@ -407,7 +407,7 @@ static inline int opened(const CompiledPlan *plan)
     int64_t number = INT64_MAX;
     if (log != NULL) {
         number = atomic_load_explicit(&log[NUMBER], memory_order_relaxed) + 1;
-        note_start(log, number, plan->stamp);
+        note_start(log, number, plan->call_hash);
         atomic_store_explicit(&log[NUMBER], number, memory_order_release);
     }
     if (plan->alarm == NULL)
@@ -614,8 +614,8 @@ static PyMethodDef functions[] = {
     {"closing", note_closing, METH_VARARGS, "Return a callback that records the end of the last call."},
     {"moment", note_moments, METH_VARARGS, "Return a callback that records a moment in a ring."},
     {"amid", note_amid, METH_VARARGS, "Return a callback that calls a function between two moments."},
-    {"stamp_of_amount", stamp_of_amount, METH_VARARGS,
-     "Return the stamp of a call from that of its form and its amount of data."},
+    {"hash_of_amount", hash_of_amount, METH_VARARGS,
+     "Return the call_hash of a call from that of its form and its amount of data."},
     {"has_loop", has_loop, METH_VARARGS,
      "Return whether a ufunc has a loop for two operands and a result of a type."},
     {"set_in_place", set_in_place, METH_O, "Set the object that means in place."},
@@ -654,7 +654,7 @@ PyMODINIT_FUNC PyInit__executor(void)
     static struct { const char *name; long value; } numbers[] = {
         {"PLACES", PLACES}, {"SMALL", SMALL}, {"SIZE_BITS", SIZE_BITS}, {"WIDTH", WIDTH},
         {"OFFSET_BITS", OFFSET_BITS}, {"NUMBER", NUMBER}, {"INSIDE", INSIDE}, {"ALARM", ALARM},
-        {"STAMPS", STAMPS}, {"STARTS", STARTS}, {"ENDS", ENDS}, {"FORMS", FORMS}, {"AMOUNTS", AMOUNTS},
+        {"HASHES", HASHES}, {"STARTS", STARTS}, {"ENDS", ENDS}, {"FORMS", FORMS}, {"AMOUNTS", AMOUNTS},
         {"REMEMBERED", REMEMBERED}, {"DONE", DONE}, {"WAITING", WAITING},
         {"ELSEWHERE", ELSEWHERE}, {"REMOTE", REMOTE}, {"OPERATIONS", OPERATIONS}, {"BASES", BASES}};
     if (self == NULL || prepare_recognition() < 0 || prepare_requests() < 0

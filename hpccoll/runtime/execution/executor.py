@@ -137,7 +137,7 @@ class Execution:
 
     @property
     def tag(self) -> int:
-        """First of its tags, with its stamp."""
+        """First of its tags, with its call hash."""
         return self.binder.tag
 
     def pending_peers(self) -> tuple[int, tuple[int, ...]]:
@@ -268,7 +268,7 @@ class PreparedRun:
 
     @property
     def tag(self) -> int:
-        """First of its tags, with its stamp."""
+        """First of its tags, with its call hash."""
         return self.execution.tag
 
     def pending_peers(self) -> tuple[int, tuple[int, ...]]:

@@ -25,10 +25,10 @@ from hpccoll.runtime.planning.plan import Plan
 from hpccoll.runtime.progress.engine import PROGRESS
 from hpccoll.runtime.progress.waiting import WaitTimer
 from hpccoll.transport import Batch, MessageSpec
+from hpccoll.transport.call_hashes import tag_with_hash
 from hpccoll.transport.shm.channels import ELSEWHERE, PLACES, SIZE_BITS, Channel
 from hpccoll.transport.shm.endpoint import SharedEndpoint
 from hpccoll.transport.shm.rendezvous import BY_MPI, Receive
-from hpccoll.transport.stamps import tag_with_stamp
 
 if TYPE_CHECKING:
     from hpccoll.runtime.context import Context
@@ -107,7 +107,7 @@ class PlanWaits:
         self.endpoint = cast(SharedEndpoint, context.endpoint)
         self.plan, self.code, self.channels = plan, code, channels
         self.remote_messages = remote_messages
-        self.tag = tag_with_stamp(tag, plan.stamp)
+        self.tag = tag_with_hash(tag, plan.call_hash)
         self.context = context
         self.scratch, self.accumulator = memory
         self.op, self.datatype = call.op, call.datatype
@@ -186,7 +186,7 @@ class PlanWaits:
                  if step[0] == Instruction.TAKE and step[1] == number]
         # Requests keep their memory alive, also after an error.
         kind = Receive if self.overlaps else LandingReceive
-        return {index: kind(self.endpoint, posting, self.channel(index), self.plan.stamp)
+        return {index: kind(self.endpoint, posting, self.channel(index), self.plan.call_hash)
                 for index, posting in zip(takes, noted.noted)}
 
     def abandon(self, receives: dict[int, Receive]) -> None:
@@ -226,7 +226,7 @@ class SlowPath:
 
     @property
     def tag(self) -> int:
-        """First of its tags, with its stamp."""
+        """First of its tags, with its call hash."""
         return self.of.tag
 
     def pending_peers(self) -> tuple[int, tuple[int, ...]]:

@@ -4,13 +4,13 @@ For each channel to another rank of the node, a rank has one line of control mem
 that messages are copied through: small cells for short messages, and others, whose memory exists
 as far as messages have needed it. A region is further shared memory, whose arrays users get.
 
-    channel = sender's line [word ... | where ... | nbytes ... | stamp ...] and its cells
+    channel = sender's line [word ... | where ... | nbytes ... | call hash ...] and its cells
               receiver's line [taken ...]
 
 The messages of a channel are numbered from 1 and use the places of the line in turn. ``word``
 announces a message: its number, and its size if it is in the cell of that place, mixed with the
-first bits of its stamp (:mod:`hpccoll.transport.stamps`). ``taken`` is the number of the last
-message that was read there.
+first bits of its call hash (:mod:`hpccoll.transport.call_hashes`). ``taken`` is the number of the
+last message that was read there.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ LAST = PLACES - 1
 CELLS_BYTES, LEAST_CELL_BYTES = 12 << 20, 4 << 10
 #: Bytes of a cache line, with room for adjacent-line prefetching.
 LINE = 128
-#: A word is the number of a message above its size, mixed with its stamp, whose highest bit is
+#: A word is the number of a message above its size, mixed with its call hash, whose highest bit is
 #: never set. ELSEWHERE instead of the size: the message is not in the cell, see the line.
 SIZE_BITS = 24
 ELSEWHERE = (1 << SIZE_BITS) - 1

@@ -25,10 +25,10 @@ from collections.abc import Callable, Sequence
 import numpy
 
 from hpccoll.transport import NOTHING, Batch, Endpoint, MessageSpec
+from hpccoll.transport.call_hashes import split
 from hpccoll.transport.shm.channels import SharedNode
 from hpccoll.transport.shm.eager import EagerBatch, fits_places
 from hpccoll.transport.shm.rendezvous import RendezvousBatch
-from hpccoll.transport.stamps import split
 
 #: Up to this size, copying registered memory into a cell is cheaper than reading it in place.
 TINY = 64 << 10

@@ -50,7 +50,7 @@ def test_the_next_segments_are_loaded_while_the_first_runs(place):
     assert made.inward is not made.outward and place.stream not in (made.inward, made.outward)
 
 
-@pytest.mark.parametrize(("ahead", "number"), [(1 << 20, 4), (0, 2)])
+@pytest.mark.parametrize(("prefetch", "number"), [(1 << 20, 4), (0, 2)])
 def test_pinned_memory_is_as_large_as_the_segments_under_way(place, monkeypatch, prefetch, number):
     monkeypatch.setattr(windows, "AHEAD_BYTES", prefetch)
     made, _ = windowed(place, plan(5))

@@ -26,11 +26,11 @@ from hpccoll.runtime.events.call_log import (
     DOING_START,
     ENDED,
     FREED,
+    HASHES,
     INSIDE,
     LEFT,
     LOG_BYTES,
     NUMBER,
-    STAMPS,
     Log,
 )
 from hpccoll.runtime.planning.call_hash import Description
@@ -40,9 +40,9 @@ SUM = Description("allreduce", "100", "f8", "sum", algorithm="ring")
 
 def log(number=7):
     made = Log(numpy.zeros(LOG_BYTES, "u1"))
-    made.describe(SUM.stamp(), SUM)
+    made.describe(SUM.call_hash(), SUM)
     made.words[NUMBER] = number
-    made.words[STAMPS + number % 64] = SUM.stamp() if number else 0
+    made.words[HASHES + number % 64] = SUM.call_hash() if number else 0
     return made
 
 

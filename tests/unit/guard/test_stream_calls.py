@@ -21,7 +21,7 @@ class Guarding:
 
     def __init__(self, begun=(5, 5, 5)):
         self.rank, self.begun, self.failed, self.stopped = 0, begun, [], ()
-        self.stamps, self.failure, self.alarm_raised = False, None, False
+        self.compares_calls, self.failure, self.alarm_raised = False, None, False
         self.dead, self.differ = (), 0
         self.context = SimpleNamespace(size=3, timeouts=SimpleNamespace(timeout=2.0, report=1.0))
         self.natives = SimpleNamespace(speaks=True)
@@ -70,7 +70,7 @@ class OneDevice:
 def made(guard, check=lambda: None, happened=lambda event: event.done):
     ended = []
     one = StreamMonitor(guard, check, lambda: ended.append(True), OneDevice(), happened)
-    guard.stamps = True
+    guard.compares_calls = True
     event = SimpleNamespace(done=False)
     one.add(CALL, event, object())
     return one, event, ended

@@ -44,8 +44,8 @@ def context():
 
 #: What looks after runs that wait long, for the thread of Python: no message lies elsewhere.
 ATTENDANCE = SimpleNamespace(plan=SimpleNamespace(schedule=SimpleNamespace(title="")), tag=0,
-                             context=SimpleNamespace(timeouts=(100, 100)), far=None,
-                             code=SimpleNamespace(words=[0] * 1000))
+                             context=SimpleNamespace(timeouts=(100, 100)),
+                             remote_messages=None, code=SimpleNamespace(words=[0] * 1000))
 
 
 def operation(code, queue=None, threaded=False):

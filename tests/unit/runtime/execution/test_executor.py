@@ -16,8 +16,8 @@ from hpccoll.runtime.progress import waiting
 from hpccoll.runtime.progress.waiting import PATIENCE, WaitTimer
 from hpccoll.testing.loopback_direct import Direct
 from hpccoll.testing.world import Problem, Seat, StallError, interleave
+from hpccoll.transport.call_hashes import tag_with_hash
 from hpccoll.transport.loopback import Loopback
-from hpccoll.transport.stamps import tag_with_stamp
 
 
 class Clock:
@@ -109,10 +109,10 @@ def test_what_opens_an_execution_comes_first_and_once_a_run(repeated):
         one.start()
 
 
-def test_stamps_keep_messages_of_calls_that_disagree_apart():
+def test_call_hashes_keep_messages_of_calls_that_disagree_apart():
     """Two of three ranks are in a call that the third is not in: nobody gets a message of it."""
     seats, executions = made()
-    executions[2].binder.tag = tag_with_stamp(0, 77)
+    executions[2].binder.tag = tag_with_hash(0, 77)
     with pytest.raises(StallError):
         interleave(executions)
     assert not right(seats)

@@ -80,7 +80,7 @@ class Scene:
         self.far = RemoteMessages(self.context, code, self.scratch, 9 << 32)
         phase = Phase((), (Message("send", 0, Extent(IN, 0, 8)),
                            Message("recv", 0, Extent(TMP, 0, 8))), ())
-        plan = SimpleNamespace(stamp=9, schedule=SimpleNamespace(title="a test"), segments=[
+        plan = SimpleNamespace(call_hash=9, schedule=SimpleNamespace(title="a test"), segments=[
             SimpleNamespace(program=LoweredProgram((phase, phase), 8, 0))])
         call = SimpleNamespace(op=None, datatype=None, source=None, sink=None)
         looks = PlanWaits(self.context, call, plan, code, [],

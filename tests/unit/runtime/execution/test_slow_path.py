@@ -30,7 +30,7 @@ def made(monkeypatch):
         call = SimpleNamespace(op=None, datatype=None, source=None, sink=None)
         context = SimpleNamespace(endpoint=None, timeouts=(1, 1), moments=None)
         code = SimpleNamespace(phase=lambda at: at // 4)
-        return PlanWaits(context, call, SimpleNamespace(stamp=0), code, [], (None, None), tag)
+        return PlanWaits(context, call, SimpleNamespace(call_hash=0), code, [], (None, None), tag)
 
     return make, found
 

@@ -70,7 +70,7 @@ def test_messages_to_other_nodes_are_for_the_remote_endpoint(endpoint):
     remote = endpoint.batch([send(3, 8), recv(3, 8)], 0, True)
     assert remote.peers == [3, 3] and remote.repeated
     both = endpoint.batch([send(1, 8), send(3, 8)], 0, False)
-    assert type(both) is BothBatch and both.remote.peers == [3] and type(both.near) is EagerBatch
+    assert type(both) is BothBatch and both.remote.peers == [3] and type(both.local) is EagerBatch
     assert not both.remote.repeated
 
 
@@ -98,9 +98,9 @@ def test_device_memory_uses_no_cells(endpoint):
 
 def test_both_parts_of_a_batch_must_complete():
     tests = {"local": [False, True, True, True], "remote": [False, False, True]}
-    near, remote = (SimpleNamespace(start=lambda: None, test=lambda name=name: tests[name].pop(0))
-                 for name in ("local", "remote"))
-    both = BothBatch(near, remote)
+    local, remote = (SimpleNamespace(start=lambda: None, test=lambda name=name: tests[name].pop(0))
+                     for name in ("local", "remote"))
+    both = BothBatch(local, remote)
     both.start()
     assert [both.test() for _ in range(4)] == [False, False, True, True]
     assert not tests["remote"]  # what has completed is not tested again
