@@ -31,8 +31,8 @@ SIZES = "tests/mpi/test_any_size.py"
 
 
 def no_field(field: str, way: str) -> Break:
-    """A field is left out of the stamps of calls."""
-    return Break(f"stamps without the {field}",
+    """A field is left out of the call hashes of calls."""
+    return Break(f"call hashes without the {field}",
                  Edit("_hash", "join(0)", f'{{}}._replace({field}="")'),
                  f"{CONTRACT} -k test_every_rank_learns and {way}", 3)
 
@@ -55,12 +55,13 @@ BREAKS = (
           Edit("activity_of", ".REDUCING", "Activity.COPYING"),
           "tests/mpi/test_phases.py -k every_phase", 2),
     Break("a request behind one that failed is never over",
-          Edit("PendingOperation.check_lane", "if stopped", "False"),
+          Edit("PendingOperation.check_queue", "if stopped", "False"),
           "tests/unit/runtime/execution/test_compiled_operations.py -k after_a_failure"),
     Break("who tests a request behind one that failed is told nothing",
-          Edit("PendingOperation.check_lane", "if stopped",
+          Edit("PendingOperation.check_queue", "if stopped",
                "False"), f"{BROKEN} -k sends_nothing", 2),
-    Break("who failed waits until the dead are told", Edit("MessagedLogs.ring", "join(0)", "None"),
+    Break("who failed waits until the dead are told",
+          Edit("MessagedLogs.raise_alarm", "join(0)", "None"),
           "tests/cluster/test_hosts.py -k that_was_killed"),
     Break("who is told waits until all of it has come",
           Edit("MessagedLogs._receive", ".Irecv", "self.comm.Recv"),
@@ -76,7 +77,7 @@ BREAKS = (
     # Ranks that disagree.
     no_field("dtype", "dtype-allreduce-allreduce-compiled"),
     no_field("operator", "operator-allreduce-allreduce-compiled"),
-    Break("stamps without the count", Edit("Description.stamp", "amount=", "None"),
+    Break("call hashes without the count", Edit("Description.call_hash", "amount=", "None"),
           f"{CONTRACT} -k test_every_rank_learns and count-allreduce-allreduce-compiled", 3),
     Break("compiled plans keep the operands of the size before",
           CEdit("computed", "plan->counts[1] == self->total",
@@ -125,7 +126,7 @@ BREAKS = (
           Edit("SharedLogs.records", ">= NUMBER", "True"),
           "tests/unit/guard/test_alarm.py -k late_rank and numbers1"),
     Break("who gives up later has the last word",
-          Edit("SharedLogs.ring", "_order() #2", "{}; break"),
+          Edit("SharedLogs.raise_alarm", "_order() #2", "{}; break"),
           "tests/unit/guard/test_alarm.py -k at_once and 4-numbers1"),
     Break("the first rank is right, whoever the others are",
           Edit("ContractError.__init__", "sorted(key=)", "lambda group: group.ranks"),
@@ -133,7 +134,7 @@ BREAKS = (
     Break("always compares nothing", Edit("Guard.compare", "if same", "False"),
           f"{CONTRACT} -k always and operator-native", 2),
     Break("frames of another lower-case call are used",
-          Edit("ObjectMessages.check", "if stamp", "False"),
+          Edit("ObjectMessages.check", "if call_hash", "False"),
           "tests/mpi/test_objects_errors.py -k disagree and operator-allreduce-allreduce-array",
           3),
     Break("persistent calls are not compared when they are made",
@@ -151,7 +152,8 @@ BREAKS = (
     Break("broken communicators serve calls", Edit("Guard.refuse", "raise", "return"),
           f"{BROKEN} -k every_later_call", 2),
     Break("late ranks do not learn that the others gave up",
-          Edit("Guard.on_alarm", "if rung", "False"), f"{BROKEN} -k late_rank and large", 2),
+          Edit("Guard.on_alarm", "if alarm_raised", "False"),
+          f"{BROKEN} -k late_rank and large", 2),
     Break("the library's words are passed on where a rank has left",
           Edit("Guard._diagnose", "isinstance(1) MPI", "BrokenCommunicatorError"),
           f"{ENDINGS} -k takes_its_memory and no"),
@@ -195,7 +197,8 @@ BREAKS = (
           Edit("Recovery._check_recovery", "if missing", "False"),
           "tests/fault/test_recovery.py -k without_ulfm"),
     # Threads, forks, the end.
-    Break("two calls may enter", CEdit("_executor.h:enter", "if (call_guard->holder)", "if (0)"),
+    Break("two calls may enter",
+          CEdit("_executor.h:acquire", "if (call_guard->owner_thread)", "if (0)"),
           "tests/mpi/test_threads.py -k test_two_threads_on_one and ours", 2),
     Break("forks go unnoticed", Edit("Lifetime.of", "register_at_fork()", "pass"),
           f"{ENDINGS} -k forked"),
@@ -249,10 +252,10 @@ BREAKS = (
           CEdit("claim", "FREE", "how == RUNNING ? operation->busy : FREE"),
           "tests/unit/runtime/execution/test_compiled_operations.py -k python_claims"),
     Break("after a failure the next one of the lane begins",
-          CEdit("break_lane", "lane->broken = 1", "lane->broken = 0"),
+          CEdit("break_queue", "queue->broken = 1", "queue->broken = 0"),
           "tests/unit/runtime/execution/test_compiled_operations.py -k nobody_begins"),
     Break("the next request goes on with the channels of one that failed",
-          CEdit("break_lane", "lane->broken = 1", "lane->broken = 0"),
+          CEdit("break_queue", "queue->broken = 1", "queue->broken = 0"),
           f"{BROKEN} -k sends_nothing and Ctrl", 2),
     Break("an operation runs when it was taken out of service", CEdit("step", "!self->over", "1"),
           "tests/unit/runtime/execution/test_compiled_operations.py -k taken_out_of_service"),

@@ -157,7 +157,7 @@ class Base(MPI.Intracomm):
             return False
         with context.call_guard:
             try:
-                run_prepared(execution, context.bounds)
+                run_prepared(execution, context.timeouts)
             except BaseException as error:
                 context.abandon(execution, error)
                 raise

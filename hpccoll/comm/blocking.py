@@ -50,7 +50,7 @@ from hpccoll.config import ALWAYS, ANY_P, NAN, NATIVE, NONE, RESULTS
 from hpccoll.guard.data_checks import check_equal, check_finite, result_of
 from hpccoll.runtime.context import existing_context
 from hpccoll.runtime.events.logger import served_by
-from hpccoll.runtime.execution.any_size import form_stamp, native_at_any_size, plan_at_any_size
+from hpccoll.runtime.execution.any_size import form_hash, native_at_any_size, plan_at_any_size
 from hpccoll.runtime.execution.compiled import compiled_plan_for, run_plan
 from hpccoll.runtime.execution.executor import drive
 from hpccoll.runtime.planning.call_hash import describe_native
@@ -222,7 +222,7 @@ class BlockingMixin(Base):
             remembers = self._remembers and not self._config.checksums
             if remembers and self._note(method, args, native):
                 self._note_any_size(method, args, facts, lambda nbytes: native_at_any_size(
-                    call, native, self._form_stamp(method, call), self.Get_rank(), self.Get_size(),
+                    call, native, self._form_hash(method, call), self.Get_rank(), self.Get_size(),
                     nbytes))
             elif remembers:
                 self._cache.store(method, args, native)
@@ -295,7 +295,7 @@ class BlockingMixin(Base):
         compiled_plan = compiled_plan_for(context, call,
                                           plan) if plain and self._calls is not None else None
         # The Python cache is faster for calls that the compiled executor does not cache.
-        if (compiled_plan is not None and not compiled_plan.passes()
+        if (compiled_plan is not None and not compiled_plan.should_fall_back()
                 and self._note(method, args, compiled_plan, call)):
             self._served = f"{served_by(choice)}, compiled", call.nbytes
             self._note_any_size(method, args, facts_of(call), lambda nbytes: plan_at_any_size(
@@ -309,7 +309,7 @@ class BlockingMixin(Base):
         known = location is not None and location in context.seen
         execution = prepare(context, call, plan, repeated=known)
         try:
-            drive(execution, context.bounds)
+            drive(execution, context.timeouts)
         except BaseException as error:
             context.abandon(execution, error)
             raise
@@ -337,10 +337,10 @@ class BlockingMixin(Base):
             if target is not None:  # otherwise a block is empty, for example
                 forms[form] = note_any_size(self._calls, method, args, target)
 
-    def _form_stamp(self, method: Method, call: Call) -> int:
-        """Return the stamp of the form of a native call."""
+    def _form_hash(self, method: Method, call: Call) -> int:
+        """Return the call hash of the form of a native call."""
         context = self._context
-        return form_stamp(context, describe_native(call, method.name)) if (
+        return form_hash(context, describe_native(call, method.name)) if (
             context is not None and self._guards) else 0
 
     def _try(self, trial: Trial, method: Method, args: tuple[Any, ...]) -> None:
@@ -348,7 +348,7 @@ class BlockingMixin(Base):
         context, preferences = self._private(), self._preferences
         self._want({**preferences, method.name: Choice(trial.candidate.name)})
         try:
-            trial.run(context.comm, context.bounds, lambda: self._repeat(method, args))
+            trial.run(context.comm, context.timeouts, lambda: self._repeat(method, args))
         finally:
             self._want(preferences)
 
@@ -356,22 +356,22 @@ class BlockingMixin(Base):
         """Make a call that is part of the running one, or replaces it."""
         # Without a context manager: it is on the path of every small call on device memory.
         call_guard, promised = self._check_alive().call_guard, self._device
-        holder, call_guard.holder, self._device = call_guard.holder, 0, ""
+        owner_thread, call_guard.owner_thread, self._device = call_guard.owner_thread, 0, ""
         try:
             owner = BlockingMixin if method.form == BLOCKING else NonblockingMixin
             return getattr(owner, method.title.capitalize())(self, *args)
         finally:
-            call_guard.holder, self._device = holder, promised
+            call_guard.owner_thread, self._device = owner_thread, promised
 
     @contextmanager
     def _outside(self) -> Iterator[None]:
         """Release the call guard during calls that are part of this one."""
         call_guard = self._check_alive().call_guard
-        holder, call_guard.holder = call_guard.holder, 0
+        owner_thread, call_guard.owner_thread = call_guard.owner_thread, 0
         try:
             yield
         finally:
-            call_guard.holder = holder
+            call_guard.owner_thread = owner_thread
 
 
 def _call_native(comm: MPI.Intracomm, method: Method, args: tuple[Any, ...],

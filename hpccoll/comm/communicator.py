@@ -76,7 +76,7 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
             fixed for all wrappers by the first collective on a communicator.
         contract: comparison of calls between ranks, in the form of ``HPCCOLL_CONTRACT``, which is
             the default; the first collective that hpccoll runs on a communicator fixes for all
-            wrappers whether messages carry stamps. The same on every rank.
+            wrappers whether messages carry call hashes. The same on every rank.
         checksums: add a checksum to every message of hpccoll, in the form of ``HPCCOLL_CHECKSUMS``,
             which is the default; fixed for all wrappers by the first collective that hpccoll runs
             on a communicator. The same on every rank.

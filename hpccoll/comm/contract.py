@@ -33,7 +33,7 @@ class ContractRow(NamedTuple):
 
 
 _LOGS = "after the call, in the logs; immediately if a rank waits in a call of hpccoll"
-STAMPED = ContractCheck("the messages have a call hash", _LOGS)
+HASHED = ContractCheck("the messages have a call hash", _LOGS)
 BEGUN = ContractCheck("the messages have a call hash; a rank without messages in the call detects "
                       "nothing before HPCCOLL_TIMEOUT", _LOGS)
 MADE = ContractCheck("when it is created", "when it is created")
@@ -44,23 +44,23 @@ _SIZE = "count", "dtype"
 _REDUCED, _ROOTED = ("operator", *_SIZE), ("operator", *_SIZE, "root")
 #: Rows by method.
 CONTRACT = {
-    "Barrier": ContractRow(STAMPED),
-    "Bcast": ContractRow(STAMPED, (*_SIZE, "root")),
-    "Reduce": ContractRow(STAMPED, _ROOTED),
-    "Allreduce": ContractRow(STAMPED, _REDUCED),
-    "Scan": ContractRow(STAMPED, _REDUCED),
-    "Exscan": ContractRow(STAMPED, _REDUCED),
-    "Reduce_scatter_block": ContractRow(STAMPED, _REDUCED),
-    "Reduce_scatter": ContractRow(STAMPED, _REDUCED),
-    "Allgather": ContractRow(STAMPED, _SIZE),
-    "Allgatherv": ContractRow(STAMPED, _SIZE),
-    "Gather": ContractRow(STAMPED, (*_SIZE, "root")),
-    "Gatherv": ContractRow(STAMPED, ("dtype", "root")),
-    "Scatter": ContractRow(STAMPED, (*_SIZE, "root")),
-    "Scatterv": ContractRow(STAMPED, ("dtype", "root")),
-    "Alltoall": ContractRow(STAMPED, _SIZE),
-    "Alltoallv": ContractRow(STAMPED, ("dtype",)),
-    "Alltoallw": ContractRow(STAMPED),
+    "Barrier": ContractRow(HASHED),
+    "Bcast": ContractRow(HASHED, (*_SIZE, "root")),
+    "Reduce": ContractRow(HASHED, _ROOTED),
+    "Allreduce": ContractRow(HASHED, _REDUCED),
+    "Scan": ContractRow(HASHED, _REDUCED),
+    "Exscan": ContractRow(HASHED, _REDUCED),
+    "Reduce_scatter_block": ContractRow(HASHED, _REDUCED),
+    "Reduce_scatter": ContractRow(HASHED, _REDUCED),
+    "Allgather": ContractRow(HASHED, _SIZE),
+    "Allgatherv": ContractRow(HASHED, _SIZE),
+    "Gather": ContractRow(HASHED, (*_SIZE, "root")),
+    "Gatherv": ContractRow(HASHED, ("dtype", "root")),
+    "Scatter": ContractRow(HASHED, (*_SIZE, "root")),
+    "Scatterv": ContractRow(HASHED, ("dtype", "root")),
+    "Alltoall": ContractRow(HASHED, _SIZE),
+    "Alltoallv": ContractRow(HASHED, ("dtype",)),
+    "Alltoallw": ContractRow(HASHED),
     "Ibarrier": ContractRow(BEGUN),
     "Ibcast": ContractRow(BEGUN, ("count",)),
     "Ireduce": ContractRow(BEGUN, _REDUCED),
@@ -95,7 +95,7 @@ CONTRACT = {
     "Alltoall_init": ContractRow(MADE, _SIZE),
     "Alltoallv_init": ContractRow(MADE, ("dtype",)),
     "Alltoallw_init": ContractRow(MADE),
-    "barrier": ContractRow(STAMPED),
+    "barrier": ContractRow(HASHED),
     "bcast": ContractRow(FIRST, ("root",)),
     "reduce": ContractRow(FIRST, ("operator", "root")),
     "allreduce": ContractRow(FIRST, ("operator",)),

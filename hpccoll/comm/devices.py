@@ -165,7 +165,7 @@ def run_registered(context: Context, made: RegisteredCall, call: Call, plan: Pla
     if execution is None:
         return False
     try:
-        drive(execution, context.bounds)
+        drive(execution, context.timeouts)
         made.finish()
     except BaseException as error:
         try:

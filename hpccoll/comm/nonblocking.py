@@ -162,18 +162,18 @@ class NonblockingMixin(Base):
                 self._cache.store(method, args, native)
             return method.serve_native(self, *native_arguments(call, args), native=native)
         context, threaded = self._private(), self._config.progress == THREAD
-        lane, tag = None, LANE_TAG
-        if context.lane is not None:
-            # Depends only on data of all ranks: operations without a plan use the lane, too.
+        queue, tag = None, LANE_TAG
+        if context.request_queue is not None:
+            # Depends only on data of all ranks: operations without a plan use the queue, too.
             segment = context.request_segment(facts, tag)
             if segment or call.nbytes is not None and call.nbytes <= LANE_BYTES:
-                lane, choice = context.lane, choice.in_segments(segment)
-        if lane is None:
+                queue, choice = context.request_queue, choice.in_segments(segment)
+        if queue is None:
             tag = context.next_tag()
         plan = plan_for(context, call, choice)
         compiled_plan = None
         plain = not is_loaded(call) and (call.sink is None or call.sink.store is None)
-        if lane is not None and self._calls is not None and plain:
+        if queue is not None and self._calls is not None and plain:
             compiled_plan = compiled_plan_for(context, call, plan, tag)
         if compiled_plan is not None:
             begins = request_factory(context, compiled_plan, threaded)
@@ -181,4 +181,4 @@ class NonblockingMixin(Base):
             return begins.begin(*addresses_of(call), call)
         execution = prepare(context, call, plan, tag, own_scratch=True)
         return request_of(Operation(context, execution, call, call.sink and call.sink.store,
-                                    threaded, lane))
+                                    threaded, queue))

@@ -161,7 +161,7 @@ def request_of(operation: Operation) -> Request:
 def request_factory(context: Context, compiled_plan: Any, threaded: bool) -> Any:
     """Return a factory of requests for calls of one compiled plan in the context's lane."""
     return _executor.Begin(compiled_plan,
-                           lambda one: CompiledOperation(context, one, None, context.lane,
+                           lambda one: CompiledOperation(context, one, None, context.request_queue,
                                                          threaded),
                            Request)
 

@@ -94,7 +94,7 @@ class Recovery(Base):
         self._config = self._config.override(timeout=seconds)
         context = existing_context(self)
         if context is not None:
-            context.bounds = context.bounds._replace(timeout=self._config.timeout)
+            context.timeouts = context.timeouts._replace(timeout=self._config.timeout)
 
     def check_ranks(self, peers: Sequence[int] = ()) -> RankStates | None:
         """Return the states of the ranks without communication; for loops that wait for messages.

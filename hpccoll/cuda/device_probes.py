@@ -57,17 +57,18 @@ def agree_on_ways(comm: MPI.Intracomm) -> list[RankReport]:
     could crash run in child processes.
     """
     addresses = visible_devices()
-    near = comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.Get_rank())
+    node_comm = comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.Get_rank())
     try:
-        host = near.bcast(comm.Get_rank())
-        first = near.allreduce(near.Get_rank() if addresses else near.Get_size(), MPI.MIN)
+        host = node_comm.bcast(comm.Get_rank())
+        first = node_comm.allreduce(node_comm.Get_rank() if addresses else node_comm.Get_size(),
+                                    MPI.MIN)
         found: Mapping[str, Answer] = {}
-        if first < near.Get_size():
+        if first < node_comm.Get_size():
             looked = {name: look() for name, look in LOOKS.items()} if (
-                first == near.Get_rank()) else None
-            found = near.bcast(looked, first)
+                first == node_comm.Get_rank()) else None
+            found = node_comm.bcast(looked, first)
     finally:
-        near.Free()
+        node_comm.Free()
     if not addresses:
         why = "no device is visible" if device.has_cupy() else "CuPy is not installed"
         return comm.allgather(RankReport(host, "", {name: Answer(False, why) for name in LOOKS}))

@@ -103,7 +103,7 @@ class PeerMemory:
     The constructor sends nothing; :meth:`connect` and :meth:`register` are collective on the node.
 
     Args:
-        near: the ranks of the node.
+        node_comm: the ranks of the node.
 
     Attributes:
         device: the device of all memory and events.
@@ -113,8 +113,8 @@ class PeerMemory:
         opened: addresses of opened memory of peers.
     """
 
-    def __init__(self, near: MPI.Intracomm):
-        self.near, self.rank, self.size = near, near.Get_rank(), near.Get_size()
+    def __init__(self, node_comm: MPI.Intracomm):
+        self.node_comm, self.rank, self.size = node_comm, node_comm.Get_rank(), node_comm.Get_size()
         self.cupy: Any = importlib.import_module("cupy")
         self.device: Any = None
         self.stream: Any = None
@@ -198,7 +198,7 @@ class PeerMemory:
         if not problem:
             return list(found)
         self._close(before)
-        self.near.Barrier()
+        self.node_comm.Barrier()
         del self.memory[owned:]
         return problem
 
@@ -215,7 +215,7 @@ class PeerMemory:
             result = work()
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
-        answers = self.near.allgather((result if shared else None, problem))
+        answers = self.node_comm.allgather((result if shared else None, problem))
         failed = next(((rank, why) for rank, (_, why) in enumerate(answers) if why), None)
         return ([one for one, _ in answers] if shared else result,
                 f"rank {failed[0]} of the node: {failed[1]}" if failed else "")
@@ -255,7 +255,7 @@ class PeerMemory:
 
     def _all_closed(self, over: Callable[[], bool]) -> bool:
         try:
-            request = self.near.Ibarrier()
+            request = self.node_comm.Ibarrier()
             while not request.Test():
                 if over():
                     return False

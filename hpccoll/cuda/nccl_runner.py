@@ -213,10 +213,10 @@ class Nccl:
             CollectiveTimeout: a rank has not within the timeout. It is blocked in NCCL, which waits
                 for a failed rank; the alarm that this sets ends its process.
         """
-        bounds = self.context.bounds
+        timeouts = self.context.timeouts
         self.context.guard.natives.wait(
             self.context.comm.Ibarrier(), "set-up of NCCL",
-            timeout=min(bounds.timeout, bounds.report) if failed else bounds.timeout)
+            timeout=min(timeouts.timeout, timeouts.report) if failed else timeouts.timeout)
 
     def free(self) -> None:
         """Free all resources; collective."""

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 import numpy
 
 from hpccoll.transport import NOTHING, Action, Batch, MessageSpec
+from hpccoll.transport.call_hashes import split
 from hpccoll.transport.shm.channels import (
     CHANNELS,
     ELSEWHERE,
@@ -34,7 +35,6 @@ from hpccoll.transport.shm.channels import (
 from hpccoll.transport.shm.endpoint import SharedEndpoint
 from hpccoll.transport.shm.rendezvous import ASIDE, BY_MPI, HERE, Receive, RendezvousBatch, Send
 from hpccoll.transport.shm.rendezvous import actions_on as host_actions
-from hpccoll.transport.stamps import split
 
 #: Kinds of events.
 READY, READ = 0, 1
@@ -100,11 +100,11 @@ class DeviceBatch(RendezvousBatch):
 
     def __init__(self, endpoint: DeviceEndpoint, postings: Sequence[MessageSpec], tag: int):
         self.queue = endpoint.queue
-        node, (tag, stamp) = endpoint.node, split(tag)
-        self.sends = [DeviceSend(endpoint, p, node.send_channel(p.peer, tag), stamp)
+        node, (tag, call_hash) = endpoint.node, split(tag)
+        self.sends = [DeviceSend(endpoint, p, node.send_channel(p.peer, tag), call_hash)
                       for p in postings
                       if p.sends]
-        self.receives = [DeviceReceive(endpoint, p, node.recv_channel(p.peer, tag), stamp)
+        self.receives = [DeviceReceive(endpoint, p, node.recv_channel(p.peer, tag), call_hash)
                          for p in postings if not p.sends]
 
     def test(self, tries: int = 1) -> bool:
@@ -136,8 +136,8 @@ class DeviceSend(Send):
     """Message in registered device memory."""
 
     def __init__(self, endpoint: DeviceEndpoint, posting: MessageSpec, channel: Channel,
-                 stamp: int):
-        super().__init__(endpoint.inner, posting, channel, stamp)
+                 call_hash: int):
+        super().__init__(endpoint.inner, posting, channel, call_hash)
         where = endpoint.node.locate(posting.array)
         if where is None:
             raise TypeError("a message is in unregistered device memory")
@@ -151,7 +151,7 @@ class DeviceSend(Send):
         line = channel.line
         self.queue.signal(READY, self.index, channel.tag, place)
         line[PLACES + place], line[2 * PLACES + place] = self.where, self.nbytes
-        line[3 * PLACES + place] = self.stamp
+        line[3 * PLACES + place] = self.call_hash
         if channel.fence is not None:
             channel.fence()
         line[place] = number << SIZE_BITS | ELSEWHERE
@@ -171,8 +171,8 @@ class DeviceReceive(Receive):
     """Message for a rank with device memory, from device or host memory."""
 
     def __init__(self, endpoint: DeviceEndpoint, posting: MessageSpec, channel: Channel,
-                 stamp: int):
-        super().__init__(endpoint.inner, posting, channel, stamp)
+                 call_hash: int):
+        super().__init__(endpoint.inner, posting, channel, call_hash)
         self.queue = endpoint.queue
         self.index = endpoint.node.local[posting.peer]
         self.host: numpy.ndarray | None = None

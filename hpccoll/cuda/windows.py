@@ -55,9 +55,9 @@ class WindowedBuffer:
         nbytes = max(each.count for each in self.moves) * self.dtype.itemsize
         number = len(plan.segments)
         #: Segments that are prefetched while others run.
-        self.ahead = plan.depth if 2 * plan.depth * nbytes <= AHEAD_BYTES else 0
+        self.prefetch = plan.depth if 2 * plan.depth * nbytes <= AHEAD_BYTES else 0
         self.windows = [allocate_pinned(staged.cupy, nbytes)
-                        for _ in range(min(plan.depth + self.ahead, number) if nbytes else 0)]
+                        for _ in range(min(plan.depth + self.prefetch, number) if nbytes else 0)]
         self.inward = self.outward = staged.stream
         if number > 1 or any(len(each.loads) > 1 or len(each.stores) > 1 for each in self.moves):
             with staged.device:
@@ -80,7 +80,7 @@ class WindowedBuffer:
         Segments of one track run one after the other, ``depth`` apart. So when this one starts, the
         window to load belongs to a completed segment of the same track.
         """
-        for each in range(0 if not number else number + self.ahead, number + self.ahead + 1):
+        for each in range(0 if not number else number + self.prefetch, number + self.prefetch + 1):
             if each < len(self.plan.segments) and each not in self.arrived:
                 self._load(each)
 

@@ -11,7 +11,7 @@ from hpccoll.errors.waits import rank_list
 __all__ = ["ContractError", "Party"]
 
 
-def in_words(fields: Mapping[str, str]) -> str:
+def format_fields(fields: Mapping[str, str]) -> str:
     """A call, by the names of what ranks must agree on.
 
     >>> in_words({"collective": "bcast", "count": "800 bytes", "operator": "", "root": "1"})
@@ -42,7 +42,7 @@ class Party(NamedTuple):
     @property
     def call(self) -> str:
         """Return the calls and their lines as text."""
-        text = in_words(self.fields) or "unknown"
+        text = format_fields(self.fields) or "unknown"
         return text + f" at {', '.join(self.sites)}" * bool(self.sites)
 
 

@@ -1,8 +1,8 @@
 """Exchange of failures and call records between ranks, by shared memory or by messages.
 
-Both classes have the same methods. ``ring`` publishes a failure of this rank and wakes the others;
-``rung`` returns True if a rank has done so; ``records`` collects the records of all ranks, with a
-bounded wait.
+Both classes have the same methods. ``raise_alarm`` publishes a failure of this rank and wakes the
+others; ``alarm_raised`` returns True if a rank has done so; ``records`` collects the records of all
+ranks, with a bounded wait.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from hpccoll.runtime.events.call_log import (
     Log,
     LogRecord,
 )
+from hpccoll.transport.call_hashes import agree
 from hpccoll.transport.shm.mapping import share
-from hpccoll.transport.stamps import agree
 
 #: Seconds of the bounded waits: for positions of other ranks in shared memory; for late ranks to
 #: enter the call; for records by messages, which wait until their sender has its turn; for the
@@ -50,7 +50,7 @@ class SharedLogs:
         self.barrier = threading.Lock()
         self.others = [log for other, log in sorted(logs.items()) if other != rank]
 
-    def rung(self, in_turn: bool = False) -> bool:
+    def alarm_raised(self, in_turn: bool = False) -> bool:
         """Return True if a rank has failed; with ``in_turn``, only in this rank's current call.
 
         This rank can complete an earlier call: the others have left it.
@@ -58,8 +58,8 @@ class SharedLogs:
         alarm = self.mine.words[ALARM]
         return bool(alarm) and not (in_turn and self.mine.words[NUMBER] < alarm - 1)
 
-    def ring(self, report: Mapping[str, Any], gone: Container[int] = (),
-             suspects: Container[int] = ()) -> None:
+    def raise_alarm(self, report: Mapping[str, Any], gone: Container[int] = (),
+                    suspects: Container[int] = ()) -> None:
         """Publish a failure, and the first call in which any rank has failed.
 
         Two ranks may do so concurrently, and the store of a later call may come last. So each rank
@@ -96,16 +96,16 @@ class SharedLogs:
             settled: ignore calls that their rank may still undo.
         """
         number = self.mine.words[NUMBER]
-        stamp = self.mine.stamp(number)
-        if not stamp:
+        call_hash = self.mine.call_hash(number)
+        if not call_hash:
             return False
         for log in self.others:
-            found = log.stamp(number)
-            if found and not agree(found, stamp) and not (settled and log.pickling(number, found)):
+            other = log.call_hash(number)
+            if other and not (agree(other, call_hash) or settled and log.pickling(number, other)):
                 return True
         return False
 
-    def comparison(self, stamp: int) -> Callable[[], bool | None]:
+    def comparison(self, call_hash: int) -> Callable[[], bool | None]:
         """Return a callback: None until all ranks have recorded the call, then their agreement."""
         number, words = self.mine.words[NUMBER], [log.words for log in self.others]
 
@@ -151,12 +151,12 @@ class MessagedLogs:
         #: The thread of sends: a send to a lost machine may not return.
         self.sender: threading.Thread | None = None
 
-    def rung(self, in_turn: bool = False) -> bool:
+    def alarm_raised(self, in_turn: bool = False) -> bool:
         """Return True if a rank has failed, in any call."""
         return bool(self.mine.words[ALARM]) or self.comm.Iprobe(MPI.ANY_SOURCE, ALARM_TAG)
 
-    def ring(self, report: Mapping[str, Any], gone: Container[int] = (),
-             suspects: Container[int] = ()) -> None:
+    def raise_alarm(self, report: Mapping[str, Any], gone: Container[int] = (),
+                    suspects: Container[int] = ()) -> None:
         """Send a failure to the other ranks, except those that have exited.
 
         Missing ranks come last: MPICH does not return from a send to a machine whose connection is
@@ -193,12 +193,12 @@ class MessagedLogs:
         """Return False: calls of ranks that have not failed are unknown."""
         return False
 
-    def comparison(self, stamp: int) -> Callable[[], bool | None]:
+    def comparison(self, call_hash: int) -> Callable[[], bool | None]:
         """Return a callback: None until all ranks have begun the call, then their agreement."""
-        mine, found = numpy.array([stamp]), numpy.zeros(self.size, "q")
+        mine, found = numpy.array([call_hash]), numpy.zeros(self.size, "q")
         request = self.comm.Iallgather(mine, found)
-        return lambda: (all(not stamp or not other or agree(stamp, int(other)) for other in found)
-                        if request.Test() else None)
+        return lambda: (all(not call_hash or not other or agree(call_hash, int(other))
+                            for other in found) if request.Test() else None)
 
     def records(self, gone: Container[int] = (), number: int = 0) -> dict[int, LogRecord]:
         """Return the records of all failed ranks, with a bounded wait.

@@ -20,41 +20,41 @@ if BUILT:
     from hpccoll.runtime.execution import _executor
 
 
-class InterpretedEntrance:
+class InterpretedCallGuard:
     """Lock of a communicator for one call at a time, without the compiled executor.
 
     Attributes:
-        holder: the thread inside a call; 0 for none.
+        owner_thread: the thread inside a call; 0 for none.
     """
 
-    holder = 0
+    owner_thread = 0
 
-    def __enter__(self) -> InterpretedEntrance:
-        if self.holder:
-            refuse(self.holder)
-        self.holder = threading.get_ident()
+    def __enter__(self) -> InterpretedCallGuard:
+        if self.owner_thread:
+            reject_concurrent_call(self.owner_thread)
+        self.owner_thread = threading.get_ident()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.holder = 0
+        self.owner_thread = 0
 
 
-def refuse(holder: int) -> NoReturn:
+def reject_concurrent_call(owner_thread: int) -> NoReturn:
     """Raise for a second call while a thread is in the first.
 
     Raises:
         ConcurrentCallError: names both call sites.
     """
-    same = holder == threading.get_ident()
+    same = owner_thread == threading.get_ident()
     names = {thread.ident: thread.name for thread in threading.enumerate()}
-    raise ConcurrentCallError(call_site(), call_site(holder),
-                              "" if same else names.get(holder, "unknown"))
+    raise ConcurrentCallError(call_site(), call_site(owner_thread),
+                              "" if same else names.get(owner_thread, "unknown"))
 
 
 def new_call_guard() -> Any:
     """Create the call lock of a communicator."""
-    return _executor.CallGuard() if BUILT else InterpretedEntrance()
+    return _executor.CallGuard() if BUILT else InterpretedCallGuard()
 
 
 if BUILT:
-    _executor.set_refusal(refuse)
+    _executor.set_refusal(reject_concurrent_call)

@@ -30,7 +30,7 @@ def gather_rows(context: Context, mine: numpy.ndarray, title: str) -> numpy.ndar
     found = numpy.empty((context.size, *mine.shape), mine.dtype)
     request = context.comm.Iallgather(mine, found)
     try:
-        Meeting(context.comm, title).wait(request, *context.bounds)
+        Meeting(context.comm, title).wait(request, *context.timeouts)
     except BaseException as error:
         context.abandoned.append((request, mine, found))  # MPI may still write there
         diagnosis = context.fail(error, title)

@@ -10,7 +10,7 @@ from hpccoll.errors.contract import ContractError, Party
 from hpccoll.errors.waits import RankStates, rank_list
 from hpccoll.runtime.events.call_log import LogRecord
 from hpccoll.runtime.planning.call_hash import Description
-from hpccoll.transport.stamps import KIND
+from hpccoll.transport.call_hashes import KIND
 
 
 def judge(records: Mapping[int, LogRecord], size: int) -> ContractError | None:
@@ -23,29 +23,30 @@ def judge(records: Mapping[int, LogRecord], size: int) -> ContractError | None:
     Returns:
         ``None`` if all known records agree.
     """
-    numbers = sorted({number for record in records.values() for number in record.stamps})
+    numbers = sorted({number for record in records.values() for number in record.call_hashes})
     for number in numbers:
-        stamps = {rank: record.stamps[number] for rank, record in records.items()
-                  if number in record.stamps}
-        ranks_of = groups(stamps)
+        call_hashes = {rank: record.call_hashes[number] for rank, record in records.items()
+                       if number in record.call_hashes}
+        ranks_of = groups(call_hashes)
         if len(ranks_of) > 1:
             return ContractError(f"blocking call {number}", [
-                Party(tuple(ranks), _fields(records, stamps, ranks), _sites(records, ranks, number))
-                for ranks in ranks_of], _absent(size, stamps))
+                Party(tuple(ranks), _fields(records, call_hashes, ranks),
+                      _sites(records, ranks, number))
+                for ranks in ranks_of], _absent(size, call_hashes))
     return _by_stories(records, size)
 
 
 def unexpected_message_error(record: LogRecord, rank: int, peer: int, size: int) -> ContractError:
     """Return the error for a message of another call whose sender has no record."""
-    stamp = record.stamps.get(record.number, 0)
-    mine = _fields({rank: record}, {rank: stamp}, [rank])
+    call_hash = record.call_hashes.get(record.number, 0)
+    mine = _fields({rank: record}, {rank: call_hash}, [rank])
     here = Party((rank,), mine, _sites({rank: record}, [rank], record.number))
     return ContractError(f"blocking call {record.number}", [here, Party((peer,), {}, ())],
                          _absent(size, (rank, peer)))
 
 
-def groups(stamps: Mapping[int, int]) -> list[list[int]]:
-    """Return groups of ranks with equal stamps, in the order of their first ranks.
+def groups(call_hashes: Mapping[int, int]) -> list[list[int]]:
+    """Return groups of ranks with equal call hashes, in the order of their first ranks.
 
     Calls that move plain bytes match every call of the same size: they join its largest group.
 
@@ -53,20 +54,20 @@ def groups(stamps: Mapping[int, int]) -> list[list[int]]:
     [[0, 2], [1]]
     """
     found: dict[int, list[int]] = {}
-    for rank, stamp in sorted(stamps.items()):
-        found.setdefault(stamp, []).append(rank)
-    for stamp in [stamp for stamp in found if not stamp & KIND]:
-        typed = [other for other in found if other & KIND and other & ~KIND == stamp]
+    for rank, call_hash in sorted(call_hashes.items()):
+        found.setdefault(call_hash, []).append(rank)
+    for call_hash in [call_hash for call_hash in found if not call_hash & KIND]:
+        typed = [other for other in found if other & KIND and other & ~KIND == call_hash]
         if typed:
             most = max(typed, key=lambda other: len(found[other]))
-            found[most] = sorted(found[most] + found.pop(stamp))
+            found[most] = sorted(found[most] + found.pop(call_hash))
     return sorted(found.values())
 
 
-def _fields(records: Mapping[int, LogRecord], stamps: Mapping[int, int], ranks: Iterable[int]
+def _fields(records: Mapping[int, LogRecord], call_hashes: Mapping[int, int], ranks: Iterable[int]
             ) -> Mapping[str, str]:
     """Return the fields of the call of a group."""
-    known = [found for rank in ranks if (found := records[rank].descriptions.get(stamps[rank]))]
+    known = [call for rank in ranks if (call := records[rank].descriptions.get(call_hashes[rank]))]
     known.sort(key=lambda description: not description.dtype)
     return known[0]._asdict() if known else {}
 
@@ -88,7 +89,7 @@ def _by_stories(records: Mapping[int, LogRecord], size: int) -> ContractError | 
                if record.report and record.report["tag"] and record.report["fields"]}
     for tag in sorted({report["tag"] for report in reports.values()}):
         same_tag = {rank: report for rank, report in reports.items() if report["tag"] == tag}
-        ranks_of = groups({rank: Description(*report["fields"]).stamp()
+        ranks_of = groups({rank: Description(*report["fields"]).call_hash()
                            for rank, report in same_tag.items()})
         if len(ranks_of) > 1:
             return ContractError("a nonblocking or persistent call", [

@@ -27,7 +27,7 @@ from mpi4py import MPI
 
 from hpccoll.atomic_file import open_replacement
 from hpccoll.guard.call_sites import main_site
-from hpccoll.guard.rank_status import AWAY, NATIVE, WAITING
+from hpccoll.guard.rank_status import IN_PROGRAM, NATIVE, WAITING
 from hpccoll.runtime.events.call_log import SOME_TIME, Log
 from hpccoll.runtime.progress.engine import PROGRESS
 
@@ -38,7 +38,7 @@ FORMAT = "hpccoll flight 1"
 #: Default folder of records.
 FOLDER = "hpccoll-trace"
 #: States of ranks that can write their own record.
-ABLE = (WAITING, NATIVE, AWAY)
+ABLE = (WAITING, NATIVE, IN_PROGRAM)
 #: Signals on which a rank writes a record; the second one then ends it.
 SIGNALS = signal.SIGUSR1, signal.SIGTERM
 
@@ -132,8 +132,8 @@ def _record(log: Log, since: int) -> dict[str, Any]:
     """Return the last calls of a rank, and its failure."""
     meanings = log.descriptions()
     calls = []
-    for number, stamp, start, end in log.calls():
-        known = meanings.get(stamp)
+    for number, call_hash, start, end in log.calls():
+        known = meanings.get(call_hash)
         calls.append({"number": number, **({key: value for key, value in known._asdict().items()
                                             if value} if known is not None else {}),
                       "start": _seconds(start, since), "end": _seconds(end, since)})

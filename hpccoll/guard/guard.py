@@ -1,7 +1,7 @@
 """Guard of the calls of a communicator: :class:`Guard`.
 
     before a call    compare: at the highest level, raise unless all ranks make the same call
-    a plan is made   stamp: its messages carry it, so messages of different calls never match
+    a plan is made   call hash: its messages carry it, so messages of different calls never match
     a call starts    opening: record it in this rank's log; raise if another rank has failed
     a rank waits     listen: raise if a rank has failed, is in another call, or has died
     a long wait      collect_states: the status of the other ranks for the report
@@ -50,17 +50,17 @@ from hpccoll.guard.watchdog import WATCHDOG
 from hpccoll.runtime.context import Context
 from hpccoll.runtime.events.call_log import ALARM, FREED, LEFT, NUMBER
 from hpccoll.runtime.events.call_records import begins, ends
-from hpccoll.runtime.execution.executor import Bounds, Execution, PreparedRun
+from hpccoll.runtime.execution.executor import Execution, PreparedRun, Timeouts
 from hpccoll.runtime.execution.slow_path import SlowPath
 from hpccoll.runtime.planning.binding import Action
 from hpccoll.runtime.planning.call_hash import Description
 from hpccoll.runtime.progress.waiting import Meeting, PendingRun, WaitTimer
 from hpccoll.transport import Batch
+from hpccoll.transport.call_hashes import split
 from hpccoll.transport.checked import CheckedBatch
 from hpccoll.transport.mpi import FIRST_TAG, PersistentBatch, SingleBatch
 from hpccoll.transport.shm.channels import CHANNELS
 from hpccoll.transport.shm.endpoint import BothBatch
-from hpccoll.transport.stamps import split
 
 if TYPE_CHECKING:
     from hpccoll.guard.stream_calls import StreamMonitor
@@ -76,7 +76,7 @@ def _missing_ranks(batch: Batch) -> Sequence[int]:
     if isinstance(batch, CheckedBatch):
         batch = batch.inner
     if isinstance(batch, BothBatch):
-        batch = batch.far
+        batch = batch.remote
     return batch.missing_ranks() if isinstance(batch, (SingleBatch, PersistentBatch)) else ()
 
 
@@ -89,11 +89,12 @@ class Guard:
 
     def __init__(self, context: Context):
         self.context, self.rank = context, context.rank
-        self.stamps = context.config.contract != OFF
+        self.compares_calls = context.config.contract != OFF
         self.always = context.config.contract == ALWAYS
         self.logs, self.losses = logs_of(context), Losses(context.comm)
-        self.rank_status = RankStatus(self.rank, self.logs.logs, context.processes, self.stamps)
-        self.log = self.logs.mine.address if self.stamps else 0
+        self.rank_status = RankStatus(
+            self.rank, self.logs.logs, context.processes, self.compares_calls)
+        self.log = self.logs.mine.address if self.compares_calls else 0
         self.alarm = self.logs.mine.address + 8 * ALARM
         self.lock = threading.RLock()
         self.failure: BrokenCommunicatorError | None = None
@@ -114,15 +115,15 @@ class Guard:
         self.watch_queued = self.natives.watch_queued
         self.run_after_meeting = self.natives.run_after_meeting
         self.begin_duplicate = self.natives.begin_duplicate
-        context.bounds = Bounds(context.config.timeout, context.config.report, self.listen,
-                                self.collect_states)
+        context.timeouts = Timeouts(context.config.timeout, context.config.report, self.listen,
+                                    self.collect_states)
         context.remote.on_alarm = self.on_alarm
         if context.endpoint is not context.remote:
             context.endpoint.on_alarm = self.on_alarm  # type: ignore[attr-defined]
         #: Name of the communicator, the same on all ranks, and its ranks in COMM_WORLD; for flight
         #: records.
         self.name, self.world_ranks = "", tuple(range(context.size))
-        if self.stamps and context.size > 1:
+        if self.compares_calls and context.size > 1:
             WATCHDOG.add(self.natives)
             RECORDER.add(self)
 
@@ -138,32 +139,32 @@ class Guard:
         """Return the number of this rank's last blocking call."""
         return self.logs.mine.words[NUMBER]
 
-    def stamp(self, description: Description) -> int:
-        """Return the stamp of a call's messages; publish the call under this stamp."""
-        if not self.stamps:
+    def call_hash(self, description: Description) -> int:
+        """Return the call hash of a call's messages; publish the call under this call hash."""
+        if not self.compares_calls:
             return 0
-        stamp = description.stamp()
-        self.logs.mine.describe(stamp, description)
-        return stamp
+        call_hash = description.call_hash()
+        self.logs.mine.describe(call_hash, description)
+        return call_hash
 
-    def opening(self, stamp: int, tag: int) -> Action | None:
+    def opening(self, call_hash: int, tag: int) -> Action | None:
         """Return a callback for the start of a plan: record the call, check for failures."""
-        if not stamp or self.context.size == 1:
+        if not call_hash or self.context.size == 1:
             return None
         if tag or self.always:
             # Requests start in any order, so no log has them. Or the call is recorded already.
             return self.on_alarm, ()
-        return self._log_callback(stamp), ()
+        return self._log_callback(call_hash), ()
 
-    def end_callback(self, stamp: int, tag: int) -> Action | None:
+    def end_callback(self, call_hash: int, tag: int) -> Action | None:
         """Return a callback for the end of a plan: it records the end of the call."""
-        if not stamp or self.context.size == 1 or tag or self.always:
+        if not call_hash or self.context.size == 1 or tag or self.always:
             return None
         return ends(self.logs.mine), ()
 
-    def _log_callback(self, stamp: int) -> Callable[[], None]:
+    def _log_callback(self, call_hash: int) -> Callable[[], None]:
         """Return a callback that records a call in the log and checks for failures."""
-        return begins(self.logs.mine, stamp, self.on_alarm, isinstance(self.logs, MessagedLogs))
+        return begins(self.logs.mine, call_hash, self.on_alarm, isinstance(self.logs, MessagedLogs))
 
     def compare(self, description: Description | None, title: str = "") -> None:
         """Raise unless all ranks make the same call; collective.
@@ -176,13 +177,13 @@ class Guard:
             ContractError: the calls differ.
             CollectiveTimeout: some ranks make no call.
         """
-        stamp = self.stamp(description) if description else 0
+        call_hash = self.call_hash(description) if description else 0
         title = f"comparison before {title or (description and description.collective)}"
         try:
-            self._log_callback(stamp)()
-            met = self.logs.comparison(stamp)
+            self._log_callback(call_hash)()
+            met = self.logs.comparison(call_hash)
             watch = WaitTimer(PendingCall(self, title, self.logs.mine.words[NUMBER]),
-                              *self.context.bounds, self.context.limits.spins)
+                              *self.context.timeouts, self.context.limits.spins)
             while (same := met()) is None:
                 watch.pause()
             if not same:
@@ -201,7 +202,7 @@ class Guard:
         Raises:
             BrokenCommunicatorError: another rank has failed.
         """
-        if self.logs.rung(in_turn):
+        if self.logs.alarm_raised(in_turn):
             raise self.failure or BrokenCommunicatorError()
 
     def listen(self, awaited: PendingRun) -> None:
@@ -240,7 +241,7 @@ class Guard:
             self.said = awaited.title, number, round
             mine.say(waiting_status(awaited.title, number, round, peers, call_site()))
         mine.look()
-        if now - self.asked > min(CURIOUS, self.context.bounds.timeout / 2):
+        if now - self.asked > min(CURIOUS, self.context.timeouts.timeout / 2):
             self.asked = now
             self.ask()
 
@@ -341,7 +342,7 @@ class Guard:
                     error, (HpccollError, MPI.Exception, OSError)):
                 error = self.loss(lost, title)
             heard = isinstance(error, BrokenCommunicatorError) and not isinstance(error, PeerLost)
-            self.logs.ring({
+            self.logs.raise_alarm({
                 "number": number, "tag": tag, "title": title, "site": site or call_site(),
                 "when": time.strftime("%H:%M:%S"), "reason": summary(error), **states_fields(error),
                 "fields": description, "heard": heard and not own,
@@ -373,7 +374,7 @@ class Guard:
                 report = {"number": 0, "tag": 0, "title": "revoke", "site": call_site(),
                           "when": time.strftime("%H:%M:%S"), "reason": "it was revoked",
                           "fields": None, "heard": False, "lost": ()}
-                self.logs.ring(report, self.rank_status.gone)
+                self.logs.raise_alarm(report, self.rank_status.gone)
                 self.failure = BrokenCommunicatorError.from_report(self.rank, report)
         self.on_failure(self.refuse)
 

@@ -30,7 +30,7 @@ from hpccoll.guard.alarm import MessagedLogs
 from hpccoll.guard.call_sites import main_site
 from hpccoll.guard.diagnosis import judge
 from hpccoll.guard.pending_calls import watch_nonblocking, watch_persistent
-from hpccoll.guard.rank_status import AWAY, NATIVE, QUIET, format_call
+from hpccoll.guard.rank_status import IN_PROGRAM, NATIVE, QUIET, format_call
 from hpccoll.guard.watchdog import STATUS
 from hpccoll.runtime.events.call_log import ASKED, ENDS, INSIDE, LAST, LEFT, NUMBER, Log
 from hpccoll.runtime.events.call_records import log_calls
@@ -96,9 +96,10 @@ class LibraryCalls:
         """
         if self.guard.always and self.guard.context.size > 1:
             return partial(self._run_with_timeout, getattr(MPI.Intracomm, f"I{name}"), name)
-        known = call is not None and self.guard.stamps
-        stamp = self.guard.stamp(describe_native(call, name)) if known else 0
-        return self._cached_wrapper(native, stamp, lambda: self.watch_blocking(native, name, stamp))
+        known = call is not None and self.guard.compares_calls
+        call_hash = self.guard.call_hash(describe_native(call, name)) if known else 0
+        return self._cached_wrapper(
+            native, call_hash, lambda: self.watch_blocking(native, name, call_hash))
 
     def watch_nonblocking(self, native: Callable[..., MPI.Request], name: str, call: Call | None
                           ) -> Callable[..., MPI.Request]:
@@ -107,19 +108,19 @@ class LibraryCalls:
         Its calls are numbered with the blocking ones: all ranks begin both in one order. A wait
         for its request reports the missing ranks, and raises if it cannot complete.
         """
-        stamp = self.guard.stamp(describe_native(call, name)) if call is not None else 0
-        return self._cached_wrapper(native, stamp, lambda: watch_nonblocking(
-            self.watch_blocking(native, name, stamp), self.guard, f"native {name}"))
+        call_hash = self.guard.call_hash(describe_native(call, name)) if call is not None else 0
+        return self._cached_wrapper(native, call_hash, lambda: watch_nonblocking(
+            self.watch_blocking(native, name, call_hash), self.guard, f"native {name}"))
 
-    def _cached_wrapper(self, native: Callable[..., Any], stamp: int,
+    def _cached_wrapper(self, native: Callable[..., Any], call_hash: int,
                         make: Callable[[], Callable[..., Any]]
                         ) -> Callable[..., Any]:
-        """Return the cached wrapper of a method for one stamp; make it if there is none."""
-        served = self.kinds.get((native, stamp))
+        """Return the cached wrapper of a method for one call hash; make it if there is none."""
+        served = self.kinds.get((native, call_hash))
         if served is None:
             if len(self.kinds) >= MOST_KINDS:
                 self.kinds.clear()
-            served = self.kinds[native, stamp] = make()
+            served = self.kinds[native, call_hash] = make()
         return served
 
     def watch_queued(self, function: Callable[..., Any], description: Description
@@ -127,12 +128,12 @@ class LibraryCalls:
         """Return a function that queues a call on a device, with a log entry.
 
         NCCL connects in its first calls, where the host waits for the peers. At the level
-        ``always`` the comparison has recorded the call; this entry has no stamp.
+        ``always`` the comparison has recorded the call; this entry has no call hash.
         """
-        stamp = 0 if self.guard.always else self.guard.stamp(description)
-        return self._cached_wrapper(function, stamp,
+        call_hash = 0 if self.guard.always else self.guard.call_hash(description)
+        return self._cached_wrapper(function, call_hash,
                                     lambda: self.watch_blocking(function, description.collective,
-                                                                stamp))
+                                                                call_hash))
 
     def watch_persistent(self, request: MPI.Prequest, buffers: object, name: str) -> MPI.Prequest:
         """Return a native persistent request whose waits are bounded; it keeps the buffers.
@@ -146,8 +147,8 @@ class LibraryCalls:
 
         If it raises before it has sent anything, the caller calls :meth:`unsent`.
         """
-        return self.watch_blocking(native, description.collective, self.guard.stamp(description),
-                                   True)
+        return self.watch_blocking(native, description.collective,
+                                   self.guard.call_hash(description), True)
 
     def unsent(self) -> None:
         """Undo the record of an object call that sent nothing: it has no match on other ranks."""
@@ -157,19 +158,19 @@ class LibraryCalls:
     @property
     def counts(self) -> bool:
         """Return True if calls are numbered."""
-        return self.guard.stamps and self.guard.context.size > 1
+        return self.guard.compares_calls and self.guard.context.size > 1
 
-    def watch_blocking(self, function: Callable[..., Any], name: str = "set-up", stamp: int = 0,
+    def watch_blocking(self, function: Callable[..., Any], name: str = "set-up", call_hash: int = 0,
                        pickles: bool = False) -> Callable[..., Any]:
         """Return a wrapper of a function in which all ranks call the MPI library.
 
         Args:
-            function, name, stamp: of the call.
+            function, name, call_hash: of the call.
             pickles: True if it may fail after the library has completed its part.
         """
         if not self.counts:
             return function
-        return log_calls(function, self.log, stamp, self.guard.raise_broken,
+        return log_calls(function, self.log, call_hash, self.guard.raise_broken,
                          partial(self._failed_before_sending, name, pickles))
 
     def run_after_meeting(self, function: Callable[..., Any], description: Description
@@ -179,7 +180,7 @@ class LibraryCalls:
             if self.guard.context.size > 1:
                 self.guard.compare(description)
             return self.watch_blocking(function, description.collective,
-                                       self.guard.stamp(description))(*args)
+                                       self.guard.call_hash(description))(*args)
         return call
 
     def begin_duplicate(self, begin: Callable[..., tuple[Any, MPI.Request]], *args: Any
@@ -192,9 +193,9 @@ class LibraryCalls:
             made.append(comm)
             return request
 
-        stamp = self.guard.stamp(Description("idup"))
-        request = watch_nonblocking(self.watch_blocking(begin_request, "idup", stamp), self.guard,
-                                    "native idup")()
+        call_hash = self.guard.call_hash(Description("idup"))
+        request = watch_nonblocking(self.watch_blocking(begin_request, "idup", call_hash),
+                                    self.guard, "native idup")()
         return made[0], request
 
     def _run_with_timeout(self, begin: Callable[..., MPI.Request], name: str, comm: MPI.Intracomm,
@@ -220,8 +221,9 @@ class LibraryCalls:
         """
         context = self.guard.context
         try:
+            timeouts = context.timeouts
             Meeting(context.comm, title).wait(request, *(
-                context.bounds if timeout is None else context.bounds._replace(timeout=timeout)))
+                timeouts if timeout is None else timeouts._replace(timeout=timeout)))
         except BaseException as error:
             context.abandoned.append((request, held))
             diagnosis = self.guard.fail(error, title, None, 0)
@@ -259,7 +261,7 @@ class LibraryCalls:
             self._look_back()
         inside = words[INSIDE]
         if not inside or inside != self.stay.number:
-            self.stay = Stay(inside, now, now, Reports(self.guard.context.bounds.report))
+            self.stay = Stay(inside, now, now, Reports(self.guard.context.timeouts.report))
             return ""
         # As in hpccoll's own waits, the time in which this process was stopped does not count.
         still = max(now - self.stay.looked - STANDSTILL, 0.0)
@@ -320,8 +322,8 @@ class LibraryCalls:
 
     def _hopeless(self, number: int, elapsed: float) -> BaseException | None:
         """Return the reason why a call cannot complete; ``None`` if it can."""
-        guard, timeout = self.guard, self.guard.context.bounds.timeout
-        if guard.logs.rung(True) if self.speaks else guard.alarm_raised:
+        guard, timeout = self.guard, self.guard.context.timeouts.timeout
+        if guard.logs.alarm_raised(True) if self.speaks else guard.alarm_raised:
             return guard.failure or BrokenCommunicatorError()
         if guard.logs.disagree(settled=True):
             return ForeignMessage(-1, guard.rank)
@@ -339,7 +341,7 @@ class LibraryCalls:
         """Return the ranks that are not known to have entered a call."""
         return tuple(one.rank for one in self.guard.activities() if one.rank != self.guard.rank
                      and not (
-            one.state in (NATIVE, AWAY) and one.begun >= number))
+            one.state in (NATIVE, IN_PROGRAM) and one.begun >= number))
 
     def _late(self, number: int, seconds: float, states: RankStates) -> CollectiveTimeout:
         """Return the error of a call that timed out."""

@@ -112,7 +112,7 @@ class WatchedRequest(_Methods):
             CollectiveTimeout: some ranks are missing.
         """
         context = begun.guard.context
-        watch = WaitTimer(begun, *context.bounds, context.limits.spins)
+        watch = WaitTimer(begun, *context.timeouts, context.limits.spins)
         while not test(status):
             try:
                 watch.pause()
@@ -133,7 +133,7 @@ class WatchedRequest(_Methods):
         """
         begun = self._call()
         context = begun.guard.context
-        watch = WaitTimer(begun, *context.bounds, context.limits.spins)
+        watch = WaitTimer(begun, *context.timeouts, context.limits.spins)
         over = super().Get_status
 
         def look() -> bool:

@@ -12,14 +12,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hpccoll.errors.contract import in_words
+from hpccoll.errors.contract import format_fields
 from hpccoll.errors.waits import MOST_NAMED, RankStates, rank_list
 from hpccoll.machine.processes import ALIVE, STOPPED, TRACED, Process, state_of
 from hpccoll.runtime.events.call_log import ASKED, ENDED, INSIDE, LEFT, NUMBER, Log
 from hpccoll.runtime.planning.call_hash import Description
 
 #: States of a rank.
-WAITING, NATIVE, AWAY, HALTED = "waiting", "in the MPI library", "in no wait", "stopped"
+WAITING, NATIVE, IN_PROGRAM, HALTED = "waiting", "in the MPI library", "in no wait", "stopped"
 DEBUGGED = "held by a debugger"
 KILLED, GONE, FREE, UNKNOWN = "killed", "ended", "freed", "not heard of"
 #: Seconds without a poll after which a rank counts as not waiting.
@@ -38,7 +38,7 @@ class RankActivity(NamedTuple):
     Attributes:
         rank: the rank.
         state: ``WAITING`` in an algorithm of hpccoll; ``NATIVE`` in a call of the MPI library;
-            ``AWAY``: alive, in no such call or in a long step of one; ``HALTED`` by a signal;
+            ``IN_PROGRAM``: alive, in no such call or in a long step of one; ``HALTED`` by a signal;
             ``DEBUGGED``: stopped by a debugger; ``KILLED``: its process does not exist; ``GONE``:
             it has ended its program; ``FREE``: it has freed the communicator; ``UNKNOWN``.
         begun: number of the last blocking call that it has begun; -1 if unknown.
@@ -75,7 +75,7 @@ class RankActivity(NamedTuple):
         if self.state == UNKNOWN:
             return self._condition
         silent = f" (no answer for {self.silent:.0f} s)" * (
-            self.state == AWAY and not self.site and self.silent >= SILENT)
+            self.state == IN_PROGRAM and not self.site and self.silent >= SILENT)
         return f"{self._condition}{silent}; " + (
             f"its last call was {call}" if self.begun > 0 else
             "it has made no call" if not self.begun else "its calls are unknown")
@@ -87,22 +87,22 @@ class RankActivity(NamedTuple):
     @property
     def _condition(self) -> str:
         """Return its condition outside of calls, as text."""
-        far = f", on {self.node}" if self.node else ""
+        node = f", on {self.node}" if self.node else ""
         where = self._at or (" in code that holds the interpreter lock" if self.silent >= SILENT
                              else " in the program")
         died = (f"has ended after its {self.failure}" if self.failure else
                 "was killed or exited unexpectedly" if self.state == KILLED else
                 "has ended its program")
         return f"rank {self.rank} " + {
-            AWAY: f"is{where}" if self.begun >= 0 or self.site else "is alive",
+            IN_PROGRAM: f"is{where}" if self.begun >= 0 or self.site else "is alive",
             HALTED: "is stopped", DEBUGGED: "is held by a debugger", KILLED: died, GONE: died,
-            FREE: "has freed the communicator", UNKNOWN: f"has not reported{far}"}[self.state]
+            FREE: "has freed the communicator", UNKNOWN: f"has not reported{node}"}[self.state]
 
     def brief(self, number: int) -> str:
         """Return a short text why others wait for it in a call of this number."""
         if self.state in (WAITING, NATIVE):
             return f"rank {self.rank} is in call {self.begun}, {self.call}{self._at}"
-        behind = self.state == AWAY and 0 <= self.begun < number
+        behind = self.state == IN_PROGRAM and 0 <= self.begun < number
         return self._condition + f", not in call {number}" * behind
 
 
@@ -120,10 +120,10 @@ class RankStatus:
                  counts: bool = True):
         self.rank, self.logs, self.counts = rank, logs, counts
         mine = processes[rank]
-        self.near = {other: process for other, process in enumerate(processes)
-                     if mine.host and process.host == mine.host}
-        self.far = {other: process.node for other, process in enumerate(processes)
-                    if other not in self.near}
+        self.local_processes = {other: process for other, process in enumerate(processes)
+                                if mine.host and process.host == mine.host}
+        self.remote_nodes = {other: process.node for other, process in enumerate(processes)
+                             if other not in self.local_processes}
         self.size, self.looked = len(processes), 0.0
         #: Time at which each rank was found dead.
         self.gone: dict[int, float] = {}
@@ -133,13 +133,13 @@ class RankStatus:
         now = time.monotonic()
         if at_once or now - self.looked >= BETWEEN:
             self.looked = now
-            for rank in (*self.near, *self.logs):
+            for rank in (*self.local_processes, *self.logs):
                 if rank != self.rank and rank not in self.gone and self._state(rank) in (
                         KILLED, GONE, FREE):
                     self.gone[rank] = now
         return self.gone
 
-    def failed_ranks(self, number: int, patience: float, at_once: bool = False,
+    def failed_ranks(self, number: int, grace: float, at_once: bool = False,
                      peers: Sequence[int] = ()) -> tuple[int, ...]:
         """Return the ranks that cannot complete a call.
 
@@ -148,7 +148,7 @@ class RankStatus:
 
         Args:
             number: of the call; 0 for requests, which have none.
-            patience: seconds since a rank was found dead.
+            grace: seconds since a rank was found dead.
             at_once: rescan all processes now.
             peers: for a request, the ranks whose messages are missing. Those of an exited rank
                 arrive within :data:`LAST_MESSAGES` seconds, or never.
@@ -160,7 +160,7 @@ class RankStatus:
             begun = log.words[NUMBER] if log is not None else -1
             if 0 <= begun < number:
                 found.append(rank)
-            elif self._state(rank) == KILLED and now - when >= patience:
+            elif self._state(rank) == KILLED and now - when >= grace:
                 found.append(rank)
             elif rank in peers and now - when >= LAST_MESSAGES:
                 found.append(rank)
@@ -170,25 +170,25 @@ class RankStatus:
         """Return the status of a rank."""
         state, log = self._state(rank), self.logs.get(rank)
         if log is None:
-            return RankActivity(rank, state, node=self.far.get(rank, ""))
+            return RankActivity(rank, state, node=self.remote_nodes.get(rank, ""))
         begun = log.words[NUMBER] if self.counts else -1
         said, quiet = log.status(), log.quiet_for()
         here = said.get("number") == begun
-        if state == AWAY and here and said.get("title") and quiet < QUIET:
+        waits = here and bool(said.get("title"))
+        if state == IN_PROGRAM and waits and quiet < QUIET:
             return RankActivity(rank, WAITING, begun, begun - 1, said["title"],
-                                said.get("site", ""),
-                            said["round"], tuple(said["peers"]), quiet)
+                                said.get("site", ""), said["round"], tuple(said["peers"]), quiet)
         inside = log.words[INSIDE]
         description = log.description(begun)
         call = format_call(description) if description is not None else ""
-        if state == AWAY and inside:
+        if state == IN_PROGRAM and inside:
             state = NATIVE
-        done = begun - 1 if inside or state != AWAY and here and said.get("title") else begun
-        site = said.get("site", "") if here and (state != AWAY or not said.get("title")) else ""
+        done = begun - 1 if inside or state != IN_PROGRAM and waits else begun
+        site = said.get("site", "") if here and not (waits and state == IN_PROGRAM) else ""
         asked, report = log.words[ASKED], log.report()
         silent = (time.monotonic_ns() - asked) / 1e9 if asked and self.counts else 0.0
         return RankActivity(rank, state, begun, done, call, site, silent=silent,
-                        failure=report["reason"].partition(":")[0] if report else "")
+                            failure=report["reason"].partition(":")[0] if report else "")
 
     def all(self) -> list[RankActivity]:
         """Return the status of every rank."""
@@ -223,15 +223,15 @@ class RankStatus:
             tuple(lines), tuple(one.rank for one in missing if one.state == HALTED))
 
     def _state(self, rank: int) -> str:
-        """Return ``KILLED``, ``GONE``, ``FREE``, ``HALTED``, ``UNKNOWN``, or else ``AWAY``."""
-        log, process = self.logs.get(rank), self.near.get(rank)
+        """Return the state as far as processes and logs show it; at least ``IN_PROGRAM``."""
+        log, process = self.logs.get(rank), self.local_processes.get(rank)
         left = log.words[LEFT] if log is not None else 0
         if left:
             return GONE if left == ENDED else FREE
         if process is None:
-            return UNKNOWN if log is None else AWAY
+            return UNKNOWN if log is None else IN_PROGRAM
         state = state_of(process) if rank != self.rank else ALIVE
-        return {ALIVE: AWAY, STOPPED: HALTED, TRACED: DEBUGGED}.get(state, KILLED)
+        return {ALIVE: IN_PROGRAM, STOPPED: HALTED, TRACED: DEBUGGED}.get(state, KILLED)
 
 
 #: Conditions for a missing rank, the most reliable first, on its status, the number of the call,
@@ -241,16 +241,16 @@ LACKS: tuple[Callable[[RankActivity, int, Sequence[int]], bool], ...] = (
         one.state in (GONE, FREE) and (one.begun < number or one.rank in peers)),
     lambda one, number, peers: one.state in (HALTED, DEBUGGED) and (
         one.completed < number or one.rank in peers),
-    lambda one, number, peers: one.state == AWAY and 0 <= one.begun < number,
+    lambda one, number, peers: one.state == IN_PROGRAM and 0 <= one.begun < number,
     lambda one, number, peers: one.state in (WAITING, NATIVE) and one.begun < number,
     lambda one, number, peers: one.state == UNKNOWN,
-    lambda one, number, peers: one.state == AWAY and one.rank in peers,
+    lambda one, number, peers: one.state == IN_PROGRAM and one.rank in peers,
 )
 
 
 def format_call(description: Description) -> str:
     """Return a call as text."""
-    return in_words(description._asdict())
+    return format_fields(description._asdict())
 
 
 def waiting_status(title: str, number: int, round: int, peers: Sequence[int], site: str

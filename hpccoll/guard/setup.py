@@ -44,7 +44,7 @@ from hpccoll.runtime.events.call_log import INSIDE
 from hpccoll.runtime.planning.agreement import exchange_processes
 from hpccoll.runtime.planning.call_hash import Description
 from hpccoll.runtime.progress.waiting import Meeting, PendingRun, WaitTimer
-from hpccoll.transport.stamps import agree
+from hpccoll.transport.call_hashes import agree
 
 #: Consecutive polls that must find a rank dead before the library's call counts as failed.
 LOOKS = 5
@@ -88,11 +88,11 @@ class SetupCall(Meeting):
     # -- in the thread that calls ---------------------------------------------------------------
     def __enter__(self) -> SetupCall:
         if not self.alone:
-            stamp = self.ranks.begin()
+            call_hash = self.ranks.begin()
             if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
                 _ = self.ranks.world  # the watchdog must not call MPI
             if self.comm is not None:
-                self._meet(self.comm, stamp)
+                self._meet(self.comm, call_hash)
             self.since = time.monotonic()
             self.ranks.log.words[INSIDE] = self.ranks.number
             JOB.calls.add(self)
@@ -115,7 +115,7 @@ class SetupCall(Meeting):
                 self._refuse(diagnosis)
                 raise diagnosis from cause_of(error)
 
-    def _meet(self, comm: MPI.Intracomm, stamp: int) -> None:
+    def _meet(self, comm: MPI.Intracomm, call_hash: int) -> None:
         """Wait until all ranks have entered the call.
 
         Raises:
@@ -123,12 +123,12 @@ class SetupCall(Meeting):
             PeerLost: some ranks have exited.
             ContractError: some ranks have entered another call.
         """
-        mine, found = numpy.array([stamp, self.ranks.number]), numpy.empty((self.size, 2), int)
+        mine, found = numpy.array([call_hash, self.ranks.number]), numpy.empty((self.size, 2), int)
         try:
             self._complete(MPI.Intracomm.Iallgather(comm, mine, found), mine, found)
-            stamps, numbers = zip(*found.tolist())
+            call_hashes, numbers = zip(*found.tolist())
             self.ranks.meet(numbers)
-            if not all(agree(stamp, other) for other in stamps):
+            if not all(agree(call_hash, other) for other in call_hashes):
                 self._disagree(comm)
             if JOB.failure:
                 self._check_alarm()

@@ -15,7 +15,7 @@ from hpccoll.guard.call_sites import call_site
 from hpccoll.guard.diagnosis import reported_error, states_fields
 from hpccoll.guard.job_status import JOB
 from hpccoll.guard.rank_status import (
-    AWAY,
+    IN_PROGRAM,
     NATIVE,
     WAITING,
     RankActivity,
@@ -26,11 +26,11 @@ from hpccoll.machine.processes import Process
 from hpccoll.runtime.events.call_log import (
     ENDS,
     FAILED,
+    HASHES,
     INSIDE,
     LAST,
     NUMBER,
     SOME_TIME,
-    STAMPS,
     Log,
 )
 from hpccoll.runtime.planning.call_hash import Description
@@ -47,7 +47,7 @@ class SetupStatus(RankStatus):
         one = super().activity(rank)
         if one.state in (WAITING, NATIVE) or not one.begun:
             return one
-        return one._replace(begun=-1, call="", site=one.site if one.state == AWAY else "")
+        return one._replace(begun=-1, call="", site=one.site if one.state == IN_PROGRAM else "")
 
 
 class SetupRanks:
@@ -103,14 +103,14 @@ class SetupRanks:
         return [self.title, zlib.crc32(repr(self.world).encode()), self.turn]
 
     def begin(self) -> int:
-        """Record the start of the call; return its stamp."""
-        words, stamp = self.log.words, self.description.stamp()
+        """Record the start of the call; return its call hash."""
+        words, call_hash = self.log.words, self.description.call_hash()
         self.number = words[NUMBER] + 1
         place = self.number & LAST
-        words[STAMPS + place], words[ENDS + place] = stamp, 0
-        self.log.describe(stamp, self.description)
+        words[HASHES + place], words[ENDS + place] = call_hash, 0
+        self.log.describe(call_hash, self.description)
         words[NUMBER] = self.number
-        return stamp
+        return call_hash
 
     def end(self, how: int = SOME_TIME) -> None:
         """Record the end of the call on this rank."""
@@ -144,7 +144,7 @@ class SetupRanks:
             return False
         if said.get("number") == number and said.get("call") == self.key:
             return True
-        return log.words[INSIDE] == number and log.stamp(number) == self.description.stamp()
+        return log.words[INSIDE] == number and log.call_hash(number) == self.description.call_hash()
 
     def _is_earlier(self, rank: int, number: int) -> bool:
         """Return True if a rank's call is an earlier one, in which the two ranks have met."""

@@ -73,13 +73,13 @@ class StreamMonitor:
         self.stay = 0, Reports(0.0)
         #: Time at which a call was last found complete.
         self.moved = 0.0
-        if guard.stamps and guard.context.size > 1:
+        if guard.compares_calls and guard.context.size > 1:
             WATCHDOG.add(self)
 
     # -- called by collectives ------------------------------------------------------------------
     def add(self, description: Description, event: Any, held: Any) -> None:
         """Add a queued call; remove the completed ones."""
-        number = self.guard.logs.mine.words[NUMBER] if self.guard.stamps else 0
+        number = self.guard.logs.mine.words[NUMBER] if self.guard.compares_calls else 0
         with self.lock:
             self.tidy()
             self.pending.append(QueuedCall(number, description, event, held, time.monotonic()))
@@ -149,7 +149,7 @@ class StreamMonitor:
             BrokenCommunicatorError: the body has failed.
         """
         title, words = format_call(description), self.guard.logs.mine.words
-        begun = words[NUMBER] + self.guard.stamps  # otherwise calls have no numbers
+        begun = words[NUMBER] + self.guard.compares_calls  # otherwise calls have no numbers
         try:
             yield
         except BaseException as error:
@@ -192,7 +192,7 @@ class StreamMonitor:
             self._give_up(first, error, own=fault is not None)
             return ""
         if first.number != self.stay[0]:
-            self.stay = first.number, Reports(self.guard.context.bounds.report)
+            self.stay = first.number, Reports(self.guard.context.timeouts.report)
         if elapsed >= self.stay[1].due:
             states = self.guard.collect_states()
             wait = f"{format_call(first.description)} in the queue of rank {self.guard.rank}"
@@ -214,7 +214,7 @@ class StreamMonitor:
 
     def _hopeless(self, first: QueuedCall, elapsed: float) -> BaseException | None:
         """Return the reason why a call cannot complete; ``None`` if it can."""
-        guard, timeout = self.guard, self.guard.context.bounds.timeout
+        guard, timeout = self.guard, self.guard.context.timeouts.timeout
         if self._given_up():
             return guard.failure or BrokenCommunicatorError()
         if guard.logs.disagree(settled=True):
@@ -230,7 +230,7 @@ class StreamMonitor:
         """Return True if any rank, this one included, has failed in a call."""
         guard = self.guard
         return guard.failure is not None or (
-            bool(guard.logs.rung(True)) if guard.natives.speaks else guard.alarm_raised)
+            bool(guard.logs.alarm_raised(True)) if guard.natives.speaks else guard.alarm_raised)
 
     def _missing_ranks(self, first: QueuedCall) -> tuple[int, ...]:
         """Return the ranks that are not known to have entered a call."""

@@ -33,8 +33,8 @@ from hpccoll.machine.limits import DEDICATED, OVERSUBSCRIBED
 from hpccoll.runtime.bounded import BoundedDict
 from hpccoll.runtime.events.logger import tell_error
 from hpccoll.runtime.events.phase_events import Moments
-from hpccoll.runtime.execution.compiled import BoundPlan, channel_class, executor, new_lane
-from hpccoll.runtime.execution.executor import Bounds, Execution
+from hpccoll.runtime.execution.compiled import BoundPlan, channel_class, executor, new_queue
+from hpccoll.runtime.execution.executor import Execution, Timeouts
 from hpccoll.runtime.execution.remote import RunBatches
 from hpccoll.runtime.planning.agreement import exchange_processes
 from hpccoll.runtime.planning.binding import Action
@@ -42,19 +42,19 @@ from hpccoll.runtime.planning.call_hash import Description
 from hpccoll.runtime.planning.plan import Plan
 from hpccoll.runtime.progress.waiting import Meeting, WaitTimer
 from hpccoll.transport import Endpoint
+from hpccoll.transport.call_hashes import split
 from hpccoll.transport.checked import CheckedEndpoint
 from hpccoll.transport.mpi import FIRST_TAG, MpiEndpoint
 from hpccoll.transport.shm.caches import share_a_cache
 from hpccoll.transport.shm.channels import OTHER_CELL_BYTES, SharedNode
 from hpccoll.transport.shm.endpoint import SharedEndpoint
-from hpccoll.transport.stamps import split
 
-#: Tags 0-15 are for blocking collectives, the next two for a lane of nonblocking ones, and two
+#: Tags 0-15 are for blocking collectives, the next two for a queue of nonblocking ones, and two
 #: carry objects.
 LANE_TAG, OBJECTS_TAG = 12, 14
 #: Tag of the message that reports the failure of a rank.
 ALARM_TAG = 11
-#: Largest bytes of a nonblocking call in a lane, and of one in a lane and in segments.
+#: Largest bytes of a nonblocking call in a queue, and of one in a queue and in segments.
 LANE_BYTES, CUT_BYTES = 64 << 10, 64 << 20
 #: Tags per nonblocking or persistent collective, allocated from FIRST_TAG on.
 TAGS_PER_CALL = 8
@@ -93,13 +93,13 @@ class GuardProtocol(Protocol):
     def number(self) -> int:
         """Sequence number of this rank's last blocking call."""
 
-    def stamp(self, description: Description) -> int:
-        """Return the stamp of a call's messages."""
+    def call_hash(self, description: Description) -> int:
+        """Return the call hash of a call's messages."""
 
-    def opening(self, stamp: int, tag: int) -> Action | None:
+    def opening(self, call_hash: int, tag: int) -> Action | None:
         """Return the callback for the start of a plan; None without one."""
 
-    def end_callback(self, stamp: int, tag: int) -> Action | None:
+    def end_callback(self, call_hash: int, tag: int) -> Action | None:
         """Return the callback for the end of a plan; None without one."""
 
     def on_alarm(self) -> None:
@@ -177,8 +177,8 @@ class Context:
         node: ranks that share memory with this one; ``None`` if shared memory is disabled.
         compiled: True if the compiled executor is in use.
         plans: cached plans, by call and choice.
-        lane: the lane of nonblocking collectives with small messages; ``None`` unless all ranks
-            share memory and use the compiled executor.
+        request_queue: the queue of nonblocking collectives with small messages; ``None`` unless all
+            ranks share memory and use the compiled executor.
         compiled_plans: cached, for the compiled executor.
         batches: cached messages of compiled plans to other nodes, by compiled plan and addresses.
         compiled: cached operations that run compiled plans.
@@ -202,13 +202,13 @@ class Context:
             self.comm.Free()
             raise
         # A library has only some thousand communicators.
-        near = self.comm if on_one_node(self.comm) else MPI.Intracomm(
+        node_comm = self.comm if on_one_node(self.comm) else MPI.Intracomm(
             self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank))
         self.compiled = executor(config) == COMPILED
-        around = discover(self.comm, near, config.levels, config.network, self.compiled,
+        around = discover(self.comm, node_comm, config.levels, config.network, self.compiled,
                           is_in_use(), gpu_island)
         self.config, self.topology = config, topology or around.topology
-        self.bounds = Bounds(config.timeout, config.report)
+        self.timeouts = Timeouts(config.timeout, config.report)
         self.limits = OVERSUBSCRIBED if around.oversubscribed else DEDICATED
         if around.devices:
             self.limits = self.limits.on_devices("staged")
@@ -224,23 +224,23 @@ class Context:
         self._unused: list[int] = []
         self.node: SharedNode | None = None
         if config.shared_memory:
-            self.node = SharedNode(self.comm, near, self.limits.cell_bytes,
+            self.node = SharedNode(self.comm, node_comm, self.limits.cell_bytes,
                                    self.limits.eager_bytes,
                                    (OBJECTS_TAG, LANE_TAG,
                                     *self._persistent_tags[:MOST_PERSISTENT]),
                                    channel_class())
             if self.node.local:
                 self.endpoint = SharedEndpoint(self.node, self.remote)
-        elif near is not self.comm:
-            near.Free()
+        elif node_comm is not self.comm:
+            node_comm.Free()
         if config.checksums:
             self.endpoint = CheckedEndpoint(self.endpoint)
         one_node = self.node is not None and len(self.node.local) == self.size - 1
         self.place = Place(one_node, around.oversubscribed, self.topology.order is None,
                            around.fabric, around.compiled and config.shared_memory,
                            self.size == 2 and one_node and not around.oversubscribed
-                           and share_a_cache(near))
-        self.lane = new_lane() if one_node and self.node and around.compiled and (
+                           and share_a_cache(node_comm))
+        self.request_queue = new_queue() if one_node and self.node and around.compiled and (
             LANE_TAG in self.node.tags) else None
         self.plans = BoundedDict[Hashable, Plan](MOST_KEPT)
         self.compiled_plans = BoundedDict[Hashable, BoundPlan](MOST_KEPT)
@@ -278,7 +278,7 @@ class Context:
 
     def wait_timer(self, title: str) -> WaitTimer:
         """Return the timer of a wait for all ranks; ``title`` names the wait in messages."""
-        return WaitTimer(Meeting(self.comm, title), *self.bounds, self.limits.spins)
+        return WaitTimer(Meeting(self.comm, title), *self.timeouts, self.limits.spins)
 
     def scratch(self, nbytes: int) -> numpy.ndarray:
         """Return memory for one blocking call; the next blocking call reuses it."""
@@ -330,7 +330,7 @@ class Context:
         freed = numpy.empty_like(mine)
         request = self.comm.Iallreduce(mine, freed, MPI.MIN)
         try:
-            Meeting(self.comm, title).wait(request, *self.bounds)
+            Meeting(self.comm, title).wait(request, *self.timeouts)
         except BaseException as error:
             self.abandoned.append((request, mine, freed))  # the library may still use the memory
             raise self.fail(error, title) from cause_of(error)
@@ -388,8 +388,8 @@ class Context:
 
     def revoke(self) -> None:
         """Revoke the communicators, so that pending native calls of all ranks end; needs ULFM."""
-        near = [self.node.comm] if self.node is not None and self.node.owned else []
-        for comm in (self.user, self.comm, *near):
+        node_comm = [self.node.comm] if self.node is not None and self.node.owned else []
+        for comm in (self.user, self.comm, *node_comm):
             comm.Revoke()
 
     def free(self) -> None:

@@ -21,19 +21,19 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from hpccoll.errors import ArgumentError
-from hpccoll.errors.contract import in_words
+from hpccoll.errors.contract import format_fields
 from hpccoll.units import count_text, ranks_text, time_text
 
 FORMAT = "hpccoll flight 1"
 #: States of ranks, named as in :mod:`hpccoll.guard.rank_status`.
-WAITING, NATIVE, AWAY, STOPPED, DEBUGGED, KILLED, ENDED, FREED, FAILED = (
+WAITING, NATIVE, IN_PROGRAM, STOPPED, DEBUGGED, KILLED, ENDED, FREED, FAILED = (
     "waiting", "in the MPI library", "in no wait", "stopped", "held by a debugger", "killed",
     "ended", "freed", "failed")
 #: Fields of a call that all ranks must agree on, with their names in texts.
 FIELDS = {"collective": "collective", "count": "count", "dtype": "type", "operator": "operator",
           "root": "root", "algorithm": "algorithm", "layout": "layout"}
 #: Texts of states whose value in the records is older.
-STATE_TEXTS = {AWAY: "computing", "not heard of": "unknown"}
+STATE_TEXTS = {IN_PROGRAM: "computing", "not heard of": "unknown"}
 #: Mean seconds after the first rank from which a rank counts as late.
 LATE = 0.01
 HEADS = ("rank", "state", "call", "arguments", "since", "waits for", "at")
@@ -161,8 +161,8 @@ def _rank(index: int, views: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]
     record = next((found for _, view in reversed(own or list(views))
                    if (found := view["records"].get(str(index)))), nothing)
     site = doing["site"] or (file["site"] if own else "")
-    state = AWAY if own and doing["state"] in (ENDED, FREED) else doing["state"]
-    if record["story"] and state == AWAY:
+    state = IN_PROGRAM if own and doing["state"] in (ENDED, FREED) else doing["state"]
+    if record["story"] and state == IN_PROGRAM:
         state = FAILED
     return RecordedRank(
         world[index], state, doing["begun"], doing["completed"], doing["call"], site,
@@ -225,7 +225,7 @@ def first_difference(ranks: Sequence[RecordedRank]) -> str | None:
                 ordered = sorted(groups.values(), key=lambda group: (len(group) == most, group))
                 sites = {one.rank: one.whereabouts for one in ranks if one.begun == number}
                 return (f"Ranks disagree on the {title} in call {number}: " + "; ".join(
-                    f"{ranks_text(group)} made {in_words(_known_fields(calls[group[0]]))}"
+                    f"{ranks_text(group)} made {format_fields(_known_fields(calls[group[0]]))}"
                     f"{sites.get(group[0], '')}" for group in ordered) + ".")
     return None
 

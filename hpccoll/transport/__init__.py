@@ -17,8 +17,8 @@ Each transport lists the operations that it supports in ``offers``:
     mpi.py, shm/, checked.py    none: messages between two ranks
     loopback.py                 multicast, reduction in the network
 
-The bits above a tag are the stamp of the call (:mod:`hpccoll.transport.stamps`). A receive must not
-accept a message with another stamp: it waits, or raises an error.
+The bits above a tag are the call hash (:mod:`hpccoll.transport.call_hashes`). A receive must not
+accept a message with another call hash: it waits, or raises an error.
 
 A new transport is a module, or a package, with a class that follows :class:`Endpoint`. Add it to
 ``FLAVOURS`` in ``tests/contract/ranks.py``, whose rules it must keep, and to

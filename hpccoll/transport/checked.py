@@ -19,7 +19,7 @@ import numpy
 
 from hpccoll.errors.checks import CorruptMessage
 from hpccoll.transport import NOTHING, Batch, Endpoint, MessageSpec
-from hpccoll.transport.stamps import split
+from hpccoll.transport.call_hashes import split
 
 
 class CheckedEndpoint:

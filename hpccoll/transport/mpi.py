@@ -1,6 +1,6 @@
 """MPI point-to-point messages, as single requests or as persistent ones.
 
-MPI's tag contains as many bits of the stamp as the largest tag allows. So messages of different
+MPI's tag contains as many bits of the call hash as the largest tag allows. So messages of different
 calls have different tags, and a receive does not match them (:class:`Tags`).
 
 A batch is polled with ``Testall``; no blocking MPI call waits for it. Polling is as fast as
@@ -16,7 +16,7 @@ from mpi4py import MPI
 
 from hpccoll.errors import MessageSizeError
 from hpccoll.transport import NOTHING, MessageSpec
-from hpccoll.transport.stamps import KIND, split
+from hpccoll.transport.call_hashes import KIND, split
 
 #: Messages of up to this size are copied when they are posted, in every library. Larger ones may be
 #: read much later, when a failed sender has other data there.
@@ -31,7 +31,7 @@ MOST_TAGS = 1 << 16
 
 
 class Tags:
-    """Map tags with stamps to MPI tags of at most ``bound``.
+    """Map tags with call hashes to MPI tags of at most ``bound``.
 
     Args:
         bound: MPI_TAG_UB, at least 32767.
@@ -47,20 +47,20 @@ class Tags:
         self.other_ways = (bound + 1 - self.half) // self.turns
 
     def of(self, tag: int) -> int:
-        """Return the MPI tag of a tag with a stamp.
+        """Return the MPI tag of a tag with a call hash.
 
         >>> Tags(32767).of(3), Tags(32767).of(19), Tags(32767).of(1 << 32 | 3)
         (3, 16387, 19)
         """
-        tag, stamp = split(tag)
+        tag, call_hash = split(tag)
         # Different kinds of elements may match; different tags never do.
-        stamp &= ~KIND
+        call_hash &= ~KIND
         if tag < FIRST_TAG:
-            return tag + FIRST_TAG * (stamp % self.ways)
-        return self.half + tag - FIRST_TAG + self.turns * (stamp % self.other_ways)
+            return tag + FIRST_TAG * (call_hash % self.ways)
+        return self.half + tag - FIRST_TAG + self.turns * (call_hash % self.other_ways)
 
     def foreign(self, found: int, tag: int) -> bool:
-        """Return True if a found MPI tag belongs to ``tag``, but to another stamp."""
+        """Return True if a found MPI tag belongs to ``tag``, but to another call hash."""
         wanted = self.of(tag)
         if found == wanted or (found < self.half) != (wanted < self.half):
             return False

@@ -18,7 +18,7 @@ from mpi4py import MPI
 
 from hpccoll.calls.facts import CallFacts
 from hpccoll.config import NATIVE
-from hpccoll.runtime.execution.executor import Bounds
+from hpccoll.runtime.execution.executor import Timeouts
 from hpccoll.runtime.progress.waiting import Meeting
 from hpccoll.tune.ranking import TIE
 from hpccoll.tune.table import Candidate
@@ -56,22 +56,22 @@ class Trial:
         """Current candidate."""
         return self.candidates[self.place[1]]
 
-    def run(self, comm: MPI.Intracomm, bounds: Bounds, serve: Callable[[], None]) -> None:
+    def run(self, comm: MPI.Intracomm, timeouts: Timeouts, serve: Callable[[], None]) -> None:
         """Run a call with the current candidate; after the last turn, select the winner.
 
         Args:
             comm: the private communicator.
-            bounds: seconds to wait for the other ranks.
+            timeouts: seconds to wait for the other ranks.
             serve: runs the call.
         """
         meeting = Meeting(comm, "online tuning")
-        meeting.wait(comm.Ibarrier(), *bounds)
+        meeting.wait(comm.Ibarrier(), *timeouts)
         start = perf_counter()
         serve()
         self.times[self.place] = perf_counter() - start
         self.turn += 1
         if self.turn == self.times.size:
-            meeting.wait(comm.Iallreduce(MPI.IN_PLACE, self.times, MPI.MAX), *bounds)
+            meeting.wait(comm.Iallreduce(MPI.IN_PLACE, self.times, MPI.MAX), *timeouts)
             self._decide()
 
     def _decide(self) -> None:

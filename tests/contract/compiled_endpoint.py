@@ -2,7 +2,7 @@
 one.
 
 The interpreter moves messages that fit no cell, as in calls: both use the channels of a node.
-Batches that share a channel run in the order in which they are started, as operations on a lane do.
+Batches that share a channel run in the order in which they are started, as operations of a queue.
 
 With pauses, the loop stops for a random time before each instruction that sends, takes or flushes.
 It stops where messages to other nodes would start and complete; these batches have none.
@@ -34,7 +34,7 @@ from hpccoll.runtime.execution.compiled_plan import (
     Instruction,
     encode,
 )
-from hpccoll.runtime.execution.executor import Bounds
+from hpccoll.runtime.execution.executor import Timeouts
 from hpccoll.runtime.execution.slow_path import PlanWaits, SlowPath
 from hpccoll.transport import Batch, MessageSpec
 from hpccoll.transport.shm.channels import PLACES, Channel
@@ -165,8 +165,9 @@ class MessagePlanWaits(PlanWaits):
 
     def __init__(self, endpoint: SharedEndpoint, phases: list[list[MessageSpec]], code: Code,
                  channels: list[Channel]):
-        self.endpoint, self.code, self.channels, self.far = endpoint, code, channels, None
-        self.context: Any = SimpleNamespace(bounds=Bounds(60.0, 60.0))
+        self.endpoint, self.code, self.channels = endpoint, code, channels
+        self.remote_messages = None
+        self.context: Any = SimpleNamespace(timeouts=Timeouts(60.0, 60.0))
         self.postings = [[posting for posting in phase if not posting.sends] for phase in phases]
 
     def receives(self, run: Any) -> dict[int, Receive]:

@@ -46,4 +46,4 @@ def remote_plans(comm):
     """Compiled plans of a communicator that have messages to other nodes."""
     found = [bound.compiled_plan for bound in comm._private().compiled_plans.entries.values()]
     return [compiled_plan for compiled_plan in found if compiled_plan is not None
-            and compiled_plan.owners[0].far is not None]
+            and compiled_plan.owners[0].remote_messages is not None]

@@ -253,15 +253,15 @@ def test_slow_copies_are_left_to_the_interpreter(world):
         compiled_plan, = compiled_plans
         for turn in range(210):
             if world.rank == 0 and turn % 70 == 0:
-                compiled_plan.pace = 10 ** 9
+                compiled_plan.copy_cost = 10 ** 9
             mine, result = terms[turn // 3 % 2], results[turn // 5 % 2]
             mine[:] = numpy.arange(30_000.0) + world.rank + turn
             result[:] = -1
             world.Allreduce(mine, result)
             assert (result == world.size * (numpy.arange(30_000.0) + turn) + ranks).all()
-        if world.rank == 0 and compiled_plan.pace < 10 ** 9:
+        if world.rank == 0 and compiled_plan.copy_cost < 10 ** 9:
             # Ranks with a processor each time their copies, and one call of 64 was such a try.
             assert not world._private().place.oversubscribed
-            compiled_plan.pace = 10 ** 9
-            assert sum(not compiled_plan.passes() for _ in range(128)) == 2
-            compiled_plan.pace = 0
+            compiled_plan.copy_cost = 10 ** 9
+            assert sum(not compiled_plan.should_fall_back() for _ in range(128)) == 2
+            compiled_plan.copy_cost = 0

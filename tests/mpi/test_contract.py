@@ -78,7 +78,7 @@ def end(comm, shared=True):
 
 
 #: All of them on three ranks, of which one is a minority; a sample elsewhere, and with the other
-#: executor, which brings the same stamps.
+#: executor, which brings the same call hashes.
 TRIED = {executor: WAYS[::step] for executor, step in zip(
     EXECUTORS, (1, 4) if SIZE == 3 else (6, 6) if SIZE <= 4 else (9,))}
 #: On many ranks, which take long, the first, a middle and the last one.

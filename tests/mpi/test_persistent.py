@@ -59,7 +59,7 @@ def test_errors_of_a_later_run_reach_those_who_wait_for_all(comm, capfd):
                                 title="broken", rank=comm.rank, spins=0, plan=None,
                                 tag=0)
     context = SimpleNamespace(abandoned=[], config=comm._config, freed=False,
-                              fail=lambda error, *details: error, bounds=(60.0, 60.0),
+                              fail=lambda error, *details: error, timeouts=(60.0, 60.0),
                               limits=SimpleNamespace(spins=0))
     lasting = PersistentOperation(context, PreparedRun(execution), None, threaded=False)
     request = Prequest(context, tuple, lasting.free, lasting)

@@ -117,7 +117,7 @@ def test_memory_that_comes_again_is_prepared_for(monkeypatch):
             comm.Allreduce(source, sink)
     assert (sink == SIZE).all()
     if near():
-        per_run = len(remote_plans(comm)[0].owners[0].far.messages)
+        per_run = len(remote_plans(comm)[0].owners[0].remote_messages.messages)
         assert made.count(SingleBatch) == made.count(PersistentBatch) == per_run
         assert len(comm._private().batches) == 1
     context = comm._private()

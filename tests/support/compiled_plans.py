@@ -28,7 +28,7 @@ def text_of(schedule: Schedule, rank: int, nbytes: int | None) -> str:
     count = max((nbytes or 0) // ITEMSIZE // blocks, 1)
     keys = blocks * blocks if collective.payload == "pairs" else blocks
     segment, = lower_all(schedule, collective, rank, BlockSizes(lambda key: count, keys))
-    code = encode(segment.program, ITEMSIZE, PLACES, far=_far(schedule, rank))
+    code = encode(segment.program, ITEMSIZE, PLACES, remote=_far(schedule, rank))
     if code is None:
         raise ArgumentError("rank", f"no compiled plan can say what rank {rank} does",
                             f"only {PLACES} messages of one rank may be under way at once")
@@ -77,7 +77,7 @@ def _operands(code: Code, operation: int, *operands: int) -> str:
     if operation == Instruction.TAKE:
         return f"{third} bytes from {code.ways[first].peer}"
     if operation == Instruction.POST:
-        kind, peer, _ = code.far[first]
+        kind, peer, _ = code.remote[first]
         return (f"to {peer}, {third} bytes of {_place(second)}" if kind == SEND else
                 f"{third} bytes from {peer} into {_place(second)}")
     if operation == Instruction.NOTE:

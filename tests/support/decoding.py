@@ -73,7 +73,7 @@ class _Reader:
         self.unsent = self.landed = self.used = self.ended = False
         #: Ranks of other nodes; messages posted since the last batch, batches so far, and whether
         #: one of them is under way, or was in this phase.
-        self.far = {way.peer for way in code.far}
+        self.far = {way.peer for way in code.remote}
         self.posted = self.batches = 0
         self.under_way = self.awaited = False
         if self.far & {way.peer for way in code.ways}:
@@ -168,9 +168,9 @@ class _Reader:
         messages = self.parts[-1][1]
         if messages and not self.posted:
             raise ValueError("a batch that is not the first of its phase")
-        if not 0 <= way < len(self.code.far):
+        if not 0 <= way < len(self.code.remote):
             raise ValueError("a way that the compiled plan has not")
-        kind, peer, _ = self.code.far[way]
+        kind, peer, _ = self.code.remote[way]
         messages.append(Message(kind, peer, self._extent(address, self._count(nbytes))))
         self.posted += 1
 

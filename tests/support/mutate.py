@@ -2,13 +2,13 @@
 
 A mutant is one rank's lowered program (or two ranks' programs, for a message and its partner)
 with one small change. :func:`hpccoll.proof.verifier.prove_segments` gives a verdict on it, and
-:mod:`support.truth` another one, by running it. The proof may neither accept a wrong
+:mod:`support.brute_force` another one, by running it. The proof may neither accept a wrong
 mutant nor reject a right one.
 
     PYTHONPATH=.:tests python -m support.mutate [most ranks [most mutants of a schedule]]
 
 judges the mutants of every algorithm of the table, and of some with lanes and with operations of
-the network (:mod:`support.beyond`), in one process per core, and prints a table.
+the network (:mod:`support.extra_schedules`), in one process per core, and prints a table.
 All mutants up to 5 ranks are 1.7 million, which takes 50 minutes of one core; 100 of each schedule
 take a few minutes.
 """
@@ -32,9 +32,9 @@ from hpccoll.ir.schedule import RECV, SEND, Schedule
 from hpccoll.proof.cases import BlockSizes, cases, lower_all
 from hpccoll.proof.verifier import prove_segments
 from hpccoll.testing import every
-from support.beyond import beyond
+from support.brute_force import BruteForce, Verdict
+from support.extra_schedules import extra_schedules
 from support.mutations.places import carried
-from support.truth import Truth, Verdict
 
 #: The segments of every rank.
 Programs = list[list[Segment]]
@@ -93,7 +93,7 @@ def suite(sizes: Sequence[int], most: int | None = None, roots: range | None = N
     findings = Findings(Counter(), Counter(), [])
     for size in sizes:
         table = [schedule for _, schedule in every(size, roots)]
-        for number, schedule in list(enumerate([*table, *beyond(size, roots)]))[part]:
+        for number, schedule in list(enumerate([*table, *extra_schedules(size, roots)]))[part]:
             picked = chosen(schedule)
             for case in [picked[number % len(picked)]] if most else picked:
                 judge(schedule, case, findings, most)
@@ -129,7 +129,7 @@ def judge(schedule: Schedule, case: BlockSizes, findings: Findings,
     """
     programs = [lower_all(schedule, schedule.collective, rank, case)
                 for rank in range(schedule.size)]
-    truth = Truth(schedule, case)
+    truth = BruteForce(schedule, case)
     total = sum(1 for _ in mutants(programs)) if most else 0
     stride = max(-(-total // most), 1) if most else 1
     # Another start each time, so that the sample does not prefer the first ranks.

@@ -2,15 +2,15 @@
 
 Beside :mod:`support.mutate`, which changes what lowering made, here the schedule itself is
 changed (:mod:`support.mutations`), once or twice, and :func:`hpccoll.verify` has to say
-whether it is right, for all block sizes. Truth is :mod:`support.written`, which runs the
+whether it is right, for all block sizes. Truth is :mod:`support.reference`, which runs the
 mutant as it is written, for many random sizes, in place and not. Rank order, and whether all ranks
 get the same bits, must agree as well. What the proof accepts is lowered, too, and run by
-:mod:`support.truth`.
+:mod:`support.brute_force`.
 
     PYTHONPATH=.:tests python -m support.mutate_schedules [mutants [seed [most ranks]]]
 
 judges so many mutants of random schedules, in one process per core: of the table, and of those with
-lanes and operations of the network (:mod:`support.beyond`). 20,000 on up to 8
+lanes and operations of the network (:mod:`support.extra_schedules`). 20,000 on up to 8
 ranks take some ten minutes of two cores.
 """
 
@@ -31,11 +31,11 @@ from hpccoll.ir.wellformed import keys_of, program_of
 from hpccoll.proof.cases import BlockSizes, lower_all
 from hpccoll.proof.verifier import verify
 from hpccoll.testing import layouts
-from support import written
-from support.beyond import beyond
+from support import reference
+from support.brute_force import BruteForce, Verdict
+from support.extra_schedules import extra_schedules
 from support.mutate import Findings
 from support.mutations import MUTATIONS, Written
-from support.truth import Truth, Verdict
 
 #: Choices of block sizes that a mutant is run on; more where proof and truth differ.
 DRAWS, MORE_DRAWS = 6, 200
@@ -85,7 +85,7 @@ def suite(mutants: int, seed: int, most_ranks: int = 8) -> Findings:
 def any_schedule(draw: Random, most_ranks: int) -> Schedule:
     """A random schedule of the table, or with lanes or operations of the network."""
     if draw.random() < BEYOND:
-        return draw.choice(list(beyond(draw.randint(2, most_ranks))))
+        return draw.choice(list(extra_schedules(draw.randint(2, most_ranks))))
     collective = draw.choice(list(ALGORITHMS))
     name = draw.choice(list(ALGORITHMS[collective]))
     entry, size = ALGORITHMS[collective][name], draw.randint(2, most_ranks)
@@ -137,7 +137,7 @@ def truth(mutant: Schedule, programs: Written, draw: Random, draws: int) -> Verd
         return Verdict(False, False, False, str(error))
     for sizes in _sizes(mutant, draw, draws):
         for in_place in (False, True) if mutant.collective.in_place else (False,):
-            found = written.run(mutant, programs, sizes, in_place, draw)
+            found = reference.run(mutant, programs, sizes, in_place, draw)
             if not found.right:
                 return found
             verdict = _both(verdict, found)
@@ -167,7 +167,7 @@ def lowered(mutant: Schedule, draw: Random) -> Verdict:
     in_place = bool(mutant.collective.in_place) and draw.random() < .5
     segment = 0 if in_place and mutant.collective.name == "reduce_scatter" else draw.choice((0, 1))
     case = BlockSizes(sizes.__getitem__ if sizes else lambda key: 1, len(sizes), in_place, segment)
-    found = Truth(mutant, case).verdict([
+    found = BruteForce(mutant, case).verdict([
         lower_all(mutant, mutant.collective, rank, case) for rank in range(mutant.size)])
     # Few elements need not show in which order they were combined.
     return found if not found.right else Verdict(True)

@@ -22,11 +22,11 @@ from hpccoll.comm.objects.messages import (
 from hpccoll.comm.objects.wire import (
     CONTAINERS,
     FLOAT,
+    HASH,
     IMMUTABLE,
     INT,
     LONG,
     ROOM,
-    STAMP,
     RemoteError,
     copy_of,
     decode,
@@ -68,9 +68,9 @@ class ObjectExchange(ObjectMessages):
                 return None
             rounds.append((pair.compiled_plan, *pair.addresses, not self.rank & distance))
             distance *= 2
-        stamps = tuple(self.call_of("allreduce", operator_name(op)).stamp
-                       for op in (MPI.SUM, MPI.PROD, MPI.MAX, MPI.MIN))
-        return _executor.Numbers(tuple(rounds), FLOAT, INT, ROOM, STAMP, stamps,
+        call_hashes = tuple(self.call_of("allreduce", operator_name(op)).call_hash
+                            for op in (MPI.SUM, MPI.PROD, MPI.MAX, MPI.MIN))
+        return _executor.Numbers(tuple(rounds), FLOAT, INT, ROOM, HASH, call_hashes,
                                  guard.log if guard is not None else 0, self,
                                  self.context.call_guard)
 
@@ -116,7 +116,7 @@ class ObjectExchange(ObjectMessages):
                 together = together and (data is None
                                          or type(value) in (numpy.ndarray, RemoteError))
             if not exchanged:
-                pair.frame[ROOM], pair.frame[STAMP:] = together, self.stamp
+                pair.frame[ROOM], pair.frame[HASH:] = together, self.call_hash
                 self.exchange(pair, partner)
             self.check(pair.arriving, partner)
             exchanged = False

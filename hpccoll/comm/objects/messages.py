@@ -4,7 +4,7 @@ Pairs of ranks have prepared frames (:mod:`hpccoll.comm.objects.wire`), which us
 inside a node. Data that does not fit into a frame follows it.
 
 Every call is counted in this rank's log, like other blocking calls. Every frame carries the
-number and the stamp of its call. A rank that receives a frame of another call raises a
+number and the call hash of its call. A rank that receives a frame of another call raises a
 ``ContractError``.
 """
 
@@ -21,8 +21,8 @@ from hpccoll.arrays.kernels import operator_of
 from hpccoll.calls.facts import USER
 from hpccoll.comm.objects.wire import (
     FRAME,
+    HASH,
     LONG,
-    STAMP,
     RemoteError,
     decode,
     encode,
@@ -38,12 +38,12 @@ from hpccoll.runtime.planning.call_hash import Description
 from hpccoll.runtime.progress.engine import PROGRESS
 from hpccoll.runtime.progress.waiting import WaitTimer
 from hpccoll.transport import Batch, MessageSpec
-from hpccoll.transport.stamps import STAMP_BITS
+from hpccoll.transport.call_hashes import HASH_BITS
 
 #: Tags on the private communicator, of frames and of the data after them; blocking collectives use
 #: lower ones, nonblocking higher ones.
 TAG, MORE_TAG = OBJECTS_TAG, OBJECTS_TAG + 1
-#: Bits of a call's number that frames carry above its stamp.
+#: Bits of a call's number that frames carry above its call hash.
 LAST_NUMBER = 0xFFFF
 #: Largest number of cached calls, by collective, operator and root.
 MOST_CALLS = 1024
@@ -54,12 +54,12 @@ class ObjectCall(NamedTuple):
 
     Attributes:
         description: the collective, operator and root.
-        stamp: the stamp of its frames; 0 if calls are not compared.
+        call_hash: the call hash of its frames; 0 if calls are not compared.
         begins, ends: record its start and its end in this rank's log.
     """
 
     description: Description
-    stamp: int
+    call_hash: int
     begins: Callable[[], Any]
     ends: Callable[[], Any]
 
@@ -83,8 +83,8 @@ class ObjectMessages:
         #: Current call, and all calls so far, by collective, operator and root.
         self.calls: dict[tuple[str, str, int | None], ObjectCall] = {}
         self.call: ObjectCall
-        #: Number and stamp in the frames of the current call.
-        self.stamp = bytes(8)
+        #: Number and call hash in the frames of the current call.
+        self.call_hash = bytes(8)
         #: Error while this rank wrote a message of the current call.
         self.error: RemoteError | None = None
         #: Messages of the current call that did not fit into a frame.
@@ -102,10 +102,10 @@ class ObjectMessages:
         description = Description(f"{name}{OBJECTS}", operator=operator,
                                   root="" if root is None else str(root))
         guard = self.context.guard
-        stamp = guard.stamp(description) if guard is not None else 0
-        actions = (guard.opening(stamp, 0), guard.end_callback(stamp, 0)) if guard else (None, None)
-        begins, ends = (action[0] if action else _nothing for action in actions)
-        return ObjectCall(description, stamp, begins, ends)
+        call_hash = guard.call_hash(description) if guard is not None else 0
+        actions = (guard.opening(call_hash, 0), guard.end_callback(call_hash, 0)) if guard else ()
+        begins, ends = (action[0] if action else _nothing for action in actions or (None, None))
+        return ObjectCall(description, call_hash, begins, ends)
 
     def begin(self) -> None:
         """Record the start of the current call.
@@ -124,11 +124,11 @@ class ObjectMessages:
         self.mark()
 
     def mark(self) -> None:
-        """Set the number and stamp for the frames of the current call."""
-        stamp, guard = self.call.stamp, self.context.guard
-        if stamp and guard is not None:
-            stamp |= (guard.number & LAST_NUMBER) << STAMP_BITS
-        self.stamp = stamp.to_bytes(8, "little")
+        """Set the number and call hash for the frames of the current call."""
+        call_hash, guard = self.call.call_hash, self.context.guard
+        if call_hash and guard is not None:
+            call_hash |= (guard.number & LAST_NUMBER) << HASH_BITS
+        self.call_hash = call_hash.to_bytes(8, "little")
 
     def select(self, name: str, op: Any = None, root: int | None = None) -> None:
         """Set the current call, by collective, operator and root."""
@@ -141,8 +141,8 @@ class ObjectMessages:
         self.call = call
 
     def encode(self, frame: bytearray, value: Any) -> tuple[Any, RemoteError | None]:
-        """Write an object and the stamp of the call into a frame; see :func:`wire.encode`."""
-        frame[STAMP:] = self.stamp
+        """Write an object and the call hash of the call into a frame; see :func:`wire.encode`."""
+        frame[HASH:] = self.call_hash
         return encode(frame, value, self.rank)
 
     def check(self, frame: bytearray, source: int) -> None:
@@ -151,7 +151,7 @@ class ObjectMessages:
         Raises:
             ContractError: names the ranks and the properties that differ.
         """
-        if frame[STAMP:] != self.stamp:
+        if frame[HASH:] != self.call_hash:
             error = ForeignMessage(source, self.rank)
             self._judge(error)
             raise error
@@ -259,7 +259,7 @@ class ObjectMessages:
     def resume(self, peer: int, test: Callable[[], bool]) -> None:
         """Wait for a compiled plan, whose test polls for some time; see :meth:`wait`."""
         self.peer = peer
-        watch = WaitTimer(self, *self.context.bounds)
+        watch = WaitTimer(self, *self.context.timeouts)
         try:
             while not test():
                 PROGRESS.step()
@@ -278,7 +278,7 @@ class ObjectMessages:
             if test():
                 return
         self.peer = peer
-        watch = WaitTimer(self, *self.context.bounds, self.context.limits.spins)
+        watch = WaitTimer(self, *self.context.timeouts, self.context.limits.spins)
         try:
             while not test():
                 watch.pause()

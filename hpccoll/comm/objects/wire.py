@@ -24,9 +24,9 @@ from hpccoll.errors import HpccollError
 
 #: Bytes of a frame; some MPI libraries take much longer for more.
 FRAME = 128
-#: Offset of the stamp; bytes for contents, and offset of the sender's byte.
-STAMP = FRAME - 8
-ROOM = STAMP - 1
+#: Offset of the call hash; bytes for contents, and offset of the sender's byte.
+HASH = FRAME - 8
+ROOM = HASH - 1
 INLINE, LONG, FLOAT, INT = ROOM - 1, 255, 254, 253
 #: Type mark and Python number.
 FLOATING, INTEGER = struct.Struct("=Bd"), struct.Struct("=Bq")

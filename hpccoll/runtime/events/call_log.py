@@ -3,14 +3,14 @@
     line 0   alarm; length of the failure record; status request; call in which this rank failed
     line 1   number of the last blocking call; number of the pending native call; time of the last
              poll of a wait; 1 if the rank has left
-    then     of the last REMEMBERED calls, by their numbers: stamps; start and end times; stamps of
-             their forms and amounts of data, if their own stamps have no description
+    then     of the last REMEMBERED calls, by their numbers: call hashes; start and end times; the
+             hashes of their forms and amounts of data, if their call hashes have no description
              status, in JSON
              failure record, in JSON
-             descriptions of stamps, in JSON
+             descriptions of call hashes, in JSON
 
 Ranks of a node read each other's logs in shared memory. The compiled executor also writes numbers
-and stamps. Other ranks write only the alarm and the status request.
+and call hashes. Other ranks write only the alarm and the status request.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from typing import Any, NamedTuple
 import numpy
 
 from hpccoll.runtime.planning.call_hash import Description
-from hpccoll.transport.stamps import agree, stamp_of_amount
+from hpccoll.transport.call_hashes import agree, hash_of_amount
 
 #: Words of a log: the number plus one of the call in which a rank failed, 1 without a number; the
-#: length of the failure record; the number of the last call; and the offset of the stamps.
+#: length of the failure record; the number of the last call; and the offset of the call hashes.
 #: ``_executor.c`` uses all but the length.
-ALARM, STORY, NUMBER, STAMPS = 0, 1, 16, 32
+ALARM, STORY, NUMBER, HASHES = 0, 1, 16, 32
 #: Like the alarm, for the call in which this rank itself failed; 0 without a failure.
 FAILED = 3
 #: Time of an unanswered status request, in nanoseconds of the machine's clock, else 0; the number
@@ -47,9 +47,9 @@ PICKLED_LATE = ("allgather of objects", "alltoall of objects")
 #: Start and end times of the calls, in nanoseconds of the machine's clock; 0 for a call that has
 #: not ended, :data:`SOME_TIME` if Python did not read the clock. Machine code records the kernel's
 #: last tick, which is at most some milliseconds old and much cheaper to read.
-STARTS, ENDS, SOME_TIME = STAMPS + REMEMBERED, STAMPS + 2 * REMEMBERED, 1
-#: Stamps of the forms of calls whose own stamps have no description, and their amounts.
-FORMS, AMOUNTS = STAMPS + 3 * REMEMBERED, STAMPS + 4 * REMEMBERED
+STARTS, ENDS, SOME_TIME = HASHES + REMEMBERED, HASHES + 2 * REMEMBERED, 1
+#: Call hashes of the forms of calls whose own call hashes have no description, and their amounts.
+FORMS, AMOUNTS = HASHES + 3 * REMEMBERED, HASHES + 4 * REMEMBERED
 #: Offsets of the texts in bytes, and the number and size of the descriptions.
 DOING_START, STORY_START, TEXTS_START, LOG_BYTES = 352 * 8, 7 << 9, 7 << 10, 39 << 10
 TEXT_BYTES = 256
@@ -63,43 +63,42 @@ class LogRecord(NamedTuple):
 
     Attributes:
         number: sequence number of the rank's last blocking call.
-        stamps: stamps of its last calls, by number.
-        descriptions: descriptions of its calls, by stamp.
+        call_hashes: call hashes of its last calls, by number.
+        descriptions: descriptions of its calls, by call hash.
         story: the failure record of that rank; ``None`` without a failure.
     """
 
     number: int
-    stamps: Mapping[int, int]
+    call_hashes: Mapping[int, int]
     descriptions: Mapping[int, Description]
     report: Mapping[str, Any] | None
 
     def pack(self) -> bytes:
         """Return the record as bytes."""
-        used = set(self.stamps.values())
-        return json.dumps([self.number, [*self.stamps.items()],
-                           [(stamp, text) for stamp, text in self.descriptions.items()
-                            if stamp in used], self.report]).encode()
+        used = set(self.call_hashes.values())
+        return json.dumps([self.number, [*self.call_hashes.items()],
+                           [(call_hash, text) for call_hash, text in self.descriptions.items()
+                            if call_hash in used], self.report]).encode()
 
     @classmethod
     def unpack(cls, data: bytes) -> LogRecord:
         """Return the record from bytes of :meth:`pack`."""
-        number, stamps, descriptions, report = json.loads(data)
-        return cls(number, dict(stamps),
-                   {stamp: Description(*fields) for stamp, fields in descriptions}, report)
+        number, call_hashes, descriptions, report = json.loads(data)
+        return cls(number, dict(call_hashes),
+                   {call_hash: Description(*fields) for call_hash, fields in descriptions}, report)
 
 
 class LoggedCall(NamedTuple):
     """Entry of a log.
 
     Attributes:
-        number, stamp: number and stamp of the call; calls that may differ between ranks have no
-            stamp.
+        number, call_hash: of the call; calls that may differ between ranks have no call hash.
         start, end: nanoseconds of the machine's clock, to some milliseconds; the end is 0 before
             the call has ended, and :data:`SOME_TIME` if its time is unknown.
     """
 
     number: int
-    stamp: int
+    call_hash: int
     start: int
     end: int
 
@@ -120,23 +119,23 @@ class Log:
         self.texts = 0
         self.known: set[int] = set()
 
-    def describe(self, stamp: int, description: Description) -> None:
-        """Store the description of a stamp."""
-        if stamp in self.known:
+    def describe(self, call_hash: int, description: Description) -> None:
+        """Store the description of a call hash."""
+        if call_hash in self.known:
             return
         start = TEXTS_START + self.texts % MOST_TEXTS * TEXT_BYTES
         self.texts += 1
-        self.known.add(stamp)
+        self.known.add(call_hash)
         if (self.grow is not None and start + TEXT_BYTES > EARLY_BYTES
                 and not self.grow(start, TEXT_BYTES)):
-            return  # the other ranks cannot read the description of this stamp
+            return  # the other ranks cannot read the description of this call_hash
         text = json.dumps(description).encode()
         if len(text) > TEXT_BYTES - 8:
             text = json.dumps(description._replace(algorithm="", layout="")).encode()
         self.words[start // 8] = 0
         self.memory[start + 8:start + TEXT_BYTES] = text[:TEXT_BYTES - 8].ljust(TEXT_BYTES - 8,
                                                                                b"\0")
-        self.words[start // 8] = stamp
+        self.words[start // 8] = call_hash
         self.words[DESCRIBED] = max(self.words[DESCRIBED], start // TEXT_BYTES + 1
                                     - TEXTS_START // TEXT_BYTES)
 
@@ -192,25 +191,25 @@ class Log:
 
     def description(self, number: int) -> Description | None:
         """Return the description of a call; ``None`` if it is not in the ring."""
-        return self.descriptions().get(self.stamp(number))
+        return self.descriptions().get(self.call_hash(number))
 
-    def stamp(self, number: int) -> int:
-        """Return the stamp of a call; 0 if it has not begun or is not in the ring."""
+    def call_hash(self, number: int) -> int:
+        """Return the call hash of a call; 0 if it has not begun or is not in the ring."""
         words = self.words
         if words[NUMBER] < number:
             return 0
-        stamp = words[STAMPS + (number & LAST)]
-        return stamp if words[NUMBER] < number + LAST else 0
+        call_hash = words[HASHES + (number & LAST)]
+        return call_hash if words[NUMBER] < number + LAST else 0
 
-    def pickling(self, number: int, stamp: int) -> bool:
+    def pickling(self, number: int, call_hash: int) -> bool:
         """Return True if a call has just begun and its rank may still be pickling.
 
         If pickling fails, the rank withdraws the call: it sent no message.
 
         Args:
-            number, stamp: number and stamp of the call, which the rank may have withdrawn by now.
+            number, call_hash: of the call, which the rank may have withdrawn by now.
         """
-        what = self.descriptions().get(stamp)
+        what = self.descriptions().get(call_hash)
         began = self.words[STARTS + (number & LAST)]
         return (what is not None and what.collective in PICKLED_LATE
                 and time.monotonic_ns() - began < PICKLING)
@@ -218,16 +217,16 @@ class Log:
     def differs(self, other: Log) -> int:
         """Return the first call in the ring in which the two ranks differ; 0 without one.
 
-        Calls without a stamp on either rank count as equal.
+        Calls without a call hash on either rank count as equal.
         """
-        mine, others = (log.words[STAMPS:STAMPS + REMEMBERED].tolist() for log in (self, other))
+        mine, others = (log.words[HASHES:HASHES + REMEMBERED].tolist() for log in (self, other))
         if mine == others:
             return 0
         last = min(self.words[NUMBER], other.words[NUMBER])
         for number in range(max(last - LAST, 0) + 1, last + 1):
             if mine[number & LAST] != others[number & LAST]:
-                stamps = self.stamp(number), other.stamp(number)
-                if all(stamps) and not agree(*stamps):
+                call_hashes = self.call_hash(number), other.call_hash(number)
+                if all(call_hashes) and not agree(*call_hashes):
                     return number
         return 0
 
@@ -236,31 +235,32 @@ class Log:
         words, newest = self.words, self.words[NUMBER]
         found = []
         for number in range(max(newest - LAST, 0) + 1, newest + 1):
-            stamp, place = self.stamp(number), number & LAST
-            found.append(LoggedCall(number, stamp, words[STARTS + place], words[ENDS + place]))
+            call_hash, place = self.call_hash(number), number & LAST
+            found.append(LoggedCall(number, call_hash, words[STARTS + place], words[ENDS + place]))
         return found
 
     def record(self) -> LogRecord:
         """Return the current contents; the rank may be writing meanwhile."""
         number = self.words[NUMBER]
-        found = {one: self.stamp(one) for one in range(max(number - LAST, 0) + 1, number + 1)}
-        return LogRecord(number, {one: stamp for one, stamp in found.items() if stamp},
+        found = {one: self.call_hash(one) for one in range(max(number - LAST, 0) + 1, number + 1)}
+        return LogRecord(number, {one: call_hash for one, call_hash in found.items() if call_hash},
                          self.descriptions(), self.report())
 
     def descriptions(self) -> dict[int, Description]:
-        """Return the descriptions by stamp."""
+        """Return the descriptions by call hash."""
         descriptions = {}
         # Stop here: reading would allocate pages.
         for number in range(self.words[DESCRIBED]):
             start = TEXTS_START + number * TEXT_BYTES
-            stamp = self.words[start // 8]
+            call_hash = self.words[start // 8]
             text = bytes(self.memory[start + 8:start + TEXT_BYTES]).rstrip(b"\0")
-            if stamp and text and self.words[start // 8] == stamp:
-                descriptions[stamp] = Description(*json.loads(text))
+            if call_hash and text and self.words[start // 8] == call_hash:
+                descriptions[call_hash] = Description(*json.loads(text))
         for place in range(REMEMBERED):
-            stamp, form, amount = (self.words[ring + place] for ring in (STAMPS, FORMS, AMOUNTS))
+            call_hash, form, amount = (self.words[ring + place]
+                                       for ring in (HASHES, FORMS, AMOUNTS))
             # The form may be that of an earlier call in this place.
-            if stamp not in descriptions and form in descriptions and (
-                    stamp_of_amount(form, amount) == stamp):
-                descriptions[stamp] = descriptions[form].with_amount(amount)
+            if call_hash not in descriptions and form in descriptions and (
+                    hash_of_amount(form, amount) == call_hash):
+                descriptions[call_hash] = descriptions[form].with_amount(amount)
         return descriptions

@@ -9,11 +9,11 @@ from typing import Any, NoReturn
 from hpccoll.runtime.events.call_log import (
     ALARM,
     ENDS,
+    HASHES,
     INSIDE,
     LAST,
     NUMBER,
     SOME_TIME,
-    STAMPS,
     STARTS,
     Log,
 )
@@ -23,25 +23,26 @@ if BUILT:
     from hpccoll.runtime.execution import _executor
 
 
-def log_calls(method: Callable[..., Any], log: Log, stamp: int, refuse: Callable[[], NoReturn],
+def log_calls(method: Callable[..., Any], log: Log, call_hash: int, refuse: Callable[[], NoReturn],
               failed: Callable[[BaseException], bool]) -> Callable[..., Any]:
     """Return a wrapper of a native method that logs its calls while they run.
 
     Args:
         method: the native method.
         log: the log of this rank.
-        stamp: stamp of its calls; 0 if they may differ between ranks.
+        call_hash: call hash of its calls; 0 if they may differ between ranks.
         refuse: raises an error after the failure of another rank.
         failed: raises a more specific error, or returns True if nothing was sent.
     """
     if BUILT:
-        return _executor.Noted(method, log.address, log.address + 8 * ALARM, stamp, refuse, failed)
+        return _executor.Noted(method, log.address, log.address + 8 * ALARM, call_hash, refuse,
+                               failed)
     words = log.words
 
     def call(*args: Any, **options: Any) -> Any:
         number = words[NUMBER] + 1
         place = number & LAST
-        words[STAMPS + place], words[STARTS + place] = stamp, monotonic_ns()
+        words[HASHES + place], words[STARTS + place] = call_hash, monotonic_ns()
         words[ENDS + place], words[INSIDE], words[NUMBER] = 0, number, number
         try:
             alarm = words[ALARM]
@@ -59,24 +60,24 @@ def log_calls(method: Callable[..., Any], log: Log, stamp: int, refuse: Callable
     return call
 
 
-def begins(log: Log, stamp: int, on_alarm: Callable[[bool], None], asks: bool) -> Callable[[],
-                                                                                           None]:
+def begins(log: Log, call_hash: int, on_alarm: Callable[[bool], None], asks: bool) -> Callable[[],
+                                                                                               None]:
     """Return a callback that records the start of an interpreted call.
 
     Args:
         log: the log of this rank.
-        stamp: stamp of the call.
+        call_hash: call hash of the call.
         on_alarm: raises an error after the failure of another rank; called when one is possible.
         asks: call it every time, because the log has no alarm.
     """
     if BUILT and not asks:
-        return _executor.opening(log.address, stamp, on_alarm, log)
+        return _executor.opening(log.address, call_hash, on_alarm, log)
     words = log.words
 
     def note() -> None:
         number = words[NUMBER] + 1
         place = number & LAST
-        words[STAMPS + place], words[STARTS + place] = stamp, monotonic_ns()
+        words[HASHES + place], words[STARTS + place] = call_hash, monotonic_ns()
         words[ENDS + place], words[NUMBER] = 0, number
         if asks or words[ALARM]:
             on_alarm(True)

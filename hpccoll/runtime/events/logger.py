@@ -45,13 +45,13 @@ def tell_communicator(comm: MPI.Intracomm, context: Context) -> None:
     if not LOGGER.isEnabledFor(_level(context.rank)):
         return
     place, node = context.place, context.node
-    near = len(node.local) if node is not None else 0
-    ways = ["shared memory"] * bool(near) + ["MPI messages"] * (near < context.size - 1)
+    peers = len(node.local) if node is not None else 0
+    paths = ["shared memory"] * bool(peers) + ["MPI messages"] * (peers < context.size - 1)
     LOGGER.log(_level(context.rank), "%s: %d ranks, layout %s%s; messages by %s; %s executor",
                name_of(comm), context.size, context.topology,
                ", ranks share processors" * place.oversubscribed
                + ", ranks share a cache" * place.shared_cache,
-               " and ".join(ways) or "nobody", "compiled" if context.compiled else "Python")
+               " and ".join(paths) or "nobody", "compiled" if context.compiled else "Python")
 
 
 def tell_table(comm: MPI.Intracomm, source: str, note: str, online: bool) -> None:

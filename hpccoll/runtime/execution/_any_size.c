@@ -2,7 +2,7 @@
  *
  * The form of a call is its key without sizes and counts. The operands of its plan are sums of the
  * bounds of the call's blocks (hpccoll/ir/sizes.py), so a new size costs some multiplications.
- * The MPI library's method needs no operands, only a stamp for the log.
+ * The MPI library's method needs no operands, only a call hash for the log.
  */
 #include "_recognition.h"
 
@@ -26,7 +26,7 @@ struct AnySize {
     long cut, extent[SIDES];
     long long rank, size, blocks, unit, itemsize, least, end, most_block, most_bytes;
     long long element[SIDES], scale[SIDES]; /* bytes of a caller's element; elements per unit */
-    long long form, amount;                 /* stamp of the form; amount of data per unit of size */
+    long long form, amount;                 /* call hash of the form; amount of data per unit of size */
     int equal, side[2];                     /* COUNTED: all counts are equal */
     Py_ssize_t operand_count;
     Operand *operands;
@@ -159,8 +159,8 @@ static int read_blocks(AnySize *self, const Key *key)
     return self->longest <= self->most_block;
 }
 
-/* The same arithmetic as in hpccoll/transport/stamps.py. */
-static int64_t stamp_at(int64_t form, int64_t amount)
+/* The same arithmetic as in hpccoll/transport/call_hashes.py. */
+static int64_t hash_at(int64_t form, int64_t amount)
 {
     const uint64_t kind = UINT64_C(7) << 20, top = UINT64_C(1) << 47;
     uint64_t x = ((uint64_t)form & ~kind) ^ (uint64_t)(amount + 1) * UINT64_C(0x9E3779B97F4A7C15);
@@ -169,12 +169,12 @@ static int64_t stamp_at(int64_t form, int64_t amount)
     return (int64_t)((x & (top - 1) & ~kind) | ((uint64_t)form & kind) | top);
 }
 
-PyObject *stamp_of_amount(PyObject *module, PyObject *args)
+PyObject *hash_of_amount(PyObject *module, PyObject *args)
 {
     long long form, amount;
     (void)module;
     return PyArg_ParseTuple(args, "LL", &form, &amount)
-        ? PyLong_FromLongLong(stamp_at(form, amount)) : NULL;
+        ? PyLong_FromLongLong(hash_at(form, amount)) : NULL;
 }
 
 /* Compute the operands of a plan for the blocks of a call; return 0 if it cannot run them. */
@@ -222,14 +222,14 @@ PyObject *target_for(AnySize *self, const Key *key, PyArrayObject *const *arrays
 {
     if (!read_blocks(self, key))
         return NULL;
-    Stamp stamp = {self->form, 0, 0};
+    CallHash call_hash = {self->form, 0, 0};
     if (self->form && self->amount) {
         int64_t amount = self->total * self->amount;
-        Stamp full = {stamp_at(self->form, amount), self->form, amount};
-        stamp = full;
+        CallHash full = {hash_at(self->form, amount), self->form, amount};
+        call_hash = full;
     }
     if (Py_IS_TYPE(self->target, &NotedType))
-        ((Noted *)self->target)->stamp = stamp;
+        ((Noted *)self->target)->call_hash = call_hash;
     if (!Py_IS_TYPE(self->target, &CompiledPlanType))
         return self->target;
     CompiledPlan *plan = (CompiledPlan *)self->target;
@@ -240,7 +240,7 @@ PyObject *target_for(AnySize *self, const Key *key, PyArrayObject *const *arrays
         return self->target;
     plan->sizes[IN] = sizes[IN];
     plan->sizes[OUT] = sizes[OUT];
-    plan->stamp = stamp;
+    plan->call_hash = call_hash;
     if (compute(self, plan))
         return self->target;
     plan->counts[1] = -1;  /* its words are a mixture */
@@ -332,7 +332,7 @@ wrong:
 static PyObject *any_size_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"target", "cut", "ranks", "blocks", "itemsize", "sizes", "limits",
-                            "elements", "extents", "scales", "stamp", "equal", "sides", "operands",
+                            "elements", "extents", "scales", "call_hash", "equal", "sides", "operands",
                             NULL};
     PyObject *target, *operands;
     AnySize *self = (AnySize *)type->tp_alloc(type, 0);
@@ -346,7 +346,7 @@ static PyObject *any_size_new(PyTypeObject *type, PyObject *args, PyObject *kwar
             &self->scale[SENT], &self->scale[RECEIVED], &self->form, &self->amount, &self->equal,
             &self->side[IN], &self->side[OUT], &PyTuple_Type, &operands))
         goto failed;
-    /* Its stamp changes with the size. */
+    /* Its call hash changes with the size. */
     self->target = Py_IS_TYPE(target, &NotedType) ? (PyObject *)copy_noted((Noted *)target)
                                                   : Py_NewRef(target);
     if (self->target == NULL)

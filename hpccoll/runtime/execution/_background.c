@@ -1,7 +1,7 @@
 /* Native thread that progresses compiled plans of requests without the GIL.
  *
  *     listed    pending operations that a thread may progress
- *     turns     the lock of that list and of the lanes; its holder never blocks
+ *     turns     the lock of that list and of the queues; its holder never blocks
  *
  * It only runs plans as far as possible and marks completed operations. A thread with the GIL then
  * notifies Python and MPI. Like all threads it claims an operation before it runs it (`busy`); the
@@ -50,76 +50,76 @@ static int64_t now(void)
     return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
-/* ---- lanes ----------------------------------------------------------------------------------- */
+/* ---- queues ----------------------------------------------------------------------------------- */
 
-/* Return the first pending operation of a lane; None after a failure; with the lock. */
-static Turn first_turn(const Lane *lane)
+/* Return the first pending operation of a queue; None after a failure; with the lock. */
+static Turn first_turn(const RequestQueue *queue)
 {
     Turn none = {NULL, NULL}, nobody = {Py_None, NULL};
-    if (lane->broken)
+    if (queue->broken)
         return nobody;
-    for (Py_ssize_t i = 0; i < lane->count; i++)
-        if (lane->queue[i].compiled == NULL || !has_ended(lane->queue[i].compiled))
-            return lane->queue[i];
+    for (Py_ssize_t i = 0; i < queue->count; i++)
+        if (queue->entries[i].compiled == NULL || !has_ended(queue->entries[i].compiled))
+            return queue->entries[i];
     return none;
 }
 
-Turn whose_turn(Lane *lane)
+Turn whose_turn(RequestQueue *queue)
 {
     pthread_mutex_lock(&turns);
-    Turn first = first_turn(lane);
+    Turn first = first_turn(queue);
     pthread_mutex_unlock(&turns);
     return first;
 }
 
-static int put_into_lane(Lane *lane, PyObject *operation, CompiledRun *compiled)
+static int put_into_queue(RequestQueue *queue, PyObject *operation, CompiledRun *compiled)
 {
-    if (lane->count == lane->room) {
-        Py_ssize_t room = 2 * lane->room + 8;
-        Turn *queue = PyMem_RawRealloc(lane->queue, room * sizeof(Turn));
-        if (queue == NULL)
+    if (queue->count == queue->room) {
+        Py_ssize_t room = 2 * queue->room + 8;
+        Turn *entries = PyMem_RawRealloc(queue->entries, room * sizeof(Turn));
+        if (entries == NULL)
             return -1;
-        lane->queue = queue;
-        lane->room = room;
+        queue->entries = entries;
+        queue->room = room;
     }
     Turn last = {Py_NewRef(operation), compiled};
-    lane->queue[lane->count++] = last;
+    queue->entries[queue->count++] = last;
     return 0;
 }
 
-static void remove_from_lane(Lane *lane, PyObject *operation)
+static void remove_from_queue(RequestQueue *queue, PyObject *operation)
 {
-    for (Py_ssize_t i = 0; i < lane->count; i++)
-        if (lane->queue[i].operation == operation) {
-            memmove(lane->queue + i, lane->queue + i + 1, (--lane->count - i) * sizeof(Turn));
+    for (Py_ssize_t i = 0; i < queue->count; i++)
+        if (queue->entries[i].operation == operation) {
+            memmove(queue->entries + i, queue->entries + i + 1, (--queue->count - i) * sizeof(Turn));
             Py_DECREF(operation);  /* the caller has a reference, too */
             return;
         }
 }
 
-int enter_lane(Lane *lane, PyObject *operation)
+int enter_queue(RequestQueue *queue, PyObject *operation)
 {
     pthread_mutex_lock(&turns);
-    int failed = put_into_lane(lane, operation, NULL);
+    int failed = put_into_queue(queue, operation, NULL);
     pthread_mutex_unlock(&turns);
     if (failed)
         PyErr_NoMemory();
     return failed;
 }
 
-void leave_lane(Lane *lane, PyObject *operation)
+void leave_queue(RequestQueue *queue, PyObject *operation)
 {
     pthread_mutex_lock(&turns);
-    remove_from_lane(lane, operation);
+    remove_from_queue(queue, operation);
     pthread_mutex_unlock(&turns);
 }
 
-/* Mark a lane as failed: other ranks would take messages of the next operation for those of the
+/* Mark a queue as failed: other ranks would take messages of the next operation for those of the
  * failed one. */
-void break_lane(Lane *lane)
+void break_queue(RequestQueue *queue)
 {
     pthread_mutex_lock(&turns);
-    lane->broken = 1;
+    queue->broken = 1;
     pthread_mutex_unlock(&turns);
 }
 
@@ -131,20 +131,20 @@ enum { STILL, MOVED, MOVED_MUCH };
 static int pass(void)
 {
     int moved = STILL;
-    Lane *stuck = NULL;  /* of this pass: operations behind the first need not search for it */
+    RequestQueue *stuck = NULL;  /* of this pass: operations behind the first need not search for it */
     for (Py_ssize_t i = 0; i < listed_count && !stopped
                            && !atomic_load_explicit(&waiting, memory_order_relaxed); i++) {
         CompiledRun *operation = listed[i];
-        if (!operation->met) {
-            operation->met = 1;
+        if (!operation->seen_once) {
+            operation->seen_once = 1;
             continue;
         }
-        Lane *lane = operation->lane;
-        if (lane != NULL) {
-            if (lane == stuck)
+        RequestQueue *queue = operation->queue;
+        if (queue != NULL) {
+            if (queue == stuck)
                 continue;
-            stuck = lane;
-            operation = first_turn(lane).compiled;
+            stuck = queue;
+            operation = first_turn(queue).compiled;
         }
         if (operation == NULL || has_ended(operation) || !claim(operation, RUNNING))
             continue;
@@ -164,7 +164,7 @@ static int pass(void)
     return moved;
 }
 
-static void *work(void *none)
+static void *work(void *Py_UNUSED(argument))
 {
     int64_t pause = LONGEST, last = now(), eager = 0;
 #ifdef __linux__
@@ -203,7 +203,7 @@ static void *work(void *none)
         sleeping = 0;
     }
     pthread_mutex_unlock(&turns);
-    return none;
+    return NULL;
 }
 
 /* Start the thread; with the lock. */
@@ -220,7 +220,7 @@ static void start(void)
     stopped = !started;
 }
 
-/* Start an operation: add it to its lane and to the list of the thread; -1 on failure. */
+/* Start an operation: add it to its queue and to the list of the thread; -1 on failure. */
 int put_under_way(CompiledRun *operation)
 {
     int failed = 0;
@@ -234,12 +234,12 @@ int put_under_way(CompiledRun *operation)
             listed_room = room;
         }
     }
-    if (!failed && operation->lane != NULL)
-        failed = put_into_lane(operation->lane, (PyObject *)operation, operation);
+    if (!failed && operation->queue != NULL)
+        failed = put_into_queue(operation->queue, (PyObject *)operation, operation);
     if (!failed && operation->threaded) {
         listed[listed_count++] = (CompiledRun *)Py_NewRef(operation);
-        operation->listed = 1;
-        operation->met = operation->is_long;
+        operation->queued = 1;
+        operation->seen_once = operation->is_long;
         if (!started && !stopped)
             start();
         else if (sleeping && (lazy || operation->is_long))
@@ -255,29 +255,29 @@ int put_under_way(CompiledRun *operation)
 void take_back(CompiledRun *operation)
 {
     pthread_mutex_lock(&turns);
-    if (operation->lane != NULL)
-        remove_from_lane(operation->lane, (PyObject *)operation);
-    int listed_here = operation->listed;
-    for (Py_ssize_t i = listed_count - 1; listed_here && i >= 0; i--)
+    if (operation->queue != NULL)
+        remove_from_queue(operation->queue, (PyObject *)operation);
+    int was_queued = operation->queued;
+    for (Py_ssize_t i = listed_count - 1; was_queued && i >= 0; i--)
         if (listed[i] == operation) {
             listed[i] = listed[--listed_count];
             break;
         }
-    operation->listed = 0;
+    operation->queued = 0;
     pthread_mutex_unlock(&turns);
     while (atomic_load_explicit(&operation->busy, memory_order_acquire) == RUNNING) {
         Py_BEGIN_ALLOW_THREADS  /* another Python thread may need the GIL to release it */
         sched_yield();
         Py_END_ALLOW_THREADS
     }
-    if (listed_here)
+    if (was_queued)
         Py_DECREF(operation);
 }
 
 /* Return 1 if the thread starts an operation: it moves many bytes, and a core is free. */
 int hands_over(const CompiledRun *operation)
 {
-    return operation->is_long && operation->listed && started && operation->run->plan->spins;
+    return operation->is_long && operation->queued && started && operation->run->plan->spins;
 }
 
 /* Count the threads that wait for a request in machine code. */
@@ -287,9 +287,9 @@ void resume(int more)
 }
 
 /* Stop the thread permanently. */
-PyObject *stop_background(PyObject *module, PyObject *none)
+PyObject *stop_background(PyObject *module, PyObject *Py_UNUSED(none))
 {
-    (void)module, (void)none;
+    (void)module;
     pthread_mutex_lock(&turns);
     int running = started;
     started = 0;

@@ -6,7 +6,7 @@ static PyObject *refusal;
 /* Raise Python's error for a second concurrent call. */
 int refused(const CallGuard *call_guard)
 {
-    PyObject *raised = refusal == NULL ? NULL : PyObject_CallFunction(refusal, "k", call_guard->holder);
+    PyObject *raised = refusal == NULL ? NULL : PyObject_CallFunction(refusal, "k", call_guard->owner_thread);
     Py_XDECREF(raised);
     if (!PyErr_Occurred())
         PyErr_SetString(PyExc_RuntimeError, "a call is pending");
@@ -21,33 +21,32 @@ PyObject *set_refusal(PyObject *module, PyObject *function)
     Py_RETURN_NONE;
 }
 
-static PyObject *entrance_enter(CallGuard *self, PyObject *none)
+static PyObject *call_guard_enter(CallGuard *self, PyObject *Py_UNUSED(none))
 {
-    (void)none;
-    if (enter(self) < 0)
+    if (acquire(self) < 0)
         return NULL;
     return Py_NewRef(self);
 }
 
-static PyObject *entrance_exit(CallGuard *self, PyObject *args)
+static PyObject *call_guard_exit(CallGuard *self, PyObject *args)
 {
     (void)args;
-    self->holder = 0;
+    self->owner_thread = 0;
     Py_RETURN_NONE;
 }
 
-static void entrance_dealloc(CallGuard *self)
+static void call_guard_dealloc(CallGuard *self)
 {
     Py_TYPE(self)->tp_free(self);
 }
 
-static PyMethodDef entrance_methods[] = {
-    {"__enter__", (PyCFunction)entrance_enter, METH_NOARGS, "Begin a call, or raise."},
-    {"__exit__", (PyCFunction)entrance_exit, METH_VARARGS, "End it."},
+static PyMethodDef call_guard_methods[] = {
+    {"__enter__", (PyCFunction)call_guard_enter, METH_NOARGS, "Begin a call, or raise."},
+    {"__exit__", (PyCFunction)call_guard_exit, METH_VARARGS, "End it."},
     {NULL}};
 
-static PyMemberDef entrance_members[] = {
-    {"holder", T_ULONG, offsetof(CallGuard, holder), 0, "the thread that is in a call, 0 for none"},
+static PyMemberDef call_guard_members[] = {
+    {"owner_thread", T_ULONG, offsetof(CallGuard, owner_thread), 0, "the thread that is in a call, 0 for none"},
     {NULL}};
 
 PyTypeObject CallGuardType = {
@@ -56,8 +55,8 @@ PyTypeObject CallGuardType = {
     .tp_doc = "Lets one call on a communicator go at a time.",
     .tp_basicsize = sizeof(CallGuard),
     .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_methods = entrance_methods,
-    .tp_members = entrance_members,
+    .tp_methods = call_guard_methods,
+    .tp_members = call_guard_members,
     .tp_new = PyType_GenericNew,
-    .tp_dealloc = (destructor)entrance_dealloc,
+    .tp_dealloc = (destructor)call_guard_dealloc,
 };

@@ -27,7 +27,7 @@ static PyObject *noted_call(Noted *self, PyObject *const *args, size_t flags, Py
 {
     Word *log = self->log;
     int64_t number = atomic_load_explicit(&log[NUMBER], memory_order_relaxed) + 1;
-    note_start(log, number, self->stamp);
+    note_start(log, number, self->call_hash);
     atomic_store_explicit(&log[INSIDE], number, memory_order_relaxed);
     atomic_store_explicit(&log[NUMBER], number, memory_order_release);
     int64_t alarm = atomic_load_explicit(self->alarm, memory_order_acquire);
@@ -45,9 +45,9 @@ static PyObject *noted_call(Noted *self, PyObject *const *args, size_t flags, Py
 static PyObject *noted_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     PyObject *method, *refuse, *failed;
-    long long log, alarm, stamp;
+    long long log, alarm, call_hash;
     (void)kwargs;
-    if (!PyArg_ParseTuple(args, "OLLLOO", &method, &log, &alarm, &stamp, &refuse, &failed))
+    if (!PyArg_ParseTuple(args, "OLLLOO", &method, &log, &alarm, &call_hash, &refuse, &failed))
         return NULL;
     Noted *self = (Noted *)type->tp_alloc(type, 0);
     if (self == NULL)
@@ -58,7 +58,7 @@ static PyObject *noted_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->failed = Py_NewRef(failed);
     self->log = (Word *)(intptr_t)log;
     self->alarm = (Word *)(intptr_t)alarm;
-    self->stamp.value = stamp;
+    self->call_hash.value = call_hash;
     return (PyObject *)self;
 }
 
@@ -74,7 +74,7 @@ Noted *copy_noted(const Noted *noted)
     copy->failed = Py_NewRef(noted->failed);
     copy->log = noted->log;
     copy->alarm = noted->alarm;
-    copy->stamp = noted->stamp;
+    copy->call_hash = noted->call_hash;
     return copy;
 }
 

@@ -6,7 +6,7 @@
 #include "_executor.h"
 
 enum { SUM, PROD, MAX, MIN, OPERATORS };
-/* Position of the last bits of a call's number, above its stamp; as in messages.py. */
+/* Position of the last bits of a call's number, above its call hash; as in messages.py. */
 enum { NUMBER_SHIFT = 48 };
 
 typedef struct {
@@ -23,8 +23,8 @@ typedef struct {
     CallGuard *call_guard;               /* the lock of the communicator */
     unsigned char floating, integer;  /* first byte of a frame */
     int room;                         /* index of the byte that is set if all ranks continue */
-    int stamp;                        /* index of the number and the stamp of the call */
-    int64_t stamps[OPERATORS];        /* stamps of allreduce by operator; .. */
+    int call_hash;                        /* index of the number and the call hash of the call */
+    int64_t call_hashes[OPERATORS];        /* call hashes of allreduce by operator; .. */
     Word *log;                        /* .. and the log that counts calls; NULL without one */
 } Numbers;
 
@@ -52,11 +52,11 @@ static int numbers_traverse(Numbers *self, visitproc visit, void *arg)
 static PyObject *numbers_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     PyObject *rounds, *kept, *call_guard;
-    int floating, integer, room, stamp;
-    long long stamps[OPERATORS], log;
+    int floating, integer, room, call_hash;
+    long long call_hashes[OPERATORS], log;
     (void)kwargs;
     if (!PyArg_ParseTuple(args, "O!iiii(LLLL)LOO!", &PyTuple_Type, &rounds, &floating, &integer,
-                          &room, &stamp, &stamps[SUM], &stamps[PROD], &stamps[MAX], &stamps[MIN],
+                          &room, &call_hash, &call_hashes[SUM], &call_hashes[PROD], &call_hashes[MAX], &call_hashes[MIN],
                           &log, &kept, &CallGuardType, &call_guard))
         return NULL;
     Numbers *self = (Numbers *)type->tp_alloc(type, 0);
@@ -67,9 +67,9 @@ static PyObject *numbers_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     self->floating = (unsigned char)floating;
     self->integer = (unsigned char)integer;
     self->room = room;
-    self->stamp = stamp;
+    self->call_hash = call_hash;
     for (int i = 0; i < OPERATORS; i++)
-        self->stamps[i] = stamps[i];
+        self->call_hashes[i] = call_hashes[i];
     self->log = (Word *)(intptr_t)log;
     self->rounds = PyMem_Calloc(PyTuple_GET_SIZE(rounds) + 1, sizeof(Round));
     if (self->rounds == NULL) {
@@ -87,9 +87,9 @@ static PyObject *numbers_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
         }
         Round round = {(CompiledPlan *)Py_NewRef(plan), (char *)(intptr_t)given,
                        (char *)(intptr_t)arriving, lower};
-        int64_t end = stamp + (int64_t)sizeof self->stamps[0];
+        int64_t end = call_hash + (int64_t)sizeof self->call_hashes[0];
         if (((CompiledPlan *)plan)->sizes[IN] < end
-            || ((CompiledPlan *)plan)->sizes[OUT] < end || room < 9 || stamp <= room) {
+            || ((CompiledPlan *)plan)->sizes[OUT] < end || room < 9 || call_hash <= room) {
             PyErr_SetString(PyExc_ValueError, "a frame is too short");
             Py_DECREF(plan);
             Py_DECREF(self);
@@ -161,7 +161,7 @@ static PyObject *too_large(int op, long long left, long long right)
 static PyObject *reduce_numbers(Numbers *self, PyObject *comm, PyObject *object, PyObject *op,
                                 int kind, int64_t number)
 {
-    int64_t stamp = self->stamps[kind] | (int64_t)((uint64_t)number << NUMBER_SHIFT);
+    int64_t call_hash = self->call_hashes[kind] | (int64_t)((uint64_t)number << NUMBER_SHIFT);
     int floating = PyFloat_CheckExact(object), failed;
     unsigned char mark = floating ? self->floating : self->integer;
     union { double f; long long i; char bytes[8]; } value, other, result;
@@ -174,14 +174,14 @@ static PyObject *reduce_numbers(Numbers *self, PyObject *comm, PyObject *object,
         round->given[0] = (char)mark;
         memcpy(round->given + 1, value.bytes, sizeof value);
         round->given[self->room] = 1;
-        memcpy(round->given + self->stamp, &stamp, sizeof stamp);
+        memcpy(round->given + self->call_hash, &call_hash, sizeof call_hash);
         Py_INCREF(self);
         failed = play(round->plan, round->given, round->arriving, NULL);
         Py_DECREF(self);
         if (failed)
             return NULL;
         if ((unsigned char)round->arriving[0] != mark || !round->arriving[self->room]
-            || memcmp(round->arriving + self->stamp, &stamp, sizeof stamp))
+            || memcmp(round->arriving + self->call_hash, &call_hash, sizeof call_hash))
             return resume(comm, floating ? PyFloat_FromDouble(value.f)
                                          : PyLong_FromLongLong(value.i), op, i, 1);
         memcpy(other.bytes, round->arriving + 1, sizeof other);
@@ -235,18 +235,18 @@ PyObject *number_allreduce(Recognised *self, PyObject *const *args, size_t flags
         Py_DECREF(numbers);  /* a rank has failed, maybe in an earlier call */
         return PyObject_Vectorcall(self->slow, args, flags, names);
     }
-    if (enter(call_guard) == 0) {
+    if (acquire(call_guard) == 0) {
         int64_t number = 0;
         if (log != NULL) {
             number = atomic_load_explicit(&log[NUMBER], memory_order_relaxed) + 1;
-            Stamp stamp = {((Numbers *)numbers)->stamps[kind], 0, 0};
-            note_start(log, number, stamp);
+            CallHash call_hash = {((Numbers *)numbers)->call_hashes[kind], 0, 0};
+            note_start(log, number, call_hash);
             atomic_store_explicit(&log[NUMBER], number, memory_order_release);
         }
         result = reduce_numbers((Numbers *)numbers, args[0], object, op, kind, number);
         if (log != NULL && result != NULL)
             note_end(log, number);
-        call_guard->holder = 0;
+        call_guard->owner_thread = 0;
     }
     Py_DECREF(numbers);
     return result;

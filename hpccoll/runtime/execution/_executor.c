@@ -286,7 +286,7 @@ void mark_messages(CompiledPlan *plan)
 {
     for (int64_t *step = plan->code; step[0] != END; step += WIDTH)
         if (step[0] == SEND || step[0] == TAKE)
-            step[5] = step[4] ^ (plan->stamp.value & LARGEST);
+            step[5] = step[4] ^ (plan->call_hash.value & LARGEST);
 }
 
 /* Return a copy, which keeps its operands while those of the original change. */
@@ -321,15 +321,15 @@ CompiledPlan *copy_plan(const CompiledPlan *plan)
 static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"code", "sizes", "channels", "kernel", "scratch", "owners", "waiter",
-                            "yields", "stamp", "log", "alarm", "accumulator", "moments", NULL};
+                            "yields", "call_hash", "log", "alarm", "accumulator", "moments", NULL};
     Py_buffer code, scratch;
-    long long in, out, stamp = 0, log = 0, alarm = 0;
+    long long in, out, call_hash = 0, log = 0, alarm = 0;
     PyObject *channels, *kernel, *memory, *owners, *waiter;
     PyObject *accumulator = Py_None, *moments = Py_None;
     int yields;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*(LL)O!OOOOp|LLLOO", names, &code, &in, &out,
                                      &PyTuple_Type, &channels, &kernel, &memory, &owners, &waiter,
-                                     &yields, &stamp, &log, &alarm, &accumulator, &moments))
+                                     &yields, &call_hash, &log, &alarm, &accumulator, &moments))
         return NULL;
     CompiledPlan *self = (CompiledPlan *)type->tp_alloc(type, 0);
     if (self == NULL || PyObject_GetBuffer(memory, &scratch, PyBUF_WRITABLE) < 0)
@@ -351,7 +351,7 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->owners = PyTuple_Pack(5, owners, channels, kernel, accumulator, moments);
     self->waiter = Py_NewRef(waiter);
     self->spins = yields ? 0 : SPINS;
-    self->stamp.value = stamp;
+    self->call_hash.value = call_hash;
     self->log = (Word *)(intptr_t)log;
     self->alarm = (Word *)(intptr_t)alarm;
     self->length = code.len / (WIDTH * (Py_ssize_t)sizeof(int64_t));
@@ -407,7 +407,7 @@ static inline int opened(const CompiledPlan *plan)
     int64_t number = INT64_MAX;
     if (log != NULL) {
         number = atomic_load_explicit(&log[NUMBER], memory_order_relaxed) + 1;
-        note_start(log, number, plan->stamp);
+        note_start(log, number, plan->call_hash);
         atomic_store_explicit(&log[NUMBER], number, memory_order_release);
     }
     if (plan->alarm == NULL)
@@ -467,14 +467,13 @@ static PyObject *plan_begin(CompiledPlan *self, PyObject *args)
     return (PyObject *)new_run(self, (char *)(intptr_t)in, (char *)(intptr_t)out, buffers);
 }
 
-static PyObject *plan_passes(CompiledPlan *self, PyObject *none)
+static PyObject *plan_should_fall_back(CompiledPlan *self, PyObject *Py_UNUSED(none))
 {
-    (void)none;
-    return PyBool_FromLong(passes(self));
+    return PyBool_FromLong(should_fall_back(self));
 }
 
 static PyMethodDef plan_methods[] = {
-    {"passes", (PyCFunction)plan_passes, METH_NOARGS,
+    {"should_fall_back", (PyCFunction)plan_should_fall_back, METH_NOARGS,
      "Return whether Python should run a call, because copies of long messages are too slow."},
     {"run", (PyCFunction)plan_run, METH_VARARGS,
      "Run to the end, on input and output at addresses; a third argument keeps them alive."},
@@ -484,7 +483,7 @@ static PyMethodDef plan_methods[] = {
 
 static PyMemberDef plan_members[] = {
     {"owners", T_OBJECT, offsetof(CompiledPlan, owners), READONLY, "objects that the plan keeps alive"},
-    {"pace", T_LONGLONG, offsetof(CompiledPlan, pace), 0,
+    {"copy_cost", T_LONGLONG, offsetof(CompiledPlan, copy_cost), 0,
      "picoseconds a byte that recent copies of long messages took"},
     {NULL}};
 
@@ -514,23 +513,21 @@ static void run_dealloc(Run *self)
 
 static PyObject *run_advance(Run *self, PyObject *args)
 {
-    long long patience = PATIENCE;
-    if (!PyArg_ParseTuple(args, "|L", &patience))
+    long long timeout_us = PATIENCE;
+    if (!PyArg_ParseTuple(args, "|L", &timeout_us))
         return NULL;
-    return PyLong_FromLong(advance(self->plan, &self->state, patience));
+    return PyLong_FromLong(advance(self->plan, &self->state, timeout_us));
 }
 
-static PyObject *run_restart(Run *self, PyObject *none)
+static PyObject *run_restart(Run *self, PyObject *Py_UNUSED(none))
 {
-    (void)none;
     self->state.at = self->state.unsent_count = 0;
     Py_RETURN_NONE;
 }
 
 /* Skip an instruction that Python has executed. */
-static PyObject *run_skip(Run *self, PyObject *none)
+static PyObject *run_skip(Run *self, PyObject *Py_UNUSED(none))
 {
-    (void)none;
     const int64_t *code = self->plan->code;
     int64_t operation = code[self->state.at * WIDTH];
     if (operation == START || operation == AWAIT) {
@@ -557,9 +554,8 @@ static PyMethodDef run_methods[] = {
     {NULL}};
 
 /* Return the counts of a call whose form has compiled plans for any size. */
-static PyObject *run_counts(Run *self, void *none)
+static PyObject *run_counts(Run *self, void *Py_UNUSED(none))
 {
-    (void)none;
     const int64_t *counts = self->plan->counts;
     PyObject *found = PyTuple_New(counts != NULL ? counts[0] : 0);
     for (Py_ssize_t i = 0; found != NULL && i < PyTuple_GET_SIZE(found); i++) {
@@ -572,9 +568,8 @@ static PyObject *run_counts(Run *self, void *none)
     return found;
 }
 
-static PyObject *run_sizes(Run *self, void *none)
+static PyObject *run_sizes(Run *self, void *Py_UNUSED(none))
 {
-    (void)none;
     return Py_BuildValue("(LL)", (long long)self->plan->sizes[IN],
                          (long long)self->plan->sizes[OUT]);
 }
@@ -619,8 +614,8 @@ static PyMethodDef functions[] = {
     {"closing", note_closing, METH_VARARGS, "Return a callback that records the end of the last call."},
     {"moment", note_moments, METH_VARARGS, "Return a callback that records a moment in a ring."},
     {"amid", note_amid, METH_VARARGS, "Return a callback that calls a function between two moments."},
-    {"stamp_of_amount", stamp_of_amount, METH_VARARGS,
-     "Return the stamp of a call from that of its form and its amount of data."},
+    {"hash_of_amount", hash_of_amount, METH_VARARGS,
+     "Return the call_hash of a call from that of its form and its amount of data."},
     {"has_loop", has_loop, METH_VARARGS,
      "Return whether a ufunc has a loop for two operands and a result of a type."},
     {"set_in_place", set_in_place, METH_O, "Set the object that means in place."},
@@ -651,7 +646,7 @@ PyMODINIT_FUNC PyInit__executor(void)
     static struct { const char *name; PyTypeObject *type; } types[] = {
         {"Counters", &CountersType}, {"CompiledPlan", &CompiledPlanType}, {"Run", &RunType},
         {"Calls", &CallsType},
-        {"Recognised", &RecognisedType}, {"AnySize", &AnySizeType}, {"Token", &TokenType}, {"Lane", &LaneType},
+        {"Recognised", &RecognisedType}, {"AnySize", &AnySizeType}, {"Token", &TokenType}, {"RequestQueue", &RequestQueueType},
         {"CompiledRun", &CompiledRunType}, {"Begin", &BeginType},
         {"Numbers", &NumbersType}, {"Noted", &NotedType}, {"CallGuard", &CallGuardType},
         {"Note", &NoteType}, {"CallRows", &CallRowsType}, {"Seen", &SeenType},
@@ -659,7 +654,7 @@ PyMODINIT_FUNC PyInit__executor(void)
     static struct { const char *name; long value; } numbers[] = {
         {"PLACES", PLACES}, {"SMALL", SMALL}, {"SIZE_BITS", SIZE_BITS}, {"WIDTH", WIDTH},
         {"OFFSET_BITS", OFFSET_BITS}, {"NUMBER", NUMBER}, {"INSIDE", INSIDE}, {"ALARM", ALARM},
-        {"STAMPS", STAMPS}, {"STARTS", STARTS}, {"ENDS", ENDS}, {"FORMS", FORMS}, {"AMOUNTS", AMOUNTS},
+        {"HASHES", HASHES}, {"STARTS", STARTS}, {"ENDS", ENDS}, {"FORMS", FORMS}, {"AMOUNTS", AMOUNTS},
         {"REMEMBERED", REMEMBERED}, {"DONE", DONE}, {"WAITING", WAITING},
         {"ELSEWHERE", ELSEWHERE}, {"REMOTE", REMOTE}, {"OPERATIONS", OPERATIONS}, {"BASES", BASES}};
     if (self == NULL || prepare_recognition() < 0 || prepare_requests() < 0

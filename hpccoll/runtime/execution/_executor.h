@@ -25,9 +25,9 @@ enum { IN, OUT, SCRATCH, CELL, BASES };
 /* Results of a run. */
 enum { DONE, WAITING, ELSEWHERE, REMOTE };
 /* Words of a rank's log of calls, as in log.py: the alarm after a failure; the number of calls, the
- * number of the pending native call, stamps of the last calls, their start and end times, the stamp
+ * number of the pending native call, call hashes of the last calls, their start and end times, the call hash
  * of their form and their amount. */
-enum { ALARM = 0, NUMBER = 16, INSIDE = 17, STAMPS = 32, REMEMBERED = 64, STARTS = 96, ENDS = 160,
+enum { ALARM = 0, NUMBER = 16, INSIDE = 17, HASHES = 32, REMEMBERED = 64, STARTS = 96, ENDS = 160,
        FORMS = 224, AMOUNTS = 288 };
 /* The instructions: a word for each of op, phase and up to six operands; see compiled_plan.py. */
 enum { END, COPY, REDUCE, SEND, FLUSH, TAKE, TAKEN, NOTE, POST, START, AWAIT, OPERATIONS };
@@ -72,18 +72,18 @@ static inline int64_t last_tick(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Stamp of a call: of all its fields; of its form, which excludes the amount of data, or 0 if the
- * stamp itself is that of a description; and the amount. */
-typedef struct { int64_t value, form, amount; } Stamp;
+/* Call hash of a call: of all its fields; of its form, which excludes the amount of data, or 0 if the
+ * call hash itself is that of a description; and the amount. */
+typedef struct { int64_t value, form, amount; } CallHash;
 
-/* Record the start of a call with its stamp in a log. */
-static inline void note_start(Word *log, int64_t number, Stamp stamp)
+/* Record the start of a call with its call hash in a log. */
+static inline void note_start(Word *log, int64_t number, CallHash call_hash)
 {
     int64_t place = number & (REMEMBERED - 1);
-    atomic_store_explicit(&log[STAMPS + place], stamp.value, memory_order_relaxed);
-    if (stamp.form) {  /* otherwise an old form stays, which does not give this stamp */
-        atomic_store_explicit(&log[FORMS + place], stamp.form, memory_order_relaxed);
-        atomic_store_explicit(&log[AMOUNTS + place], stamp.amount, memory_order_relaxed);
+    atomic_store_explicit(&log[HASHES + place], call_hash.value, memory_order_relaxed);
+    if (call_hash.form) {  /* otherwise an old form stays, which does not give this call hash */
+        atomic_store_explicit(&log[FORMS + place], call_hash.form, memory_order_relaxed);
+        atomic_store_explicit(&log[AMOUNTS + place], call_hash.amount, memory_order_relaxed);
     }
     atomic_store_explicit(&log[STARTS + place], last_tick(), memory_order_relaxed);
     atomic_store_explicit(&log[ENDS + place], 0, memory_order_relaxed);
@@ -133,9 +133,9 @@ typedef struct {
     char *scratch, *accumulator;
     int64_t accumulator_bytes;
     int spins, remote; /* remote: it has MPI messages */
-    int64_t pace;    /* cost of recent copies of long messages into cells, in ps per byte */
-    unsigned passed; /* number of calls that were left to Python, because copies were too slow */
-    Stamp stamp;     /* stamp of its call, in a word next to a message's number */
+    int64_t copy_cost;    /* cost of recent copies of long messages into cells, in ps per byte */
+    unsigned skip_count; /* number of calls that were left to Python, because copies were too slow */
+    CallHash call_hash;     /* call hash of its call, in a word next to a message's number */
     int64_t *counts; /* of its call, if its form has plans for any size: their number, and they */
     Word *log;       /* log of calls, NULL if they are not recorded; .. */
     Word *alarm;     /* .. and the number plus one of the call in which a rank has failed */
@@ -167,13 +167,13 @@ typedef struct {
     vectorcallfunc vectorcall;
     PyObject *method, *refuse, *failed;
     Word *log, *alarm;
-    Stamp stamp;
+    CallHash call_hash;
 } Noted;
 
 /* Lock of a communicator that admits one call at a time. It changes only with the GIL. */
 typedef struct {
     PyObject_HEAD
-    unsigned long holder;  /* a thread, 0 for none */
+    unsigned long owner_thread;  /* a thread, 0 for none */
 } CallGuard;
 
 enum { MOST_ARGUMENTS = 6 };
@@ -189,12 +189,12 @@ typedef struct {
 } Recognised;
 
 extern PyTypeObject CountersType, CompiledPlanType, RunType, CallsType, RecognisedType;
-extern PyTypeObject TokenType, LaneType, CompiledRunType, BeginType, NumbersType, NotedType;
+extern PyTypeObject TokenType, RequestQueueType, CompiledRunType, BeginType, NumbersType, NotedType;
 extern PyTypeObject CallGuardType, NoteType;
 
 /* _running.c */
-int advance(CompiledPlan *plan, State *state, int64_t patience);
-int passes(CompiledPlan *plan);
+int advance(CompiledPlan *plan, State *state, int64_t timeout_us);
+int should_fall_back(CompiledPlan *plan);
 void note_moment(int64_t *moments, int64_t kept, int64_t where, int64_t what);
 
 /* _executor.c */
@@ -208,11 +208,11 @@ Run *new_run(CompiledPlan *plan, char *in, char *out, PyObject *buffers);
 int refused(const CallGuard *call_guard);
 PyObject *set_refusal(PyObject *module, PyObject *function);
 
-static inline int enter(CallGuard *call_guard)
+static inline int acquire(CallGuard *call_guard)
 {
-    if (call_guard->holder)
+    if (call_guard->owner_thread)
         return refused(call_guard);
-    call_guard->holder = PyThread_get_thread_ident();
+    call_guard->owner_thread = PyThread_get_thread_ident();
     return 0;
 }
 
@@ -220,7 +220,7 @@ static inline int enter(CallGuard *call_guard)
 Noted *copy_noted(const Noted *noted);
 
 /* _any_size.c */
-PyObject *stamp_of_amount(PyObject *module, PyObject *args);
+PyObject *hash_of_amount(PyObject *module, PyObject *args);
 
 /* _finalize.c */
 PyObject *check_at_exit(PyObject *module, PyObject *args);

@@ -11,7 +11,7 @@ OFFSET_BITS: int
 NUMBER: int
 INSIDE: int
 ALARM: int
-STAMPS: int
+HASHES: int
 STARTS: int
 ENDS: int
 FORMS: int
@@ -34,20 +34,20 @@ class Run:
     output: int
     counts: tuple[int, ...]
     sizes: tuple[int, int]
-    def advance(self, patience: int = ..., /) -> int: ...
+    def advance(self, timeout_us: int = ..., /) -> int: ...
     def restart(self) -> None: ...
     def skip(self) -> None: ...
 
 class CompiledPlan:
     owners: tuple[Any, ...]
-    pace: int
+    copy_cost: int
     def __init__(self, code: Any, sizes: tuple[int, int],
                  channels: tuple[tuple[Counters, int, int, int, int, int], ...],
                  kernel: Any, scratch: numpy.ndarray, owners: Any,
-                 waiter: Callable[[Run], object], yields: bool, stamp: int = ..., log: int = ...,
-                 alarm: int = ..., accumulator: numpy.ndarray | None = ...,
+                 waiter: Callable[[Run], object], yields: bool, call_hash: int = ...,
+                 log: int = ..., alarm: int = ..., accumulator: numpy.ndarray | None = ...,
                  moments: numpy.ndarray | None = ...): ...
-    def passes(self) -> bool: ...
+    def should_fall_back(self) -> bool: ...
     def run(self, input: int, output: int, /) -> None: ...
     def begin(self, input: int, output: int, buffers: Any = ..., /) -> Run: ...
 
@@ -55,10 +55,10 @@ class AnySize:
     def __init__(self, target: Any, cut: int, ranks: tuple[int, int], blocks: tuple[int, int],
                  itemsize: int, sizes: tuple[int, int], limits: tuple[int, int],
                  elements: tuple[int, int], extents: tuple[int, int], scales: tuple[int, int],
-                 stamp: tuple[int, int], equal: bool, sides: tuple[int, int],
+                 call_hash: tuple[int, int], equal: bool, sides: tuple[int, int],
                  operands: tuple[tuple[int, int, tuple[tuple[int, int], ...]], ...]): ...
 
-def stamp_of_amount(form: int, amount: int, /) -> int: ...
+def hash_of_amount(form: int, amount: int, /) -> int: ...
 
 class Calls:
     def store(self, method: int, roles: str, arguments: tuple[Any, ...], target: Any,
@@ -70,7 +70,7 @@ class Calls:
     def __len__(self) -> int: ...
 
 class CallGuard:
-    holder: int
+    owner_thread: int
     def __enter__(self) -> CallGuard: ...
     def __exit__(self, *error: object) -> None: ...
 
@@ -93,7 +93,7 @@ class Recognised:
                  defaults: tuple[Any, ...], /): ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
-def opening(log: int, stamp: int, on_alarm: Callable[[bool], None], owner: object, /
+def opening(log: int, call_hash: int, on_alarm: Callable[[bool], None], owner: object, /
             ) -> Callable[[], None]: ...
 def closing(log: int, owner: object, /) -> Callable[[], None]: ...
 def moment(ring: int, kept: int, where: int, what: int, owner: object, /
@@ -115,11 +115,11 @@ def set_operators(sum: Any, prod: Any, max: Any, min: Any, /) -> None: ...
 class Numbers:
     def __init__(self, rounds: tuple[tuple[CompiledPlan, int, int, bool], ...], floating: int,
                  integer: int,
-                 room: int, stamp: int, stamps: tuple[int, ...], log: int, kept: Any,
+                 room: int, call_hash: int, call_hashes: tuple[int, ...], log: int, kept: Any,
                  call_guard: CallGuard, /): ...
 
 class Noted:
-    def __init__(self, method: Callable[..., Any], log: int, alarm: int, stamp: int,
+    def __init__(self, method: Callable[..., Any], log: int, alarm: int, call_hash: int,
                  refuse: Callable[[], object], failed: Callable[[BaseException], bool], /): ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
@@ -127,7 +127,7 @@ class Token:
     handle: int
     owner: Any
 
-class Lane:
+class RequestQueue:
     first: Any
     stopped: bool
     def enter(self, operation: Any, /) -> None: ...
@@ -136,7 +136,7 @@ class Lane:
 
 class CompiledRun:
     run: Run
-    lane: Lane | None
+    queue: RequestQueue | None
     token: Any
     slow_path: Any
     idle: bool
@@ -144,9 +144,9 @@ class CompiledRun:
     ended: bool
     busy: bool
     threaded: bool
-    def prepare(self, run: Run, lane: Lane | None, threaded: bool, /) -> None: ...
+    def prepare(self, run: Run, queue: RequestQueue | None, threaded: bool, /) -> None: ...
     def begin(self, request: Any, /) -> None: ...
-    def attempt(self, patience: int, /) -> int: ...
+    def attempt(self, timeout_us: int, /) -> int: ...
     def claim(self) -> bool: ...
     def give_back(self) -> None: ...
     def conclude(self, failed: bool, /) -> Any: ...

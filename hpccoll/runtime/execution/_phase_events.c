@@ -12,7 +12,7 @@ typedef struct Note {
     Word *log;
     int64_t *moments;
     int64_t kept, where, what, after;
-    Stamp stamp;
+    CallHash call_hash;
     PyObject *function, *owner; /* the function to call, or NULL; the owner of the memory */
 } Note;
 
@@ -23,7 +23,7 @@ static PyObject *opening_call(Note *self, PyObject *const *args, size_t flags, P
     (void)args, (void)flags, (void)names;
     Word *log = self->log;
     int64_t number = atomic_load_explicit(&log[NUMBER], memory_order_relaxed) + 1;
-    note_start(log, number, self->stamp);
+    note_start(log, number, self->call_hash);
     atomic_store_explicit(&log[NUMBER], number, memory_order_release);
     if (atomic_load_explicit(&log[ALARM], memory_order_acquire))
         return PyObject_CallOneArg(self->function, Py_True);
@@ -68,15 +68,15 @@ static Note *made(vectorcallfunc call, PyObject *function, PyObject *owner)
 
 PyObject *note_opening(PyObject *module, PyObject *args)
 {
-    long long log, stamp;
+    long long log, call_hash;
     PyObject *heard, *owner;
     (void)module;
-    if (!PyArg_ParseTuple(args, "LLOO", &log, &stamp, &heard, &owner))
+    if (!PyArg_ParseTuple(args, "LLOO", &log, &call_hash, &heard, &owner))
         return NULL;
     Note *self = made((vectorcallfunc)opening_call, heard, owner);
     if (self != NULL) {
         self->log = (Word *)(intptr_t)log;
-        self->stamp.value = stamp;
+        self->call_hash.value = call_hash;
     }
     return (PyObject *)self;
 }

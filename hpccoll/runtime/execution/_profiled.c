@@ -35,9 +35,8 @@ static double seconds(void)
 
 /* ---- CallRows -------------------------------------------------------------------------------- */
 
-static PyObject *rows_drain(CallRows *self, PyObject *none)
+static PyObject *rows_drain(CallRows *self, PyObject *Py_UNUSED(none))
 {
-    (void)none;
     PyObject *bytes = PyBytes_FromStringAndSize((const char *)self->rows,
                                                 (Py_ssize_t)(self->count * sizeof self->rows[0]));
     if (bytes != NULL)

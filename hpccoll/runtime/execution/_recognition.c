@@ -534,9 +534,8 @@ static PyObject *calls_store(Calls *self, PyObject *args)
     Py_RETURN_TRUE;
 }
 
-static PyObject *calls_clear(Calls *self, PyObject *none)
+static PyObject *calls_clear(Calls *self, PyObject *Py_UNUSED(none))
 {
-    (void)none;
     if (calls_forget(self) < 0)
         return NULL;
     Py_RETURN_NONE;
@@ -653,7 +652,7 @@ static PyObject *fitted(Calls *calls, AnySize *any_size, Key *key, uint64_t hash
 {
     static const long long none[2] = {0, 0};
     PyObject *target = target_for(any_size, key, arrays);
-    if (target == NULL || (Py_IS_TYPE(target, &CompiledPlanType) && passes((CompiledPlan *)target)))
+    if (target == NULL || (Py_IS_TYPE(target, &CompiledPlanType) && should_fall_back((CompiledPlan *)target)))
         return NULL;
     for (int i = 0; i < 2; i++) {
         entry->side[i] = sides_of(any_size)[i];
@@ -697,15 +696,15 @@ static PyObject *recognised_call(Recognised *self, PyObject *const *args, size_t
     PyObject *result = NULL;
     if ((target == NULL && any_size == NULL)
         || (target != NULL && Py_IS_TYPE(target, &CompiledPlanType)
-            && passes((CompiledPlan *)target))) {
+            && should_fall_back((CompiledPlan *)target))) {
         result = PyObject_Vectorcall(self->slow, args, flags, names);
-    } else if (call_guard == NULL || enter(call_guard) == 0) {
+    } else if (call_guard == NULL || acquire(call_guard) == 0) {
         if (any_size != NULL)
             target = fitted((Calls *)calls, any_size, &key, hash, arrays, &entry);
         if (target != NULL)
             result = served(target, &entry, arrays, args, flags, names);
         if (call_guard != NULL)
-            call_guard->holder = 0;
+            call_guard->owner_thread = 0;
         if (target == NULL && !PyErr_Occurred())
             result = PyObject_Vectorcall(self->slow, args, flags, names);
     }

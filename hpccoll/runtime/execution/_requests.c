@@ -1,9 +1,9 @@
 /* Requests of compiled plans: a Run that one call starts and another one completes; see _executor.c.
  *
- *     Token   a generalized request of MPI, lent to one operation at a time
- *     Lane    operations whose messages share channels: one runs, the others wait
+ *     Token         a generalized request of MPI, lent to one operation at a time
+ *     RequestQueue  operations whose messages share channels: one runs, the others wait
  *     CompiledRun   the operation of a request, pending or ready to start
- *     Begin   calls of one kind: creates a request for each, and reuses operations
+ *     Begin         calls of one kind: creates a request for each, and reuses operations
  *
  * A pending operation is on the list of runtime/progress/engine.py. A wait for it in this file
  * removes it at completion, without MPI; other waits complete its token. All of this needs the GIL,
@@ -82,9 +82,9 @@ static Token *take_token(PyObject *owner)
     return (Token *)token;
 }
 
-/* ---- Lane, CompiledRun ----------------------------------------------------------------------- */
+/* ---- RequestQueue, CompiledRun ----------------------------------------------------------------------- */
 
-PyTypeObject LaneType, CompiledRunType, BeginType;
+PyTypeObject RequestQueueType, CompiledRunType, BeginType;
 
 static int take_out(PyObject *list, PyObject *object)
 {
@@ -101,21 +101,21 @@ static int64_t microseconds(void)
     return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
-/* Run without the GIL until a message is missing for `patience` microseconds. */
-static int run_freely(Run *run, int64_t patience)
+/* Run without the GIL until a message is missing for `timeout_us` microseconds. */
+static int run_freely(Run *run, int64_t timeout_us)
 {
     CompiledPlan *plan = run->plan;
     State *state = &run->state;
     int found = advance(plan, state, 0);
     Py_ssize_t at = state->at;
-    for (int64_t end = microseconds() + patience; found == WAITING && patience;) {
+    for (int64_t end = microseconds() + timeout_us; found == WAITING && timeout_us;) {
         for (int looks = plan->spins ? LOOKS : 1; looks && found == WAITING; looks--)
             found = advance(plan, state, 0);
         if (found != WAITING)
             break;
         if (state->at != at) {
             at = state->at;
-            end = microseconds() + patience;
+            end = microseconds() + timeout_us;
         } else if (microseconds() >= end)
             break;
         sched_yield();
@@ -124,9 +124,9 @@ static int run_freely(Run *run, int64_t patience)
 }
 
 /* Wait some time for another thread to release an operation; return 1 if it did. */
-static int given_back(CompiledRun *operation, int64_t patience)
+static int given_back(CompiledRun *operation, int64_t timeout_us)
 {
-    int64_t end = microseconds() + patience;
+    int64_t end = microseconds() + timeout_us;
     int free;
     Py_BEGIN_ALLOW_THREADS
     while (!(free = atomic_load_explicit(&operation->busy, memory_order_acquire) == FREE)
@@ -136,27 +136,27 @@ static int given_back(CompiledRun *operation, int64_t patience)
     return free;
 }
 
-/* Run an operation that is first in its lane, as far as possible. */
-static int step(CompiledRun *self, int64_t patience)
+/* Run an operation that is first in its queue, as far as possible. */
+static int step(CompiledRun *self, int64_t timeout_us)
 {
     int found = DONE;
     Py_INCREF(self);
     while (!has_ended(self) && !self->over) {  /* over: it was removed meanwhile */
         if (!claim(self, RUNNING)) {
             found = WAITING;
-            if (patience && given_back(self, patience))
+            if (timeout_us && given_back(self, timeout_us))
                 continue;
             break;
         }
         if (!self->is_long) {
-            found = advance(self->run->plan, &self->run->state, patience);
+            found = advance(self->run->plan, &self->run->state, timeout_us);
             if (found == DONE)
                 atomic_store_explicit(&self->ended, 1, memory_order_release);
             release(self);
             break;
         }
         Py_BEGIN_ALLOW_THREADS
-        found = run_freely(self->run, patience);
+        found = run_freely(self->run, timeout_us);
         if (found == DONE)
             atomic_store_explicit(&self->ended, 1, memory_order_release);
         release(self);
@@ -169,31 +169,31 @@ static int step(CompiledRun *self, int64_t patience)
     return found;
 }
 
-/* Start operations that have become the first of a lane. */
-static void next_turn(Lane *lane)
+/* Start operations that have become the first of a queue. */
+static void next_turn(RequestQueue *queue)
 {
     Turn next;
     do {
-        next = whose_turn(lane);
+        next = whose_turn(queue);
     } while (next.compiled != NULL && !hands_over(next.compiled) && step(next.compiled, 0) == DONE);
 }
 
-/* Progress an operation, and those before it in its lane. */
-static int go_on(CompiledRun *self, int64_t patience)
+/* Progress an operation, and those before it in its queue. */
+static int go_on(CompiledRun *self, int64_t timeout_us)
 {
-    while (!has_ended(self) && self->lane != NULL) {
-        Turn first = whose_turn(self->lane);
+    while (!has_ended(self) && self->queue != NULL) {
+        Turn first = whose_turn(self->queue);
         if (first.operation == NULL || first.compiled == self)
             break;
         if (first.compiled == NULL)
             return WAITING;
-        int found = step(first.compiled, patience);
+        int found = step(first.compiled, timeout_us);
         if (found != DONE)
             return found == ELSEWHERE ? WAITING : found;
     }
-    int found = step(self, patience);
-    if (found == DONE && self->lane != NULL)
-        next_turn(self->lane);
+    int found = step(self, timeout_us);
+    if (found == DONE && self->queue != NULL)
+        next_turn(self->queue);
     return found;
 }
 
@@ -265,71 +265,69 @@ static int leave(CompiledRun *self, PyObject *request)
     return failed ? -1 : 0;
 }
 
-static void lane_dealloc(Lane *self)
+static void queue_dealloc(RequestQueue *self)
 {
     for (Py_ssize_t i = 0; i < self->count; i++)
-        Py_DECREF(self->queue[i].operation);
-    PyMem_RawFree(self->queue);
+        Py_DECREF(self->entries[i].operation);
+    PyMem_RawFree(self->entries);
     Py_TYPE(self)->tp_free(self);
 }
 
-static PyObject *lane_enter(Lane *self, PyObject *operation)
+static PyObject *queue_enter(RequestQueue *self, PyObject *operation)
 {
-    if (enter_lane(self, operation) < 0)
+    if (enter_queue(self, operation) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
 
-static PyObject *lane_leave(Lane *self, PyObject *operation)
+static PyObject *queue_leave(RequestQueue *self, PyObject *operation)
 {
-    leave_lane(self, operation);
+    leave_queue(self, operation);
     next_turn(self);
     Py_RETURN_NONE;
 }
 
-static PyObject *lane_stop(Lane *self, PyObject *none)
+static PyObject *queue_stop(RequestQueue *self, PyObject *Py_UNUSED(none))
 {
-    (void)none;
-    break_lane(self);
+    break_queue(self);
     Py_RETURN_NONE;
 }
 
-static PyObject *lane_first(Lane *self, void *none)
+static PyObject *queue_first(RequestQueue *self, void *Py_UNUSED(none))
 {
-    (void)none;
     PyObject *first = whose_turn(self).operation;
     return Py_NewRef(first == NULL ? Py_None : first);
 }
 
-static PyMethodDef lane_methods[] = {
-    {"enter", (PyCFunction)lane_enter, METH_O, "Put an operation behind the others."},
-    {"leave", (PyCFunction)lane_leave, METH_O, "Take one out; the next one begins."},
-    {"stop", (PyCFunction)lane_stop, METH_NOARGS, "One has failed: nobody has a turn any more."},
+static PyMethodDef queue_methods[] = {
+    {"enter", (PyCFunction)queue_enter, METH_O, "Put an operation behind the others."},
+    {"leave", (PyCFunction)queue_leave, METH_O, "Take one out; the next one begins."},
+    {"stop", (PyCFunction)queue_stop, METH_NOARGS, "One has failed: nobody has a turn any more."},
     {NULL}};
 
-static PyGetSetDef lane_attributes[] = {
-    {"first", (getter)lane_first, NULL, "whose turn it is, if anybody's", NULL}, {NULL}};
+static PyGetSetDef queue_attributes[] = {
+    {"first", (getter)queue_first, NULL, "whose turn it is, if anybody's", NULL}, {NULL}};
 
-static PyMemberDef lane_members[] = {
-    {"stopped", T_BOOL, offsetof(Lane, broken), READONLY, "one has failed"}, {NULL}};
+static PyMemberDef queue_members[] = {
+    {"stopped", T_BOOL, offsetof(RequestQueue, broken), READONLY, "one has failed"}, {NULL}};
 
-PyTypeObject LaneType = {
+PyTypeObject RequestQueueType = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "hpccoll.runtime.execution._executor.Lane",
+    .tp_name = "hpccoll.runtime.execution._executor.RequestQueue",
     .tp_doc = "Operations whose messages share channels, in the order of their calls.",
-    .tp_basicsize = sizeof(Lane),
+    .tp_basicsize = sizeof(RequestQueue),
     .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_methods = lane_methods,
-    .tp_getset = lane_attributes,
-    .tp_members = lane_members,
+    .tp_methods = queue_methods,
+    .tp_getset = queue_attributes,
+    .tp_members = queue_members,
     .tp_new = PyType_GenericNew,
-    .tp_dealloc = (destructor)lane_dealloc,
+    .tp_dealloc = (destructor)queue_dealloc,
 };
 
 static void compiled_dealloc(CompiledRun *self)
 {
     Py_XDECREF(self->run);
-    Py_XDECREF(self->lane);
+    Py_XDECREF(self->queue);
     Py_XDECREF(self->begin);
     Py_XDECREF(self->token);
     Py_XDECREF(self->slow_path);
@@ -348,16 +346,16 @@ static int moves_much(const CompiledPlan *plan)
 
 static PyObject *compiled_prepare(CompiledRun *self, PyObject *args)
 {
-    PyObject *run, *lane;
+    PyObject *run, *queue;
     int threaded;
-    if (!PyArg_ParseTuple(args, "O!Op", &RunType, &run, &lane, &threaded))
+    if (!PyArg_ParseTuple(args, "O!Op", &RunType, &run, &queue, &threaded))
         return NULL;
-    if ((lane != Py_None && !Py_IS_TYPE(lane, &LaneType)) || self->run != NULL) {
-        PyErr_SetString(PyExc_TypeError, "expected one lane or None");
+    if ((queue != Py_None && !Py_IS_TYPE(queue, &RequestQueueType)) || self->run != NULL) {
+        PyErr_SetString(PyExc_TypeError, "expected one queue or None");
         return NULL;
     }
     self->run = (Run *)Py_NewRef(run);
-    self->lane = lane == Py_None ? NULL : (Lane *)Py_NewRef(lane);
+    self->queue = queue == Py_None ? NULL : (RequestQueue *)Py_NewRef(queue);
     self->threaded = (char)threaded;
     self->is_long = moves_much(self->run->plan);
     self->idle = self->over = 1;
@@ -371,24 +369,22 @@ static PyObject *compiled_begin(CompiledRun *self, PyObject *request)
     Py_RETURN_NONE;
 }
 
-static PyObject *compiled_attempt(CompiledRun *self, PyObject *patience)
+static PyObject *compiled_attempt(CompiledRun *self, PyObject *timeout_us)
 {
-    long microseconds = PyLong_AsLong(patience);
+    long microseconds = PyLong_AsLong(timeout_us);
     if (microseconds == -1 && PyErr_Occurred())
         return NULL;
     int found = go_on(self, microseconds);
     return found < 0 ? NULL : PyLong_FromLong(found);
 }
 
-static PyObject *compiled_claim(CompiledRun *self, PyObject *none)
+static PyObject *compiled_claim(CompiledRun *self, PyObject *Py_UNUSED(none))
 {
-    (void)none;
     return PyBool_FromLong(claim(self, CLAIMED));
 }
 
-static PyObject *compiled_give_back(CompiledRun *self, PyObject *none)
+static PyObject *compiled_give_back(CompiledRun *self, PyObject *Py_UNUSED(none))
 {
-    (void)none;
     release(self);
     Py_RETURN_NONE;
 }
@@ -406,14 +402,14 @@ static PyObject *compiled_conclude(CompiledRun *self, PyObject *failed)
     self->over = 1;
     self->idle = 0;
     int lost = take_out(operations, (PyObject *)self) < 0;
-    if (fails && self->lane != NULL)
-        break_lane(self->lane);
+    if (fails && self->queue != NULL)
+        break_queue(self->queue);
     take_back(self);
     release(self);  /* Python may have claimed it and failed */
     if (!fails && self->begin != NULL)
         Py_CLEAR(self->run->buffers);
-    if (self->lane != NULL)
-        next_turn(self->lane);
+    if (self->queue != NULL)
+        next_turn(self->queue);
     if (lost)
         Py_CLEAR(token);
     return token;
@@ -421,7 +417,7 @@ static PyObject *compiled_conclude(CompiledRun *self, PyObject *failed)
 
 static PyMethodDef compiled_methods[] = {
     {"prepare", (PyCFunction)compiled_prepare, METH_VARARGS,
-     "Set the run, its lane if it has one, and whether the thread may progress it."},
+     "Set the run, its queue if it has one, and whether the thread may progress it."},
     {"begin", (PyCFunction)compiled_begin, METH_O, "Begin, for a request."},
     {"attempt", (PyCFunction)compiled_attempt, METH_O,
      "Progress for at most some microseconds; return DONE, WAITING or ELSEWHERE."},
@@ -434,7 +430,7 @@ static PyMethodDef compiled_methods[] = {
 
 static PyMemberDef compiled_members[] = {
     {"run", T_OBJECT, offsetof(CompiledRun, run), READONLY, "what runs"},
-    {"lane", T_OBJECT, offsetof(CompiledRun, lane), READONLY, "where it waits for its turn"},
+    {"queue", T_OBJECT, offsetof(CompiledRun, queue), READONLY, "where it waits for its turn"},
     {"token", T_OBJECT, offsetof(CompiledRun, token), 0, "what MPI knows of it"},
     {"slow_path", T_OBJECT, offsetof(CompiledRun, slow_path), 0, "what looks after this run"},
     {"idle", T_BOOL, offsetof(CompiledRun, idle), 0, "surely not under way, and nothing is wrong"},
@@ -598,16 +594,16 @@ static PyObject *request_start(Recognised *self, PyObject *const *args, size_t f
 }
 
 /* Complete the operation of a request within some time; return 1, or 0 if Python must continue. */
-static int end_here(CompiledRun *operation, PyObject *request, int64_t patience)
+static int end_here(CompiledRun *operation, PyObject *request, int64_t timeout_us)
 {
     int ended = 0;
-    resume(patience > 0);
+    resume(timeout_us > 0);
     for (int64_t waited = 0; !operation->over; waited += SLICE) {
         int others = PyList_GET_SIZE(operations) > 1;
-        int found = go_on(operation, others && patience ? SLICE : patience);
+        int found = go_on(operation, others && timeout_us ? SLICE : timeout_us);
         if (found == DONE && !operation->over)
             ended = leave(operation, request) < 0 ? -1 : 1;
-        if (found != WAITING || !others || waited >= patience)
+        if (found != WAITING || !others || waited >= timeout_us)
             break;
         PyObject *moved = PyObject_CallMethodNoArgs(progress, step_name);
         if (moved == NULL) {
@@ -616,18 +612,18 @@ static int end_here(CompiledRun *operation, PyObject *request, int64_t patience)
         }
         Py_DECREF(moved);
     }
-    resume(-(patience > 0));
+    resume(-(timeout_us > 0));
     return ended;
 }
 
 static PyObject *request_end(Recognised *self, PyObject *const *args, size_t flags,
-                             PyObject *names, int64_t patience)
+                             PyObject *names, int64_t timeout_us)
 {
     Py_ssize_t given = PyVectorcall_NARGS(flags);
     CompiledRun *operation = NULL;
     if (names == NULL && (given == 1 || (given == 2 && args[1] == Py_None)))
         operation = operation_of(args, given);
-    int ended = operation == NULL ? 0 : end_here(operation, args[0], patience);
+    int ended = operation == NULL ? 0 : end_here(operation, args[0], timeout_us);
     Py_XDECREF(operation);
     if (ended < 0)
         return NULL;

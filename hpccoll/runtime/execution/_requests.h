@@ -1,4 +1,4 @@
-/* Declarations for requests: pending operations and lanes. */
+/* Declarations for requests: pending operations and queues. */
 #ifndef HPCCOLL_REQUESTS_H
 #define HPCCOLL_REQUESTS_H
 
@@ -11,16 +11,16 @@ enum { FREE, RUNNING, CLAIMED };
 
 typedef struct CompiledRun CompiledRun;
 
-/* Entry of a lane; `compiled` is NULL if the interpreter runs the operation. */
+/* Entry of a queue; `compiled` is NULL if the interpreter runs the operation. */
 typedef struct { PyObject *operation; CompiledRun *compiled; } Turn;
 
 /* Operations whose messages share channels, in the order of their calls. */
 typedef struct {
     PyObject_HEAD
-    Turn *queue;
+    Turn *entries;
     Py_ssize_t count, room;
     char broken;  /* one has failed: its messages are in flight, no other must receive them */
-} Lane;
+} RequestQueue;
 
 /* Generalized request that is lent to one operation at a time. */
 typedef struct {
@@ -38,7 +38,7 @@ typedef struct {
 struct CompiledRun {
     PyObject_HEAD
     Run *run;
-    Lane *lane;           /* NULL: it has its own channels */
+    RequestQueue *queue;           /* NULL: it has its own channels */
     Begin *begin;         /* its cache after its request; NULL for a persistent one */
     Token *token;         /* while it is pending */
     PyObject *slow_path;  /* the Python slow path of this run */
@@ -46,7 +46,7 @@ struct CompiledRun {
     char over;            /* no longer needed */
     char threaded;        /* a thread may progress it */
     char is_long;         /* it moves many bytes, so other threads should run meanwhile */
-    char listed, met;     /* on the list of the native thread; found there before */
+    char queued, seen_once;     /* on the list of the native thread; found there before */
     _Atomic char busy, ended;
 };
 
@@ -70,13 +70,13 @@ static inline int has_ended(const CompiledRun *operation)
 /* _background.c: the following functions need the GIL. */
 int prepare_background(void);
 int put_under_way(CompiledRun *operation);
-int enter_lane(Lane *lane, PyObject *operation);
-void leave_lane(Lane *lane, PyObject *operation);
-void break_lane(Lane *lane);
+int enter_queue(RequestQueue *queue, PyObject *operation);
+void leave_queue(RequestQueue *queue, PyObject *operation);
+void break_queue(RequestQueue *queue);
 void take_back(CompiledRun *operation);
-Turn whose_turn(Lane *lane);
+Turn whose_turn(RequestQueue *queue);
 int hands_over(const CompiledRun *operation);
 void resume(int more);
-PyObject *stop_background(PyObject *module, PyObject *none);
+PyObject *stop_background(PyObject *module, PyObject *Py_UNUSED(none));
 
 #endif

@@ -45,16 +45,16 @@ static void copy_timed(CompiledPlan *plan, char *into, const char *from, int64_t
 {
     int64_t start = nanoseconds();
     memcpy(into, from, (size_t)nbytes);
-    int64_t pace = (nanoseconds() - start) * 1000 / nbytes;
-    pace = pace < 2 * SLOW ? pace : 2 * SLOW;
-    plan->pace = pace < plan->pace ? pace : plan->pace + (pace - plan->pace) / 4;
+    int64_t copy_cost = (nanoseconds() - start) * 1000 / nbytes;
+    copy_cost = copy_cost < 2 * SLOW ? copy_cost : 2 * SLOW;
+    plan->copy_cost = copy_cost < plan->copy_cost ? copy_cost : plan->copy_cost + (copy_cost - plan->copy_cost) / 4;
 }
 
 /* Return 1 if Python should run a call: reading its long messages in place is faster than writing
  * to cache lines of another core. The copy is measured again at intervals. */
-int passes(CompiledPlan *plan)
+int should_fall_back(CompiledPlan *plan)
 {
-    return plan->pace > SLOW && ++plan->passed % PROBE;
+    return plan->copy_cost > SLOW && ++plan->skip_count % PROBE;
 }
 
 /* Copy a message into its cell and announce it; return 0 if the cell is not free. */
@@ -99,16 +99,16 @@ static inline int look(CompiledPlan *plan, State *state, const int64_t *step)
     return word >> SIZE_BITS == number ? ELSEWHERE : WAITING;
 }
 
-/* Wait for the message or cell of an instruction, up to `patience` us; poll once for 0. */
-static int wait_for(CompiledPlan *plan, State *state, const int64_t *step, int64_t patience)
+/* Wait for the message or cell of an instruction, up to `timeout_us` us; poll once for 0. */
+static int wait_for(CompiledPlan *plan, State *state, const int64_t *step, int64_t timeout_us)
 {
     int found = WAITING;
-    for (int i = 0; i < (patience ? plan->spins : 1) && found == WAITING; i++)
+    for (int i = 0; i < (timeout_us ? plan->spins : 1) && found == WAITING; i++)
         found = look(plan, state, step);
-    if (found != WAITING || !patience)
+    if (found != WAITING || !timeout_us)
         return found;
     Py_BEGIN_ALLOW_THREADS
-    int64_t end = nanoseconds() + 1000 * patience;
+    int64_t end = nanoseconds() + 1000 * timeout_us;
     int looks = plan->spins ? LOOKS : 1;
     do {
         for (int yields = 0; yields < YIELDS && found == WAITING; yields++) {
@@ -132,7 +132,7 @@ static void reduce_half(const CompiledPlan *plan, int form, int64_t count, char 
 }
 
 /* Run from the current state until the end, or until a message is missing for too long. */
-int advance(CompiledPlan *plan, State *state, int64_t patience)
+int advance(CompiledPlan *plan, State *state, int64_t timeout_us)
 {
     const int64_t *step = plan->code + state->at * WIDTH;
     for (;; step += WIDTH) {
@@ -166,7 +166,7 @@ int advance(CompiledPlan *plan, State *state, int64_t patience)
         case TAKE: {
             int found = look(plan, state, step);
             if (found == WAITING)
-                found = wait_for(plan, state, step, patience);
+                found = wait_for(plan, state, step, timeout_us);
             if (found != DONE) {
                 state->at = (step - plan->code) / WIDTH;
                 return found;

@@ -31,7 +31,7 @@ from hpccoll.calls.facts import facts_of
 from hpccoll.ir.collectives import IN, OUT
 from hpccoll.ir.lowering import lower
 from hpccoll.ir.sizes import Size, UndecidedError
-from hpccoll.runtime.execution.compiled import BUILT, addresses, channels_of, kernel_of, stamp_of
+from hpccoll.runtime.execution.compiled import BUILT, addresses, channels_of, hash_of, kernel_of
 from hpccoll.runtime.execution.compiled_plan import Code, encode, encode_any_size
 from hpccoll.runtime.execution.slow_path import PlanWaits
 from hpccoll.runtime.planning.call_hash import Description
@@ -60,7 +60,7 @@ def native_at_any_size(call: Call, native: Any, form: int, rank: int, size: int,
     Args:
         call: a call of the form.
         native: the native method, which may record its calls.
-        form: stamp of the form; 0 if calls are not compared.
+        form: call hash of the form; 0 if calls are not compared.
         rank, size: of the communicator.
         nbytes: bytes of the calls that it runs, from and up to (exclusive).
     """
@@ -119,19 +119,19 @@ def plan_at_any_size(context: Context, call: Call, plan: Plan, planner: Planner,
     compiled_plan = _executor.CompiledPlan(
         here.words, (source, sink), tuple(map(addresses, channels)),
         kernel_of(call) if call.op is not None else None, scratch, waiting, waiting.wait,
-        not context.limits.spins, *stamp_of(context, plan))
-    form = form_stamp(context, plan.description)
+        not context.limits.spins, *hash_of(context, plan))
+    form = form_hash(context, plan.description)
     return _make_plan(call, cut, sides, compiled_plan, form, context.rank, context.size, nbytes,
                       blocks,
                       counts,
                       (most_block, most_bytes), _operands(code))
 
 
-def form_stamp(context: Context, description: Description | None) -> int:
-    """Publish the description of a call's form; return its stamp, 0 if calls are not compared."""
+def form_hash(context: Context, description: Description | None) -> int:
+    """Publish the description of a call's form; return its hash, 0 if calls are not compared."""
     if description is None or context.guard is None:
         return 0
-    return context.guard.stamp(description._replace(count=""))
+    return context.guard.call_hash(description._replace(count=""))
 
 
 def _make_plan(call: Call, cut: int, sides: Sides, target: Any, form: int, rank: int, size: int,

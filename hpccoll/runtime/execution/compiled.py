@@ -30,10 +30,10 @@ from hpccoll.runtime.events.call_log import (
     AMOUNTS,
     ENDS,
     FORMS,
+    HASHES,
     INSIDE,
     NUMBER,
     REMEMBERED,
-    STAMPS,
     STARTS,
 )
 from hpccoll.runtime.execution.compiled_plan import (
@@ -49,10 +49,10 @@ from hpccoll.runtime.execution.remote import RemoteMessages
 from hpccoll.runtime.execution.slow_path import SLICE, PlanWaits
 from hpccoll.runtime.planning.plan import Plan
 from hpccoll.transport import MessageSpec
+from hpccoll.transport.call_hashes import tag_with_hash
 from hpccoll.transport.shm.channels import PLACES, SIZE_BITS, SMALL_CELL_BYTES, Channel
 from hpccoll.transport.shm.endpoint import SharedEndpoint
 from hpccoll.transport.shm.rendezvous import Receive
-from hpccoll.transport.stamps import tag_with_stamp
 
 if TYPE_CHECKING:
     from hpccoll.runtime.context import Context
@@ -71,10 +71,10 @@ else:
         (_executor.PLACES, getattr(_executor, "SMALL", None), _executor.SIZE_BITS, _executor.WIDTH,
          _executor.DONE,
          _executor.REMOTE) == (PLACES, SMALL_CELL_BYTES, SIZE_BITS, WIDTH, DONE, REMOTE)) and (
-        (getattr(_executor, "ALARM", None), _executor.NUMBER, _executor.INSIDE, _executor.STAMPS,
+        (getattr(_executor, "ALARM", None), _executor.NUMBER, _executor.INSIDE, _executor.HASHES,
          _executor.STARTS,
          _executor.ENDS, _executor.REMEMBERED, getattr(_executor, "FORMS", None),
-         getattr(_executor, "AMOUNTS", None)) == (ALARM, NUMBER, INSIDE, STAMPS, STARTS, ENDS,
+         getattr(_executor, "AMOUNTS", None)) == (ALARM, NUMBER, INSIDE, HASHES, STARTS, ENDS,
                                                   REMEMBERED, FORMS, AMOUNTS))
     _executor.set_in_place(MPI.IN_PLACE)
 
@@ -102,9 +102,9 @@ def channel_class() -> type[Channel]:
     return CountedChannel
 
 
-def new_lane() -> Any:
-    """Return a new lane for nonblocking operations that share channels; see ``operations``."""
-    return _executor.Lane() if BUILT else None
+def new_queue() -> Any:
+    """Return a new queue for nonblocking operations that share channels; see ``operations``."""
+    return _executor.RequestQueue() if BUILT else None
 
 
 def run_plan(compiled_plan: Any, call: Call) -> None:
@@ -165,9 +165,9 @@ def _compiled_plan_for(context: Context, call: Call, plan: Plan, tag: int) -> An
     # The interpreter runs requests with MPI messages: a thread that may not call MPI progresses the
     # compiled plans.
     local = cast(SharedEndpoint, context.endpoint).node.local
-    far: set[int] = set() if tag else {*range(context.size)} - {context.rank, *local}
+    remote: set[int] = set() if tag else {*range(context.size)} - {context.rank, *local}
     code = encode_segments(plan.segments, plan.depth, itemsize, PLACES,
-                           call.op is not None and half.is_half(call.dtype), far,
+                           call.op is not None and half.is_half(call.dtype), remote,
                            moments.of(plan) if moments is not None else None)
     if code is None:
         return None
@@ -178,25 +178,24 @@ def _compiled_plan_for(context: Context, call: Call, plan: Plan, tag: int) -> An
     nbytes = plan.scratch * itemsize
     scratch = numpy.empty(nbytes, "u1") if tag else context.scratch(nbytes)
     accumulator = half.accumulator(code.held)
-    messages = (RemoteMessages(context, code, scratch, tag_with_stamp(tag, plan.stamp)) if code.far
-                else None)
-    waits = PlanWaits(context, call, plan, code, channels, (scratch, accumulator), tag,
-                      messages)
+    messages = (RemoteMessages(context, code, scratch, tag_with_hash(tag, plan.call_hash))
+                if code.remote else None)
+    waits = PlanWaits(context, call, plan, code, channels, (scratch, accumulator), tag, messages)
     sizes = [one.array.nbytes if one is not None else 0 for one in (call.source, call.sink)]
     return _executor.CompiledPlan(
         code.words, (sizes[0], sizes[1]), tuple(map(addresses, channels)), compiled, scratch,
-        waits, waits.wait, not context.limits.spins, *stamp_of(context, plan, tag),
+        waits, waits.wait, not context.limits.spins, *hash_of(context, plan, tag),
         accumulator, moments.memory if moments is not None else None)
 
 
-def stamp_of(context: Context, plan: Plan, tag: int = 0) -> tuple[int, int, int]:
-    """Return the stamp of a compiled plan's messages, and the addresses of the log and the alarm.
+def hash_of(context: Context, plan: Plan, tag: int = 0) -> tuple[int, int, int]:
+    """Return the call hash of a compiled plan, and the addresses of the log and the alarm.
 
     Nonblocking and persistent calls are not logged: their order may differ between ranks.
     """
     guard = context.guard
     log, alarm = (guard.log if not tag else 0, guard.alarm) if guard is not None else (0, 0)
-    return plan.stamp, log if plan.stamp else 0, alarm
+    return plan.call_hash, log if plan.call_hash else 0, alarm
 
 
 def kernel_of(call: Call) -> Any:

@@ -59,15 +59,15 @@ class CompiledOperation(_executor.CompiledRun, PendingOperation):
         context: the context of its communicator.
         compiled plan: the compiled plan.
         call: the call whose memory it uses and keeps alive; ``None`` if every request has its own.
-        lane: the queue of operations that share its channels; ``None`` if it has its own channels.
+        queue: the queue of operations that share its channels; ``None`` if it has its own channels.
         threaded: True if the thread may progress it.
     """
 
-    def __init__(self, context: Context, compiled_plan: Any, call: Call | None, lane: Any,
+    def __init__(self, context: Context, compiled_plan: Any, call: Call | None, queue: Any,
                  threaded: bool):
         PendingOperation.__init__(self, context, None, threaded)
         memory = (0, 0) if call is None else addresses_of(call)
-        self.prepare(compiled_plan.begin(*memory, call), lane, threaded)
+        self.prepare(compiled_plan.begin(*memory, call), queue, threaded)
         self.waits = compiled_plan.owners[0]
         #: Position of its current wait, and the start time of that wait.
         self.at, self.since = -1, 0.0
@@ -104,12 +104,12 @@ class CompiledOperation(_executor.CompiledRun, PendingOperation):
         if found == _executor.DONE:
             self._complete()
         else:
-            self.check_lane(self.lane)
+            self.check_queue(self.queue)
         return bool(moved)
 
     def _fetch(self, found: int) -> bool:
         """Use a message outside its cell like the interpreter; return True if there was one."""
-        if self.lane is not None and self.lane.first is not self:
+        if self.queue is not None and self.queue.first is not self:
             return False
         if found != _executor.ELSEWHERE:
             # Messages outside their cells need regular polls, or their senders wait forever.
@@ -122,7 +122,7 @@ class CompiledOperation(_executor.CompiledRun, PendingOperation):
             return False
         try:
             # Another thread may have completed or removed it before it was claimed.
-            fetched = (not self.over and (self.lane is None or self.lane.first is self)
+            fetched = (not self.over and (self.queue is None or self.queue.first is self)
                        and self.pending_run.fetch())
         except BaseException:
             self.pending_run.give_up()  # no thread continues it before it is removed

@@ -109,14 +109,14 @@ class Code(NamedTuple):
         ways: the channels, indexed by the numbers in the instructions.
         longest: bytes of the longest message in a channel.
         held: elements of its accumulator.
-        far: the ways of messages to and from other nodes, with their own numbering.
+        remote: the ways of messages to and from other nodes, with their own numbering.
     """
 
     words: array[int]
     ways: tuple[Way, ...]
     longest: int
     held: int = 0
-    far: tuple[Way, ...] = ()
+    remote: tuple[Way, ...] = ()
 
     def steps(self) -> Iterator[tuple[int, ...]]:
         """Iterate over the words of each instruction."""
@@ -133,7 +133,7 @@ class Code(NamedTuple):
         posted: list[RemoteMessage] = []
         for operation, _, number, address, nbytes, *_ in self.steps():
             if operation == Instruction.POST:
-                posted.append(RemoteMessage(self.far[number], address, nbytes))
+                posted.append(RemoteMessage(self.remote[number], address, nbytes))
             elif operation == Instruction.START:
                 batches.append(posted)
                 posted = []
@@ -160,13 +160,13 @@ def split_address(address: int) -> tuple[str, int]:
 
 
 def encode(program: LoweredProgram, itemsize: int, places: int, chains: bool = False,
-           far: Collection[int] = ()) -> Code | None:
+           remote: Collection[int] = ()) -> Code | None:
     """Encode a lowered program as a compiled plan; see :func:`encode_segments`."""
-    return encode_segments((Segment(program, 0),), 1, itemsize, places, chains, far)
+    return encode_segments((Segment(program, 0),), 1, itemsize, places, chains, remote)
 
 
 def encode_segments(segments: Sequence[Segment], depth: int, itemsize: int, places: int,
-                    chains: bool = False, far: Collection[int] = (),
+                    chains: bool = False, remote: Collection[int] = (),
                     noting: PhaseRecorder | None = None) -> Code | None:
     """Encode all segments of a plan as one compiled plan, one after the other.
 
@@ -179,14 +179,14 @@ def encode_segments(segments: Sequence[Segment], depth: int, itemsize: int, plac
         itemsize: bytes of an element.
         places: messages that a rank may have in flight to another.
         chains: keep results that the next step uses in an accumulator, where that is allowed.
-        far: ranks of other nodes, whose messages use MPI.
+        remote: ranks of other nodes, whose messages use MPI.
         noting: records moments; ``None`` if phases are not traced.
 
     Returns:
         ``None`` if more messages of one rank arrive in a phase than there are places, or if a
         reduction's result partly overlaps an operand.
     """
-    writer = _encode(segments, depth, itemsize, places, chains, far, noting)
+    writer = _encode(segments, depth, itemsize, places, chains, remote, noting)
     return writer.code(array("q", writer.words)) if writer is not None else None
 
 
@@ -201,14 +201,14 @@ def encode_any_size(program: LoweredProgram, itemsize: int, places: int) -> Code
 
 
 def _encode(segments: Sequence[Segment], depth: int, itemsize: int, places: int, chains: bool,
-            far: Collection[int], noting: PhaseRecorder | None) -> _Writer | None:
-    writer, number = _Writer(itemsize, far, noting), 0
+            remote: Collection[int], noting: PhaseRecorder | None) -> _Writer | None:
+    writer, number = _Writer(itemsize, remote, noting), 0
     for index, (program, shift) in enumerate(segments):
         writer.shift, writer.slot = shift, index % depth
         for local, phase in enumerate(program.phases):
             writer.place = index, local
             senders = Counter(message.peer for message in phase.messages
-                              if message.kind == RECV and message.peer not in far)
+                              if message.kind == RECV and message.peer not in remote)
             if any(count > places for count in senders.values()):
                 return None
             if any(_overlaps_in_part(step) for step in (*phase.before, *phase.after)):
@@ -239,18 +239,18 @@ def _overlaps_in_part(step: Local) -> bool:
 class _Writer:
     """Writer of instructions."""
 
-    def __init__(self, itemsize: int, far: Collection[int], noting: PhaseRecorder | None):
+    def __init__(self, itemsize: int, remote: Collection[int], noting: PhaseRecorder | None):
         self.itemsize, self.longest, self.held = itemsize, 0, 0
         self.shift = self.slot = self.batches = 0
         self.noting, self.place = noting, (0, 0)
         self.words: list[int] = []
         self.ways: dict[Way, int] = {}
         #: Ranks of other nodes, and the ways of their messages.
-        self.others, self.far = far, dict[Way, int]()
+        self.remote_ranks, self.remote = remote, dict[Way, int]()
 
     def code(self, words: Any) -> Code:
         """Return the compiled plan with its words in this form."""
-        return Code(words, tuple(self.ways), self.longest, self.held, tuple(self.far))
+        return Code(words, tuple(self.ways), self.longest, self.held, tuple(self.remote))
 
     def put(self, operation: Instruction, phase: int, *operands: int) -> None:
         self.words.extend((operation, phase, *operands, *[0] * (WIDTH - 2 - len(operands))))
@@ -271,9 +271,9 @@ class _Writer:
             self.step(number, step, form)
         # The uses of the messages, in their order, are the steps of the phase, in their order.
         following = forms(phase.after, chains)
-        remote = [message for message in phase.messages if message.peer in self.others]
+        remote = [message for message in phase.messages if message.peer in self.remote_ranks]
         sends = [message for message in phase.messages
-                 if message.kind == SEND and message.peer not in self.others]
+                 if message.kind == SEND and message.peer not in self.remote_ranks]
         if remote or sends:
             self.note(number, Activity.SENDING)
         for message in remote:
@@ -288,7 +288,7 @@ class _Writer:
         uses = (consumers(phase, space) if phase.after
                 and not any(message.kind == RECV for message in remote) else None)
         for index, message in enumerate(phase.messages):
-            if message.kind == RECV and message.peer not in self.others:
+            if message.kind == RECV and message.peer not in self.remote_ranks:
                 way, landing = self.way(message), message.extent
                 self.note(number, Activity.WAITING)
                 self.put(Instruction.TAKE, number, way, self.address(landing), self.nbytes(message))
@@ -345,4 +345,4 @@ class _Writer:
     def far_way(self, message: Message) -> int:
         """Return the number of the way of a message to or from another node."""
         peer = cast(int, message.peer)  # as above
-        return self.far.setdefault(Way(message.kind, peer, self.slot), len(self.far))
+        return self.remote.setdefault(Way(message.kind, peer, self.slot), len(self.remote))

@@ -29,7 +29,7 @@ TRIES = 50
 MOST_MESSAGES = 2048
 
 
-class Bounds(NamedTuple):
+class Timeouts(NamedTuple):
     """Limits of a wait: seconds without progress until it fails, and between reports.
 
     ``listen`` raises an error if the wait cannot complete. ``states_of`` returns the states of the
@@ -137,7 +137,7 @@ class Execution:
 
     @property
     def tag(self) -> int:
-        """First of its tags, with its stamp."""
+        """First of its tags, with its call hash."""
         return self.binder.tag
 
     def pending_peers(self) -> tuple[int, tuple[int, ...]]:
@@ -245,10 +245,10 @@ class PreparedRun:
             self.wait = advance(self.rest)
         return True
 
-    def finish(self, wait: Action, rest: Iterator[Action], bounds: Bounds) -> None:
+    def finish(self, wait: Action, rest: Iterator[Action], timeouts: Timeouts) -> None:
         """Wait for the messages that :func:`advance` found missing, and run the rest."""
         self.wait, self.rest = wait, rest
-        watch = WaitTimer(self, *bounds, self.execution.spins)
+        watch = WaitTimer(self, *timeouts, self.execution.spins)
         while not self.advance():
             if self.wait is wait:
                 watch.pause()
@@ -268,7 +268,7 @@ class PreparedRun:
 
     @property
     def tag(self) -> int:
-        """First of its tags, with its stamp."""
+        """First of its tags, with its call hash."""
         return self.execution.tag
 
     def pending_peers(self) -> tuple[int, tuple[int, ...]]:
@@ -299,34 +299,34 @@ class PreparedRun:
         self.execution.free()
 
 
-def run_prepared(execution: Execution, bounds: Bounds) -> None:
+def run_prepared(execution: Execution, timeouts: Timeouts) -> None:
     """Run a prepared execution; one of a single segment has a shorter path.
 
     Raises:
-        CollectiveTimeout: no progress for ``bounds.timeout`` seconds.
+        CollectiveTimeout: no progress for ``timeouts.timeout`` seconds.
     """
     if execution.program is None:
-        drive(execution, bounds)
+        drive(execution, timeouts)
         return
     actions = iter(execution.program)
     wait = advance(actions)
     if wait is not None:
-        PreparedRun(execution).finish(wait, actions, bounds)
+        PreparedRun(execution).finish(wait, actions, timeouts)
 
 
-def drive(execution: Execution, bounds: Bounds) -> None:
+def drive(execution: Execution, timeouts: Timeouts) -> None:
     """Start an execution and wait for its end.
 
     Raises:
-        CollectiveTimeout: no progress for ``bounds.timeout`` seconds.
+        CollectiveTimeout: no progress for ``timeouts.timeout`` seconds.
     """
     execution.start()
-    finish(execution, bounds)
+    finish(execution, timeouts)
 
 
-def finish(execution: Execution, bounds: Bounds) -> None:
+def finish(execution: Execution, timeouts: Timeouts) -> None:
     """Wait for the end of a started execution; see :func:`drive`."""
-    watch = WaitTimer(execution, *bounds, execution.spins)
+    watch = WaitTimer(execution, *timeouts, execution.spins)
     while not execution.done:
         if execution.progress():
             watch.reset()

@@ -20,7 +20,7 @@ from hpccoll.ir.schedule import SEND
 from hpccoll.runtime.execution.compiled_plan import Code, RemoteMessage, split_address
 from hpccoll.runtime.execution.executor import MOST_MESSAGES
 from hpccoll.transport import Batch, MessageSpec
-from hpccoll.transport.stamps import split
+from hpccoll.transport.call_hashes import split
 
 if TYPE_CHECKING:
     from hpccoll.runtime.context import Context
@@ -45,7 +45,7 @@ class RemoteMessages:
         context: the context of the communicator, which caches the persistent batches.
         code: the compiled plan.
         scratch: its scratch memory.
-        tag: the tag of the first segment's messages, with its stamp.
+        tag: the tag of the first segment's messages, with its call hash.
     """
 
     def __init__(self, context: Context, code: Code, scratch: numpy.ndarray, tag: int):

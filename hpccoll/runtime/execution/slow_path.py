@@ -25,10 +25,10 @@ from hpccoll.runtime.planning.plan import Plan
 from hpccoll.runtime.progress.engine import PROGRESS
 from hpccoll.runtime.progress.waiting import WaitTimer
 from hpccoll.transport import Batch, MessageSpec
+from hpccoll.transport.call_hashes import tag_with_hash
 from hpccoll.transport.shm.channels import ELSEWHERE, PLACES, SIZE_BITS, Channel
 from hpccoll.transport.shm.endpoint import SharedEndpoint
 from hpccoll.transport.shm.rendezvous import BY_MPI, Receive
-from hpccoll.transport.stamps import tag_with_stamp
 
 if TYPE_CHECKING:
     from hpccoll.runtime.context import Context
@@ -103,10 +103,11 @@ class PlanWaits:
 
     def __init__(self, context: Context, call: Call, plan: Plan, code: Code,
                  channels: list[Channel], memory: tuple[numpy.ndarray, numpy.ndarray], tag: int,
-                 far: RemoteMessages | None = None):
+                 remote_messages: RemoteMessages | None = None):
         self.endpoint = cast(SharedEndpoint, context.endpoint)
-        self.plan, self.code, self.channels, self.far = plan, code, channels, far
-        self.tag = tag_with_stamp(tag, plan.stamp)
+        self.plan, self.code, self.channels = plan, code, channels
+        self.remote_messages = remote_messages
+        self.tag = tag_with_hash(tag, plan.call_hash)
         self.context = context
         self.scratch, self.accumulator = memory
         self.op, self.datatype = call.op, call.datatype
@@ -185,7 +186,7 @@ class PlanWaits:
                  if step[0] == Instruction.TAKE and step[1] == number]
         # Requests keep their memory alive, also after an error.
         kind = Receive if self.overlaps else LandingReceive
-        return {index: kind(self.endpoint, posting, self.channel(index), self.plan.stamp)
+        return {index: kind(self.endpoint, posting, self.channel(index), self.plan.call_hash)
                 for index, posting in zip(takes, noted.noted)}
 
     def abandon(self, receives: dict[int, Receive]) -> None:
@@ -204,9 +205,9 @@ class SlowPath:
 
     def __init__(self, of: PlanWaits, run: Any):
         self.of, self.run = of, run
-        self.watch = WaitTimer(self, *of.context.bounds)
-        if of.far is not None:
-            self.watch.spins = of.far.spins
+        self.watch = WaitTimer(self, *of.context.timeouts)
+        if of.remote_messages is not None:
+            self.watch.spins = of.remote_messages.spins
         self.number = -1
         self.receives: dict[int, Receive] = {}
         #: Messages to other nodes, and the number of the pending batch, if any.
@@ -225,7 +226,7 @@ class SlowPath:
 
     @property
     def tag(self) -> int:
-        """First of its tags, with its stamp."""
+        """First of its tags, with its call hash."""
         return self.of.tag
 
     def pending_peers(self) -> tuple[int, tuple[int, ...]]:
@@ -240,16 +241,16 @@ class SlowPath:
         Raises:
             HpccollError: the wait cannot complete.
         """
-        seen, patience, waits = self.run.at, PATIENCE, 0
+        seen, timeout_us, waits = self.run.at, PATIENCE, 0
         try:
             self.open()
             while (found := self.run.advance(
-                    SLICE if PROGRESS.operations or self.under_way is not None else patience
+                    SLICE if PROGRESS.operations or self.under_way is not None else timeout_us
                     )) != DONE:
                 if found == REMOTE:
                     self.carry()
                     continue
-                patience, waits = LATER, waits + 1
+                timeout_us, waits = LATER, waits + 1
                 PROGRESS.step()
                 if self.run.at != seen:
                     self.watch.reset()
@@ -263,8 +264,8 @@ class SlowPath:
         except BaseException as error:
             self.give_up()
             self.of.abandon(self.receives)
-            if self.of.far is not None and self.remote is not None:
-                self.of.far.abandon(self.run, self.remote)
+            if self.of.remote_messages is not None and self.remote is not None:
+                self.of.remote_messages.abandon(self.run, self.remote)
             diagnosis = self.of.context.fail(error, self.title, self.of.plan, self.of.tag)
             if diagnosis is not error:
                 raise diagnosis from cause_of(error)
@@ -272,15 +273,15 @@ class SlowPath:
 
     def open(self) -> None:
         """Raise an error if another rank has failed, before the first message of a run."""
-        if self.of.far is None:
+        if self.of.remote_messages is None:
             self.listen()
         else:  # every call enters here: a check of all ranks takes too long
-            self.of.far.opening()
+            self.of.remote_messages.opening()
 
     def batch(self, number: int) -> Batch:
         """Return a batch of the compiled plan, on the memory of this run."""
         if self.remote is None:
-            self.remote = cast(RemoteMessages, self.of.far).batches_for(self.run)
+            self.remote = cast(RemoteMessages, self.of.remote_messages).batches_for(self.run)
         return self.remote.batches[number]
 
     def carry(self) -> None:
@@ -311,7 +312,7 @@ class SlowPath:
 
     def listen(self) -> None:
         """Raise an error if another rank has failed."""
-        listen = self.of.context.bounds.listen
+        listen = self.of.context.timeouts.listen
         if listen is not None:
             listen(self)
 

@@ -1,4 +1,4 @@
-"""Descriptions of calls, which all ranks must agree on, and the stamps of their messages.
+"""Descriptions of calls, which all ranks must agree on, and the call hashes of their messages.
 
 A description is a pure function of data that all ranks have, computed once per plan. It excludes
 in-place use, buffer locations, and counts of single ranks, because ranks may differ in these.
@@ -16,7 +16,7 @@ from hpccoll.calls.call import Call
 from hpccoll.calls.facts import facts_of
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.schedule import Schedule
-from hpccoll.transport.stamps import KIND, KIND_SHIFT, STAMP_BITS, stamp_of_amount
+from hpccoll.transport.call_hashes import HASH_BITS, KIND, KIND_SHIFT, hash_of_amount
 
 #: Types of elements that are only moved, by kind and bytes; others, and raw bytes, are omitted.
 #: Fields whose value 0 matches any other value.
@@ -47,16 +47,16 @@ class Description(NamedTuple):
     algorithm: str = ""
     layout: str = ""
 
-    def stamp(self) -> int:
-        """Return the stamp of this call's messages; never 0.
+    def call_hash(self) -> int:
+        """Return the call hash of this call's messages; never 0.
 
-        >>> Description("bcast").stamp() == Description("bcast", root="1").stamp()
+        >>> Description("bcast").call_hash() == Description("bcast", root="1").call_hash()
         False
         """
         amount = self.amount
         if amount is None:
             return _hash(self)
-        return stamp_of_amount(_hash(self._replace(count="")), amount)
+        return hash_of_amount(_hash(self._replace(count="")), amount)
 
     @property
     def amount(self) -> int | None:
@@ -74,9 +74,9 @@ def _hash(one: Description) -> int:
     # Some ranks may use bytes for data that is only moved: the hash excludes its type.
     fields = one if one.operator else one._replace(dtype="")
     text = "\0".join(fields).encode()
-    bits = int.from_bytes(hashlib.blake2b(text, digest_size=STAMP_BITS // 8).digest(), "little")
+    bits = int.from_bytes(hashlib.blake2b(text, digest_size=HASH_BITS // 8).digest(), "little")
     kind = 0 if one.operator else KINDS.get(one.dtype, 0)
-    return bits & ~KIND | kind << KIND_SHIFT | 1 << STAMP_BITS - 1
+    return bits & ~KIND | kind << KIND_SHIFT | 1 << HASH_BITS - 1
 
 
 def element_of(call: Call) -> str:

@@ -29,7 +29,7 @@ class Plan(NamedTuple):
         scratch: elements of scratch per segment in flight.
         messages: total number of messages sent and received.
         description: the properties that ranks must agree on; ``None`` without a guard.
-        stamp: the hash of the description in its messages; 0 without one.
+        call_hash: the hash of the description in its messages; 0 without one.
     """
 
     schedule: Schedule
@@ -38,7 +38,7 @@ class Plan(NamedTuple):
     scratch: int
     messages: int
     description: Description | None = None
-    stamp: int = 0
+    call_hash: int = 0
 
 
 def make(schedule: Schedule, rank: int, layout: SlotLayout, longest: int, segment: int) -> Plan:

@@ -37,7 +37,7 @@ from hpccoll.runtime.planning.binding import Action, Memory
 from hpccoll.runtime.planning.call_hash import describe, element_of
 from hpccoll.runtime.planning.capabilities import check
 from hpccoll.runtime.planning.choice import Choice
-from hpccoll.transport.stamps import tag_with_stamp
+from hpccoll.transport.call_hashes import tag_with_hash
 
 
 def with_counts(context: Context, call: Call, choice: Choice) -> Call:
@@ -84,7 +84,7 @@ def _plan(context: Context, call: Call, choice: Choice) -> plans.Plan:
     if context.guard is None:
         return plan
     description = describe(call, schedule, choice.segment_bytes or context.config.segment_bytes)
-    return plan._replace(description=description, stamp=context.guard.stamp(description))
+    return plan._replace(description=description, call_hash=context.guard.call_hash(description))
 
 
 def _segment(context: Context, call: Call, choice: Choice, longest: int, schedule: Schedule
@@ -183,8 +183,8 @@ def prepare(context: Context, call: Call, plan: plans.Plan, tag: int = 0,
     one, rest = call.sink or call.source, _monitoring(context, plan, tag)
     if one is None:
         empty = Memory({}, numpy.empty(plan.depth * plan.scratch, "u1"), None, numpy)
-        return Execution(plan, context.endpoint, empty, tag_with_stamp(tag, plan.stamp), repeated,
-                         *rest)
+        return Execution(plan, context.endpoint, empty, tag_with_hash(tag, plan.call_hash),
+                         repeated, *rest)
     dtype, namespace = call.dtype, one.namespace
     nbytes = plan.depth * plan.scratch * dtype.itemsize
     if namespace is numpy and not own_scratch:
@@ -205,7 +205,7 @@ def prepare(context: Context, call: Call, plan: plans.Plan, tag: int = 0,
             accumulator = allocator_like(one.array, namespace, accumulator)
     memory = Memory(arrays, scratch.view(dtype), reducer, namespace,
                     performer(one.array, namespace), accumulator, windows_of(call, plan))
-    return Execution(plan, context.endpoint, memory, tag_with_stamp(tag, plan.stamp), repeated,
+    return Execution(plan, context.endpoint, memory, tag_with_hash(tag, plan.call_hash), repeated,
                      *rest)
 
 
@@ -225,7 +225,7 @@ def prepare_registered(context: Context, call: Call, plan: plans.Plan, registere
               if buffer is not None}
     memory = Memory(arrays, scratch.view(dtype), reducer, queue.cupy, queue.run, accumulator,
                     queued=True)
-    return Execution(plan, registered.endpoint(), memory, tag_with_stamp(0, plan.stamp), False,
+    return Execution(plan, registered.endpoint(), memory, tag_with_hash(0, plan.call_hash), False,
                      *_monitoring(context, plan, 0))
 
 
@@ -235,8 +235,8 @@ def _monitoring(context: Context, plan: plans.Plan, tag: int
     guard, noting = context.guard, None
     if context.moments is not None and not tag:
         noting = context.moments.of(plan)
-    opening, closing = (guard.opening(plan.stamp, tag), guard.end_callback(plan.stamp, tag)) if (
-        guard is not None) else (None, None)
+    opening, closing = (None, None) if guard is None else (
+        guard.opening(plan.call_hash, tag), guard.end_callback(plan.call_hash, tag))
     return context.limits.spins, opening, closing, noting
 
 

@@ -44,10 +44,10 @@ class PendingOperation(ABC):
         threaded: True if the thread may progress it.
         over: True once it has completed or failed with an ``error``.
         quiet: True if the caller that observes completion raises the error itself.
-        lane: the queue of operations that share its channels, if any.
+        queue: the queue of operations that share its channels, if any.
     """
 
-    lane: Any = None
+    queue: Any = None
 
     def __init__(self, context: Context, buffers: Any, threaded: bool):
         self.context, self.buffers, self.threaded = context, buffers, threaded
@@ -66,11 +66,11 @@ class PendingOperation(ABC):
         """Counter that changes with every step of progress."""
 
     def _signs(self) -> tuple[Any, ...]:
-        """Return a value that changes with progress of this operation or of the first in its lane.
+        """Return a value that changes with progress of this operation or of the first in its queue.
 
         The first operation may progress in this wait or in another thread.
         """
-        first = self.lane.first if self.lane is not None else None
+        first = self.queue.first if self.queue is not None else None
         return self.moves, id(first), first.moves if first is not None else 0
 
     def progress(self) -> bool:
@@ -106,15 +106,15 @@ class PendingOperation(ABC):
     def _complete(self, error: BaseException | None = None) -> None:
         """Remove the operation from the engine and complete its MPI request."""
 
-    def check_lane(self, lane: Any) -> None:
-        """Raise an error if an operation of the lane has failed: this one can never start.
+    def check_queue(self, queue: Any) -> None:
+        """Raise an error if an operation of the queue has failed: this one can never start.
 
         Does nothing before the guard has recorded that failure: only its record has the cause.
 
         Raises:
             BrokenCommunicatorError: an earlier operation has failed.
         """
-        if lane is not None and lane.stopped:
+        if queue is not None and queue.stopped:
             guard = self.context.guard
             if guard is None or guard.failure is not None:
                 raise BrokenCommunicatorError("a request before this one has failed")
@@ -153,7 +153,7 @@ class PendingOperation(ABC):
         Raises:
             CollectiveTimeout: no progress within the timeout.
         """
-        watch, seen = WaitTimer(self.pending_run, *self.context.bounds), self._signs()
+        watch, seen = WaitTimer(self.pending_run, *self.context.timeouts), self._signs()
 
         def look() -> None:
             nonlocal seen

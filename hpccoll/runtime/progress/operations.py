@@ -6,9 +6,9 @@ An :class:`Operation` is one nonblocking collective in the interpreter. A
 :class:`PersistentOperation` is prepared once and started many times.
 :mod:`hpccoll.runtime.execution.compiled_operations` has those of the compiled executor.
 
-Nonblocking calls with small messages share the channels of a *lane*, which runs one at a time, in
+Nonblocking calls with small messages share the channels of a *queue*, which runs one at a time, in
 the order of the calls on every rank. Progress of an operation first progresses those before it in
-its lane. After a failure no later one starts: other ranks would take its messages for those of the
+its queue. After a failure no later one starts: other ranks would take its messages for those of the
 failed one. The later ones fail at their next progress step.
 
 Staged results are copied to device memory by the thread that observes completion.
@@ -52,20 +52,20 @@ class Operation(PendingOperation):
         buffers: objects to keep alive until completion.
         store: copies a staged result back to device memory; None if nothing is staged.
         threaded: True if the thread may progress it.
-        lane: the queue of operations that share its channels, if any.
+        queue: the queue of operations that share its channels, if any.
     """
 
     def __init__(self, context: Context, execution: Execution, buffers: Any,
-                 store: Callable[[], None] | None, threaded: bool = True, lane: Any = None):
+                 store: Callable[[], None] | None, threaded: bool = True, queue: Any = None):
         super().__init__(context, buffers, threaded)
         self.execution: Execution | None = execution
-        self.store, self.lane, self.steps = store, lane, 0
+        self.store, self.queue, self.steps = store, queue, 0
         self.started = False
         self.token = MPI.Grequest.Start(self._query)
-        if lane is not None:
-            lane.enter(self)
+        if queue is not None:
+            queue.enter(self)
         try:
-            with self.lock:  # progress of a later one in the lane would start this one, too
+            with self.lock:  # progress of a later one in the queue would start this one, too
                 self._advance(execution)
                 if not self.over:
                     PROGRESS.add(self)  # under the lock: it cannot complete and be removed before
@@ -78,10 +78,10 @@ class Operation(PendingOperation):
             raise
 
     def _advance(self, execution: Execution) -> bool:
-        """Start it if it is first in its lane, else progress it; return True on progress."""
-        self.check_lane(self.lane)
-        if self.lane is not None:
-            first = self.lane.first  # None: one has failed
+        """Start it if it is first in its queue, else progress it; return True on progress."""
+        self.check_queue(self.queue)
+        if self.queue is not None:
+            first = self.queue.first  # None: one has failed
             if first is not self:
                 return first is not None and bool(first.progress())
         moved = not self.started or execution.progress()
@@ -119,10 +119,10 @@ class Operation(PendingOperation):
             error = self.context.fail(error, self.execution.title, self.execution.plan,
                                       self.execution.tag)
         self.error, self.over = error, True
-        if self.lane is not None:
+        if self.queue is not None:
             if error is not None:
-                self.lane.stop()
-            self.lane.leave(self)
+                self.queue.stop()
+            self.queue.leave(self)
         PROGRESS.remove(self)
         self.token.Complete()
 

@@ -99,9 +99,9 @@ def check(options: Options, size: int) -> None:
     if options.peers:
         check_available()
     if options.on_device:
-        near = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED)
-        problem = use_device(near.Get_rank())
-        near.Free()
+        node_comm = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED)
+        problem = use_device(node_comm.Get_rank())
+        node_comm.Free()
         if problem:
             raise ArgumentError("--device", problem, "measure without it")
     call_forms.check(form, options.collectives, options.in_place, options.peers)

@@ -154,10 +154,10 @@ def gather(mine: RankFacts) -> list[RankFacts] | None:
     """Gather the facts of all ranks; collective over ``MPI.COMM_WORLD``, ``None`` but on rank 0."""
     world = MPI.COMM_WORLD
     load = OtherLoad(world)
-    near = world.Split_type(MPI.COMM_TYPE_SHARED, key=world.Get_rank())
+    node_comm = world.Split_type(MPI.COMM_TYPE_SHARED, key=world.Get_rank())
     try:
-        mine = replace(mine, node=near.bcast(world.Get_rank()))
-        if near.Get_rank() == 0:
+        mine = replace(mine, node=node_comm.bcast(world.Get_rank()))
+        if node_comm.Get_rank() == 0:
             found = leftovers()
             mine = replace(mine, left=(sum(each.nbytes for each in found), len(found),
                                        sum(each.sure for each in found)),
@@ -168,7 +168,7 @@ def gather(mine: RankFacts) -> list[RankFacts] | None:
             number, problem = nccl_version()
             mine = replace(mine, nccl=number, no_nccl=problem)
     finally:
-        near.Free()
+        node_comm.Free()
     if world.allreduce(bool(mine.devices), MPI.LOR):
         mine = replace(mine, device_report=agree_on_ways(world)[mine.rank])
     # Unequal settings would make the ranks diverge; they are a finding, and are not tested.

@@ -70,11 +70,11 @@ def survey(comm: MPI.Intracomm, network: str = "") -> JobMap:
         problem = str(error)
     option = "--network" if network else "HPCCOLL_NETWORK"
     network = network or settings.network
-    near = comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.Get_rank())
+    node_comm = comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.Get_rank())
     try:
-        node = near.bcast(comm.Get_rank())
+        node = node_comm.bcast(comm.Get_rank())
     finally:
-        near.Free()
+        node_comm.Free()
     text, missing = comm.bcast(read_network(network) if network and comm.Get_rank() == 0
                                else ("", ""))
     problem = problem or missing and f"{option}: {missing}"

@@ -36,9 +36,9 @@ class ExchangeCommunicators:
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
         plain = MPI.Intracomm(comm) if isinstance(comm, MPI.Comm) else comm
         compare(plain, settings, specs)
-        near = plain.Split_type(MPI.COMM_TYPE_SHARED)
-        self.settings = settings.resolve_defaults(near.Get_size() == self.size)
-        near.Free()
+        node_comm = plain.Split_type(MPI.COMM_TYPE_SHARED)
+        self.settings = settings.resolve_defaults(node_comm.Get_size() == self.size)
+        node_comm.Free()
         self.control, self.gates, self.votes = plain.Dup(), plain.Dup(), plain.Dup()
         self.data_comms = [_data_comm(comm, plain) for _ in range(self.settings.lanes)]
         self._preferences: list[Any] = []

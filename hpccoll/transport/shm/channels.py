@@ -4,13 +4,13 @@ For each channel to another rank of the node, a rank has one line of control mem
 that messages are copied through: small cells for short messages, and others, whose memory exists
 as far as messages have needed it. A region is further shared memory, whose arrays users get.
 
-    channel = sender's line [word ... | where ... | nbytes ... | stamp ...] and its cells
+    channel = sender's line [word ... | where ... | nbytes ... | call hash ...] and its cells
               receiver's line [taken ...]
 
 The messages of a channel are numbered from 1 and use the places of the line in turn. ``word``
 announces a message: its number, and its size if it is in the cell of that place, mixed with the
-first bits of its stamp (:mod:`hpccoll.transport.stamps`). ``taken`` is the number of the last
-message that was read there.
+first bits of its call hash (:mod:`hpccoll.transport.call_hashes`). ``taken`` is the number of the
+last message that was read there.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ LAST = PLACES - 1
 CELLS_BYTES, LEAST_CELL_BYTES = 12 << 20, 4 << 10
 #: Bytes of a cache line, with room for adjacent-line prefetching.
 LINE = 128
-#: A word is the number of a message above its size, mixed with its stamp, whose highest bit is
+#: A word is the number of a message above its size, mixed with its call hash, whose highest bit is
 #: never set. ELSEWHERE instead of the size: the message is not in the cell, see the line.
 SIZE_BITS = 24
 ELSEWHERE = (1 << SIZE_BITS) - 1
@@ -124,7 +124,7 @@ class SharedNode:
 
     Args:
         comm: the communicator.
-        near: the communicator of this node, freed with this object; ``comm`` itself on one node.
+        node_comm: the communicator of this node, freed with this object; ``comm`` on one node.
         cell_bytes: largest message that may be copied through a cell; less with many ranks.
         eager_bytes: messages of up to this size always use cells; larger ones if that is faster
             than reading them from the memory of the sender.
@@ -141,11 +141,11 @@ class SharedNode:
         readv: ``process_vm_readv``; ``None`` if ranks may not read each other's memory.
     """
 
-    def __init__(self, comm: MPI.Intracomm, near: MPI.Intracomm, cell_bytes: int,
+    def __init__(self, comm: MPI.Intracomm, node_comm: MPI.Intracomm, cell_bytes: int,
                  eager_bytes: int, more: Sequence[int] = (), channel: type[Channel] = Channel):
         self.channel = channel
-        self.comm, self.rank, self.owned = near, near.Get_rank(), near is not comm
-        members = near.allgather((comm.Get_rank(), os.getpid()))
+        self.comm, self.rank, self.owned = node_comm, node_comm.Get_rank(), node_comm is not comm
+        members = node_comm.allgather((comm.Get_rank(), os.getpid()))
         count = len(members)
         self.pids = [pid for _, pid in members]
         self.cell_bytes = _cell_bytes(count, cell_bytes)
@@ -157,7 +157,7 @@ class SharedNode:
         self.small_start = count * len(self.tags) * 2 * LINE
         self.cells_start = self.small_start + count * len(self.tags) * PLACES * SMALL_CELL_BYTES
         cells = CHANNELS * self.cell_bytes + (len(self.tags) - CHANNELS) * OTHER_CELL_BYTES
-        self.shared = share(near, self.cells_start + count * PLACES * cells, self.early_bytes)
+        self.shared = share(node_comm, self.cells_start + count * PLACES * cells, self.early_bytes)
         self.local = {rank: index for index, (rank, _) in enumerate(members)
                       if index != self.rank and self.shared}
         self.channels: dict[tuple[int, int, int], Channel] = {}

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hpccoll.transport import Action, MessageSpec
+from hpccoll.transport.call_hashes import MIX, split
 from hpccoll.transport.shm.channels import LAST, PLACES, SIZE_BITS, Channel, View
 from hpccoll.transport.shm.rendezvous import ASIDE, Receive, actions_on
-from hpccoll.transport.stamps import MIX, split
 
 if TYPE_CHECKING:
     from hpccoll.transport.shm.endpoint import SharedEndpoint
 
-#: A message to send: channel, its line, its ``taken``, size and stamp of its word, cells, the
+#: A message to send: channel, its line, its ``taken``, size and call hash of its word, cells, the
 #: message. A plain tuple, because unpacking is faster than attributes; so is the next.
 Outgoing = tuple[Channel, View, View, int, list[View], View]
 #: A message to receive: line, ``taken``, the actions for each cell, and the general receive.
@@ -37,11 +37,11 @@ class EagerBatch:
     """
 
     def __init__(self, endpoint: SharedEndpoint, postings: Sequence[MessageSpec], tag: int):
-        node, (tag, stamp) = endpoint.node, split(tag)
-        mix = stamp & MIX
+        node, (tag, call_hash) = endpoint.node, split(tag)
+        mix = call_hash & MIX
         self.sends: list[Outgoing] = []
         self.receives: list[Incoming] = []
-        #: Of each receive: index, channel, size and stamp of its word.
+        #: Of each receive: index, channel, size and call hash of its word.
         self.numbered: list[tuple[int, Channel, int]] = []
         for posting in postings:
             nbytes = posting.array.nbytes
@@ -57,7 +57,7 @@ class EagerBatch:
                 self.numbered.append((len(self.receives), channel, nbytes ^ mix))
                 self.receives.append((channel.line, channel.taken,
                                       [actions_on(posting, cell) for cell in cells],
-                                      Receive(endpoint, posting, channel, stamp)))
+                                      Receive(endpoint, posting, channel, call_hash)))
         self.fence = node.fence
         #: Messages without a free cell, with their numbers.
         self.unsent: list[tuple[Outgoing, int]] = []

@@ -25,10 +25,10 @@ from collections.abc import Callable, Sequence
 import numpy
 
 from hpccoll.transport import NOTHING, Batch, Endpoint, MessageSpec
+from hpccoll.transport.call_hashes import split
 from hpccoll.transport.shm.channels import SharedNode
 from hpccoll.transport.shm.eager import EagerBatch, fits_places
 from hpccoll.transport.shm.rendezvous import RendezvousBatch
-from hpccoll.transport.stamps import split
 
 #: Up to this size, copying registered memory into a cell is cheaper than reading it in place.
 TINY = 64 << 10
@@ -57,18 +57,18 @@ class SharedEndpoint:
 
     def batch(self, postings: Sequence[MessageSpec], tag: int, repeated: bool) -> Batch:
         """Prepare messages; see :class:`hpccoll.transport.Endpoint`."""
-        near, plain = [p for p in postings if p.peer in self.node.local], split(tag)[0]
-        if not near or plain not in self.node.tags:
+        local, plain = [p for p in postings if p.peer in self.node.local], split(tag)[0]
+        if not local or plain not in self.node.tags:
             return self.remote.batch(postings, tag, repeated)
-        eager = fits_places(near) and all(
+        eager = fits_places(local) and all(
             isinstance(p.array, numpy.ndarray) and p.array.nbytes <= self.node.eager_limit(plain)
-            and (not p.sends or self.uses_cell(p, plain)) for p in near)
-        batch: Batch = (EagerBatch(self, near, tag) if eager
-                        else RendezvousBatch(self, near, tag))
-        if len(near) == len(postings):
+            and (not p.sends or self.uses_cell(p, plain)) for p in local)
+        batch: Batch = (EagerBatch(self, local, tag) if eager
+                        else RendezvousBatch(self, local, tag))
+        if len(local) == len(postings):
             return batch
-        far = [p for p in postings if p.peer not in self.node.local]
-        return BothBatch(batch, self.remote.batch(far, tag, repeated))
+        remote = [p for p in postings if p.peer not in self.node.local]
+        return BothBatch(batch, self.remote.batch(remote, tag, repeated))
 
     def uses_cell(self, posting: MessageSpec, tag: int) -> bool:
         """Return True if a message may use a cell: it fits, and reading is not cheaper."""
@@ -80,18 +80,18 @@ class SharedEndpoint:
 class BothBatch:
     """Messages inside the node and across nodes that complete together."""
 
-    def __init__(self, near: Batch, far: Batch):
-        self.near, self.far = near, far
+    def __init__(self, local: Batch, remote: Batch):
+        self.local, self.remote = local, remote
 
     def start(self) -> None:
-        self.far.start()
-        self.near.start()
+        self.remote.start()
+        self.local.start()
         self.arrived = False
 
     def test(self, tries: int = 1) -> bool:
-        self.arrived = self.arrived or self.far.test()
-        return self.near.test() and self.arrived
+        self.arrived = self.arrived or self.remote.test()
+        return self.local.test() and self.arrived
 
     def free(self) -> None:
-        self.far.free()
-        self.near.free()
+        self.remote.free()
+        self.local.free()

@@ -15,8 +15,8 @@ import numpy
 
 from hpccoll.errors import ForeignMessage, MessageSizeError
 from hpccoll.transport import Action, Batch, MessageSpec, copy_action
+from hpccoll.transport.call_hashes import MIX, agree, split
 from hpccoll.transport.shm.channels import ELSEWHERE, LAST, OFFSET_BITS, PLACES, SIZE_BITS, Channel
-from hpccoll.transport.stamps import MIX, agree, split
 
 if TYPE_CHECKING:
     from hpccoll.transport.shm.endpoint import SharedEndpoint
@@ -37,10 +37,10 @@ class RendezvousBatch:
     """Messages of any size between this rank and others of its node."""
 
     def __init__(self, endpoint: SharedEndpoint, postings: Sequence[MessageSpec], tag: int):
-        node, (tag, stamp) = endpoint.node, split(tag)
-        self.sends = [Send(endpoint, p, node.send_channel(p.peer, tag), stamp) for p in postings
+        node, (tag, call_hash) = endpoint.node, split(tag)
+        self.sends = [Send(endpoint, p, node.send_channel(p.peer, tag), call_hash) for p in postings
                       if p.sends]
-        self.receives = [Receive(endpoint, p, node.recv_channel(p.peer, tag), stamp)
+        self.receives = [Receive(endpoint, p, node.recv_channel(p.peer, tag), call_hash)
                          for p in postings
                          if not p.sends]
 
@@ -79,8 +79,8 @@ class Send:
     """One message to a rank of the node."""
 
     def __init__(self, endpoint: SharedEndpoint, posting: MessageSpec, channel: Channel,
-                 stamp: int = 0):
-        self.endpoint, self.channel, self.stamp = endpoint, channel, stamp
+                 call_hash: int = 0):
+        self.endpoint, self.channel, self.call_hash = endpoint, channel, call_hash
         self.array, self.peer, self.nbytes = posting.array, posting.peer, posting.array.nbytes
         #: Copies into the cells, where the message may use one; ``always_copied`` if it must.
         self.copies: list[Action] = []
@@ -111,7 +111,7 @@ class Send:
         if self.copies and (self.always_copied or channel.copy_seconds < SLOW
                             or number % PROBE == 0):
             self.copy_in()
-            size, self.done = self.nbytes ^ self.stamp & MIX, True
+            size, self.done = self.nbytes ^ self.call_hash & MIX, True
         else:
             if self.where == BY_MPI:
                 # MPI messages must leave in the order of their numbers; others may still wait.
@@ -122,7 +122,7 @@ class Send:
                     [MessageSpec(True, self.peer, self.array)], channel.tag, False)
                 self.request.start()
             line[PLACES + place], line[2 * PLACES + place] = self.where, self.nbytes
-            line[3 * PLACES + place] = self.stamp
+            line[3 * PLACES + place] = self.call_hash
         if channel.fence is not None:
             channel.fence()
         line[place] = number << SIZE_BITS | size
@@ -160,12 +160,12 @@ class Receive:
     """One message from a rank of the node."""
 
     def __init__(self, endpoint: SharedEndpoint, posting: MessageSpec, channel: Channel,
-                 stamp: int = 0):
+                 call_hash: int = 0):
         self.endpoint, self.posting, self.channel = endpoint, posting, channel
-        self.stamp = stamp
+        self.call_hash = call_hash
         self.array, self.nbytes = posting.array, posting.array.nbytes
-        #: Size and stamp in the word of a message in a cell.
-        self.announced = self.nbytes ^ stamp & MIX
+        #: Size and call hash in the word of a message in a cell.
+        self.announced = self.nbytes ^ call_hash & MIX
         #: Actions on the message, by location.
         self.actions: dict[int, list[Action]] = {}
         self.number, self.aside = 0, False
@@ -197,14 +197,14 @@ class Receive:
         announced = word & ELSEWHERE
         self.in_cell = announced != ELSEWHERE
         if self.in_cell:
-            # If the sizes are equal, the stamps differ; otherwise the sizes do.
-            nbytes, stamp = self.nbytes, self.stamp ^ announced ^ self.announced
-            if not agree(stamp, self.stamp):
-                nbytes, stamp = announced ^ self.stamp & MIX, self.stamp
+            # If the sizes are equal, the call hashes differ; otherwise the sizes do.
+            nbytes, call_hash = self.nbytes, self.call_hash ^ announced ^ self.announced
+            if not agree(call_hash, self.call_hash):
+                nbytes, call_hash = announced ^ self.call_hash & MIX, self.call_hash
         else:
             self.where, nbytes = line[PLACES + place], line[2 * PLACES + place]
-            stamp = line[3 * PLACES + place]
-        if nbytes != self.nbytes or not agree(stamp, self.stamp):
+            call_hash = line[3 * PLACES + place]
+        if nbytes != self.nbytes or not agree(call_hash, self.call_hash):
             self.refuse(nbytes)
         if not self.in_cell and self.where == BY_MPI:
             # MPI messages are received in the order of their numbers.
@@ -224,7 +224,7 @@ class Receive:
     def refuse(self, nbytes: int) -> None:
         """Raise for a message of another call or size; a cell cannot distinguish them."""
         peer, rank = self.posting.peer, self.endpoint.rank
-        if self.stamp:
+        if self.call_hash:
             raise ForeignMessage(peer, rank)
         raise MessageSizeError(f"message size differs: rank {peer} sent {nbytes} bytes, rank "
                                f"{rank} expected {self.nbytes}; pass the same counts on all ranks")

@@ -13,7 +13,7 @@ from hpccoll.errors import ArgumentError, ScheduleError
 from hpccoll.explain import as_json, as_msccl
 from hpccoll.ir.collectives import IN, OUT
 from hpccoll.ir.schedule import Program, at, copy, recv, send
-from support.beyond import beyond
+from support.extra_schedules import extra_schedules
 
 
 @pytest.fixture(autouse=True)
@@ -82,9 +82,9 @@ def test_other_files_are_refused(tmp_path, text, message):
 
 
 def test_operations_of_the_network_are_read_back(tmp_path):
-    for made in beyond(3, range(1)):
+    for made in extra_schedules(3, range(1)):
         path = tmp_path / "made.json"
         path.write_text(json.dumps(as_json(made)))
         assert list(read(str(path)).programs()) == list(made.programs())
     with pytest.raises(ScheduleError, match="round 1: MSCCL"):
-        as_msccl(next(made for made in beyond(3) if made.algorithm == "summed"))
+        as_msccl(next(made for made in extra_schedules(3) if made.algorithm == "summed"))

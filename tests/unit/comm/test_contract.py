@@ -36,7 +36,7 @@ def test_every_row_is_tested(name):
         return
     assert name != name.lower(), "tests/mpi/test_objects_errors.py has no way to differ in it"
     assert small in disagreeing.CALLS, "tests/mpi/disagreeing.py does not call it"
-    if row.how is contract.STAMPED:
+    if row.how is contract.HASHED:
         assert small in BLOCKING, "tests/mpi/disagreeing.py has no way to differ in it"
     else:
         assert row.how in (contract.BEGUN, contract.MADE)

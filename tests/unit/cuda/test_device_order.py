@@ -93,7 +93,7 @@ def on_a_stream_of_its_own(*which):
 
 def ahead_of_everything(self, number):
     """Loads of a segment whose window another one is using."""
-    for each in range(number, min(number + self.ahead + 2, len(self.plan.segments))):
+    for each in range(number, min(number + self.prefetch + 2, len(self.plan.segments))):
         if each not in self.arrived:
             self._load(each)
 

@@ -50,15 +50,15 @@ def test_the_next_segments_are_loaded_while_the_first_runs(place):
     assert made.inward is not made.outward and place.stream not in (made.inward, made.outward)
 
 
-@pytest.mark.parametrize(("ahead", "number"), [(1 << 20, 4), (0, 2)])
-def test_pinned_memory_is_as_large_as_the_segments_under_way(place, monkeypatch, ahead, number):
-    monkeypatch.setattr(windows, "AHEAD_BYTES", ahead)
+@pytest.mark.parametrize(("prefetch", "number"), [(1 << 20, 4), (0, 2)])
+def test_pinned_memory_is_as_large_as_the_segments_under_way(place, monkeypatch, prefetch, number):
+    monkeypatch.setattr(windows, "AHEAD_BYTES", prefetch)
     made, _ = windowed(place, plan(5))
     assert len(made.windows) == number
     # Four blocks, each at the beginning of a line of 64 bytes.
     assert place.machine.held["pinned"] == number * 4 * 64
     made.begin(0)
-    assert max(made.arrived) == (2 if ahead else 0)
+    assert max(made.arrived) == (2 if prefetch else 0)
 
 
 def test_what_is_small_goes_through_one_window_on_the_callers_stream(place):

@@ -8,7 +8,7 @@ from hpccoll.explain.replay import facts, ranks_of, timeline
 from hpccoll.ir.schedule import LEFT
 from hpccoll.proof.cases import cases
 from hpccoll.proof.verifier import prove
-from support.beyond import beyond
+from support.extra_schedules import extra_schedules
 
 FLAT = [(c, a) for c, table in ALGORITHMS.items() for a, e in table.items() if not e.hierarchical]
 
@@ -57,7 +57,7 @@ def test_contributions_accumulate_round_the_ring():
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
 def test_replay_agrees_on_lanes_and_on_what_the_network_does(size):
-    for made in beyond(size):
+    for made in extra_schedules(size):
         agree(made)
         line = timeline(made)
         if made.collective.name == "allreduce":

@@ -12,7 +12,7 @@ from hpccoll.explain.space_time import plot_schedule
 from hpccoll.ir.collectives import IN, OUT
 from hpccoll.ir.in_network import in_network
 from hpccoll.ir.schedule import Program, at, copy, recv, send
-from support.beyond import beyond
+from support.extra_schedules import extra_schedules
 
 
 def swapped(rank, size):
@@ -104,7 +104,7 @@ def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
 
 def test_what_the_network_does_goes_through_boxes():
     pytest.importorskip("matplotlib")
-    for made in beyond(3, range(1)):
+    for made in extra_schedules(3, range(1)):
         axes, = plot_schedule(made).axes
         boxes = [line for line in axes.lines if line.get_marker() == "s"]
         words = [text.get_text() for text in axes.texts]

@@ -12,9 +12,9 @@ from hpccoll.runtime.events.call_log import (
     ALARM,
     EARLY_BYTES,
     FAILED,
+    HASHES,
     LOG_BYTES,
     NUMBER,
-    STAMPS,
     STARTS,
     STORY,
     TEXT_BYTES,
@@ -73,12 +73,13 @@ def test_nobody_waits_for_those_who_have_told(clock):
 
 def test_a_call_of_objects_may_be_taken_back(monkeypatch):
     """What cannot be pickled was never sent: a rank that is ahead must not take it for a call."""
-    shared, stamps, now = logs(5, 5), (0x1111, 0x2222), 10 ** 9
+    shared, call_hashes, now = logs(5, 5), (0x1111, 0x2222), 10 ** 9
     monkeypatch.setattr("hpccoll.runtime.events.call_log.time",
                         SimpleNamespace(monotonic_ns=lambda: now))
-    for log, stamp, name in zip(shared.logs.values(), stamps, ("barrier", "allgather of objects")):
-        log.describe(stamp, Description(name))
-        log.words[STAMPS + 5], log.words[STARTS + 5] = stamp, now - 10 ** 6
+    for log, call_hash, name in zip(shared.logs.values(), call_hashes,
+                                    ("barrier", "allgather of objects")):
+        log.describe(call_hash, Description(name))
+        log.words[HASHES + 5], log.words[STARTS + 5] = call_hash, now - 10 ** 6
     assert shared.disagree() and not shared.disagree(settled=True)
     now += 10 ** 9
     assert shared.disagree(settled=True)
@@ -116,10 +117,10 @@ def test_of_two_ranks_that_give_up_at_once_the_first_call_is_told(numbers, count
     one, other = (SharedLogs({at: Log(each) for at, each in enumerate(memory)}, rank, None)
                   for rank in range(2))
     third = one.logs[2]
-    third.words = Meanwhile(third.words, count, lambda: other.ring({"number": numbers[1]}))
-    one.ring({"number": numbers[0]})
+    third.words = Meanwhile(third.words, count, lambda: other.raise_alarm({"number": numbers[1]}))
+    one.raise_alarm({"number": numbers[0]})
     if third.words.left > 0:  # it has looked less often
-        other.ring({"number": numbers[1]})
+        other.raise_alarm({"number": numbers[1]})
     assert [log.words[ALARM] for log in other.logs.values()] == [min(numbers) + 1] * 3
 
 
@@ -157,7 +158,7 @@ def test_ranks_are_told_before_what_others_tell_has_come(clock, comes):
     record = LogRecord(5, {5: 77}, {}, {"number": 5})
     comm = Messages(record.pack(), comes)
     messaged = MessagedLogs(comm)
-    messaged.ring({"number": 5}, gone=())
+    messaged.raise_alarm({"number": 5}, gone=())
     assert comm.asked == ["from 1", "to 1", "to 2"] if comes else ["from 1", "to 2", "to 1"]
     now, _ = clock
     records = messaged.records(gone=(2,))
@@ -191,9 +192,9 @@ def test_descriptions_need_room_only_when_they_are_written():
 
     memory = numpy.zeros(LOG_BYTES, "u1")
     log = Log(memory, grow)
-    for stamp in range(1, 12):
-        room[0] = stamp < 11
-        log.describe(stamp, Description(f"call {stamp}"))
+    for call_hash in range(1, 12):
+        room[0] = call_hash < 11
+        log.describe(call_hash, Description(f"call {call_hash}"))
     early = (EARLY_BYTES - TEXTS_START) // TEXT_BYTES
     assert [offset for offset, _ in asked] == [
         TEXTS_START + number * TEXT_BYTES for number in range(early, 11)]

@@ -35,7 +35,7 @@ class Ranks:
 
 def context(*others, complete=True):
     comm = Ranks(*others, complete=complete)
-    return SimpleNamespace(comm=comm, size=comm.Get_size(), bounds=(0.05, 0.04, None),
+    return SimpleNamespace(comm=comm, size=comm.Get_size(), timeouts=(0.05, 0.04, None),
                            abandoned=[], fail=lambda error, title: error)
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from hpccoll.errors.contract import ContractError
 from hpccoll.guard.diagnosis import groups, judge, unexpected_message_error
-from hpccoll.runtime.events.call_log import LOG_BYTES, NUMBER, REMEMBERED, STAMPS, Log, LogRecord
+from hpccoll.runtime.events.call_log import HASHES, LOG_BYTES, NUMBER, REMEMBERED, Log, LogRecord
 from hpccoll.runtime.planning.call_hash import Description
 
 SUM = Description("allreduce", "100", "f8", "sum", algorithm="ring")
@@ -20,9 +20,9 @@ def record(calls, report=None, first=1):
     log = Log(numpy.zeros(LOG_BYTES, "u1"))
     log.words[NUMBER] = first - 1
     for call in calls:
-        log.describe(call.stamp(), call)
+        log.describe(call.call_hash(), call)
         number = log.words[NUMBER] + 1
-        log.words[STAMPS + number % REMEMBERED] = call.stamp()
+        log.words[HASHES + number % REMEMBERED] = call.call_hash()
         log.words[NUMBER] = number
     if report is not None:
         log.write_report({"number": log.words[NUMBER], "tag": 0, "title": "t", "site": "",
@@ -77,16 +77,16 @@ def test_only_the_last_calls_are_remembered():
     many = [SUM] * 200
     error = judge({0: record(many), 1: record([*many[:-1], ODD["operator"]])}, 2)
     assert "blocking call 200" in str(error)
-    assert len(record(many).stamps) == REMEMBERED - 1
+    assert len(record(many).call_hashes) == REMEMBERED - 1
 
 
 def test_bytes_go_with_any_type_that_only_moves():
     moved = Description("bcast", "800 bytes", "f8", root="0", algorithm="chain")
-    stamps = {rank: one.stamp() for rank, one in enumerate(
+    call_hashes = {rank: one.call_hash() for rank, one in enumerate(
         [moved, moved._replace(dtype=""), moved._replace(dtype="u1"), moved])}
-    assert groups(stamps) == [[0, 1, 2, 3]]
-    stamps[1] = moved._replace(dtype="i8").stamp()
-    assert groups(stamps) == [[0, 2, 3], [1]]
+    assert groups(call_hashes) == [[0, 1, 2, 3]]
+    call_hashes[1] = moved._replace(dtype="i8").call_hash()
+    assert groups(call_hashes) == [[0, 2, 3], [1]]
 
 
 def test_requests_are_judged_by_what_failed():
@@ -107,10 +107,10 @@ def test_a_message_whose_sender_tells_nothing():
 def test_long_words_fit_a_log():
     long = SUM._replace(algorithm="x" * 400)
     made = record([long, long], {"reason": "y" * 9000})
-    assert made.descriptions[long.stamp()].operator == "sum"
+    assert made.descriptions[long.call_hash()].operator == "sum"
     assert made.report["reason"].startswith("yyy")
 
 
-def test_every_field_changes_the_stamp():
-    stamps = {SUM.stamp(), *(one.stamp() for one in ODD.values())}
-    assert len(stamps) == 1 + len(ODD) and all(stamps)
+def test_every_field_changes_the_call_hash():
+    call_hashes = {SUM.call_hash(), *(one.call_hash() for one in ODD.values())}
+    assert len(call_hashes) == 1 + len(ODD) and all(call_hashes)

@@ -9,7 +9,7 @@ import pytest
 
 from hpccoll.guard.flight_record import FORMAT, FlightRecorder
 from hpccoll.guard.rank_status import RankActivity
-from hpccoll.runtime.events.call_log import ENDS, LOG_BYTES, NUMBER, SOME_TIME, STAMPS, STARTS, Log
+from hpccoll.runtime.events.call_log import ENDS, HASHES, LOG_BYTES, NUMBER, SOME_TIME, STARTS, Log
 from hpccoll.runtime.planning.call_hash import Description
 
 RING = Description("allreduce", "1000", "f8", "sum", "", "ring")
@@ -21,9 +21,9 @@ class MadeGuard:
     def __init__(self):
         logs = {rank: Log(numpy.zeros(LOG_BYTES, "u1")) for rank in range(3)}
         for log in logs.values():
-            log.describe(RING.stamp(), RING)
+            log.describe(RING.call_hash(), RING)
             for number, end in ((1, 7_000_000_000), (2, SOME_TIME), (3, 0)):
-                log.words[STAMPS + number] = RING.stamp()
+                log.words[HASHES + number] = RING.call_hash()
                 log.words[STARTS + number], log.words[ENDS + number] = 6_000_000_000, end
                 log.words[NUMBER] = number
         self.rank, self.name, self.world_ranks = 0, "c", (0, 1, 2)

@@ -17,16 +17,16 @@ from hpccoll.runtime.events.call_log import (
     ASKED,
     ENDS,
     FREED,
+    HASHES,
     INSIDE,
     LAST,
     LEFT,
     LOG_BYTES,
     NUMBER,
     SOME_TIME,
-    STAMPS,
     Log,
 )
-from hpccoll.runtime.execution.executor import Bounds
+from hpccoll.runtime.execution.executor import Timeouts
 from hpccoll.runtime.planning.call_hash import Description
 
 SUM, MAX = (Description("allreduce", "9", "f8", operator, algorithm="native")
@@ -35,9 +35,9 @@ SUM, MAX = (Description("allreduce", "9", "f8", operator, algorithm="native")
 
 def call(log, description, ended=True):
     """Note a call of the MPI library's."""
-    log.describe(description.stamp(), description)
+    log.describe(description.call_hash(), description)
     number = log.words[NUMBER] + 1
-    log.words[STAMPS + (number & LAST)] = description.stamp()
+    log.words[HASHES + (number & LAST)] = description.call_hash()
     log.words[ENDS + (number & LAST)], log.words[NUMBER] = SOME_TIME * ended, number
 
 
@@ -47,8 +47,8 @@ def made(monkeypatch):
     monkeypatch.setattr("hpccoll.guard.alarm.PATIENCE", 0)
     logs = {rank: Log(numpy.zeros(LOG_BYTES, "u1")) for rank in range(2)}
     guard = Guard.__new__(Guard)
-    guard.rank, guard.logs, guard.stamps = 0, SharedLogs(logs, 0, None), True
-    guard.context = SimpleNamespace(size=2, bounds=Bounds(60.0, 60.0, None, None))
+    guard.rank, guard.logs, guard.compares_calls = 0, SharedLogs(logs, 0, None), True
+    guard.context = SimpleNamespace(size=2, timeouts=Timeouts(60.0, 60.0, None, None))
     guard.lock, guard.failure, guard.unraised = guards.threading.RLock(), None, None
     guard.on_failure = lambda refuse: None
     guard.losses = SimpleNamespace(explain=lambda error, title: error, known=False)

@@ -7,8 +7,8 @@ from mpi4py import MPI
 
 from hpccoll.errors import CollectiveTimeout
 from hpccoll.guard.pending_calls import WatchedRequest
-from hpccoll.guard.rank_status import AWAY, RankActivity
-from hpccoll.runtime.execution.executor import Bounds
+from hpccoll.guard.rank_status import IN_PROGRAM, RankActivity
+from hpccoll.runtime.execution.executor import Timeouts
 
 
 class Slow:
@@ -39,8 +39,9 @@ def waiting(begun, timeout, tests=200_000, failures=None):
 
     guard = SimpleNamespace(
         context=SimpleNamespace(comm=MPI.COMM_SELF, limits=SimpleNamespace(spins=0), abandoned=[],
-                                bounds=Bounds(timeout, 60.0, None, None)),
-        activities=lambda: [RankActivity(0, AWAY, 7), RankActivity(1, AWAY, begun)], fail=fail)
+                                timeouts=Timeouts(timeout, 60.0, None, None)),
+        activities=lambda: [RankActivity(0, IN_PROGRAM, 7), RankActivity(1, IN_PROGRAM, begun)],
+        fail=fail)
     request = Waiting(tests)
     request.watched, request.number = (guard, "native allreduce"), 7
     return request

@@ -7,11 +7,11 @@ import pytest
 
 from hpccoll.guard import rank_status as module
 from hpccoll.guard.rank_status import (
-    AWAY,
     DEBUGGED,
     FREE,
     GONE,
     HALTED,
+    IN_PROGRAM,
     KILLED,
     NATIVE,
     UNKNOWN,
@@ -26,11 +26,11 @@ from hpccoll.runtime.events.call_log import (
     DOING_START,
     ENDED,
     FREED,
+    HASHES,
     INSIDE,
     LEFT,
     LOG_BYTES,
     NUMBER,
-    STAMPS,
     Log,
 )
 from hpccoll.runtime.planning.call_hash import Description
@@ -40,9 +40,9 @@ SUM = Description("allreduce", "100", "f8", "sum", algorithm="ring")
 
 def log(number=7):
     made = Log(numpy.zeros(LOG_BYTES, "u1"))
-    made.describe(SUM.stamp(), SUM)
+    made.describe(SUM.call_hash(), SUM)
     made.words[NUMBER] = number
-    made.words[STAMPS + number % 64] = SUM.stamp() if number else 0
+    made.words[HASHES + number % 64] = SUM.call_hash() if number else 0
     return made
 
 
@@ -69,7 +69,7 @@ def test_a_rank_that_has_not_looked_for_a_while_does_not_wait_any_more(ranks):
     board, logs, _ = ranks
     logs[1].say(waiting_status("allreduce ring", 7, 2, (0, 3), "train.py:5"))
     logs[1].words[BEAT] -= 10 ** 10
-    assert board.activity(1)[:4] == (1, AWAY, 7, 7)
+    assert board.activity(1)[:4] == (1, IN_PROGRAM, 7, 7)
     assert "rank 1 is in the program; its last call was call 7, allreduce, count 100" in str(
         board.activity(1))
     logs[1].say({"number": 7, "site": "train.py:99"}, looks=False)  # what the watchdog answers
@@ -94,7 +94,7 @@ def test_a_rank_that_does_not_answer_may_hold_the_interpreter_lock(ranks, monkey
 def test_what_was_said_of_an_earlier_call_is_of_no_use(ranks):
     board, logs, _ = ranks
     logs[1].say(waiting_status("allreduce ring", 6, 2, (0, 3), "train.py:5"))
-    assert board.activity(1).state == AWAY and not board.activity(1).site
+    assert board.activity(1).state == IN_PROGRAM and not board.activity(1).site
 
 
 def test_a_rank_in_the_library(ranks):
@@ -168,7 +168,7 @@ def test_ranks_of_other_machines_are_not_heard_of(monkeypatch):
     monkeypatch.setattr(module, "state_of", lambda process: DEAD)
     board = RankStatus(0, {0: log()}, [Process("here", 1, 1), Process("there", 1, 1, "n7"),
                                              Process("here", 2, 1), Process("", 3, 1)])
-    assert [one.state for one in board.all()] == [AWAY, UNKNOWN, KILLED, UNKNOWN]
+    assert [one.state for one in board.all()] == [IN_PROGRAM, UNKNOWN, KILLED, UNKNOWN]
     assert str(board.activity(1)) == "rank 1 has not reported, on n7"
     assert str(board.activity(3)) == "rank 3 has not reported"
     assert "its calls are unknown" in str(board.activity(2))

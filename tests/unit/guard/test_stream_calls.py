@@ -8,7 +8,7 @@ import pytest
 from hpccoll.errors import BrokenCommunicatorError, CollectiveTimeout, ForeignMessage, PeerLost
 from hpccoll.errors.waits import RankStates
 from hpccoll.guard import stream_calls
-from hpccoll.guard.rank_status import AWAY, RankActivity
+from hpccoll.guard.rank_status import IN_PROGRAM, RankActivity
 from hpccoll.guard.stream_calls import StreamMonitor
 from hpccoll.runtime.events.call_log import NUMBER
 from hpccoll.runtime.planning.call_hash import Description
@@ -21,17 +21,17 @@ class Guarding:
 
     def __init__(self, begun=(5, 5, 5)):
         self.rank, self.begun, self.failed, self.stopped = 0, begun, [], ()
-        self.stamps, self.failure, self.alarm_raised = False, None, False
+        self.compares_calls, self.failure, self.alarm_raised = False, None, False
         self.dead, self.differ = (), 0
-        self.context = SimpleNamespace(size=3, bounds=SimpleNamespace(timeout=2.0, report=1.0))
+        self.context = SimpleNamespace(size=3, timeouts=SimpleNamespace(timeout=2.0, report=1.0))
         self.natives = SimpleNamespace(speaks=True)
         self.logs = SimpleNamespace(mine=SimpleNamespace(words={NUMBER: 5}),
-                                    rung=lambda in_turn: self.alarm_raised,
+                                    alarm_raised=lambda in_turn: self.alarm_raised,
                                     disagree=lambda settled: self.differ)
         self.rank_status = SimpleNamespace(failed_ranks=lambda number, patience: self.dead)
 
     def activities(self):
-        return [RankActivity(rank, AWAY, begun) for rank, begun in enumerate(self.begun)]
+        return [RankActivity(rank, IN_PROGRAM, begun) for rank, begun in enumerate(self.begun)]
 
     def collect_states(self, peers=()):
         return RankStates(f"ranks {peers} are late", ("rank 1 computes",), self.stopped)
@@ -70,7 +70,7 @@ class OneDevice:
 def made(guard, check=lambda: None, happened=lambda event: event.done):
     ended = []
     one = StreamMonitor(guard, check, lambda: ended.append(True), OneDevice(), happened)
-    guard.stamps = True
+    guard.compares_calls = True
     event = SimpleNamespace(done=False)
     one.add(CALL, event, object())
     return one, event, ended
@@ -101,7 +101,7 @@ def test_a_device_that_takes_long_is_only_told_of(clock, capsys):
 
 def test_a_rank_that_stays_stopped_ends_queued_calls(clock):
     guard = Guarding((5, 4, 5))
-    guard.context.bounds.timeout, guard.stopped = float("inf"), (1,)
+    guard.context.timeouts.timeout, guard.stopped = float("inf"), (1,)
     one, _, ended = made(guard)
     for second in (1.5, 2.4, 2.6):
         assert not ended

@@ -13,7 +13,7 @@ from hpccoll.ir.in_network import ABILITIES, MULTICAST, REDUCTION, in_network, m
 from hpccoll.ir.order import lanes
 from hpccoll.ir.schedule import LEFT, Program, at, copy, recv, send
 from hpccoll.proof.verifier import verify
-from support.beyond import beyond
+from support.extra_schedules import extra_schedules
 
 EXAMPLE = str(Path(__file__).resolve().parents[3] / "examples" / "in_network.py")
 ALLREDUCE, IN_PIECES, BCAST = (load(f"{EXAMPLE}:{name}")
@@ -39,7 +39,7 @@ def test_examples_are_proved_and_their_closed_forms_too(size):
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 def test_every_kind_beyond_the_table_is_proved(size):
-    for made in beyond(size):
+    for made in extra_schedules(size):
         assert verify(made).rounds <= 2 * size, made.title
 
 

@@ -11,8 +11,8 @@ import pytest
 from hpccoll.algorithms import schedule
 from hpccoll.proof.cases import lower_all
 from support import mutate
+from support.brute_force import Verdict
 from support.mutate import Findings, chosen, judge, mutants, proof, suite
-from support.truth import Verdict
 
 
 @pytest.mark.parametrize("size, most, roots", [

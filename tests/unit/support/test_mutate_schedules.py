@@ -14,12 +14,12 @@ from hpccoll.errors import ProofError
 from hpccoll.ir.wellformed import program_of
 from hpccoll.proof import slots, verifier
 from hpccoll.proof.result import Proof
-from support import mutate_schedules, written
-from support.beyond import beyond
+from support import mutate_schedules, reference
+from support.brute_force import Verdict
+from support.extra_schedules import extra_schedules
 from support.mutate import Findings
 from support.mutate_schedules import any_schedule, judge, suite, truth
 from support.mutations import MUTATIONS
-from support.truth import Verdict
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -44,7 +44,7 @@ def test_every_kind_changes_something_and_leaves_the_original_alone():
 
 @pytest.mark.parametrize("kind", ["fewer sources", "fewer sinks", "other network", "spelt out"])
 def test_a_second_change_finds_no_ranks_left(kind):
-    made = next(made for made in beyond(3) if made.algorithm == "spread")
+    made = next(made for made in extra_schedules(3) if made.algorithm == "spread")
     programs = [program_of(made, rank) for rank in range(3)]
     for _ in range(2):
         for first in ("fewer sources", "fewer sinks"):
@@ -84,7 +84,7 @@ def test_races_are_wrong_as_written():
     programs = [program_of(made, rank) for rank in range(4)]
     assert truth(made, programs, Random(0), 3) == Verdict(True)
     changed = MUTATIONS["receive into what is sent"](Random(0), programs)
-    found = written.run(made, changed, [1] * 4, False, Random(0))
+    found = reference.run(made, changed, [1] * 4, False, Random(0))
     assert not found.right and "meets another message" in found.why
 
 

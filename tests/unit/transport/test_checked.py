@@ -10,9 +10,9 @@ from hpccoll.errors import HpccollError, MessageSizeError
 from hpccoll.errors.checks import CorruptMessage
 from hpccoll.testing.loopback_direct import Direct
 from hpccoll.transport import MessageSpec
+from hpccoll.transport.call_hashes import tag_with_hash
 from hpccoll.transport.checked import CheckedEndpoint, checksum
 from hpccoll.transport.loopback import Loopback
-from hpccoll.transport.stamps import tag_with_stamp
 
 
 class Tampering(Loopback):
@@ -51,7 +51,7 @@ def exchanged(change=lambda postings: postings, turns=1, tag=0, round=None):
 
 
 def test_messages_are_numbered_by_peer_and_plain_tag():
-    ends = exchanged(turns=3, tag=tag_with_stamp(7, 99))
+    ends = exchanged(turns=3, tag=tag_with_hash(7, 99))
     assert dict(ends[0].numbers) == {(True, 1, 7): 3}
     assert dict(ends[1].numbers) == {(False, 0, 7): 3}
 

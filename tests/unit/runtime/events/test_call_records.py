@@ -9,11 +9,11 @@ from hpccoll.runtime.events import call_records as module
 from hpccoll.runtime.events.call_log import (
     ALARM,
     ENDS,
+    HASHES,
     INSIDE,
     LOG_BYTES,
     NUMBER,
     REMEMBERED,
-    STAMPS,
     STARTS,
     Log,
 )
@@ -48,8 +48,8 @@ def test_a_call_is_noted_while_it_runs(noted, log):
     for number in range(1, 2 * REMEMBERED):
         assert call(1, b=number) == "result"
         assert seen[-1] == (number, number, (1,), {"b": number})
-        assert log.words[INSIDE] == 0 and log.words[STAMPS + number % REMEMBERED] == 77
-    assert log.stamp(2 * REMEMBERED - 1) == 77
+        assert log.words[INSIDE] == 0 and log.words[HASHES + number % REMEMBERED] == 77
+    assert log.call_hash(2 * REMEMBERED - 1) == 77
 
 
 @pytest.mark.parametrize("unsent, number", [(True, 0), (False, 1)])
@@ -99,7 +99,7 @@ def test_calls_of_the_interpreter_are_noted(noted, log):
         place, before = number % REMEMBERED, log.words[STARTS + number % REMEMBERED]
         log.words[ENDS + place] = 9
         begin()
-        assert (log.words[NUMBER], log.stamp(number)) == (number, 77) and not log.words[INSIDE]
+        assert (log.words[NUMBER], log.call_hash(number)) == (number, 77) and not log.words[INSIDE]
         assert log.words[STARTS + place] >= before and log.words[ENDS + place] == 0
         end()
         assert log.words[ENDS + place]

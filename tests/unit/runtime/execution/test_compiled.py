@@ -388,13 +388,13 @@ def test_calls_enter_one_by_one():
     call_guard = _executor.CallGuard()
 
     def target(*args):
-        calls.append(call_guard.holder)
+        calls.append(call_guard.owner_thread)
         with pytest.raises(RuntimeError):
             one.fast(x, y)
         return "done"
 
     assert one._calls.store(3, "sron", (x, y, max, 0), target)
     one._calls.guard(call_guard)
-    assert one.fast(x, y) == "done" and calls == [threading.get_ident()] and not call_guard.holder
+    assert (one.fast(x, y), calls, call_guard.owner_thread) == ("done", [threading.get_ident()], 0)
     with pytest.raises(TypeError):
         one._calls.guard(object())

@@ -38,22 +38,22 @@ class Request(MPI.Request):
 
 
 def context():
-    return SimpleNamespace(compiled_operations=set(), abandoned=[], bounds=(1, 1), guard=None,
+    return SimpleNamespace(compiled_operations=set(), abandoned=[], timeouts=(1, 1), guard=None,
                            fail=lambda error, *details: error)
 
 
 #: What looks after runs that wait long, for the thread of Python: no message lies elsewhere.
 ATTENDANCE = SimpleNamespace(plan=SimpleNamespace(schedule=SimpleNamespace(title="")), tag=0,
-                             context=SimpleNamespace(bounds=(100, 100)), far=None,
-                             code=SimpleNamespace(words=[0] * 1000))
+                             context=SimpleNamespace(timeouts=(100, 100)),
+                             remote_messages=None, code=SimpleNamespace(words=[0] * 1000))
 
 
-def operation(code, lane=None, threaded=False):
+def operation(code, queue=None, threaded=False):
     """One that runs on no memory yet."""
     owned = compiled_plan(code.code, code.channels)
     made = CompiledOperation.__new__(CompiledOperation)
     stand_in = SimpleNamespace(begin=owned.begin, owners=(ATTENDANCE,))
-    made.__init__(context(), stand_in, None, lane, threaded)
+    made.__init__(context(), stand_in, None, queue, threaded)
     return made
 
 
@@ -69,19 +69,19 @@ def undisturbed():
 
 
 class Two:
-    """Both sides of an exchange of 64 bytes; a lane for the first rank."""
+    """Both sides of an exchange of 64 bytes; a queue for the first rank."""
 
     def __init__(self):
-        self.wires, self.lane = (Wire(), Wire()), _executor.Lane()
+        self.wires, self.queue = (Wire(), Wire()), _executor.RequestQueue()
 
     def rank(self, number):
         return SimpleNamespace(code=exchange(64, number), channels=[
             self.wires[number].side(False), self.wires[1 - number].side(True)])
 
-    def begins(self, number, lane=None, threaded=False):
+    def begins(self, number, queue=None, threaded=False):
         side = self.rank(number)
         return _executor.Begin(compiled_plan(side.code, side.channels),
-                               lambda one: operation(side, lane, threaded), Request)
+                               lambda one: operation(side, queue, threaded), Request)
 
 
 def begin(begins, source, sink):
@@ -90,23 +90,23 @@ def begin(begins, source, sink):
 
 def test_a_request_begins_and_ends():
     two = Two()
-    here, there = two.begins(0, two.lane), two.begins(1)
+    here, there = two.begins(0, two.queue), two.begins(1)
     for turn in range(5):
         outs = numpy.zeros(8), numpy.zeros(8)
         one = begin(here, numpy.full(8, 1. + turn), outs[0])
         held = one._operation
         assert cell(one).value != NULL and PROGRESS.operations == [held] and not held.over
-        assert one.Test() == "slow" and two.lane.first is held
+        assert one.Test() == "slow" and two.queue.first is held
         other = begin(there, numpy.full(8, -1. - turn), outs[1])
         assert one.Wait() is True and one.Wait() == "slow" and one._operation is None
-        assert two.lane.first is None and held.over and cell(one).value == NULL
+        assert two.queue.first is None and held.over and cell(one).value == NULL
         assert other.Test(None) is True and not PROGRESS.operations
         assert (outs[0] == -1 - turn).all() and (outs[1] == 1 + turn).all()
 
 
 def test_operations_of_a_lane_take_turns():
     two = Two()
-    here, there = two.begins(0, two.lane), two.begins(1, _executor.Lane())
+    here, there = two.begins(0, two.queue), two.begins(1, _executor.RequestQueue())
     sinks = [[numpy.zeros(8) for _ in range(6)] for _ in range(2)]
     ours = [begin(here, numpy.full(8, 1. + i), sink) for i, sink in enumerate(sinks[0])]
     assert two.wires[0].sides[0].sent == 1  # the others wait for their turn
@@ -123,7 +123,7 @@ def test_operations_of_a_lane_take_turns():
 def test_somebody_else_ends_it():
     """Then MPI has to hear of it, and the operation is not used again by this request."""
     two = Two()
-    here, there = two.begins(0, two.lane), two.begins(1)
+    here, there = two.begins(0, two.queue), two.begins(1)
     one = begin(here, numpy.ones(8), numpy.zeros(8))
     other = begin(there, numpy.ones(8), numpy.zeros(8))
     PROGRESS.step()
@@ -136,7 +136,7 @@ def test_somebody_else_ends_it():
 def test_who_waits_for_its_turn_sees_those_before_it_move():
     """Its time is not up while they do: its own compiled plan has not begun."""
     two = Two()
-    here, there = two.begins(0, two.lane), two.begins(1, _executor.Lane())
+    here, there = two.begins(0, two.queue), two.begins(1, _executor.RequestQueue())
     ours = [begin(here, numpy.ones(8), numpy.zeros(8)) for _ in range(3)]
     theirs, last, vain = [], ours[-1]._operation, []
     last.linger = vain.append
@@ -144,7 +144,7 @@ def test_who_waits_for_its_turn_sees_those_before_it_move():
     for turn in range(1, 3):
         theirs.append(begin(there, numpy.ones(8), numpy.zeros(8)))
         PROGRESS.step()
-        assert last.run.at == (turn == 2) and two.lane.first is ours[turn]._operation
+        assert last.run.at == (turn == 2) and two.queue.first is ours[turn]._operation
         look()
         assert len(vain) == turn - 1
         look()
@@ -159,12 +159,12 @@ def test_after_a_failure_nobody_begins(undisturbed, threaded):
     The next one ends with an error, once the guard has the one that says why.
     """
     two = Two()
-    here = two.begins(0, two.lane, threaded)
+    here = two.begins(0, two.queue, threaded)
     failing, next_one = (begin(here, numpy.ones(8), numpy.zeros(8)) for _ in range(2))
     held, waiting = failing._operation, next_one._operation
     waiting.context.guard = SimpleNamespace(failure=None)
     held._complete(OSError("broken"))
-    assert two.lane.first is None and held.error and held.context.abandoned
+    assert two.queue.first is None and held.error and held.context.abandoned
     begin(here, numpy.ones(8), numpy.zeros(8))._operation._complete(OSError("refused"))
     others = Two()
     ended_meanwhile([begin(others.begins(i, None, True), numpy.ones(8), numpy.zeros(8))
@@ -178,18 +178,18 @@ def test_after_a_failure_nobody_begins(undisturbed, threaded):
         request._operation.quiet = True
         MPI.Request.Wait(request)
     PROGRESS.step()
-    assert not PROGRESS.operations and two.lane.first is None
+    assert not PROGRESS.operations and two.queue.first is None
 
 
 def test_after_a_failure_the_interpreter_begins_nothing():
-    lane = _executor.Lane()
+    queue = _executor.RequestQueue()
     failing, following = (Operation(context(), SimpleNamespace(
         start=lambda: None, done=False, progress=lambda: False, title="", plan=None, tag=0),
-        None, None, False, lane) for _ in range(2))
-    assert failing.started and lane.first is failing and not following.started
+        None, None, False, queue) for _ in range(2))
+    assert failing.started and queue.first is failing and not following.started
     following.context.guard = SimpleNamespace(failure=None)
     failing._complete(OSError("broken"))
-    assert lane.first is None and not following.progress() and not following.over
+    assert queue.first is None and not following.progress() and not following.over
     following.context.guard.failure = failing.error
     assert following.progress() and isinstance(following.error, BrokenCommunicatorError)
     assert not following.started
@@ -298,7 +298,7 @@ def finish(*requests):
 def test_operations_move_on_while_nobody_calls(undisturbed):
     """In the order of their lane, and MPI and Python hear of it only from who waits."""
     two, count = Two(), 20
-    here, there = (two.begins(number, _executor.Lane(), True) for number in range(2))
+    here, there = (two.begins(number, _executor.RequestQueue(), True) for number in range(2))
     sinks = [[numpy.zeros(8) for _ in range(count)] for _ in range(2)]
     ours = [begin(here, numpy.full(8, 1. + i), sink) for i, sink in enumerate(sinks[0])]
     theirs = [begin(there, numpy.full(8, -1. - i), sink) for i, sink in enumerate(sinks[1])]
@@ -326,12 +326,12 @@ def test_what_python_claims_is_left_alone(undisturbed):
 def test_a_failure_waits_for_who_runs_it(undisturbed):
     """And then nobody runs it any more: its messages stay where they are."""
     two = Two()
-    one = begin(two.begins(0, two.lane, True), numpy.ones(8), numpy.zeros(8))
+    one = begin(two.begins(0, two.queue, True), numpy.ones(8), numpy.zeros(8))
     held = one._operation
     held._complete(OSError("broken"))
     other = begin(two.begins(1, None, True), numpy.ones(8), numpy.zeros(8))
     ended_meanwhile([other])
-    assert not held.ended and held.over and two.lane.first is None
+    assert not held.ended and held.over and two.queue.first is None
     held.quiet = True
     MPI.Request.Wait(one)
     finish(other)
@@ -340,7 +340,7 @@ def test_a_failure_waits_for_who_runs_it(undisturbed):
 def test_waits_and_the_thread_take_turns():
     """Many short operations: whoever is first runs one, and every result is right."""
     two, thrown = Two(), random.Random(1)
-    here, there = (two.begins(number, _executor.Lane(), True) for number in range(2))
+    here, there = (two.begins(number, _executor.RequestQueue(), True) for number in range(2))
     for turn in range(300):
         outs = numpy.zeros(8), numpy.zeros(8)
         one = begin(here, numpy.full(8, 1. + turn), outs[0])
@@ -371,4 +371,4 @@ def test_misuse():
         bare.begin(Request())
     with pytest.raises(TypeError):
         bare.prepare(NOBODY, None, False)
-    assert _executor.Lane().first is None
+    assert _executor.RequestQueue().first is None

@@ -162,7 +162,7 @@ def test_a_plan_with_another_word_is_another_program(collective, name, node):
     numbers = random.Random(1)
     changes = survived = 0
     for program, itemsize, far in list(programs(collective, name, (2, 4, 5), node))[:6]:
-        code = encode(program, itemsize, PLACES, far=far)
+        code = encode(program, itemsize, PLACES, remote=far)
         for place in range(len(code.words)):
             words = array("q", code.words)
             words[place] += numbers.choice([-8, -1, 1, 2, 8, 1 << 48])
@@ -182,7 +182,7 @@ def test_a_plan_with_another_word_is_another_program(collective, name, node):
 def test_a_plan_with_an_instruction_less_or_twice_is_another_program(name, node):
     changed = 0
     for program, itemsize, far in programs("allreduce", name, (2, 3, 4), node):
-        code = encode(program, itemsize, PLACES, far=far)
+        code = encode(program, itemsize, PLACES, remote=far)
         for start in range(0, len(code.words), WIDTH):
             one = code.words[start:start + WIDTH]
             for words in (code.words[:start] + code.words[start + WIDTH:],
@@ -221,7 +221,7 @@ def test_batches_have_their_place_in_a_phase(order, problem):
              "flush": (Instruction.FLUSH,), "end": (Instruction.END,),
              "reduce": (Instruction.REDUCE, 0, 1 << 48, 1 << 48, 2 << 48, 1)}
     code = Code(sum((instruction(*words[word]) for word in order.split()), array("q")),
-                (Way(SEND, 1), Way(RECV, 1)), 8, far=(Way(RECV, 2),))
+                (Way(SEND, 1), Way(RECV, 1)), 8, remote=(Way(RECV, 2),))
     if problem is None:
         phase, = decode(code, 8)
         assert [message.peer for message in phase.messages] == [1, 2, 1] and len(phase.after) == 1
@@ -232,11 +232,11 @@ def test_batches_have_their_place_in_a_phase(order, problem):
 
 
 def test_a_rank_is_near_or_far():
-    code = Code(instruction(Instruction.END), (Way(SEND, 1),), 8, far=(Way(RECV, 1),))
+    code = Code(instruction(Instruction.END), (Way(SEND, 1),), 8, remote=(Way(RECV, 1),))
     with pytest.raises(ValueError, match="near"):
         decode(code, 8)
     with pytest.raises(ValueError, match="that the compiled plan has not"):
-        decode(Code(instruction(Instruction.POST, 1, 0, 8), (), 0, far=(Way(RECV, 1),)), 8)
+        decode(Code(instruction(Instruction.POST, 1, 0, 8), (), 0, remote=(Way(RECV, 1),)), 8)
 
 
 def test_messages_are_used_in_their_cells():

@@ -11,13 +11,13 @@ from hpccoll.errors import BrokenCommunicatorError, CollectiveTimeout
 from hpccoll.errors.waits import RankStates
 from hpccoll.ir.collectives import ALLREDUCE, BARRIER, IN, OUT
 from hpccoll.runtime.execution import executor
-from hpccoll.runtime.execution.executor import SPINS, Bounds, drive, finish, run_prepared
+from hpccoll.runtime.execution.executor import SPINS, Timeouts, drive, finish, run_prepared
 from hpccoll.runtime.progress import waiting
 from hpccoll.runtime.progress.waiting import PATIENCE, WaitTimer
 from hpccoll.testing.loopback_direct import Direct
 from hpccoll.testing.world import Problem, Seat, StallError, interleave
+from hpccoll.transport.call_hashes import tag_with_hash
 from hpccoll.transport.loopback import Loopback
-from hpccoll.transport.stamps import tag_with_stamp
 
 
 class Clock:
@@ -109,10 +109,10 @@ def test_what_opens_an_execution_comes_first_and_once_a_run(repeated):
         one.start()
 
 
-def test_stamps_keep_messages_of_calls_that_disagree_apart():
+def test_call_hashes_keep_messages_of_calls_that_disagree_apart():
     """Two of three ranks are in a call that the third is not in: nobody gets a message of it."""
     seats, executions = made()
-    executions[2].binder.tag = tag_with_stamp(0, 77)
+    executions[2].binder.tag = tag_with_hash(0, 77)
     with pytest.raises(StallError):
         interleave(executions)
     assert not right(seats)
@@ -129,7 +129,7 @@ def test_a_watch_asks_whether_waiting_is_pointless(monkeypatch):
             raise BrokenCommunicatorError("another rank has given up")
 
     with pytest.raises(BrokenCommunicatorError):
-        drive(one, Bounds(20.0, 30.0, listen))
+        drive(one, Timeouts(20.0, 30.0, listen))
     assert asked == [one] * 3
 
 
@@ -158,7 +158,7 @@ def test_segments_in_flight_have_tags_and_scratch_of_their_own():
 
 def test_drive_runs_to_the_end():
     seats, executions = made(name="recursive_doubling", size=1)
-    drive(executions[0], Bounds(1.0, 1.0))
+    drive(executions[0], Timeouts(1.0, 1.0))
     assert right(seats)
 
 
@@ -168,7 +168,7 @@ def test_wait_goes_on_where_start_stopped():
     two.start()
     test = one.progress
     one.progress = lambda: two.progress() | test()
-    finish(one, Bounds(1.0, 1.0))
+    finish(one, Timeouts(1.0, 1.0))
     assert one.done
 
 
@@ -177,7 +177,7 @@ def test_time_is_up(monkeypatch):
     clock = Clock(monkeypatch, 1.0)
     _, (one, _, _) = made()
     with pytest.raises(CollectiveTimeout) as caught:
-        drive(one, Bounds(20.0, 30.0))
+        drive(one, Timeouts(20.0, 30.0))
     assert (caught.value.rank, caught.value.round, caught.value.peers) == (0, 0, (1, 2))
     assert caught.value.seconds == 20.0 and clock.now == 21.0
     assert clock.yields == 21 * PATIENCE - SPINS
@@ -187,7 +187,7 @@ def test_a_wait_is_reported_again_and_again(monkeypatch, capsys):
     Clock(monkeypatch, 1.0)
     _, (one, _, _) = made()
     with pytest.raises(CollectiveTimeout):
-        drive(one, Bounds(12.0, 5.0))
+        drive(one, Timeouts(12.0, 5.0))
     assert capsys.readouterr().err.splitlines() == [
         "hpccoll: no message from ranks 1, 2: allreduce ring size=3 nblocks=3 on rank 0 has waited "
         f"{seconds} s" for seconds in (5, 10)]
@@ -212,7 +212,7 @@ def test_without_a_time_out_a_rank_that_stays_stopped_ends_a_wait(monkeypatch, s
 
     _, (one, _, _) = made()
     with pytest.raises(CollectiveTimeout if end else Over) as caught:
-        drive(one, Bounds(NO_TIMEOUT, 5.0, None, states_of))
+        drive(one, Timeouts(NO_TIMEOUT, 5.0, None, states_of))
     if end:
         assert caught.value.seconds == end and "send SIGCONT to rank 2" in str(caught.value)
 
@@ -271,7 +271,7 @@ def test_prepared_executions_run_without_the_state_machine(world):
     one.program = [(next(tests).test, action[1]) if any(action is wait for wait in waits) else
                    (next(starts).start, ()) if not action[1] else action
                    for action in one.program]
-    run_prepared(one, Bounds(timeout=1.0, report=1.0))
+    run_prepared(one, Timeouts(timeout=1.0, report=1.0))
     for other in others:
         other.progress()
     assert right(seats)
@@ -281,7 +281,7 @@ def test_prepared_executions_name_whom_they_wait_for(monkeypatch):
     Clock(monkeypatch, 1.0)
     _, (one, two, three) = prepared()
     with pytest.raises(CollectiveTimeout) as caught:
-        run_prepared(one, Bounds(timeout=5.0, report=30.0))
+        run_prepared(one, Timeouts(timeout=5.0, report=30.0))
     assert (caught.value.round, caught.value.peers) == (0, (1, 2))
 
 

@@ -70,17 +70,17 @@ class Scene:
 
     def __init__(self, comm, code=TWICE, hears=lambda: None):
         self.context = SimpleNamespace(
-            remote=MpiEndpoint(comm), endpoint=SimpleNamespace(rank=0), bounds=(0.05, 100),
+            remote=MpiEndpoint(comm), endpoint=SimpleNamespace(rank=0), timeouts=(0.05, 100),
             abandoned=[], moments=None,
             limits=SimpleNamespace(spins=5), place=SimpleNamespace(fabric=False),
             guard=SimpleNamespace(on_alarm=hears),
             seen=BoundedDict(100), batches=BoundedDict(100, RunBatches.free), fail=self.fail)
         self.scratch, self.failed = numpy.zeros(64, "u1"), []
-        code = Code(code, (), 0, far=WAYS)
+        code = Code(code, (), 0, remote=WAYS)
         self.far = RemoteMessages(self.context, code, self.scratch, 9 << 32)
         phase = Phase((), (Message("send", 0, Extent(IN, 0, 8)),
                            Message("recv", 0, Extent(TMP, 0, 8))), ())
-        plan = SimpleNamespace(stamp=9, schedule=SimpleNamespace(title="a test"), segments=[
+        plan = SimpleNamespace(call_hash=9, schedule=SimpleNamespace(title="a test"), segments=[
             SimpleNamespace(program=LoweredProgram((phase, phase), 8, 0))])
         call = SimpleNamespace(op=None, datatype=None, source=None, sink=None)
         looks = PlanWaits(self.context, call, plan, code, [],

@@ -22,7 +22,7 @@ from hpccoll.ir.collectives import OUT
 from hpccoll.ir.extents import Extent, LoweredProgram, Message, Phase, Segment
 from hpccoll.runtime.execution import _executor
 from hpccoll.runtime.execution.compiled_plan import Code, Instruction
-from hpccoll.runtime.execution.executor import Bounds
+from hpccoll.runtime.execution.executor import Timeouts
 from hpccoll.runtime.execution.slow_path import PlanWaits
 from hpccoll.runtime.planning.plan import Plan
 from hpccoll.transport import NOTHING
@@ -51,7 +51,7 @@ class Scene:
                 rank=0, size=1, offers=NOTHING, remote=MpiEndpoint(comm), on_alarm=None,
                 node=SimpleNamespace(local={0: 0}, on_device=lambda where: False),
                 direct=lambda peers, tag: False),
-            bounds=Bounds(0.02, 100), abandoned=[], moments=None,
+            timeouts=Timeouts(0.02, 100), abandoned=[], moments=None,
             fail=lambda error, *details: error)
         phase = Phase((), (Message("recv", 0, Extent(OUT, 0, NBYTES)),), ())
         plan = Plan(SimpleNamespace(title="a test"), (Segment(LoweredProgram((phase,), 0, 0), 0),),

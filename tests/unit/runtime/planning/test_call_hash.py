@@ -5,7 +5,7 @@ import pytest
 
 from hpccoll.calls import resolve
 from hpccoll.runtime.planning.call_hash import describe_native, element_of
-from hpccoll.transport.stamps import agree
+from hpccoll.transport.call_hashes import agree
 
 NONE, INTS = numpy.empty(0), numpy.zeros(8, "i4")
 
@@ -15,7 +15,7 @@ def call(method, *args, rank=0):
 
 
 def alike(one, other):
-    return agree(*(describe_native(found, found.name).stamp() for found in (one, other)))
+    return agree(*(describe_native(found, found.name).call_hash() for found in (one, other)))
 
 
 @pytest.mark.parametrize("one, other", [

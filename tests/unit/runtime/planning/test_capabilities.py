@@ -15,7 +15,7 @@ from hpccoll.testing.model_check import Network, Run
 from hpccoll.testing.world import Problem, run
 from hpccoll.transport import NETWORK, MessageSpec, NetworkOperation
 from hpccoll.transport.loopback import Loopback
-from support.beyond import beyond
+from support.extra_schedules import extra_schedules
 
 EXAMPLE = str(Path(__file__).resolve().parents[4] / "examples" / "in_network.py")
 ALLREDUCE, IN_PIECES, BCAST = (load(f"{EXAMPLE}:{name}")
@@ -42,7 +42,7 @@ def test_results_are_exact(size, how):
 
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_every_kind_runs(size):
-    for made in beyond(size, range(1)):
+    for made in extra_schedules(size, range(1)):
         payload = made.collective.payload
         sizes = {"vector": [5], "none": [], "pairs": [2] * size**2}.get(
             payload, [rank % 3 for rank in range(size)])

@@ -17,7 +17,7 @@ class Steps(PendingOperation):
     moves, pending_run = 0, SimpleNamespace()
 
     def __init__(self, step=lambda: True):
-        super().__init__(SimpleNamespace(bounds=(1, 1)), None, False)
+        super().__init__(SimpleNamespace(timeouts=(1, 1)), None, False)
         self._step = step
 
     def _step(self):

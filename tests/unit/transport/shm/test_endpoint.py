@@ -67,11 +67,11 @@ def test_small_messages_are_eager(endpoint, postings, kind):
 
 
 def test_messages_to_other_nodes_are_for_the_remote_endpoint(endpoint):
-    far = endpoint.batch([send(3, 8), recv(3, 8)], 0, True)
-    assert far.peers == [3, 3] and far.repeated
+    remote = endpoint.batch([send(3, 8), recv(3, 8)], 0, True)
+    assert remote.peers == [3, 3] and remote.repeated
     both = endpoint.batch([send(1, 8), send(3, 8)], 0, False)
-    assert type(both) is BothBatch and both.far.peers == [3] and type(both.near) is EagerBatch
-    assert not both.far.repeated
+    assert type(both) is BothBatch and both.remote.peers == [3] and type(both.local) is EagerBatch
+    assert not both.remote.repeated
 
 
 def test_a_tag_without_channels_is_for_the_remote_endpoint(endpoint):
@@ -97,10 +97,10 @@ def test_device_memory_uses_no_cells(endpoint):
 
 
 def test_both_parts_of_a_batch_must_complete():
-    tests = {"near": [False, True, True, True], "far": [False, False, True]}
-    near, far = (SimpleNamespace(start=lambda: None, test=lambda name=name: tests[name].pop(0))
-                 for name in ("near", "far"))
-    both = BothBatch(near, far)
+    tests = {"local": [False, True, True, True], "remote": [False, False, True]}
+    local, remote = (SimpleNamespace(start=lambda: None, test=lambda name=name: tests[name].pop(0))
+                     for name in ("local", "remote"))
+    both = BothBatch(local, remote)
     both.start()
     assert [both.test() for _ in range(4)] == [False, False, True, True]
-    assert not tests["far"]  # what has completed is not tested again
+    assert not tests["remote"]  # what has completed is not tested again

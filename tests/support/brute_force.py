@@ -57,7 +57,7 @@ class Verdict(NamedTuple):
     why: str = ""
 
 
-class Truth:
+class BruteForce:
     """Runs programs of one collective on given block sizes and judges the results."""
 
     def __init__(self, schedule: Schedule, case: BlockSizes):

@@ -18,7 +18,7 @@ from typing import NamedTuple, cast
 from hpccoll.ir.collectives import IN, OUT, TMP, slot_keys
 from hpccoll.ir.in_network import InNetwork, in_network
 from hpccoll.ir.schedule import COPY, LEFT, RECV, SEND, Program, Round, Schedule, Span, Step
-from support.truth import Verdict
+from support.brute_force import Verdict
 
 WORD = (1 << 64) - 1
 PRIME = (1 << 61) - 1

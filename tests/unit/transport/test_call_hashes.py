@@ -1,54 +1,55 @@
-"""Stamps in tags, in words, and in MPI's tags."""
+"""Call hashes in tags, in words, and in MPI's tags."""
 
 import random
 
 import pytest
 
+from hpccoll.transport.call_hashes import HASH_BITS, KIND, MIX, agree, split, tag_with_hash
 from hpccoll.transport.mpi import FIRST_TAG, Tags
 from hpccoll.transport.shm.channels import ELSEWHERE
-from hpccoll.transport.stamps import KIND, MIX, STAMP_BITS, agree, split, tag_with_stamp
 
 BOUNDS = [32767, (1 << 20) - 1, 536870911, 2147483647]
 
 
-def stamps(count):
+def call_hashes(count):
     draw = random.Random(1)
-    return [draw.getrandbits(STAMP_BITS) for _ in range(count)]
+    return [draw.getrandbits(HASH_BITS) for _ in range(count)]
 
 
 @pytest.mark.parametrize("bound", BOUNDS)
-def test_tags_that_differ_stay_apart_whatever_their_stamps(bound):
+def test_tags_that_differ_stay_apart_whatever_their_call_hashes(bound):
     """And none is larger than MPI allows."""
     tags = Tags(bound)
     plain = [*range(FIRST_TAG), *range(FIRST_TAG, FIRST_TAG + tags.turns, 997)]
     seen = {}
     for tag in plain:
-        for stamp in (0, *stamps(20)):
-            found = tags.of(tag_with_stamp(tag, stamp))
+        for call_hash in (0, *call_hashes(20)):
+            found = tags.of(tag_with_hash(tag, call_hash))
             assert 0 <= found <= bound
             assert seen.setdefault(found, tag) == tag
-        assert tags.of(tag) == tags.of(tag_with_stamp(tag, KIND))  # kinds are not told by tags
+        assert tags.of(tag) == tags.of(tag_with_hash(tag, KIND))  # kinds are not told by tags
 
 
 def test_most_calls_that_disagree_have_tags_of_their_own():
-    tags, many = Tags(536870911), stamps(1000)
-    assert len({tags.of(tag_with_stamp(0, stamp)) for stamp in many}) > 990
-    one, other = (tag_with_stamp(1, stamp) for stamp in many[:2])
+    tags, many = Tags(536870911), call_hashes(1000)
+    assert len({tags.of(tag_with_hash(0, call_hash)) for call_hash in many}) > 990
+    one, other = (tag_with_hash(1, call_hash) for call_hash in many[:2])
     assert tags.foreign(tags.of(one), other) and not tags.foreign(tags.of(one), one)
-    assert not tags.foreign(tags.of(tag_with_stamp(0, many[0])), other)
-    one, other, next_one = (tag_with_stamp(tag, stamp) for tag, stamp in zip((24, 24, 32), many))
+    assert not tags.foreign(tags.of(tag_with_hash(0, many[0])), other)
+    one, other, next_one = (tag_with_hash(tag, call_hash)
+                            for tag, call_hash in zip((24, 24, 32), many))
     assert tags.foreign(tags.of(one), other) and not tags.foreign(tags.of(next_one), other)
     assert not tags.foreign(tags.of(many[0] << 32), one)
 
 
 def test_a_mixed_size_is_never_what_says_elsewhere():
-    for stamp in (0, *stamps(100), MIX, (1 << STAMP_BITS) - 1):
+    for call_hash in (0, *call_hashes(100), MIX, (1 << HASH_BITS) - 1):
         for nbytes in (0, 1, (1 << 19), (1 << 20) - 1):
-            assert 0 <= nbytes ^ stamp & MIX < ELSEWHERE
+            assert 0 <= nbytes ^ call_hash & MIX < ELSEWHERE
 
 
 def test_what_agrees():
-    one = stamps(1)[0] & ~KIND
+    one = call_hashes(1)[0] & ~KIND
     assert agree(one, one) and agree(one, one | 1 << 20) and agree(one | 1 << 20, one)
     assert not agree(one | 1 << 20, one | 2 << 20) and not agree(one, one ^ 1)
-    assert split(tag_with_stamp(3, one)) == (3, one)
+    assert split(tag_with_hash(3, one)) == (3, one)

@@ -11,8 +11,8 @@ from hpccoll.ir.schedule import LEFT, RIGHT, Program, at, copy, recv, reduce, se
 from hpccoll.ir.wellformed import keys_of, program_of
 from hpccoll.proof.verifier import verify
 from hpccoll.testing import every
-from support.beyond import beyond
-from support.written import run
+from support.extra_schedules import extra_schedules
+from support.reference import run
 
 TAKE = copy(at(OUT, 0), at(IN, 0))
 
@@ -122,7 +122,7 @@ def test_output_that_nobody_wants():
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 def test_lanes_and_operations_of_the_network_are_right_as_written(size):
     draw = Random(size)
-    for made in beyond(size):
+    for made in extra_schedules(size):
         programs = [program_of(made, rank) for rank in range(size)]
         keys, proof = keys_of(made), verify(made)
         for in_place in (False, True) if made.collective.in_place else (False,):

@@ -21,7 +21,7 @@ IN_LANES = (("allreduce", "ring"), ("allgather", "bruck"), ("bcast", "chain"),
             ("reduce", "binomial"), ("alltoall", "pairwise"), ("scan", "recursive_doubling"))
 
 
-def beyond(size: int, roots: range | None = None) -> Iterator[Schedule]:
+def extra_schedules(size: int, roots: range | None = None) -> Iterator[Schedule]:
     """Some schedules with lanes, or with operations of the network, for so many ranks."""
     for collective, name in IN_LANES:
         rooted = COLLECTIVES[collective].rooted

@@ -6,16 +6,17 @@ from hpccoll.algorithms import schedule
 from hpccoll.ir.collectives import IN, OUT, TMP
 from hpccoll.ir.extents import Extent, Local, LoweredProgram, Message, Phase, Segment
 from hpccoll.proof.cases import lower_all
+from support.brute_force import BruteForce
 from support.mutate import chosen
-from support.truth import Truth
 
 
 def truth(collective, name, size, programs, case=0, **options):
     made = schedule(collective, name, size, **options)
     case = chosen(made)[case]
     lowered = [lower_all(made, made.collective, rank, case) for rank in range(size)]
-    assert Truth(made, case).verdict(lowered).right
-    return Truth(made, case).verdict([programs.get(rank, lowered[rank]) for rank in range(size)])
+    assert BruteForce(made, case).verdict(lowered).right
+    return BruteForce(made, case).verdict(
+        [programs.get(rank, lowered[rank]) for rank in range(size)])
 
 
 def segment(*phases, scratch=0, landing=0):
