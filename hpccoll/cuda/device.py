@@ -25,8 +25,8 @@ from hpccoll.cuda.device_paths import Answer
 from hpccoll.cuda.staging import StagedBuffer
 from hpccoll.errors import ArgumentError, BufferArgumentError
 
-#: DLPack device type of ordinary host memory.
-DLPACK_CPU = 1
+#: DLPack device types of host memory: ordinary, and pinned by CUDA or ROCm.
+HOST_TYPES = frozenset({1, 3, 11})
 
 _PROBE = """
 import sys, cupy
@@ -41,10 +41,10 @@ sys.exit(0 if bool((source == sink).all()) else 1)
 
 def is_device(obj: Any) -> bool:
     """Return True if an object holds device memory."""
-    if hasattr(obj, "__cuda_array_interface__"):
-        return True
     where = getattr(obj, "__dlpack_device__", None)
-    return where is not None and int(where()[0]) != DLPACK_CPU
+    if where is not None and int(where()[0]) in HOST_TYPES:
+        return False  # before the next line, which is slow for CPU tensors
+    return hasattr(obj, "__cuda_array_interface__") or where is not None
 
 
 @functools.lru_cache(maxsize=1)
