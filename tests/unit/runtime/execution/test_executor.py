@@ -1,5 +1,7 @@
 """Executions: the state machine, its patience, and whom it names when that is at its end."""
 
+import sys
+import threading
 from types import SimpleNamespace
 
 import numpy
@@ -303,3 +305,36 @@ def test_views_are_elements_of_the_users_memory():
     assert not numpy.shares_memory(posting.array, seats[0].memory[OUT].array)
     posting, = (p for p in phase.batch.postings if not p.sends)
     assert numpy.shares_memory(posting.array, seats[0].scratch.array)
+
+
+def test_other_threads_take_short_turns_during_a_call():
+    """The switch interval is short in nested and parallel calls, and as before afterwards."""
+    before, seen = sys.getswitchinterval(), []
+
+    class Run:
+        spins, done, program = 0, False, None
+
+        def __init__(self, inner=None, error=None):
+            self.inner, self.error = inner, error
+
+        def start(self):
+            if self.inner is not None:
+                drive(self.inner, Timeouts(1.0, 1.0))
+            seen.append(sys.getswitchinterval())
+            if self.error:
+                raise self.error
+            self.done = True
+
+    drive(Run(Run()), Timeouts(1.0, 1.0))
+    assert max(seen) < 0.001 and len(seen) == 2
+    assert sys.getswitchinterval() == before
+    with pytest.raises(KeyError):
+        drive(Run(error=KeyError("made for a test")), Timeouts(1.0, 1.0))
+    assert sys.getswitchinterval() == before
+    threads = [threading.Thread(target=lambda: [drive(Run(), Timeouts(1.0, 1.0))
+                                                for _ in range(2000)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sys.getswitchinterval() == before and max(seen) < 0.001
