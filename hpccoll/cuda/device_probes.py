@@ -14,6 +14,7 @@ from mpi4py import MPI
 from hpccoll.cuda import device, ipc
 from hpccoll.cuda.device_paths import AWARE, IPC, NCCL, STAGED, Answer, RankReport
 from hpccoll.cuda.nccl import nccl_version
+from hpccoll.cuda.node_answers import NODE_ANSWERS
 
 
 def visible_devices() -> tuple[str, ...]:
@@ -62,6 +63,7 @@ def agree_on_ways(comm: MPI.Intracomm) -> list[RankReport]:
         host = near.bcast(comm.Get_rank())
         first = near.allreduce(near.Get_rank() if addresses else near.Get_size(), MPI.MIN)
         found: Mapping[str, Answer] = {}
+        NODE_ANSWERS.connect(near)
         if first < near.Get_size():
             looked = {name: look() for name, look in LOOKS.items()} if (
                 first == near.Get_rank()) else None
