@@ -94,7 +94,7 @@ def borrow(obj: Any, array: Any, argument: str) -> tuple[Any, Any, StagedBuffer 
     Raises:
         BufferArgumentError: the array is not contiguous, or its stream is captured into a graph.
     """
-    cupy = importlib.import_module("cupy")
+    cupy = sys.modules["cupy"]
     flat = flatten(array, argument)
     stream, shared = find_stream(obj, flat, argument)
     if mpi_moves_device_memory():
