@@ -35,7 +35,12 @@ from hpccoll.comm.methods import Method
 from hpccoll.comm.promise import check_promise
 from hpccoll.comm.recognition import note
 from hpccoll.comm.reproducible_sums import check_kept
+<<<<<<< HEAD
 from hpccoll.config import ALWAYS, ANY_P, OFF, Config
+=======
+from hpccoll.comm.staged_calls import run_staged, with_copies
+from hpccoll.config import ALWAYS, ANY_P, NAN, OFF, RESULTS, Config
+>>>>>>> h-c
 from hpccoll.errors import BufferArgumentError
 from hpccoll.errors.mpi import DeadCommunicatorError
 from hpccoll.guard.guard import Guard
@@ -61,7 +66,6 @@ from hpccoll.tune.table import Curves, Fingerprint
 MOST_WISHES = 128
 #: Reason to run an hpccoll algorithm for a call that rules leave to the MPI library.
 CHECKSUMS = "hpccoll's messages have checksums, the MPI library's do not"
-STAGING = "the MPI library does not support device memory, and the call cannot be staged"
 
 
 class Base(MPI.Intracomm):
@@ -209,7 +213,7 @@ class Base(MPI.Intracomm):
         if choice is None:
             conditions, size = self._conditions(method)._replace(barred=barred), self.Get_size()
             if method.form == NONBLOCKING and size > 1 and existing_context(self) is None:
-                return facts, self._staging(method, call, facts, before_setup(
+                return facts, with_copies(self, method, call, facts, before_setup(
                     facts, conditions, is_staged(call)))
             choice = (choose(facts, conditions, self._known_place())
                       or decide(facts, conditions, self._private().place))
@@ -218,17 +222,7 @@ class Base(MPI.Intracomm):
                 choice = instead_of_native(facts, conditions, CHECKSUMS) or choice
             if choice.trial is None:
                 cache.remember(method, facts, choice)
-        return facts, self._staging(method, call, facts, choice)
-
-    def _staging(self, method: Method, call: Call, facts: CallFacts, choice: Choice) -> Choice:
-        """Return the choice, or an hpccoll algorithm for device memory that MPI cannot move.
-
-        Blocking native methods copy before and after the call. A nonblocking call has to copy its
-        result at completion, which only hpccoll's own requests do.
-        """
-        if method.form == BLOCKING or not choice.is_native or not is_staged(call):
-            return choice
-        return instead_of_native(facts, self._conditions(method), STAGING) or choice
+        return facts, with_copies(self, method, call, facts, choice)
 
     def _note(self, method: Method, args: tuple[Any, ...], target: Any, call: Call | None = None
               ) -> bool:

@@ -19,7 +19,7 @@ from typing import Any
 from mpi4py import MPI
 from numpy import ndarray
 
-from hpccoll.calls.facts import COUNTS_AT_ROOT, CallFacts
+from hpccoll.calls.facts import COUNTS_AT_ROOT
 from hpccoll.calls.native import native_form
 from hpccoll.comm.methods import BARRIER, Method
 from hpccoll.comm.recognition import LASTING, TYPES, new_calls
@@ -47,14 +47,15 @@ class CallCache(dict[Hashable, Any]):
             other caches, so that a call of another kind is resolved.
         seen: the lookup of these kinds.
         forms: calls without their sizes; False if there is no room for a target.
-        choices: choices of calls that are resolved every time, by method and facts.
+        choices: choices of calls that are resolved every time, by method and facts, or by facts
+            and a reason.
         staged: small calls on device memory, by their form.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.calls: Any = new_calls()
-        self.choices: dict[tuple[Method, CallFacts], Choice] = {}
+        self.choices: dict[tuple[Method, Hashable], Choice] = {}
         self.observed: dict[Hashable, int] = {}
         self.seen: Any = None
         self.forms: dict[Hashable, bool] = {}
@@ -70,7 +71,7 @@ class CallCache(dict[Hashable, Any]):
         self.forms.clear()
         self.staged.clear()
 
-    def remember(self, method: Method, facts: CallFacts, choice: Choice) -> None:
+    def remember(self, method: Method, facts: Hashable, choice: Choice) -> None:
         """Store a choice; equal facts and equal user choices give the same choice."""
         if len(self.choices) >= MOST_SIGNATURES:
             self.choices.clear()

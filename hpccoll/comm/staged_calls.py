@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy
 from mpi4py import MPI
 
-from hpccoll.calls.call import Call
+from hpccoll.calls.call import Call, is_staged
+from hpccoll.calls.facts import CallFacts
 from hpccoll.calls.memory import PLAIN, may_be_device
 from hpccoll.calls.specification import is_in_place
 from hpccoll.comm.methods import Method
@@ -31,6 +32,9 @@ from hpccoll.cuda import (
     keep,
 )
 from hpccoll.errors import cause_of
+from hpccoll.runtime.planning.choice import Choice
+from hpccoll.tune.choose import instead_of_native
+from hpccoll.tune.rules import BLOCKING
 
 if TYPE_CHECKING:
     from hpccoll.comm.base import Base
@@ -44,6 +48,10 @@ LEAST_BYTES = 64 << 10
 ALIGNMENT = 256
 #: Forms of calls that a communicator keeps.
 MOST_FORMS = 256
+
+
+#: Reason to run an hpccoll algorithm for a call that rules leave to the MPI library.
+STAGING = "the MPI library does not support device memory, and the call cannot be staged"
 
 
 class Moves(NamedTuple):
@@ -102,6 +110,23 @@ class HostMemory:
         if self.stored is not None:
             keep(self.stored, self.memory)
             self.stored = None
+
+
+def with_copies(comm: Base, method: Method, call: Call, facts: CallFacts, choice: Choice
+                ) -> Choice:
+    """Return the choice, or an hpccoll algorithm for device memory that MPI cannot move.
+
+    Blocking native methods copy before and after the call. A nonblocking call has to copy its
+    result at completion, which only hpccoll's own requests do.
+    """
+    if method.form == BLOCKING or not choice.is_native or not is_staged(call):
+        return choice
+    found = comm._cache.choices.get((method, (facts, STAGING)))
+    if found is None:
+        found = instead_of_native(facts, comm._conditions(method), STAGING) or choice
+        if comm._context is not None:  # before its set-up there are no measured times
+            comm._cache.remember(method, (facts, STAGING), found)
+    return found
 
 
 def is_small(call: Call) -> bool:

@@ -8,6 +8,7 @@ on first use, and no module imports CuPy before a call has a device array.
     device.py      detect, access and copy device memory
     kernels.py     reduction kernels, from the source reduce.cu
     device_paths.py  data paths between two ranks; device_probes.py: tests of each path
+    node_answers.py  results of tests, shared by the ranks of a node
     staging.py     copies through pinned host memory; transfers.py, windows.py: segment by segment
     stream_ordered.py   device memory that is used in place, for work on the caller's stream
     registered.py  memory shared by the ranks of a node; ipc.py: CUDA IPC; transport.py: messages
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from hpccoll.cuda.nccl import nccl_version as nccl_version
     from hpccoll.cuda.nccl_runner import AcrossNodes as AcrossNodes
     from hpccoll.cuda.nccl_runner import Nccl as Nccl
+    from hpccoll.cuda.node_answers import NODE_ANSWERS as NODE_ANSWERS
     from hpccoll.cuda.registered import SCRATCH_BYTES as SCRATCH_BYTES
     from hpccoll.cuda.registered import DeviceMemory as DeviceMemory
     from hpccoll.cuda.registered import RegisteredCall as RegisteredCall
@@ -85,6 +87,7 @@ else:
         "kernels": "fuse has_kernel kernel_for",
         "nccl": "SHARED_GPU_NEEDS nccl_lacks nccl_version",
         "nccl_runner": "AcrossNodes Nccl",
+        "node_answers": "NODE_ANSWERS",
         "registered": "SCRATCH_BYTES DeviceMemory RegisteredCall",
         "stream_ordered": "Resident as_resident queue_of",
         "staging": "StagedBuffer allocate_pinned keep",

@@ -22,6 +22,7 @@ from typing import Any
 import numpy
 
 from hpccoll.cuda.device_paths import Answer
+from hpccoll.cuda.node_answers import NODE_ANSWERS
 from hpccoll.cuda.staging import StagedBuffer
 from hpccoll.errors import ArgumentError, BufferArgumentError
 
@@ -93,7 +94,7 @@ def borrow(obj: Any, array: Any, argument: str) -> tuple[Any, Any, StagedBuffer 
     Raises:
         BufferArgumentError: the array is not contiguous, or its stream is captured into a graph.
     """
-    cupy = importlib.import_module("cupy")
+    cupy = sys.modules["cupy"]
     flat = flatten(array, argument)
     stream, shared = find_stream(obj, flat, argument)
     if mpi_moves_device_memory():
@@ -188,18 +189,30 @@ def performer(array: Any, namespace: Any) -> Callable[[Sequence[Any]], None] | N
 
 @functools.lru_cache(maxsize=1)
 def probe_mpi() -> Answer:
-    """Test once per process if the MPI library is CUDA-aware, on the current device.
+    """Test once per node and device if the MPI library is CUDA-aware, on the current device.
+
+    Not collective: other ranks of the node read the result, if they need it.
+    """
+    try:
+        cupy: Any = importlib.import_module("cupy")
+        number = cupy.cuda.Device().id
+        key = f"mpi {cupy.cuda.runtime.deviceGetPCIBusId(number)}"
+    except Exception as error:  # includes errors of the driver
+        return Answer(False, f"the test process failed: {error}")
+    return NODE_ANSWERS.find(key, functools.partial(_probe_mpi, number))
+
+
+def _probe_mpi(device: int) -> Answer:
+    """Test in a child process if the MPI library is CUDA-aware.
 
     The child gets none of the job's variables, so that it starts as a job of one rank.
     """
     job = ("PMI", "PMIX", "OMPI", "PRTE", "SLURM", "MPIR", "HYDRA", "FLUX", "PALS")
     environ = {k: v for k, v in os.environ.items() if not k.startswith(job)}
     try:
-        cupy: Any = importlib.import_module("cupy")
-        status = subprocess.run([sys.executable, "-c", _PROBE, str(cupy.cuda.Device().id)],
-                                env=environ, timeout=120, capture_output=True, check=False
-                                ).returncode
-    except Exception as error:  # includes errors of the driver
+        status = subprocess.run([sys.executable, "-c", _PROBE, str(device)], env=environ,
+                                timeout=120, capture_output=True, check=False).returncode
+    except Exception as error:
         return Answer(False, f"the test process failed: {error}")
     if status:
         return Answer(False, "not CUDA-aware: the test process, which sent itself device "

@@ -14,6 +14,7 @@ from mpi4py import MPI
 from hpccoll.cuda import device, ipc
 from hpccoll.cuda.device_paths import AWARE, IPC, NCCL, STAGED, Answer, RankReport
 from hpccoll.cuda.nccl import nccl_version
+from hpccoll.cuda.node_answers import NODE_ANSWERS
 
 
 def visible_devices() -> tuple[str, ...]:
@@ -63,7 +64,12 @@ def agree_on_ways(comm: MPI.Intracomm) -> list[RankReport]:
         first = node_comm.allreduce(node_comm.Get_rank() if addresses else node_comm.Get_size(),
                                     MPI.MIN)
         found: Mapping[str, Answer] = {}
+<<<<<<< HEAD
         if first < node_comm.Get_size():
+=======
+        NODE_ANSWERS.connect(near)
+        if first < near.Get_size():
+>>>>>>> h-c
             looked = {name: look() for name, look in LOOKS.items()} if (
                 first == node_comm.Get_rank()) else None
             found = node_comm.bcast(looked, first)

@@ -23,7 +23,7 @@ from mpi4py import MPI
 
 from hpccoll.calls.facts import CallFacts
 from hpccoll.config import COMPILED, Config
-from hpccoll.cuda import SCRATCH_BYTES, gpu_island, is_in_use
+from hpccoll.cuda import NODE_ANSWERS, SCRATCH_BYTES, gpu_island, is_in_use
 from hpccoll.errors import ArgumentError, cause_of
 from hpccoll.errors.mpi import RequestError
 from hpccoll.errors.waits import RankStates
@@ -181,7 +181,7 @@ class Context:
             ranks share memory and use the compiled executor.
         compiled_plans: cached, for the compiled executor.
         batches: cached messages of compiled plans to other nodes, by compiled plan and addresses.
-        compiled: cached operations that run compiled plans.
+        compiled_operations: cached operations that run compiled plans.
         prepared: cached executions, by signature and addresses.
         seen: signatures and addresses of calls made once, which are prepared the next time.
         registered: its registered device memory; ``None`` before the first use.
@@ -212,6 +212,7 @@ class Context:
         self.limits = OVERSUBSCRIBED if around.oversubscribed else DEDICATED
         if around.devices:
             self.limits = self.limits.on_devices("staged")
+            NODE_ANSWERS.connect(near)
         self.remote = MpiEndpoint(self.comm)
         self.endpoint: Endpoint = self.remote
         # Nonblocking calls cycle through one half of the tags; persistent ones use the other half.
@@ -286,7 +287,6 @@ class Context:
             large = self._large()
             if large is None or large.nbytes < nbytes:
                 # A power of two: calls of growing sizes must not each hold their own memory.
-                # Untouched pages cost nothing.
                 large = numpy.empty(1 << (nbytes - 1).bit_length(), numpy.uint8)
                 self._large = weakref.ref(large)
             return large[:nbytes]

@@ -13,6 +13,8 @@ from support.gpu.streams import CudaError, Devices
 pytestmark = pytest.mark.mpi
 #: Calls of Python functions in a repeated call, at most.
 MOST_CALLS = 40
+#: The same of a nonblocking or persistent call, which runs segment by segment.
+MOST_CALLS_OF_REQUESTS = 400
 
 
 @pytest.fixture
@@ -55,6 +57,16 @@ def test_a_repeated_call_makes_few_calls_of_python(comm, device):
                  lambda: comm.Allreduce(MPI.IN_PLACE, [sink, 8, MPI.DOUBLE])):
         # A call that has to wait for another rank makes more.
         assert min(len(python_calls(call)) for _ in range(30)) <= MOST_CALLS
+
+
+def test_requests_choose_once(comm, device):
+    source, sink = device.asarray(numpy.arange(8.0)), device.asarray(numpy.zeros(8))
+    prepared = comm.Allreduce_init(source, sink)
+    for call in lambda: comm.Iallreduce(source, sink).Wait(), lambda: (
+            prepared.Start(), prepared.Wait()):
+        # More in a call that waits; nearly a thousand if each call compares the algorithms.
+        assert min(len(python_calls(call)) for _ in range(30)) <= MOST_CALLS_OF_REQUESTS
+    prepared.Free()
 
 
 def test_each_call_has_its_own_data_and_memory(comm, device):

@@ -10,6 +10,7 @@ from mpi4py import MPI
 
 from hpccoll.cuda import device, device_probes, ipc
 from hpccoll.cuda.device_paths import WAYS
+from hpccoll.cuda.node_answers import NodeAnswers
 
 
 def test_every_way_is_looked_for():
@@ -61,8 +62,10 @@ def test_what_the_probe_found_is_evidence(monkeypatch, end, can, why):
 
     monkeypatch.setattr(subprocess, "run", run)
     cupy = ModuleType("cupy")
-    cupy.cuda = SimpleNamespace(Device=lambda: SimpleNamespace(id=3))
+    cupy.cuda = SimpleNamespace(Device=lambda: SimpleNamespace(id=3), runtime=SimpleNamespace(
+        deviceGetPCIBusId=lambda number: f"0000:0{number}:00.0"))
     monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setattr(device, "NODE_ANSWERS", NodeAnswers())
     device.probe_mpi.cache_clear()
     try:
         found = device.probe_mpi()
