@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from hpccoll.comm import Comm as Comm
     from hpccoll.comm import Request as Request
 else:
-    # Checkers do not see it: to them it would say that any name is there.
+    # Hidden from type checkers, which would accept any name.
     def __getattr__(name):
-        # mpi4py initialises MPI on import, so the communicator is made at its first use.
+        # mpi4py initialises MPI on import, so it is imported at the first use of Comm.
         if name in ("Comm", "Request"):
             from hpccoll.machine.launcher import require_mpi
             require_mpi()
@@ -53,16 +53,16 @@ else:
             return getattr(reproducible, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
-#: Modules whose ``at_exit`` is called when the program ends, if they were loaded.
+#: Modules whose ``at_exit`` runs when the program exits, if they are loaded.
 _AT_EXIT = ("hpccoll.guard.watchdog", "hpccoll.runtime.execution.compiled_operations",
             "hpccoll.transport.shm.channels")
 
 
-# Exit handlers run in reverse order of registration. Modules that are imported after this one may
-# register handlers that call collectives: this one runs after them. mpi4py finalizes MPI later.
+# Exit handlers run in reverse order of registration: after handlers of later modules, which may
+# call collectives, and before mpi4py finalizes MPI.
 @atexit.register
 def _at_exit() -> None:
-    """Report to the other ranks that this program ends, and release what MPI would warn of."""
+    """Report the exit to the other ranks, and release resources that MPI would warn of."""
     for name in _AT_EXIT:
         if name in sys.modules:
             sys.modules[name].at_exit()

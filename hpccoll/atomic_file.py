@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all: after a crash, the old file is still there."""
+"""Atomic replacement of files: after a crash, the old file is unchanged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def is_writable(path: str | os.PathLike[str]) -> bool:
     """Return True if a file can be written or created."""
     if os.path.exists(path) and (os.path.isdir(path) or not os.access(path, os.W_OK)):
         return False
-    # The new file is written beside the old one.
+    # The new file is written to the same folder.
     folder = os.path.dirname(os.path.realpath(path))
     return _is_special(path) or os.access(folder, os.W_OK | os.X_OK)
 
@@ -22,11 +22,8 @@ def is_writable(path: str | os.PathLike[str]) -> bool:
 def open_replacement(path: str | os.PathLike[str]) -> Iterator[TextIO]:
     """Open a text file that replaces the one at a path when the block ends.
 
-    After an error, or a crash, the old file is still there. Terminals, pipes and devices are
-    written to directly.
-
-    Raises:
-        OSError: it cannot be written.
+    After an error or a crash the old file is unchanged. Terminals, pipes and devices are written
+    directly.
     """
     if _is_special(path):
         with open(path, "w", encoding="utf-8") as file:
@@ -43,7 +40,7 @@ def open_replacement(path: str | os.PathLike[str]) -> Iterator[TextIO]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    # The new name must survive a power failure too.
+    # The new directory entry must survive a power failure, too.
     directory = os.open(target.parent, os.O_RDONLY)
     try:
         os.fsync(directory)
@@ -52,5 +49,5 @@ def open_replacement(path: str | os.PathLike[str]) -> Iterator[TextIO]:
 
 
 def _is_special(path: str | os.PathLike[str]) -> bool:
-    # The name as given: /dev/stdout resolves to a pipe, whose own name does not exist.
+    # Not resolved: /dev/stdout resolves to a pipe whose name does not exist.
     return os.path.exists(path) and not os.path.isfile(path)

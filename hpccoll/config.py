@@ -1,7 +1,6 @@
-"""Every environment variable hpccoll reads: name, meaning, default, in one table.
+"""Table of the environment variables: names, meanings, defaults.
 
-Values are read when a communicator is first used. A malformed value raises an error that
-names the variable; it is never silently replaced by the default.
+The first use of a communicator reads them. A malformed value raises an error.
 
 A new setting is a field of :class:`Config`, with its default, and a line of :data:`SETTINGS`.
 """
@@ -21,38 +20,37 @@ from hpccoll.ir.collectives import COLLECTIVES, collective_named
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.levels import LEVELS, NODE, SWITCH
 
-#: Choices besides the algorithms of the table: the MPI library's own, or what tuning says.
+#: Choices other than algorithms: the MPI library's collective, and the choice of tuning.
 NATIVE, AUTO = "native", "auto"
-#: What queues calls on arrays of GPUs: NCCL; or NCCL inside nodes and our algorithms across, by all
-#: ranks of a node or by one.
+#: Choices for arrays of GPUs: NCCL; or NCCL inside nodes and hpccoll's algorithms between nodes, by
+#: all ranks of a node or by one.
 NCCL, NCCL_RAILS, NCCL_LEADER = "nccl", "nccl+rails", "nccl+leader"
-#: The collectives that these serve.
+#: The collectives that these choices support.
 QUEUED = {NCCL: ("allgather", "allreduce", "alltoall", "bcast", "gather", "reduce",
                  "reduce_scatter", "scatter"),
           NCCL_RAILS: ("allreduce",), NCCL_LEADER: ("allreduce",)}
-#: Values of ``HPCCOLL_TUNING`` besides a path.
+#: Values of ``HPCCOLL_TUNING`` other than a path.
 OFF, ONLINE, PROBE = "off", "online", "probe"
-#: Classes of determinism: what the bits of a result must not depend on, weakest class first.
+#: Determinism classes, weakest first: the bits of a result must not depend on these properties.
 DETERMINISM = NONE, RUN, SIZE, LAYOUT, ANY_P = "none", "run", "size", "layout", "any-p"
-#: What makes progress on nonblocking and persistent collectives: a thread too, or calls alone.
+#: Progress of nonblocking and persistent collectives: by a thread and calls, or by calls only.
 PROGRESS = THREAD, CALLS = "thread", "calls"
-#: How calls are compared between ranks: not at all, by what is sent anyway, or before they start.
+#: Comparison of calls between ranks: none, by tags of messages, or before every call.
 CONTRACT = OFF, TAGS, ALWAYS = "off", "tags", "always"
-#: What is looked at around every call: its input, and its result.
+#: Checks of data: NaN in the input, equal results.
 CHECKS = NAN, RESULTS = "nan", "results"
-#: What runs plans: machine code where it was built, or the interpreter.
+#: Executors of plans: compiled C, if it was built, or Python.
 EXECUTORS = COMPILED, INTERPRETED = "compiled", "python"
-#: What is logged: choices and errors, or every plan, too.
+#: Log levels: choices and errors, or also every plan.
 LOG = INFO, DEBUG = "info", "debug"
-#: The time-out that never passes.
+#: No timeout.
 NO_TIMEOUT = float("inf")
 
 
 class Config(NamedTuple):
-    """The settings of one communicator; :data:`SETTINGS` explains them.
+    """Settings of one communicator; :data:`SETTINGS` explains them.
 
-    ``timeout`` and ``report`` are in seconds; ``segment_bytes`` is 0 where the machine's limits
-    decide.
+    ``timeout`` and ``report`` are in seconds; ``segment_bytes`` is 0 for the machine's limits.
 
     >>> Config().override(timeout="off", progress=None) == Config()
     True
@@ -80,7 +78,7 @@ class Config(NamedTuple):
     profile: bool = False
 
     def override(self, **values: Any) -> Config:
-        """Replace the settings that have a value; ``None`` leaves one as it is.
+        """Replace the settings whose value is not ``None``.
 
         Raises:
             ArgumentError: a value is invalid; names the setting.
@@ -90,26 +88,25 @@ class Config(NamedTuple):
 
 
 def _text(value: Any) -> str:
-    """Return the text of a value, for ranks to compare and for people to read."""
+    """Return the text of a value, for comparison between ranks and for messages."""
     if isinstance(value, bool):
         return "'yes'" if value else "'no'"
     return repr(value) if value else "not set"
 
 
 def _whether_set(value: Any) -> str:
-    """Return whether there is a value; which one concerns its own rank only."""
+    """Return whether a value is set; ranks may set different values."""
     return "set" if value else "not set"
 
 
 class Setting(NamedTuple):
-    """One environment variable: how its text is read, and one line about it.
+    """Environment variable: its parser and its help text.
 
     Attributes:
-        field: of :class:`Config`.
-        parse: reads the text; raises ValueError or TypeError.
-        help: one line for people.
-        shared: how ranks compare the value before they set a communicator up; ``None`` if ranks
-            may differ, because the value has effects on its own rank only.
+        field: its field of :class:`Config`.
+        parse: parses the text; raises ValueError or TypeError.
+        help: one line of help.
+        shared: returns the text that all ranks must share; ``None`` if ranks may differ.
     """
 
     field: str
@@ -119,7 +116,7 @@ class Setting(NamedTuple):
 
 
 def parse_algorithms(text: str) -> dict[str, tuple[str, dict[str, int]]]:
-    """Read ``allreduce=ring;bcast=knomial:k=4``: a choice per collective, with parameters.
+    """Parse ``allreduce=ring;bcast=knomial:k=4``: a choice per collective, with parameters.
 
     >>> parse_algorithms("allreduce=ring;bcast=native")
     {'allreduce': ('ring', {}), 'bcast': ('native', {})}
@@ -161,7 +158,7 @@ def _seconds(text: str) -> float:
 
 
 def check_timeout(value: object) -> float:
-    """Return a time-out in seconds; ``"off"`` and infinity are none.
+    """Return a timeout in seconds; infinity for ``"off"``.
 
     >>> check_timeout("off"), check_timeout(90)
     (inf, 90.0)
@@ -245,7 +242,7 @@ def _folder(text: str) -> str:
 
 
 def _file(text: str) -> str:
-    # Whether it exists shows where it is read: on one rank of each node.
+    # Only the rank of each node that reads the file checks that it exists.
     if text.endswith(os.sep):
         raise ValueError("is a directory, not a file")
     return text
@@ -340,7 +337,7 @@ SETTINGS: dict[str, Setting] = {
 }
 
 
-#: Settings that a communicator may have of its own, and what validates them.
+#: Settings that ``Comm`` accepts as arguments, with their parsers.
 OPTIONS: dict[str, Callable[[Any], Any]] = {
     "checksums": bool, "contract": check_contract, "determinism": check_determinism,
     "progress": check_progress, "timeout": check_timeout, "tuning": str}
@@ -352,7 +349,7 @@ def load(environ: Mapping[str, str] = os.environ) -> Config:
     Raises:
         ArgumentError: a malformed value; names the variable.
     """
-    # Every communicator loads it, and reading all variables takes as long as a small collective.
+    # Cached: reading all variables takes as long as a small collective.
     return _load(tuple((name, environ[name]) for name in environ if name.startswith("HPCCOLL_")))
 
 

@@ -1,7 +1,7 @@
-"""Sizes, times, counts and ranges as people write and read them; the only place for that.
+"""Sizes, times, counts and ranges as text; the only module that parses and formats them.
 
-Functions that read take the name of the option (or variable) that the text was given for, and name
-it in their errors. Functions that write end in ``_text``. A new unit or spelling goes here.
+Parsers take the name of the option or variable, for their errors. The names of formatters end in
+``_text``.
 """
 
 from __future__ import annotations
@@ -15,25 +15,24 @@ from hpccoll.errors import ArgumentError
 
 _SIZE = re.compile(r"(\d+)([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _TIME = re.compile(r"(\d+(?:\.\d*)?(?:e[+-]?\d+)?)(s|ms|us|ns|)", re.IGNORECASE | re.ASCII)
-#: Parts of a second, divided by, so that 5us is the number nearest to it.
+#: Parts of a second; a division by them rounds correctly: 5us is the nearest number.
 _TIMES = {"": 1, "s": 1, "ms": 1e3, "us": 1e6, "ns": 1e9}
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 _SCALES = ((50, "P"), (40, "T"), (30, "G"), (20, "M"), (10, "K"))
 _SHIFTS = {"": 0, **{letter: shift for shift, letter in _SCALES}}
-#: A simulation of more bytes than this is a mistake: a pebibyte per rank.
+#: Largest accepted numbers of bytes per rank, a pebibyte, and of nodes.
 MOST_BYTES, MOST_NODES = 1 << 50, 10_000_000
 
 
 # -- reading -----------------------------------------------------------------------------------
 def size(option: str, text: str, least: int = 0, most: int = MOST_BYTES) -> int:
-    """Read one size in bytes.
+    """Parse a size in bytes.
 
     >>> size("--segment-bytes", "64K"), size("--nbytes", "3MiB")
     (65536, 3145728)
 
     Raises:
-        ArgumentError: text that is no size, or more than one; less than ``least``, or more than
-            ``most``.
+        ArgumentError: malformed, less than ``least``, or more than ``most``.
     """
     match = _SIZE.fullmatch(text.strip())
     if not match:
@@ -48,7 +47,7 @@ def size(option: str, text: str, least: int = 0, most: int = MOST_BYTES) -> int:
 
 
 def byte_count(argument: str, value: object, least: int = 0) -> int:
-    """A number of bytes that a program gives, as a number or as people write it.
+    """Return a number of bytes given as a number or as text.
 
     >>> byte_count("nbytes", 4096), byte_count("nbytes", "1M")
     (4096, 1048576)
@@ -69,13 +68,13 @@ def byte_count(argument: str, value: object, least: int = 0) -> int:
 
 
 def seconds(option: str, text: str) -> float:
-    """Read a time.
+    """Parse a time; return seconds.
 
     >>> seconds("--late", "20us"), seconds("--late", "1.5e-3")
     (2e-05, 0.0015)
 
     Raises:
-        ArgumentError: text that is no time; negative, infinite.
+        ArgumentError: malformed, negative or infinite.
     """
     match = _TIME.fullmatch(text.strip())
     if not match:
@@ -88,26 +87,26 @@ def seconds(option: str, text: str) -> float:
 
 
 def sizes(option: str, text: str, step: int = 4) -> list[int]:
-    """Read sizes in bytes, and ranges of them that grow by a factor.
+    """Parse sizes in bytes, and ranges of sizes that grow by the factor ``step``.
 
     >>> sizes("--nbytes", "8,1K:64K", 8)
     [8, 1024, 8192, 65536]
 
     Raises:
-        ArgumentError: text that is no size, or a range that runs backwards.
+        ArgumentError: malformed text, or a descending range.
     """
     return _parse_list(option, text, step, size)
 
 
 def size_range(option: str, text: str, step: int, smallest: int, largest: int,
                most: int = MOST_BYTES) -> list[int]:
-    """Read ``MIN:MAX``, ``MIN:`` or ``MAX`` in bytes; list the sizes between, by a factor.
+    """Parse ``MIN:MAX``, ``MIN:`` or ``MAX`` in bytes; list sizes that grow by the factor ``step``.
 
     >>> size_range("-m", "1K", 4, smallest=8, largest=1 << 20)
     [8, 32, 128, 512, 1024]
 
     Raises:
-        ArgumentError: malformed, zero, more than ``most``, or a range that runs backwards.
+        ArgumentError: malformed, zero, more than ``most``, or a descending range.
     """
     first, colon, last = text.partition(":")
     high = size(option, last if colon else first, 1, most) if last or not colon else largest
@@ -116,25 +115,25 @@ def size_range(option: str, text: str, step: int, smallest: int, largest: int,
 
 
 def counts(option: str, text: str) -> list[int]:
-    """Read numbers of nodes; ranges double.
+    """Parse numbers of nodes; a range doubles from its start to its end.
 
     >>> counts("--nodes", "3,8:40")
     [3, 8, 16, 32, 40]
 
     Raises:
-        ArgumentError: text that is no positive number, or a range that runs backwards.
+        ArgumentError: not a positive number, or a descending range.
     """
     return _parse_list(option, text, 2, _count)
 
 
 def numbers(option: str, text: str) -> list[int]:
-    """Read positive numbers and ranges of all the numbers between; sorted, each once.
+    """Parse positive numbers and ranges; sorted, without duplicates.
 
     >>> numbers("--ranks", "8,1-3")
     [1, 2, 3, 8]
 
     Raises:
-        ArgumentError: malformed text, zero, or a range that runs backwards.
+        ArgumentError: malformed text, zero, or a descending range.
     """
     listed: set[int] = set()
     for part in text.split(","):
@@ -181,7 +180,7 @@ def _count(option: str, text: str) -> int:
 
 # -- writing -----------------------------------------------------------------------------------
 def size_text(nbytes: float, unit: str = "B") -> str:
-    """Bytes with a binary unit, four digits.
+    """Format bytes with a binary unit and four digits.
 
     >>> size_text(1536), size_text(8), size_text(1 << 30, unit="")
     ('1.5 KiB', '8 B', '1 Gi')
@@ -193,7 +192,7 @@ def size_text(nbytes: float, unit: str = "B") -> str:
 
 
 def short_size_text(nbytes: int) -> str:
-    """Bytes as options take them, where there is little room; three digits.
+    """Format bytes in the short form of options, with three digits.
 
     >>> short_size_text(65536), short_size_text(12)
     ('64K', '12')
@@ -205,7 +204,7 @@ def short_size_text(nbytes: int) -> str:
 
 
 def time_text(seconds: float, digits: int = 4) -> str:
-    """Seconds with a unit.
+    """Format seconds with a unit.
 
     >>> time_text(0.00123), time_text(1.2525e-6, digits=3), time_text(0)
     ('1.23 ms', '1.25 us', '0 s')
@@ -217,7 +216,7 @@ def time_text(seconds: float, digits: int = 4) -> str:
 
 
 def rate_text(bytes_per_second: float, digits: int = 3) -> str:
-    """Bytes per second with a unit; a dash where there are none.
+    """Format bytes per second with a unit; a dash for zero.
 
     >>> rate_text(3.791e9), rate_text(69_700), rate_text(0)
     ('3.79 GB/s', '69.7 kB/s', '-')
@@ -227,7 +226,7 @@ def rate_text(bytes_per_second: float, digits: int = 3) -> str:
 
 
 def _format_scaled(value: float, digits: int, units: Sequence[tuple[str, float]]) -> str:
-    """A value in the largest unit that fits, never with an exponent; empty where it is 0."""
+    """Format a value in the largest unit that fits, without an exponent; empty for 0."""
     # Rounded first: 999.99 us is 1 ms.
     rounded = float(f"{value:.{digits}g}")
     if not rounded:
@@ -237,7 +236,7 @@ def _format_scaled(value: float, digits: int, units: Sequence[tuple[str, float]]
 
 
 def count_text(number: int, noun: str) -> str:
-    """A number of things.
+    """Format a number with a noun in singular or plural.
 
     >>> count_text(1, "rank"), count_text(8, "block")
     ('1 rank', '8 blocks')
@@ -246,7 +245,7 @@ def count_text(number: int, noun: str) -> str:
 
 
 def ranges_text(numbers: Iterable[int]) -> str:
-    """Numbers as ranges, in their order.
+    """Format numbers as ranges, in their order.
 
     >>> ranges_text([0, 1, 2, 5, 7, 6])
     '0-2,5,7,6'
@@ -261,7 +260,7 @@ def ranges_text(numbers: Iterable[int]) -> str:
 
 
 def ranks_text(ranks: Iterable[int]) -> str:
-    """Ranks in few words.
+    """Format ranks as ranges.
 
     >>> ranks_text([5, 0, 1, 2]), ranks_text([7])
     ('ranks 0-2,5', 'rank 7')

@@ -1,9 +1,9 @@
-"""Algorithms: pure functions that build schedules, and the one table that lists them.
+"""Algorithms: pure functions that build schedules, and the table of them.
 
-A family is one file: in ``flat`` if it sees single ranks, in ``hierarchical`` if it composes over
-the groups of a topology; ``parts`` is what families share. A new algorithm is a builder in one of
-them and an entry in ``table``, which says all that is known of it. ``outside`` finds algorithms of
-installed packages and of a user's files. ``build`` makes schedules by name.
+A family is one file: in ``flat`` if it uses single ranks, in ``hierarchical`` if it uses the groups
+of a topology. ``parts`` has the code of several families. A new algorithm is a builder in a family
+and an entry in ``table``. ``outside`` finds algorithms of installed packages and of files.
+``build`` creates schedules by name.
 """
 
 from hpccoll.algorithms.build import schedule

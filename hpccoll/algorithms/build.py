@@ -1,4 +1,4 @@
-"""From a name in the table, or a builder that a user brings, to a schedule."""
+"""Construction of schedules from names of the table and from builders."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def schedule(collective: str, algorithm: str | Callable[..., Program] | Algorith
              size: int | None = None, *, root: int = 0,
              topology: str | Topology | None = None, nblocks: int | None = None,
              **params: int) -> Schedule:
-    """Make a schedule from the table, or from a builder of your own.
+    """Build a schedule from the table, or from a builder of your own.
 
     Args:
         collective: its name, as ``allreduce``, or as MPI spells it.
@@ -29,15 +29,15 @@ def schedule(collective: str, algorithm: str | Callable[..., Program] | Algorith
             ``build(rank, size[, root], **params) -> Program``.
         size: number of ranks; may be omitted with ``topology``.
         root: root rank of rooted collectives.
-        topology: layout, for hierarchical algorithms. On one with an order of ranks of its own,
-            reductions do not keep rank order.
-        nblocks: blocks a vector is cut into, for a builder of your own; what its ``Algorithm``
-            says if omitted, and 1 where there is none.
+        topology: layout, for hierarchical algorithms. If it has its own order of ranks, reductions
+            do not keep rank order.
+        nblocks: number of blocks of a vector, for a builder of your own; by default that of its
+            ``Algorithm``, or 1.
         params: the algorithm's parameters, such as ``k=4``.
 
     Raises:
-        ArgumentError: an unknown name, parameter or value, one that is missing, or a number
-            of ranks that it does not support; the message lists what is valid.
+        ArgumentError: an unknown or missing name, parameter or value, or an unsupported number of
+            ranks; the message lists the valid ones.
     """
     collective = collective_named(collective) if isinstance(collective, str) else collective
     entry = _entry(collective, algorithm)
@@ -95,16 +95,16 @@ def _property_of(name: str, what: str, function: Any, where: int | Topology,
 def _closed_form(name: str, what: str, form: ClosedForm | None, where: int | Topology,
                  params: Mapping[str, int]) -> int | None:
     value: int | None = _property_of(name, what, form, where, params) if form else None
-    # One rank sends nothing, whatever a formula for two and more says.
+    # One rank sends nothing; formulas are for two ranks and more.
     one = where == 1 or isinstance(where, Topology) and where.size == 1
     return 0 if one and value is not None else value
 
 
 def _by_position(entry: Algorithm, kind: Collective, topology: Topology, rooted: tuple[int, ...],
                  params: Mapping[str, int]) -> Callable[[int], Program]:
-    """A builder for ranks with an order of their own.
+    """Return a builder for a topology with its own order of ranks.
 
-    A rank runs the program of its position; peers, and blocks that belong to ranks, are renamed.
+    A rank runs the program of its position, with renamed peers and blocks.
     """
     order, positions, size = topology.ranks, topology.positions, topology.size
     position_of_root = [positions[root] for root in rooted]
@@ -139,9 +139,9 @@ def _entry(collective: str, algorithm: str | Callable[..., Program] | Algorithm)
 
 
 def takes(entry: Algorithm, collective: str) -> dict[str, Any]:
-    """Return the parameters of a builder from outside, with their defaults by name.
+    """Return the parameters of a builder outside the table, with their defaults by name.
 
-    A parameter without a default has ``inspect.Parameter.empty``; ``**`` stands for any others.
+    A parameter without a default has ``inspect.Parameter.empty``; ``**`` means any others.
     """
     try:
         taken = list(inspect.signature(entry.build).parameters.values())
@@ -158,10 +158,10 @@ def takes(entry: Algorithm, collective: str) -> dict[str, Any]:
 
 def _parameters(collective: str, entry: Algorithm, name: str, given: Mapping[str, int],
                 ours: bool) -> dict[str, int]:
-    """Return all parameters in the order of the algorithm: given ones, and defaults.
+    """Return all parameters in the order of the algorithm: the given ones and defaults.
 
     Raises:
-        ArgumentError: a parameter that is unknown, missing, or no positive number.
+        ArgumentError: a parameter is unknown, missing, or not a positive number.
     """
     known = dict(entry.params) if ours else takes(entry, collective)
     free = known.pop("**", entry) is None

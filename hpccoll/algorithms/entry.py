@@ -1,7 +1,4 @@
-"""Table entries of algorithms: builder, supported calls, costs.
-
-The same noun for an algorithm of the table, of another package, and of a file of one's own.
-"""
+"""Entries of algorithms, in the table, in other packages and in files."""
 
 from __future__ import annotations
 
@@ -12,16 +9,16 @@ from typing import NamedTuple
 from hpccoll.algorithms.formula import ClosedForm, number
 from hpccoll.ir.schedule import Program
 
-#: Lengths of messages, as far as the table knows them.
+#: Lengths of messages that the table distinguishes.
 SMALL, LARGE = "small", "large"
 
 
 class Variants(NamedTuple):
-    """Values of a parameter, beside its default.
+    """Values of a parameter other than its default.
 
     Attributes:
-        measured: those that a survey of a machine measures; all are proved too.
-        edges: more values to prove: the smallest ones, and some that divide nothing.
+        measured: values to measure in a survey of a machine, and to prove.
+        edges: other values to prove: the smallest ones, and some that do not divide sizes.
     """
 
     measured: tuple[int, ...]
@@ -32,37 +29,35 @@ class Variants(NamedTuple):
 class Algorithm:
     """Entry of one algorithm: its builder, and the calls that it supports.
 
-    Only the builder is needed. All that is stated beside it is checked where the algorithm is
-    proved, or asked before it is built.
+    Only the builder is required. Proofs check the other fields.
 
     Attributes:
         build: ``build(rank, size[, root], **params) -> Program``; rooted collectives take the
             root; hierarchical ones take a :class:`~hpccoll.ir.topology.Topology` instead of the
             size. Parameters without a default, there or in ``params``, must be given.
-        collective: what it implements, MPI's name in lower case; entries of the table leave it to
-            their place there.
-        blocks: blocks a vector is cut into: a number, or ``blocks(size, **params)``; ``vector``
-            payloads only (allreduce, reduce, bcast, scan, exscan).
+        collective: its collective, MPI's name in lower case; empty in the table.
+        blocks: number of blocks of a vector, or ``blocks(size, **params)``; for ``vector`` payloads
+            (allreduce, reduce, bcast, scan, exscan).
         params: parameters and their defaults.
         variants: other values of the parameters, to measure and to prove.
-        fits: ``fits(size, **params) -> bool``: whether it supports a number; all if omitted.
-        rank_order: keeps rank order, so serves operators that do not commute; a hierarchical
-            one only on a topology without an order of its own.
-        exact_only: association differs between ranks; only for operations that are exact.
+        fits: ``fits(size, **params) -> bool``: True for supported numbers of ranks; all if omitted.
+        rank_order: keeps rank order, so supports operators that do not commute; a hierarchical
+            algorithm only on a topology without its own order of ranks.
+        exact_only: association differs between ranks; only for exact operations.
         uniform: needs blocks of one size.
-        own_blocks: a rank other than the root handles only blocks of its own, so it need not
-            know the sizes of others.
-        hierarchical: builds from a topology (a flat one will do).
-        chain: adds up all ranks' terms one after the other, so rounding errors grow with p.
-        reproducible: all elements are combined in one order, the same for all algorithms of the
-            collective that are marked so, on every layout. The lengths of messages (``SMALL``,
-            ``LARGE``) for which it is the one to take where that is promised.
-        picks: lengths of messages for which it stands for the others in a short comparison.
+        own_blocks: a rank other than the root handles only its own blocks, so the ranks do not need
+            the sizes of other blocks.
+        hierarchical: builds from a topology, which may be flat.
+        chain: adds the terms of all ranks one after the other, so rounding errors grow with p.
+        reproducible: lengths of messages (``SMALL``, ``LARGE``) for which it is selected if a
+            reproducible result is requested. All such algorithms of a collective combine all
+            elements in the same order, on every layout.
+        picks: lengths of messages for which a short comparison includes it.
         rounds, sent: closed forms in (size or topology, **params), confirmed by every proof: the
-            longest chain of messages, and blocks sent by the busiest rank when every block has
-            one element; ``None`` where there is none, such as for unequal groups.
-        name: for people; the builder's if omitted.
-        size: the only number of ranks that it serves; 0 for any.
+            longest chain of messages, and the blocks that the busiest rank sends if every block
+            has one element; ``None`` without a closed form, such as for unequal groups.
+        name: name in messages; the builder's if omitted.
+        size: the only supported number of ranks; 0 for any.
     """
 
     build: Callable[..., Program]
@@ -90,12 +85,12 @@ class Algorithm:
 
     @property
     def keeps_vectors_whole(self) -> bool:
-        """Return whether every message and every reduction has a whole vector."""
+        """Return True if every message and every reduction has a whole vector."""
         return self.blocks == number(1)
 
     @property
     def label(self) -> str:
-        """Its name, or that of its builder."""
+        """Return its name, or that of its builder."""
         return self.name or getattr(self.build, "__name__", "custom")
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
-"""Schedules from files: what ``hpccoll explain --json`` writes, and MSCCL's XML.
+"""Schedules from files: the JSON of ``hpccoll explain --json``, and MSCCL's XML.
 
-A file holds the programs of one number of ranks. It is data: reading it runs nothing, and what it
-says is proved where any algorithm from outside is.
+A file has the programs for one number of ranks. It is data, and no code of it runs. Like any other
+algorithm outside the table it is proved before use.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.in_network import in_network
 from hpccoll.ir.schedule import Program, Schedule, Span, Step
 
-#: Endings of the files that are read.
+#: Supported file name suffixes.
 SUFFIXES = (".json", ".xml")
 
 
@@ -27,7 +27,7 @@ def read(path: str) -> Schedule:
 
     Raises:
         ArgumentError: there is no such file.
-        ScheduleError: it holds no schedule; says what is wrong.
+        ScheduleError: it does not contain a schedule.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -38,10 +38,10 @@ def read(path: str) -> Schedule:
 
 
 def read_json(text: str, name: str) -> Schedule:
-    """Read what :func:`hpccoll.explain.as_json` gave.
+    """Read the text of :func:`hpccoll.explain.as_json`.
 
     Raises:
-        ScheduleError: it is something else.
+        ScheduleError: other text.
     """
     try:
         data = json.loads(text)
@@ -72,7 +72,7 @@ def _step(data: Any) -> Step:
 
 
 def entry(path: str) -> Algorithm:
-    """The algorithm that a file holds, for one number of ranks and one root.
+    """Return the algorithm of a file, for one number of ranks and one root.
 
     Raises:
         HpccollError: it cannot be read.

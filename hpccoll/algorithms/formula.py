@@ -1,15 +1,13 @@
-"""Closed forms: one thing for people to read and for programs to evaluate.
+"""Closed forms that have a text and a value.
 
-A formula is put together from symbols by ordinary operators, so its text and its value cannot
-differ:
+Operators combine symbols to formulas, so that text and value agree:
 
 >>> print(2 * ceil_log2(p)), (2 * ceil_log2(p))(100)
 2⌈log₂p⌉
 (None, 14)
 
-Called with a number of ranks, or a topology, and the algorithm's parameters, it gives the number;
-``None`` where it holds for equal groups only and these are not. Formulas are for two ranks and
-more: one rank sends nothing.
+A call with a number of ranks or a topology, and the algorithm's parameters, returns the value, or
+``None`` if the formula requires equal groups and they differ. Formulas are for two ranks and more.
 """
 
 from __future__ import annotations
@@ -24,12 +22,12 @@ from hpccoll.ir.topology import Topology
 
 #: A closed form in (size or topology, **params).
 ClosedForm: TypeAlias = Callable[..., "int | None"]
-#: How tightly the parts of a text hold together.
+#: Operator precedence of a text, weakest first.
 SENTENCE, SUM, PRODUCT, ATOM = range(4)
 
 
 class UnequalGroups(Exception):
-    """A formula for equal groups meets others."""
+    """The groups differ, but the formula requires equal ones."""
 
 
 class Scope(NamedTuple):
@@ -47,15 +45,15 @@ class Scope(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The number of ranks."""
+        """Return the number of ranks."""
         return self.where if isinstance(self.where, int) else self.where.size
 
     @property
     def levels(self) -> list[int]:
-        """Numbers of groups in a group, the outermost level first.
+        """Return the number of groups in a group, by level, outermost first.
 
         Raises:
-            UnequalGroups: there is no one number for every level.
+            UnequalGroups: groups of a level differ.
         """
         tree = self.where if isinstance(self.where, int) else self.where.tree
         numbers = []
@@ -69,12 +67,12 @@ class Scope(NamedTuple):
 
 @dataclass(frozen=True)
 class Formula:
-    """A closed form.
+    """Closed form.
 
     Attributes:
-        text: for people.
-        value: for programs.
-        binding: how tightly the text holds together: what needs brackets in what.
+        text: its text.
+        value: function of a :class:`Scope`.
+        binding: operator precedence of the text, for brackets.
     """
 
     text: str
@@ -91,7 +89,7 @@ class Formula:
         return self.text
 
     def as_operand(self, binding: int) -> str:
-        """The text as a part of another one, in brackets where these are needed."""
+        """Return the text as an operand, in brackets if the precedence requires them."""
         return self.text if self.binding >= binding else f"({self.text})"
 
     def __add__(self, other: Formula | int) -> Formula:
@@ -115,24 +113,24 @@ class Formula:
         return number(other) * self
 
     def __truediv__(self, other: Formula | int) -> Formula:
-        """The quotient, of a multiple."""
+        """Return the quotient; the division has no remainder."""
         right = number(other)
         return Formula(f"{self.as_operand(PRODUCT)}/{right.as_operand(ATOM)}",
                        lambda s: self.value(s) // right.value(s), PRODUCT)
 
 
 def number(value: Formula | int) -> Formula:
-    """A constant."""
+    """Return a constant."""
     return value if isinstance(value, Formula) else Formula(str(value), lambda s: value)
 
 
 def parameter(name: str) -> Formula:
-    """A parameter of the algorithm."""
+    """Return a parameter of the algorithm."""
     return Formula(name, lambda s: s.params[name])
 
 
 def bound_variable(name: str, text: str) -> Formula:
-    """The variable of a sum."""
+    """Return the variable of a sum."""
     return Formula(text, lambda s: s.bound[name])
 
 
@@ -152,7 +150,7 @@ m = bound_variable("m", "mᵢ")
 #: 1, 2, 4, ... P/2.
 d = bound_variable("d", "d")
 k, n, batch = parameter("k"), parameter("n"), parameter("batch")
-#: What the symbols mean, for people.
+#: Meanings of the symbols.
 LEGEND = {
     "p": "ranks", "P": "the largest power of two up to p", "f": "1 if p > P, else 0",
     "p′": "p rounded down to an even number", "d": "1, 2, 4, ... P/2",
@@ -163,17 +161,17 @@ LEGEND = {
 
 # -- functions ---------------------------------------------------------------------------------
 def floor_log2(x: Formula) -> Formula:
-    """The logarithm to base 2, rounded down."""
+    """Return the logarithm to base 2, rounded down."""
     return Formula(f"⌊log₂{x.as_operand(ATOM)}⌋", lambda s: max(x.value(s), 1).bit_length() - 1)
 
 
 def ceil_log2(x: Formula) -> Formula:
-    """The logarithm to base 2, rounded up."""
+    """Return the logarithm to base 2, rounded up."""
     return Formula(f"⌈log₂{x.as_operand(ATOM)}⌉", lambda s: (max(x.value(s), 1) - 1).bit_length())
 
 
 def floor_log(base: Formula, x: Formula) -> Formula:
-    """The logarithm to another base, rounded down."""
+    """Return the logarithm to another base, rounded down."""
     def value(s: Scope) -> int:
         most, by, exponent = x.value(s), radix(base.value(s)), 0
         power = by
@@ -185,7 +183,7 @@ def floor_log(base: Formula, x: Formula) -> Formula:
 
 
 def ceil_log(base: Formula, x: Formula) -> Formula:
-    """The logarithm to another base, rounded up."""
+    """Return the logarithm to another base, rounded up."""
     def value(s: Scope) -> int:
         wanted, by, power, exponent = x.value(s), radix(base.value(s)), 1, 0
         while power < wanted:
@@ -200,43 +198,43 @@ def _log(base: Formula) -> str:
 
 
 def floor_div(x: Formula, y: Formula | int) -> Formula:
-    """A quotient, rounded down."""
+    """Return a quotient, rounded down."""
     by = number(y)
     return Formula(f"⌊{x.as_operand(PRODUCT)}/{by.as_operand(ATOM)}⌋",
                    lambda s: x.value(s) // by.value(s))
 
 
 def ceil_div(x: Formula, y: Formula | int) -> Formula:
-    """A quotient, rounded up."""
+    """Return a quotient, rounded up."""
     by = number(y)
     return Formula(f"⌈{x.as_operand(PRODUCT)}/{by.as_operand(ATOM)}⌉",
                    lambda s: -(-x.value(s) // by.value(s)))
 
 
 def least(x: Formula, y: Formula | int) -> Formula:
-    """The smaller one of two."""
+    """Return the minimum."""
     other = number(y)
     return Formula(f"min({x}, {other})", lambda s: min(x.value(s), other.value(s)))
 
 
 def more_than(x: Formula, y: int) -> Formula:
-    """1 if the first is larger, else 0."""
+    """Return 1 if ``x`` is larger than ``y``, else 0."""
     return Formula(f"[{x} > {y}]", lambda s: int(x.value(s) > y))
 
 
 def if_odd(odd: Formula, otherwise: Formula) -> Formula:
-    """One of two formulas, by the number of ranks."""
+    """Return the first formula for odd numbers of ranks, the second for even ones."""
     return Formula(f"{otherwise}, or {odd} for odd p",
                    lambda s: (odd if s.size % 2 else otherwise).value(s), SENTENCE)
 
 
 def inner(x: Formula) -> Formula:
-    """The sum over all levels but the outermost, on which ``m`` is the number of groups."""
+    """Return the sum over all levels except the outermost; ``m`` is a level's number of groups."""
     return _sum(x, "m", lambda s: s.levels[1:])
 
 
 def doubling_sum(x: Formula) -> Formula:
-    """The sum over ``d`` = 1, 2, 4, ... P/2."""
+    """Return the sum over ``d`` = 1, 2, 4, ... P/2."""
     return _sum(x, "d", lambda s: [1 << i for i in range(s.size.bit_length() - 1)])
 
 
@@ -245,13 +243,10 @@ def _sum(x: Formula, variable: str, values: Callable[[Scope], list[int]]) -> For
         x.value(s._replace(bound={variable: value})) for value in values(s)), PRODUCT)
 
 
-# -- forms that people get in short ------------------------------------------------------------
+# -- relations ---------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Relation:
-    """A value that a function computes, and what a formula says about it: ``=``, ``≤`` or ``≥``.
-
-    Tests compare the two.
-    """
+    """Value of a function, and its relation to a formula: ``=``, ``≤`` or ``≥``; tests check it."""
 
     compute: ClosedForm = field(repr=False)
     relation: str

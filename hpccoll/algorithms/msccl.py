@@ -1,17 +1,15 @@
-"""Algorithms of MSCCL: its XML read into a schedule.
+"""Conversion of MSCCL's XML to a schedule.
 
-A file has, for every GPU (here: rank), threadblocks that run at the same time. A threadblock has
-one rank that it sends to and one that it receives from, on a channel, and its steps run one after
-the other: ``s`` send, ``r`` receive, ``cpy`` copy, ``re`` reduce, ``nop``, and the fused ``rcs``
-(receive, store and send), ``rrc`` (receive and reduce), ``rrcs``, ``rrs`` (which stores nothing). A
-step may wait for one of another threadblock (``depid``, ``deps``).
+A file has concurrent threadblocks for every GPU (here: rank). A threadblock sends to one rank and
+receives from one rank, on a channel. Its steps are sequential: ``s`` send, ``r`` receive, ``cpy``
+copy, ``re`` reduce, ``nop``, and the fused ``rcs`` (receive, store and send), ``rrc`` (receive and
+reduce), ``rrcs``, ``rrs`` (stores nothing). A step may wait for a step of another threadblock
+(``depid``, ``deps``).
 
-Here every message, and every local step, is a round of its own, which waits for what it waits for
-in the file: threadblocks become lanes. Only a step that writes what is sent waits for the end of a
-send, because in the file a send ends when its content is stored away. So that the messages
-between two ranks are in the same order on both sides, each gets a level, the same on both, after
-all that either side waits for; rounds are numbered by levels. What waits for a send alone may be in
-its level.
+Every message and every local step becomes a round with the same dependencies: threadblocks become
+lanes. MSCCL's send ends once its content is copied, so only a step that overwrites the content
+waits for its end. Rounds are numbered by levels. A message has the same level on both ranks, above
+its dependencies on either rank, so both ranks order their messages equally.
 Source of the format: microsoft/msccl-tools; Cowan et al., "MSCCLang", ASPLOS 2023.
 """
 
@@ -44,18 +42,18 @@ from hpccoll.ir.wellformed import MOST_SLOTS
 #: MSCCL's names of collectives.
 NAMES = {"allreduce": "allreduce", "allgather": "allgather", "alltoall": "alltoall",
          "reduce_scatter": "reduce_scatter", "reducescatter": "reduce_scatter"}
-#: What fused steps consist of: whether they receive, reduce what arrives, store it, and send.
+#: Parts of fused steps: receive, reduce the received data, store it, send.
 KINDS = {"s": (False, False, False, True), "r": (True, False, True, False),
          "rcs": (True, False, True, True), "rrc": (True, True, True, False),
          "rrcs": (True, True, True, True), "rrs": (True, True, False, True)}
 LOCAL = ("cpy", "re", "nop")
 
-#: A half of a step: rank, threadblock, number, and whether it is the sending half.
+#: Half of a step: rank, threadblock, number, and True for the sending half.
 Half = tuple[int, int, int, bool]
 
 
 class FileStep(NamedTuple):
-    """A step as the file has it."""
+    """Step of the file."""
 
     kind: str
     source: Span
@@ -64,7 +62,7 @@ class FileStep(NamedTuple):
 
 
 class Threadblock(NamedTuple):
-    """A threadblock as the file has it: peers (-1 for none), channel, steps."""
+    """Threadblock of the file: peers (-1 for none), channel, steps."""
 
     to: int
     frm: int
@@ -73,15 +71,15 @@ class Threadblock(NamedTuple):
 
 
 def read_msccl(text: str, name: str) -> Schedule:
-    """Read MSCCL's XML; whether it is right is for :func:`hpccoll.verify` to say.
+    """Read MSCCL's XML; :func:`hpccoll.verify` proves the schedule.
 
     Args:
         text: the XML.
-        name: of the file, for messages.
+        name: name of the file, for messages.
 
     Raises:
-        ScheduleError: no such file, more than a schedule can express, messages that do not meet,
-            or steps that wait for each other so that no rounds can order them.
+        ScheduleError: malformed, not expressible as a schedule, unmatched messages, or cyclic
+            dependencies.
     """
     try:
         root = ElementTree.fromstring(text)
@@ -126,7 +124,7 @@ def _number(element: Any, field: str, name: str, default: int | None = None) -> 
 
 
 def _chunks(collective: str, gpu: Any, size: int, name: str) -> int:
-    """Chunks of a vector; demands one chunk a block of all else."""
+    """Return the number of chunks of a vector; other payloads must have one chunk per block."""
     given, wanted = _number(gpu, "i_chunks", name), _number(gpu, "o_chunks", name)
     if COLLECTIVES[collective].payload == "vector":
         return max(given, wanted)
@@ -174,7 +172,7 @@ def _places(collective: str, in_place: bool) -> Callable[[int, Span], Span]:
 
 
 def _initial_steps(collective: str, chunks: int, in_place: bool) -> Callable[[int], Round]:
-    """A rank's steps before all others: what the input in the place of the output takes."""
+    """Return a rank's first steps, which copy its input to an in-place output."""
     if not in_place:
         return lambda rank: ()
     if collective == "allreduce":
@@ -185,9 +183,9 @@ def _initial_steps(collective: str, chunks: int, in_place: bool) -> Callable[[in
 
 
 class LevelledHalf(NamedTuple):
-    """A half with its level, its steps, and what it waits for in the file.
+    """Half of a step with its level, its steps and its dependencies in the file.
 
-    ``mark`` distinguishes messages, alike on both sides; local steps have none.
+    ``mark`` identifies a message, the same on both ranks; local steps have none.
     """
 
     half: Half
@@ -198,7 +196,7 @@ class LevelledHalf(NamedTuple):
 
 
 def _aliased_slots(collective: str, rank: int, span: Span) -> Iterator[tuple[str, int]]:
-    """The slots of a span, and of the input those that are the same memory in place."""
+    """Yield the slots of a span, and the input slots that share their memory in place."""
     for slot in range(span.start, span.stop):
         yield span.buffer, slot
         if span.buffer == OUT:
@@ -210,21 +208,21 @@ def _aliased_slots(collective: str, rank: int, span: Span) -> Iterator[tuple[str
 def _rounds(halves: list[LevelledHalf], start: Round,
             shared: Callable[[Span], Iterator[tuple[str, int]]]
             ) -> tuple[tuple[Round, ...], Waits]:
-    """A rank's rounds, one for each half, and what each waits for."""
+    """Return a rank's rounds, one per half, and their dependencies."""
     first = 1 if start else 0
     order = sorted(halves, key=lambda each: (each.level, not each.half[3], each.mark or (),
                                              each.half))
     number = {each.half: n for n, each in enumerate(order, first)}
     after: list[tuple[int, ...]] = [()] * first
-    #: Of each round, what is over before it in the file, as bits; what it waits for here.
+    #: For each round the earlier rounds in the file, as bits; and its dependencies here.
     past: list[int] = [0] * first
-    #: The sends that read a slot since it was written, in place as well.
+    #: Sends that have read a slot since its last write, also in place.
     reading: dict[tuple[str, int], list[int]] = {}
     for each in order:
         known, wanted = 0, set()
         for before in (number[half] for half in each.waits):
             known |= past[before] | 1 << before
-            # Not for the end of a send, but for what the send has waited for.
+            # Instead of the end of a send: the dependencies of the send.
             wanted |= set(after[before]) if order[before - first].half[3] else {before}
         for step in each.steps:
             for span in step.spans:
@@ -240,7 +238,7 @@ def _rounds(halves: list[LevelledHalf], start: Round,
 
 def _assign_levels(blocks: list[list[Threadblock]], place: Callable[[int, Span], Span], spare: int,
                    name: str) -> list[list[LevelledHalf]]:
-    """Every rank's messages and local steps, with their levels."""
+    """Return the messages and local steps of every rank, with their levels."""
     waits: dict[Half, set[Half]] = {}
     queues: dict[tuple[int, int, int], tuple[list[Half], list[Half]]] = {}
     for rank, threadblocks in enumerate(blocks):
@@ -279,7 +277,7 @@ def _assign_levels(blocks: list[list[Threadblock]], place: Callable[[int, Span],
 
 
 def _last(blocks: list[list[Threadblock]], rank: int, waits: tuple[int, int], name: str) -> Half:
-    """The half that ends a step."""
+    """Return the last half of a step."""
     t, n = waits
     if t >= len(blocks[rank]) or not 0 <= n < len(blocks[rank][t].steps):
         raise ScheduleError(f"{name}: rank {rank} waits for step {n} of threadblock {t}, which "
@@ -290,15 +288,15 @@ def _last(blocks: list[list[Threadblock]], rank: int, waits: tuple[int, int], na
 
 def _levels(waits: dict[Half, set[Half]], pairs: dict[Half, tuple[Half, Any]],
             name: str) -> dict[Half, int]:
-    """Levels after all that is waited for, one for both ends of a message."""
+    """Return levels above all dependencies, the same for both ends of a message."""
     def one(half: Half) -> Half:
         return pairs[half][0] if half in pairs else half
 
     after: dict[Half, list[tuple[Half, int]]] = {one(half): [] for half in waits}
     for half, earlier in waits.items():
         for before in earlier:
-            # What follows a send, but for another send, may go on in its round: a send has the
-            # content before the round.
+            # A step after a send may be in the send's level, because the content exists before
+            # the round; two sends may not.
             after[one(before)].append((one(half), 0 if before[3] and not half[3] else 1))
     level = dict.fromkeys(after, 0)
     late = list(after)
@@ -317,7 +315,7 @@ def _levels(waits: dict[Half, set[Half]], pairs: dict[Half, tuple[Half, Any]],
 
 def _half_steps(tb: Threadblock, n: int, sends: bool, place: Callable[[Span], Span],
                 spare: int) -> Iterator[Step]:
-    """The steps of a half."""
+    """Return the steps of a half."""
     kind, source, into, _ = tb.steps[n]
     receives, reduces, stores, both = KINDS.get(kind, (False,) * 4)
     if kind == "cpy":
@@ -339,7 +337,7 @@ def _half_steps(tb: Threadblock, n: int, sends: bool, place: Callable[[Span], Sp
 
 def _scratch_keys(halves: list[list[LevelledHalf]], collective: str, size: int
                   ) -> dict[tuple[int, int], int]:
-    """The block that each slot of scratch holds first, by what is sent and copied there."""
+    """Return the first block in each slot of scratch."""
     keys: dict[tuple[int, int], int] = {}
 
     def key(rank: int, buffer: str, slot: int) -> int | None:

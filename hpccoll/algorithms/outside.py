@@ -1,12 +1,11 @@
-"""Algorithms from outside the table: of a file, of a module, of an installed package.
+"""Algorithms outside the table: in files, modules and installed packages.
 
-``FILE.py:NAME`` and ``PACKAGE.MODULE:NAME`` name an
-:class:`~hpccoll.algorithms.entry.Algorithm`, or a builder, wherever a name of the table is taken.
-``FILE.json`` and ``FILE.xml`` are schedules as data (:mod:`~hpccoll.algorithms.files`).
-What has no dot is a name of the table, so that ``knomial:k`` stays a slip. A package adds names of
-its own by entry points of the group ``hpccoll.algorithms``, each an ``Algorithm`` or several of
-them; they are looked at when the table does not know a name, not before. What comes from here is
-proved before it serves a call.
+``FILE.py:NAME`` and ``PACKAGE.MODULE:NAME`` are an :class:`~hpccoll.algorithms.entry.Algorithm` or
+a builder, and can replace any name of the table. ``FILE.json`` and ``FILE.xml`` are schedules as
+data (:mod:`~hpccoll.algorithms.files`). A text without a dot is always a name, so ``knomial:k`` is
+an error. A package adds names by entry points of the group ``hpccoll.algorithms``: one or several
+``Algorithm``. They are read only if the table lacks a name. Algorithms of this module are proved
+before they run.
 """
 
 from __future__ import annotations
@@ -37,18 +36,18 @@ if TYPE_CHECKING:
 GROUP = "hpccoll.algorithms"
 
 
-#: What is no parameter of an algorithm, but an argument of ``schedule`` or an option.
+#: Names that are arguments of ``schedule`` or options, not parameters of algorithms.
 NOT_PARAMETERS = ("collective", "algorithm", "size", "root", "topology")
 
 
 def is_reference(text: str) -> bool:
-    """Return True for ``my.py:torus``, False for a name, with or without settings."""
+    """Return True for ``my.py:torus``, False for a name with or without parameters."""
     place, colon, name = text.partition(":")
     return place.endswith((*SUFFIXES, ".py")) or bool(colon) and ("." in place or "/" in place)
 
 
 def split(text: str) -> tuple[str, list[str]]:
-    """Divide what names an algorithm from the settings behind it.
+    """Split the name of an algorithm from its parameters.
 
     >>> split("knomial:k=8")
     ('knomial', ['k=8'])
@@ -63,13 +62,13 @@ def split(text: str) -> tuple[str, list[str]]:
 
 
 def read_algorithm(text: str, option: str = "algorithm") -> tuple[str, dict[str, int]]:
-    """Read an algorithm with its parameters, as it is written everywhere.
+    """Parse the name of an algorithm with its parameters.
 
     >>> read_algorithm("knomial:k=8")
     ('knomial', {'k': 8})
 
     Raises:
-        ArgumentError: parameters that cannot be read; names ``option``.
+        ArgumentError: malformed parameters; names ``option``.
     """
     name, settings = split(text)
     if "," in name and not is_reference(name):
@@ -79,13 +78,13 @@ def read_algorithm(text: str, option: str = "algorithm") -> tuple[str, dict[str,
 
 
 def parameters(texts: Iterable[str], option: str = "--param") -> dict[str, int]:
-    """Read parameters of an algorithm; ``option`` is where they were given.
+    """Parse parameters of an algorithm; ``option`` is their option, for errors.
 
     >>> parameters(["k=4"])
     {'k': 4}
 
     Raises:
-        ArgumentError: not of the form NAME=VALUE with a whole number, or given twice.
+        ArgumentError: not of the form NAME=VALUE with an integer, or duplicate.
     """
     values: dict[str, int] = {}
     for text in texts:
@@ -115,7 +114,7 @@ def display_name(label: str) -> str:
 
 
 def column_names(labels: Sequence[str]) -> list[str]:
-    """Heads of columns for algorithms: without parameters where the names alone differ.
+    """Return column names for algorithms, with parameters only if names are equal.
 
     >>> column_names(["my/my.py:torus:x=2", "ring:k=2", "ring:k=4"])
     ['my.py:torus', 'ring:k=2', 'ring:k=4']
@@ -126,17 +125,17 @@ def column_names(labels: Sequence[str]) -> list[str]:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A hint at the name that is nearest, or nothing."""
+    """Return a hint with the most similar name; empty if there is none."""
     near = get_close_matches(name, list(known), 1)
     return f"; did you mean {near[0]!r}" if near else ""
 
 
 @cache
 def load(reference: str) -> Algorithm:
-    """Read ``FILE.py:NAME`` or ``PACKAGE.MODULE:NAME``; a file runs once in a process.
+    """Load ``FILE.py:NAME`` or ``PACKAGE.MODULE:NAME``; a file runs once in a process.
 
     Raises:
-        ArgumentError: there is no such file, module or name, it does not run, or what it names is
+        ArgumentError: there is no such file, module or name, it raises an error, or the object is
             neither an ``Algorithm`` nor a builder.
     """
     if reference.endswith(SUFFIXES):
@@ -168,7 +167,7 @@ def load(reference: str) -> Algorithm:
 
 
 def _algorithm_names(module: ModuleType) -> list[str]:
-    """The names of a module's algorithms, then those of its own functions."""
+    """Return the names of a module's algorithms, then those of its own functions."""
     held = {name: value for name, value in vars(module).items() if isinstance(value, Algorithm) or (
         callable(value) and getattr(value, "__module__", "") == module.__name__)}
     return sorted(held, key=lambda name: not isinstance(held[name], Algorithm))
@@ -199,7 +198,7 @@ def _file(text: str) -> ModuleType:
         raise ArgumentError("algorithm", f"{text!r} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     with _runs(text), _import_path(path.resolve().parent):
-        # Dataclasses and pickles look their module up.
+        # Dataclasses and pickle look up modules.
         sys.modules[name] = module
         spec.loader.exec_module(module)
     return module
@@ -212,7 +211,7 @@ def _module(name: str) -> ModuleType:
 
 @contextmanager
 def _import_path(folder: Path) -> Iterator[None]:
-    """Find modules in a folder too, as a script finds those beside it."""
+    """Add a folder to the import path, as for a script in that folder."""
     sys.path.insert(0, str(folder))
     try:
         yield
@@ -224,7 +223,7 @@ def _import_path(folder: Path) -> Iterator[None]:
 def _runs(place: str) -> Iterator[None]:
     try:
         yield
-    # A file may end the process, or raise what no program catches by accident.
+    # A file may call sys.exit.
     except (Exception, SystemExit) as error:
         trace, line = error.__traceback__, 0
         while trace is not None:
@@ -243,10 +242,10 @@ def installed_algorithms(collective: str) -> dict[str, Algorithm]:
 
 
 def find(collective: str, name: str) -> Algorithm | None:
-    """Look for an algorithm outside the table; ``None`` where there is none.
+    """Return an algorithm outside the table; ``None`` if there is none.
 
     Raises:
-        ArgumentError: a reference that cannot be read, or to an algorithm of another collective.
+        ArgumentError: an invalid reference, or an algorithm of another collective.
     """
     if is_reference(name):
         entry = load(name)
@@ -261,13 +260,13 @@ def find(collective: str, name: str) -> Algorithm | None:
 
 @cache
 def _points() -> tuple[EntryPoint, ...]:
-    from importlib.metadata import entry_points  # a tenth of the time of ``import hpccoll``
+    from importlib.metadata import entry_points  # slow: a tenth of the time of ``import hpccoll``
     return tuple(entry_points(group=GROUP))
 
 
 @cache
 def _entry_point_algorithms(point: EntryPoint) -> tuple[Algorithm, ...]:
-    """The algorithms of one entry point; none, and a warning, where it is broken."""
+    """Return the algorithms of an entry point; warn and return none if it is broken."""
     try:
         value: Any = point.load()
         entries = (value,) if isinstance(value, Algorithm) else tuple(value)

@@ -1,7 +1,7 @@
-"""Every algorithm, in one literal table: (collective, name) -> builder and all that is known of it.
+"""Table of all algorithms: (collective, name) -> entry.
 
-The numbers of rounds and of blocks sent are formulas (:mod:`hpccoll.algorithms.formula`), which
-every proof confirms. docs/algorithms.md is made from this table.
+Numbers of rounds and of sent blocks are formulas (:mod:`hpccoll.algorithms.formula`), which every
+proof checks. docs/algorithms.md is generated from this table.
 """
 
 from __future__ import annotations
@@ -71,14 +71,14 @@ RADICES = {"k": Variants((2, 3, 4, 8))}
 PIPELINED = {"n": Variants((4, 8, 32), edges=(1, 3))}
 BATCHES = {"batch": Variants((2, 4, 16), edges=(1, 3, 8))}
 OWNERS = {"leaders": Variants((2, 4), edges=(1, 3))}
-#: A vector cut into as many blocks as groups of a topology can share out evenly.
+#: Number of blocks that the groups of a topology can share evenly.
 SHARES = Relation(nblocks, "=", p_equal)
 ROOTED_SHARES = Relation(rooted_nblocks, "=", g)
-#: Lanes of a group, and rounds between groups whose lanes all fetch at once.
+#: Lanes of a group, and rounds between groups whose lanes all fetch concurrently.
 LANES = least(k, g)
 LANE_ROUNDS, RANK_ROUNDS = ceil_log(LANES + 1, m0), ceil_log(g + 1, m0)
 
-#: THE table. A name means the same idea in every collective.
+#: The table. A name means the same idea in every collective.
 ALGORITHMS: dict[str, dict[str, Algorithm]] = {
     "allreduce": {
         "ring": Algorithm(ring.allreduce, blocks=p, chain=True, picks=(LARGE,),
@@ -289,7 +289,7 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
 
 
 def algorithm_names() -> dict[str, tuple[str, ...]]:
-    """Names of all algorithms, by collective: the table's, then those of installed packages.
+    """Return the names of all algorithms by collective: the table's, then those of packages.
 
     >>> "ring" in algorithm_names()["allreduce"]
     True
@@ -300,12 +300,12 @@ def algorithm_names() -> dict[str, tuple[str, ...]]:
 
 
 def is_ours(collective: str, name: str) -> bool:
-    """Return True if the table has an algorithm, so that tests prove it and tables may name it."""
+    """Return True if the table has an algorithm, which tests then prove."""
     return name in ALGORITHMS.get(collective, ())
 
 
 def find(collective: str, name: str) -> Algorithm:
-    """Look an algorithm up: in the table, in installed packages, in ``FILE.py:NAME``.
+    """Find an algorithm in the table, in installed packages, or as ``FILE.py:NAME``.
 
     Raises:
         ArgumentError: unknown collective or name; the message lists the valid ones.
@@ -322,13 +322,13 @@ def find(collective: str, name: str) -> Algorithm:
 
 
 def picks(collective: str, large: bool) -> tuple[str, ...]:
-    """The algorithms that stand for all others where a few are compared, by length of messages."""
+    """Return the algorithms of a short comparison, by length of messages."""
     length = LARGE if large else SMALL
     return tuple(name for name, entry in ALGORITHMS[collective].items() if length in entry.picks)
 
 
 def reproducible(collective: str) -> tuple[str, ...]:
-    """The algorithms that combine all elements in one order: for short messages, and for long."""
+    """Return the algorithms with one order of all elements: for short and for long messages."""
     return tuple(dict.fromkeys(name for length in (SMALL, LARGE)
                                for name, entry in ALGORITHMS[collective].items()
                                if length in entry.reproducible))

@@ -1,20 +1,20 @@
-"""Sums whose bits depend on the summands alone: not on their order, nor on how they are grouped.
+"""Sums whose bits do not depend on the order and the grouping of the summands.
 
-The idea is that of binned sums: J. Demmel and H. D. Nguyen, "Parallel Reproducible Summation", IEEE
-Trans. Computers 64 (2015); P. Ahrens, J. Demmel and H. D. Nguyen, "Algorithms for Efficient
-Reproducible Floating Point Summation", ACM TOMS 46 (2020). All numbers are cut at the same places,
-multiples of ``LANE_BITS`` of the exponent, and what belongs to one place is added exactly. Here
-they are cut by truncation, and the pieces added as integers:
+Source: binned sums of J. Demmel and H. D. Nguyen, "Parallel Reproducible Summation", IEEE Trans.
+Computers 64 (2015); P. Ahrens, J. Demmel and H. D. Nguyen, "Algorithms for Efficient Reproducible
+Floating Point Summation", ACM TOMS 46 (2020). All numbers are split at the same exponents,
+multiples of ``LANE_BITS``, into lanes, which are added exactly. Here numbers are truncated, and
+lanes are integers:
 
     x = 1.75 * 2^k    ... | top lane | next lane | next lane | next lane | dropped
                                0..01    1100...0    0..0        0..0
 
-The *top* of a sum is the lane of its largest summand, and a sum keeps as many lanes as its fold
-says. What is dropped of a summand was dropped by its place alone, so it does not matter when.
-Integers do not round, so no order matters. Infinities and NaN are counted instead.
+The *top* of a sum is the lane of its largest summand. A sum keeps ``fold`` lanes. The dropped bits
+of a summand depend on their exponents only, so the order of additions does not matter. Infinities
+and NaN are counted instead.
 
-Everything works on the bits of numbers, or exactly: flushing tiny numbers to zero changes no
-result. Only NumPy is needed.
+The arithmetic uses the bits of numbers or is exact, so flushing subnormal numbers to zero changes
+no result.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from typing import Any, NamedTuple
 
 import numpy
 
-#: Bits of a lane; 64 - 1 - LANE_BITS is the binary logarithm of how many summands there may be.
+#: Bits of a lane; a sum may have 2 ** (64 - 1 - LANE_BITS) summands.
 LANE_BITS = 26
 MOST_SUMMANDS = 1 << 63 - LANE_BITS
 MASK = numpy.int64((1 << LANE_BITS) - 1)
-#: The top of a sum with an infinity or NaN; its lanes count these.
+#: Top of a sum with infinities or NaN, which its lanes count.
 SPECIAL = 255
-#: The exponent of the lowest bit of lane 0, that of float64's smallest number.
+#: Exponent of the lowest bit of lane 0, that of float64's smallest number.
 LOWEST = -1074
-#: Elements that are worked on at once, so that they stay in the cache.
+#: Elements per step, which stay in the cache.
 CHUNK = 1 << 13
 
 
@@ -52,23 +52,23 @@ class Format(NamedTuple):
 
     @property
     def min_exponent(self) -> int:
-        """The exponent of the smallest number."""
+        """Return the exponent of the smallest number."""
         return 3 - (1 << self.exponent_bits - 1) - self.precision
 
     @property
     def infinity(self) -> int:
-        """The bits of infinity."""
+        """Return the bits of infinity."""
         return ((1 << self.exponent_bits) - 1) << self.precision - 1
 
 
-#: By NumPy's name. Numbers of 16 bits are widened, which is exact, and rounded once, at the end.
+#: Formats by NumPy's name. 16-bit numbers are widened exactly, and rounded once at the end.
 FORMATS = {"float64": Format(53, 11, 8, 4), "float32": Format(24, 8, 4, 3),
            "float16": Format(11, 5, 2, 3), "bfloat16": Format(8, 8, 2, 3)}
 WIDE = {"float64": "float64", "float32": "float32", "float16": "float32", "bfloat16": "float32"}
 
 
 def _tops(form: Format) -> numpy.ndarray:
-    """The top lane of a number by its exponent's bits."""
+    """Return the top lane of a number, indexed by the bits of its exponent."""
     exponents = numpy.maximum(numpy.arange(1 << form.exponent_bits), 1) - 1 + form.min_exponent
     tops = (exponents + form.precision - 1 - LOWEST) // LANE_BITS
     tops[-1] = SPECIAL
@@ -76,12 +76,12 @@ def _tops(form: Format) -> numpy.ndarray:
 
 
 TOPS = {name: _tops(FORMATS[name]) for name in ("float32", "float64")}
-#: What scales the lowest bit of a lane to 1, where that is an ordinary number.
+#: Factors that scale the lowest bit of a lane to 1; 0 without such a float64.
 FACTORS = numpy.array([2.0 ** exponent if abs(exponent) < 1000 else 0.0 for exponent in
                        (-LOWEST - LANE_BITS * top for top in range(SPECIAL + 1))])
-#: The lowest bit of a lane.
+#: Value of the lowest bit of a lane.
 UNITS = numpy.array([1 / factor if factor else 0.0 for factor in FACTORS])
-#: Tops from which on no subnormal number reaches the lanes that are kept, and factors exist.
+#: Smallest tops whose kept lanes have factors and no bits of subnormal numbers.
 ORDINARY = {"float64": 5, "float32": 39}
 HIGHEST = 79
 #: Integers below this are float64 numbers.
@@ -89,10 +89,10 @@ EXACT = 1 << 52
 
 
 def wide(values: numpy.ndarray) -> numpy.ndarray:
-    """Numbers as float32 or float64, exactly; contiguous.
+    """Convert numbers exactly to contiguous float32 or float64.
 
     Raises:
-        TypeError: they are of no format that is known.
+        TypeError: an unsupported type.
     """
     name = values.dtype.name
     if name not in FORMATS or not values.dtype.isnative:
@@ -109,7 +109,7 @@ def _bits(values: numpy.ndarray) -> numpy.ndarray:
 
 
 def tops_of(values: numpy.ndarray) -> numpy.ndarray:
-    """The top lane of each column of a matrix of wide numbers; one without rows has the lowest."""
+    """Return the top lane of each column of a matrix of wide numbers; the lowest without rows."""
     form, table = FORMATS[values.dtype.name], TOPS[values.dtype.name]
     exponents = numpy.zeros(values.shape[1], "i8")
     step = max(CHUNK // max(values.shape[1], 1), 1)
@@ -122,11 +122,11 @@ def tops_of(values: numpy.ndarray) -> numpy.ndarray:
 
 
 def lanes_of(values: numpy.ndarray, tops: numpy.ndarray) -> numpy.ndarray:
-    """The lanes of each column of a matrix of wide numbers, added.
+    """Sum the lanes of each column of a matrix of wide numbers.
 
     Args:
-        values: of shape (rows, columns).
-        tops: of each column; at least those of :func:`tops_of`.
+        values: array of shape (rows, columns).
+        tops: top of each column; at least that of :func:`tops_of`.
 
     Returns:
         int64 of shape (fold, columns), the top lane first.
@@ -142,14 +142,14 @@ def lanes_of(values: numpy.ndarray, tops: numpy.ndarray) -> numpy.ndarray:
         ordinary = low >= ORDINARY[values.dtype.name] and high <= HIGHEST
         cut = _cut if ordinary else _cut_bits
         for start in range(0, rows, height):
-            # A warning that a filter makes an error would leave other ranks waiting.
+            # A warning that a filter turns into an error would leave other ranks waiting.
             with numpy.errstate(all="ignore"):
                 cut(values[start:start + height, some], tops[some], lanes[:, some])
     return lanes
 
 
 def _cut(values: numpy.ndarray, tops: numpy.ndarray, lanes: numpy.ndarray) -> None:
-    """Add the lanes of ordinary numbers, by arithmetic that is exact."""
+    """Add the lanes of ordinary numbers by exact arithmetic."""
     rest = values * FACTORS[tops]  # float32 becomes float64 here
     whole = numpy.empty_like(rest)
     for number, lane in enumerate(lanes):
@@ -161,7 +161,7 @@ def _cut(values: numpy.ndarray, tops: numpy.ndarray, lanes: numpy.ndarray) -> No
 
 
 def _cut_bits(values: numpy.ndarray, tops: numpy.ndarray, lanes: numpy.ndarray) -> None:
-    """The same for any numbers, by their bits."""
+    """Add the lanes of any numbers by their bits."""
     form = FORMATS[values.dtype.name]
     bits = _bits(numpy.ascontiguousarray(values)).astype("i8")
     exponents = bits >> form.precision - 1 & (1 << form.exponent_bits) - 1
@@ -173,7 +173,7 @@ def _cut_bits(values: numpy.ndarray, tops: numpy.ndarray, lanes: numpy.ndarray) 
                                        strange & (fraction == 0) & (bits < 0),
                                        strange & (fraction != 0))):
             lane += numpy.where(special, found.sum(axis=0), 0)
-    # The significand as 53 bits, and how far its lowest one is above that of lane 0.
+    # The significand as 53 bits, and the distance of its lowest bit from that of lane 0.
     significand = fraction | (exponents > 0).astype("i8") << form.precision - 1
     significand <<= FORMATS["float64"].precision - form.precision
     place = (numpy.maximum(exponents, 1) - 1 + form.min_exponent - LOWEST
@@ -191,11 +191,11 @@ def _cut_bits(values: numpy.ndarray, tops: numpy.ndarray, lanes: numpy.ndarray) 
 
 
 def raise_tops(lanes: numpy.ndarray, tops: numpy.ndarray, new: numpy.ndarray) -> numpy.ndarray:
-    """The same sums with higher tops: lanes move down, and the lowest are dropped."""
+    """Raise the tops of sums: shift lanes down, drop the lowest ones."""
     if (tops == new).all():
         return lanes
     result = numpy.zeros_like(lanes)
-    counted = (new == SPECIAL) & (tops != SPECIAL)  # what was finite does not count
+    counted = (new == SPECIAL) & (tops != SPECIAL)  # finite sums so far
     down = numpy.where(counted, len(lanes), new.astype("i8") - tops)
     for source in range(len(lanes)):
         for target in range(source, len(lanes)):
@@ -204,9 +204,9 @@ def raise_tops(lanes: numpy.ndarray, tops: numpy.ndarray, new: numpy.ndarray) ->
 
 
 def round_to_dtype(lanes: numpy.ndarray, tops: numpy.ndarray, dtype: Any) -> numpy.ndarray:
-    """The sums as numbers of a type, each rounded once, to the nearest, ties to even.
+    """Round sums to a dtype, each once, to nearest, ties to even.
 
-    Sums of nothing but zeros are +0.0; NaN is the one of positive sign and first bit.
+    Sums of zeros are +0.0; NaN is the one with positive sign and only the first bit set.
     """
     name = numpy.dtype(dtype).name
     form, lowest = FORMATS[name], ORDINARY.get(name, SPECIAL)
@@ -229,14 +229,14 @@ def round_to_dtype(lanes: numpy.ndarray, tops: numpy.ndarray, dtype: Any) -> num
 
 
 def _float64_sums(lanes: numpy.ndarray, tops: numpy.ndarray) -> tuple[numpy.ndarray, numpy.ndarray]:
-    """Ordinary sums as float64, and where that is exact: two halves, whose sum is rounded once."""
+    """Round ordinary sums to float64, as a sum of two halves; return also which are exact."""
     digits = numpy.zeros((4, lanes.shape[1]), "i8")
     over: Any = 0
     for number in range(len(lanes) - 1, 0, -1):
         whole = lanes[number] + over
         digits[number], over = whole & MASK, whole >> LANE_BITS
     high, second, third, last = lanes[0] + over, *digits[1:]
-    # Where the first half can hold no more, the fourth lane only says on which side of a tie it is.
+    # If the first half is full, the fourth lane only decides the side of a tie.
     full = (high >= MASK) | (high <= -MASK)
     upper = numpy.where(full, high, (high << LANE_BITS) + second)
     lower = numpy.where(full, second << LANE_BITS | third | (last != 0),
@@ -249,7 +249,7 @@ def _float64_sums(lanes: numpy.ndarray, tops: numpy.ndarray) -> tuple[numpy.ndar
 
 
 def _midway(sums: numpy.ndarray, exact: numpy.ndarray, form: Format) -> numpy.ndarray:
-    """Which float64 only seem to lie halfway between two numbers of a narrower format."""
+    """Return which inexact float64 are halfway between two numbers of a narrower format."""
     extra = FORMATS["float64"].precision - form.precision
     if not extra or exact.all():
         return numpy.zeros(0, "i8")
@@ -257,7 +257,7 @@ def _midway(sums: numpy.ndarray, exact: numpy.ndarray, form: Format) -> numpy.nd
 
 
 def _round_bits(lanes: numpy.ndarray, tops: numpy.ndarray, form: Format) -> numpy.ndarray:
-    """The bits of rounded sums."""
+    """Return the bits of rounded sums."""
     digits, negative = _normal(lanes)
     count, fold = digits.shape[1], len(lanes)
     columns = numpy.arange(count)
@@ -267,7 +267,7 @@ def _round_bits(lanes: numpy.ndarray, tops: numpy.ndarray, form: Format) -> nump
     low = digits[first + 2, columns] << LANE_BITS | digits[first + 3, columns]
     length = numpy.frexp(high.astype("f8"))[1].astype("i8")
     length[high == 0] = 2 * LANE_BITS  # a sum of zero, see below
-    # The 62 highest bits of the sum; the last one stands for all those behind it.
+    # The 62 highest bits of the sum; the last one is set if any later bit is.
     behind = length - 62 + 2 * LANE_BITS
     leading = high << 62 - length | low >> behind
     lost = low & (numpy.int64(1) << behind) - 1
@@ -296,9 +296,9 @@ def _round_bits(lanes: numpy.ndarray, tops: numpy.ndarray, form: Format) -> nump
 
 
 def _normal(lanes: numpy.ndarray) -> tuple[numpy.ndarray, numpy.ndarray]:
-    """Sums as digits that are not negative, and their signs.
+    """Return sums as nonnegative digits, and their signs.
 
-    There are two digits above the top lane, and zeros behind.
+    Two digits precede the top lane, and zeros follow the last one.
     """
     fold = len(lanes)
     digits = numpy.zeros((fold + 6, lanes.shape[1]), "i8")

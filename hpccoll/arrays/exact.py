@@ -1,17 +1,16 @@
-"""Inputs whose reduction is exactly representable in every order, and the expected results.
+"""Inputs whose reduction is exact in every order, and the expected results.
 
-No order and no grouping of these inputs rounds, so results are compared exactly, not with a
-tolerance. Everything is a pure function of (operator, dtype, rank, size, count, seed), so every
-rank computes all inputs and the result by itself.
+Results are compared exactly, without a tolerance. Inputs are pure functions of (operator, dtype,
+rank, size, count, seed), so every rank computes all inputs and the result.
 
-* Ranks contribute different values, and their roles change with the element, so a contribution
-  that is lost, doubled or misplaced shows.
+* Ranks contribute different values, and their roles change with the element, so lost, duplicate
+  and misplaced contributions change the result.
 * Floating-point sums are integers below the significand's limit times a power of two; products
   are one full significand and powers of two (after NVIDIA nccl-tests, ``verifiable.cu``).
 * ``affine`` is an operator that is associative but does not commute: composition of maps
   ``x -> a x + b`` modulo a prime, with (a, b) in one complex number.
 * Values of bfloat16, a dtype NumPy lacks, are computed as float32, which holds them exactly.
-* Data that is only moved has random bits, NaN patterns included, and is compared bit by bit.
+* Data without a reduction has random bits, including NaNs, and is compared bit by bit.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from hpccoll.ir.operators import OPERATORS
 
 #: Modulus of ``affine``: products of two numbers below it are exact in float64.
 PRIME = (1 << 26) - 5
-#: Fills memory that must be written, or must not be touched.
+#: Byte in memory that must be written, or must not be written.
 POISON = 0xA5
 
 
@@ -50,7 +49,7 @@ def _first_extreme(better: Callable) -> Callable:
     return choose
 
 
-#: What an operator computes, as a NumPy function.
+#: Operators as NumPy functions.
 MEANING: dict[str, Callable] = {
     "sum": numpy.add, "prod": numpy.multiply, "max": numpy.maximum, "min": numpy.minimum,
     "land": numpy.logical_and, "lor": numpy.logical_or, "lxor": numpy.logical_xor,
@@ -61,7 +60,7 @@ MEANING: dict[str, Callable] = {
 
 
 def inputs(op: str, dtype: Any, rank: int, size: int, count: int, seed: int = 0) -> numpy.ndarray:
-    """One rank's contribution to a reduction of ``count`` elements over ``size`` ranks.
+    """Return one rank's contribution to a reduction of ``count`` elements over ``size`` ranks.
 
     >>> float(sum(inputs("sum", "f2", rank, 3, 1)[0] for rank in (2, 0, 1))) == float(
     ...     exact_reduction("sum", "f2", range(3), 3, 1)[0])
@@ -96,7 +95,7 @@ def inputs(op: str, dtype: Any, rank: int, size: int, count: int, seed: int = 0)
 
 
 def _significand_bits(op: str, dtype: Any) -> tuple[numpy.dtype, int]:
-    """The dtype, and the bits of its significand; raise unless the operator is defined on it."""
+    """Return the dtype and the bits of its significand; raise if it lacks the operator."""
     if op not in MEANING:
         raise ArgumentError.unknown_word("op", op, MEANING)
     bits = 8 if dtype == BFLOAT16 else 0
@@ -112,7 +111,7 @@ def _significand_bits(op: str, dtype: Any) -> tuple[numpy.dtype, int]:
 
 def exact_reduction(op: str, dtype: Any, ranks: Iterable[int], size: int, count: int,
                     seed: int = 0) -> numpy.ndarray:
-    """The exact reduction of some ranks' :func:`inputs`, in the order given."""
+    """Return the exact reduction of the :func:`inputs` of ``ranks``, in their order."""
     if _is_bfloat16(dtype):
         return exact_reduction(op, BFLOAT16, ranks, size, count, seed).astype(dtype)
     parts = [inputs(op, dtype, rank, size, count, seed) for rank in ranks]
@@ -124,7 +123,7 @@ def exact_reduction(op: str, dtype: Any, ranks: Iterable[int], size: int, count:
 
 
 def sent_elements(dtype: Any, source: int, count: int, seed: int = 0, to: int = 0) -> numpy.ndarray:
-    """Random bits that rank ``source`` sends, to rank ``to`` where that matters."""
+    """Return the random bits that rank ``source`` sends, in pairwise collectives to rank ``to``."""
     if _is_bfloat16(dtype):
         return sent_elements(BFLOAT16, source, count, seed, to).view(dtype)
     dtype = numpy.dtype("u2" if dtype == BFLOAT16 else dtype)
@@ -140,19 +139,19 @@ def sent_elements(dtype: Any, source: int, count: int, seed: int = 0, to: int = 
 
 
 def _is_bfloat16(dtype: Any) -> bool:
-    """Return True if the dtype is bfloat16 of ml_dtypes; its name as text means float32 values."""
+    """Return True for the dtype of ml_dtypes; the text ``bfloat16`` means float32 values."""
     return isinstance(dtype, numpy.dtype) and is_bfloat16(dtype)
 
 
 def has_padding(dtype: numpy.dtype) -> bool:
-    """Return True if elements have padding, which a copy need not keep."""
+    """Return True if elements have padding, which copies may change."""
     if dtype.names:
         return sum(dtype[name].itemsize for name in dtype.names) < dtype.itemsize
     return dtype.char in "gG"
 
 
 def random_bits(count: int, *salt: int) -> numpy.ndarray:
-    """Random 64-bit numbers (splitmix64), a pure function of position and salt."""
+    """Return random 64-bit numbers (splitmix64), a pure function of position and salt."""
     golden, words = 0x9E3779B97F4A7C15, numpy.arange(1, count + 1, dtype=numpy.uint64)
     for number in salt:
         words = words * numpy.uint64(golden) + numpy.uint64((number * golden + 1) % (1 << 64))
@@ -163,7 +162,7 @@ def random_bits(count: int, *salt: int) -> numpy.ndarray:
 
 
 def portions(number: int, budget: int) -> list[int]:
-    """Positive integers with a sum within the budget, as different as it allows.
+    """Return positive integers with a sum of at most ``budget``, as different as possible.
 
     >>> portions(4, 100), portions(4, 6), portions(4, 3)
     ([1, 2, 3, 4], [1, 2, 1, 2], [1, 1, 1, 0])
@@ -175,13 +174,13 @@ def portions(number: int, budget: int) -> list[int]:
 
 
 def _draw_integers(size: int, budget: int) -> numpy.ndarray:
-    """One integer for each part: even parts positive, odd ones negative."""
+    """Return one integer per part: positive for even parts, negative for odd ones."""
     ups, downs = portions(-(-size // 2), budget), portions(size // 2, budget)
     return numpy.array([downs[i // 2] * -1 if i % 2 else ups[i // 2] for i in range(size)])
 
 
 def _summands(part, bits: int, size: int, seed: int) -> numpy.ndarray:
-    """Integers whose positive, and whose negative, ones add up to at most ``2 ** bits``."""
+    """Return integers whose positive and whose negative sums are at most ``2 ** bits``."""
     values = _draw_integers(size, 1 << (bits - 1))
     room = numpy.uint64((1 << bits) - int(values[::2].sum()))
     extra = random_bits(part.size, seed, 5) % (room + numpy.uint64(1))
@@ -190,7 +189,7 @@ def _summands(part, bits: int, size: int, seed: int) -> numpy.ndarray:
 
 
 def _factors(part, bits: int, size: int, seed: int, dtype: numpy.dtype) -> numpy.ndarray:
-    """A significand of all bits for one rank, powers of two for the others; signs or units."""
+    """Return a full significand for one rank, powers of two for the others; signs or units."""
     info = numpy.finfo(dtype)
     exponents = _draw_integers(size, min(int(info.maxexp), -int(info.minexp), 100) - 4)
     turns = random_bits(part.size, seed, 6) + part.astype(numpy.uint64)
@@ -210,7 +209,7 @@ def _scale_values(values, count: int, seed: int, negative=False) -> numpy.ndarra
 
 
 def _integers(op: str, own, size: int, seed: int) -> numpy.ndarray:
-    """Full range; odd in products; few ones (or zeros) where one decides the result."""
+    """Return integers: full range; odd for products; few ones (zeros) if one decides the result."""
     if op == "prod":
         return own | 1
     if op not in ("band", "bor"):
@@ -222,7 +221,7 @@ def _integers(op: str, own, size: int, seed: int) -> numpy.ndarray:
 
 
 def to_bfloat16(values: numpy.ndarray) -> numpy.ndarray:
-    """The bits of float32 numbers that bfloat16 represents exactly.
+    """Return the bfloat16 bits of float32 numbers that bfloat16 represents exactly.
 
     Raises:
         ArgumentError: a number would be rounded.
@@ -234,12 +233,12 @@ def to_bfloat16(values: numpy.ndarray) -> numpy.ndarray:
 
 
 def from_bfloat16(words: numpy.ndarray) -> numpy.ndarray:
-    """The float32 numbers that bfloat16 bits stand for."""
+    """Return bfloat16 bits as float32 numbers."""
     return (words.astype(numpy.uint32) << 16).view(numpy.float32)
 
 
 def wrong(actual: numpy.ndarray, expected: numpy.ndarray, bitwise: bool = False) -> int:
-    """Number of elements that differ; ``bitwise`` distinguishes zeros and NaNs of other bits.
+    """Count different elements; ``bitwise`` distinguishes zeros and NaNs by their bits.
 
     Types with padding are compared by value.
     """
@@ -262,12 +261,12 @@ def poison(array: numpy.ndarray) -> None:
 
 
 class GuardedArray:
-    """Poisoned memory between two guard zones; ``array`` is the part that may be used."""
+    """Poisoned memory between two guard zones; ``array`` is the usable part."""
 
     ZONE = 64
 
     def __init__(self, count: int, dtype: Any, shift: int = 0):
-        """Make room for ``count`` elements, ``shift`` bytes away from alignment."""
+        """Allocate ``count`` elements, ``shift`` bytes off alignment."""
         dtype = numpy.dtype(dtype)
         start, stop = self.ZONE + shift, self.ZONE + shift + count * dtype.itemsize
         memory = numpy.full(stop + self.ZONE, POISON, numpy.uint8)
@@ -276,6 +275,6 @@ class GuardedArray:
         poison(self.array)
 
     def describe_overwrites(self) -> str:
-        """Which guard zones were overwritten, as text; empty when none was."""
+        """Return the overwritten guard zones as text; empty if there are none."""
         return " and ".join(name for name, zone in zip(("before", "after"), self.zones)
                             if numpy.any(zone != POISON))

@@ -10,8 +10,8 @@ plus two (Figueroa, 1995). In a chain of steps the intermediate results stay in 
 float32 array (:func:`accumulator`), which is an operand or a result of these kernels like any
 other. So a chain is rounded once, at its end, whatever memory its operands are in.
 
-The kernels are compiled (``_half.c``); where that was not built, :func:`numpy_ufunc` has the same
-bits. Its blocks with rare numbers - infinities, NaN, large ones - take the plain conversion.
+The kernels are compiled (``_half.c``); without a compiler, :func:`numpy_ufunc` gives the same bits.
+Its blocks with infinities, NaN or large numbers use NumPy's conversion.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ import numpy
 
 try:
     from hpccoll.arrays import _half
-except ImportError:  # it was not built
+except ImportError:  # not compiled
     BUILT = False
 else:
     BUILT = True
 
-#: The type that 16-bit floats are computed in.
+#: Type of intermediate results.
 FLOAT32 = numpy.dtype("f4")
 #: Name of a dtype NumPy lacks; the package ml_dtypes has it.
 BFLOAT16 = "bfloat16"
 #: Elements of a block.
 BLOCK = 32768
-#: Number of elements up to which NumPy's own float16 arithmetic is as fast.
+#: Largest number of elements for which NumPy's float16 arithmetic is as fast.
 FEW = 4096
 
 
 def _bits(value: int, dtype: str = "u4") -> numpy.ndarray:
-    """A constant as an array without dimensions: the form that is cheapest as an operand."""
+    """Return a constant as an array without dimensions, the cheapest operand."""
     return numpy.array(value, dtype)
 
 
@@ -72,21 +72,21 @@ def is_half(dtype: numpy.dtype) -> bool:
 def kernel(ufunc: numpy.ufunc, dtype: numpy.dtype) -> Callable:
     """``kernel(left, right, into[, rounded])`` on operands of one size.
 
-    Each operand has the dtype or float32. Where ``into`` is an accumulator, ``rounded`` gets the
-    result as well, in the dtype.
+    Each operand has the dtype or float32. If ``into`` is an accumulator, ``rounded`` also gets the
+    result, in the dtype.
     """
     return compiled_ufunc(ufunc, dtype) or numpy_ufunc(ufunc, dtype)
 
 
 def compiled_ufunc(ufunc: numpy.ufunc, dtype: numpy.dtype) -> Callable | None:
-    """The same in machine code; ``None`` where that was not built, or NumPy has no loop for it."""
+    """Return the compiled kernel; ``None`` if it was not built, or NumPy has no loop for it."""
     if not BUILT or not is_half(dtype) or not dtype.isnative or "ff->f" not in ufunc.types:
         return None
     return _half.Kernel(ufunc, is_bfloat16(dtype))
 
 
 def numpy_ufunc(ufunc: numpy.ufunc, dtype: numpy.dtype) -> Callable:
-    """The same by functions of NumPy."""
+    """Return the kernel in NumPy."""
     native = dtype == numpy.float16
     few = FEW if native else FEW // 4
     # The maximum of 0 and -0 is one of them for 16 bits and the other for float32, in NumPy. The
@@ -106,7 +106,7 @@ def numpy_ufunc(ufunc: numpy.ufunc, dtype: numpy.dtype) -> Callable:
             if rounded is not None:
                 rounded[...] = into
             return
-        # Checked in every call: the mode is a thread's, it may change, and threads share kernels.
+        # Checked in every call: each thread has its own mode, which may change.
         fast = native and not _flushes()
         widen, narrow = (_widen_float16, _narrow_float16) if fast else (_widen, _narrow)
         room = numpy.empty((2, min(count, BLOCK)), FLOAT32)
@@ -127,7 +127,7 @@ def numpy_ufunc(ufunc: numpy.ufunc, dtype: numpy.dtype) -> Callable:
 
 
 def accumulator(count: int, namespace: Any = numpy) -> Any:
-    """Memory for ``count`` intermediate results of a chain."""
+    """Allocate ``count`` intermediate results of a chain."""
     return namespace.empty(count, FLOAT32)
 
 
@@ -157,7 +157,7 @@ def _narrow_float16(value: numpy.ndarray, room: numpy.ndarray, into: numpy.ndarr
     if exponent.max() >= _LARGE:
         numpy.copyto(into, value, casting="same_kind")
         return
-    # Adding a number so large rounds to even at float16's last digit; then it is subtracted again.
+    # Adding a large number rounds to even at float16's last digit; then it is subtracted.
     numpy.maximum(exponent, _LEAST, out=exponent)
     numpy.add(exponent, _ROUNDING, exponent)
     signs = numpy.right_shift(bits, _SIXTEEN).astype(numpy.uint16)

@@ -1,8 +1,7 @@
 """Local reduction kernels: ``into = left op right`` on arrays of one dtype.
 
-Predefined operators on ordinary numbers use NumPy's ufuncs, in place and three-operand; 16-bit
-floats are computed in float32 (:mod:`hpccoll.arrays.half`). Everything else - pair types (MAXLOC),
-operators made with ``Op.Create`` - goes through MPI's ``Reduce_local``, which knows the type.
+Predefined operators on numbers use NumPy's ufuncs; 16-bit floats are computed in float32
+(:mod:`hpccoll.arrays.half`). Pair types (MAXLOC) and user-defined operators use ``Reduce_local``.
 Kernels of device memory are in :mod:`hpccoll.cuda`.
 """
 
@@ -34,11 +33,11 @@ _PREDEFINED = {getattr(MPI, name.upper()).handle: op for name, op in OPERATORS.i
 
 
 def operator_of(op: MPI.Op) -> Operator | None:
-    """The predefined operator behind an ``MPI.Op``; ``None`` for a user's own."""
+    """Return the predefined operator of an ``MPI.Op``; ``None`` for user-defined ones."""
     return _PREDEFINED.get(op.handle)
 
 
-#: What people call MPI's operators elsewhere: in Python, in NumPy.
+#: Names of MPI's operators in Python and NumPy.
 OTHER_NAMES = {"add": "SUM", "+": "SUM", "multiply": "PROD", "mul": "PROD", "*": "PROD",
                "product": "PROD", "maximum": "MAX", "amax": "MAX", "minimum": "MIN", "amin": "MIN",
                "logical_and": "LAND", "logical_or": "LOR", "logical_xor": "LXOR", "all": "LAND",
@@ -46,7 +45,7 @@ OTHER_NAMES = {"add": "SUM", "+": "SUM", "multiply": "PROD", "mul": "PROD", "*":
 
 
 def not_an_operator(op: Any, collective: str) -> ArgumentTypeError:
-    """Create the error for an object that is not an ``MPI.Op``; it names the likely operator."""
+    """Create the error for an object that is not an ``MPI.Op``; suggests an operator."""
     word = (op if isinstance(op, str) else getattr(op, "__name__", "")).lower()
     name = OTHER_NAMES.get(word, word.removeprefix("mpi.").upper())
     known = isinstance(getattr(MPI, name, None), MPI.Op) if name.isidentifier() else False
@@ -85,7 +84,7 @@ def is_exact(op: MPI.Op, dtype: numpy.dtype) -> bool:
 
 
 def kernel(op: MPI.Op, dtype: numpy.dtype, datatype: MPI.Datatype) -> Kernel:
-    """The kernel of an operator on a dtype, for arrays of NumPy."""
+    """Return the kernel of an operator on a dtype, for arrays of NumPy."""
     operator = operator_of(op)
     if operator is not None and not operator.pairs:
         ufunc = getattr(numpy, UFUNCS[operator.name])
@@ -121,7 +120,7 @@ def has_compiled_kernel(operator: str, dtype: numpy.dtype) -> bool:
 
 
 def ufunc_of(op: MPI.Op, dtype: numpy.dtype) -> numpy.ufunc | None:
-    """The NumPy function that is the whole kernel of an operator, if :func:`has_loop`."""
+    """Return the NumPy function that is the kernel of an operator, if :func:`has_loop`."""
     operator = operator_of(op)
     if operator is None or not has_loop(operator.name, dtype):
         return None
@@ -130,10 +129,10 @@ def ufunc_of(op: MPI.Op, dtype: numpy.dtype) -> numpy.ufunc | None:
 
 
 def _without_warnings(kernel: Kernel) -> Kernel:
-    """A kernel that overflows as MPI's do: silently, whatever ``numpy.seterr`` says.
+    """Return a kernel that overflows silently, as in MPI, despite ``numpy.seterr``.
 
-    A warning that a filter turns into an error would end the collective half-way, and on some
-    ranks only. One thread at a time may use the result.
+    A warning that a filter turns into an error would end the collective on some ranks only. The
+    kernel is not thread-safe.
     """
     if _SILENT is not None:
         run: Callable[..., Any] = _SILENT.copy().run
@@ -147,7 +146,7 @@ def _without_warnings(kernel: Kernel) -> Kernel:
 
 
 def _no_warnings_context() -> Context | None:
-    """A context with the settings; ``None`` before NumPy 2.0, which keeps them elsewhere."""
+    """Return a context with the settings; ``None`` before NumPy 2.0, which has no such context."""
     if numpy.lib.NumpyVersion(numpy.__version__) < "2.0.0":
         return None
     context = Context()
@@ -155,7 +154,7 @@ def _no_warnings_context() -> Context | None:
     return context
 
 
-#: Entering it takes less time than ``numpy.errstate``, which costs as much as a small message.
+#: Faster to enter than ``numpy.errstate``, which takes as long as a small message.
 _SILENT = _no_warnings_context()
 
 
@@ -171,10 +170,10 @@ def accumulator_factory(op: MPI.Op, dtype: numpy.dtype, namespace: Any
 
 
 def _reduce_local(op: MPI.Op, datatype: MPI.Datatype) -> Kernel:
-    """``Op.Reduce_local`` as a three-operand kernel; it computes ``inout = in op inout``."""
+    """Return ``Op.Reduce_local``, which computes ``inout = in op inout``, as a kernel."""
     def apply(left: Any, right: Any, into: Any) -> None:
-        # Reduce_local overwrites its right operand, so the right one is moved out of the
-        # way unless it is the destination itself.
+        # Reduce_local overwrites its right operand, so that is copied unless it is the
+        # destination.
         work = into if into is right or same_memory(into, right) else right.copy()
         op.Reduce_local([left.view("u1"), left.size, datatype],
                         [work.view("u1"), work.size, datatype])

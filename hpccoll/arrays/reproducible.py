@@ -1,4 +1,4 @@
-"""Reproducible sums as users see them: summands go in, in any order and in any portions."""
+"""Reproducible sums: the public class and functions."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from hpccoll.errors import ArgumentError, ArgumentTypeError
 
 
 class ReproducibleSum:
-    """An array of sums whose bits do not depend on the order and the portions of their summands.
+    """Array of sums whose bits do not depend on the order and the grouping of the summands.
 
-    ``comm.reproducible_sum`` adds those of all ranks: the same bits on any number of them.
+    ``comm.reproducible_sum`` adds the sums of all ranks, with the same bits on any number of ranks.
 
     Args:
-        shape: of the array of sums; ``()`` for a single one.
-        dtype: of summands and sums: float64, float32, float16, bfloat16, complex128 or complex64.
+        shape: shape of the array of sums; ``()`` for one sum.
+        dtype: type of summands and sums: float64, float32, float16, bfloat16, complex128 or
+            complex64.
 
     A sum differs from the exact one by at most half a unit of its last place, and by
     ``n * 2**-78 * max(abs(x))`` for n summands of float64, ``n * 2**-52 * max(abs(x))`` for the
-    others. It overflows only where the result does; sums with NaN, or with infinities of both
-    signs, are NaN, and sums of nothing, or of zeros of any sign, are +0.0. Complex numbers are
-    pairs of real ones.
+    others. It overflows only if the exact sum does. Sums with NaN, or with infinities of both
+    signs, are NaN; empty sums and sums of zeros are +0.0. Complex numbers are pairs of real ones.
 
     Raises:
-        ArgumentTypeError: a type that no such sum is defined for.
+        ArgumentTypeError: an unsupported type.
         ArgumentError: a negative or malformed shape.
     """
 
@@ -47,18 +47,21 @@ class ReproducibleSum:
         self._part = self.dtype if name == self.dtype.name else numpy.dtype(name)
         self._wide = binned.WIDE[name]
         count = math.prod(self.shape) * (self.dtype.itemsize // self._part.itemsize)
-        #: What the sums hold; see :mod:`hpccoll.arrays.binned`.
+        #: Tops and lanes; see :mod:`hpccoll.arrays.binned`.
         self.tops = numpy.full(count, binned.TOPS[self._wide][0])
         self.lanes = numpy.zeros((binned.FORMATS[self._wide].fold, count), "i8")
-        #: Most summands of any sum.
+        #: Largest number of summands of any sum.
         self.summands = 0
 
     def add(self, values: Any) -> None:
-        """Add numbers: an array of the sums' shape, or several of these, along leading axes.
+        """Add numbers.
+
+        Args:
+            values: array whose last axes are those of the sums; leading axes are summed.
 
         Raises:
-            ArgumentTypeError: they are of another type than the sums.
-            ArgumentError: their last axes are not those of the sums, or there would be too many.
+            ArgumentTypeError: another type than the sums.
+            ArgumentError: a wrong shape, or too many summands.
         """
         array = numpy.asarray(values)
         if array.dtype != self.dtype:
@@ -81,7 +84,7 @@ class ReproducibleSum:
         """Add the summands of other sums.
 
         Raises:
-            ArgumentError: they are of another shape or type, or there would be too many summands.
+            ArgumentError: another shape or type, or too many summands.
         """
         if (other.shape, other.dtype) != (self.shape, self.dtype):
             raise ArgumentError("other", f"got sums of {other.dtype} of shape {other.shape}, "
@@ -92,11 +95,11 @@ class ReproducibleSum:
         self.lanes += binned.raise_tops(other.lanes, other.tops, tops)
 
     def raise_tops(self, tops: numpy.ndarray) -> None:
-        """Make room for summands of larger numbers, of which these are the top lanes."""
+        """Raise the tops to those of larger summands."""
         self.lanes, self.tops = binned.raise_tops(self.lanes, self.tops, tops), tops
 
     def value(self) -> Any:
-        """The sums, each rounded once: an array, or one number where the shape is ``()``."""
+        """Return the sums, each rounded once: an array, or one number for the shape ``()``."""
         sums = binned.round_to_dtype(self.lanes, self.tops, self._part)
         return sums.view(self.dtype).reshape(self.shape)[()]
 
@@ -109,21 +112,20 @@ class ReproducibleSum:
 def reproducible_sum(values: Any, axis: int | None = None) -> Any:
     """Sum numbers so that the bits do not depend on their order.
 
-    The result is that of ``comm.reproducible_sum`` on any number of ranks that have these numbers
-    between them.
+    ``comm.reproducible_sum`` has the same result on any number of ranks that share the numbers.
 
     Args:
         values: an array of a type of :class:`ReproducibleSum`.
-        axis: the one to sum along; all elements are added if omitted.
+        axis: the axis to sum along; all elements are added if omitted.
 
     Returns:
-        What ``numpy.sum(values, axis)`` does: a number, or an array without that axis.
+        A number, or an array without that axis, as ``numpy.sum``.
     """
     return sum_axis(values, axis).value()
 
 
 def sum_axis(values: Any, axis: int | None = None) -> ReproducibleSum:
-    """The sums of an array along an axis, or of all its elements; see :func:`reproducible_sum`.
+    """Return the sums of an array along an axis, or of all elements; see :func:`reproducible_sum`.
 
     Raises:
         ArgumentError: there is no such axis.

@@ -1,10 +1,9 @@
-"""Operators of the program's own, which say how arrays of a device are combined.
+"""User-defined operators, also for device arrays.
 
     hypot = hpccoll.Op.Create(function, commute=True, device="sqrt(a * a + b * b)")
 
-``function`` is what MPI calls, on host memory. ``device`` is the same for memory of a device: text
-of CUDA C, which becomes a kernel as those of MPI's operators are (:mod:`hpccoll.cuda`), or a
-function of two arrays of CuPy.
+MPI calls ``function`` on host memory. ``device`` is the operator for device memory: a CUDA C
+expression, which :mod:`hpccoll.cuda` compiles to a kernel, or a function of two arrays of CuPy.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ from mpi4py import MPI
 
 from hpccoll.errors import ArgumentTypeError
 
-#: What combines two arrays of a device: an expression, or a function that returns the result.
+#: Operator for device arrays: an expression, or a function that returns the result.
 OnDevice = str | Callable[[Any, Any], Any]
 REMEDY = "pass a CUDA C expression of a and b, or a function of two CuPy arrays"
 
 
 class Op(MPI.Op):
-    """An operator of the program's own, also for arrays of GPUs.
+    """User-defined operator, also for arrays of GPUs.
 
     Attributes:
-        device: how these are combined.
+        device: the operator for these arrays.
         elementwise: element i of the result depends on elements i of the operands alone, so that
-            vectors may be combined in pieces.
+            algorithms may split vectors.
     """
 
     device: OnDevice | None = None
@@ -36,22 +35,21 @@ class Op(MPI.Op):
     @classmethod
     def Create(cls, function: Callable[[Any, Any, MPI.Datatype], None], commute: bool = False,
                device: OnDevice | None = None, elementwise: bool = False) -> Op:
-        """Make an operator, as ``MPI.Op.Create`` does.
+        """Create an operator, as ``MPI.Op.Create``.
 
         Args:
-            function: called with two buffers, ``a`` and ``b``, and their type; it writes
-                ``a op b`` to the second one. ``a`` comes from lower ranks.
-            commute: whether operands may change places.
-            device: the same for memory of a GPU: an expression of CUDA C in the elements ``a`` and
+            function: called with two buffers, ``a`` and ``b``, and their type; writes ``a op b`` to
+                ``b``. ``a`` is from lower ranks.
+            commute: True if the operator commutes.
+            device: the operator for memory of a GPU: a CUDA C expression of the elements ``a`` and
                 ``b``, such as ``"a > b ? a : b"``; or a function of two arrays of CuPy that returns
-                ``a op b``, such as ``cupy.logaddexp``. Without it, data of device arrays is
-                combined by ``function``, on the host.
-            elementwise: element i of the result depends on elements i of the operands alone, as
-                ``device`` implies. Algorithms that cut vectors may then serve the operator; without
-                it ``function`` gets whole vectors, such as matrices.
+                ``a op b``, such as ``cupy.logaddexp``. By default device arrays are copied to the
+                host for ``function``.
+            elementwise: element i of the result depends on elements i of the operands alone;
+                implied by ``device``. Otherwise ``function`` gets whole vectors, such as matrices.
 
         Raises:
-            ArgumentTypeError: ``device`` is neither.
+            ArgumentTypeError: ``device`` is neither text nor a function.
         """
         if device is not None and not (device.strip() if isinstance(device, str)
                                        else callable(device)):

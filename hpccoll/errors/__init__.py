@@ -1,12 +1,11 @@
-"""Exceptions of hpccoll: their fields and their messages.
+"""Exceptions of hpccoll.
 
-Each class also subclasses the built-in exception a caller would already catch, so
-``except ValueError`` keeps working in programs without knowledge of hpccoll. A message has
-three parts: the problem, the ranks or arguments, and the remedy.
+Each class also subclasses a built-in exception, so ``except ValueError`` works in programs without
+knowledge of hpccoll. Attributes hold the fields; the constructor writes the message: the problem,
+the ranks or arguments, and the remedy.
 
-A new error is a class here. One that is also an ``MPI.Exception`` goes into ``mpi.py``, so that
-this module needs only the standard library. Attributes hold the fields, and the constructor
-writes the message from them.
+A new error is a class here. An error that is also an ``MPI.Exception`` goes into ``mpi.py``, so
+that this module needs only the standard library.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ __all__ = ["ArgumentError", "ArgumentTypeError", "BrokenCommunicatorError", "Buf
            "ProofError", "RankFailed", "ScheduleError", "ShardError", "TuningError",
            "UnavailableError"]
 
-#: Names of a list that are all said beside a likely one.
+#: Longest list of valid names that a message includes after a suggestion.
 MOST_CHOICES = 12
 
 
@@ -34,7 +33,7 @@ def did_you_mean(word: str, valid: Iterable[str]) -> str:
     >>> did_you_mean("Alreduce", ["allreduce", "bcast"])
     "did you mean 'allreduce'"
     """
-    from difflib import get_close_matches  # only who errs pays for it
+    from difflib import get_close_matches  # imported only for errors
 
     by_case = {name.lower(): name for name in valid}
     near = [by_case[match] for match in get_close_matches(word.lower(), by_case, 2)]
@@ -42,29 +41,27 @@ def did_you_mean(word: str, valid: Iterable[str]) -> str:
 
 
 class HpccollError(Exception):
-    """Base of every exception raised on purpose by hpccoll.
-
-    It can be pickled and copied, so that it comes back whole from another process.
+    """Base of all exceptions of hpccoll; can be pickled and copied with its fields.
 
     Attributes:
-        states: where the ranks were, if the error is of a wait and that is known.
+        states: the status of the ranks during a failed wait, if known.
     """
 
     states: RankStates | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # By default the constructor would get the message, which it makes of other arguments.
+        # By default unpickling passes the message to the constructor, which expects the fields.
         return _made_again, (type(self), self.args, vars(self))
 
 
 def cause_of(error: BaseException) -> BaseException | None:
-    """Return what to name as the cause of an error that replaces another: no error of hpccoll."""
+    """Return the cause for an error that replaces another; ``None`` for errors of hpccoll."""
     return error.__cause__ if isinstance(error, HpccollError) else error
 
 
 def _made_again(cls: type[HpccollError], args: tuple[Any, ...], fields: Mapping[str, Any]
                 ) -> HpccollError:
-    # Of two built-in bases only the one with fields of its own may make the object.
+    # Python requires the ``__new__`` of the base with fields of its own.
     error = OSError.__new__(cls) if issubclass(cls, OSError) else cls.__new__(cls)
     error.args = args
     vars(error).update(fields)
@@ -72,10 +69,10 @@ def _made_again(cls: type[HpccollError], args: tuple[Any, ...], fields: Mapping[
 
 
 class ArgumentError(HpccollError, ValueError):
-    """An argument has an unusable value; nothing was sent and no buffer was touched.
+    """An argument has an invalid value; no message was sent and no buffer was changed.
 
     Attributes:
-        argument: name of the argument (or environment variable) at fault.
+        argument: name of the argument or environment variable.
     """
 
     def __init__(self, argument: str, problem: str, remedy: str = ""):
@@ -111,9 +108,9 @@ class CommunicatorError(HpccollError, ValueError):
 
 
 class BrokenCommunicatorError(CommunicatorError, RuntimeError):
-    """A call has failed on this communicator, here or on another rank: it cannot be used any more.
+    """A call failed on this communicator, on this or another rank; it can no longer be used.
 
-    Messages of the call may still arrive, and would be taken for those of later ones.
+    Messages of the failed call may still arrive, and later calls would receive them.
     """
 
     def __init__(self, message: str = "hpccoll: communicator is broken: a call failed on another "
@@ -122,7 +119,7 @@ class BrokenCommunicatorError(CommunicatorError, RuntimeError):
 
     @classmethod
     def from_report(cls, rank: int, report: Mapping[str, Any]) -> BrokenCommunicatorError:
-        """The error on other ranks, and in later calls, of a call that failed on a rank."""
+        """Create the error that other ranks and later calls raise after a rank has failed."""
         number, title, reason = report["number"], report["title"], report["reason"]
         call = f"blocking call {number}, {title}," if number else title
         problem = f"rank {rank} failed in {call} at {report['when']}"
@@ -139,9 +136,7 @@ class BrokenCommunicatorError(CommunicatorError, RuntimeError):
 
 
 class PeerLost(BrokenCommunicatorError):
-    """Ranks that a call needs were killed or have exited.
-
-    This is not a ``CollectiveTimeout``: a longer wait would not help. The communicator is broken.
+    """Ranks that a call needs were killed or have exited; the communicator is broken.
 
     Attributes:
         ranks: the lost ranks.
@@ -155,11 +150,11 @@ class PeerLost(BrokenCommunicatorError):
 
 
 class UnavailableError(HpccollError, NotImplementedError):
-    """Something cannot be had with this MPI library, or as this job was started."""
+    """This MPI library, or its launcher, does not support the operation."""
 
 
 class ConcurrentCallError(HpccollError, RuntimeError):
-    """A call was made on a communicator during another call; nothing was sent.
+    """A call was made on a communicator during another call; no message was sent.
 
     Attributes:
         site, other: file and line of this call, and of the other one.
@@ -177,7 +172,7 @@ class ConcurrentCallError(HpccollError, RuntimeError):
 
 
 class ForkedError(CommunicatorError, RuntimeError):
-    """This process was forked from a rank: it has the rank's memory, and no part in its job."""
+    """This process was forked from a rank and cannot communicate."""
 
     def __init__(self, pid: int):
         super().__init__(
@@ -186,19 +181,18 @@ class ForkedError(CommunicatorError, RuntimeError):
 
 
 class MpiLibraryError(HpccollError, ImportError, RuntimeError):
-    """No MPI library can be loaded, or the launcher is another one's."""
+    """No MPI library can be loaded, or the launcher belongs to another library."""
 
     def __init__(self, problem: str, remedy: str):
         super().__init__(f"{problem}; {remedy}")
 
 
 class ScheduleError(HpccollError, ValueError):
-    """A schedule is malformed: it names memory or ranks that do not exist, or is no schedule.
+    """A schedule is malformed, for example names memory or ranks that do not exist.
 
     Attributes:
-        rank, round, step: where it is at fault, as ``print(schedule)`` shows it; ``None`` where it
-            is not in a single one.
-        problem: what is wrong there.
+        rank, round, step: location of the fault, as in ``print(schedule)``; ``None`` if not single.
+        problem: description of the fault.
     """
 
     def __init__(self, problem: str, *, schedule: str = "", rank: int | None = None,
@@ -212,14 +206,14 @@ class ScheduleError(HpccollError, ValueError):
 
 
 class ProofError(ScheduleError):
-    """A schedule does not do what its collective promises."""
+    """A schedule does not implement its collective."""
 
 
 class CapabilityError(ScheduleError, NotImplementedError):
-    """A schedule is right, but takes what this transport, or machine, does not have.
+    """A correct schedule needs an operation that this transport or machine lacks.
 
     Attributes:
-        missing: what it is.
+        missing: the operation.
     """
 
     def __init__(self, missing: str, where: str, remedy: str, *, schedule: str = "",
@@ -233,9 +227,9 @@ class CollectiveTimeout(HpccollError, TimeoutError, RuntimeError):
     """A collective did not finish in time.
 
     Attributes:
-        collective, rank, round: what was running here.
-        peers: the ranks it waited for.
-        seconds: how long nothing had moved.
+        collective, rank, round: the collective, this rank and its current round.
+        peers: the ranks that it waited for.
+        seconds: seconds without progress.
     """
 
     def __init__(self, collective: str, rank: int, round: int, peers: tuple[int, ...],
@@ -253,19 +247,19 @@ class CollectiveTimeout(HpccollError, TimeoutError, RuntimeError):
 
 
 class SharedMemoryError(HpccollError, OSError):
-    """The node has no room for shared memory that a call needs."""
+    """The node has too little free shared memory."""
 
 
 class MessageSizeError(HpccollError, RuntimeError):
-    """A message arrived with another size than the schedule says: ranks disagree on counts."""
+    """A message has another size than its receiver expected: ranks disagree on counts."""
 
 
 class ForeignMessage(MessageSizeError):
-    """A message arrived that is not of this call, or not of this size.
+    """A message of another call or of another size arrived.
 
     Attributes:
-        peer: who sent it; -1 where it was seen without a message.
-        rank: who expected another one.
+        peer: its sender; -1 if the difference was detected without a message.
+        rank: its receiver.
     """
 
     def __init__(self, peer: int, rank: int):
@@ -279,8 +273,8 @@ class TuningError(HpccollError, ValueError):
     """A tuning table cannot be used; the same error on every rank.
 
     Attributes:
-        path: the file at fault, as text.
-        problem: what is wrong with it.
+        path: the file, as text.
+        problem: description of the fault.
     """
 
     def __init__(self, path: object, problem: str, remedy: str = ""):
@@ -294,10 +288,10 @@ class NoisyMachineError(HpccollError, RuntimeError):
 
 
 class NonFiniteError(HpccollError, FloatingPointError):
-    """Gradients contain NaN or infinity; the same error on every rank, and nothing was applied.
+    """Gradients contain NaN or infinity; the same error on every rank, weights are unchanged.
 
     Attributes:
-        ranks: with such gradients; empty if only the sum has them, or if ranks were not compared.
+        ranks: those with such gradients; empty if unknown, or if only the sum contains NaN.
     """
 
     def __init__(self, problem: str, ranks: tuple[int, ...] = ()):
@@ -306,11 +300,11 @@ class NonFiniteError(HpccollError, FloatingPointError):
 
 
 class ExchangeError(HpccollError, RuntimeError):
-    """An exchange of gradients cannot go on; raised on every rank of it.
+    """An exchange of gradients failed; raised on all its ranks.
 
     Attributes:
-        arrays: names of the arrays concerned.
-        ranks: the ranks at fault.
+        arrays: names of the arrays.
+        ranks: the ranks that caused the error.
     """
 
     def __init__(self, problem: str, arrays: tuple[str, ...] = (), ranks: tuple[int, ...] = ()):
@@ -319,11 +313,11 @@ class ExchangeError(HpccollError, RuntimeError):
 
 
 class ExchangeMismatch(ExchangeError, ValueError):
-    """Ranks disagree on an array, or bring one that is not what was declared."""
+    """Ranks disagree on an array, or pass one that differs from its declaration."""
 
 
 class ExchangeStall(ExchangeError, TimeoutError):
-    """Some ranks have not brought an array that others wait for."""
+    """Some ranks have not passed an array that others wait for."""
 
 
 class RankFailed(ExchangeError):
@@ -331,15 +325,15 @@ class RankFailed(ExchangeError):
 
 
 class ProcessGroupError(HpccollError, RuntimeError):
-    """A process group cannot be made, or cannot be used any more."""
+    """A process group cannot be created, or can no longer be used."""
 
 
 class GroupTimeout(HpccollError, TimeoutError, RuntimeError):
     """A call on a process group did not finish in time.
 
     Attributes:
-        title: what ran, on which group and rank.
-        seconds: how long it was waited for.
+        title: the call, its group and rank.
+        seconds: duration of the wait.
     """
 
     def __init__(self, title: str, seconds: float):
@@ -349,10 +343,10 @@ class GroupTimeout(HpccollError, TimeoutError, RuntimeError):
 
 
 class ShardError(HpccollError, ValueError):
-    """Ranks did not bring what sharded training needs; weights and state are as before.
+    """Ranks passed invalid arguments to sharded training; weights and state are unchanged.
 
     Attributes:
-        faults: what is wrong, by rank.
+        faults: descriptions of the faults, by rank.
     """
 
     def __init__(self, faults: Mapping[int, Sequence[str]], remedy: str):
@@ -364,7 +358,7 @@ class ShardError(HpccollError, ValueError):
 
 
 class FrameworkError(HpccollError, ImportError):
-    """A framework is not installed, or in a version that hpccoll does not support.
+    """A framework is not installed, or its version is not supported.
 
     Attributes:
         framework: its name, such as ``"jax"``.
@@ -376,4 +370,4 @@ class FrameworkError(HpccollError, ImportError):
 
 
 class NonFiniteArray(ExchangeError, NonFiniteError):
-    """An array holds NaN or infinity, and its compression cannot carry that."""
+    """An array contains NaN or infinity, which its compression does not support."""

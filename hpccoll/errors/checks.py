@@ -1,4 +1,4 @@
-"""Errors of data that is not what it should be: damaged on the way, unequal, or not finite."""
+"""Errors of checks of data: corrupt, unequal or not finite."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ __all__ = ["CorruptMessage", "NonFiniteInput", "UnequalError"]
 
 
 class CorruptMessage(HpccollError, RuntimeError):
-    """A message is not what its sender sent, or another one came in its place.
+    """A received message differs from the sent one, or another message arrived.
 
     Attributes:
-        sender, receiver: of the message.
-        number: of the message, among those between the two with its tag, from 1.
-        round: of the collective; ``None`` where that is not known.
+        sender, receiver: ranks of the message.
+        number: index of the message between these ranks with this tag, from 1.
+        round: round of the collective; ``None`` if unknown.
     """
 
     def __init__(self, problem: str, sender: int, receiver: int, number: int,
@@ -28,10 +28,10 @@ class CorruptMessage(HpccollError, RuntimeError):
 
 
 class NonFiniteInput(NonFiniteError):
-    """Inputs of a reduction hold NaN or infinity; raised on every rank before it starts.
+    """Inputs of a reduction contain NaN or infinity; raised on every rank before it starts.
 
     Attributes:
-        ranks: whose.
+        ranks: the ranks with such inputs.
         collective: the method.
     """
 
@@ -46,11 +46,11 @@ class NonFiniteInput(NonFiniteError):
 
 
 class UnequalError(HpccollError, ValueError):
-    """Ranks hold different data where all are to hold the same; raised on every rank.
+    """Data that must be equal differs between ranks; raised on every rank.
 
     Attributes:
-        groups: ranks that hold the same, the largest group first.
-        ranks: those that differ from the majority; none where there is no majority.
+        groups: ranks with equal data, the largest group first.
+        ranks: those that differ from the majority; empty without a majority.
     """
 
     def __init__(self, what: str, groups: Sequence[tuple[tuple[int, ...], str]]):

@@ -1,4 +1,4 @@
-"""The error of ranks that disagree about a call, and what it says of them."""
+"""Error of ranks that make different calls."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["ContractError", "Party"]
 
 
 def format_fields(fields: Mapping[str, str]) -> str:
-    """A call, by the names of what ranks must agree on.
+    """Format a call as text.
 
-    >>> in_words({"collective": "bcast", "count": "800 bytes", "operator": "", "root": "1"})
+    >>> format_fields({"collective": "bcast", "count": "800 bytes", "operator": "", "root": "1"})
     'bcast, count 800 bytes, root 1'
     """
     return ", ".join(f"{name} {value}" if name in ("count", "root", "layout") else value
@@ -25,9 +25,9 @@ class Party(NamedTuple):
     """Ranks that made the same call.
 
     Attributes:
-        ranks: which.
-        fields: what they called, by the names of what ranks must agree on.
-        sites: file and line, of those that were still in the call.
+        ranks: the ranks.
+        fields: the fields of the call that all ranks must agree on, by name.
+        sites: file and line of each rank that was still in the call.
     """
 
     ranks: tuple[int, ...]
@@ -36,7 +36,7 @@ class Party(NamedTuple):
 
     @property
     def ranks_text(self) -> str:
-        """The ranks in words."""
+        """The ranks as text."""
         return f"rank{'s' * (len(self.ranks) > 1)} {', '.join(map(str, self.ranks))}"
 
     @property
@@ -47,13 +47,13 @@ class Party(NamedTuple):
 
 
 class ContractError(HpccollError, RuntimeError):
-    """Ranks disagree about a call; raised on every rank that takes part.
+    """Ranks made different calls; raised on every rank that takes part.
 
     Attributes:
         groups: ranks that agree with each other, the largest group first.
-        ranks: those that differ from the majority; none where there is no majority.
-        field: the first thing that they differ in, such as ``"operator"``; ``fields`` has all.
-        absent: ranks of whose call nothing is known.
+        ranks: those that differ from the majority; empty without a majority.
+        field: the first field that differs, such as ``"operator"``; ``fields`` has all.
+        absent: ranks with an unknown call.
     """
 
     def __init__(self, call: str, groups: Sequence[Party], absent: tuple[int, ...] = ()):

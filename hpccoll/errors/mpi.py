@@ -1,7 +1,6 @@
-"""Errors that are an ``MPI.Exception`` too, where mpi4py would raise one.
+"""Errors that are also an ``MPI.Exception``, for cases in which mpi4py raises one.
 
-A program that catches ``MPI.Exception`` keeps working, and ``Get_error_class`` returns the class
-that the MPI library would have returned.
+``Get_error_class`` returns the class that the MPI library would have returned.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ __all__ = ["DeadCommunicatorError", "MpiArgumentError", "OperatorError", "Reques
 
 
 class HasErrorClass(MPI.Exception):
-    """Mixin: an MPI error class, with a message that hpccoll wrote."""
+    """Mixin: an MPI error class with a message of hpccoll."""
 
     code = MPI.ERR_OTHER
 
@@ -45,7 +44,7 @@ class RootError(ArgumentError, HasErrorClass):
 
 
 class MpiArgumentError(ArgumentError, HasErrorClass):
-    """The MPI library refuses an argument, for the reason that its error class says."""
+    """The MPI library rejects an argument; its error class has the reason."""
 
     def __init__(self, argument: str, problem: str, code: int):
         self.code = code

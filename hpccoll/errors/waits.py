@@ -1,7 +1,7 @@
-"""Messages of waits that are long or have failed: :func:`format_wait`.
+"""Messages of long and failed waits.
 
-Errors, reports and the watchdog's texts have one form, on the rank that found out and on others:
-who is missing and why, then a line per rank, then what to do.
+Errors, reports and the watchdog's texts have one form (:func:`format_wait`): the missing ranks and
+the reason, a line per rank, and the remedy.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RankStates(NamedTuple):
     """Status of the ranks of a communicator, as known to one of them.
 
     Attributes:
-        missing: the ranks that the others wait for, and why, such as ``"rank 1 is stopped"``.
+        missing: the missing ranks and the reason, such as ``"rank 1 is stopped"``.
         lines: one line per rank, in ascending order.
         stopped: the ranks that a signal has stopped.
     """
@@ -41,7 +41,7 @@ class RankStates(NamedTuple):
 
 
 def format_wait(states: RankStates, problem: str, remedy: str = "") -> str:
-    """Format a wait that is long or has failed: who is missing, each rank, what to do.
+    """Format a long or failed wait: missing ranks, a line per rank, remedy.
 
     >>> states = RankStates("rank 1 is stopped", ("rank 0 waits for rank 1",))
     >>> print(format_wait(states, "bcast timed out on rank 0", "send it SIGCONT"))
@@ -54,7 +54,7 @@ def format_wait(states: RankStates, problem: str, remedy: str = "") -> str:
 
 
 def summary(error: BaseException) -> str:
-    """The type of an error and the first line of its message.
+    """Return the type of an error and the first line of its message.
 
     >>> summary(TimeoutError("hpccoll: rank 1 is stopped: bcast timed out\\n  rank 0 waits"))
     'TimeoutError: rank 1 is stopped: bcast timed out'
@@ -63,22 +63,22 @@ def summary(error: BaseException) -> str:
 
 
 def report_text(error: BaseException) -> str:
-    """An error as a report: its message, with its type where the message names no rank first."""
+    """Format an error as a report; includes its type unless the message starts with a rank."""
     text = str(error)
     return text if text.startswith("hpccoll: ") else f"hpccoll: {type(error).__name__}: {text}"
 
 
 def print_report(text: str) -> None:
-    """Print a report to standard error, in one write: other ranks print at the same time."""
+    """Print a report to standard error in one write, because other ranks print concurrently."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 
 
 class Reports:
-    """The reports of one long wait.
+    """Reports of one long wait.
 
-    A rank that a signal has stopped may go on: a report names it. If it is still stopped at the
-    next one, the wait ends. A debugger may hold a rank for any time.
+    The wait ends if a signal has stopped a rank and the rank is still stopped at the next report.
+    A rank in a debugger has no time limit.
 
     Args:
         interval: seconds between two reports.
@@ -89,7 +89,7 @@ class Reports:
         self.count, self.stopped = 0, frozenset[int]()
 
     def add(self, elapsed: float, states: RankStates, wait: str) -> bool:
-        """Print a report, the first with a line per rank; False if a rank stays stopped."""
+        """Print a report, the first with a line per rank; return False if a rank stays stopped."""
         before, self.stopped = self.stopped, frozenset(states.stopped)
         if before & self.stopped:
             return False

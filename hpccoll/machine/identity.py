@@ -1,7 +1,6 @@
-"""Which processor and which MPI library this process has: names for reports and tuning tables.
+"""Names of the processor and the MPI library of this process, for reports and tuning tables.
 
-MPI is imported inside the functions that ask it. Programs that only read records of other runs use
-:func:`library_name` and must not start MPI.
+MPI is imported inside functions: programs that only read records must not start MPI.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import platform
 
 
 def processor() -> str:
-    """Model of the processor."""
+    """Return the model of the processor."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             for line in file:
@@ -23,14 +22,14 @@ def processor() -> str:
 
 
 def library_version() -> str:
-    """The MPI library's description of itself, on one line."""
+    """Return the version text of the MPI library, on one line."""
     from mpi4py import MPI
 
     return " ".join(MPI.Get_library_version().split("\0")[0].split())
 
 
 def library_name(version: str = "") -> str:
-    """Name and version of an MPI library, from its description; of this process's by default.
+    """Return name and version of an MPI library, from its version text; by default this process's.
 
     >>> library_name("Open MPI v5.0.11, package: Open MPI root@host Distribution")
     'Open MPI 5.0.11'
@@ -47,7 +46,7 @@ def library_name(version: str = "") -> str:
 
 
 def thread_level() -> str:
-    """MPI's thread support here: ``single``, ``funneled``, ``serialized`` or ``multiple``."""
+    """Return MPI's thread level: ``single``, ``funneled``, ``serialized`` or ``multiple``."""
     from mpi4py import MPI
 
     return {MPI.THREAD_SINGLE: "single", MPI.THREAD_FUNNELED: "funneled",

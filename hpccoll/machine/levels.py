@@ -1,8 +1,8 @@
 """Levels of a machine: switches above a node; inside it linked GPUs, sockets, NUMA, L3 groups.
 
-Every rank finds its own position: switches from Slurm's variables or a file about the network,
-GPUs from what NVIDIA's driver says, and the rest from ``/sys`` for the processors that it may run
-on. The positions of all ranks give nested groups. A level that adds no group is left out.
+Every rank determines its position: switches from Slurm's variables or a file about the network,
+GPUs from NVIDIA's driver, and the other levels from ``/sys`` for its processors. The positions of
+all ranks give nested groups. A level that adds no group is omitted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hpccoll.errors import ArgumentError
 from hpccoll.ir.topology import Group, Topology
 from hpccoll.machine.slurm import slurm_switches
 
-#: Levels by name, from the outside in. There may be several levels of switches.
+#: Names of levels, outermost first. There may be several levels of switches.
 SWITCH, NODE, GPU, SOCKET, NUMA, L3 = LEVELS = ("switch", "node", "gpu", "socket", "numa", "l3")
 SYSTEM = Path("/sys/devices/system")
 
@@ -29,12 +29,11 @@ class Position(NamedTuple):
     """Location of a rank.
 
     Attributes:
-        host: its node's name.
-        switches: names of the switches above the node, outermost first; the same number
-            on every rank, or the level does not count.
-        socket, numa, l3: numbers on the node, -1 where the rank may run on several.
-        gpu: number on the node of the NVLink group of the rank's GPU; -1 if the GPU of the rank is
-            unknown.
+        host: name of its node.
+        switches: names of the switches above the node, outermost first; ignored unless all ranks
+            have the same number.
+        socket, numa, l3: numbers on the node; -1 if the rank may run on several.
+        gpu: number on the node of the NVLink group of its GPU; -1 if unknown.
     """
 
     host: str
@@ -46,11 +45,11 @@ class Position(NamedTuple):
 
 
 class GroupLevels(NamedTuple):
-    """Nested groups of ranks, and which level of the machine each nesting is.
+    """Nested groups of ranks and their levels of the machine.
 
     Attributes:
         topology: the groups.
-        names: a name for each level of groups, outermost first.
+        names: name of each level, outermost first.
     """
 
     topology: Topology
@@ -60,13 +59,13 @@ class GroupLevels(NamedTuple):
 def position(processors: Iterable[int], environ: Mapping[str, str] = os.environ,
              network: Mapping[str, tuple[str, ...]] | None = None,
              gpu: int = -1) -> Position:
-    """The position of this rank.
+    """Return the position of this rank.
 
     Args:
-        processors: numbers of those it may run on.
-        environ: variables of Slurm, used where there is no ``network``.
+        processors: numbers of the processors that it may run on.
+        environ: Slurm's variables, used without ``network``.
         network: the switches above every host, outermost first, from a file.
-        gpu: number on the node of its linked GPUs; -1 if unknown.
+        gpu: number on the node of its NVLink group; -1 if unknown.
 
     Raises:
         ArgumentError: the network lacks this host.
@@ -84,9 +83,9 @@ def position(processors: Iterable[int], environ: Mapping[str, str] = os.environ,
 
 @lru_cache(maxsize=16)
 def inside(mine: tuple[int, ...], system: Path = SYSTEM) -> tuple[int, int, int]:
-    """Socket, NUMA group and L3 cache of a rank's processors; -1 where they are on several."""
+    """Return socket, NUMA group and L3 cache of a rank's processors; -1 if they are on several."""
     sockets = {_number(system / f"cpu/cpu{cpu}/topology/physical_package_id") for cpu in mine}
-    # Caches have no numbers of their own everywhere; the first processor on one stands for it.
+    # Not every kernel numbers caches: the first processor of a cache identifies it.
     caches = {_first(system / f"cpu/cpu{cpu}/cache/index3/shared_cpu_list") for cpu in mine}
     # A processor's directory names its NUMA group by an entry like node3.
     groups = {_number(entry, entry.name.removeprefix("node")) for cpu in mine
@@ -114,13 +113,13 @@ def layout(nodes: Sequence[int], positions: Sequence[Position],
            wanted: Sequence[str] = LEVELS) -> GroupLevels:
     """Nest the ranks in groups.
 
-    Where ranks are not numbered group by group, the topology gets an order of ranks: groups are
+    If ranks are not numbered group by group, the topology gets an order of ranks: groups are
     ordered by their smallest rank, ranks by their innermost group. A level that does not nest is
-    left out.
+    omitted.
 
     Args:
-        nodes: a label of every rank's node.
-        positions: of every rank.
+        nodes: label of every rank's node.
+        positions: position of every rank.
         wanted: names of the levels to use.
 
     >>> here = [Position("a", (), n // 2 % 2) for n in range(8)]
@@ -156,19 +155,19 @@ def layout(nodes: Sequence[int], positions: Sequence[Position],
 
 
 def _firsts(labels: Sequence[Any]) -> list[int]:
-    """For every rank, the smallest rank of its group, which stands for the group."""
+    """Return the smallest rank of every rank's group, which identifies the group."""
     first: dict[Any, int] = {}
     return [first.setdefault(label, rank) for rank, label in enumerate(labels)]
 
 
 def _partitions(nodes: Sequence[int], positions: Sequence[Position]
                 ) -> Iterator[tuple[str, list[Any]]]:
-    """Levels from the outside in: for every rank, a label of its group."""
+    """Return the levels, outermost first: for every rank, a label of its group."""
     depths = {len(each.switches) for each in positions}
     for depth in range(1, depths.pop() + 1) if len(depths) == 1 else ():
         switches = [each.switches[:depth] for each in positions]
-        # A switch that divides the ranks of a node is no group of nodes. Some launchers show all
-        # ranks as one node, though; then switches are better than nothing.
+        # A switch that divides the ranks of a node is not a group of nodes, unless the launcher
+        # reports one node for all ranks.
         if len(set(nodes)) in (1, len(set(zip(nodes, switches)))):
             yield SWITCH, switches
     within: list[tuple[int, ...]] = [(node,) for node in nodes]

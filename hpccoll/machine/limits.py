@@ -1,26 +1,26 @@
-"""Limits of messages and of spinning, for dedicated processors and for oversubscribed ones."""
+"""Limits of messages and of spinning, for dedicated and for oversubscribed processors."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-#: Failed tests before a rank yields its processor, where every rank has one.
+#: Failed tests before a rank yields its processor, if every rank has one.
 SPINS = 5
-#: Bytes of a cache line: what is copied best begins with one.
+#: Bytes of a cache line: aligned copies are fastest.
 LINE = 64
 
 
 class Limits(NamedTuple):
-    """Sizes that suit how ranks share processors and caches; docs/performance.md measures them.
+    """Sizes of messages; docs/performance.md has the measurements.
 
     Attributes:
         cell_bytes: largest message that may be copied through a cell of shared memory.
         eager_bytes: largest message that always is; see :mod:`hpccoll.transport.shm.endpoint`.
-        segment_bytes: bytes of a block that travel as one message.
+        segment_bytes: bytes of a block in one message.
         large_segment_bytes: the same for large blocks, which exceed the cache.
-        large_block_bytes: blocks of more bytes than this are large.
-        spins: failed tests before a rank yields its processor; none means at once.
-        plan_bytes: largest message of what the compiled executor runs, all through cells.
+        large_block_bytes: blocks of more bytes are large.
+        spins: failed tests before a rank yields its processor; 0 for an immediate yield.
+        plan_bytes: largest message that the compiled executor copies through cells.
     """
 
     cell_bytes: int
@@ -36,25 +36,24 @@ class Limits(NamedTuple):
         return self._replace(**DEVICE_SEGMENTS[path])
 
     def segment_of(self, nbytes: int | None) -> int:
-        """Bytes per message of a block; ``None`` where not all ranks know its size."""
+        """Return the bytes per message of a block; ``nbytes`` is None if a rank lacks its size."""
         large = nbytes is not None and nbytes > self.large_block_bytes
         return self.large_segment_bytes if large else self.segment_bytes
 
 
-#: Every rank has a processor: segments that stay in its cache, several of them in flight.
+#: Every rank has a processor: segments that stay in its cache, several in flight.
 DEDICATED = Limits(
     cell_bytes=256 << 10, eager_bytes=16 << 10, segment_bytes=256 << 10,
     large_segment_bytes=1 << 20, large_block_bytes=16 << 20, spins=SPINS,
     plan_bytes=256 << 10)
-#: More ranks than processors: each moves as much as possible while it has its turn.
+#: More ranks than processors: each rank copies as much as possible in its time slice.
 OVERSUBSCRIBED = Limits(
     cell_bytes=512 << 10, eager_bytes=512 << 10, segment_bytes=512 << 10,
     large_segment_bytes=4 << 20, large_block_bytes=1 << 20, spins=0,
     plan_bytes=512 << 10)
-#: Segments on communicators of programs that use GPUs, by data path, measured on one H100:
-#: docs/gpu.md. A segment of staged memory costs 0.45 ms of Python, and one of registered memory
-#: makes ranks that share a GPU take turns. The ranks of a call may pass different kinds of memory,
-#: so the lengths belong to the communicator.
+#: Segments for programs that use GPUs, by data path, measured on one H100 (docs/gpu.md). A segment
+#: of staged memory costs 0.45 ms of Python; one of registered memory serializes ranks that share a
+#: GPU. They belong to the communicator, because ranks may pass different kinds of memory.
 DEVICE_SEGMENTS = {
     "staged": {"segment_bytes": 4 << 20, "large_segment_bytes": 4 << 20,
                "large_block_bytes": 4 << 20},

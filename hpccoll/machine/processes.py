@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-#: What a process may be found to be.
+#: States of a process.
 ALIVE, STOPPED, TRACED, DEAD = "alive", "stopped", "traced", "dead"
 #: Letters of ``/proc/PID/stat``: a zombie has ended, and its parent has not read its status;
 #: SIGSTOP has stopped one with ``T``, and a debugger one with ``t``.
@@ -33,7 +33,7 @@ class Process(NamedTuple):
 
 
 def this_process() -> Process:
-    """This process."""
+    """Return the identity of this process."""
     try:
         return Process(_host(), os.getpid(), _stat(os.getpid())[1], os.uname().nodename)
     except OSError:
@@ -47,16 +47,12 @@ def state_of(process: Process) -> str:
     except (FileNotFoundError, ProcessLookupError):
         return DEAD
     except OSError:
-        return ALIVE  # it may not be looked at, so it is there
+        return ALIVE  # it exists, but its state may not be read
     return DEAD if began != process.began else _STATES.get(letter, ALIVE)
 
 
 def ancestor_without(variable: str) -> Process | None:
-    """The nearest ancestor whose environment has not the variable that this process has.
-
-    Returns:
-        ``None`` where it cannot be found.
-    """
+    """Return the nearest ancestor without an environment variable of this process, or None."""
     assignment = f"{variable}={os.environ.get(variable)}".encode()
     pid = os.getppid()
     try:
@@ -80,12 +76,12 @@ def _host() -> str:
 
 
 def _stat(pid: int) -> tuple[str, int]:
-    """A process's state, as a letter, and when it began."""
+    """Return the state of a process, as a letter, and its start time."""
     fields = _fields(pid)
     return fields[0].decode(), int(fields[19])
 
 
 def _fields(pid: int) -> list[bytes]:
-    """The fields of ``/proc/PID/stat`` from the state on."""
+    """Return the fields of ``/proc/PID/stat`` from the state on."""
     with open(f"/proc/{pid}/stat", "rb") as file:
-        return file.read().rpartition(b")")[2].split()  # its name may hold anything
+        return file.read().rpartition(b")")[2].split()  # the name may contain any character

@@ -1,4 +1,4 @@
-"""Network description of Slurm: its variables, its ``topology.conf``, its lists of hosts."""
+"""Network description of Slurm: variables, ``topology.conf``, lists of hosts."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Mapping
 
 from hpccoll.errors import ArgumentError
 
-#: One entry of a list of hosts: prefix, ranges, suffix.
+#: Entry of a list of hosts: prefix, ranges, suffix.
 _HOSTS = re.compile(r"([^,\[]*)(?:\[([^\]]*)\])?([^,\[]*)(?:,|$)")
 
 
 def slurm_switches(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The switches above this node, outermost first, as Slurm's topology plug-in names them.
+    """Return the switches above this node, outermost first, from Slurm's topology plug-in.
 
     >>> slurm_switches({"SLURM_TOPOLOGY_ADDR": "top.s0.n1",
     ...                 "SLURM_TOPOLOGY_ADDR_PATTERN": "switch.switch.node"})
@@ -26,13 +26,13 @@ def slurm_switches(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def parse_network(text: str) -> dict[str, tuple[str, ...]]:
-    """Read switches as ``topology.conf`` has them: the switches above every host, outermost first.
+    """Parse ``topology.conf``; return the switches above every host, outermost first.
 
     >>> parse_network("SwitchName=s0 Nodes=n[0-1]\\nSwitchName=top Switches=s0")
     {'n0': ('top', 's0'), 'n1': ('top', 's0')}
 
     Raises:
-        ArgumentError: malformed text, a host or a switch in two places, or a ring of switches.
+        ArgumentError: malformed text, a host or a switch in two places, or a cycle of switches.
     """
     above: dict[str, str] = {}
     hosts: list[str] = []
@@ -56,7 +56,7 @@ def parse_network(text: str) -> dict[str, tuple[str, ...]]:
 
 
 def _path(host: str, above: Mapping[str, str]) -> tuple[str, ...]:
-    """The switches above a host, outermost first."""
+    """Return the switches above a host, outermost first."""
     path: list[str] = []
     while host in above:
         host = above[host]
@@ -67,13 +67,13 @@ def _path(host: str, above: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def expand_hosts(text: str) -> list[str]:
-    """Expand a list of hosts as Slurm writes it.
+    """Expand Slurm's list of hosts.
 
     >>> expand_hosts("n[08-10,12],login")
     ['n08', 'n09', 'n10', 'n12', 'login']
 
     Raises:
-        ArgumentError: a range that is none.
+        ArgumentError: an invalid range.
     """
     hosts: list[str] = []
     for match in _HOSTS.finditer(text):

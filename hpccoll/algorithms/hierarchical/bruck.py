@@ -38,7 +38,7 @@ def allgather(rank: int, topology: Topology) -> Program:
     index = rank - group.start
 
     def shares(first: int, held: int, parts: int) -> list[Sequence[int]]:
-        """Return the blocks of some groups, counted round all groups, in a number of parts."""
+        """Split the blocks of ``held`` groups from ``first`` on, cyclically, into parts."""
         around = (groups[(first + i) % count] for i in range(held))
         return cut(list(chain.from_iterable(around)), parts, 0)
 
@@ -67,7 +67,7 @@ def _allgather_within(index: int, group: range, blocks: Sequence[Sequence[int]])
 
 
 def windows(count: int, fetching: int) -> list[int]:
-    """The numbers of groups whose blocks are held before each round between groups.
+    """Return the number of groups whose blocks a rank has before each round between groups.
 
     >>> windows(10, 2)
     [1, 3, 9]
@@ -80,12 +80,12 @@ def windows(count: int, fetching: int) -> list[int]:
 
 
 def fetchers(count: int, fetching: int, window: int) -> Fold:
-    """The ranks that fetch, dealt out to the windows that are fetched in a round."""
+    """Return the assignment of fetching ranks to the windows of a round."""
     return Fold(fetching, min(fetching, -(-(count - window) // window)))
 
 
 def rounds(topology: Topology) -> int | None:
-    """Closed form for groups of one size."""
+    """Return the rounds for equal groups, in closed form."""
     groups = levels(topology, 0)[0].groups
     size = len(groups[0])
     if len(set(map(len, groups))) > 1:

@@ -51,21 +51,21 @@ def allreduce(rank: int, topology: Topology, k: int) -> Program:
 
 
 def _lanes(group: range, lanes: int) -> list[int]:
-    """The ranks of a group that are its lanes."""
+    """Return the ranks of a group that are its lanes."""
     fold = Fold(len(group), lanes)
     return [group[fold.real_rank(i)] for i in range(lanes)]
 
 
 def _grow_window(mine: int, lane: int, peers: Sequence[Sequence[int]]) -> Program:
-    """Grow the window of a group whose lanes hold their parts of its own sum.
+    """Grow the window of a group whose lanes hold parts of its own sum.
 
-    Lane 0 keeps the window and reduces what arrives into it. All others contribute what arrives
-    to the exchange that follows, and for that take turns with two buffers: theirs is still leaving.
+    Lane 0 keeps the window and reduces received data into it. The other lanes contribute received
+    data to the next exchange, from two alternating buffers, because a send may still read one.
 
     Args:
         mine: the group.
         lane: the lane of this rank.
-        peers: the ranks of all groups' lanes.
+        peers: ranks of the lanes of all groups.
     """
     ranks = peers[mine]
     rank, count, covered = ranks[lane], len(peers), 0
@@ -109,12 +109,12 @@ def _grow_window(mine: int, lane: int, peers: Sequence[Sequence[int]]) -> Progra
 
 
 def _only(vector: Span) -> dict[str, Place]:
-    """Keep the only block of a flat algorithm in this vector, in place."""
+    """Map the only block of a flat algorithm to this vector, in place."""
     return dict.fromkeys((IN, OUT, TMP), lambda keys: (vector,))
 
 
 def digits(count: int, lanes: int) -> list[int]:
-    """The digits of ``count - 1`` in base ``lanes + 1``, the highest first.
+    """Return the digits of ``count - 1`` in base ``lanes + 1``, highest first.
 
     >>> digits(11, 2)
     [1, 0, 1]
@@ -127,7 +127,7 @@ def digits(count: int, lanes: int) -> list[int]:
 
 
 def rounds(topology: Topology, k: int) -> int | None:
-    """Closed form for groups of one size that k, a power of two, divides."""
+    """Return the rounds for equal groups whose size k, a power of two, divides; in closed form."""
     size, lanes, moves = _regular(topology, k)
     if not size:
         return None
@@ -145,7 +145,7 @@ def sent_vectors(topology: Topology, k: int) -> int | None:
 
 
 def _regular(topology: Topology, k: int) -> tuple[int, int, list[int]]:
-    """Ranks of a group, its lanes and the digits; zeros where there is no closed form."""
+    """Return the size of a group, its lanes and the digits; zeros without a closed form."""
     groups = levels(topology, 0)[0].groups
     size = len(groups[0])
     lanes = min(k, size)
@@ -155,6 +155,6 @@ def _regular(topology: Topology, k: int) -> tuple[int, int, list[int]]:
 
 
 def _doubling_rounds(size: int) -> int:
-    """Rounds of recursive doubling."""
+    """Return the rounds of recursive doubling."""
     bits = size.bit_length() - 1
     return bits if size == 1 << bits else bits + 2

@@ -1,11 +1,9 @@
-"""Compositions: what all hierarchical algorithms share - levels of groups, and where blocks are.
+"""Levels of groups and places of blocks, for all hierarchical algorithms.
 
-A topology of any depth, with groups of any sizes, is seen from one rank as its levels: the whole
-of all ranks that splits into groups, the rank's group that splits into smaller ones, down to
-single ranks. An algorithm is a sequence of flat exchanges, one or two a level, each between the
-groups of a level, in which every group is played by one of its ranks: always the same one (a
-leader), or another one for each block (an owner). :mod:`hpccoll.algorithms.hierarchical.exchanges`
-has the exchanges; a flat topology gives one level of single ranks.
+The levels of a rank are: all ranks, split into groups; the rank's group, split into smaller ones;
+and so on down to single ranks. An algorithm is a sequence of flat exchanges between the groups of a
+level, one or two per level (:mod:`hpccoll.algorithms.hierarchical.exchanges`). One rank acts for a
+group: always the same one (a leader), or one per block (an owner). A flat topology has one level.
 """
 
 from __future__ import annotations
@@ -20,14 +18,14 @@ from hpccoll.ir.schedule import SEND, Program, at, copy
 from hpccoll.ir.topology import Group, GroupBounds, Topology
 
 T = TypeVar("T")
-#: A copy of the input that a rank works in where the output is missing or too small.
+#: Buffer for a copy of the input, if the output is missing or too small.
 WORK = "work"
 
 
 class Groups(Sequence[range]):
-    """The ranks of the groups of a level, each found when it is asked for.
+    """The ranks of the groups of a level, computed at access.
 
-    A rank talks to few of the groups, so its program must not cost the number of all.
+    A rank communicates with few groups, so its program must not take time for all of them.
     """
 
     def __init__(self, bounds: GroupBounds, start: int):
@@ -48,12 +46,12 @@ class Groups(Sequence[range]):
         return range(self.start + group.start, self.start + group.stop)
 
     def index_of(self, rank: int) -> int:
-        """The number of the group that holds a rank of them."""
+        """Return the index of the group of a rank."""
         return self.bounds.index_of(rank - self.start)
 
 
 class LazySequence(Sequence[T]):
-    """Sequence of a given length whose items are made at access."""
+    """Sequence of a given length whose items are computed at access."""
 
     def __init__(self, number: int, make: Callable[[int], T]):
         self.number, self.make = number, make
@@ -72,12 +70,12 @@ class LazySequence(Sequence[T]):
 
 
 class GroupLevel(NamedTuple):
-    """A group around a rank, as the smaller groups it consists of.
+    """Group of a rank, split into smaller groups.
 
     Attributes:
-        tree: the group's shape.
-        groups: the smaller groups' ranks.
-        mine: index of the smaller group that holds the rank.
+        tree: shape of the group.
+        groups: ranks of the smaller groups.
+        mine: index of the smaller group of this rank.
     """
 
     tree: Group
@@ -86,25 +84,25 @@ class GroupLevel(NamedTuple):
 
     @property
     def ranks(self) -> range:
-        """All ranks of the group."""
+        """Return all ranks of the group."""
         return range(self.groups[0].start, self.groups[-1].stop)
 
     @property
     def shapes(self) -> tuple[Group, ...]:
-        """The shapes of the smaller groups that differ."""
+        """Return the different shapes of the smaller groups."""
         return self.groups.bounds.shapes
 
     @property
     def least(self) -> int:
-        """Ranks of the smallest of the smaller groups."""
+        """Return the number of ranks of the smallest of the groups."""
         return self.groups.bounds.least
 
     def shape(self, number: int) -> Group:
-        """The shape of a smaller group."""
+        """Return the shape of a smaller group."""
         return self.tree[number] if isinstance(self.tree, tuple) else 1
 
     def leaders(self, root: int | None = None) -> Sequence[int]:
-        """A rank for each smaller group: the root where it is, elsewhere the first."""
+        """Return the leader of each smaller group: the root in its group, else the first rank."""
         groups = self.groups
 
         def leader(number: int) -> int:
@@ -114,15 +112,15 @@ class GroupLevel(NamedTuple):
         return LazySequence(len(groups), leader)
 
     def group_of(self, root: int | None) -> int:
-        """The number of the smaller group that holds the root; 0 if none does."""
+        """Return the index of the root's smaller group; 0 if it is in none."""
         return self.groups.index_of(root) if root is not None and root in self.ranks else 0
 
 
 def levels(topology: Topology, rank: int) -> list[GroupLevel]:
-    """List the levels around a rank, all ranks first.
+    """List the levels of a rank, outermost first.
 
-    Groups of one smaller group are passed over, so at the last level every rank is on its own.
-    A single rank has one level, of itself.
+    Groups of one smaller group are skipped, so the last level has single ranks. A single rank has
+    one level.
     """
     around: list[GroupLevel] = []
     tree, start = topology.tree, 0
@@ -136,20 +134,20 @@ def levels(topology: Topology, rank: int) -> list[GroupLevel]:
 
 
 def split(tree: Group) -> tuple[Group, ...]:
-    """The groups that a group consists of; single ranks at the lowest level."""
+    """Return the smaller groups of a group; single ranks at the lowest level."""
     return tree if isinstance(tree, tuple) else (1,) * tree
 
 
 def inside(buffer: str) -> dict[str, Place]:
-    """Keep all blocks of a flat program in one buffer, whose slots are the block keys."""
+    """Map all buffers of a flat program to one buffer, whose slots are the block keys."""
     place = partial(runs, buffer)
     return {IN: place, OUT: place, TMP: place}
 
 
 def place_input(buffer: str, program: Program, nblocks: int) -> Program:
-    """Put the input where the program expects it; a work buffer becomes scratch.
+    """Copy the input to the program's buffer; the work buffer becomes scratch.
 
-    A rank that only sends from the work buffer sends its input instead.
+    A rank that only sends from the work buffer sends from its input instead.
     """
     first = Program(((copy(at(buffer, 0, nblocks), at(IN, 0, nblocks)),),))
     if buffer != WORK:

@@ -1,8 +1,7 @@
-"""Flat algorithms as the steps of a composition: each run between the groups of a level.
+"""Flat algorithms as the steps of a composition, between the groups of a level.
 
-A group is played by one of its ranks: always the same one, its leader (:func:`run_among_leaders`),
-    or another
-one for each block, its owner (:func:`exchange`).
+One rank acts for a group: always its leader (:func:`run_among_leaders`), or the owner of each block
+(:func:`exchange`).
 """
 
 from __future__ import annotations
@@ -20,24 +19,24 @@ from hpccoll.ir.schedule import Program
 
 
 class FlatAlgorithm(NamedTuple):
-    """A flat algorithm, and the collective whose slots its buffers have."""
+    """Flat algorithm, and the collective that defines the slots of its buffers."""
 
     build: Callable[..., Program]
     slots_of: Collective
 
     def program(self, rank: int, size: int, nblocks: int, root: int | None,
                 blocks: Callable[[int], Sequence[Piece]], place: Mapping[str, Place]) -> Program:
-        """One rank's program, in terms of the blocks that its blocks consist of."""
+        """Return one rank's program, on the blocks that its blocks consist of."""
         rooted = () if root is None else (root,)
         keys = slot_keys(self.slots_of, rank, size, *(rooted or (0,)), nblocks)
         return embed(self.build(rank, size, *rooted), keys, blocks, place)
 
 
 def backwards(flat: FlatAlgorithm) -> FlatAlgorithm:
-    """The same algorithm in reverse: it reduces into one place what the other spreads from it.
+    """Return the reversed algorithm, which reduces instead of copying.
 
-    Its slots stay those of the other: of an allgather backwards, a reduce-scatter in place,
-    contributions are in ``out``, and the rank's own block is written to ``in``.
+    The slots stay: a reversed allgather is a reduce-scatter in place with the contributions in
+    ``out`` that writes the rank's own block to ``in``.
     """
     return FlatAlgorithm(partial(_reverse_build, flat.build), flat.slots_of)
 
@@ -73,9 +72,8 @@ def run_among_leaders(flat: FlatAlgorithm, level: GroupLevel, rank: int,
     """Run a flat algorithm among the leaders of a level's groups; other ranks do nothing.
 
     Args:
-        blocks: for every block of the flat algorithm, the blocks it consists of.
-        root: the rank that is the root of a rooted collective; where it is absent, the first
-            leader is.
+        blocks: for every block of the flat algorithm, its blocks.
+        root: root of a rooted collective; by default the first leader.
     """
     leaders = level.leaders(root)
     if leaders[level.mine] != rank:
@@ -86,7 +84,7 @@ def run_among_leaders(flat: FlatAlgorithm, level: GroupLevel, rank: int,
 
 def on_vector(flat: FlatAlgorithm, ranks: Sequence[int], rank: int, place: Mapping[str, Place],
               root: int | None = None) -> Program:
-    """Run a flat algorithm on one vector among some ranks; others do nothing.
+    """Run a flat algorithm on one vector among ``ranks``; other ranks do nothing.
 
     Args:
         root: index of the root among the ranks.

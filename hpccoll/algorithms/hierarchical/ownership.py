@@ -1,10 +1,10 @@
-"""Ownership: which rank of a group owns which blocks of a vector, in groups of any sizes.
+"""Owners of the blocks of a vector in groups of any sizes.
 
-A group splits the blocks among its ranks as evenly as it can. Blocks that have the same owner in
-every group of a level form a column: these owners, one in each group, exchange it between them
-and cut it again. In equal groups the columns are the groups' shares; where groups differ they
-are the intersections, and a rank takes part in several columns at once. Either way each group's
-owners partition the blocks, so nothing is sent twice and no rank has more than its part.
+A group splits the blocks evenly among its ranks, their owners. A column is a set of blocks with the
+same owner in every group of a level. Its owners, one per group, exchange it and split it again. In
+equal groups the columns are the ranks' shares; in unequal groups they are the intersections of
+shares, and a rank has several columns. In each group the owners partition the blocks, so nothing is
+sent twice.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hpccoll.ir.topology import Group, Topology
 
 @lru_cache(maxsize=64)
 def nblocks(topology: Topology, leaders: int | None = None) -> int:
-    """Blocks for which all owners at all levels have equal shares, unless that takes too many."""
+    """Return the number of blocks for equal shares at all levels, or less if that is too many."""
     trees = _largest_groups(topology)
     return min(2 * topology.size,
                len(trees) * lcm(*(_even(tree, leaders or topology.size) for tree in set(trees))))
@@ -30,7 +30,7 @@ def nblocks(topology: Topology, leaders: int | None = None) -> int:
 
 @lru_cache(maxsize=64)
 def rooted_nblocks(topology: Topology) -> int:
-    """The same where the largest groups do not split shares between them."""
+    """Return the number of blocks if the largest groups do not split shares between them."""
     return min(2 * topology.size,
                lcm(*(_even(tree, topology.size) for tree in set(_largest_groups(topology)))))
 
@@ -50,9 +50,9 @@ def _even(tree: Group, leaders: int) -> int:
 
 
 def shares(level: GroupLevel, rank: int, n: int, leaders: int, parts: int) -> list[list[Piece]]:
-    """Cut each set of blocks that the rank owns for its group between the groups of a level.
+    """Split each set of blocks that the rank owns among the groups of a level.
 
-    Gives the pieces of every group; only the first ``parts`` groups get any.
+    Returns the pieces of every group; only the first ``parts`` groups get any.
     """
     count = len(level.groups)
     pieces: list[list[Piece]] = [[] for _ in range(min(parts, count))]
@@ -66,17 +66,17 @@ def shares(level: GroupLevel, rank: int, n: int, leaders: int, parts: int) -> li
             ranks = LazySequence(count, partial(player, owners))
             for mine, share in zip(pieces, cut(keys, len(pieces), before)):
                 mine.append(Piece(ranks, share))
-    # The others get nothing, and no rank writes into what they get.
+    # The empty lists are shared: no rank modifies them.
     return pieces + [[]] * (count - len(pieces))
 
 
 class Column(NamedTuple):
-    """Blocks that have the same owner in every group of a level.
+    """Blocks with the same owner in every group of a level.
 
     Attributes:
-        owners: index in the group of the owner, for every shape of group.
+        owners: index of the owner in its group, for every shape of group.
         keys: the blocks.
-        before: number of blocks in the columns before.
+        before: number of blocks in earlier columns.
     """
 
     owners: Mapping[Group, int]
@@ -86,7 +86,7 @@ class Column(NamedTuple):
 
 @lru_cache(maxsize=64)
 def columns(shapes: tuple[Group, ...], n: int, leaders: int) -> tuple[Column, ...]:
-    """Intersect the ownerships of groups of these shapes."""
+    """Intersect the shares of groups of these shapes."""
     sets: dict[tuple[int, ...], list[int]] = {}
     for key, owners in enumerate(zip(*(ownership(tree, n, leaders) for tree in shapes))):
         sets.setdefault(owners, []).append(key)
@@ -97,7 +97,7 @@ def columns(shapes: tuple[Group, ...], n: int, leaders: int) -> tuple[Column, ..
 
 @lru_cache(maxsize=64)
 def ownership(tree: Group, n: int, leaders: int) -> tuple[int, ...]:
-    """The owner of each block once a group has reduced it, as an index in the group."""
+    """Return the owner of each reduced block, as an index in the group."""
     if tree == 1:
         return (0,) * n
     owned, trees, groups = [0] * n, split(tree), list(Topology(tree).ranges())
@@ -109,9 +109,9 @@ def ownership(tree: Group, n: int, leaders: int) -> tuple[int, ...]:
 
 
 def cut(keys: Sequence[int], parts: int, before: int) -> list[Sequence[int]]:
-    """Cut blocks into near-equal shares.
+    """Split blocks into nearly equal shares.
 
-    The larger shares start after those of the blocks before, so that no part always gets more.
+    The larger shares rotate with ``before``, so that no part always gets more.
     """
     size, extra = divmod(len(keys), parts)
     ends = accumulate((size + ((part - before) % parts < extra) for part in range(parts)),

@@ -44,7 +44,7 @@ def reduce_scatter(rank: int, topology: Topology) -> Program:
 
 
 def rails(topology: Topology, rank: int) -> Iterator[tuple[GroupLevel, list[list[Piece]]]]:
-    """Give every level's pieces: the blocks that a rank, or one it stands for, has by then."""
+    """Yield the pieces of every level: the blocks that the ranks have before it."""
     held = [[block] for block in range(topology.size)]
     first = 0
     for level in levels(topology, rank):

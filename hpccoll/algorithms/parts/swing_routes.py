@@ -24,7 +24,7 @@ from hpccoll.ir.schedule import Span, at
 
 
 class Move(NamedTuple):
-    """One step: how far partners are, the slots that leave and the slots that they meet."""
+    """One step: distance of the partner, sent slots and received slots."""
 
     reach: int
     tail: Span
@@ -55,7 +55,7 @@ def routes(ring: int) -> tuple[tuple[int, ...], tuple[Move, ...]]:
 
 @lru_cache(maxsize=64)
 def places(ring: int) -> tuple[int, ...]:
-    """For each offset, its place in the list of :func:`routes`.
+    """Return the index of each offset in the list of :func:`routes`.
 
     >>> places(6)
     (0, 4, 3, 1, 5, 2)
@@ -67,10 +67,10 @@ def places(ring: int) -> tuple[int, ...]:
 
 
 def rounds(size: int) -> int:
-    """Closed form: rounds of each half."""
+    """Return the rounds of each half, in closed form."""
     return (max(size - size % 2, 1) - 1).bit_length()
 
 
 def partner(rank: int, reach: int, ring: int) -> int:
-    """The rank, or the block, at an offset."""
+    """Return the rank, or the block, at an offset."""
     return (rank - reach if rank % 2 else rank + reach) % ring

@@ -29,7 +29,7 @@ from hpccoll.errors import ArgumentError
 
 
 class TreeNode(NamedTuple):
-    """One rank's place in a tree.
+    """Neighbours of a rank in a tree.
 
     Attributes:
         parent: the rank above, ``None`` at the root.
@@ -45,7 +45,7 @@ class TreeNode(NamedTuple):
 
 
 def radix(k: int) -> int:
-    """Check a radix: below 2 nothing would ever get smaller."""
+    """Return the radix; raise an error below 2."""
     if k < 2:
         raise ArgumentError("k", f"expected at least 2, got {k}")
     return k
@@ -72,7 +72,7 @@ def ranges(rank: int, size: int, root: int, k: int = 2) -> Iterator[tuple[int, l
 
 
 def knomial(rank: int, size: int, root: int, k: int = 2) -> TreeNode:
-    """Place a rank in the k-nomial tree; k = 2 is binomial."""
+    """Return a rank's node of the k-nomial tree; k = 2 is binomial."""
     parent, ranks = None, range(size)
     branches: list[range] = []
     for head, parts in ranges(rank, size, root, k):
@@ -88,7 +88,7 @@ def knomial(rank: int, size: int, root: int, k: int = 2) -> TreeNode:
 
 
 def depth(size: int, k: int = 2) -> int:
-    """Depth of a k-nomial tree: the largest j with (k^j - 1)/(k - 1) < size."""
+    """Return the depth of a k-nomial tree: the largest j with (k^j - 1)/(k - 1) < size."""
     levels, ones = 0, 1
     while ones < size:
         levels, ones = levels + 1, ones * radix(k) + 1
@@ -96,7 +96,7 @@ def depth(size: int, k: int = 2) -> int:
 
 
 def degree(size: int, k: int = 2) -> int:
-    """Children of the root of a k-nomial tree."""
+    """Return the number of children of the root of a k-nomial tree."""
     children = 0
     while size > 1:
         children, size = children + min(radix(k), size) - 1, -(-size // k)
@@ -104,13 +104,13 @@ def degree(size: int, k: int = 2) -> int:
 
 
 def chain(rank: int, size: int, root: int) -> TreeNode:
-    """Place a rank in the chain that starts at the root."""
+    """Return a rank's node of the chain that starts at the root."""
     return TreeNode(None if rank == root else (rank - 1) % size,
                 () if (rank + 1) % size == root else ((rank + 1) % size,))
 
 
 def in_order(rank: int, size: int, root: int) -> TreeNode:
-    """Place a rank in the in-order binary tree; the root has one child on either side."""
+    """Return a rank's node of the in-order binary tree; the root has a child on either side."""
     if rank == root:
         above, below = _search(0, size - 1 - root)[1], _search(0, root)[1]
         return TreeNode(None, (*(root + v for v in above), *(root - v for v in below)))
@@ -120,7 +120,7 @@ def in_order(rank: int, size: int, root: int) -> TreeNode:
 
 
 def double(rank: int, size: int, root: int) -> tuple[TreeNode, TreeNode]:
-    """Place a rank in both trees of the double binary tree."""
+    """Return a rank's nodes of both trees of the double binary tree."""
     count, virtual = size - 1, (rank - root) % size
 
     def place(position: int, rank_at: Callable[[int], int]) -> TreeNode:
@@ -136,7 +136,7 @@ def double(rank: int, size: int, root: int) -> tuple[TreeNode, TreeNode]:
 
 
 def _search(position: int, count: int) -> tuple[int | None, tuple[int, ...]]:
-    """Parent and children of a position in the search tree of 1..count, which hangs below 0."""
+    """Return parent and children of a position in the search tree of 1..count below position 0."""
     if not position:
         return None, (1 << count.bit_length() - 1,) if count else ()
     low = position & -position
