@@ -35,12 +35,8 @@ from hpccoll.comm.methods import Method
 from hpccoll.comm.promise import check_promise
 from hpccoll.comm.recognition import note
 from hpccoll.comm.reproducible_sums import check_kept
-<<<<<<< HEAD
+from hpccoll.comm.staged_calls import with_copies
 from hpccoll.config import ALWAYS, ANY_P, OFF, Config
-=======
-from hpccoll.comm.staged_calls import run_staged, with_copies
-from hpccoll.config import ALWAYS, ANY_P, NAN, OFF, RESULTS, Config
->>>>>>> h-c
 from hpccoll.errors import BufferArgumentError
 from hpccoll.errors.mpi import DeadCommunicatorError
 from hpccoll.guard.guard import Guard

@@ -64,12 +64,8 @@ def agree_on_ways(comm: MPI.Intracomm) -> list[RankReport]:
         first = node_comm.allreduce(node_comm.Get_rank() if addresses else node_comm.Get_size(),
                                     MPI.MIN)
         found: Mapping[str, Answer] = {}
-<<<<<<< HEAD
+        NODE_ANSWERS.connect(node_comm)
         if first < node_comm.Get_size():
-=======
-        NODE_ANSWERS.connect(near)
-        if first < near.Get_size():
->>>>>>> h-c
             looked = {name: look() for name, look in LOOKS.items()} if (
                 first == node_comm.Get_rank()) else None
             found = node_comm.bcast(looked, first)

@@ -212,7 +212,7 @@ class Context:
         self.limits = OVERSUBSCRIBED if around.oversubscribed else DEDICATED
         if around.devices:
             self.limits = self.limits.on_devices("staged")
-            NODE_ANSWERS.connect(near)
+            NODE_ANSWERS.connect(node_comm)
         self.remote = MpiEndpoint(self.comm)
         self.endpoint: Endpoint = self.remote
         # Nonblocking calls cycle through one half of the tags; persistent ones use the other half.
