@@ -27,6 +27,7 @@ from hpccoll.comm.cache import (
     Signature,
     address,
     is_usable,
+    key_of,
     parts_of,
     plain,
 )
@@ -169,10 +170,19 @@ class Base(MPI.Intracomm):
         with self._check_alive().call_guard:
             check_promise(method, args, self._device)
             arrays = as_host_arrays(args, method.buffers)
-            if arrays:  # the same call on NumPy arrays may be in the cache
-                return self._repeat(method, arrays)
+            if arrays:
+                return self._serve_arrays(method, arrays)
             serve = self._serve_blocking if method.form == BLOCKING else self._begin
             return serve(method, args)
+
+    def _serve_arrays(self, method: Method, arrays: tuple[Any, ...]) -> Any:
+        """Make a call on the arrays over its buffers: it may be in the cache."""
+        result = self._repeat(method, arrays)
+        if self._seen is not None:  # it knows the buffers by their addresses, which are used again
+            key, known = (method, key_of(method, arrays)[0]), self._cache.observed
+            self._served = known[key] = self._served or known.get(key)
+            self._seen.reported = True
+        return result
 
     def _serve_blocking(self, method: Method, args: tuple[Any, ...]) -> None:
         raise NotImplementedError

@@ -59,6 +59,16 @@ def test_all_forms_are_counted_by_who_serves_them(comm):
     assert gather.calls == 3 and gather.least == 8 * COUNT * SIZE  # the same on every rank
 
 
+def test_buffers_that_are_no_arrays_are_counted_by_their_sizes(comm):
+    """Objects of other sizes at addresses that were used before."""
+    for turn in range(12):
+        comm.Bcast(bytearray(64 if turn % 3 else 256))
+        comm.Iallreduce(memoryview(numpy.ones(8)), memoryview(numpy.ones(8))).Wait()
+    rows = {(row.title, row.least): row for row in comm.stats().details if "wait" not in row.title}
+    assert {key: row.calls for key, row in rows.items()} == {
+        ("bcast", 64): 8, ("bcast", 256): 4, ("iallreduce", 64): 12}
+
+
 def test_all_ranks_get_the_profile_of_all(comm):
     call_everything(comm)
     found = comm.stats(all_ranks=True)
