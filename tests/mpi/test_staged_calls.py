@@ -8,6 +8,7 @@ import numpy
 import pytest
 from mpi4py import MPI
 
+from hpccoll.calls.memory import stage_spec
 from hpccoll.comm import staged_calls
 from hpccoll.cuda import staging
 from hpccoll.errors import BrokenCommunicatorError, BufferArgumentError
@@ -161,6 +162,21 @@ def test_arrays_that_a_rank_does_not_use_take_no_memory(comm, device):
     source, large = device.asarray(numpy.ones(3)), device.asarray(numpy.zeros(1 << 18))
     comm.Reduce(source, source.copy() if comm.rank == 0 else large)
     assert machine.held["pinned"] <= staged_calls.LEAST_BYTES
+
+
+@pytest.mark.parametrize("count", [5, 700_000])
+@pytest.mark.parametrize("algorithm", ["auto", "native", "binomial"])
+def test_bfloat16(comm, device, algorithm, count):
+    """NumPy and mpi4py lack the type: native methods get words of 16 bits."""
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    with comm.using(bcast=algorithm):
+        for turn in range(3):
+            array = device.asarray(numpy.full(count, comm.rank + turn, bfloat16))
+            comm.Bcast(array)
+            assert (device.asnumpy(array) == turn).all()
+    words, store = stage_spec(array, "buf")
+    assert words[0].dtype == bfloat16 and words[1] == MPI.UINT16_T  # also of messages
+    store()
 
 
 def test_derived_datatypes(comm, device):
