@@ -62,7 +62,10 @@ def outcome(one: Break, tree: Path, bin: Path) -> str:
     if one.ranks:
         command = [str(launch.mpiexec(bin)), "-n", str(one.ranks), "sh", "-c", launch.RANK,
                    str(logs), *command]
-    environment = {**launch.settings(bin), "PYTHONPATH": f"{tree}{os.pathsep}{tree / 'tests'}"}
+    # Without bytecode: that of a break would be taken for the source that is put back within the
+    # same second, in the same length.
+    environment = {**launch.settings(bin), "PYTHONPATH": f"{tree}{os.pathsep}{tree / 'tests'}",
+                   "PYTHONDONTWRITEBYTECODE": "1"}
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(command, cwd=tree, env=environment, stdin=subprocess.DEVNULL,
                                    stdout=output, stderr=output)

@@ -12,7 +12,7 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll.arrays.user_operators import Op
-from hpccoll.calls.native import NativeOnly
+from hpccoll.calls.native import NativeOnly, native_form
 from hpccoll.cuda import (
     Resident,
     StagedBuffer,
@@ -176,4 +176,4 @@ def stage_spec(spec: Any, argument: str) -> tuple[Any, Callable[[], None]]:
         raise TypeError("the MPI library moves device memory: there is nothing to copy")
     host, load, store = through.mirror(flat)
     load()
-    return host if rest is None else [host, *rest], store
+    return native_form(host if rest is None else [host, *rest]), store

@@ -374,15 +374,21 @@ class BlockingMixin(Base):
             call_guard.owner_thread = owner_thread
 
 
+#: Index of the buffer that only the root uses.
+AT_ROOT = {"reduce": 1, "gather": 1, "gatherv": 1, "scatter": 0, "scatterv": 0}
+
+
 def _call_native(comm: MPI.Intracomm, method: Method, args: tuple[Any, ...],
                  native: Callable[..., Any]) -> None:
     """Call the native method, on host copies of device memory that it cannot reach."""
     if not any_staged(args):
         method.serve_native(comm, *args, native=native)
         return
-    written = 0 if method.name == "bcast" else 1
+    written, unused = 0 if method.name == "bcast" else 1, AT_ROOT.get(method.name)
+    if unused is not None and comm.Get_rank() != args[-1]:
+        args = *args[:unused], None, *args[unused + 1:]
     places = [stage_spec(arg, "buffer") if is_staged(arg) else (arg, None) for arg in args]
     method.serve_native(comm, *(arg for arg, _ in places), native=native)
     store = places[written][1]
-    if store is not None:
+    if store is not None and (written or comm.Get_rank() != args[-1]):
         store()

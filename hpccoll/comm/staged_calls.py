@@ -55,11 +55,15 @@ STAGING = "the MPI library does not support device memory, and the call cannot b
 
 
 class Moves(NamedTuple):
-    """Host memory of an array, whether it is loaded before the call, and stored after it."""
+    """Host memory of an array, whether it is loaded before the call, and stored after it.
+
+    ``part`` has the bytes that are stored; ``None`` for all. Another stream may write the others.
+    """
 
     host: numpy.ndarray
     loads: bool
     stores: bool
+    part: slice | None = None
 
 
 class StagedCall(NamedTuple):
@@ -83,8 +87,8 @@ class HostMemory:
 
     def __init__(self, context: Context):
         self.memory = numpy.empty(0, numpy.uint8)
-        #: Event of the last copy from it, which is not waited for in the call that queues it.
-        self.stored: Any = None
+        #: Event and memory of the last copy to the device, for which its call does not wait.
+        self.stored: tuple[Any, numpy.ndarray] | None = None
 
     def views(self, arrays: Sequence[Any]) -> list[numpy.ndarray]:
         """Return host memory for flat device arrays, one after the other."""
@@ -102,14 +106,14 @@ class HostMemory:
     def wait(self) -> None:
         """Wait until the last copy from it has completed."""
         if self.stored is not None:
-            self.stored.synchronize()
+            self.stored[0].synchronize()
             self.stored = None
 
     def free(self) -> None:
-        """Hold the memory until the last copy from it has completed."""
+        """Release the memory, once the last copy from it has completed."""
         if self.stored is not None:
-            keep(self.stored, self.memory)
-            self.stored = None
+            keep(*self.stored)
+        self.stored, self.memory = None, self.memory[:0].copy()
 
 
 def with_copies(comm: Base, method: Method, call: Call, facts: CallFacts, choice: Choice
@@ -134,6 +138,7 @@ def is_small(call: Call) -> bool:
     buffers = [one for one in (call.source, call.sink) if one is not None]
     return (any(one.staged is not None for one in buffers)
             and all(one.load is None for one in buffers)
+            and _output_bytes(call.sink) is not None
             and sum(one.array.nbytes for one in buffers) <= MOST_BYTES)
 
 
@@ -164,19 +169,23 @@ def run_new(comm: Base, method: Method, args: tuple[Any, ...], call: Call) -> No
     for index, arg in enumerate(args):
         if may_be_device(_object(arg)):
             given[index] = None  # unless this rank uses it
+    used = [_holds(array, call.source) or _holds(array, call.sink) for _, _, array in arrays]
     try:
-        views = context.service(HostMemory).views([array for _, _, array in arrays])
+        views = context.service(HostMemory).views([
+            array if use else array[:0] for (_, _, array), use in zip(arrays, used)])
     except BaseException as error:
         _report(context, method, error)
         raise
     for (index, _, array), view in zip(arrays, views):
         reads, writes = (_holds(array, one) for one in (call.source, call.sink))
-        sink = call.sink  # in elements of the call, which may be bytes
-        whole = sink is not None and sink.count * sink.array.itemsize == array.nbytes
+        start, stop = _output_bytes(call.sink) or (0, 0)
+        if writes and call.sink is not None:
+            shift = call.sink.array.data.ptr - array.data.ptr
+            start, stop = start + shift, stop + shift
+        stores = writes and not sends and stop > start
         # The input of an in-place alltoall is a copy of its output.
-        loads = reads or writes and (in_place or not whole)
-        stores = writes and not sends
-        moves.append(Moves(view, loads and view.size > 0, stores and view.size > 0))
+        moves.append(Moves(view, (reads or writes and in_place) and view.size > 0, stores,
+                           slice(start, stop) if stop - start < array.nbytes else None))
         if reads or writes:
             spec = args[index]
             given[index] = [view, *spec[1:]] if type(spec) in (list, tuple) else view
@@ -196,7 +205,7 @@ def _run(comm: Any, context: Context, method: Method, known: StagedCall, arrays:
     streams = [find_stream(obj, array, names[index]) for index, obj, array in arrays]
     try:
         memory.wait()
-        for (_, _, array), (stream, _), (host, loads, _) in zip(arrays, streams, known.moves):
+        for (_, _, array), (stream, _), (host, loads, _, _) in zip(arrays, streams, known.moves):
             if loads:
                 with array.device:  # the null stream is that of the current device
                     try:
@@ -207,13 +216,16 @@ def _run(comm: Any, context: Context, method: Method, known: StagedCall, arrays:
         _report(context, method, error)
         raise
     comm._repeat(method, known.args)
-    for (_, _, array), (stream, shared), (host, _, stores) in zip(arrays, streams, known.moves):
+    for (_, _, array), (stream, shared), (host, _, stores, part) in zip(arrays, streams,
+                                                                        known.moves):
         if stores:
             with array.device:
+                if part is not None:
+                    array, host = array.view("u1")[part], host.view("u1")[part]
                 array.set(host, stream=stream)
                 if shared:
                     memory.stored = stream.record(
-                        device_namespace().cuda.Event(disable_timing=True))
+                        device_namespace().cuda.Event(disable_timing=True)), host
                 else:
                     stream.synchronize()
 
@@ -287,6 +299,18 @@ def _parts(spec: Sequence[Any]) -> Hashable:
         elif one is not spec[0] or not may_be_device(one):
             return _UNKNOWN
     return _UNKNOWN if _UNKNOWN in parts else tuple(parts)
+
+
+def _output_bytes(sink: Any) -> tuple[int, int] | None:
+    """Return first and last byte that a call writes to its sink; ``None`` if it leaves gaps."""
+    blocks = [(displ, displ + count) for count, displ in zip(sink.counts, sink.displs)
+              if count] if sink is not None else []
+    if not blocks:
+        return 0, 0
+    start, stop = min(blocks)[0], max(blocks)[1]
+    if stop - start > sink.count:
+        return None
+    return start * sink.array.itemsize, stop * sink.array.itemsize
 
 
 def _holds(array: Any, buffer: Any) -> bool:

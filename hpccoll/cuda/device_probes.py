@@ -34,21 +34,10 @@ def _nccl() -> Answer:
     return Answer(False, problem or f"NCCL {number}, with algorithm 'nccl'")
 
 
-def _ipc() -> Answer:
-    return ipc.probe_ipc()
-
-
-def _mpi() -> Answer:
-    return device.probe_mpi()
-
-
-def _probe_staging() -> Answer:
-    return Answer(True, "always")
-
-
 #: Name of a data path -> its test on a node with CuPy and a device.
 LOOKS: Mapping[str, Callable[[], Answer]] = {
-    NCCL.name: _nccl, IPC.name: _ipc, AWARE.name: _mpi, STAGED.name: _probe_staging}
+    NCCL.name: _nccl, IPC.name: lambda: ipc.probe_ipc(), AWARE.name: lambda: device.probe_mpi(),
+    STAGED.name: lambda: Answer(True, "always")}
 
 
 def agree_on_ways(comm: MPI.Intracomm) -> list[RankReport]:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from mpi4py import MPI
 
 from hpccoll.cuda.device_paths import Answer
-from hpccoll.transport.shm.mapping import DIRECTORY
+from hpccoll.transport.shm.mapping import DIRECTORY, identity
 
 #: Bytes of a result, and number of places for results.
 WIDTH, PLACES = 1 << 10, 1 << 12
@@ -38,11 +38,11 @@ class NodeAnswers:
             if leads:  # without a name: it disappears with the processes
                 file = os.open(DIRECTORY, os.O_RDWR | os.O_TMPFILE, 0o600)
                 path = f"/proc/{os.getpid()}/fd/{file}"
-        path, wanted = near.bcast((path, _identity(file)))
+        path, wanted = near.bcast((path, identity(file)))
         with suppress(OSError):
             file = file if leads else os.open(path, os.O_RDWR)
         # In another PID namespace the path may lead to the file of another process.
-        usable = file >= 0 and _identity(file) == wanted
+        usable = file >= 0 and identity(file) == wanted
         if all(near.allgather(usable)):
             self.file, file = file, self.file
         if file >= 0:
@@ -72,13 +72,6 @@ class NodeAnswers:
             return answer
         finally:
             fcntl.lockf(self.file, fcntl.LOCK_UN, WIDTH, place)
-
-
-def _identity(file: int) -> tuple[int, int]:
-    if file < 0:
-        return 0, 0
-    status = os.fstat(file)
-    return status.st_dev, status.st_ino
 
 
 #: Results on the node of this process.

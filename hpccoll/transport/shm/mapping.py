@@ -84,13 +84,13 @@ def _mapped_by_all(node: MPI.Intracomm, kind: str, part: tuple[int, int, int]) -
     leads, file, found, path, mapping = node.Get_rank() == 0, -1, (0, 0), "", None
     if leads:
         path, file = _create_file(kind)
-        found = _identity(file)
+        found = identity(file)
     path, wanted = node.bcast((path, found))
     try:
         if not leads and path:
             file = _open(path, 0)
             # In another PID namespace this may be the file of another process.
-            found = _identity(file)
+            found = identity(file)
         if file >= 0 and found == wanted:
             mapping = _map(file, *part)
         # All steps that may fail on one rank come before this agreement: an error after it would
@@ -118,7 +118,8 @@ def _create_file(kind: str) -> tuple[str, int]:
     return f"/proc/{os.getpid()}/fd/{file}" if file >= 0 else "", file
 
 
-def _identity(file: int) -> tuple[int, int]:
+def identity(file: int) -> tuple[int, int]:
+    """Return the device and number of an open file; zeros for -1."""
     if file < 0:
         return 0, 0
     status = os.fstat(file)
