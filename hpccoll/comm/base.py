@@ -46,7 +46,7 @@ from hpccoll.ir.topology import Topology
 from hpccoll.machine.discovery import Place
 from hpccoll.machine.identity import library_name
 from hpccoll.runtime.context import Context, GuardProtocol, context_of, existing_context
-from hpccoll.runtime.events.logger import served_by, tell_communicator, tell_served, tell_table
+from hpccoll.runtime.events.logger import log_choice, log_communicator, log_table, served_by
 from hpccoll.runtime.execution.executor import run_prepared
 from hpccoll.runtime.planning.call_hash import Description
 from hpccoll.runtime.planning.choice import Choice
@@ -253,7 +253,7 @@ class Base(MPI.Intracomm):
         if self._seen is not None:
             self._seen.reported = True
         if self._lifetime is not None:
-            tell_served(self, self._lifetime.logged, method.title, call, choice)
+            log_choice(self, self._lifetime.logged, method.title, call, choice)
 
     def _known_place(self) -> Place | None:
         """Return the layout of the ranks, if it has been discovered."""
@@ -291,7 +291,7 @@ class Base(MPI.Intracomm):
             lifetime.tuned = find(MPI.Intracomm(self), self._config.tuning, self._private,
                                   self._probe)
             tuned = lifetime.tuned
-            tell_table(self, tuned.source, tuned.note, tuned.online)
+            log_table(self, tuned.source, tuned.note, tuned.online)
         return lifetime.tuned
 
     def _probe(self, context: Context, machine: Fingerprint, path: str
@@ -325,7 +325,7 @@ class Base(MPI.Intracomm):
                     context.call_guard = self._check_alive().call_guard
                     # From now on native calls are monitored.
                     self._check_alive().forget_calls()
-                    tell_communicator(self, context)
+                    log_communicator(self, context)
             self._context = context
         return self._context
 

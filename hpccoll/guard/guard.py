@@ -239,7 +239,7 @@ class Guard:
             if mine.quiet_for() > QUIET:  # a new wait; otherwise one of several that take turns
                 self.asked = now
             self.said = awaited.title, number, round
-            mine.say(waiting_status(awaited.title, number, round, peers, call_site()))
+            mine.publish_status(waiting_status(awaited.title, number, round, peers, call_site()))
         mine.look()
         if now - self.asked > min(CURIOUS, self.context.timeouts.timeout / 2):
             self.asked = now

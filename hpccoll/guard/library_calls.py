@@ -68,7 +68,8 @@ def answer(log: Log) -> None:
     if log.words[ASKED]:
         log.words[ASKED] = 0
         if log.quiet_for() > QUIET:
-            log.say({"number": log.words[NUMBER], "site": main_site()[-200:]}, looks=False)
+            log.publish_status({"number": log.words[NUMBER], "site": main_site()[-200:]},
+                               looks=False)
 
 
 class LibraryCalls:

@@ -198,7 +198,7 @@ class SetupCall(Meeting):
         self.ranks.log.look()
         if now - self.asked > CURIOUS:
             if not self.asked:
-                self.ranks.say()
+                self.ranks.publish_status()
             self.asked = now
             JOB.ask()
 
