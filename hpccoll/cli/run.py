@@ -315,7 +315,7 @@ def _run(source: str | bytes, path: str, **attributes: Any) -> None:
 
 
 def _start(place: str | None, *argv: str) -> None:
-    """Set the program's arguments, and the place where it looks for its modules first."""
+    """Set the program's arguments, and the first folder of its import path."""
     sys.argv[:] = argv
     if not getattr(sys.flags, "safe_path", sys.flags.isolated):
         sys.path[:1] = [] if place is None else [place]

@@ -66,7 +66,7 @@ class Osu:
         self.waiting = []
 
     def write(self, result: Result) -> None:
-        """Write one line, and a head where a candidate begins."""
+        """Write one line, after a heading for a new candidate."""
         sized = result.count > 0
         if self.started != result.candidate:
             self.started = result.candidate

@@ -82,7 +82,7 @@ class Send:
                  call_hash: int = 0):
         self.endpoint, self.channel, self.call_hash = endpoint, channel, call_hash
         self.array, self.peer, self.nbytes = posting.array, posting.peer, posting.array.nbytes
-        #: Copies into the cells, where the message may use one; ``always_copied`` if it must.
+        #: Copies into the cells, if the message may use one; ``always_copied`` if it must.
         self.copies: list[Action] = []
         self.where, self.always_copied = BY_MPI, False
         self.request: Batch | None = None
