@@ -149,7 +149,7 @@ BREAKS = (
           Edit("WatchedRequest._report_failure", "if _failed", "True"),
           "tests/mpi/test_begun.py -k again_and_again", 2),
     # After a call has failed.
-    Break("broken communicators serve calls", Edit("Guard.refuse", "raise", "return"),
+    Break("broken communicators serve calls", Edit("Guard.raise_failure", "raise", "return"),
           f"{BROKEN} -k every_later_call", 2),
     Break("late ranks do not learn that the others gave up",
           Edit("Guard.on_alarm", "if alarm_raised", "False"),

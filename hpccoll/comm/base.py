@@ -338,8 +338,8 @@ class Base(MPI.Intracomm):
             BrokenCommunicatorError: such a call has failed before.
         """
         lifetime = self._check_alive()
-        if lifetime.refuse_setup is not None:
-            lifetime.refuse_setup()
+        if lifetime.raise_setup_failure is not None:
+            lifetime.raise_setup_failure()
         lifetime.setups += 1
         return SetupCall(self, title, self._config, lifetime.setups, lifetime.end_setup,
                          description)
@@ -367,8 +367,8 @@ class Base(MPI.Intracomm):
             CommunicatorError: it is null or freed, or an earlier call failed.
         """
         lifetime = self._check_alive()
-        if lifetime.refuse is not None:
-            lifetime.refuse()
+        if lifetime.raise_failure is not None:
+            lifetime.raise_failure()
         return lifetime
 
     def _guard_native(self, method: Method, call: Call | None) -> Callable[..., Any]:
@@ -438,7 +438,7 @@ def native_arguments(call: Call | None, args: tuple[Any, ...]) -> tuple[Any, ...
     return args if call is None or not lacks_mpi_type(call) else tuple(map(native_form, args))
 
 
-def refuse_staged(method: Method, args: tuple[Any, ...]) -> None:
+def reject_staged(method: Method, args: tuple[Any, ...]) -> None:
     """Raise an error for device memory that the MPI library cannot move.
 
     Raises:

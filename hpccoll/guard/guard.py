@@ -6,7 +6,7 @@
     a rank waits     listen: raise if a rank has failed, is in another call, or has died
     a long wait      collect_states: the status of the other ranks for the report
     a call fails     fail: send the failure to all ranks, collect their records, judge
-    a later call     refuse: raise again
+    a later call     raise_failure: raise again
 
 A watchdog thread monitors native MPI calls (``library_calls.py``, ``watchdog.py``).
 """
@@ -100,7 +100,7 @@ class Guard:
         self.failure: BrokenCommunicatorError | None = None
         #: Error found by a thread; the next call raises it.
         self.unraised: BaseException | None = None
-        self.on_failure: Callable[[Callable[[], NoReturn]], None] = lambda refuse: None
+        self.on_failure: Callable[[Callable[[], NoReturn]], None] = lambda raise_failure: None
         self.suspect: tuple[int, int, int] = (0, 0, 0)
         #: Tags whose messages all use shared memory, as the logs do.
         self.channels = context.node.tags if context.node is not None else {}
@@ -363,7 +363,7 @@ class Guard:
                 self.failure = diagnosis
             if in_thread:  # before another call can check it
                 self.unraised = diagnosis
-        self.on_failure(self.refuse)
+        self.on_failure(self.raise_failure)
         RECORDER.write_record(f"{type(diagnosis).__name__}: {diagnosis}", failed=True)
         return diagnosis
 
@@ -376,7 +376,7 @@ class Guard:
                           "fields": None, "heard": False, "lost": ()}
                 self.logs.raise_alarm(report, self.rank_status.gone)
                 self.failure = BrokenCommunicatorError.from_report(self.rank, report)
-        self.on_failure(self.refuse)
+        self.on_failure(self.raise_failure)
 
     def _diagnose(self, error: BaseException, title: str, tag: int, number: int) -> BaseException:
         """Return the error for the caller, from the records of all ranks, late ranks included."""
@@ -419,7 +419,7 @@ class Guard:
             return unraised
         return copy(self.failure or BrokenCommunicatorError())  # with a traceback of its own
 
-    def refuse(self) -> NoReturn:
+    def raise_failure(self) -> NoReturn:
         """Raise the error of every call that follows a failed one.
 
         Raises:
@@ -438,4 +438,4 @@ class Guard:
         RECORDER.guards.discard(self)
         self.natives.last_look()
         self.leave(FREED)
-        self.on_failure = lambda refuse: None
+        self.on_failure = lambda raise_failure: None

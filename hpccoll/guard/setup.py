@@ -69,7 +69,7 @@ class SetupCall(Meeting):
     """
 
     def __init__(self, of: MPI.Comm | MPI.Group, title: str, config: Config, turn: int = 0,
-                 failed: Callable[[Callable[[], NoReturn]], None] = lambda refuse: None,
+                 failed: Callable[[Callable[[], NoReturn]], None] = lambda raise_failure: None,
                  description: Description | None = None):
         super().__init__(of, title)
         self.comm = of if isinstance(of, MPI.Intracomm) else None
@@ -230,9 +230,9 @@ class SetupCall(Meeting):
                 "number": 0, "title": self.title, "when": time.strftime("%H:%M:%S"),
                 "reason": summary(error), **states_fields(error)}))
 
-        def refuse() -> NoReturn:
+        def raise_failure() -> NoReturn:
             raise copy(failure)
-        self.failed(refuse)
+        self.failed(raise_failure)
 
     # -- in the watchdog's thread ----------------------------------------------------------------
     def check(self) -> str:

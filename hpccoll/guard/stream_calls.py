@@ -84,14 +84,14 @@ class StreamMonitor:
             self.tidy()
             self.pending.append(QueuedCall(number, description, event, held, time.monotonic()))
 
-    def refuse(self) -> None:
+    def raise_if_broken(self) -> None:
         """Raise the error that aborted earlier calls, if there is one.
 
         Raises:
             BrokenCommunicatorError: calls were aborted; or ``ContractError`` if ranks disagreed.
         """
         if self.ended and self.guard.failure is not None:
-            self.guard.refuse()
+            self.guard.raise_failure()
         if self.ended:
             raise BrokenCommunicatorError("communicator is broken: device operations were "
                                           f"aborted: {self.why}; call Dup on a working "

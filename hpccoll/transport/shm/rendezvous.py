@@ -205,7 +205,7 @@ class Receive:
             self.where, nbytes = line[PLACES + place], line[2 * PLACES + place]
             call_hash = line[3 * PLACES + place]
         if nbytes != self.nbytes or not agree(call_hash, self.call_hash):
-            self.refuse(nbytes)
+            self.reject(nbytes)
         if not self.in_cell and self.where == BY_MPI:
             # MPI messages are received in the order of their numbers.
             if any(channel.taken[earlier & LAST] < earlier
@@ -221,7 +221,7 @@ class Receive:
         """Return the buffer for an MPI message."""
         return self.array
 
-    def refuse(self, nbytes: int) -> None:
+    def reject(self, nbytes: int) -> None:
         """Raise for a message of another call or size; a cell cannot distinguish them."""
         peer, rank = self.posting.peer, self.endpoint.rank
         if self.call_hash:

@@ -237,7 +237,7 @@ def test_a_thread_that_may_not_speak_ends_it_all_the_same(clock, capsys):
     one.poll()
     assert ended and not guard.failed
     with pytest.raises(BrokenCommunicatorError, match="aborted: CollectiveTimeout: ranks .1,. are"):
-        one.refuse()
+        one.raise_if_broken()
     assert "ranks (1,) are late" in capsys.readouterr().err
 
 
