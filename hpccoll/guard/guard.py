@@ -221,10 +221,10 @@ class Guard:
         number = (awaited.number if isinstance(awaited, PendingCall) else
                   self.logs.mine.words[NUMBER])
         blocks = tag < CHANNELS or isinstance(awaited, Meeting)
-        lost = (self.rank_status.failed_ranks(number, GRACE) if blocks else
+        failed_ranks = (self.rank_status.failed_ranks(number, GRACE) if blocks else
                 self.rank_status.failed_ranks(0, GRACE, peers=awaited.pending_peers()[1]))
-        if lost:
-            raise self.loss(lost, awaited.title)
+        if failed_ranks:
+            raise self.peer_lost_error(failed_ranks, awaited.title)
         # By the last call that has begun: a wait for an earlier request happens inside it.
         self._say(awaited, self.logs.mine.words[NUMBER])
         if isinstance(awaited, (Execution, PreparedRun, SlowPath)) and (
@@ -278,19 +278,19 @@ class Guard:
             ended = [rank for rank in ended
                      if rank in peers and now - found[rank] >= LAST_MESSAGES]
         if killed or ended:
-            raise self.loss(tuple(sorted(killed + ended)), "a wait for messages", numbered=False)
+            raise self.peer_lost_error(tuple(sorted(killed + ended)), "a wait for messages", False)
         self.ask()
         return self.rank_status.states(self.logs.mine.words[NUMBER], peers)
 
-    def loss(self, lost: tuple[int, ...], title: str, numbered: bool = True
+    def peer_lost_error(self, failed_ranks: tuple[int, ...], title: str, numbered: bool = True
              ) -> BrokenCommunicatorError:
         """Return the error of a call with lost ranks, and the cause if one left after an error."""
-        number = self.logs.mine.words[NUMBER]
-        reports = {rank: self.logs.logs[rank].report() for rank in lost if rank in self.logs.logs}
+        number, logs = self.logs.mine.words[NUMBER], self.logs.logs
+        reports = {rank: logs[rank].report() for rank in failed_ranks if rank in logs}
         failed = [(rank, report) for rank, report in reports.items() if report]
-        if len(failed) == len(lost):
+        if len(failed) == len(failed_ranks):
             return reported_error(*min(failed, key=lambda one: one[1]["heard"]), title)
-        return PeerLost(lost, self.rank_status.states(number, lost=lost),
+        return PeerLost(failed_ranks, self.rank_status.states(number, failed_ranks=failed_ranks),
                         f"call {number}, {title}," if number and numbered else title)
 
     def _look_at_messages(self, awaited: Execution | PreparedRun | SlowPath) -> None:
@@ -337,16 +337,16 @@ class Guard:
                 number = 0 if tag else self.logs.mine.words[NUMBER]
             if isinstance(error, ProcessLookupError):
                 time.sleep(DYING)
-            lost = self.rank_status.failed_ranks(number, 0, at_once=True)
-            if lost and not isinstance(error, PeerLost) and isinstance(
+            failed_ranks = self.rank_status.failed_ranks(number, 0, at_once=True)
+            if failed_ranks and not isinstance(error, PeerLost) and isinstance(
                     error, (HpccollError, MPI.Exception, OSError)):
-                error = self.loss(lost, title)
+                error = self.peer_lost_error(failed_ranks, title)
             heard = isinstance(error, BrokenCommunicatorError) and not isinstance(error, PeerLost)
             self.logs.raise_alarm({
                 "number": number, "tag": tag, "title": title, "site": site or call_site(),
                 "when": time.strftime("%H:%M:%S"), "reason": summary(error), **states_fields(error),
                 "fields": description, "heard": heard and not own,
-                "lost": () if heard else lost or getattr(error, "ranks", ())},
+                "lost": () if heard else failed_ranks or getattr(error, "ranks", ())},
                 self.rank_status.gone, getattr(error, "peers", ())
                 or self.logs.mine.status().get("peers", ()))
             diagnosis = error

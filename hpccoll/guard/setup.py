@@ -194,7 +194,7 @@ class SetupCall(Meeting):
         lost = tuple(rank for rank, when in self.ranks.rank_status.look().items()
                      if now - when >= GRACE)
         if lost:
-            raise self.ranks.loss(lost)
+            raise self.ranks.peer_lost_error(lost)
         self.ranks.log.look()
         if now - self.asked > CURIOUS:
             if not self.asked:
@@ -221,7 +221,7 @@ class SetupCall(Meeting):
             return error
         time.sleep(DYING)
         gone = self.ranks.rank_status.look(at_once=True)
-        return self.ranks.loss(tuple(sorted(gone))) if gone else error
+        return self.ranks.peer_lost_error(tuple(sorted(gone))) if gone else error
 
     def _refuse(self, error: BaseException) -> None:
         """Reject later calls."""
@@ -262,7 +262,7 @@ class SetupCall(Meeting):
         lost = _count_polls(self.lost,
                             [one for one in gone if rank_status.activity(one).state in ends])
         if lost:
-            return ranks.loss(lost)
+            return ranks.peer_lost_error(lost)
         if time.monotonic() - self.since < self.timeout:
             return None
         missing = ranks.missing_ranks()

@@ -188,9 +188,9 @@ class SetupRanks:
                 "rank joined; call Dup on a working communicator, or end the job")
         return reported_error(rank, {**report, "number": 0}, self.title)
 
-    def loss(self, lost: tuple[int, ...]) -> PeerLost:
+    def peer_lost_error(self, failed_ranks: tuple[int, ...]) -> PeerLost:
         """Return the error of a call with lost ranks."""
-        return PeerLost(lost, self.rank_status.states(0, lost), self.title)
+        return PeerLost(failed_ranks, self.rank_status.states(0, failed_ranks), self.title)
 
 
 def _end(log: Log, number: int) -> int:

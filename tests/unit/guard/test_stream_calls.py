@@ -36,7 +36,7 @@ class Guarding:
     def collect_states(self, peers=()):
         return RankStates(f"ranks {peers} are late", ("rank 1 computes",), self.stopped)
 
-    def loss(self, ranks, title):
+    def peer_lost_error(self, ranks, title):
         return PeerLost(ranks, RankStates("rank 1 was killed"), title)
 
     def fail(self, error, title, description, tag, site="", number=None, in_thread=False,
