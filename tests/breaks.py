@@ -149,7 +149,7 @@ BREAKS = (
           Edit("WatchedRequest._report_failure", "if _failed", "True"),
           "tests/mpi/test_begun.py -k again_and_again", 2),
     # After a call has failed.
-    Break("broken communicators serve calls", Edit("Guard.refuse", "raise", "return"),
+    Break("broken communicators serve calls", Edit("Guard.raise_failure", "raise", "return"),
           f"{BROKEN} -k every_later_call", 2),
     Break("late ranks do not learn that the others gave up",
           Edit("Guard.on_alarm", "if alarm_raised", "False"),
@@ -189,7 +189,8 @@ BREAKS = (
     Break("a rank under a debugger counts as stopped", Edit("processes:_STATES", "t:", "STOPPED"),
           "tests/unit/machine/test_processes.py -k debugger"),
     Break("a late rank reads that its peers were killed, not why they left",
-          Edit("Guard.loss", "if lost failed", "False"), f"{FAULTS} -k interpreter_lock"),
+          Edit("Guard.peer_lost_error", "if failed_ranks failed", "False"),
+          f"{FAULTS} -k interpreter_lock"),
     Break("nobody looks whether ranks live while messages of training are missing",
           Edit("Guard.check_ranks", "if killed ended", "False"),
           f"{FAULTS} -k killed_rank_in_training"),

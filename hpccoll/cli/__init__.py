@@ -1,13 +1,12 @@
-"""The command line: one sub-command a module, imported only when it is called.
+"""Command line: one module per sub-command, imported only when the command runs.
 
-So ``hpccoll verify`` runs where there is no MPI, and ``hpccoll --help`` imports nothing. Every
-error the library raises on purpose becomes one line on standard error and exit status 2. Ctrl-C is
-one line, too, and status 130; a command that knows something by then shows it first.
+So ``hpccoll verify`` needs no MPI, and ``hpccoll --help`` imports nothing. An ``HpccollError``
+becomes one line on standard error and exit status 2. Ctrl-C becomes one line and status 130, after
+partial results.
 
-A new sub-command is a module here with a ``command``, and a line in ``COMMANDS``. One for many
-ranks is a ``Ranked`` command: it calls ``require_mpi`` before it imports what needs MPI, ``agree``
-for what may go wrong on one rank, and ``abort`` where a rank fails alone. ``options`` reads values.
-What a command does is in ``tools``.
+A new sub-command is a module with a ``command``, and a line in ``COMMANDS``. A command for many
+ranks is a ``RankCommand``: it calls ``require_mpi`` before it imports MPI, ``agree`` for steps that
+can fail on one rank, and ``abort`` for a failure of one rank. The work itself is in ``tools``.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from hpccoll import __version__
 from hpccoll.cli.ranks import report_error, report_interrupt, without_mpi
 from hpccoll.errors import ArgumentError, HpccollError, MpiLibraryError, did_you_mean
 
-#: Sub-command -> the module whose ``command`` it is, and its line in ``hpccoll --help``. One of two
-#: words goes before the one of its first word.
+#: Sub-command -> the module of its ``command``, and its line in ``hpccoll --help``. A command of
+#: two words precedes that of its first word.
 COMMANDS = {
     "bench": ("hpccoll.cli.bench", "Measure collectives and compare them with the host MPI."),
     "bench compare": ("hpccoll.cli.bench_compare", "Compare two records of bench --json."),
@@ -40,7 +39,7 @@ COMMANDS = {
 
 
 class Commands(click.Group):
-    """A group that looks its sub-commands up in ``COMMANDS``."""
+    """Group that finds its sub-commands in ``COMMANDS``."""
 
     def list_commands(self, context: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -54,7 +53,7 @@ class Commands(click.Group):
         elif args[1:] and (near := did_you_mean(args[1], seconds)):
             raise ArgumentError("command", f"{pair!r} is unknown", near)
         elif (args and args[0] not in COMMANDS and not args[0].startswith("-")
-              and not context.resilient_parsing):  # a shell that completes words asks, too
+              and not context.resilient_parsing):  # completion of a shell also parses
             raise ArgumentError.unknown_word("command", args[0], COMMANDS)
         return super().resolve_command(context, args)
 
@@ -90,7 +89,7 @@ class Commands(click.Group):
 
 
 def report_usage_error(error: click.UsageError, context: click.Context) -> int:
-    """Say in one line which option or argument is wrong, and where to look; return the status."""
+    """Print one line about a wrong option or argument; return the exit status."""
     names, at = [str(context.info_name)], context.parent
     while at is not None and at.parent is not None:
         names, at = [str(at.info_name), *names], at.parent

@@ -1,8 +1,7 @@
 """``hpccoll bench``: measure collectives on real ranks, side by side with the host MPI's.
 
-Every rank runs this command with the same options, so every rank finds the same mistake in
-them; rank 0 alone says so. Exit status: 0, 1 when a result was wrong, 2 for bad options, 130
-when interrupted. ``bench overlap`` shares options and the run with it.
+Every rank parses the same options; rank 0 reports their errors. Exit status: 0, 1 for a wrong
+result, 2 for bad options, 130 for an interrupt. ``bench overlap`` uses its options and its run.
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ MEASUREMENT = (
                  help="Bytes of a block per message, for named algorithms."),
     click.option("--topology", metavar="LAYOUT", help="Layout to assume, such as 2x4."),
 )
-#: Options of a measurement of candidates beside each other, under one MPI library or several.
+#: Options of a comparison of candidates, with one MPI library or several.
 COMPARISON = (
     click.option("--calls", type=OneOf(["blocking", "nonblocking", "persistent", "lower-case"]),
                  default="blocking", show_default=True,
@@ -176,14 +175,14 @@ def measure(command: str, given: dict[str, Any], run: Callable[..., Any],
     """Check the options on all ranks, measure, and exit.
 
     Args:
-        command: its words, for messages.
+        command: name of the command, for messages.
         given: values of the options of :data:`MEASUREMENT` and :data:`COMPARISON`.
-        run: measures, with a communicator, the options, on rank 0 a console, whether to stop, and
-            progress; returns the outcome.
-        json_path, plot_path, form: files to write, and the form of the output.
+        run: measures and returns the outcome; gets the communicator, the options, a console on rank
+            0, a callback that returns True to stop, and a callback for progress.
+        json_path, plot_path, form: output files, and the form of the output.
     """
     with ExitStack() as stack:
-        # Before MPI starts: from then on no rank may end without the others.
+        # Before MPI starts: afterwards no rank may exit alone.
         stopped = stack.enter_context(stoppable())
         MPI = require_mpi(steps=True)
         from hpccoll.cli import terminal
@@ -200,11 +199,11 @@ def measure(command: str, given: dict[str, Any], run: Callable[..., Any],
                 console, bar = terminal.screen(form == "table")
                 progress = terminal.progress_callback(stack.enter_context(bar))
             outcome = run(comm, options, console, stopped, progress)
-        except TuningError:  # which every rank raises
+        except TuningError:  # raised on every rank
             raise
         except Exception as error:
             abort(comm, error)
-    if outcome.interrupted and form != "table":  # which says so itself
+    if outcome.interrupted and form != "table":  # a table shows the interrupt
         complain(command, "interrupted: some cases were not measured")
     sys.exit(WRONG if outcome.failures else INTERRUPTED if outcome.interrupted else 0)
 
@@ -215,10 +214,10 @@ def _parse_options(collectives: tuple[str, ...], osu: bool, algorithm: str, size
                    segment_bytes: str | None, topology: str | None, params: tuple[str, ...],
                    calls: str = "blocking", device: str | None = None, peers: bool = False,
                    sweeps: int = 1, rotate: int = 1) -> Any:
-    """The options as values.
+    """Parse the options.
 
     Raises:
-        ArgumentError: one of them makes no sense.
+        ArgumentError: an invalid option.
     """
     from hpccoll.calls.call import METHODS
     from hpccoll.measure import candidates, cases
@@ -250,7 +249,7 @@ def _parse_options(collectives: tuple[str, ...], osu: bool, algorithm: str, size
 
 def _reports(form: str, full: bool, validate: bool, tail: bool, console: Console, options: Any,
              json_path: str | None, tolerance: float, keep: int) -> list[Any]:
-    """The reports that rank 0 writes."""
+    """Return the reports that rank 0 writes."""
     from hpccoll.measure.candidates import WORDS
     from hpccoll.tools.bench import formats
     from hpccoll.tools.bench.report import BenchReport, SizeTable, TableReport

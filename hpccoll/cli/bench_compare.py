@@ -1,7 +1,7 @@
-"""``hpccoll bench compare``: two records of ``hpccoll bench --json``.
+"""``hpccoll bench compare``: comparison of two records of ``hpccoll bench --json``.
 
-Starts no MPI. Exit status: 0, 1 where something became slower, 2 for bad options, 3 where native
-itself moved so far that nothing can be compared.
+Starts no MPI. Exit status: 0, 1 for a regression, 2 for bad options, 3 if the native times differ
+too much for a comparison.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hpccoll.cli.ranks import WRONG
 from hpccoll.cli.terminal import line_console
 from hpccoll.tools.bench import compare, records
 
-#: Exit status of a comparison that says nothing.
+#: Exit status if records cannot be compared.
 NOT_COMPARABLE = 3
 
 

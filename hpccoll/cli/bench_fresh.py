@@ -35,7 +35,7 @@ def command(json_path: str | None) -> None:
     mpiexec -n 4 hpccoll bench fresh
     """
     with ExitStack() as stack:
-        # Before MPI starts: from then on no rank may end without the others.
+        # Before MPI starts: afterwards no rank may exit alone.
         stopped = stack.enter_context(stoppable())
         MPI = require_mpi(steps=True)
         from hpccoll.cli import terminal

@@ -1,4 +1,4 @@
-"""``hpccoll bench overlap``: what computation hides of nonblocking collectives.
+"""``hpccoll bench overlap``: overlap of nonblocking collectives with computation.
 
 Exit status: as of ``hpccoll bench``.
 """

@@ -1,7 +1,7 @@
-"""``hpccoll doctor``: is this job what it is meant to be, and what to do where it is not.
+"""``hpccoll doctor``: checks of a job's set-up, with remedies.
 
-Runs under every launcher and alone. Exit status: 0 when nothing is wrong, 1 on an error (with
-``--strict`` on a warning too), 2 for bad options; the same on every rank.
+Runs under every launcher and without one. Exit status: 0, 1 for an error (with ``--strict`` also
+for a warning), 2 for bad options; the same on every rank.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def command(ranks: int | None, strict: bool, clean: bool, log: str | None,
     try:
         require_mpi(steps=True)
     except MpiLibraryError:
-        # A running MPI that knows of one rank alone is a finding like others.
+        # A running MPI with one rank is a finding like others.
         loaded = sys.modules.get("mpi4py.MPI")
         if loaded is None or not loaded.Is_initialized():
             raise
@@ -58,7 +58,7 @@ def command(ranks: int | None, strict: bool, clean: bool, log: str | None,
     from hpccoll.tools.doctor.findings import ERROR, WARNING, world
     from hpccoll.tools.doctor.shm_cleanup import leftovers, remove
 
-    if clean:  # several ranks of a node may: what one has removed the others do not find
+    if clean:  # concurrent removal by several ranks of a node is safe
         for each in remove(leftovers()):
             click.echo(f"removed {each.path}, {each.nbytes} bytes of {each.owner}", err=True)
     mine, wrong = local_facts(), (ERROR, WARNING) if strict else (ERROR,)
@@ -68,7 +68,7 @@ def command(ranks: int | None, strict: bool, clean: bool, log: str | None,
     if not any(each.level == ERROR for each in findings):
         facts = gather(mine)
         findings = examine(facts, ranks or 0) if facts is not None else []
-    # Ranks that are alone would all say the same: the launcher's first one does.
+    # Jobs of one rank would all print the same: only the launcher's first process prints.
     if mine.rank == 0 and mine.launched[0] <= 0:
         (_json if as_json else _text)(findings, facts or [mine])
     failed = comm.bcast(any(each.level in wrong for each in findings))
@@ -76,7 +76,7 @@ def command(ranks: int | None, strict: bool, clean: bool, log: str | None,
 
 
 def _explain(log: str, as_json: bool) -> int:
-    """Say what the output of a job means; needs no MPI, which may be what failed."""
+    """Explain the output of a failed job; needs no MPI, which may have failed."""
     from hpccoll.tools.failures import explain_lines
 
     try:
@@ -93,7 +93,7 @@ def _explain(log: str, as_json: bool) -> int:
 
 
 def _text(findings: list[Any], facts: list[Any]) -> None:
-    """Findings as a table, and what they amount to."""
+    """Print the findings as a table, and a summary."""
     from hpccoll.cli.terminal import screen
     from hpccoll.units import ranks_text
 

@@ -1,4 +1,4 @@
-"""``hpccoll explain``: an algorithm in words, as JSON, or as a picture; the list of all."""
+"""``hpccoll explain``: an algorithm as text, JSON or picture; the list of algorithms."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def command(context, collective, algorithm, listed, size, topology, root, params
 
 
 def _width() -> int:
-    """Characters of a line; without rich, which the terminal's size needs, the usual number."""
+    """Return the characters of a line of the terminal; without rich a default."""
     try:
         from hpccoll.cli.terminal import columns
     except ModuleNotFoundError:

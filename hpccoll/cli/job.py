@@ -86,7 +86,7 @@ def command(command_line, listed, output, ppn, threads, gpus, **given):
 
 
 def _write(output: str, text: str) -> None:
-    """Write a script; one of another text that is there, edited perhaps, is kept beside it."""
+    """Write a script; keep a backup of an existing script with other text."""
     if os.path.isfile(output):
         with open(output, encoding="utf-8", errors="replace") as file:
             if file.read() != text:

@@ -1,4 +1,4 @@
-"""Values of command line options that stand for several: lists, ranges, parameters."""
+"""Parsers of command line options: lists, ranges, algorithms with parameters; output files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hpccoll.units import counts, size_range
 
 
 class FiniteRange(click.FloatRange):
-    """A range that holds neither infinity nor ``nan``, which click finds in every range."""
+    """Range without infinity and ``nan``, which click accepts in every range."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> float:
         number = super().convert(value, param, ctx)
@@ -31,7 +31,7 @@ class FiniteRange(click.FloatRange):
 
 
 class OneOf(click.Choice):
-    """One of a few words; what was likely meant is named."""
+    """Choice of words; the error suggests a similar one."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         if value not in self.choices:
@@ -41,7 +41,7 @@ class OneOf(click.Choice):
 
 
 class RankCount(click.IntRange):
-    """A number of ranks; the error for a layout names the option that it belongs to."""
+    """Number of ranks; the error for a layout suggests the right option."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> int:
         if isinstance(value, str) and not value.strip().lstrip("+-").isdecimal():
@@ -54,9 +54,9 @@ class RankCount(click.IntRange):
         return super().convert(value, param, ctx)
 
 
-#: A time to spend, and a tolerance.
+#: Types of durations and of percentages.
 SECONDS, PERCENT = FiniteRange(min=0, min_open=True), FiniteRange(min=0)
-#: Bytes of buffers to measure, where an option leaves an end out, and the most that one may have.
+#: Default smallest and largest bytes of measured buffers, and the largest accepted number.
 SMALLEST, LARGEST, MOST = 8, 16 << 20, (1 << 40) - 1
 
 
@@ -70,7 +70,7 @@ def names(texts: Iterable[str]) -> list[str]:
 
 
 def layouts_of(nodes: str, ppn: str, topology: str | None) -> dict[int, Topology]:
-    """The layout for every number of nodes, as ``--nodes`` and ``--ppn`` or ``--topology`` say.
+    """Return the layout for every number of nodes of ``--nodes`` and ``--ppn`` or ``--topology``.
 
     >>> list(map(str, layouts_of("2:4", "4x2", None).values()))
     ['2x4x2', '4x4x2']
@@ -87,7 +87,7 @@ def layouts_of(nodes: str, ppn: str, topology: str | None) -> dict[int, Topology
 
 
 def layout_of(option: str, text: str) -> Topology:
-    """The layout that an option says.
+    """Parse a layout.
 
     Raises:
         ArgumentError: malformed text; names the option.
@@ -99,19 +99,19 @@ def layout_of(option: str, text: str) -> Topology:
 
 
 def buffer_sizes(text: str, step: int) -> list[int]:
-    """Read what ``-m`` says: ``[MIN:]MAX`` in bytes.
+    """Parse the option ``-m``: ``[MIN:]MAX`` in bytes.
 
     >>> buffer_sizes("8:100", 4)
     [8, 32, 100]
 
     Raises:
-        ArgumentError: malformed, zero, or a range that runs backwards.
+        ArgumentError: malformed, zero, or a descending range.
     """
     return size_range("-m", text, step, SMALLEST, LARGEST, MOST)
 
 
 class AlgorithmChoice(NamedTuple):
-    """An algorithm as the command line names it: ``ring``, ``knomial:k=8``, ``my.py:torus:x=2``."""
+    """Algorithm of the command line: ``ring``, ``knomial:k=8``, ``my.py:torus:x=2``."""
 
     name: str
     params: dict[str, int]
@@ -122,16 +122,16 @@ class AlgorithmChoice(NamedTuple):
         return ":".join([self.name, *(f"{key}={value}" for key, value in self.params.items())])
 
     def entry(self, collective: str) -> Algorithm:
-        """Return its entry as an algorithm of the collective.
+        """Return its entry for a collective.
 
         Raises:
-            ArgumentError: nothing.
+            ArgumentError: the collective lacks the algorithm.
         """
         return find(collective, self.name)
 
 
 class AlgorithmType(click.ParamType):
-    """A name of the table or of an installed package, or ``FILE.py:NAME``, with parameters."""
+    """Name of the table or of an installed package, or ``FILE.py:NAME``, with parameters."""
 
     name = "algorithm"
 
@@ -143,22 +143,22 @@ ALGORITHM = AlgorithmType()
 
 
 def parse_algorithm(text: str, option: str = "--algorithm") -> AlgorithmChoice:
-    """Read an algorithm and its parameters.
+    """Parse an algorithm and its parameters.
 
     >>> parse_algorithm("my.py:torus:x=2:y=4")
     AlgorithmChoice(name='my.py:torus', params={'x': 2, 'y': 4})
 
     Raises:
-        ArgumentError: parameters that cannot be read.
+        ArgumentError: malformed parameters.
     """
     return AlgorithmChoice(*read_algorithm(text, option))
 
 
 def declared_collective(reference: str) -> str:
-    """The collective that ``FILE.py:NAME`` says it implements.
+    """Return the collective that ``FILE.py:NAME`` declares.
 
     Raises:
-        ArgumentError: it does not say; or there is no such thing.
+        ArgumentError: it declares none, or does not exist.
     """
     collective = load(reference).collective
     if not collective:
@@ -168,10 +168,10 @@ def declared_collective(reference: str) -> str:
 
 
 def collectives_of(name: str) -> list[str]:
-    """The collectives that an algorithm implements, by its name or ``FILE.py:NAME``.
+    """Return the collectives that an algorithm implements, by its name or ``FILE.py:NAME``.
 
     Raises:
-        ArgumentError: none has an algorithm of that name; or it does not say.
+        ArgumentError: unknown name, or a builder that declares no collective.
     """
     if is_reference(name):
         return [declared_collective(name)]
@@ -187,7 +187,7 @@ def resolve_algorithm(collective: str | None, algorithm: AlgorithmChoice | None,
     """Resolve ``COLLECTIVE ALGORITHM``, or ``FILE.py:NAME`` alone, with ``-p``.
 
     Raises:
-        ArgumentError: unknown, or a parameter given twice.
+        ArgumentError: an unknown algorithm, or a duplicate parameter.
     """
     if collective is not None and not is_reference(collective):
         collective = collective_named(collective)
@@ -206,10 +206,10 @@ def resolve_algorithm(collective: str | None, algorithm: AlgorithmChoice | None,
 
 
 def check_outputs(json_path: str | None, plot_path: str | None) -> None:
-    """Find out before the work whether its results can be written.
+    """Check before the work that its results can be written.
 
     Raises:
-        HpccollError: they cannot.
+        HpccollError: they cannot be written.
     """
     if plot_path is not None:
         plotting.check(plot_path)
@@ -219,7 +219,7 @@ def check_outputs(json_path: str | None, plot_path: str | None) -> None:
 
 @contextmanager
 def open_output(path: str, option: str = "--json") -> Iterator[TextIO]:
-    """Open the file of ``--json``, which is written whole or not at all; ``-`` is standard output.
+    """Open the file of ``--json``, which is replaced atomically; ``-`` is standard output.
 
     Raises:
         ArgumentError: the file cannot be written.
@@ -233,10 +233,10 @@ def open_output(path: str, option: str = "--json") -> Iterator[TextIO]:
 
 @contextmanager
 def report_write_errors(option: str, path: str) -> Iterator[None]:
-    """Around what writes the file of an option.
+    """Return a context that converts errors of writing the file of an option.
 
     Raises:
-        ArgumentError: it cannot be written.
+        ArgumentError: the file cannot be written.
     """
     try:
         yield
@@ -245,7 +245,7 @@ def report_write_errors(option: str, path: str) -> Iterator[None]:
 
 
 def write_text(path: str, text: str) -> None:
-    """Write what ``--json`` asked for.
+    """Write the output of ``--json``.
 
     Raises:
         ArgumentError: the file cannot be written.

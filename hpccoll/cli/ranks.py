@@ -1,4 +1,4 @@
-"""Commands that run on many ranks: rank 0 alone speaks, and all end together."""
+"""Commands of many ranks: rank 0 prints, and all ranks exit together."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from hpccoll.machine.launcher import launcher_rank, require_mpi
 
 #: Exit statuses.
 BAD_OPTIONS, WRONG, INTERRUPTED = 2, 1, 130
-#: Called with what is measured now, and the part of everything that is done.
+#: Callback of progress, with the name of the current step and the completed fraction.
 Progress = Callable[[str, float], None]
-#: Seconds after the first Ctrl-C from when on another one means it.
+#: Minimum seconds between the first Ctrl-C and one that ends the process immediately.
 INSIST = 1.0
-#: Seconds that the first rank has to say that it was interrupted before another one aborts all.
+#: Seconds for the first rank to report an interrupt, before another rank aborts the job.
 MOMENT = 0.5
 
 
 class RankCommand(SectionCommand):
-    """A command of many ranks: rank 0 alone complains, in one line, of what all ranks raise."""
+    """Command of many ranks: rank 0 prints, in one line, errors that all ranks raise."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         try:
@@ -42,14 +42,14 @@ class RankCommand(SectionCommand):
         try:
             return super().invoke(ctx)
         except (CollectiveTimeout, CommunicatorError, MpiLibraryError):
-            raise  # a rank may be alone with it, or rank 0 gone: each prints its own
+            raise  # on one rank only, or without rank 0: each rank prints its own error
         except HpccollError as error:
             complain(str(self.name), str(error))
             ctx.exit(BAD_OPTIONS)
 
 
 def complain(command: str, message: str) -> None:
-    """Say what is wrong in one line, on rank 0 alone."""
+    """Print an error in one line, on rank 0 only."""
     try:
         rank = require_mpi().COMM_WORLD.Get_rank()
     except MpiLibraryError:
@@ -59,22 +59,22 @@ def complain(command: str, message: str) -> None:
 
 
 def report_error(error: HpccollError) -> int:
-    """Say what is wrong, in this process; return the exit status."""
+    """Print an error of this process; return the exit status."""
     click.echo(f"hpccoll: {error}", err=True)
     return BAD_OPTIONS
 
 
 def without_mpi(error: MpiLibraryError) -> int:
-    """Say once, for all processes of the launcher, that there is no MPI; return the exit status.
+    """Report once per job that MPI cannot be loaded; return the exit status.
 
-    The processes do not know of each other, so the launcher's first one speaks. The others end
-    well: Open MPI's launcher kills all as soon as one fails, the one that speaks among them.
+    The launcher's first process prints. The others exit with status 0, because Open MPI's launcher
+    kills all processes after the first failure.
     """
     return report_error(error) if launcher_rank()[0] <= 0 else 0
 
 
 def abort(comm: Any, error: Exception) -> NoReturn:
-    """End all ranks because of an error on this one, which must not leave the others waiting."""
+    """Abort all ranks after an error on this one, so that the others do not wait."""
     if comm.Get_size() == 1:
         raise error
     click.echo(f"hpccoll: {error}" if isinstance(error, HpccollError) else
@@ -84,10 +84,10 @@ def abort(comm: Any, error: Exception) -> NoReturn:
 
 
 def agree(comm: Any, work: Callable[[], Any]) -> Any:
-    """Do something on every rank; what goes wrong on any of them is raised on all.
+    """Call ``work`` on every rank; raise an error of any rank on all.
 
     Raises:
-        HpccollError: with what the first such rank said.
+        HpccollError: with the message of the first failed rank.
     """
     try:
         value, problem = work(), ""
@@ -100,26 +100,29 @@ def agree(comm: Any, work: Callable[[], Any]) -> Any:
 
 
 def agree_on_rank_0(comm: Any, work: Callable[[], object]) -> None:
-    """Do something on rank 0; what goes wrong there is raised on all.
+    """Call ``work`` on rank 0; raise its error on all ranks.
 
     Raises:
-        HpccollError: with what rank 0 said.
+        HpccollError: with the message of rank 0.
     """
     agree(comm, work if comm.Get_rank() == 0 else lambda: None)
 
 
 def ignore_progress(name: str, part: float) -> None:
-    """Progress on the other ranks."""
+    """Ignore progress, on ranks other than 0."""
 
 
 @contextmanager
 def stoppable() -> Iterator[Callable[[], bool]]:
-    """End in good order on Ctrl-C, so that all ranks stop together; at once on a later one."""
+    """Return a context in which Ctrl-C only sets a flag, so that all ranks stop together.
+
+    A later Ctrl-C ends the process immediately.
+    """
     caught: list[float] = []
 
     def note(number: int, frame: Any) -> None:
         caught.append(monotonic())
-        # A terminal and a launcher both pass a Ctrl-C on, so the second may be the first.
+        # A terminal and a launcher may both forward one Ctrl-C.
         if caught[-1] - caught[0] > INSIST:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
@@ -133,10 +136,9 @@ def stoppable() -> Iterator[Callable[[], bool]]:
 
 
 def report_interrupt(command: str) -> int:
-    """Say that Ctrl-C ended a command that knows nothing by then; return the exit status.
+    """Report that Ctrl-C ended a command without results; return the exit status.
 
-    Ranks that it found elsewhere may wait for this one, and it for them where MPI ends: on several
-    ranks the job is aborted.
+    On several ranks the job is aborted, because other ranks may wait for this one.
     """
     if launcher_rank()[0] <= 0:
         click.echo(f"hpccoll: {command}: interrupted", err=True)

@@ -1,11 +1,9 @@
 """``hpccoll run``: an unchanged mpi4py program on hpccoll's collectives.
 
-``MPI.COMM_WORLD`` and ``MPI.COMM_SELF`` become :class:`hpccoll.Comm` at the moment when the
-program imports ``mpi4py.MPI``, not before: settings of ``mpi4py.rc`` at its top still count, and
-a program that does not use MPI does not start it. Everything else is as ``python -m mpi4py``
-does it: the program finds the ``sys.argv``, ``sys.path`` and ``__main__`` that Python gives it,
-and an uncaught exception, or an exit with a failure, aborts the whole job instead of leaving the
-other ranks waiting for this one.
+``MPI.COMM_WORLD`` and ``MPI.COMM_SELF`` become :class:`hpccoll.Comm` when the program imports
+``mpi4py.MPI``, so settings of ``mpi4py.rc`` count, and a program without MPI does not start it.
+Otherwise it works as ``python -m mpi4py``: ``sys.argv``, ``sys.path`` and ``__main__`` are those of
+the program, and an uncaught exception or a nonzero exit status aborts the job.
 """
 
 from __future__ import annotations
@@ -43,17 +41,17 @@ from hpccoll.machine.launcher import launcher_rank, not_loaded, require_mpi
 REPLACED = "COMM_WORLD", "COMM_SELF"
 #: Programs that run instead of a script.
 KINDS = {"-m": "a module", "-c": "code"}
-#: Seconds that a failed program's threads and exit handlers have before the job is aborted.
+#: Seconds for threads and exit handlers of a failed program, before the job is aborted.
 GRACE = 30.0
-#: Seconds before rank 1 shows an error, more for each further rank, and at most; and more for an
-#: error that another rank has caused.
+#: Seconds before rank 1 prints an error; additional seconds per rank, and their maximum; additional
+#: seconds for an error that another rank has caused.
 FIRST_TURN, TURN, LAST_TURN, SECOND_HAND = 0.5, 0.05, 3.0, 1.0
-#: Where the files of hpccoll are.
+#: Folder of hpccoll.
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 class Importer:
-    """Import hook: puts our communicators into ``mpi4py.MPI`` when it has been loaded."""
+    """Import hook: sets hpccoll's communicators in ``mpi4py.MPI`` after its import."""
 
     def __init__(self, topology: str | None):
         self.topology = topology
@@ -82,17 +80,17 @@ class Importer:
 
                 adopt(require_mpi(steps=True, load=load), self.topology)
 
-            # Types have no word for it, but a loader's methods may be replaced for one module.
+            # Type stubs do not allow it, but a loader's methods may be replaced for one module.
             loader: Any = spec.loader
             loader.create_module, loader.exec_module = create_module, exec_module
         return spec
 
 
 class Variables:
-    """Import hook: sets what programs for torchrun read, before a rank imports ``torch``."""
+    """Import hook: sets torchrun's environment variables before a rank imports ``torch``."""
 
     def find_spec(self, name: str, path: Any, target: ModuleType | None = None) -> None:
-        # A single rank needs them, too; one that torchrun started has them.
+        # A single rank needs them, too; torchrun has set them for its processes.
         if name == "torch" and (launcher_rank()[1] > 1 or "RANK" not in os.environ):
             MPI = require_mpi()
             if MPI.Is_initialized() and not MPI.Is_finalized():
@@ -101,17 +99,17 @@ class Variables:
 
 
 def adopt(MPI: Any, topology: str | None = None) -> None:
-    """Replace the predefined communicators of ``mpi4py.MPI`` as soon as MPI is running."""
+    """Replace the predefined communicators of ``mpi4py.MPI`` once MPI runs."""
     if MPI.Is_initialized():
         _replace(MPI, topology)
         return
-    # With ``mpi4py.rc.initialize = False`` the program starts MPI itself; nothing works earlier.
+    # With ``mpi4py.rc.initialize = False`` the program starts MPI itself.
     for name in ("Init", "Init_thread"):
         setattr(MPI, name, _start_function(getattr(MPI, name), MPI, topology))
 
 
 def _start_function(start: Callable, MPI: Any, topology: str | None) -> Callable:
-    """A function that starts MPI, and replaces the communicators then."""
+    """Return a function that starts MPI and then replaces the communicators."""
     def start_and_replace(*arguments: Any, **named: Any) -> Any:
         result = start(*arguments, **named)
         _replace(MPI, topology)
@@ -124,14 +122,14 @@ def _replace(MPI: Any, topology: str | None) -> None:
     from hpccoll.comm.communicator import Comm  # needs mpi4py.MPI
     try:
         world = Comm(MPI.COMM_WORLD, topology)
-    except ArgumentError as error:  # a layout of another number of ranks, which all ranks see
+    except ArgumentError as error:  # a layout of another number of ranks; raised on all ranks
         if not MPI.COMM_WORLD.Get_rank():
             click.echo(f"hpccoll: run: {error}", err=True)
         sys.exit(BAD_OPTIONS)
     MPI.COMM_WORLD = world
     MPI.COMM_SELF = Comm(MPI.COMM_SELF)
     copyreg.pickle(Comm, _reduce)
-    copyreg.pickle(type(MPI.COMM_WORLD), _reduce)  # another one where calls are counted
+    copyreg.pickle(type(MPI.COMM_WORLD), _reduce)  # a subclass if calls are recorded
 
 
 def _reduce(comm: Any):
@@ -317,7 +315,7 @@ def _run(source: str | bytes, path: str, **attributes: Any) -> None:
 
 
 def _start(place: str | None, *argv: str) -> None:
-    """Set the program's arguments, and the place where it looks for its modules first."""
+    """Set the program's arguments, and the first folder of its import path."""
     sys.argv[:] = argv
     if not getattr(sys.flags, "safe_path", sys.flags.isolated):
         sys.path[:1] = [] if place is None else [place]

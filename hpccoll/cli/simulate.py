@@ -82,7 +82,7 @@ WITH_RECORD = ("against", "collective", "machine", "topology", "segment_bytes", 
 LONG = 10.0
 #: Total seconds, about: algorithms that were not named are left out if they take longer.
 PATIENCE = 60.0
-#: Where a stage begins in the bar of a simulation, and the part of it that it has.
+#: Start of a stage in the progress bar of a simulation, and its fraction of the bar.
 SHARE = {PROGRAMS: (0.0, 0.7), MESSAGES: (0.7, 0.3)}
 
 

@@ -106,7 +106,7 @@ def terminals(descriptor: int) -> list[str]:
 
 
 def _process(pid: int) -> tuple[str, int] | None:
-    """Name and parent of a process; ``None`` where that is unknown."""
+    """Return name and parent of a process; ``None`` if unknown."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             match = re.match(r"\d+ \((.*)\) \S (\d+)", file.read())

@@ -47,7 +47,7 @@ from hpccoll.ir.topology import Topology
 from hpccoll.machine.discovery import Place
 from hpccoll.machine.identity import library_name
 from hpccoll.runtime.context import Context, GuardProtocol, context_of, existing_context
-from hpccoll.runtime.events.logger import served_by, tell_communicator, tell_served, tell_table
+from hpccoll.runtime.events.logger import log_choice, log_communicator, log_table, served_by
 from hpccoll.runtime.execution.executor import run_prepared
 from hpccoll.runtime.planning.call_hash import Description
 from hpccoll.runtime.planning.choice import Choice
@@ -244,7 +244,7 @@ class Base(MPI.Intracomm):
         if self._seen is not None:
             self._seen.reported = True
         if self._lifetime is not None:
-            tell_served(self, self._lifetime.logged, method.title, call, choice)
+            log_choice(self, self._lifetime.logged, method.title, call, choice)
 
     def _known_place(self) -> Place | None:
         """Return the layout of the ranks, if it has been discovered."""
@@ -282,7 +282,7 @@ class Base(MPI.Intracomm):
             lifetime.tuned = find(MPI.Intracomm(self), self._config.tuning, self._private,
                                   self._probe)
             tuned = lifetime.tuned
-            tell_table(self, tuned.source, tuned.note, tuned.online)
+            log_table(self, tuned.source, tuned.note, tuned.online)
         return lifetime.tuned
 
     def _probe(self, context: Context, machine: Fingerprint, path: str
@@ -316,7 +316,7 @@ class Base(MPI.Intracomm):
                     context.call_guard = self._check_alive().call_guard
                     # From now on native calls are monitored.
                     self._check_alive().forget_calls()
-                    tell_communicator(self, context)
+                    log_communicator(self, context)
             self._context = context
         return self._context
 
@@ -329,8 +329,8 @@ class Base(MPI.Intracomm):
             BrokenCommunicatorError: such a call has failed before.
         """
         lifetime = self._check_alive()
-        if lifetime.refuse_setup is not None:
-            lifetime.refuse_setup()
+        if lifetime.raise_setup_failure is not None:
+            lifetime.raise_setup_failure()
         lifetime.setups += 1
         return SetupCall(self, title, self._config, lifetime.setups, lifetime.end_setup,
                          description)
@@ -358,8 +358,8 @@ class Base(MPI.Intracomm):
             CommunicatorError: it is null or freed, or an earlier call failed.
         """
         lifetime = self._check_alive()
-        if lifetime.refuse is not None:
-            lifetime.refuse()
+        if lifetime.raise_failure is not None:
+            lifetime.raise_failure()
         return lifetime
 
     def _guard_native(self, method: Method, call: Call | None) -> Callable[..., Any]:
@@ -429,7 +429,7 @@ def native_arguments(call: Call | None, args: tuple[Any, ...]) -> tuple[Any, ...
     return args if call is None or not lacks_mpi_type(call) else tuple(map(native_form, args))
 
 
-def refuse_staged(method: Method, args: tuple[Any, ...]) -> None:
+def reject_staged(method: Method, args: tuple[Any, ...]) -> None:
     """Raise an error for device memory that the MPI library cannot move.
 
     Raises:

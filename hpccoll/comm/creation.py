@@ -39,7 +39,7 @@ class Creation(Base):
             return make(*args)
         with lifetime.call_guard:
             # A failed call left messages on the private communicator, not on this one.
-            if guard is None or lifetime.refuse is not None:
+            if guard is None or lifetime.raise_failure is not None:
                 with self._setup(name):
                     return make(*args)
             return guard.run_after_meeting(make, Description(name))(*args)

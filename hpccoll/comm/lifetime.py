@@ -34,8 +34,8 @@ class Lifetime:
 
     Attributes:
         freed: True if the communicator was freed.
-        refuse: raises an error for every call after a failure; else ``None``.
-        refuse_setup: the same for calls that create a communicator.
+        raise_failure: raises an error for every call after a failure; else ``None``.
+        raise_setup_failure: the same for calls that create a communicator.
         bare: True if the MPI library has no communicator left for the set-up.
         used: True if a blocking collective has been called on it.
         setups: number of such calls that all ranks have made.
@@ -51,8 +51,9 @@ class Lifetime:
 
     def __init__(self) -> None:
         self.freed = False
-        self.refuse: Callable[[], NoReturn] | None = _refuse_fork if PROGRESS.parent else None
-        self.refuse_setup = self.refuse
+        self.raise_failure: Callable[[], NoReturn] | None = (
+            _reject_fork if PROGRESS.parent else None)
+        self.raise_setup_failure = self.raise_failure
         self.used, self.bare, self.setups = False, False, 0
         self.tuned: JobTimes | None = None
         self.call_guard = new_call_guard()
@@ -81,18 +82,18 @@ class Lifetime:
         wrappers[number] = weakref.ref(comm, lambda _: wrappers.pop(number, None))
         return lifetime
 
-    def end(self, refuse: Callable[[], NoReturn] | None = None) -> None:
+    def end(self, raise_failure: Callable[[], NoReturn] | None = None) -> None:
         """Clear the caches of all wrappers, so that they check before the next call.
 
-        ``refuse`` raises the error of later calls, if the communicator is broken but not freed.
+        ``raise_failure`` raises the error of later calls on a broken communicator; None if freed.
         """
-        self.freed, self.refuse = refuse is None, refuse
+        self.freed, self.raise_failure = raise_failure is None, raise_failure
         self.forget_calls()
 
-    def end_setup(self, refuse: Callable[[], NoReturn]) -> None:
+    def end_setup(self, raise_failure: Callable[[], NoReturn]) -> None:
         """Do the same after a failed creation of a communicator, also for later creations."""
-        self.refuse_setup = refuse
-        self.end(refuse)
+        self.raise_setup_failure = raise_failure
+        self.end(raise_failure)
 
     def forget_calls(self) -> None:
         """Clear the caches of all wrappers."""
@@ -114,8 +115,8 @@ class Lifetime:
         PROGRESS.drop_after_fork()
         stop_all_starts()
         for lifetime in list(cls._all):
-            lifetime.end_setup(_refuse_fork)
+            lifetime.end_setup(_reject_fork)
 
 
-def _refuse_fork() -> NoReturn:
+def _reject_fork() -> NoReturn:
     raise ForkedError(PROGRESS.parent)

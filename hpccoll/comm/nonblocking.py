@@ -19,7 +19,7 @@ from mpi4py import MPI
 from mpi4py.typing import BufSpec, BufSpecB, BufSpecV, BufSpecW, InPlace
 
 from hpccoll.calls.call import is_loaded
-from hpccoll.comm.base import Base, native_arguments, refuse_staged
+from hpccoll.comm.base import Base, native_arguments, reject_staged
 from hpccoll.comm.methods import (
     IALLGATHER,
     IALLGATHERV,
@@ -156,7 +156,7 @@ class NonblockingMixin(Base):
             facts, choice = self._choose(method, call)
         self._log_choice(method, call, choice)
         if call is None or choice is None or choice.is_native:
-            refuse_staged(method, args)
+            reject_staged(method, args)
             native = self._begun_by(method, call)
             if call is not None and not self._note(method, args, native):
                 self._cache.store(method, args, native)

@@ -20,7 +20,7 @@ from hpccoll.calls.call import Call, is_loaded
 from hpccoll.calls.datatypes import with_own_datatypes
 from hpccoll.calls.facts import CallFacts
 from hpccoll.calls.memory import is_staged
-from hpccoll.comm.base import Base, native_arguments, refuse_staged
+from hpccoll.comm.base import Base, native_arguments, reject_staged
 from hpccoll.comm.methods import (
     ALLGATHER_INIT,
     ALLGATHERV_INIT,
@@ -173,7 +173,7 @@ class PersistentMixin(Base):
             self._compare(call and describe_native(call, method.title)._replace(
                 collective=method.title, algorithm=served_by(choice)), method.title)
         if call is None or choice is None or choice.is_native:
-            refuse_staged(method, args)
+            reject_staged(method, args)
             request = method.serve_native(self, *native_arguments(call, args), info=info)
             guard = self._known_guard()
             return (guard.watch_persistent(request, args, method.name) if guard

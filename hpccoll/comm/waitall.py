@@ -92,7 +92,7 @@ def _quietly(test: Callable[..., Any], requests: Sequence[MPI.Request],
     underway = [(one, operation) for one in requests if MPI.Request.__bool__(one)
                 and (operation := getattr(one, "_operation", None)) is not None]
     for _, operation in underway:
-        operation.quiet = True  # otherwise MPI's callback would raise the error, where it is lost
+        operation.quiet = True  # otherwise MPI's callback would raise the error and lose it
     try:
         found = test(requests, statuses)
     finally:

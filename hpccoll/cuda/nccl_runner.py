@@ -74,12 +74,12 @@ class NcclRunner:
         Raises:
             BrokenCommunicatorError: it or an earlier queued call has failed.
         """
-        self.queued.refuse()
+        self.queued.raise_if_broken()
         with self.queued.abort_on_error(description), self._report_failures():
             part = self.guard.watch_queued(self._begin, description)(call, where, description)
             if self.cross is not None:
                 self._combine_across(self.cross, call, where, part)
-                self.queued.refuse()
+                self.queued.raise_if_broken()
                 # A rank of this node whose part across nodes failed never joins: the watchdog must
                 # see this.
                 self.guard.watch_blocking(self.group.gather_parts, call.name)(
@@ -94,7 +94,7 @@ class NcclRunner:
         """
         with where.device:
             where.stream.synchronize()
-        self.queued.refuse()
+        self.queued.raise_if_broken()
 
     @contextmanager
     def _report_failures(self) -> Iterator[None]:
@@ -126,7 +126,7 @@ class NcclRunner:
             return
         with where.device:  # the null stream belongs to the current device
             where.stream.synchronize()
-        self.queued.refuse()
+        self.queued.raise_if_broken()
         if call.sink is None or call.op is None or cross.Get_size() == 1:
             return
         first = call.sink.displs[0]

@@ -42,7 +42,7 @@ class SharedLogs:
     Args:
         logs: of all ranks.
         rank: this one.
-        fence: orders memory accesses, where the processor does not.
+        fence: orders memory accesses; None if the processor does.
     """
 
     def __init__(self, logs: Mapping[int, Log], rank: int, fence: Callable[[], Any] | None):

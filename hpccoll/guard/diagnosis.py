@@ -110,7 +110,7 @@ def reported_error(rank: int, failure: Mapping[str, Any], title: str) -> BrokenC
     """Return the error of a call that a failure on another rank ends."""
     if not failure["lost"]:
         return BrokenCommunicatorError.from_report(rank, failure)
-    lost = tuple(failure["lost"])
-    states = RankStates(failure.get("missing") or f"{rank_list(lost)} left",
+    failed_ranks = tuple(failure["lost"])
+    states = RankStates(failure.get("missing") or f"{rank_list(failed_ranks)} left",
                         tuple(failure.get("lines", ())))
-    return PeerLost(lost, states, title, f"; reported by rank {rank}")
+    return PeerLost(failed_ranks, states, title, f"; reported by rank {rank}")

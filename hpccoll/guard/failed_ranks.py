@@ -10,7 +10,7 @@ from mpi4py import MPI
 from hpccoll.errors import BrokenCommunicatorError, PeerLost
 from hpccoll.errors.mpi import RevokedError
 from hpccoll.errors.waits import RankStates, rank_list
-from hpccoll.machine.failures import failed_ranks, tells_of_failure, ulfm_missing
+from hpccoll.machine.failures import failed_ranks, may_be_rank_failure, ulfm_missing
 from hpccoll.machine.identity import library_name
 
 
@@ -39,7 +39,7 @@ class Losses:
     def explain(self, error: BaseException, title: str) -> BaseException:
         """Return the cause of an error of the MPI library, or of another rank."""
         heard = isinstance(error, BrokenCommunicatorError) and not isinstance(error, PeerLost)
-        if not (self.known and (heard or tells_of_failure(error))):
+        if not (self.known and (heard or may_be_rank_failure(error))):
             return error
         try:
             self.check(title)

@@ -6,7 +6,7 @@
     a rank waits     listen: raise if a rank has failed, is in another call, or has died
     a long wait      collect_states: the status of the other ranks for the report
     a call fails     fail: send the failure to all ranks, collect their records, judge
-    a later call     refuse: raise again
+    a later call     raise_failure: raise again
 
 A watchdog thread monitors native MPI calls (``library_calls.py``, ``watchdog.py``).
 """
@@ -100,7 +100,7 @@ class Guard:
         self.failure: BrokenCommunicatorError | None = None
         #: Error found by a thread; the next call raises it.
         self.unraised: BaseException | None = None
-        self.on_failure: Callable[[Callable[[], NoReturn]], None] = lambda refuse: None
+        self.on_failure: Callable[[Callable[[], NoReturn]], None] = lambda raise_failure: None
         self.suspect: tuple[int, int, int] = (0, 0, 0)
         #: Tags whose messages all use shared memory, as the logs do.
         self.channels = context.node.tags if context.node is not None else {}
@@ -221,10 +221,10 @@ class Guard:
         number = (awaited.number if isinstance(awaited, PendingCall) else
                   self.logs.mine.words[NUMBER])
         blocks = tag < CHANNELS or isinstance(awaited, Meeting)
-        lost = (self.rank_status.failed_ranks(number, GRACE) if blocks else
+        failed_ranks = (self.rank_status.failed_ranks(number, GRACE) if blocks else
                 self.rank_status.failed_ranks(0, GRACE, peers=awaited.pending_peers()[1]))
-        if lost:
-            raise self.loss(lost, awaited.title)
+        if failed_ranks:
+            raise self.peer_lost_error(failed_ranks, awaited.title)
         # By the last call that has begun: a wait for an earlier request happens inside it.
         self._say(awaited, self.logs.mine.words[NUMBER])
         if isinstance(awaited, (Execution, PreparedRun, SlowPath)) and (
@@ -239,7 +239,7 @@ class Guard:
             if mine.quiet_for() > QUIET:  # a new wait; otherwise one of several that take turns
                 self.asked = now
             self.said = awaited.title, number, round
-            mine.say(waiting_status(awaited.title, number, round, peers, call_site()))
+            mine.publish_status(waiting_status(awaited.title, number, round, peers, call_site()))
         mine.look()
         if now - self.asked > min(CURIOUS, self.context.timeouts.timeout / 2):
             self.asked = now
@@ -278,19 +278,19 @@ class Guard:
             ended = [rank for rank in ended
                      if rank in peers and now - found[rank] >= LAST_MESSAGES]
         if killed or ended:
-            raise self.loss(tuple(sorted(killed + ended)), "a wait for messages", numbered=False)
+            raise self.peer_lost_error(tuple(sorted(killed + ended)), "a wait for messages", False)
         self.ask()
         return self.rank_status.states(self.logs.mine.words[NUMBER], peers)
 
-    def loss(self, lost: tuple[int, ...], title: str, numbered: bool = True
+    def peer_lost_error(self, failed_ranks: tuple[int, ...], title: str, numbered: bool = True
              ) -> BrokenCommunicatorError:
         """Return the error of a call with lost ranks, and the cause if one left after an error."""
-        number = self.logs.mine.words[NUMBER]
-        reports = {rank: self.logs.logs[rank].report() for rank in lost if rank in self.logs.logs}
+        number, logs = self.logs.mine.words[NUMBER], self.logs.logs
+        reports = {rank: logs[rank].report() for rank in failed_ranks if rank in logs}
         failed = [(rank, report) for rank, report in reports.items() if report]
-        if len(failed) == len(lost):
+        if len(failed) == len(failed_ranks):
             return reported_error(*min(failed, key=lambda one: one[1]["heard"]), title)
-        return PeerLost(lost, self.rank_status.states(number, lost=lost),
+        return PeerLost(failed_ranks, self.rank_status.states(number, failed_ranks=failed_ranks),
                         f"call {number}, {title}," if number and numbered else title)
 
     def _look_at_messages(self, awaited: Execution | PreparedRun | SlowPath) -> None:
@@ -337,16 +337,16 @@ class Guard:
                 number = 0 if tag else self.logs.mine.words[NUMBER]
             if isinstance(error, ProcessLookupError):
                 time.sleep(DYING)
-            lost = self.rank_status.failed_ranks(number, 0, at_once=True)
-            if lost and not isinstance(error, PeerLost) and isinstance(
+            failed_ranks = self.rank_status.failed_ranks(number, 0, at_once=True)
+            if failed_ranks and not isinstance(error, PeerLost) and isinstance(
                     error, (HpccollError, MPI.Exception, OSError)):
-                error = self.loss(lost, title)
+                error = self.peer_lost_error(failed_ranks, title)
             heard = isinstance(error, BrokenCommunicatorError) and not isinstance(error, PeerLost)
             self.logs.raise_alarm({
                 "number": number, "tag": tag, "title": title, "site": site or call_site(),
                 "when": time.strftime("%H:%M:%S"), "reason": summary(error), **states_fields(error),
                 "fields": description, "heard": heard and not own,
-                "lost": () if heard else lost or getattr(error, "ranks", ())},
+                "lost": () if heard else failed_ranks or getattr(error, "ranks", ())},
                 self.rank_status.gone, getattr(error, "peers", ())
                 or self.logs.mine.status().get("peers", ()))
             diagnosis = error
@@ -363,7 +363,7 @@ class Guard:
                 self.failure = diagnosis
             if in_thread:  # before another call can check it
                 self.unraised = diagnosis
-        self.on_failure(self.refuse)
+        self.on_failure(self.raise_failure)
         RECORDER.write_record(f"{type(diagnosis).__name__}: {diagnosis}", failed=True)
         return diagnosis
 
@@ -376,7 +376,7 @@ class Guard:
                           "fields": None, "heard": False, "lost": ()}
                 self.logs.raise_alarm(report, self.rank_status.gone)
                 self.failure = BrokenCommunicatorError.from_report(self.rank, report)
-        self.on_failure(self.refuse)
+        self.on_failure(self.raise_failure)
 
     def _diagnose(self, error: BaseException, title: str, tag: int, number: int) -> BaseException:
         """Return the error for the caller, from the records of all ranks, late ranks included."""
@@ -419,7 +419,7 @@ class Guard:
             return unraised
         return copy(self.failure or BrokenCommunicatorError())  # with a traceback of its own
 
-    def refuse(self) -> NoReturn:
+    def raise_failure(self) -> NoReturn:
         """Raise the error of every call that follows a failed one.
 
         Raises:
@@ -438,4 +438,4 @@ class Guard:
         RECORDER.guards.discard(self)
         self.natives.last_look()
         self.leave(FREED)
-        self.on_failure = lambda refuse: None
+        self.on_failure = lambda raise_failure: None

@@ -68,7 +68,8 @@ def answer(log: Log) -> None:
     if log.words[ASKED]:
         log.words[ASKED] = 0
         if log.quiet_for() > QUIET:
-            log.say({"number": log.words[NUMBER], "site": main_site()[-200:]}, looks=False)
+            log.publish_status({"number": log.words[NUMBER], "site": main_site()[-200:]},
+                               looks=False)
 
 
 class LibraryCalls:
@@ -327,9 +328,9 @@ class LibraryCalls:
             return guard.failure or BrokenCommunicatorError()
         if guard.logs.disagree(settled=True):
             return ForeignMessage(-1, guard.rank)
-        lost = guard.rank_status.failed_ranks(number, GRACE)
-        if lost:
-            return guard.loss(lost, self._title(number))
+        failed_ranks = guard.rank_status.failed_ranks(number, GRACE)
+        if failed_ranks:
+            return guard.peer_lost_error(failed_ranks, self._title(number))
         if elapsed < timeout:
             return None
         missing = self._missing_ranks(number)

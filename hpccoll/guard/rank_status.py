@@ -194,19 +194,20 @@ class RankStatus:
         """Return the status of every rank."""
         return [self.activity(rank) for rank in range(self.size)]
 
-    def states(self, number: int, peers: Sequence[int] = (), lost: Sequence[int] = ()
+    def states(self, number: int, peers: Sequence[int] = (), failed_ranks: Sequence[int] = ()
                ) -> RankStates:
         """Return the status of the ranks, and the ranks that are missing in a call.
 
         Args:
             number: of the call.
             peers: the ranks that this one waits for.
-            lost: the missing ranks, if known.
+            failed_ranks: the missing ranks, if known.
         """
         found = self.all()
         others = [one for one in found if one.rank != self.rank]
         missing = next(filter(None, (
-            [one for one in others if (one.rank in lost if lost else lacks(one, number, peers))]
+            [one for one in others
+             if (one.rank in failed_ranks if failed_ranks else lacks(one, number, peers))]
             for lacks in LACKS)), [])
         named = [one.rank for one in missing]
         shown = sorted(found, key=lambda one: (one.rank not in named, one.rank != self.rank,

@@ -69,7 +69,7 @@ class SetupCall(Meeting):
     """
 
     def __init__(self, of: MPI.Comm | MPI.Group, title: str, config: Config, turn: int = 0,
-                 failed: Callable[[Callable[[], NoReturn]], None] = lambda refuse: None,
+                 failed: Callable[[Callable[[], NoReturn]], None] = lambda raise_failure: None,
                  description: Description | None = None):
         super().__init__(of, title)
         self.comm = of if isinstance(of, MPI.Intracomm) else None
@@ -194,11 +194,11 @@ class SetupCall(Meeting):
         lost = tuple(rank for rank, when in self.ranks.rank_status.look().items()
                      if now - when >= GRACE)
         if lost:
-            raise self.ranks.loss(lost)
+            raise self.ranks.peer_lost_error(lost)
         self.ranks.log.look()
         if now - self.asked > CURIOUS:
             if not self.asked:
-                self.ranks.say()
+                self.ranks.publish_status()
             self.asked = now
             JOB.ask()
 
@@ -221,7 +221,7 @@ class SetupCall(Meeting):
             return error
         time.sleep(DYING)
         gone = self.ranks.rank_status.look(at_once=True)
-        return self.ranks.loss(tuple(sorted(gone))) if gone else error
+        return self.ranks.peer_lost_error(tuple(sorted(gone))) if gone else error
 
     def _refuse(self, error: BaseException) -> None:
         """Reject later calls."""
@@ -230,9 +230,9 @@ class SetupCall(Meeting):
                 "number": 0, "title": self.title, "when": time.strftime("%H:%M:%S"),
                 "reason": summary(error), **states_fields(error)}))
 
-        def refuse() -> NoReturn:
+        def raise_failure() -> NoReturn:
             raise copy(failure)
-        self.failed(refuse)
+        self.failed(raise_failure)
 
     # -- in the watchdog's thread ----------------------------------------------------------------
     def check(self) -> str:
@@ -262,7 +262,7 @@ class SetupCall(Meeting):
         lost = _count_polls(self.lost,
                             [one for one in gone if rank_status.activity(one).state in ends])
         if lost:
-            return ranks.loss(lost)
+            return ranks.peer_lost_error(lost)
         if time.monotonic() - self.since < self.timeout:
             return None
         missing = ranks.missing_ranks()

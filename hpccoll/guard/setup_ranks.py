@@ -116,11 +116,11 @@ class SetupRanks:
         """Record the end of the call on this rank."""
         self.log.words[INSIDE], self.log.words[ENDS + (self.number & LAST)] = 0, how
 
-    def say(self) -> None:
+    def publish_status(self) -> None:
         """Publish the ranks that this rank waits for; the others match the call by its key."""
-        self.log.say({**waiting_status(self.title, self.number, 0, self.missing_ranks(),
-                                       call_site()),
-                      "call": self.key})
+        self.log.publish_status({
+            **waiting_status(self.title, self.number, 0, self.missing_ranks(), call_site()),
+            "call": self.key})
 
     def missing_ranks(self) -> tuple[int, ...]:
         """Return the ranks that are not known to have entered the call."""
@@ -188,9 +188,9 @@ class SetupRanks:
                 "rank joined; call Dup on a working communicator, or end the job")
         return reported_error(rank, {**report, "number": 0}, self.title)
 
-    def loss(self, lost: tuple[int, ...]) -> PeerLost:
+    def peer_lost_error(self, failed_ranks: tuple[int, ...]) -> PeerLost:
         """Return the error of a call with lost ranks."""
-        return PeerLost(lost, self.rank_status.states(0, lost), self.title)
+        return PeerLost(failed_ranks, self.rank_status.states(0, failed_ranks), self.title)
 
 
 def _end(log: Log, number: int) -> int:

@@ -84,14 +84,14 @@ class StreamMonitor:
             self.tidy()
             self.pending.append(QueuedCall(number, description, event, held, time.monotonic()))
 
-    def refuse(self) -> None:
+    def raise_if_broken(self) -> None:
         """Raise the error that aborted earlier calls, if there is one.
 
         Raises:
             BrokenCommunicatorError: calls were aborted; or ``ContractError`` if ranks disagreed.
         """
         if self.ended and self.guard.failure is not None:
-            self.guard.refuse()
+            self.guard.raise_failure()
         if self.ended:
             raise BrokenCommunicatorError("communicator is broken: device operations were "
                                           f"aborted: {self.why}; call Dup on a working "
@@ -219,9 +219,9 @@ class StreamMonitor:
             return guard.failure or BrokenCommunicatorError()
         if guard.logs.disagree(settled=True):
             return ForeignMessage(-1, guard.rank)
-        lost = guard.rank_status.failed_ranks(first.number, GRACE)
-        if lost:
-            return guard.loss(lost, f"{format_call(first.description)} of NCCL")
+        failed_ranks = guard.rank_status.failed_ranks(first.number, GRACE)
+        if failed_ranks:
+            return guard.peer_lost_error(failed_ranks, f"{format_call(first.description)} of NCCL")
         if elapsed < timeout or not self._missing_ranks(first):
             return None  # all ranks have entered: the device itself is slow
         return self._late(first, timeout, guard.collect_states(self._missing_ranks(first)))

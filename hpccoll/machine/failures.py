@@ -53,7 +53,7 @@ def failed_ranks(comm: MPI.Intracomm) -> tuple[int, ...]:
             failed.Free()
 
 
-def tells_of_failure(error: BaseException | None) -> bool:
+def may_be_rank_failure(error: BaseException | None) -> bool:
     """Return True if an MPI error may mean a failed rank or a revoked communicator."""
     return isinstance(error, MPI.Exception) and error.Get_error_class() in (
         MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED, MPI.ERR_IN_STATUS)

@@ -148,7 +148,7 @@ def require_mpi(steps: bool = False, load: Callable[[], ModuleType] | None = Non
                      and "MPIR_CVAR_PMI_VERSION" not in environ)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        MPI = _import_unstarted(load or _load) if held else _load(load)
+        MPI = _import_without_start(load or _load) if held else _load(load)
         _check(MPI, steps, environ)
     if asked:
         check_transfer_library(MPI)
@@ -214,7 +214,7 @@ def not_loaded(error: ImportError | RuntimeError) -> MpiLibraryError:
                            * bool(named) + INSTALL)
 
 
-def _import_unstarted(load: Callable[[], ModuleType]) -> ModuleType:
+def _import_without_start(load: Callable[[], ModuleType]) -> ModuleType:
     """Import ``mpi4py.MPI`` without starting MPI; :func:`_start` does that later."""
     try:
         from mpi4py import rc

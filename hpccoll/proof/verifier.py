@@ -11,7 +11,7 @@ with zero buffering: a send completes only when its receive is posted. Proved ar
 * no deadlock, even when every send is synchronous;
 * no step touches memory that a message of the same round, or another segment, may be
   using; scratch stays in bounds;
-* the numbers of rounds and of blocks sent equal the closed form, where one is given.
+* the numbers of rounds and of sent blocks equal the closed form, if there is one.
 
 There are two proofs: :mod:`hpccoll.proof.slots` proves the programs as written, on slots, for every
 size of every block, in place and not; :mod:`hpccoll.proof.elements` proves the lowered programs,

@@ -31,7 +31,7 @@ from hpccoll.ir.topology import Topology
 from hpccoll.machine.discovery import Place, discover, on_one_node
 from hpccoll.machine.limits import DEDICATED, OVERSUBSCRIBED
 from hpccoll.runtime.bounded import BoundedDict
-from hpccoll.runtime.events.logger import tell_error
+from hpccoll.runtime.events.logger import log_error
 from hpccoll.runtime.events.phase_events import Moments
 from hpccoll.runtime.execution.compiled import BoundPlan, channel_class, executor, new_queue
 from hpccoll.runtime.execution.executor import Execution, Timeouts
@@ -378,7 +378,7 @@ class Context:
         if self.guard is not None:
             error = self.guard.fail(error, title, plan.description if plan else None,
                                     split(tag)[0])
-        tell_error(self.rank, error)
+        log_error(self.rank, error)
         return error
 
     def stop_starts(self) -> None:

@@ -1,13 +1,14 @@
-"""Test tools, public so that other codes can check their own schedules with them.
+"""Test tools for schedules; public, for other codes, too.
 
     exact.py            names of arrays/exact.py: inputs without rounding, expected results
     world.py            all ranks of a collective in one process, checked
     model_check.py      every order in which messages can arrive
-    fault_injection.py  messages that are damaged, lost, doubled or overtaken
+    fault_injection.py  corrupt, lost, duplicate and reordered messages
     loopback_direct.py  loopback whose messages are used in place
 
-No tool may know how the part works that it tests. A new operator goes into ``exact.MEANING``, a
-new way to run a world into ``world.run``. What only hpccoll's own tests need is in tests/support.
+No tool depends on the implementation of the part that it tests. A new operator goes into
+``exact.MEANING``, a new way to run a world into ``world.run``, and tools of hpccoll's own tests
+into tests/support.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Injection of faults into messages: ``python -m hpccoll.testing.fault_injection``.
 
-    Harm --> Havoc, a network that does it --> one run --> what becomes of it: a verdict
+    Harm --> Havoc, a network with that fault --> a run --> its outcome
 
-Harm is *named* where the run ends with an error, or stalls, and says between which two ranks; it
-is *harmless* where all results are right, and *wrong* where some are not, without an error. With
-checksums nothing may be wrong.
+    A fault is *named* if the run raises an error or stalls with the two ranks in the message. It is
+    *harmless* if all results are right, and *wrong* if a result is wrong without an error. With
+    checksums no fault may be wrong.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from hpccoll.testing.world import Problem
 
 __all__ = ["Harm", "Havoc", "describe_run", "harms_of"]
 
-#: What can happen to a message.
+#: Kinds of faults.
 FLIP, LOSE, DOUBLE, SWAP = "flip", "lose", "double", "swap"
-#: What becomes of a run.
+#: Outcomes of a run.
 NAMED, HARMLESS, WRONG, UNNAMED = "named", "harmless", "wrong", "unnamed"
-#: Ranks whose messages the command damages.
+#: Number of ranks of the command's runs.
 RANKS = 4
 
 
@@ -35,10 +35,10 @@ class Harm(NamedTuple):
     """Fault of one message.
 
     Attributes:
-        kind: one of the four above.
-        edge: of the message.
-        number: of the message on its edge, from 1; companions count.
-        bit: which one is flipped.
+        kind: ``FLIP``, ``LOSE``, ``DOUBLE`` or ``SWAP``.
+        edge: edge of the message.
+        number: index of the message on its edge, from 1; companions count.
+        bit: index of the flipped bit.
     """
 
     kind: str
@@ -48,11 +48,11 @@ class Harm(NamedTuple):
 
 
 class Havoc(Network):
-    """A network with a fault in one message.
+    """Network with a fault in one message.
 
     Attributes:
-        harm: the fault; it may be changed before a restart of the run.
-        sizes: bytes of the messages that were handled, by edge.
+        harm: the fault; may be changed before a restart of the run.
+        sizes: bytes of the delivered messages, by edge.
     """
 
     def __init__(self, size: int, buffered: bool = False, harm: Harm | None = None):
@@ -61,12 +61,12 @@ class Havoc(Network):
         self.sizes: dict[Edge, list[int]] = {}
 
     def clear(self) -> None:
-        """Forget all messages."""
+        """Discard all messages."""
         super().clear()
         self.sizes.clear()
 
     def deliver(self, edge: Edge) -> None:
-        """Deliver the next message of an edge, or do to it what is to be done."""
+        """Deliver the next message of an edge, or apply the fault to it."""
         sent, sizes = self.sent[edge], self.sizes.setdefault(edge, [])
         sizes.append(sent[0].array.nbytes)
         harm = self.harm
@@ -88,7 +88,7 @@ class Havoc(Network):
 
 
 def describe_run(run: Run, harm: Harm) -> str:
-    """Run with harm to the end, and say what becomes of it."""
+    """Run with a fault to the end; return the outcome."""
     network = run.network
     if not isinstance(network, Havoc):
         raise TypeError("the network of this run injects no faults")
@@ -110,7 +110,7 @@ def describe_run(run: Run, harm: Harm) -> str:
 
 
 def harms_of(run: Run) -> Iterator[Harm]:
-    """Everything that can happen to the messages of a run: of every one, each bit flipped, ..."""
+    """Yield all faults of the messages of a run."""
     network = run.network
     if not isinstance(network, Havoc):
         raise TypeError("the network of this run injects no faults")
@@ -127,7 +127,7 @@ def harms_of(run: Run) -> Iterator[Harm]:
 
 
 def small(schedule: Schedule, rank_order: bool) -> Problem:
-    """A problem with little data: one element, and two where blocks may be uneven."""
+    """Return a problem with one element, or two if blocks may be uneven."""
     size, payload = schedule.size, schedule.collective.payload
     number = {"none": 0, "vector": 1, "blocks": size, "pairs": size * size}[payload]
     sizes = [1 if schedule.uniform else 1 + key % 2 for key in range(number)]
@@ -137,7 +137,7 @@ def small(schedule: Schedule, rank_order: bool) -> Problem:
 
 
 def main() -> int:
-    """Damage every message of every algorithm, bit by bit, and count what became of the runs."""
+    """Inject every fault into every message of every algorithm, and count the outcomes."""
     began, found, bad = time.monotonic(), Counter[tuple[str, str]](), []
     for entry, schedule in every(RANKS, range(1, 2)):
         for buffered in (False, True):

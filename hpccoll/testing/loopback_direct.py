@@ -1,9 +1,8 @@
-"""Loopback whose messages are used where they lie, as those through shared memory are.
+"""Loopback whose messages are used in place, like those in shared memory.
 
-A receiver whose posting has ``uses`` applies them to the sender's own memory, message by message
-from the front, and the sender's batch completes only after that. This is the other way in which
-plans may run, so it is proved by running, too. Messages that cannot be used for some time are
-put aside, into the memory where they would have been received; with ``eager=True`` at once.
+A receiver applies the ``uses`` of its postings to the sender's memory, in their order, and the
+sender's batch completes afterwards. Messages that cannot be used for some time are copied to the
+receive buffer; with ``eager=True`` immediately.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ from hpccoll.errors import MessageSizeError
 from hpccoll.transport import Batch, MessageSpec, NetworkOperation
 from hpccoll.transport.loopback import Loopback, LoopbackBatch, LoopbackEndpoint, spoil
 
-#: Tests after which messages further back are put aside.
+#: Tests after which later messages are put aside.
 PATIENCE = 2
 
 
 class Direct(Loopback):
-    """A world of ``size`` ranks that read each other's memory."""
+    """World of ``size`` ranks that read each other's memory."""
 
     def endpoint(self, rank: int) -> DirectEndpoint:
-        """One rank's side of this world."""
+        """Return one rank's side of this world."""
         return DirectEndpoint(self, rank)
 
 
@@ -32,7 +31,7 @@ class DirectEndpoint(LoopbackEndpoint):
     """One rank's side of a :class:`Direct` world."""
 
     def direct(self, peers: Sequence[int], tag: int) -> bool:
-        """Messages from all ranks are used in place."""
+        """Return True: messages from all ranks are used in place."""
         return True
 
     def batch(self, postings: Sequence[MessageSpec], tag: int, repeated: bool) -> Batch:
@@ -46,7 +45,7 @@ class DirectBatch:
     def __init__(self, endpoint: DirectEndpoint, postings: Sequence[MessageSpec], tag: int):
         self.endpoint, self.tag = endpoint, tag
         self.postings = [each for each in postings if not isinstance(each.peer, NetworkOperation)]
-        self.network = LoopbackBatch(  # whose results are never used in place
+        self.network = LoopbackBatch(  # results of the network are never used in place
             endpoint, [each for each in postings if isinstance(each.peer, NetworkOperation)], tag)
 
     def start(self) -> None:
@@ -79,7 +78,7 @@ class DirectBatch:
 
 
 class _End:
-    """One end of a message."""
+    """End of a message."""
 
     def __init__(self, posting: MessageSpec, eager: bool):
         self.posting, self.done = posting, False
@@ -92,7 +91,7 @@ class _End:
             self.message = posting.array.copy() if eager else posting.array
 
     def use(self) -> None:
-        """Do with the message what its posting says."""
+        """Run the uses of the posting on the message, or receive it."""
         message = self.received_message()
         for function, given, place, start, stop in self.posting.uses:
             operands = list(given)
@@ -103,13 +102,13 @@ class _End:
         self.done = self.partner.done = True
 
     def put_aside(self) -> None:
-        """Receive the message, to be used later; the sender goes on."""
+        """Receive the message for a later use, so that the sender can continue."""
         if self.message is None:
             self.posting.array[...] = self.received_message()
             self.message, self.partner.done = self.posting.array, True
 
     def received_message(self) -> Any:
-        """The message, where it lies."""
+        """Return the message at its location."""
         if self.message is not None:
             return self.message
         message = self.partner.message

@@ -1,20 +1,17 @@
-"""Try every order in which messages can arrive: ``python -m hpccoll.testing.model_check``.
+"""Exploration of all orders of messages: ``python -m hpccoll.testing.model_check``.
 
-A simulated network holds the sent messages and the posted receives, and delivers a message only on
-request:
+A simulated network stores the posted sends and receives, and delivers a message only on request:
 
-    rank --posts--> network --deliver(edge)--> rank, which goes on by itself as far as it can
+    rank --posts--> network --deliver(edge)--> rank, which continues as far as it can
 
-What ranks do between messages touches their own memory alone, so all that can differ between two
-runs is the order of deliveries. :func:`explore` tries every one that there is. It goes from state
-to state: where two orders have delivered the same messages, the bits of all memory must be the same
-- that is checked, not assumed - and so what follows is the same too, and is looked at once. For
-schedules without wildcards, where the next message of an edge is always the same one, this is all
-there is to explore (S. F. Siegel, G. S. Avrunin, "Modeling wildcard-free MPI programs for
-verification", PPoPP 2005). :func:`wander` takes one order by chance, for more ranks.
+Between messages ranks only use their own memory, so runs differ in the order of deliveries only.
+:func:`explore` tries all orders. If two orders have delivered the same messages, the bits of all
+memory must be equal, which is checked; so each such state is continued once. That is exhaustive
+for schedules without wildcards (S. F. Siegel, G. S. Avrunin, "Modeling wildcard-free MPI programs
+for verification", PPoPP 2005). :func:`wander` takes one random order, for more ranks.
 
-Sends are *synchronous*, complete when their message is delivered, or *buffered*, complete at once.
-:mod:`hpccoll.testing.fault_injection` damages messages on the way.
+Sends are *synchronous*, complete at the delivery, or *buffered*, complete immediately.
+:mod:`hpccoll.testing.fault_injection` injects faults into messages.
 """
 
 from __future__ import annotations
@@ -41,18 +38,18 @@ __all__ = ["ExplorationResult", "Run", "explore", "explore_schedule", "wander"]
 
 #: Source, destination and tag.
 Edge = tuple[int, int, int]
-#: States of one schedule after which :func:`explore` ends.
+#: Maximum states of one schedule.
 MOST_STATES = 100_000
-#: What the command explores exhaustively, and how often it wanders.
+#: Sizes that the command explores; ranks and number of its random orders.
 RANKS, WANDERERS, WANDERINGS = range(2, 5), 8, 10_000
 
 
 class Network:
-    """The messages between the ranks of a world, delivered one by one.
+    """Messages between the ranks of a world, delivered one by one.
 
     Args:
         size: number of ranks.
-        buffered: sends complete at once, with a copy of their data.
+        buffered: sends copy their data and complete immediately.
     """
 
     def __init__(self, size: int, buffered: bool = False):
@@ -63,16 +60,16 @@ class Network:
         self.delivered: dict[Edge, int] = {}
 
     def clear(self) -> None:
-        """Forget all messages."""
+        """Discard all messages."""
         for messages in (self.sent, self.awaited, self.delivered):
             messages.clear()
 
     def endpoint(self, rank: int) -> Endpoint:
-        """One rank's side of this network."""
+        """Return one rank's side of this network."""
         return NetworkEndpoint(self, rank)
 
     def deliverable_edges(self) -> list[Edge]:
-        """The edges on which a message can be delivered now."""
+        """Return the edges on which a message can be delivered now."""
         return sorted(edge for edge, sent in self.sent.items()
                       if sent and self.awaited.get(edge))
 
@@ -80,7 +77,7 @@ class Network:
         """Deliver the next message of an edge.
 
         Raises:
-            MisfitMessage: it has not the size of its receive.
+            MisfitMessage: its size differs from that of its receive.
         """
         message, sink = self.sent[edge].popleft(), self.awaited[edge].popleft()
         self.delivered[edge] = self.delivered.get(edge, 0) + 1
@@ -90,7 +87,7 @@ class Network:
         message.done = sink.done = True
 
     def post(self, edge: Edge, sends: bool, array: Any) -> _Message:
-        """Take one end of a message."""
+        """Post one end of a message."""
         if not sends:
             spoil(array)
         message = _Message(array.copy() if sends and self.buffered else array,
@@ -108,7 +105,7 @@ class Network:
 
 
 class MisfitMessage(HpccollError, RuntimeError):
-    """A message has not the size of its receive."""
+    """The size of a message differs from that of its receive."""
 
     def __init__(self, edge: Edge, sent: int, wanted: int):
         self.edge = edge
@@ -117,7 +114,7 @@ class MisfitMessage(HpccollError, RuntimeError):
 
 
 class _Message:
-    """One end of a message, and whether that rank is done with it."""
+    """End of a message, and True once that rank has completed it."""
 
     def __init__(self, array: Any, done: bool):
         self.array, self.done = array, done
@@ -132,7 +129,7 @@ class NetworkEndpoint:
         self.network, self.rank, self.size = network, rank, network.size
 
     def direct(self, peers: Sequence[int], tag: int) -> bool:
-        """Messages are received, never used in place."""
+        """Return False: messages are never used in place."""
         return False
 
     def batch(self, postings: Sequence[MessageSpec], tag: int, repeated: bool) -> Batch:
@@ -160,14 +157,14 @@ class NetworkBatch:
 
 
 class Run:
-    """One run of a schedule on a network: ranks that go on by themselves, and choices.
+    """Run of a schedule on a network, with a choice of the next delivery.
 
     Args:
-        schedule, problem: what runs.
-        network: between the ranks.
+        schedule, problem: the schedule and its data.
+        network: network between the ranks.
         checked: messages carry checksums.
         segment: see :class:`hpccoll.testing.world.Seat`.
-        calls: the same call so often, one after the other.
+        calls: number of consecutive calls.
     """
 
     def __init__(self, schedule: Schedule, problem: Problem, network: Network,
@@ -178,7 +175,7 @@ class Run:
         self.begin()
 
     def begin(self) -> None:
-        """Restart with fresh memory; the first delivery is then to be chosen."""
+        """Restart with fresh memory, up to the choice of the first delivery."""
         self.network.clear()
         endpoints = [self.network.endpoint(seat.rank) for seat in self.seats]
         wrapped: list[Endpoint] = [*map(CheckedEndpoint, endpoints)] if self.checked else endpoints
@@ -196,11 +193,11 @@ class Run:
             execution.start()
 
     def choices(self) -> list[Edge]:
-        """The deliveries that are possible now."""
+        """Return the possible deliveries."""
         return self.network.deliverable_edges()
 
     def deliver(self, edge: Edge) -> None:
-        """Deliver a message, and let both its ranks go on as far as they can."""
+        """Deliver a message, and continue both its ranks as far as possible."""
         self.network.deliver(edge)
         for rank in edge[:2]:
             while self.executions[rank].progress():
@@ -213,16 +210,16 @@ class Run:
         return all(execution.done for execution in self.executions) and not any(self.left)
 
     def stall_error(self) -> StallError:
-        """The error of a run that cannot go on; names the ranks, and for whom they wait."""
+        """Return the error of a run that cannot continue; names the ranks and their peers."""
         return StallError({e.endpoint.rank: e.pending_peers() for e in self.executions
                            if not e.done})
 
     def state(self) -> Hashable:
-        """Which messages have been delivered."""
+        """Return the number of delivered messages by edge."""
         return tuple(sorted(self.network.delivered.items()))
 
     def digest(self) -> bytes:
-        """The bits of all memory of all ranks, and where each is."""
+        """Return a digest of all memory and the positions of all ranks."""
         hashed = hashlib.blake2b(digest_size=16)
         for seat, execution in zip(self.seats, self.executions):
             hashed.update(repr((execution.done, execution.pending_peers())).encode())
@@ -240,7 +237,7 @@ class Run:
         return found + ([f"messages left over: {left}"] if left else [])
 
     def result(self) -> bytes:
-        """The bits of all results."""
+        """Return the bits of all results."""
         hashed = hashlib.blake2b(digest_size=16)
         for seat in self.seats:
             hashed.update(seat.memory["out"].array.tobytes())
@@ -251,9 +248,9 @@ class ExplorationResult(NamedTuple):
     """Result of an exploration.
 
     Attributes:
-        states: different ones.
-        deliveries: tried.
-        faults: what is wrong; nothing if every order ends with the same right bits.
+        states: number of different states.
+        deliveries: number of tried deliveries.
+        faults: descriptions of faults; empty if every order ends with the same right bits.
     """
 
     states: int
@@ -265,8 +262,8 @@ def explore(run: Run, most: int = MOST_STATES) -> ExplorationResult:
     """Try every order of deliveries.
 
     Args:
-        run: restarted for every order.
-        most: states to visit at most; more are a fault.
+        run: the run; restarted for every order.
+        most: maximum number of states; more are a fault.
     """
     seen: dict[Hashable, bytes] = {run.state(): run.digest()}
     stack: list[tuple[tuple[Edge, ...], Edge]] = [((), edge) for edge in reversed(run.choices())]
@@ -308,7 +305,7 @@ def explore(run: Run, most: int = MOST_STATES) -> ExplorationResult:
 
 
 def wander(run: Run, seed: int) -> list[str]:
-    """Deliver messages in an order that depends on nothing but the seed; return what is wrong."""
+    """Deliver messages in a random order, a function of the seed; return the faults."""
     turns = random.Random(seed)
     while choices := run.choices():
         run.deliver(turns.choice(choices))
@@ -316,10 +313,10 @@ def wander(run: Run, seed: int) -> list[str]:
 
 
 class Rounding(Problem):
-    """A problem whose sums every order of evaluation rounds otherwise; what is right is unknown."""
+    """Problem whose sums depend on the order of evaluation, without expected results."""
 
     def input_blocks(self, rank: int) -> list[numpy.ndarray]:
-        """Blocks of a rank's input."""
+        """Return the blocks of a rank's input."""
         if not self.collective.reduces:
             return super().input_blocks(rank)
         random = numpy.random.default_rng((self.seed, rank))
@@ -329,7 +326,7 @@ class Rounding(Problem):
 
 
 def create_problem(schedule: Schedule, kind: type[Problem], rank_order: bool = False) -> Problem:
-    """A problem for a schedule: few elements, uneven blocks where that is allowed."""
+    """Return a problem for a schedule with few elements, and uneven blocks if possible."""
     size, payload = schedule.size, schedule.collective.payload
     number = {"none": 0, "vector": 1, "blocks": size, "pairs": size * size}[payload]
     sizes = [3 if schedule.uniform else 1 + key % 3 for key in range(number)]
@@ -340,7 +337,7 @@ def create_problem(schedule: Schedule, kind: type[Problem], rank_order: bool = F
 
 
 def explore_schedule(schedule: Schedule, rank_order: bool, buffered: bool) -> ExplorationResult:
-    """Try every order for a schedule: right results in one, and the same bits in all."""
+    """Try every order for a schedule: one result must be right, and all have equal bits."""
     exact, rounding = (create_problem(schedule, kind, rank_order) for kind in (Problem, Rounding))
     faults = wander(Run(schedule, exact, Network(schedule.size, buffered)), 0)
     found = explore(Run(schedule, rounding, Network(schedule.size, buffered)))
@@ -349,7 +346,7 @@ def explore_schedule(schedule: Schedule, rank_order: bool, buffered: bool) -> Ex
 
 
 def main() -> int:
-    """Explore everything, and print what was found."""
+    """Explore all algorithms, and print the faults."""
     began, states, deliveries, faults = time.monotonic(), 0, 0, []
     schedules = [made for size in RANKS for made in every(size)]
     for entry, schedule in schedules:

@@ -1,11 +1,11 @@
-"""A world of p loopback ranks in one process, run under a seeded scheduler and checked.
+"""World of p loopback ranks in one process, with a seeded scheduler and checks.
 
-    problem (sizes, data) + schedule --> p plans --> p executions --interleaved--> what is wrong
+    problem (sizes, data) + schedule --> p plans --> p executions --interleaved--> faults
 
-The plans, the executions and the memory layouts are those of real runs; only the transport
-is :mod:`hpccoll.transport.loopback`. Ranks advance in a random order that depends on nothing
-but the seed, so a failure can be repeated. Everything a rank must not touch is checked: its
-input, the gaps between blocks, and guard zones around every buffer.
+The plans, executions and memory layouts are those of real runs; the transport is
+:mod:`hpccoll.transport.loopback`. Ranks advance in a random order, a function of the seed, so a
+failure is reproducible. Checks include memory that a rank must not change: its input, gaps between
+blocks, and guard zones around every buffer.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ __all__ = ["Problem", "StallError", "interleave", "run"]
 
 
 class StallError(HpccollError, RuntimeError):
-    """No rank of a world can go on.
+    """No rank of a world can continue.
 
     Attributes:
-        waiting: for every rank that is not done: its round, and the ranks it waits for.
+        waiting: round of every unfinished rank, and the ranks that it waits for.
     """
 
     def __init__(self, waiting: dict[int, tuple[int, tuple[int, ...]]]):
@@ -55,15 +55,15 @@ class StallError(HpccollError, RuntimeError):
 
 
 class Problem(NamedTuple):
-    """One collective call of all ranks: sizes, data, and what must come out.
+    """Collective call of all ranks: sizes, data and expected results.
 
     Attributes:
-        collective: what is called.
+        collective: the collective.
         size: number of ranks.
         sizes: elements: one number for vectors, one per rank for blocks, one per (source,
             destination) for pairs, source by source.
-        root, op, dtype: arguments of the call, as far as it has them.
-        seed: another one gives other data.
+        root, op, dtype: arguments of the call, if it has them.
+        seed: seed of the data.
     """
 
     collective: Collective
@@ -75,7 +75,7 @@ class Problem(NamedTuple):
     seed: int = 0
 
     def input_blocks(self, rank: int) -> list[numpy.ndarray]:
-        """Blocks of a rank's input; for a broadcast, of the root's only buffer."""
+        """Return the blocks of a rank's input; for a broadcast, of the root's only buffer."""
         name, size, root, sizes = self.collective.name, self.size, self.root, self.sizes
         if self.collective.reduces:
             whole = inputs(self.op, self.dtype, rank, size, sum(sizes), self.seed)
@@ -89,7 +89,7 @@ class Problem(NamedTuple):
         return []
 
     def expected_blocks(self, rank: int) -> list[numpy.ndarray]:
-        """Blocks that a rank must hold afterwards."""
+        """Return the expected blocks of a rank's result."""
         name, size, root, sizes = self.collective.name, self.size, self.root, self.sizes
         if self.collective.reduces:
             ranks = {"scan": range(rank + 1), "exscan": range(rank)}.get(name, range(size))
@@ -115,12 +115,12 @@ class Problem(NamedTuple):
 
 
 class Seat:
-    """One rank's memory and plan for a problem.
+    """Memory and plan of one rank for a problem.
 
     Args:
-        in_place: ``MPI.IN_PLACE`` on every rank where the collective has it.
-        gap: unused elements around the blocks, which then lie in reverse order where
-            the call has displacements.
+        in_place: ``MPI.IN_PLACE`` on every rank that may pass it.
+        gap: unused elements around the blocks, which are in reverse order if the call has
+            displacements.
         segment: elements of a block per segment; 0 for whole blocks.
     """
 
@@ -150,7 +150,7 @@ class Seat:
         self.scratch = GuardedArray(self.plan.depth * self.plan.scratch, problem.dtype)
 
     def layout(self, schedule: Schedule, gap: int, reverse: bool) -> tuple[SlotLayout, int]:
-        """The layout that the library gives a call with these arguments; its longest block."""
+        """Return the layout of a call with these arguments, and its longest block."""
         problem, rank, size = self.problem, self.rank, self.problem.size
         if problem.collective.payload in ("none", "vector"):
             return layouts.vector_layout(schedule, rank, sum(problem.sizes), self.shared,
@@ -165,13 +165,13 @@ class Seat:
 
     def execution(self, endpoint: Endpoint, repeated: bool = False,
                   kernel: Callable[..., Any] | None = None) -> Execution:
-        """This rank's execution, ready to start."""
+        """Return this rank's execution, ready to start."""
         arrays = {name: memory.array for name, memory in self.memory.items()}
         return Execution(self.plan, endpoint, Memory(
             arrays, self.scratch.array, kernel or kernel_of(self.problem.op), numpy), 0, repeated)
 
     def fill(self) -> None:
-        """Poison all memory, write the input, and keep a copy of what must not change."""
+        """Poison all memory, write the input, and copy memory that must not change."""
         for memory in (*self.memory.values(), self.scratch):
             poison(memory.array)
         source = self.memory[IN].array
@@ -180,7 +180,7 @@ class Seat:
         self.before = {name: memory.array.copy() for name, memory in self.memory.items()}
 
     def faults(self) -> Iterator[str]:
-        """Everything that is wrong after the run."""
+        """Yield the faults after the run."""
         bitwise, sink = not self.problem.collective.reduces, self.memory[OUT].array
         expected = self.before[OUT]
         for number, (start, block) in enumerate(zip(self.outputs, self.wanted)):
@@ -189,7 +189,7 @@ class Seat:
                 yield (f"rank {self.rank}: {count} of {len(block)} elements of block {number} "
                        "are wrong")
             expected[start:start + len(block)] = sink[start:start + len(block)]
-        # MPI does not say what a reduce-scatter in place leaves behind its result.
+        # MPI does not specify the memory after the result of a reduce-scatter in place.
         front = self.shared and self.problem.collective.in_place == "front"
         if not front and wrong(sink, expected, bitwise=True):
             yield f"rank {self.rank}: unexpected output was written"
@@ -209,8 +209,8 @@ def run(schedule: Schedule, problem: Problem, *, in_place: bool = False, gap: in
 
     Args:
         in_place, gap, segment: see :class:`Seat`.
-        seed: decides in which order ranks advance.
-        eager: sent data is read when it is posted, instead of when the receiver is there.
+        seed: seed of the order in which ranks advance.
+        eager: sends are read when they are posted, instead of when they are matched.
         direct: received data is used in place, see :mod:`hpccoll.testing.loopback_direct`.
         repeats: prepare once and run this many times, on fresh memory contents.
     """
@@ -237,7 +237,7 @@ def interleave(executions: Iterable[Execution], seed: int = 0) -> None:
     """Start executions at random moments and advance them in random order to the end.
 
     Raises:
-        Stalled: none of them can go on; names the ranks.
+        StallError: none of them can continue.
     """
     turns, waiting = random.Random(seed), list(executions)
     running: list[Execution] = []
@@ -253,13 +253,13 @@ def interleave(executions: Iterable[Execution], seed: int = 0) -> None:
             moved |= execution.progress()
         running = [execution for execution in running if not execution.done]
         idle = 0 if moved or waiting else idle + 1
-        # A rank that uses a message or puts it aside has not moved, but its sender will.
+        # A rank that uses a message or puts it aside reports no progress, but its sender will.
         if running and idle > PATIENCE + 1:
             raise StallError({e.endpoint.rank: e.pending_peers() for e in running})
 
 
 def spread(counts: Iterable[int], gap: int, reverse: bool) -> tuple[list[int], int]:
-    """Displacements of blocks with gaps, packed or in reverse order; elements in all.
+    """Return displacements of blocks with gaps, in order or reversed, and the total elements.
 
     >>> spread([2, 3], 1, True)
     ([5, 1], 8)
@@ -273,7 +273,7 @@ def spread(counts: Iterable[int], gap: int, reverse: bool) -> tuple[list[int], i
 
 
 def kernel_of(op: str) -> Callable[..., Any]:
-    """A kernel ``(left, right, into)`` for an operator of :mod:`hpccoll.arrays.exact`."""
+    """Return the kernel ``(left, right, into)`` of an operator of :mod:`hpccoll.arrays.exact`."""
     meaning = MEANING[op]
     if isinstance(meaning, numpy.ufunc):
         return lambda left, right, into: meaning(left, right, out=into)

@@ -125,10 +125,11 @@ def read(folder: Path) -> list[Mapping[str, Any]]:
                             "ranks write them to the folder that HPCCOLL_TRACE names, when a call "
                             "fails, on SIGUSR1, and in comm.dump()")
     job = files[-1].name.rpartition("-rank")[0]
-    return [_read(file) for file in sorted(files) if file.name.rpartition("-rank")[0] == job]
+    return [_read_flight_record(file) for file in sorted(files)
+            if file.name.rpartition("-rank")[0] == job]
 
 
-def _read(file: Path) -> Mapping[str, Any]:
+def _read_flight_record(file: Path) -> Mapping[str, Any]:
     try:
         data: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         if data["format"] != FORMAT:

@@ -38,7 +38,7 @@ class Course(list):
     def begin(self, environment):
         self.append("begin")
 
-    def collective(self, name, labels):
+    def begin_collective(self, name, labels):
         self.append(name)
 
     def group(self, results, refused):

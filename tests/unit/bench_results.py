@@ -18,7 +18,7 @@ def result(candidate, microseconds, nbytes=1024, collective="allreduce", **chang
 
 def written(made, groups, interrupted=False):
     made.begin(ENVIRONMENT)
-    made.collective("allreduce", ["native", "ring"])
+    made.begin_collective("allreduce", ["native", "ring"])
     for group in groups:
         made.group(group, {"census": "a reason"})
     made.end(groups, interrupted)

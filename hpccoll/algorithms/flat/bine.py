@@ -56,7 +56,7 @@ def tree(rank: int, size: int, root: int) -> TreeNode:
 
 
 def degree(size: int) -> int:
-    """Closed form: children of the root, one more where one rank is left out.
+    """Return the number of children of the root, one more for odd sizes; in closed form.
 
     Below 4/3 of a power of two the two farthest partners are reached by other routes.
     """

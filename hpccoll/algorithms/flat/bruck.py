@@ -20,7 +20,7 @@ from hpccoll.ir.collectives import IN, OUT, TMP
 from hpccoll.ir.extents import merge_parts
 from hpccoll.ir.schedule import Program, Round, Span, at, copy, recv, send
 
-#: For each round the hops taken in it: the distance, and the offsets whose blocks take it.
+#: Hops of each round: the distance, and the offsets of the blocks.
 Hops = Sequence[Sequence[tuple[int, Sequence[int]]]]
 
 
@@ -44,7 +44,7 @@ def alltoall(rank: int, size: int, k: int) -> Program:
 
 
 def powers(size: int, k: int) -> list[int]:
-    """1, k, k^2, ... below the size.
+    """Return 1, k, k^2, ... below the size.
 
     >>> powers(10, 3)
     [1, 3, 9]
@@ -71,8 +71,8 @@ def forward(rank: int, size: int, rounds: Hops) -> Program:
     """Move blocks through intermediate ranks, hop by hop.
 
     The block for rank r+i starts in the input of every rank r; after its last hop, the block with
-    offset i has come from rank r-i. On the way, what arrives waits in one of two slots of its
-    offset, and what leaves in the same round leaves from the other.
+    offset i has come from rank r-i. In between, a received block is stored in one of two slots of
+    its offset, while the other one may be sent.
     """
     last = {offset: number for number, hops in enumerate(rounds)
             for _, offsets in hops for offset in offsets}
@@ -94,13 +94,13 @@ def forward(rank: int, size: int, rounds: Hops) -> Program:
 
 
 def arc(buffer: str, start: int, count: int, size: int) -> list[Span]:
-    """Blocks ``start`` to ``start + count - 1`` round the ring, cut where they wrap."""
+    """Return blocks ``start`` to ``start + count - 1`` of the ring, as two spans if they wrap."""
     if start + count <= size:
         return [at(buffer, start, start + count)]
     return [at(buffer, start, size), at(buffer, 0, start + count - size)]
 
 
 def alltoall_sent(size: int, k: int) -> int:
-    """Closed form: digits that are not zero, of all numbers below the size."""
+    """Return the number of nonzero digits of all numbers below the size."""
     return sum(size - size // (k * power) * power - min(size % (k * power), power)
                for power in powers(size, k))

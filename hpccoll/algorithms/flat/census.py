@@ -74,7 +74,7 @@ def exscan(rank: int, size: int) -> Program:
 
 
 def circle(size: int) -> list[int]:
-    """Moves whose window ends as exactly p-1 ranks: the bits of p-1.
+    """Return the moves after which the window has exactly p-1 ranks: the bits of p-1.
 
     >>> circle(13)
     [1, 1, 0, 0]
@@ -83,9 +83,9 @@ def circle(size: int) -> list[int]:
 
 
 def line(size: int) -> list[int]:
-    """Moves whose window ends as p-1 ranks or more, with the fewest of bit 1.
+    """Return the moves, with the fewest of bit 1, after which the window has at least p-1 ranks.
 
-    With i moves of bit 1 before q-i of bit 0 the window ends as (2^i - 1) 2^(q-i) ranks.
+    After i moves of bit 1 and q-i of bit 0 the window has (2^i - 1) 2^(q-i) ranks.
 
     >>> line(13)
     [1, 1, 0, 0]

@@ -54,7 +54,7 @@ def alltoall(rank: int, size: int) -> Program:
 
 
 def skips(size: int) -> Iterator[tuple[int, int]]:
-    """Each skip with the following one, smallest first.
+    """Yield each skip with the next larger one, smallest first.
 
     >>> list(skips(13))
     [(1, 2), (2, 4), (4, 7), (7, 13)]
@@ -66,21 +66,21 @@ def skips(size: int) -> Iterator[tuple[int, int]]:
 
 
 def _combine(rank: int, size: int, buffer: str, skip: int, following: int) -> Round:
-    """Give the far end of what is left to the rank that needs it next; reduce what arrives."""
+    """Send the far end of the remaining blocks; reduce the received ones."""
     to, frm, count = (rank + skip) % size, (rank - skip) % size, following - skip
     return (*(send(to, span) for span in arc(buffer, to, count, size)),
             *(recv(frm, span, reduce=LEFT) for span in arc(buffer, rank, count, size)))
 
 
 def _collect(rank: int, size: int, skip: int, following: int) -> Round:
-    """Pass on the first blocks held; append those that arrive."""
+    """Send the first blocks; append the received ones."""
     to, frm, count = (rank - skip) % size, (rank + skip) % size, following - skip
     return (*(send(to, span) for span in arc(OUT, rank, count, size)),
             *(recv(frm, span) for span in arc(OUT, frm, count, size)))
 
 
 def hops(size: int) -> Hops:
-    """Rounds of the alltoall: the skip, and the offsets whose blocks take it."""
+    """Return the rounds of the alltoall: the skip, and the offsets of the blocks."""
     left, rounds = list(range(size)), []
     for skip, _ in reversed(list(skips(size))):
         moving = [offset for offset in range(size) if left[offset] >= skip]
@@ -91,5 +91,5 @@ def hops(size: int) -> Hops:
 
 
 def alltoall_sent(size: int) -> int:
-    """Closed form: skips taken by all blocks of a rank."""
+    """Return the number of hops of all blocks of a rank."""
     return sum(len(offsets) for hop in hops(size) for _, offsets in hop)

@@ -53,7 +53,7 @@ def exchanges(rank: int, size: int, root: int, n: int
 
 
 def skips(size: int) -> list[int]:
-    """1 = S_0, S_1, ..., S_q = size, each the half, rounded up, of the next."""
+    """Return 1 = S_0, S_1, ..., S_q = size, each half of the next, rounded up."""
     downwards = [size]
     while downwards[-1] > 1:
         downwards.append(-(-downwards[-1] // 2))
@@ -61,7 +61,7 @@ def skips(size: int) -> list[int]:
 
 
 def baseblock(virtual: int, skip: list[int]) -> int:
-    """Index of the last skip when a rank is written as a sum of skips, largest first."""
+    """Return the index of the smallest skip of a rank's sum of skips."""
     q = len(skip) - 1
     last = q
     for k in range(q - 1, -1, -1):
@@ -71,7 +71,7 @@ def baseblock(virtual: int, skip: list[int]) -> int:
 
 
 def receive_table(virtual: int, skip: list[int]) -> list[int]:
-    """The block a rank receives over each skip in a cycle; negative: of an earlier cycle."""
+    """Return the block that a rank receives over each skip; negative for earlier cycles."""
     q, target = len(skip) - 1, skip[-1] + virtual
     base = baseblock(virtual, skip)
     free = [e != base for e in range(q + 1)]

@@ -66,7 +66,7 @@ def allgather(rank: int, size: int) -> Program:
 
 
 def layout(size: int) -> list[int]:
-    """The offsets below the size, by their bits read backwards.
+    """Return the offsets below the size, sorted by their reversed bits.
 
     >>> layout(6)
     [0, 4, 2, 1, 5, 3]
@@ -97,7 +97,7 @@ def _combine(rank: int, size: int, distance: int, tail: Span, front: tuple[Span,
 
 
 def _collect(rank: int, size: int, distance: int, tail: Span, front: tuple[Span, ...]) -> Round:
-    """Give the front, in two messages round a gap so that none needs packing; take the tail."""
+    """Send the front, in two messages around a gap to avoid packing; receive the tail."""
     steps: list[Step] = []
     start = tail.start
     for span in front:

@@ -62,13 +62,13 @@ def allgather(rank: int, size: int) -> Program:
 
 
 def _all_but(rank: int, size: int) -> list[Span]:
-    """Every block except one, in two messages so that none needs packing."""
+    """Return all blocks except one, in two spans, to avoid packing."""
     return [span for span in (at(OUT, 0, rank), at(OUT, rank + 1, size))
             if span.start < span.stop]
 
 
 def allgather_sent(size: int) -> int:
-    """Closed form: what virtual rank 0 sends, whose groups hold most of the folded ranks."""
+    """Return the blocks that virtual rank 0 sends, whose groups have most folded ranks."""
     fold = Fold(size)
     handed_back = size - 1 if fold.extra else 0
     return sum(fold.block(0, distance)[1] for distance in fold.distances()) + handed_back

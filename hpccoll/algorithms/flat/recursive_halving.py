@@ -99,7 +99,7 @@ def butterfly(rank: int, size: int) -> Program:
 
 
 def bit_reverse(value: int, bits: int) -> int:
-    """Write the lowest ``bits`` bits of a number backwards.
+    """Reverse the lowest ``bits`` bits of a number.
 
     >>> bit_reverse(0b0011, 4)
     12

@@ -67,7 +67,7 @@ def radices(size: int, k: int) -> list[int]:
 
 
 def _fewest(number: int, most: int) -> list[int] | None:
-    """Shortest product of factors 2..``most``, largest first, that gives the number."""
+    """Return the shortest factorisation with factors 2..``most``, largest first, or None."""
     if number == 1:
         return []
     products = [[factor, *rest]
@@ -77,12 +77,12 @@ def _fewest(number: int, most: int) -> list[int] | None:
 
 
 def rounds(size: int, k: int) -> int:
-    """Closed form: one round a digit, two for folding."""
+    """Return the number of rounds: one per digit, two for folding."""
     digits = radices(size, k)
     return len(digits) + 2 * (prod(digits) < size)
 
 
 def sent_vectors(size: int, k: int) -> int:
-    """Closed form: vectors sent by the leader of a largest group."""
+    """Return the number of vectors that the leader of a largest group sends."""
     digits = radices(size, k)
     return sum(digits) - len(digits) + -(-size // prod(digits)) - 1

@@ -58,7 +58,7 @@ def bcast_ring(rank: int, size: int, root: int) -> Program:
 
 
 def scatter(rank: int, size: int, root: int) -> list[Round]:
-    """Hand each binomial subtree's blocks to its head."""
+    """Send the blocks of each binomial subtree to its head."""
     node = knomial(rank, size, root)
     rounds: list[Round] = []
     if node.parent is not None:
@@ -70,5 +70,5 @@ def scatter(rank: int, size: int, root: int) -> list[Round]:
 
 
 def blocks(ranks: range) -> Span:
-    """The blocks of a range of ranks."""
+    """Return the blocks of a range of ranks."""
     return at(OUT, ranks.start, ranks.stop)

@@ -27,7 +27,7 @@ from hpccoll.ir.collectives import IN, OUT, TMP
 from hpccoll.ir.passes import runs
 from hpccoll.ir.schedule import LEFT, RIGHT, Program, Round, Span, at, copy, recv, reduce, send
 
-#: Finds the memory that stands for some slots of scratch, as the spans of each message.
+#: Returns the memory of some slots of scratch, as the spans of each message.
 Place = Callable[..., Sequence[Sequence[Span]]]
 
 
@@ -89,7 +89,7 @@ def allgather(rank: int, size: int) -> Program:
 
 
 def scratch(*spans: Span) -> Sequence[Sequence[Span]]:
-    """Leave slots of scratch what they are, and send them together."""
+    """Return slots of scratch unchanged, as one message."""
     return [spans]
 
 
@@ -114,7 +114,7 @@ def parts(ring: int) -> tuple[int, ...] | None:
 
 
 def layout(rank: int, size: int) -> list[int]:
-    """The block in each slot of scratch; that of a last rank which is one too many comes last."""
+    """Return the block in each slot of scratch; for odd sizes, that of the last rank is last."""
     ring = size - size % 2
     return [partner(rank, offset, ring) for offset in routes(ring)[0]] + [ring] * (size % 2)
 

@@ -60,7 +60,7 @@ def allgather(rank: int, topology: Topology) -> Program:
 
 
 def _allgather_within(index: int, group: range, blocks: Sequence[Sequence[int]]) -> Program:
-    """Allgather, in place, what each rank of a group brings."""
+    """Allgather the blocks of the ranks of a group, in place."""
     size = len(group)
     return embed(circulant.allgather(index, size), slot_keys(ALLGATHER, index, size),
                  lambda key: [Piece(group, blocks[key])], inside(OUT))

@@ -158,7 +158,7 @@ class Log:
             self.memory[STORY_START:STORY_START + length]))
         return report
 
-    def say(self, doing: Mapping[str, Any], looks: bool = True) -> None:
+    def publish_status(self, doing: Mapping[str, Any], looks: bool = True) -> None:
         """Store the status of this rank and, if ``looks``, the time of this poll."""
         text = json.dumps(doing).encode()
         if len(text) <= STORY_START - DOING_START:

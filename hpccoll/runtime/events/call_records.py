@@ -23,7 +23,8 @@ if BUILT:
     from hpccoll.runtime.execution import _executor
 
 
-def log_calls(method: Callable[..., Any], log: Log, call_hash: int, refuse: Callable[[], NoReturn],
+def log_calls(method: Callable[..., Any], log: Log, call_hash: int,
+              raise_failure: Callable[[], NoReturn],
               failed: Callable[[BaseException], bool]) -> Callable[..., Any]:
     """Return a wrapper of a native method that logs its calls while they run.
 
@@ -31,12 +32,12 @@ def log_calls(method: Callable[..., Any], log: Log, call_hash: int, refuse: Call
         method: the native method.
         log: the log of this rank.
         call_hash: call hash of its calls; 0 if they may differ between ranks.
-        refuse: raises an error after the failure of another rank.
+        raise_failure: raises an error after the failure of another rank.
         failed: raises a more specific error, or returns True if nothing was sent.
     """
     if BUILT:
-        return _executor.Noted(method, log.address, log.address + 8 * ALARM, call_hash, refuse,
-                               failed)
+        return _executor.Noted(method, log.address, log.address + 8 * ALARM, call_hash,
+                               raise_failure, failed)
     words = log.words
 
     def call(*args: Any, **options: Any) -> Any:
@@ -47,7 +48,7 @@ def log_calls(method: Callable[..., Any], log: Log, call_hash: int, refuse: Call
         try:
             alarm = words[ALARM]
             if alarm and number >= alarm - 1:
-                refuse()
+                raise_failure()
             result = method(*args, **options)
             words[ENDS + place] = monotonic_ns()
             return result

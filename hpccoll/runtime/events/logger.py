@@ -40,7 +40,7 @@ def start(level: str) -> None:
         LOGGER.addHandler(handler)
 
 
-def tell_communicator(comm: MPI.Intracomm, context: Context) -> None:
+def log_communicator(comm: MPI.Intracomm, context: Context) -> None:
     """Log the properties of a communicator, when hpccoll prepares its first call."""
     if not LOGGER.isEnabledFor(_level(context.rank)):
         return
@@ -54,7 +54,7 @@ def tell_communicator(comm: MPI.Intracomm, context: Context) -> None:
                " and ".join(paths) or "nobody", "compiled" if context.compiled else "Python")
 
 
-def tell_table(comm: MPI.Intracomm, source: str, note: str, online: bool) -> None:
+def log_table(comm: MPI.Intracomm, source: str, note: str, online: bool) -> None:
     """Log the source of the measured times behind choices."""
     text = "candidates are measured in this job" if online else (
         f"measured times of {source}" if source else
@@ -62,7 +62,7 @@ def tell_table(comm: MPI.Intracomm, source: str, note: str, online: bool) -> Non
     LOGGER.log(_level(comm.Get_rank()), "%s: %s", name_of(comm), text)
 
 
-def tell_served(comm: MPI.Intracomm, logged: set[Description], title: str, call: Call | None,
+def log_choice(comm: MPI.Intracomm, logged: set[Description], title: str, call: Call | None,
                 choice: Choice | None) -> None:
     """Log which algorithm runs a call, and why; once per kind of call."""
     level = _level(comm.Get_rank())
@@ -81,7 +81,7 @@ def tell_served(comm: MPI.Intracomm, logged: set[Description], title: str, call:
                else "only the MPI library supports this call")
 
 
-def tell_error(rank: int, error: BaseException) -> None:
+def log_error(rank: int, error: BaseException) -> None:
     """Log that a call failed here.
 
     Without a handler, logging prints errors itself. Here it does so for other threads only: the

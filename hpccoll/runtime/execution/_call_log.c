@@ -32,7 +32,7 @@ static PyObject *noted_call(Noted *self, PyObject *const *args, size_t flags, Py
     atomic_store_explicit(&log[NUMBER], number, memory_order_release);
     int64_t alarm = atomic_load_explicit(self->alarm, memory_order_acquire);
     PyObject *result = alarm && number >= alarm - 1
-        ? PyObject_CallNoArgs(self->refuse)
+        ? PyObject_CallNoArgs(self->raise_failure)
         : PyObject_Vectorcall(self->method, args, flags, names);
     atomic_store_explicit(&log[INSIDE], 0, memory_order_relaxed);
     if (result != NULL)
@@ -44,17 +44,18 @@ static PyObject *noted_call(Noted *self, PyObject *const *args, size_t flags, Py
 
 static PyObject *noted_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    PyObject *method, *refuse, *failed;
+    PyObject *method, *raise_failure, *failed;
     long long log, alarm, call_hash;
     (void)kwargs;
-    if (!PyArg_ParseTuple(args, "OLLLOO", &method, &log, &alarm, &call_hash, &refuse, &failed))
+    if (!PyArg_ParseTuple(args, "OLLLOO", &method, &log, &alarm, &call_hash,
+                          &raise_failure, &failed))
         return NULL;
     Noted *self = (Noted *)type->tp_alloc(type, 0);
     if (self == NULL)
         return NULL;
     self->vectorcall = (vectorcallfunc)noted_call;
     self->method = Py_NewRef(method);
-    self->refuse = Py_NewRef(refuse);
+    self->raise_failure = Py_NewRef(raise_failure);
     self->failed = Py_NewRef(failed);
     self->log = (Word *)(intptr_t)log;
     self->alarm = (Word *)(intptr_t)alarm;
@@ -70,7 +71,7 @@ Noted *copy_noted(const Noted *noted)
         return NULL;
     copy->vectorcall = noted->vectorcall;
     copy->method = Py_NewRef(noted->method);
-    copy->refuse = Py_NewRef(noted->refuse);
+    copy->raise_failure = Py_NewRef(noted->raise_failure);
     copy->failed = Py_NewRef(noted->failed);
     copy->log = noted->log;
     copy->alarm = noted->alarm;
@@ -81,7 +82,7 @@ Noted *copy_noted(const Noted *noted)
 static int noted_clear(Noted *self)
 {
     Py_CLEAR(self->method);
-    Py_CLEAR(self->refuse);
+    Py_CLEAR(self->raise_failure);
     Py_CLEAR(self->failed);
     return 0;
 }
@@ -96,7 +97,7 @@ static void noted_dealloc(Noted *self)
 static int noted_traverse(Noted *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->method);
-    Py_VISIT(self->refuse);
+    Py_VISIT(self->raise_failure);
     Py_VISIT(self->failed);
     return 0;
 }

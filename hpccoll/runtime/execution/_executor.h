@@ -165,7 +165,7 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
-    PyObject *method, *refuse, *failed;
+    PyObject *method, *raise_failure, *failed;
     Word *log, *alarm;
     CallHash call_hash;
 } Noted;

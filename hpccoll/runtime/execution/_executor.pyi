@@ -120,7 +120,8 @@ class Numbers:
 
 class Noted:
     def __init__(self, method: Callable[..., Any], log: int, alarm: int, call_hash: int,
-                 refuse: Callable[[], object], failed: Callable[[BaseException], bool], /): ...
+                 raise_failure: Callable[[], object], failed: Callable[[BaseException], bool],
+                 /): ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 class Token:

@@ -178,7 +178,7 @@ def encode_segments(segments: Sequence[Segment], depth: int, itemsize: int, plac
         depth: number of segments with separate channels; later ones reuse them in turn.
         itemsize: bytes of an element.
         places: messages that a rank may have in flight to another.
-        chains: keep results that the next step uses in an accumulator, where that is allowed.
+        chains: keep results that the next step uses in an accumulator, if that is permitted.
         remote: ranks of other nodes, whose messages use MPI.
         noting: records moments; ``None`` if phases are not traced.
 

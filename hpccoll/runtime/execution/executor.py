@@ -293,7 +293,7 @@ class PreparedRun:
 
     @property
     def at(self) -> int:
-        """Position in the program."""
+        """Identity of the current wait, which changes with progress."""
         return id(self.wait)
 
     def free(self) -> None:

@@ -41,7 +41,7 @@ class Osu:
     def begin(self, environment: Mapping[str, Any]) -> None:
         """Do nothing: OSU's checks expect fixed comments."""
 
-    def collective(self, name: str, labels: Sequence[str]) -> None:
+    def begin_collective(self, name: str, labels: Sequence[str]) -> None:
         """Write the remaining lines of the previous collective."""
         self.flush()
         self.several, self.started = len(labels) > 1, ""
@@ -66,7 +66,7 @@ class Osu:
         self.waiting = []
 
     def write(self, result: Result) -> None:
-        """Write one line, and a head where a candidate begins."""
+        """Write one line, after a heading for a new candidate."""
         sized = result.count > 0
         if self.started != result.candidate:
             self.started = result.candidate
@@ -111,7 +111,7 @@ class Csv:
     def begin(self, environment: Mapping[str, Any]) -> None:
         """Do nothing: the columns follow from the first result."""
 
-    def collective(self, name: str, labels: Sequence[str]) -> None:
+    def begin_collective(self, name: str, labels: Sequence[str]) -> None:
         """Do nothing: the collective is a column."""
 
     def group(self, results: Group, refused: Mapping[str, str]) -> None:
@@ -150,7 +150,7 @@ class Json:
         """Keep the environment for the record."""
         self.environment = environment
 
-    def collective(self, name: str, labels: Sequence[str]) -> None:
+    def begin_collective(self, name: str, labels: Sequence[str]) -> None:
         """Do nothing: the record is written at the end."""
 
     def group(self, results: Group, refused: Mapping[str, str]) -> None:

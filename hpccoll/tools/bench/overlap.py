@@ -235,7 +235,7 @@ class OverlapReport(Protocol):
     def begin(self, environment: Mapping[str, Any]) -> None:
         """Handle the start of the measurement."""
 
-    def collective(self, name: str) -> None:
+    def begin_collective(self, name: str) -> None:
         """Handle the start of a collective."""
 
     def group(self, results: Sequence[Overlap], refused: Mapping[str, str]) -> None:
@@ -284,7 +284,7 @@ def run(comm: MPI.Intracomm, options: Options, tests: int, report: OverlapReport
         if report is not None:
             if case.collective != latest:
                 latest = case.collective
-                report.collective(latest)
+                report.begin_collective(latest)
             report.group(results, refused)
     interrupted = world.control.bcast(interrupted or stopped())
     if report is not None:
@@ -333,7 +333,7 @@ class OverlapTable(Lines):
                  "collective; gain is (alone + pure - total) / pure: the saved part")
         self.say("cpu is processor time of a rank minus that of the work alone, waits included")
 
-    def collective(self, name: str) -> None:
+    def begin_collective(self, name: str) -> None:
         """Write the head of the columns."""
         self.say("")
         self.say(f"i{name}", "bold")

@@ -51,7 +51,7 @@ class BenchReport(Protocol):
     def begin(self, environment: Mapping[str, Any]) -> None:
         """Handle the start of the benchmark."""
 
-    def collective(self, name: str, labels: Sequence[str]) -> None:
+    def begin_collective(self, name: str, labels: Sequence[str]) -> None:
         """Handle the start of a collective; ``labels`` of candidates may appear."""
 
     def group(self, results: Group, refused: Mapping[str, str]) -> None:
@@ -108,7 +108,7 @@ class SizeTable(Lines):
                          break_long_words=False, break_on_hyphens=False):
             self.say(line, style)
 
-    def collective(self, name: str, labels: Sequence[str]) -> None:
+    def begin_collective(self, name: str, labels: Sequence[str]) -> None:
         """Store the labels; the head follows with the first size."""
         self.labels, self.refused, self.table = labels, {}, None
 
@@ -243,7 +243,7 @@ class TableReport(Lines):
                      f"and write {rate_text(environment['copy_rate'])}")
         self.say("(name) at the end of a line: the algorithm that auto ran")
 
-    def collective(self, name: str, labels: Sequence[str]) -> None:
+    def begin_collective(self, name: str, labels: Sequence[str]) -> None:
         """Write the head of the columns."""
         self.width = max(9, *(len(display_name(label)) for label in labels))
         self.refused = {}

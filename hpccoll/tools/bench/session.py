@@ -173,7 +173,7 @@ class Audience:
             self.latest = case.collective
             labels = _labels(self.options, case.collective, self.size)
             for report in self.reports:
-                report.collective(case.collective, labels)
+                report.begin_collective(case.collective, labels)
         for report in self.reports:
             report.group(results, refused)
 

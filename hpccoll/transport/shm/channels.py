@@ -85,7 +85,7 @@ class Channel:
         self.ready = 0 if grow is not None else self.cell_bytes
         #: Numbers of the last messages.
         self.sent = self.received = 0
-        #: Seconds per byte of recent copies into cells; where it is large, reading is faster.
+        #: Seconds per byte of recent copies into cells; if large, reading in place is faster.
         self.copy_seconds = 0.0
 
     def cells_for(self, nbytes: int) -> Sequence[numpy.ndarray]:
@@ -333,7 +333,7 @@ def _cell_bytes(ranks: int, most: int) -> int:
 
 
 def _fence() -> Callable[[], Any] | None:
-    """A memory barrier, where one is needed; see decision 0007."""
+    """Return a memory barrier; ``None`` if none is needed. See decision 0007."""
     if platform.machine() in ("x86_64", "AMD64", "i686"):
         return None
     if not _windows:

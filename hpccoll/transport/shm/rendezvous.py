@@ -82,7 +82,7 @@ class Send:
                  call_hash: int = 0):
         self.endpoint, self.channel, self.call_hash = endpoint, channel, call_hash
         self.array, self.peer, self.nbytes = posting.array, posting.peer, posting.array.nbytes
-        #: Copies into the cells, where the message may use one; ``always_copied`` if it must.
+        #: Copies into the cells, if the message may use one; ``always_copied`` if it must.
         self.copies: list[Action] = []
         self.where, self.always_copied = BY_MPI, False
         self.request: Batch | None = None
@@ -205,7 +205,7 @@ class Receive:
             self.where, nbytes = line[PLACES + place], line[2 * PLACES + place]
             call_hash = line[3 * PLACES + place]
         if nbytes != self.nbytes or not agree(call_hash, self.call_hash):
-            self.refuse(nbytes)
+            self.reject(nbytes)
         if not self.in_cell and self.where == BY_MPI:
             # MPI messages are received in the order of their numbers.
             if any(channel.taken[earlier & LAST] < earlier
@@ -221,7 +221,7 @@ class Receive:
         """Return the buffer for an MPI message."""
         return self.array
 
-    def refuse(self, nbytes: int) -> None:
+    def reject(self, nbytes: int) -> None:
         """Raise for a message of another call or size; a cell cannot distinguish them."""
         peer, rank = self.posting.peer, self.endpoint.rank
         if self.call_hash:

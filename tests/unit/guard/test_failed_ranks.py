@@ -63,12 +63,13 @@ def test_other_errors_stay_what_they_are(make):
     ({1: KILLED, 2: GONE}, 60, (3,), (1,)),
     ({1: GONE, 2: GONE}, 0, (3,), (1, 2))])
 def test_the_ranks_that_a_wait_for_messages_names(states, ago, peers, lost):
-    def loss(ranks, title, numbered):
+    def peer_lost_error(ranks, title, numbered):
         return PeerLost(ranks, RankStates("they are gone"), title)
 
     when = dict.fromkeys(states, time.monotonic() - ago)
-    guard = SimpleNamespace(on_alarm=lambda: None, loss=loss, rank_status=SimpleNamespace(
-        look=lambda: when, activity=lambda rank: SimpleNamespace(state=states[rank])))
+    guard = SimpleNamespace(
+        on_alarm=lambda: None, peer_lost_error=peer_lost_error, rank_status=SimpleNamespace(
+            look=lambda: when, activity=lambda rank: SimpleNamespace(state=states[rank])))
     with pytest.raises(PeerLost) as raised:
         Guard.check_ranks(guard, peers)
     assert raised.value.ranks == lost

@@ -50,7 +50,7 @@ def made(monkeypatch):
     guard.rank, guard.logs, guard.compares_calls = 0, SharedLogs(logs, 0, None), True
     guard.context = SimpleNamespace(size=2, timeouts=Timeouts(60.0, 60.0, None, None))
     guard.lock, guard.failure, guard.unraised = guards.threading.RLock(), None, None
-    guard.on_failure = lambda refuse: None
+    guard.on_failure = lambda raise_failure: None
     guard.losses = SimpleNamespace(explain=lambda error, title: error, known=False)
     guard.rank_status = SimpleNamespace(failed_ranks=lambda *args, **options: (), gone={},
                                         states=lambda *args: RankStates("rank 1 is late"))
@@ -73,9 +73,9 @@ def test_a_difference_in_every_call_of_a_fast_loop_is_found(made, capfd):
         guard.natives._look_back()
     assert capfd.readouterr().err.count("result may be wrong on rank 0: ranks disagree") == 1
     with pytest.raises(ContractError):
-        guard.refuse()
+        guard.raise_failure()
     with pytest.raises(BrokenCommunicatorError):
-        guard.refuse()
+        guard.raise_failure()
 
 
 def test_one_look_is_not_enough(made):
@@ -112,9 +112,9 @@ def test_a_call_made_while_the_thread_finds_it_raises_the_difference(made, monke
     guard, logs = made
     raised = []
 
-    def told(refuse):
+    def told(raise_failure):
         with pytest.raises(Exception) as caught:
-            refuse()
+            raise_failure()
         raised.append(type(caught.value))
     guard.on_failure = told
     for _ in range(2):
@@ -136,7 +136,7 @@ def test_a_call_that_is_given_up_and_ends_keeps_what_was_found(made):
     assert guard.natives._given_up(3, BrokenCommunicatorError("another rank has given up")) == ""
     assert guard.unraised is found
     with pytest.raises(ContractError):
-        guard.refuse()
+        guard.raise_failure()
 
 
 def test_a_call_that_ends_after_it_was_given_up_is_told_of_by_the_next(made):
@@ -146,7 +146,7 @@ def test_a_call_that_ends_after_it_was_given_up_is_told_of_by_the_next(made):
     guard.natives.stay = Stay(1, 0.0, 0.0, Reports(60.0))
     assert guard.natives._given_up(1, ForeignMessage(-1, 0)) == ""
     with pytest.raises(ContractError, match="operator"):
-        guard.refuse()
+        guard.raise_failure()
 
 
 def test_who_cannot_speak_says_it_once(made, monkeypatch, capfd):

@@ -58,7 +58,7 @@ def ranks(monkeypatch):
 
 def test_a_rank_that_waits(ranks):
     board, logs, _ = ranks
-    logs[1].say(waiting_status("allreduce ring", 7, 2, (0, 3), "train.py:5"))
+    logs[1].publish_status(waiting_status("allreduce ring", 7, 2, (0, 3), "train.py:5"))
     found = board.activity(1)
     assert found[:8] == (1, WAITING, 7, 6, "allreduce ring", "train.py:5", 2, (0, 3))
     assert str(found) == ("rank 1 waits for ranks 0, 3 in round 2 of call 7, allreduce ring at "
@@ -67,12 +67,12 @@ def test_a_rank_that_waits(ranks):
 
 def test_a_rank_that_has_not_looked_for_a_while_does_not_wait_any_more(ranks):
     board, logs, _ = ranks
-    logs[1].say(waiting_status("allreduce ring", 7, 2, (0, 3), "train.py:5"))
+    logs[1].publish_status(waiting_status("allreduce ring", 7, 2, (0, 3), "train.py:5"))
     logs[1].words[BEAT] -= 10 ** 10
     assert board.activity(1)[:4] == (1, IN_PROGRAM, 7, 7)
     assert "rank 1 is in the program; its last call was call 7, allreduce, count 100" in str(
         board.activity(1))
-    logs[1].say({"number": 7, "site": "train.py:99"}, looks=False)  # what the watchdog answers
+    logs[1].publish_status({"number": 7, "site": "train.py:99"}, looks=False)  # from the watchdog
     assert "rank 1 is at train.py:99; its last call was call 7" in str(board.activity(1))
 
 
@@ -93,7 +93,7 @@ def test_a_rank_that_does_not_answer_may_hold_the_interpreter_lock(ranks, monkey
 
 def test_what_was_said_of_an_earlier_call_is_of_no_use(ranks):
     board, logs, _ = ranks
-    logs[1].say(waiting_status("allreduce ring", 6, 2, (0, 3), "train.py:5"))
+    logs[1].publish_status(waiting_status("allreduce ring", 6, 2, (0, 3), "train.py:5"))
     assert board.activity(1).state == IN_PROGRAM and not board.activity(1).site
 
 
@@ -182,7 +182,7 @@ def test_ranks_of_other_machines_are_not_heard_of(monkeypatch):
 def test_the_missing_rank_comes_first_then_each_rank_in_order(ranks):
     board, logs, states = ranks
     for rank in (0, 1, 3):
-        logs[rank].say(waiting_status("allreduce ring", 7, 0, (2,), ""))
+        logs[rank].publish_status(waiting_status("allreduce ring", 7, 0, (2,), ""))
     logs[2].words[NUMBER] = 0
     found = board.states(7, (1,))
     assert found.missing == "rank 2 is in the program, not in call 7"
@@ -215,8 +215,8 @@ def test_at_most_eight_ranks_are_named(monkeypatch):
 
 def test_a_torn_text_is_nothing():
     made = log()
-    made.say({"number": 7, "site": "x" * 9000})  # longer than there is room
+    made.publish_status({"number": 7, "site": "x" * 9000})  # longer than there is room
     assert made.status() == {}
-    made.say({"number": 7, "site": "here"})
+    made.publish_status({"number": 7, "site": "here"})
     made.memory[DOING_START] = ord("x")
     assert made.status() == {}

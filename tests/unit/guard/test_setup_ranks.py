@@ -31,7 +31,7 @@ def ranks(monkeypatch):
 def test_rank_that_waits_in_the_same_call_has_come(ranks):
     first, second = ranks(0), ranks(1)
     assert first.missing_ranks() == (1,)
-    second.say()
+    second.publish_status()
     assert first.missing_ranks() == ()
     ranks(1)  # it has gone on to another call
     assert first.missing_ranks() == (1,)
@@ -40,7 +40,7 @@ def test_rank_that_waits_in_the_same_call_has_come(ranks):
 @pytest.mark.parametrize("title, turn", [("dup", 1), ("split", 2)])
 def test_rank_in_another_call_has_not_come(ranks, title, turn):
     first, second = ranks(0), ranks(1, title, turn)
-    second.say()
+    second.publish_status()
     assert first.missing_ranks() == (1,)
 
 
@@ -77,10 +77,10 @@ def test_lost_ranks_are_told_as_lost(ranks):
 def test_failure_of_a_call_in_which_both_have_met_is_none_of_a_later_call(ranks):
     first, second = ranks(0), ranks(1)
     first.meet([1, 1])
-    second.say()
+    second.publish_status()
     second.fail(CollectiveTimeout("split", 1, 0, (0,), 1.0))
     assert first.failures()
     later = ranks(0)  # on another communicator of the same ranks
     assert not later.failures() and later.missing_ranks() == (1,)
-    ranks(1).say()
+    ranks(1).publish_status()
     assert later.missing_ranks() == ()

@@ -36,7 +36,7 @@ class Guarding:
     def collect_states(self, peers=()):
         return RankStates(f"ranks {peers} are late", ("rank 1 computes",), self.stopped)
 
-    def loss(self, ranks, title):
+    def peer_lost_error(self, ranks, title):
         return PeerLost(ranks, RankStates("rank 1 was killed"), title)
 
     def fail(self, error, title, description, tag, site="", number=None, in_thread=False,
@@ -237,7 +237,7 @@ def test_a_thread_that_may_not_speak_ends_it_all_the_same(clock, capsys):
     one.poll()
     assert ended and not guard.failed
     with pytest.raises(BrokenCommunicatorError, match="aborted: CollectiveTimeout: ranks .1,. are"):
-        one.refuse()
+        one.raise_if_broken()
     assert "ranks (1,) are late" in capsys.readouterr().err
 
 

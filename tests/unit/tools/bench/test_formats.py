@@ -17,7 +17,7 @@ from hpccoll.tools.bench import formats
 def test_osu_is_what_reframe_reads(labels):
     output = io.StringIO()
     made = formats.Osu(output, full=True, validation=True, tail=True)
-    made.collective("allreduce", labels)
+    made.begin_collective("allreduce", labels)
     for nbytes in (8, 16):
         made.group([result(label, [4, 6], nbytes=nbytes) for label in labels], {})
     made.end([], False)
@@ -35,7 +35,7 @@ def test_osu_is_what_reframe_reads(labels):
 def test_osu_fails_on_wrong_elements():
     output = io.StringIO()
     made = formats.Osu(output, full=False, validation=True, tail=False)
-    made.collective("allreduce", ["auto"])
+    made.begin_collective("allreduce", ["auto"])
     made.group([result("auto", [4], nbytes=8, changed=1)], {})
     made.group([], {"ring": "a reason"})
     assert re.search(r"^8 +2.00 +Fail$", output.getvalue(), re.M)

@@ -37,7 +37,7 @@ def told(made, environment, groups, interrupted=False):
     for group in groups:
         if group[0].collective != latest:
             latest = group[0].collective
-            made.collective(latest, list(dict.fromkeys(
+            made.begin_collective(latest, list(dict.fromkeys(
                 r.candidate for other in groups if other[0].collective == latest for r in other)))
         made.group(group, {})
     made.end(groups, interrupted)
