@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 #: Ranks, or faults of one rank, that a message lists.
@@ -69,9 +70,14 @@ def report_text(error: BaseException) -> str:
 
 
 def print_report(text: str) -> None:
-    """Print a report to standard error in one write, because other ranks print concurrently."""
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
+    """Print a report to standard error in one write, because other ranks print concurrently.
+
+    Without standard error, or if its reader is gone, the report is lost, and the wait goes on.
+    """
+    if sys.stderr is not None:
+        with suppress(OSError, ValueError):
+            sys.stderr.write(f"{text}\n")
+            sys.stderr.flush()
 
 
 class Reports:

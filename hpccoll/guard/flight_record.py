@@ -16,7 +16,6 @@ import os
 import platform
 import signal
 import socket
-import sys
 import threading
 import time
 import weakref
@@ -26,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from mpi4py import MPI
 
 from hpccoll.atomic_file import open_replacement
+from hpccoll.errors.waits import print_report
 from hpccoll.guard.call_sites import main_site
 from hpccoll.guard.rank_status import IN_PROGRAM, NATIVE, WAITING
 from hpccoll.runtime.events.call_log import SOME_TIME, Log
@@ -102,8 +102,7 @@ class FlightRecorder:
                 with open_replacement(path) as file:
                     json.dump(self.snapshot(why), file)
             except (OSError, ValueError) as error:  # the failure itself matters more
-                print(f"hpccoll: cannot write the flight record of rank {rank}: "
-                      f"{error}", file=sys.stderr)
+                print_report(f"hpccoll: cannot write the flight record of rank {rank}: {error}")
                 return ""
         return str(path)
 

@@ -8,7 +8,6 @@ the call runs in its nonblocking form, polled like hpccoll's own calls: it ends 
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -25,7 +24,7 @@ from hpccoll.errors import (
     HpccollError,
     cause_of,
 )
-from hpccoll.errors.waits import RankStates, Reports, report_text
+from hpccoll.errors.waits import RankStates, Reports, print_report, report_text
 from hpccoll.guard.alarm import MessagedLogs
 from hpccoll.guard.call_sites import main_site
 from hpccoll.guard.diagnosis import judge
@@ -318,8 +317,7 @@ class LibraryCalls:
         if error is None:
             return
         self.said = True
-        print(f"hpccoll: result may be wrong on rank {self.guard.rank}: "
-              f"{error}", file=sys.stderr, flush=True)
+        print_report(f"hpccoll: result may be wrong on rank {self.guard.rank}: {error}")
 
     def _hopeless(self, number: int, elapsed: float) -> BaseException | None:
         """Return the reason why a call cannot complete; ``None`` if it can."""

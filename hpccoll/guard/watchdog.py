@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 import weakref
+from contextlib import suppress
 from typing import Protocol
 
 from hpccoll.errors.waits import print_report
@@ -108,7 +109,8 @@ def end(one: Monitor, text: str) -> None:
         if one.has_returned():
             return
     for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+        with suppress(AttributeError, OSError, ValueError):  # it may be closed, or None
+            stream.flush()
     os._exit(STATUS)
 
 

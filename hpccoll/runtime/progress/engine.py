@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -20,6 +19,7 @@ from mpi4py import MPI
 
 from hpccoll.config import THREAD
 from hpccoll.errors import MOST_NAMED, BrokenCommunicatorError, ForkedError
+from hpccoll.errors.waits import print_report
 from hpccoll.runtime.progress.waiting import PendingRun, WaitTimer
 
 if TYPE_CHECKING:
@@ -265,10 +265,10 @@ class Progress:
             left = [operation.pending_run for operation in self.operations if not operation.over]
             if left:
                 text = ", ".join(awaited.title for awaited in left[:MOST_NAMED])
-                print(f"hpccoll: rank {MPI.COMM_WORLD.Get_rank()} exits with {len(left)} pending "
-                      f"request{'s' * (len(left) > 1)}: {text}"
-                      f"{' ...' * (len(left) > MOST_NAMED)}; call Wait on every request",
-                      file=sys.stderr, flush=True)
+                print_report(
+                    f"hpccoll: rank {MPI.COMM_WORLD.Get_rank()} exits with {len(left)} pending "
+                    f"request{'s' * (len(left) > 1)}: {text}"
+                    f"{' ...' * (len(left) > MOST_NAMED)}; call Wait on every request")
 
     def stop(self) -> None:
         """Stop the thread."""

@@ -1,5 +1,6 @@
 """The thread that looks: it ends a process that cannot go on, and only such a one."""
 
+import io
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import weakref
 
 import pytest
 
+from hpccoll.errors.waits import print_report
 from hpccoll.guard import watchdog
 from hpccoll.guard.call_sites import call_site, main_site
 
@@ -42,6 +44,29 @@ def test_it_says_why_and_ends_the_process(escaped, status, said):
                           check=False)
     assert (done.returncode, done.stdout) == (status, said), done.stderr
     assert done.stderr == "hpccoll: says why\n"
+
+
+@pytest.mark.parametrize("spoil", ["sys.stderr = sys.stdout = None", "sys.stderr.close()",
+                                   "os.close(2)", "sys.stdout.close()"])
+def test_it_ends_the_process_also_without_outputs(spoil):
+    text = textwrap.dedent(PROGRAM.format(escaped=False, seconds=10)).replace(
+        "time.sleep", f"import os; {spoil}; time.sleep")
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, timeout=60,
+                          check=False)
+    assert done.returncode == watchdog.STATUS, done.stderr
+
+
+def test_reports_need_no_reader(monkeypatch):
+    """A wait goes on whatever became of standard error."""
+    class Pipe(io.StringIO):
+        def flush(self):
+            raise BrokenPipeError("its reader has ended")
+
+    closed = io.StringIO()
+    closed.close()
+    for broken in (Pipe(), closed, None):
+        monkeypatch.setattr(sys, "stderr", broken)
+        print_report("to nobody")
 
 
 def test_what_cannot_be_looked_at_does_not_end_the_thread(capfd, monkeypatch):
