@@ -7,6 +7,7 @@ import pytest
 
 from hpccoll.calls.memory import is_staged, memory_of, stage_spec
 from hpccoll.calls.native import NativeOnly
+from hpccoll.cuda import is_device
 from hpccoll.errors import ArgumentTypeError, BufferArgumentError
 from support.gpu.device import installed
 from support.gpu.tensors import StubbornDeviceArray
@@ -101,3 +102,18 @@ def test_memory_of_the_first_dlpack_is_writable():
     values.flags.writeable = False
     with pytest.raises(BufferArgumentError, match="read-only"):
         memory_of(LaterExporter(values), "b", True)
+
+
+@pytest.mark.parametrize("kind", [3, 11])
+def test_pinned_memory_is_host_memory(kind):
+    """As of a tensor that ``pin_memory`` returned."""
+    class Pinned:
+        array = numpy.arange(4.0)
+
+        def __dlpack_device__(self):
+            return kind, 0
+
+        def __dlpack__(self, **options):
+            return self.array.__dlpack__()
+
+    assert not is_device(Pinned())

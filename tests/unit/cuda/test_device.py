@@ -273,21 +273,6 @@ def test_what_device_memory_is():
     assert not device.is_device(numpy.zeros(3)) and not device.is_device(b"abc")
 
 
-@pytest.mark.parametrize("kind", [3, 11])
-def test_pinned_memory_is_host_memory(kind):
-    """As of a tensor that ``pin_memory`` returned."""
-    class Pinned:
-        array = numpy.arange(4.0)
-
-        def __dlpack_device__(self):
-            return kind, 0
-
-        def __dlpack__(self, **options):
-            return self.array.__dlpack__()
-
-    assert not device.is_device(Pinned())
-
-
 def test_device_memory_is_used_where_it_lies_or_copied():
     with installed(True) as cupy:
         array = cupy.asarray(numpy.arange(4.0))
