@@ -69,6 +69,15 @@ def test_buffers_that_are_no_arrays_are_counted_by_their_sizes(comm):
         ("bcast", 64): 8, ("bcast", 256): 4, ("iallreduce", 64): 12}
 
 
+def test_a_call_with_another_size_on_each_rank_counts_once(comm):
+    counts = [2 * source + 1 for source in range(SIZE)]
+    blocks = numpy.zeros(sum(counts) * SIZE)
+    for _ in range(5):
+        comm.Alltoallv([blocks, [counts[RANK]] * SIZE], [blocks.copy(), counts])
+    found = comm.stats()
+    assert found.calls == found.as_json()["calls"] == 5 and found.served_part in (0, 1)
+
+
 def test_all_ranks_get_the_profile_of_all(comm):
     call_everything(comm)
     found = comm.stats(all_ranks=True)

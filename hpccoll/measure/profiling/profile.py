@@ -26,7 +26,7 @@ class CallRow(NamedTuple):
         least, most: bytes; -1 for objects.
         what: type and operator, if all calls agree.
         served: name of the algorithm or library that ran them.
-        calls: maximum over the ranks.
+        by_rank: calls of each rank.
         seconds: in them and in the waits for their requests; mean of the ranks.
         waiting: seconds of that in which a rank waited for other ranks or for a request; mean
             of the ranks. ``None`` if unknown.
@@ -40,12 +40,17 @@ class CallRow(NamedTuple):
     most: int
     what: str
     served: str
-    calls: int
+    by_rank: tuple[int, ...]
     seconds: float
     waiting: float | None
     imbalance: float
     ratio: float | None = None
     saved: float | None = None
+
+    @property
+    def calls(self) -> int:
+        """Return the maximum over the ranks."""
+        return max(self.by_rank)
 
     @property
     def sizes(self) -> str:
@@ -59,6 +64,11 @@ class CallRow(NamedTuple):
     def method(self) -> str:
         """Return the method's name in mpi4py."""
         return self.title.split()[0] if self.least == OBJECTS else self.title.capitalize()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain data, whose size does not depend on the number of ranks."""
+        return {"calls" if name == "by_rank" else name: self.calls if name == "by_rank" else value
+                for name, value in self._asdict().items()}
 
     def cells(self) -> tuple[str, ...]:
         """Return the row as text, in the order of :data:`HEADS`."""
@@ -104,16 +114,21 @@ class Profile:
         return {"format": "hpccoll profile 1", "ranks": self.ranks, "seconds": self.seconds,
                 "collective_seconds": self.collective_seconds,
                 "waiting_seconds": self.waiting_seconds, "served_part": self.served_part,
-                "saved_seconds": self.saved_seconds,
-                "rows": [row._asdict() for row in self.details],
+                "saved_seconds": self.saved_seconds, "calls": self.calls,
+                "rows": [row.as_json() for row in self.details],
                 "stragglers": [one._asdict() for one in self.stragglers],
                 "notes": list(self.notes)}
 
     @property
+    def calls(self) -> int:
+        """Return the calls of the rank with the most: a call may have another size on each rank."""
+        return max((sum(one) for one in zip(*(row.by_rank for row in self.rows))), default=0)
+
+    @property
     def served_part(self) -> float:
         """Return the part of the calls that hpccoll ran."""
-        calls = sum(row.calls for row in self.rows)
-        return sum(row.calls for row in self.rows if row.served != "native") / max(calls, 1)
+        calls = sum(sum(row.by_rank) for row in self.rows)
+        return sum(sum(row.by_rank) for row in self.rows if row.served != "native") / max(calls, 1)
 
     @property
     def saved_seconds(self) -> float | None:
@@ -192,8 +207,8 @@ def _row(kind: CallKind, counts: Sequence[int], times: Sequence[float], waited: 
     elif matched is not None and ranks > 1:
         # The kept calls represent all of them.
         waiting = mean * (matched[0] / matched[1] if matched[1] else 0.0)
-    return CallRow(kind.title, kind.nbytes, kind.nbytes, kind.what, kind.served, max(counts), mean,
-                   waiting, max(times) / mean if mean else 1.0)
+    return CallRow(kind.title, kind.nbytes, kind.nbytes, kind.what, kind.served, tuple(counts),
+                   mean, waiting, max(times) / mean if mean else 1.0)
 
 
 def rows_of(details: Iterable[CallRow]) -> tuple[CallRow, ...]:
@@ -214,8 +229,9 @@ def _merge_rows(group: Sequence[CallRow]) -> CallRow:
     what = {row.what for row in group}
     return CallRow(
         group[0].title, min(row.least for row in group), max(row.most for row in group),
-        what.pop() if len(what) == 1 else "", group[0].served, sum(row.calls for row in group),
-        seconds, sum(row.waiting or 0.0 for row in known) if known else None,
+        what.pop() if len(what) == 1 else "", group[0].served,
+        tuple(map(sum, zip(*(row.by_rank for row in group)))), seconds,
+        sum(row.waiting or 0.0 for row in known) if known else None,
         sum(row.imbalance * row.seconds for row in group) / seconds if seconds else 1.0,
         (sum(ours) + sum(saved)) / sum(ours) if saved and sum(ours) else None,
         sum(saved) if saved else None)

@@ -11,7 +11,7 @@ LONGEST = "knomial k=16, compiled"
 def made(count, **more):
     """A profile of so many kinds of calls, with names and numbers as long as they get."""
     titles = [f"reduce_scatter_block{suffix}" for suffix in ("", "_init")]
-    rows = [CallRow(title, 1023 << 20, 1023 << 20, "f8 sum", f"{LONGEST} {number}", 12345678,
+    rows = [CallRow(title, 1023 << 20, 1023 << 20, "f8 sum", f"{LONGEST} {number}", (12345678,),
                     123.4, 61.7, 12.345, 10.25, 3.0, **more)
             for number in range(count) for title in titles[:1 + number % 2]][:count]
     return Profile(1000, 500.0, rows_of(rows), tuple(rows))

@@ -49,7 +49,7 @@ def test_one_rank_knows_of_no_waits():
 
 
 def rows(count, served="ring"):
-    return [CallRow("allreduce", 1 << size, 1 << size, "f8 sum", served, 10, 2.0, 1.0, 1.5)
+    return [CallRow("allreduce", 1 << size, 1 << size, "f8 sum", served, (10,), 2.0, 1.0, 1.5)
             for size in range(count)]
 
 
@@ -61,7 +61,7 @@ def test_many_sizes_share_a_row():
 
 
 def test_objects_have_no_size():
-    row = CallRow("bcast of objects", -1, -1, "", "objects", 1, 1.0, None, 1.0)
+    row = CallRow("bcast of objects", -1, -1, "", "objects", (1,), 1.0, None, 1.0)
     assert row.cells()[:2] == ("bcast", "objects")
 
 
