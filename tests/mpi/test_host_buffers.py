@@ -11,7 +11,7 @@ from hpccoll.errors import BufferArgumentError
 
 pytestmark = pytest.mark.mpi
 #: Calls of Python functions in a repeated call, at most; several hundred if it is resolved anew.
-MOST_CALLS = 40
+MOST_CALLS = 60
 
 
 class Matrix(numpy.ndarray):
