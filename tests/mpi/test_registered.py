@@ -128,7 +128,7 @@ def test_nodes_without_shared_memory_use_messages(world, monkeypatch, missing):
     if missing == "directory":
         monkeypatch.setattr(mapping, "DIRECTORY", "/nowhere")
     elif world.rank == world.size - 1:  # this rank alone
-        monkeypatch.setattr(mapping.mmap, "mmap", refuse)
+        monkeypatch.setattr(mapping, "map_file", refuse)
     child = world.Dup()
     with child.using(allreduce="ring"):
         out = numpy.empty(70_000)

@@ -15,7 +15,7 @@ import os
 
 import numpy
 
-from hpccoll.transport.shm.mapping import DIRECTORY, PREFIX
+from hpccoll.transport.shm.mapping import DIRECTORY, PREFIX, map_file
 
 #: Bytes of an identity; indices of words in page 0.
 IDENTITY_BYTES, COUNT, FAILURE = 512, 0, 1
@@ -47,7 +47,7 @@ class JobFile:
         try:
             # On a full file system this raises here; without it a later write would be a bus error.
             os.posix_fallocate(self.file, 0, page)
-            self.words = memoryview(mmap.mmap(self.file, page)).cast("q")
+            self.words = map_file(self.file, page).data.cast("q")
             number = self.words[COUNT]
             os.posix_fallocate(self.file, self._start(number), self.slot)
             os.pwrite(self.file, identity[:IDENTITY_BYTES], self._start(number) + nbytes)
@@ -76,5 +76,4 @@ class JobFile:
         return mmap.ALLOCATIONGRANULARITY + number * self.slot
 
     def _memory(self, number: int) -> numpy.ndarray:
-        return numpy.frombuffer(
-            mmap.mmap(self.file, self.nbytes, offset=self._start(number)), numpy.uint8)
+        return map_file(self.file, self.nbytes, self._start(number))

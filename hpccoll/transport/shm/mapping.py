@@ -11,10 +11,12 @@ Memory that may never be used is not reserved here, but populated before its fir
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import mmap
 import os
 import secrets
+import weakref
 from typing import NamedTuple
 
 import numpy
@@ -27,6 +29,12 @@ UNNAMED, NAMED = "unnamed", "named"
 
 #: ``MADV_POPULATE_WRITE``: allocates pages, or fails where touching them would be a bus error.
 POPULATE = 23
+_LIBC, _FAILED = ctypes.CDLL(None, use_errno=True), ctypes.c_void_p(-1).value
+_LIBC.mmap.restype = ctypes.c_void_p
+_LIBC.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int,
+                       ctypes.c_long)
+_LIBC.munmap.argtypes = ctypes.c_void_p, ctypes.c_size_t
+_LIBC.madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
 
 
 class SharedMemory(NamedTuple):
@@ -34,23 +42,38 @@ class SharedMemory(NamedTuple):
 
     Attributes:
         parts: every rank's part as bytes, zero at first.
-        mapping: all parts.
+        whole: all parts.
         starts: offsets of the parts in bytes.
     """
 
     parts: list[numpy.ndarray]
-    mapping: mmap.mmap
+    whole: numpy.ndarray
     starts: list[int]
 
     def populate(self, rank: int, offset: int, nbytes: int) -> bool:
         """Make a range of a rank's part exist; return whether there was room."""
         first = self.starts[rank] + offset
         start = first // mmap.PAGESIZE * mmap.PAGESIZE
-        try:
-            self.mapping.madvise(POPULATE, start, first + nbytes - start)
-        except OSError as error:
-            return error.errno == errno.EINVAL  # a kernel before 5.14
-        return True
+        failed = _LIBC.madvise(self.whole.ctypes.data + start, first + nbytes - start, POPULATE)
+        return not failed or ctypes.get_errno() == errno.EINVAL  # a kernel before 5.14
+
+
+def map_file(file: int, nbytes: int, offset: int = 0) -> numpy.ndarray:
+    """Map a file, shared and writable, until the last array over the memory is deleted.
+
+    ``mmap.mmap`` would keep a descriptor for each mapping: a process has 1,024 of them, and a job
+    may have more communicators, or ranks on a node.
+
+    Raises:
+        OSError: the file cannot be mapped.
+    """
+    address = _LIBC.mmap(None, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, file,
+                         offset)
+    if address == _FAILED:
+        raise OSError(number := ctypes.get_errno(), os.strerror(number))
+    memory = (ctypes.c_ubyte * nbytes).from_address(address)
+    weakref.finalize(memory, _LIBC.munmap, address, nbytes).atexit = False
+    return numpy.frombuffer(memoryview(memory), numpy.uint8)
 
 
 def share(node: MPI.Intracomm, nbytes: int, reserve: int | None = None) -> SharedMemory | None:
@@ -71,15 +94,17 @@ def share(node: MPI.Intracomm, nbytes: int, reserve: int | None = None) -> Share
         starts.append(starts[-1] + -(-size // page) * page)
     total, rank = max(starts[-1], page), node.Get_rank()
     part = total, starts[rank], nbytes if reserve is None else reserve
-    mapping = _mapped_by_all(node, UNNAMED, part) or _mapped_by_all(node, NAMED, part)
-    if mapping is None:
+    whole = _map_on_all(node, UNNAMED, part)
+    if whole is None:
+        whole = _map_on_all(node, NAMED, part)
+    if whole is None:
         return None
-    whole = numpy.frombuffer(mapping, numpy.uint8)
-    return SharedMemory([whole[start:start + size] for start, size in zip(starts, sizes)], mapping,
+    return SharedMemory([whole[start:start + size] for start, size in zip(starts, sizes)], whole,
                         starts)
 
 
-def _mapped_by_all(node: MPI.Intracomm, kind: str, part: tuple[int, int, int]) -> mmap.mmap | None:
+def _map_on_all(node: MPI.Intracomm, kind: str, part: tuple[int, int, int]
+                ) -> numpy.ndarray | None:
     """Map a file of rank 0 on all ranks; return ``None``, on all ranks, if one cannot."""
     leads, file, found, path, mapping = node.Get_rank() == 0, -1, (0, 0), "", None
     if leads:
@@ -133,12 +158,12 @@ def _open(path: str, flags: int) -> int:
         return -1
 
 
-def _map(file: int, total: int, start: int, nbytes: int) -> mmap.mmap | None:
+def _map(file: int, total: int, start: int, nbytes: int) -> numpy.ndarray | None:
     """Reserve a rank's part and map the file, which gets the same length from every rank."""
     try:
         os.ftruncate(file, total)
         if nbytes:
             os.posix_fallocate(file, start, nbytes)
-        return mmap.mmap(file, total)
+        return map_file(file, total)
     except OSError:
         return None
