@@ -44,14 +44,15 @@ class RecordedRank:
     """Recorded status of a rank of a communicator.
 
     Attributes:
-        rank: in ``COMM_WORLD``.
-        state: one of those above, or ``not heard of``.
+        rank: rank in ``COMM_WORLD``.
+        state: one of the states above, or ``not heard of``.
         begun, completed: numbers of calls; -1 if unknown.
         call, site: the call as text; file and line.
-        round, peers: of its wait; ranks of ``COMM_WORLD``.
-        calls: the last ones, by number.
-        story: its failure.
-        own: True if it has written its own record.
+        round: round of the algorithm in which it waits.
+        peers: ranks in ``COMM_WORLD`` that it waits for.
+        calls: its last calls, by number.
+        report: record of its failure; None without a failure.
+        own: True if the rank has written its own record.
     """
 
     rank: int
