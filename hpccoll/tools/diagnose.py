@@ -2,9 +2,9 @@
 
     FOLDER/flight-JOB-rankR.json  --read-->  RecordedComm  --verdicts-->  sentences
 
-A rank's own record has priority; for a rank that could not write, those of its node count. The
-minority is reported: if ranks disagree, those that differ from the majority; if some wait, the
-missing ones.
+A rank's own record has priority; for a rank that could not write, records of other ranks of its
+node are used. The minority is reported: if ranks disagree, the ranks that differ from the majority;
+if some wait, the missing ranks.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ class RecordedRank:
 
     @property
     def inside(self) -> bool:
-        """Return True if it is in a call."""
+        """Return True if the rank is in a call."""
         return self.state in (WAITING, NATIVE)
 
     @property
     def whereabouts(self) -> str:
-        """Return its position in the program as text."""
+        """Return the position of the rank in the program as text."""
         return f" at {self.site}" if self.site else ""
 
 
@@ -91,7 +91,7 @@ class HangDiagnosis:
     """Diagnosis of a job.
 
     Attributes:
-        verdict: sentences.
+        verdict: the diagnosis as sentences.
         comms: communicators, those with errors first.
         ranks, silent: number of ranks, and the ranks without a record.
     """
@@ -117,7 +117,7 @@ def read(folder: Path) -> list[Mapping[str, Any]]:
     """Return the records of the newest job in a folder.
 
     Raises:
-        ArgumentError: there are none, or a file has another format.
+        ArgumentError: the folder has no records, or a file has another format.
     """
     files = sorted(folder.glob("flight-*-rank*.json"),
                    key=lambda file: (file.stat().st_mtime, file.name))
