@@ -23,7 +23,7 @@ class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
     """Normalises each channel (dimension 1) over all other dimensions and all ranks.
 
     Args:
-        features: number of channels; further arguments are those of ``torch.nn.BatchNorm1d``.
+        num_features: number of channels; further arguments are those of ``torch.nn.BatchNorm1d``.
         process_set: the ranks.
     """
 
