@@ -29,10 +29,10 @@ def collectives(width: int = 1000) -> str:
 def as_list(collective: str | None = None, width: int = 1000) -> str:
     """Return the names of all algorithms, or of those for a collective, with descriptions.
 
-    Those of installed packages follow the table's.
+    Algorithms of installed packages follow those of the table.
 
     Args:
-        collective: its name; all if omitted.
+        collective: name of a collective; all if omitted.
         width: characters of a line.
 
     Raises:

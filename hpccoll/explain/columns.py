@@ -26,8 +26,8 @@ class Header(NamedTuple):
     Attributes:
         name: its heading.
         right: True for right alignment, as of numbers; False for names.
-        spare: 0 for a column that is never dropped; of the others, those with the lowest
-            numbers have priority, all of one number together.
+        spare: 0 for a column that is never dropped. Of the others, the lowest numbers have
+            priority; columns of one number are shown or dropped together.
         meaning: text of the legend, if the name is not enough.
         least: minimum characters, if rows are printed one by one.
     """

@@ -25,7 +25,7 @@ HEAD, TITLE, LABEL, TICK = 15, 12, 10.5, 10
 RATIOS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.35, 1.5, 1.75, 2,
           2.5, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100)
 MOST_TICKS = 9
-#: The most useful ones except 1: they are kept if not all fit.
+#: Labels with priority if not all fit, after 1.
 ROUND = (0.5, 1.5, 2, 3, 5, 10, 0.2, 0.1, 20, 50, 100)
 TIMES = "\N{MULTIPLICATION SIGN}"
 

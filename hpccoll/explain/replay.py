@@ -31,10 +31,10 @@ class TimedMessage(NamedTuple):
     """One message with its time.
 
     Attributes:
-        round: of its arrival, counted from 1.
+        round: round of its arrival, counted from 1.
         sender, receiver: its ranks.
         values: its contents, slot by slot; ``None`` for memory that was never written.
-        side: of the reduction on arrival (``left``, ``right``), empty if it is stored.
+        side: operand of the reduction on arrival (``left``, ``right``); empty if it is stored.
     """
 
     round: int
@@ -48,7 +48,7 @@ class TimedOperation(NamedTuple):
     """Operation of the network on messages of several ranks, with its time.
 
     Attributes:
-        round: of its completion, counted from 1.
+        round: round of its completion, counted from 1.
         network: its ranks.
         values: its result, slot by slot.
         sides: of each sink, the side of the reduction on arrival; empty if it is stored.
@@ -81,8 +81,8 @@ class ScheduleFacts(NamedTuple):
     """Costs and proved properties of a schedule, with one element per block.
 
     If the schedule is wrong, ``proof`` is ``None`` and ``problem`` is the reason. ``sent`` and
-    ``messages`` count those of the busiest rank, ``all_sent`` and ``all_messages`` those of all
-    ranks; ``scratch`` is the maximum of one rank.
+    ``messages`` are those of the busiest rank, ``all_sent`` and ``all_messages`` the sums over all
+    ranks. ``scratch`` is the maximum of one rank.
     """
 
     proof: Proof | None

@@ -45,12 +45,13 @@ def draw(schedule: Schedule, path: str | PathLike, nbytes: int | str | None = No
 
     Args:
         schedule: to draw.
-        path: of the file.
+        path: path of the file.
         nbytes: bytes of a rank's vector, or of all its blocks together; shown in the title.
-        beside: further schedules, to its right.
+        beside: further schedules, drawn to the right.
 
     Raises:
-        ArgumentError: too large to be readable, an unknown format, or a path that is not writable.
+        ArgumentError: a schedule too large to be readable, an unknown format, or a path that is
+            not writable.
         HpccollError: matplotlib is not installed.
     """
     figure = plot_schedule(schedule, None if nbytes is None else byte_count("nbytes", nbytes),
@@ -70,7 +71,7 @@ def plot_schedule(schedule: Schedule, nbytes: int | None = None,
     Further schedules are to its right, with their messages.
 
     Raises:
-        ArgumentError: too large even for sums.
+        ArgumentError: a schedule too large even for sums.
         HpccollError: matplotlib is not installed.
     """
     drawn = schedule, *beside

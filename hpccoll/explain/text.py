@@ -289,7 +289,7 @@ def _lanes(program: Program, finish: Sequence[int | None], width: int) -> Iterat
 
 def _round(steps: Sequence[Step], finish: int | None, before: int | None, width: int,
            name: str = "") -> str:
-    """Yield the lines of one round of a rank; local rounds have no number."""
+    """Return the text of one round of a rank; local rounds have no number."""
     when = "never" if finish is None else str(finish) if finish > (before or 0) else "-"
     head = f"    {when:>3}  "
     return textwrap.fill(name + "; ".join(map(_sentence, steps)), width,

@@ -33,7 +33,7 @@ class Agreement:
         return int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "little")
 
     def check(self, comm: Any) -> None:
-        """Raise on all ranks unless all have the same leaves; collective.
+        """Raise on all ranks unless all ranks have the same leaves; collective.
 
         Raises:
             ExchangeMismatch: leaves differ.

@@ -174,7 +174,7 @@ class ReduceScatter(CombiningCall):
 
 
 class Alltoall(ArrayCall):
-    """Exchange: entry s of the operand is for rank s, entry r of the result from rank r."""
+    """Exchange: rank s receives entry s of the operand; entry r of the result is from rank r."""
 
     def run(self, operand: numpy.ndarray) -> numpy.ndarray:
         result = numpy.empty_like(operand)

@@ -3,8 +3,8 @@
 All functions work eagerly, under ``jax.jit``, in ``lax.scan``, ``fori_loop``, ``while_loop`` and
 ``cond``, under ``jax.vmap``, and with ``jax.grad`` and ``jax.jvp`` as linear maps (for sums only).
 Gradients are those of the *sum over ranks* of the functions' results, as with ``jax.lax.psum``. If
-every rank returns the same loss, divide it by the number of ranks, or return it on one rank and 0
-times it on the others.
+every rank returns the same loss, divide it by the number of ranks, or return it on one rank and
+``0 * loss`` on the others.
 
 Each function accepts an array, or a tree of arrays, which is sent as one vector for each dtype.
 ``comm`` is any intracommunicator, by default :func:`hpccoll.jax.world`. Operands are not modified.
@@ -71,7 +71,7 @@ def bcast(x: Any, root: int = 0, *, comm: IntraComm = None) -> Any:
 
 
 def allgather(x: Any, *, comm: IntraComm = None) -> Any:
-    """Gather the arrays of all ranks on all, in a new first axis with one entry per rank."""
+    """Gather the arrays of all ranks on every rank, in a new first axis of one entry per rank."""
     ranks = communicator(comm)
     return call_fused(x, calls.Allgather(comm=ranks))
 
@@ -134,7 +134,7 @@ def scan(x: Any, op: MPI.Op = MPI.SUM, *, comm: IntraComm = None) -> Any:
 
 
 def barrier(*, comm: IntraComm = None) -> None:
-    """Wait until all ranks have called it and all earlier calls have completed."""
+    """Wait until all ranks have called ``barrier`` and all earlier calls have completed."""
     bind(calls.Barrier(comm=communicator(comm)), jnp.zeros(0))
 
 

@@ -50,7 +50,7 @@ def call_fused(tree: Any, call: ArrayCall, lead: int = 0) -> Any:
         shapes = [array.shape[lead:] for array in arrays]
         result = bind(call.with_shapes(shapes, agreement),
                       _concatenate(arrays, shapes, lead, dtype))
-        agreement = None  # once for all dtypes
+        agreement = None  # the first call compares the leaves of all dtypes
         end = 0
         for index, shape in zip(members, shapes):
             start, end = end, end + math.prod(shape)

@@ -78,8 +78,8 @@ def broadcast_parameters(tree: Any, root: int = 0, *, comm: MPI.Intracomm | None
 class Averager:
     """Averages gradients over ranks and holds the state of a compression scheme.
 
-    Create one for each training loop, before the step is compiled. The state of a scheme is not
-    part of JAX's state: a compiled step modifies it.
+    Create an averager for each training loop, before the step is compiled. The state of a scheme is
+    not part of JAX's state: a compiled step modifies it.
 
     Args:
         comm: the ranks.
@@ -104,7 +104,7 @@ class Averager:
         """Return the tree with the means, in the dtypes of the gradients.
 
         Raises:
-            mentTypeError: a leaf is not floating-point.
+            ArgumentTypeError: a leaf is not floating-point.
             ExchangeMismatch: ranks pass different trees; on all ranks.
         """
         for path, leaf in jax.tree_util.tree_leaves_with_path(gradients):

@@ -138,7 +138,7 @@ class LearningRateWarmupCallback(keras.callbacks.Callback):
         """Determine the number of batches of an epoch.
 
         Raises:
-            ArgumentError: the number is unknown.
+            ArgumentError: the number of batches is unknown.
         """
         self.over = False
         self.steps_per_epoch = self.steps_per_epoch or self.params.get("steps")
@@ -147,7 +147,7 @@ class LearningRateWarmupCallback(keras.callbacks.Callback):
                                 "pass steps_per_epoch")
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Record the epoch."""
+        """Record the epoch, from which the warm-up is computed."""
         self.epoch = epoch
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:

@@ -2,7 +2,7 @@
 
     jax            inside the compiled step: hpccoll.jax
     torch          on the host: hpccoll.training.Exchange
-    tensorflow     the same inside tf.numpy_function, because the step may be a graph
+    tensorflow     Exchange inside tf.numpy_function, because the step may be a graph
 """
 
 from __future__ import annotations

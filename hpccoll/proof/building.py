@@ -84,9 +84,9 @@ class _Watch:
     def _receive(self) -> None:
         """Receive an exception that may have been raised too late for the builder.
 
-        Another one is raised and caught: it replaces the first. CPython cancels an exception with
-        a null pointer, but 3.11 then assumes forever that one is pending: every call and loop of
-        the process becomes slower, and a profiler hangs.
+        A second exception is raised and caught: it replaces the first. CPython cancels an exception
+        with a null pointer, but 3.11 then assumes forever that one is pending: every call and loop
+        of the process becomes slower, and a profiler hangs.
         """
         try:
             _raise_in(self.thread)

@@ -178,7 +178,7 @@ class _ElementRun(Rendezvous):
                 cell += 1
 
     def check_untouched(self, rank: int) -> None:
-        """Check that the input is unchanged, and an output that is not required is not written."""
+        """Check that the input is unchanged, and that only required outputs are written."""
         memory, fresh = self.memory[rank], self.start(rank)
         if memory.get(IN) != fresh.get(IN):
             raise self.fault("the input was overwritten", rank)

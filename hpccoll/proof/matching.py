@@ -47,9 +47,9 @@ class RoundsOver:
     """Progress of the rounds of one rank in one segment.
 
     Attributes:
-        waits: rounds that each of them waits for; ``()`` for one lane.
-        over: flags of the completed rounds.
-        times: completion time of each, in dependent messages.
+        waits: rounds that each round waits for; ``()`` for one lane.
+        over: True for each completed round.
+        times: completion time of each round, in dependent messages.
         learned: by round, the ranks (as bits) whose arrival is known after waiting for it.
         waiting: lanes that wait for others.
     """
@@ -72,17 +72,17 @@ class Thread:
 
     @property
     def number(self) -> int:
-        """Return the number of the round that it is in, or waits to begin."""
+        """Return the number of the current round, or of the next one if the lane waits."""
         return self.numbers[self.index]
 
     @property
     def round(self) -> Any:
-        """Return the round that it is in, or waits to begin."""
+        """Return the current round, or the next one if the lane waits."""
         return self.rounds[self.number]
 
     @property
     def is_done(self) -> bool:
-        """Return True if it has no round left."""
+        """Return True if all rounds are complete."""
         return self.index >= len(self.numbers)
 
 
@@ -94,7 +94,7 @@ class Rendezvous:
     """All ranks' threads and message queues.
 
     Args:
-        programs: the rounds of every rank and segment, and what each of them waits for.
+        programs: the rounds of every rank and segment, and the rounds that each waits for.
     """
 
     def __init__(self, schedule: Schedule,

@@ -1,8 +1,8 @@
 """Memory rules: messages and segments in flight must not conflict.
 
-Transports move the messages of a round, and of several segments, in any order and at any time.
-So no two of them may overlap in memory unless both only read it, and a local step must not
-overwrite memory that it still reads.
+Transports move the messages of a round, and of several segments, in any order and at any time. So
+no two messages may overlap in memory unless both only read it, and a local step must not overwrite
+its own input before it has read that input.
 
 :func:`check_slots` checks programs as written, by slot, which is valid for all block sizes.
 :func:`check_memory` checks lowered ones, by element.
@@ -37,7 +37,7 @@ class SlotMap(NamedTuple):
     """Aliases between the slots of a rank.
 
     Attributes:
-        where: by buffer, the buffer whose memory it shares, and the first slot there.
+        where: by buffer, the buffer with the same memory, and its first slot in that buffer.
         spoiled: slots of ``in`` that overlap ``out``, for some block sizes.
     """
 
@@ -99,7 +99,7 @@ def check_lanes(rank: int, rounds: Sequence[Sequence[Step]], waits: Waits, slots
     """Check that conflicting rounds wait for each other.
 
     Raises:
-        ProofError: two rounds may run concurrently, and one writes memory of the other.
+        ProofError: two rounds may run concurrently, and one writes memory that the other uses.
     """
     marks = _Marks(waits)
     for number, steps in enumerate(rounds):

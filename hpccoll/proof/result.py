@@ -1,4 +1,4 @@
-"""Verdict on results: comparison of the output's symbols with the specification.
+"""Comparison of the output's symbols with the specification.
 
 :class:`Judge` checks one output after the other; :class:`Proof` has the common properties.
 """

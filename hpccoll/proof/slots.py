@@ -59,7 +59,8 @@ def prove_slots(schedule: Schedule, collective: Collective, programs: Sequence[P
     """Prove the programs of all ranks for all block sizes.
 
     Args:
-        schedule, collective: of the programs, and their specification.
+        schedule: schedule of the programs.
+        collective: specification.
         programs: well-formed ones, see :func:`hpccoll.ir.wellformed.program_of`.
         in_place: True for ``MPI.IN_PLACE``.
 
@@ -77,7 +78,7 @@ class SlotMemory:
     Attributes:
         cells: by buffer, the symbols of its slots; ``in`` and ``out`` may be one list.
         sizes: by buffer, the keys by which its slots are sized.
-        where: by buffer, its list, and the first slot there.
+        where: by buffer, the list with its symbols, and its first slot in that list.
         spoiled: slots of ``in`` that a write to ``out`` may overwrite, for some block sizes.
     """
 

@@ -37,7 +37,7 @@ def simulate(schedule: Schedule, nbytes: float | str, machine: str | Machine = "
     """Time a schedule on a machine.
 
     Args:
-        schedule: from :func:`hpccoll.schedule`.
+        schedule: result of :func:`hpccoll.schedule`.
         nbytes: bytes of a rank's vector, or of all its blocks together: a number, or ``"1G"``.
         machine: a name of :func:`hpccoll.simulator.catalog.names`, a file, or a ``Machine``.
         topology: layout of the ranks on the machine, outermost level first; the schedule's own
@@ -48,7 +48,7 @@ def simulate(schedule: Schedule, nbytes: float | str, machine: str | Machine = "
         fold: ``False`` to simulate every rank separately.
         progress: callback, gets a stage, its completed share, and a line of text; see
             :mod:`hpccoll.simulator.effort`.
-        shape: of the network, instead of the machine's own: ``"torus:4x4x4"``, or a
+        shape: shape of the network, instead of the machine's own: ``"torus:4x4x4"``, or a
             :class:`hpccoll.simulator.shapes.Shape`.
         conditions: late ranks, noise, and work between rounds; see
             :class:`hpccoll.simulator.conditions.SimulatedConditions`. Repeats give their median.
@@ -113,5 +113,5 @@ def simulate(schedule: Schedule, nbytes: float | str, machine: str | Machine = "
 
 
 def _bytes(argument: str, value: float | str) -> float:
-    """Parse a size, also as text; other values are validated by their user."""
+    """Parse a size given as text; return other values unchecked."""
     return size(argument, value) if isinstance(value, str) else value

@@ -32,9 +32,9 @@ class RankColours:
     """Classes of ranks by colour, like :class:`~hpccoll.simulator.symmetry.Symmetry`.
 
     Args:
-        layout: of the ranks.
-        programs: of every rank.
-        colours: of every rank.
+        layout: layout of the ranks.
+        programs: program of every rank.
+        colours: colour of every rank.
     """
 
     def __init__(self, layout: NetworkPaths, paths: Sequence[Path], programs: PackedPrograms,
@@ -101,8 +101,8 @@ def colour(programs: PackedPrograms, layout: NetworkPaths) -> RankColours | None
     """Colour the ranks; ``None`` if few are equal, or messages do not match.
 
     Args:
-        programs: of all ranks.
-        layout: of the ranks.
+        programs: programs of all ranks.
+        layout: layout of the ranks.
     """
     paths = [layout.path(rank) for rank in range(layout.size)]
     colours = _start(programs, paths)

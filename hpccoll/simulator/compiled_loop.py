@@ -21,7 +21,7 @@ from hpccoll.units import time_text
 
 
 def is_available() -> bool:
-    """Return True if it was compiled."""
+    """Return True if the event loop in C was compiled."""
     return _pass_time is not None
 
 

@@ -25,7 +25,7 @@ from hpccoll.units import seconds, time_text
 
 __all__ = ["SimulatedConditions"]
 
-#: Random distributions, and the numbers of times that each takes.
+#: Random distributions, and the valid numbers of time parameters of each.
 DRAWN = {"uniform": (1, 2), "normal": (2,), "exponential": (1,)}
 HOW = "write uniform:20us, normal:10us:2us, exponential:10us"
 HOW_RANKS = f"{HOW}, one:RANK:50us or list:0,5us,20us"
@@ -40,7 +40,7 @@ class Delays:
     Attributes:
         kind: one of ``DRAWN``, ``one`` or ``list``.
         times: parameters in seconds.
-        rank: the late one, of ``one``.
+        rank: the late rank, for ``one``.
     """
 
     kind: str
@@ -132,8 +132,8 @@ class SimulatedConditions:
         noise: added to the latency of every message.
         compute_noise: added to the end of every round of every rank, on its processor.
         round_seconds: work of a rank after every round, on its processor.
-        byte_seconds: the same, for every byte that it received in the round.
-        seed: of all draws.
+        byte_seconds: work of a rank for every byte that it received in the round.
+        seed: seed of all draws.
         repeat: number of simulations; the median is reported.
     """
 
@@ -181,7 +181,7 @@ class SimulatedConditions:
         return not (self.late or self.noise or self.compute_noise)
 
     def turn(self, number: int) -> SimulatedConditions:
-        """Return the conditions of one of the repeats."""
+        """Return the conditions of repeat ``number``, from 0: another seed."""
         return replace(self, seed=self.seed + number, repeat=1)
 
     def draw(self, size: int) -> SimulationDelays:

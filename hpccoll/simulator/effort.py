@@ -35,7 +35,7 @@ class Effort(NamedTuple):
 
     Attributes:
         programs: number of ranks, or classes of ranks, whose programs are made.
-        messages: sends and receives of them all.
+        messages: sends and receives of all these programs.
         seconds: approximate, on one core.
         nbytes: of memory, approximate.
     """

@@ -5,7 +5,7 @@ a program are independent, except for the rounds that they wait for. A message b
 are posted (rendezvous, as the proof requires), takes ``alpha``, then flows at the rate of
 :mod:`~hpccoll.simulator.fair_share`, recomputed whenever a message on one of its resources begins
 or ends. Messages from one rank to another flow one after the other. A round's local work starts
-when its messages are complete and waits for the rank's processor, first come first served.
+when its messages are complete and waits for the rank's processor, in order of arrival.
 
 Ranks folded into classes (:mod:`~hpccoll.simulator.symmetry`) run as one: a message stands for all
 its images, and a link counts the images that it carries.
@@ -250,7 +250,7 @@ class EventLoop:
             self.begin(flow)
 
     def begin(self, flow: Flow) -> None:
-        """Handle the arrival of the first byte: the message flows after those before it."""
+        """Handle the arrival of the first byte: the message flows after earlier ones."""
         if not flow.left or not flow.uses:
             self.arrive(flow)
             return

@@ -7,8 +7,8 @@ Source: Bertsekas and Gallager, "Data Networks", 1992, section 6.5.2 (progressiv
 sharing of SimGrid.
 
 When messages begin and end, few rates change. So only messages on the affected resources get new
-rates first, with the others fixed. Further messages are added if they are no longer held, or are
-faster than one that their resource holds. Once none is left, all are held: the unique solution.
+rates first; all other rates stay fixed. Further messages are added if they are no longer held, or
+are faster than one that their resource holds. Once none is left, all are held: the unique solution.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class Level:
     """One level of a machine: the cost of a message between groups of this level.
 
     Attributes:
-        name: in texts and files.
+        name: name in texts and files.
         alpha: seconds until the first byte arrives.
         beta: seconds per byte of a message on unshared resources.
         link: bytes per second into, and out of, each group of this level; unlimited by default.
@@ -124,13 +124,13 @@ class Machine:
     innermost again for deeper groups, on the same bus and without links.
 
     Attributes:
-        name: in texts.
+        name: name in texts.
         levels: outermost first.
         gamma: seconds per byte reduced.
         copy: seconds per byte copied, except copies of the input, which are never executed.
         description, sources: texts.
         duplex: ``half`` if sends and receives share a rank's port.
-        shape: of the network between groups of the outermost level, if modelled.
+        shape: shape of the network between groups of the outermost level, if modelled.
         idle: idle watts of a rank's part of the machine.
         reduce_energy: joules per byte reduced.
     """

@@ -26,9 +26,9 @@ class PackedPrograms:
         codes: of each message, twice the peer, and 1 if it is sent; the peer -1 - n is the n-th
             of ``networks``.
         networks: operations of the network on messages of several ranks.
-        nbytes: of each message.
-        waits: of each round of a program with lanes, those of the same rank and kind that it
-            waits for, the first one being 0.
+        nbytes: bytes of each message.
+        waits: in a program with lanes, for each round: the rounds of the same rank and kind that
+            it waits for, counted from 0.
     """
 
     def __init__(self, kinds: int):
@@ -77,7 +77,7 @@ class PackedPrograms:
         """Return the position of the first message of a code among a rank's messages.
 
         Raises:
-            KeyError, ValueError: there is none.
+            KeyError, ValueError: the rank has no message of this code.
         """
         held = self.messages(rank)
         if len(held) < LONG:

@@ -35,7 +35,7 @@ class Hop(NamedTuple):
     """One round on the critical path, from its last post to its end.
 
     Attributes:
-        rank: of the round (of a class: its representative).
+        rank: rank of the round; for a class of ranks, its representative.
         peer: the other end of the message; -1 for local work alone.
         level: name of the message's level; empty for local work alone.
         nbytes: bytes of the message.
@@ -79,9 +79,9 @@ class Report:
     """Result of :func:`hpccoll.simulate`.
 
     Attributes:
-        schedule, machine, topology, nbytes, segments: of the simulation.
+        schedule, machine, topology, nbytes, segments: input of the simulation.
         seconds: until the last rank is done.
-        folding: of the ranks.
+        folding: classes of equivalent ranks.
         critical: costs on the critical path, by level; with ``local_seconds`` and
             ``late_seconds`` they add up to ``seconds``.
         local_seconds: reducing and copying on the critical path.
@@ -89,13 +89,13 @@ class Report:
         busiest: most used links, buses and ports.
         level_bytes: bytes sent at each level, all ranks together.
         messages: number of messages, all ranks together.
-        idle: over all ranks.
-        idle_seconds: of each representative.
+        idle: idle times over all ranks.
+        idle_seconds: idle seconds of each representative.
         links: used links of the machine's shape, the busiest first.
         energy: joules by consumer, for all ranks; empty if the machine has no energy costs.
         late_seconds: delay of the rank at the start of the critical path.
         last_came: seconds until the last rank entered the call.
-        conditions: of the call, as text.
+        conditions: conditions of the call, as text.
         repeats: seconds of all repeats, in order of length; this report is of the median one.
     """
 
@@ -173,7 +173,10 @@ def report(schedule: Schedule, machine: Machine, layout: NetworkPaths, folding: 
 
 
 def critical_path(run: SimulationRun, machine: Machine) -> tuple[list[Hop], float]:
-    """Follow the last message back from the end, to the end of it that was posted last.
+    """Follow the critical path back from the end of the simulation.
+
+    Each step goes to the message that a round waited for last, and to the end of that message that
+    was posted last.
 
     Returns:
         The rounds, the last one first, and the delay of the rank of the first one.

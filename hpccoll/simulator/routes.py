@@ -33,7 +33,7 @@ class NodeRoutes(NamedTuple):
 
     Attributes:
         seconds: latency of the hops.
-        ways: one route or several, of which a message takes one: its links, and the use of each
+        ways: possible routes; a message takes one of them. Each has links, and the use of each link
             per byte.
     """
 

@@ -6,8 +6,8 @@ several shortest routes to a node, ``routing`` selects one:
 
 * ``static`` - always the same: dimension by dimension on a torus, up by the digits of the
   destination in a fat tree (D-mod-K), the cable of the destination's number in a dragonfly;
-* ``spread`` - all of them, an equal part of every message on each;
-* ``adaptive`` - the one whose fullest link has the least load when the message begins.
+* ``spread`` - all routes, an equal part of every message on each;
+* ``adaptive`` - the route whose fullest link has the least load when the message begins.
 
 Kinds of shapes are in :mod:`~hpccoll.simulator.grids` and :mod:`~hpccoll.simulator.switched`;
 :mod:`~hpccoll.simulator.shape_files` parses and writes them.
@@ -43,12 +43,12 @@ class Shape:
 
     Attributes:
         extents: size of the shape; the meaning depends on the kind of shape.
-        bytes_per_second: of a link, per direction: one rate, or one for each kind of link. Empty
+        bytes_per_second: rate of a link per direction: one, or one for each kind of link. Empty
             for the rate of the machine's outermost level.
         hop_seconds: latency of a link, in addition to the level's.
         duplex: ``half`` if both directions of a link share its rate.
-        routing: see the module.
-        joules_per_byte: of a link.
+        routing: ``static``, ``spread`` or ``adaptive``; see the module.
+        joules_per_byte: energy of a link.
         positions: the position of node 0, of node 1, ...; in order if empty.
     """
 
@@ -143,12 +143,12 @@ class Shape:
         return list(dict.fromkeys(ways))
 
     def capacity(self, link: Link, usual: float) -> float:
-        """Return the bytes per second of a link; ``usual`` by default."""
+        """Return the bytes per second of a link; ``usual`` if the shape has no rates."""
         rates = self.bytes_per_second or (usual,)
         return rates[link[0] if len(rates) > 1 else 0]
 
     def bundle(self, link: Link) -> int:
-        """Return the number of links that one stands for."""
+        """Return the number of physical links that ``link`` represents."""
         return 1
 
     @property

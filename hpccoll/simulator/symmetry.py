@@ -10,8 +10,8 @@ over levels under a choice for each.
 
 Symmetries are verified, not declared: the programs of other ranks are compared with those of their
 representatives, message by message. If all programs together are short, all ranks are compared;
-otherwise a sample, which includes the ranks at the corners of every level. The engine also requires
-that every message of the folded schedule matches its counterpart of the same size.
+otherwise a sample, which includes the ranks at the corners of every level. The event loop also
+requires that every message of the folded schedule matches its counterpart of the same size.
 
 Messages of a round to different ranks may have any order, unless posting takes processor time:
 otherwise all of them are posted at the same time.
@@ -141,8 +141,8 @@ class Folding(NamedTuple):
     Attributes:
         symmetry: a symmetry, or colours; ``None`` if every rank is simulated.
         checked: number of ranks on which the symmetry was checked.
-        programs: those made for the check.
-        packed: those of all ranks, if they were made.
+        programs: programs that were made for the check.
+        packed: programs of all ranks, if they were made.
     """
 
     symmetry: Symmetry | RankColours | None

@@ -58,7 +58,7 @@ class SimulatedTable(NamedTuple):
 
 
 def points(reports: Sequence[tuple[int, Report]]) -> list[SimulatedPoint]:
-    """Group simulations, each with its number of nodes; the fastest of a group comes first."""
+    """Group simulations by number of nodes and size; the fastest of a group comes first."""
     grouped: dict[tuple[int, float], list[Report]] = {}
     for nodes, report in reports:
         grouped.setdefault((nodes, report.nbytes), []).append(report)
@@ -71,10 +71,10 @@ def simulated_table(reports: Sequence[tuple[int, Report]], width: int = WIDTH,
     """Return a table of simulations of one collective on one machine.
 
     Args:
-        reports: each with its number of nodes.
+        reports: pairs of number of nodes and report.
         width: characters of a line.
         full: all columns, however wide, and all algorithms of all points.
-        layout: of the ranks, unless it is a number of nodes of equal size.
+        layout: layout of the ranks, unless it is a number of nodes of equal size.
     """
     grouped = points(reports)
     short = len(grouped) > POINTS and not full

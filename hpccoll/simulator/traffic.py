@@ -28,7 +28,7 @@ class MessageResources(NamedTuple):
 class ClassLink:
     """Channel from one class of ranks to another: costs of its messages, and waiting ends.
 
-    Or between several ranks, through the network: ``network`` is the operation.
+    With ``network`` set, the channel is an in-network operation of several ranks.
     """
 
     __slots__ = ("alpha", "beta", "depth", "ends", "header", "line", "network", "overhead",
@@ -75,7 +75,7 @@ class Flow:
 
     @property
     def uses(self) -> list[tuple[int, float]]:
-        """Return the resources that can limit it, each with its use per byte."""
+        """Return the resources that can limit the message, each with its use per byte."""
         return self.met.uses
 
 
@@ -106,9 +106,9 @@ class PipelineSlot:
     """One lane of a slot of a class of ranks: segments index, index + depth, ... one by one.
 
     Attributes:
-        index: its place among all threads.
-        beside: the lanes of the slot, itself included, and the waiting ones of them.
-        held: True if its round waits for other lanes.
+        index: index among all threads.
+        beside: all lanes of the slot, including this lane, and those that wait.
+        held: True if the current round waits for other lanes.
     """
 
     __slots__ = ("began", "beside", "current", "held", "index", "log", "pending", "rank", "rounds",
@@ -124,7 +124,7 @@ class PipelineSlot:
         self.log: list[CompletedRound] = []
 
     def free(self) -> bool:
-        """Return True if its round may begin; otherwise it waits."""
+        """Return True if the current round may begin; otherwise mark the lane as waiting."""
         if self.beside is None or self.current is None:
             return True
         lanes, waiting = self.beside
@@ -171,8 +171,8 @@ class CompletedRound(NamedTuple):
         arrived: time at which its messages were complete; its local work follows.
         waited: the last message: posted last by the thread ``by`` in its round ``at``, at
             ``matched``; ``None`` for rounds without messages.
-        before: in a program with lanes, the thread and number of the round that ended last of
-            those that it waited for; ``None`` for the one before it.
+        before: in a program with lanes, thread and number of the awaited round that ended last;
+            ``None`` if that is the previous round.
     """
 
     began: float
@@ -211,10 +211,10 @@ class SimulationRun(NamedTuple):
         threads: the threads, ``depth`` for each class, with their logs.
         busy: seconds in which a class moved messages or computed.
         level_bytes: bytes per depth of the layout, of all ranks together.
-        usage: of all used ports, links and buses.
+        usage: usage of all used ports, links and buses.
         messages: number of messages, of all ranks together.
         reduced: bytes that were reduced, by all ranks together.
-        shape: of the machine, if its links are used.
+        shape: shape of the machine, if its links are used.
         last: seconds until the last rank entered the call.
     """
 

@@ -1,8 +1,8 @@
 """Validation: simulated against measured times of a benchmark's record.
 
 Only algorithms of the table are compared; the host MPI's own and the automatic choice have no
-schedule. The criterion is that the simulation selects the right algorithm:
-the measured-best, or one that measured within ``NEAR`` of it.
+schedule. The simulation must select the measured-best algorithm, or one with a measured time within
+``NEAR`` of the best.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def compare(record: Mapping[str, Any], machine: Machine, topology: Topology | No
 
     Args:
         topology: layout of the ranks; the record's if omitted.
-        segment_bytes: of candidates without their own.
-        collective: the only one to simulate; all if omitted.
+        segment_bytes: segment size of candidates without their own.
+        collective: the collective to simulate; all if omitted.
 
     Raises:
         HpccollError: invalid record, or one without an algorithm of the table.

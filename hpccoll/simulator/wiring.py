@@ -40,17 +40,17 @@ class ChannelWiring:
     """Programs of the simulated ranks, on channels.
 
     Attributes:
-        ranks: the simulated ones, each for its class.
-        multiple: number of ranks that each stands for.
-        programs: their rounds; ``codes`` has for each of their messages twice the channel, and 1
-            if it is sent; ``seconds`` for each of their rounds the local work.
+        ranks: the simulated ranks, one for each class.
+        multiple: number of ranks in each class.
+        programs: rounds of the simulated ranks. For each message, ``codes`` is twice the channel,
+            plus 1 for a send. For each round, ``seconds`` is the local work.
         depths, alphas, betas: of each channel, the depth at which its paths differ, the latency,
             and seconds per byte of a message on unshared resources.
         first_use: indices of the first use of each channel, with an end: ``uses`` (indices of
             resources), ``weights`` (use per byte) and ``holds`` (1 if the resource can ever limit
             a message).
         others: uses, weights and holds of the other routes of channels with several.
-        networks: of channels with several ends, the operation.
+        networks: operation of each channel with several ends.
         drawn: random delays of ranks and messages.
         resources, capacity: the shared resources.
     """

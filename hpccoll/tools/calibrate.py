@@ -40,7 +40,7 @@ from hpccoll.tools.bench.provenance import record
 
 #: Bytes of the latency message, and of the bandwidth messages.
 SMALL, MIDDLE, LARGE = 8, 4 << 20, 32 << 20
-#: Number of batches of small and of large messages; the median counts, as in benchmarks.
+#: Number of batches of small and of large messages; the median is used, as in benchmarks.
 MANY, FEW = 100, 9
 #: Seconds for the batches of one measurement, and minimum batches even if that takes longer.
 PATIENCE, LEAST = 2.0, 3
@@ -60,7 +60,7 @@ def calibrate(comm: hpccoll.Comm, name: str,
 
     Args:
         comm: communicator of the ranks.
-        name: of the machine.
+        name: name of the machine.
         stopped: callback after every measurement; if it returns True on any rank, all end.
         force: True to accept the measurement of a busy machine.
 
@@ -141,7 +141,7 @@ def _crossings(topology: Topology) -> Iterator[tuple[int, list[tuple[int, int]]]
 def steadiness(comm: hpccoll.Comm) -> float:
     """Return the factor between quarters of the batches of one small message, on the worst rank.
 
-    It is that between the first and the third quarter, so that single disturbances do not count.
+    The factor is between the first and the third quarter, so single disturbances have no effect.
     """
     buffer = numpy.zeros(SMALL // 4, "f4")
 
@@ -194,7 +194,7 @@ def _message_seconds(comm: hpccoll.Comm, pairs: Sequence[tuple[int, int]], nbyte
     plain = MPI.Intracomm(comm).Split(MPI.UNDEFINED if index is None else index, comm.rank)
     seconds = 0.0
     if plain != MPI.COMM_NULL:
-        # With its own layout: that of the environment is for all ranks.
+        # An explicit layout: the layout in the environment is that of all ranks.
         pair = hpccoll.Comm(plain, Topology(2))
         buffer = numpy.zeros((2 if messages is exchange_twice else 1) * nbytes // 4, "f4")
         turns, batches = (TURNS, MANY) if nbytes == SMALL else (LARGE_TURNS, FEW)
@@ -232,7 +232,7 @@ def _median(function: Callable[[], None], batches: int) -> float:
 
 
 def _name(word: str, taken: set[str]) -> str:
-    """Return the word, with a number if an outer level has the same."""
+    """Return the word, with a number if an outer level has the same name."""
     name, number = word, 2
     while name in taken:
         name, number = f"{word}-{number}", number + 1

@@ -27,7 +27,7 @@ from hpccoll.measure.trace_events import line_names
 from hpccoll.training.picture import COLOURS, INK, new_figure, style_panel
 from hpccoll.units import count_text, short_size_text, size_text, time_text
 
-#: Heads of the table; two of them with moments inside of calls, two others without.
+#: Heads of the table; two need records inside of calls, two others are used without them.
 HEADS = ("call", "bytes", "count", "a call", "waits", "messages", "reduces", "skew",
          "arrived last", "algorithm")
 INSIDE, OUTSIDE = ("messages", "reduces"), ("skew", "arrived last")
@@ -41,13 +41,13 @@ class CallTimes(NamedTuple):
     """Calls of one kind that all ranks of their communicator made; means over calls and ranks.
 
     Attributes:
-        kind: of the calls.
-        calls: their number.
-        seconds: of a call.
-        waits: of that, before all needed ranks had entered; the rest is the collective's.
-        skew: between the first and the last rank.
-        last: the rank of ``COMM_WORLD`` that was last most often, and in which part of the calls.
-        reduces: in reductions; ``None`` if unknown.
+        kind: kind of the calls.
+        calls: number of calls.
+        seconds: seconds of a call.
+        waits: seconds of a call before all needed ranks had entered it.
+        skew: seconds between the first and the last rank.
+        last: the rank of ``COMM_WORLD`` that was last most often, and its fraction of the calls.
+        reduces: seconds in reductions; ``None`` if unknown.
     """
 
     kind: CallKind
@@ -80,8 +80,9 @@ class CallSummary:
     Attributes:
         ranks, missing: number of ranks with a record, and without.
         rows: kinds of calls, longest total time first.
-        slowest: the rank that others waited for longest, and these seconds, summed over them.
-        waits: seconds in which ranks waited for another one, by the last rank.
+        slowest: the rank that others waited for longest, and the seconds, summed over the waiting
+            ranks.
+        waits: seconds in which ranks waited for the last rank, by last rank.
         offsets: how far the clock of rank 0 was ahead, by rank, if clocks differ.
         compared: number of clock comparisons.
         stragglers: arrival statistics of the ranks of each communicator, the latest first.
@@ -213,7 +214,10 @@ def events(joined: JoinedRecords) -> Iterator[dict[str, Any]]:
 
 def _inside(joined: JoinedRecords, record: RankRecord, one: CallRecord, name: str,
             place: tuple[int, int]) -> Iterator[dict[str, Any]]:
-    """Yield the activities of a rank inside calls of one of ``many`` communicators."""
+    """Yield the activities of a rank inside calls of one communicator.
+
+    ``place`` is its line, and the number of communicators of the rank.
+    """
     made = activities(one)
     if made is None:
         return

@@ -2,9 +2,9 @@
 
     FOLDER/flight-JOB-rankR.json  --read-->  RecordedComm  --verdicts-->  sentences
 
-A rank's own record has priority; for a rank that could not write, those of its node count. The
-minority is reported: if ranks disagree, those that differ from the majority; if some wait, the
-missing ones.
+A rank's own record has priority; for a rank that could not write, records of other ranks of its
+node are used. The minority is reported: if ranks disagree, the ranks that differ from the majority;
+if some wait, the missing ranks.
 """
 
 from __future__ import annotations
@@ -44,14 +44,15 @@ class RecordedRank:
     """Recorded status of a rank of a communicator.
 
     Attributes:
-        rank: in ``COMM_WORLD``.
-        state: one of those above, or ``not heard of``.
+        rank: rank in ``COMM_WORLD``.
+        state: one of the states above, or ``not heard of``.
         begun, completed: numbers of calls; -1 if unknown.
         call, site: the call as text; file and line.
-        round, peers: of its wait; ranks of ``COMM_WORLD``.
-        calls: the last ones, by number.
-        story: its failure.
-        own: True if it has written its own record.
+        round: round of the algorithm in which it waits.
+        peers: ranks in ``COMM_WORLD`` that it waits for.
+        calls: its last calls, by number.
+        report: record of its failure; None without a failure.
+        own: True if the rank has written its own record.
     """
 
     rank: int
@@ -68,12 +69,12 @@ class RecordedRank:
 
     @property
     def inside(self) -> bool:
-        """Return True if it is in a call."""
+        """Return True if the rank is in a call."""
         return self.state in (WAITING, NATIVE)
 
     @property
     def whereabouts(self) -> str:
-        """Return its position in the program as text."""
+        """Return the position of the rank in the program as text."""
         return f" at {self.site}" if self.site else ""
 
 
@@ -90,7 +91,7 @@ class HangDiagnosis:
     """Diagnosis of a job.
 
     Attributes:
-        verdict: sentences.
+        verdict: the diagnosis as sentences.
         comms: communicators, those with errors first.
         ranks, silent: number of ranks, and the ranks without a record.
     """
@@ -116,7 +117,7 @@ def read(folder: Path) -> list[Mapping[str, Any]]:
     """Return the records of the newest job in a folder.
 
     Raises:
-        ArgumentError: there are none, or a file has another format.
+        ArgumentError: the folder has no records, or a file has another format.
     """
     files = sorted(folder.glob("flight-*-rank*.json"),
                    key=lambda file: (file.stat().st_mtime, file.name))

@@ -17,7 +17,7 @@ class Sign(NamedTuple):
     Attributes:
         text: a part of a line, as printed.
         topic: one word.
-        cause, remedy: of the failure.
+        cause, remedy: cause and remedy of the failure.
     """
 
     text: str

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import hpccoll
 
-#: Remedy.
+#: Message text: remedy.
 REMEDY = ("run pip install -e '.[...]' in the clone, or start programs in another folder")
 
 
@@ -22,11 +22,11 @@ def hidden_install(package: Path = Path(hpccoll.__file__).parent, path: Iterable
     """Return the hidden package with compiled parts, if the running one has none.
 
     Args:
-        package: folder of the running one.
+        package: folder of the running package.
         path: Python's search path; ``sys.path`` by default.
 
     Returns:
-        A folder; empty if no package is hidden, or nothing is lost by it.
+        A folder; empty if no package is hidden, or the running package has compiled parts.
     """
     if _has_extensions(package):
         return ""
@@ -35,7 +35,7 @@ def hidden_install(package: Path = Path(hpccoll.__file__).parent, path: Iterable
 
 
 def describe_hidden(package: str, there: str) -> str:
-    """Return the sentence about it, without the remedy."""
+    """Return the sentence about a hidden package, without the remedy."""
     return (f"hpccoll is imported from {package}, which has no compiled parts; the one installed "
             f"in {there} has them")
 

@@ -1,4 +1,4 @@
-"""Variables for programs for torchrun, set for ranks that MPI started."""
+"""Environment variables of torchrun, set for ranks that MPI started."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from mpi4py import MPI
 def set_variables(environ: MutableMapping[str, str] = os.environ) -> None:
     """Set missing variables; collective over ``MPI.COMM_WORLD``.
 
-    They are ``RANK``, ``WORLD_SIZE``, ``LOCAL_RANK``, ``LOCAL_WORLD_SIZE``, ``MASTER_ADDR`` and
-    ``MASTER_PORT``. The port was free on rank 0's host a moment ago.
+    Sets ``RANK``, ``WORLD_SIZE``, ``LOCAL_RANK``, ``LOCAL_WORLD_SIZE``, ``MASTER_ADDR`` and
+    ``MASTER_PORT``. The port was free on rank 0's host when it was selected.
     """
     comm = MPI.Intracomm(MPI.COMM_WORLD)
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)

@@ -43,7 +43,7 @@ class FastestPoint(NamedTuple):
 
 
 def fastest_candidates(curves: Curves, tuned: JobTimes) -> list[FastestPoint]:
-    """Return the fastest candidate of every size, as later jobs choose it."""
+    """Return the fastest candidate of every size, by the rule of later jobs."""
     points = []
     for (collective, commutes), curve in curves.items():
         for nbytes, times in curve:

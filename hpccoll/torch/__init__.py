@@ -2,9 +2,10 @@
 
     backend             entry point of the backend; creates process groups
     process_group/      the process group
-    tensors pages       tensors as MPI buffers; huge pages for host memory
+    tensors huge_pages  tensors as MPI buffers; huge pages for host memory
     streams             CUDA streams of callers
-    line operations     queue of asynchronous operations; operations with argument checks
+    operation_queue     queue of asynchronous operations
+    operations          operations with argument checks
     horovod/            Horovod's interface
     hooks scaler        DDP communication hooks for compression; a loss scale for all ranks
 

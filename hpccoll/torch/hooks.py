@@ -3,10 +3,10 @@
     state = CompressState("powersgd:rank=4")
     ddp.register_comm_hook(state, compress_hook)
 
-DDP passes its buckets in one order on all ranks. Each becomes an operation on a separate line that
-overlaps with the backward pass. Residuals of a compressor are stored by *parameter*: DDP rebuilds
-its buckets after the first iteration, and a residual stored by bucket index would be added to other
-parameters. DDP may use any process group; the data are sent with MPI.
+DDP passes its buckets in one order on all ranks. Each bucket becomes an operation in a separate
+queue that overlaps with the backward pass. Residuals of a compressor are stored by *parameter*: DDP
+rebuilds its buckets after the first iteration, and a residual stored by bucket index would be added
+to other parameters. DDP may use any process group; the data are sent with MPI.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class CompressState:
         self._kept: dict[int, dict[str, Any]] = {}
 
     def check(self, ranks: int) -> None:
-        """Raise unless the communicator has as many ranks as DDP's process group."""
+        """Raise ArgumentError unless the communicator has as many ranks as DDP's group."""
         if ranks != self._comm.Get_size():
             raise ArgumentError("comm", f"has {self._comm.Get_size()} ranks, but torch's process "
                                 f"group {ranks}",

@@ -20,12 +20,12 @@ from hpccoll import config
 SETTINGS = Path("/sys/kernel/mm/transparent_hugepage")
 #: ``MADV_COLLAPSE``.
 COLLAPSE = 25
-#: Smallest tensor in bytes for which this is faster.
+#: Smallest tensor in bytes for which huge pages are faster.
 LEAST = 4 << 20
-#: Number of uses after which memory is moved, and interval of later moves: other memory may have
-#: the same address by then.
+#: Number of uses after which memory is moved, and interval of uses between later moves: the address
+#: may have been reused for other memory.
 FIRST, AGAIN = 4, 512
-#: Largest number of recorded addresses; then all are dropped.
+#: Largest number of recorded addresses; beyond it, all are dropped.
 MOST = 1024
 
 
@@ -49,7 +49,7 @@ class HugePages:
         return ctypes.CDLL(None).madvise
 
     def count_use(self, address: int, nbytes: int) -> None:
-        """Count a send or receive of memory, and move it if due; contents do not change."""
+        """Count a send or receive of memory; move the memory to huge pages if it is due."""
         if not self.nbytes:
             return
         if len(self.uses) >= MOST:

@@ -1,9 +1,9 @@
 """Queue of asynchronous operations of one process set, which run in call order.
 
 An operation is a generator that yields MPI requests, like the reductions of
-:mod:`hpccoll.training.compress`. The next one starts when the previous one has ended, so all ranks
-make the same calls in the same order, whatever the timing. They progress while the program computes
-(:mod:`hpccoll.training.engine`).
+:mod:`hpccoll.training.compress`. An operation starts when the previous one has ended, so all
+ranks make the same calls in the same order, whatever the timing. Operations progress while the
+program computes (:mod:`hpccoll.training.engine`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class AsyncResult:
     """Handle of a pending operation, for ``poll`` and ``synchronize``.
 
     Args:
-        look: returns True if the operation has completed; waits for it if the argument is true.
+        look: returns True if the operation has completed; with a true argument, waits first.
         take: returns the result or raises the error.
     """
 
@@ -97,7 +97,7 @@ class OperationLine:
         self.listeners: set[Callable[[BaseException], None]] = set()
 
     def name(self, kind: str, given: str | None) -> str:
-        """Return the name of an operation; generated from a counter if none is given."""
+        """Return ``given``, or a name from a counter if it is None."""
         if given is not None:
             return f"{kind}.{given}"
         number = self._names[kind] = self._names.get(kind, 0) + 1

@@ -1,7 +1,7 @@
 """Operations on tensors for a :class:`~hpccoll.torch.operation_queue.OperationLine`.
 
-Before the transfer, ranks exchange 16 bytes: a hash of the call and the number of rows. A mismatch,
-which would hang or corrupt data, raises an error on every rank that lists the calls of all ranks.
+Before the transfer, ranks exchange 16 bytes: a hash of the call and the number of rows. On a
+mismatch, which would hang or corrupt data, every rank raises an error with the calls of all ranks.
 Operations without a reduction send bytes, whatever the dtype.
 """
 
@@ -141,7 +141,7 @@ def place_of(root: int, ranks: Sequence[int]) -> int:
     """Return the index of a global rank in ``ranks``.
 
     Raises:
-        ArgumentError: it is not in ``ranks``.
+        ArgumentError: the rank is not in ``ranks``.
     """
     if root not in ranks:
         raise ArgumentError("root_rank", f"{root} is not in the ranks {list(ranks)}")
@@ -149,7 +149,7 @@ def place_of(root: int, ranks: Sequence[int]) -> int:
 
 
 def even_rows(rows: int, size: int) -> list[int]:
-    """Return the rows of each rank; the first ones may have one extra row.
+    """Return the rows of each rank; the first ranks may have one extra row.
 
     >>> even_rows(7, 3)
     [3, 2, 2]
@@ -158,7 +158,7 @@ def even_rows(rows: int, size: int) -> list[int]:
 
 
 def check_rows(tensor: torch.Tensor, what: str) -> None:
-    """Raise for a 0-d tensor."""
+    """Raise ArgumentError for a 0-d tensor."""
     if not tensor.dim():
         raise ArgumentError("tensor", f"{what} needs rows, but this tensor has no dimension",
                             "pass tensor.reshape(1)")

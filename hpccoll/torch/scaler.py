@@ -33,7 +33,7 @@ class AgreedGradScaler(torch.amp.GradScaler):
         self._process_set = process_set
 
     def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
-        """Divide gradients by the scale; collective, like ``step``, which calls it."""
+        """Divide gradients by the scale; collective. ``step`` calls this method."""
         if not self.is_enabled():
             return
         wait = getattr(optimizer, "synchronize", None)

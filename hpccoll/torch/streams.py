@@ -1,7 +1,7 @@
 """Stream order: a call on CUDA tensors runs after the work on its caller's stream.
 
-Each thread has its own current stream. The call records an event on the caller's stream, and runs
-on a stream that waits for this event only.
+Each thread has its own current stream. The call records an event on the caller's stream, and
+runs on a stream that waits for this event only.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ def current_in_cupy(device: torch.device) -> Iterator[None]:
 
 
 def check_capture() -> None:
-    """Raise BufferArgumentError if the current stream is being captured.
+    """Reject calls during a graph capture.
 
     Raises:
-        BufferArgumentError: the stream is being captured.
+        BufferArgumentError: the current stream is being captured.
     """
     if torch.cuda.is_current_stream_capturing():
         raise BufferArgumentError(

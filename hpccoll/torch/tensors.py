@@ -124,8 +124,8 @@ def _on_device(tensor: torch.Tensor) -> Any:
 def concatenate(tensors: Sequence[torch.Tensor], fill: bool = True) -> torch.Tensor:
     """Concatenate dense tensors of one dtype to one flat tensor.
 
-    Shares their memory if they are contiguous; otherwise it is new, and with ``fill`` has their
-    values.
+    The result shares their memory if they are contiguous. Otherwise its memory is new, and holds
+    their values only with ``fill``.
     """
     # Empty tensors have no address.
     full = [tensor for tensor in tensors if tensor.numel()] or tensors[:1]

@@ -5,7 +5,8 @@
     compress/                       compression schemes for one bucket
     optimizers/                     element-wise optimizers, and those with compressed momentum
     adasum sparse                   Adasum; allreduce of sparse rows
-    engine control negotiation      progress thread, notices between ranks, readiness votes
+    engine negotiation              progress thread, readiness votes
+    stall_inspector                 control messages between ranks, queries for missing arrays
     autotune exchange/              autotuning of settings; Exchange, for a training loop
     shard/ averaging                sharded state (ZeRO 1-3); model averaging
     groups/                         mesh(dp=, tp=, ...) and the exchanges of parallel groups

@@ -118,7 +118,7 @@ class _Combination(Reduction):
             distance *= 2
 
     def _pieces(self, held: tuple[int, int]) -> Iterator[tuple[int, slice]]:
-        """Yield the arrays that overlap a part of the vector, with their slices."""
+        """Yield the index of each array that overlaps ``held``, with its slice in that part."""
         for number, (start, stop) in enumerate(self.segments):
             start, stop = max(start, held[0]), min(stop, held[1])
             if start < stop:
@@ -133,7 +133,7 @@ class _Combination(Reduction):
         return products
 
     def _combine(self, a: Any, b: Any, held: tuple[int, int], products: numpy.ndarray) -> None:
-        """Write the combined gradient into ``a``."""
+        """Replace ``a`` by the combination of ``a`` and ``b``."""
         for number, piece in self._pieces(held):
             dot, aa, bb = products[number].tolist()
             a[piece] *= 1 - dot / (2 * aa) if aa >= LEAST else 1

@@ -1,6 +1,6 @@
 """Validation of user arguments: communicators, lists, names and numbers.
 
-Each error message has the argument, its value and a valid alternative. No check communicates: an
+Each error message names the argument, its value and a valid alternative. No check communicates: an
 invalid argument on one rank raises on that rank only, as in MPI.
 """
 

@@ -22,10 +22,11 @@ HOST = (1, 3, 11)
 
 
 def as_array(array: Any, name: str = "array") -> Any:
-    """Return a NumPy or CuPy array that shares the memory of an array.
+    """Return a NumPy or CuPy array that shares the memory of ``array``.
 
     Raises:
-        ArgumentTypeError: neither can access the memory, or the elements are not numbers.
+        ArgumentTypeError: neither NumPy nor CuPy can access the memory, or the elements are not
+            numbers.
     """
     if isinstance(array, numpy.ndarray):
         view = array

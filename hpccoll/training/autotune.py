@@ -1,7 +1,7 @@
 """Online autotuning of bucket bytes, partition, credit and algorithm, one at a time.
 
-A search without communication yields settings and receives the seconds of a step. The caller
-passes the same number on all ranks, so all ranks take the same decisions. Compression is not
+The search does not communicate: it yields settings and receives the seconds of a step. The caller
+passes the same number on all ranks, so all ranks choose the same settings. Compression is not
 tuned, because it changes the result of training.
 
 The log has one JSON line for each sample, and one for the chosen settings. A later run that finds
@@ -79,7 +79,7 @@ class Autotune:
 
     Attributes:
         knobs: the current knobs.
-        over: True if the search has ended.
+        done: True if the search has ended.
     """
 
     def __init__(self, start: Knobs, path: str | None, rank: int):
@@ -90,7 +90,7 @@ class Autotune:
         self._lines: list[dict[str, Any]] = []
 
     def add_step(self, seconds: float) -> float | None:
-        """Record the time of a step; return the median if the sample is complete."""
+        """Record the time of a step; return the median of a complete sample, else None."""
         self._times.append(seconds)
         if self.done or len(self._times) < WARM_UP + SAMPLE:
             return None
@@ -98,7 +98,7 @@ class Autotune:
         return sample
 
     def next_knobs(self, seconds: float) -> Knobs:
-        """Continue with the seconds of a sample, equal on all ranks; return the next knobs."""
+        """Pass a sample's seconds, equal on all ranks, to the search; return the next knobs."""
         self._lines.append({"seconds": seconds, **asdict(self.knobs)})
         try:
             self.knobs = self._search.send(seconds)

@@ -184,7 +184,7 @@ class LateExchange:
                 for bucket, dtype in zip(self._buckets, self._dtypes)]
 
     def _reclaim(self) -> None:
-        """Reuse the arrays that the last call returned."""
+        """Return the arrays of the last result to the free list."""
         if self._lent is not None:
             self._free.append(self._lent)
             self._lent = None
@@ -211,7 +211,7 @@ def _check(groups: Mapping[int, int | str], nodes: Sequence[Sequence[int]], size
     """Check that each group consists of groups with a shorter period, up to all ranks.
 
     Raises:
-        ArgumentError: a group does not.
+        ArgumentError: a group does not consist of such groups.
     """
     if not groups or min(groups) < 1:
         raise ArgumentError("every", f"expected periods of 1 or more, got {list(groups)}")

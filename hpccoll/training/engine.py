@@ -1,10 +1,10 @@
 """Progress engine of an exchange: a daemon thread, or the caller that waits.
 
-    Engine --owns--> lanes: tasks in the order of submission --yield--> MPI requests
+    Engine --owns--> queues: tasks in the order of submission --yield--> MPI requests
 
 A task is a generator that yields the request it waits for, as the reductions of
-:mod:`hpccoll.training.compress.scheme` do. A lane runs one task at a time. Ranks that submit the
-same tasks to a lane therefore make the same calls on its communicator, whatever the timing.
+:mod:`hpccoll.training.compress.scheme` do. A queue runs one task at a time. Ranks that submit the
+same tasks to a queue therefore make the same calls on its communicator, whatever the timing.
 
 One daemon thread polls and sleeps between two polls, so that the computation keeps the processor:
 20 us at first, longer without progress. A waiting caller polls itself, which avoids a thread
@@ -65,18 +65,18 @@ class TaskQueue:
 
 
 class Engine:
-    """Drives lanes of tasks.
+    """Progresses queues of tasks.
 
     Args:
-        lanes: number of lanes.
-        look: called in each poll for other work; returns True if it did any.
+        queue_count: number of queues.
+        poll: called in each poll for other work; returns True if it made progress.
         fail: called with an exception that a task raised.
     """
 
-    def __init__(self, lanes: int, look: Callable[[], bool],
+    def __init__(self, queue_count: int, poll: Callable[[], bool],
                  fail: Callable[[BaseException], None]):
-        self.queues = [TaskQueue() for _ in range(lanes)]
-        self._poll, self._fail = look, fail
+        self.queues = [TaskQueue() for _ in range(queue_count)]
+        self._poll, self._fail = poll, fail
         self._lock, self._wakeup = threading.Lock(), threading.Event()
         self._waiters, self._stopping = 0, False
         self._thread: threading.Thread | None = None
@@ -92,28 +92,28 @@ class Engine:
     @property
     def is_busy(self) -> bool:
         """Return True if a task is pending."""
-        return any(lane.tasks for lane in self.queues)
+        return any(queue.tasks for queue in self.queues)
 
-    def submit(self, lane: int, task: Task) -> None:
-        """Submit a task to a lane; all ranks submit the same tasks in the same order."""
-        self.queues[lane].tasks.append(task)
+    def submit(self, index: int, task: Task) -> None:
+        """Append a task to queue ``index``; all ranks submit the same tasks in the same order."""
+        self.queues[index].tasks.append(task)
         self.wake()
 
     def wake(self) -> None:
-        """Wake the thread, because there may be work."""
+        """Wake the thread, unless a caller waits: that caller progresses all queues."""
         if not self._waiters:
             self._wakeup.set()
 
     def drive(self) -> bool:
-        """Progress all lanes until they must wait, unless another thread is doing so."""
+        """Progress all queues until they must wait, unless another thread is doing so."""
         return self._lock.acquire(blocking=False) and self._drive_and_release()
 
     def _drive_and_release(self) -> bool:
-        """Progress all lanes and release the lock that the caller holds."""
+        """Progress all queues and release the lock that the caller holds."""
         try:
             moved = self._poll()
-            for lane in self.queues:
-                moved |= lane.advance()
+            for queue in self.queues:
+                moved |= queue.advance()
             return moved
         except Exception as error:
             self._abandon()
@@ -124,12 +124,12 @@ class Engine:
 
     def wait(self, over: Callable[[], bool], idle: Callable[[], None],
              task: Task | None = None) -> None:
-        """Progress all lanes until a condition holds.
+        """Progress all queues until a condition holds.
 
         Args:
             over: returns True if the condition holds; may raise.
             idle: called occasionally without progress; may raise.
-            task: a task for the first lane; does not wake the thread.
+            task: a task for the first queue; does not wake the thread.
         """
         self._waiters += 1
         idles = 0
@@ -155,11 +155,11 @@ class Engine:
 
     def _abandon(self) -> None:
         """Abandon all tasks, but keep the memory that other ranks may still write to."""
-        for lane in self.queues:
-            if lane.request is not None:
-                ABANDONED.append((lane.request, *lane.tasks))
-            lane.tasks.clear()
-            lane.request = None
+        for queue in self.queues:
+            if queue.request is not None:
+                ABANDONED.append((queue.request, *queue.tasks))
+            queue.tasks.clear()
+            queue.request = None
 
     def stop(self) -> None:
         """Stop the thread and abandon pending tasks."""

@@ -43,7 +43,7 @@ class BucketTimes(NamedTuple):
         nbytes, wire_bytes: its size, and the bytes that a rank sent for it.
         wait: time from complete to started.
         compress, flight: time of compression and decompression; time in flight.
-        exposed, hidden: parts of these two in which the program was blocked, and was not.
+        exposed, hidden: parts of compress and flight in which the program was blocked, and was not.
         late: part of the flight before the last rank started.
     """
 

@@ -1,7 +1,7 @@
 """Control messages between ranks: errors, and queries for missing arrays.
 
-    Control   notices between ranks, on a duplicate of the communicator for this purpose only
-    Stalls    queries all ranks through rank 0 for the arrays that they have not submitted
+    Control          notices between ranks, on a duplicate of the communicator for notices only
+    StallInspector   queries all ranks through rank 0 for the arrays that they have not submitted
 
 The thread that drives the engine polls notices, so a rank answers while its program computes.
 Rank 0 collects the answers for all ranks with the same query, so a stall of P ranks takes O(P)
@@ -72,12 +72,12 @@ class Control:
 
 
 class Diagnosis(NamedTuple):
-    """Missing arrays and silent ranks of a stall.
+    """Missing arrays and unresponsive ranks of a stall.
 
     Attributes:
-        missing: ranks that have not submitted an array, by array.
-        silent: ranks that have not answered.
-        places: current activity, by rank.
+        missing_ranks: ranks that have not submitted an array, by array.
+        unresponsive: ranks that have not answered.
+        activities: current activity, by rank.
     """
 
     missing_ranks: dict[str, list[int]]

@@ -25,12 +25,12 @@ from hpccoll.errors import ArgumentError
 from hpccoll.measure.clocks import seconds_ahead
 from hpccoll.measure.trace_events import line_names, save_events
 
-#: Phases of an array or a bucket. Instants: it is ready here; it is done. Spans: it is complete
-#: and waits to start; it is compressed or decompressed; it is in flight.
+#: Phases of an array or a bucket. Instants: ready on this rank, done. Spans: complete and waiting
+#: to start, compressed or decompressed, in flight.
 PHASES = READY, WAIT, COMPRESS, FLIGHT, DONE = "ready", "wait", "compress", "in flight", "done"
 #: Phases of the whole rank: the exchange blocks its program; one step.
 BLOCKED, STEP = "blocked", "step"
-#: Line name of these two phases.
+#: Line name of the phases of the whole rank.
 PROGRAM = "step"
 #: Largest number of spans of a recorder, and of a timeline of all ranks.
 KEPT, GATHERED = 200_000, 2_000_000

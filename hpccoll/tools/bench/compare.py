@@ -26,7 +26,7 @@ from hpccoll.units import count_text, size_text, time_text
 #: Fields of the environment that must be equal in two comparable runs.
 SAME = ("library", "mpi4py", "numpy", "python", "ranks", "hosts", "topology", "cpu", "cores",
         "shared_cache", "thread_level", "executor", "buffers", "variables")
-#: Settings that must be equal as well, with their value in records older than the option.
+#: Settings that must be equal as well, with their value in records older than the setting.
 CHOSEN = {"uneven": False, "segment_bytes": 0, "warmup": None, "iterations": None, "seconds": 0.25,
           "sweeps": 1, "rotate": 1, "form": "blocking"}
 

@@ -1,9 +1,9 @@
-"""Verdict of a benchmark: a sentence per collective, and its reliability.
+"""Summary of a benchmark: a sentence per collective, and its reliability.
 
-Medians over iterations count, as in the table and the plot. A size is *faster* or *slower* if the
-median ratio and all middle parts of the run agree. It is *too noisy* if these differ by much, or if
-a larger message took a small part of the time. Different ratios have no mean: sizes are grouped by
-similar ratios, and the lowest and the highest are reported.
+Ratios are those of medians over iterations, as in the table and the plot. A size is *faster* or
+*slower* if the median ratio and all middle parts of the run agree. It is *too noisy* if these
+differ by much, or if a larger message took a small part of the time. Sizes are grouped by similar
+ratios, without a mean over different ones; the lowest and the highest are reported.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Comparison(NamedTuple):
 
     Attributes:
         native: seconds of native.
-        late: native time divided by that of a larger size, if that is noise; else 0.
+        late: native time divided by that of a larger size, if the ratio shows noise; else 0.
         itself: True if the candidate forwards the call to native: it is never faster, and slower
             only by the overhead of forwarding.
     """
@@ -94,7 +94,7 @@ def compare_native(group: Sequence[Result], one: Result | None) -> Comparison | 
 
 
 def sentences(groups: Sequence[Sequence[Result]], environment: Mapping[str, Any]) -> list[str]:
-    """Return the verdict: a sentence per collective, and remarks."""
+    """Return the summary: a sentence per collective, and remarks."""
     if environment["ranks"] == 1:
         return ["one rank sends no messages: these times compare the start of calls only"]
     by_name: dict[str, list[Sequence[Result]]] = {}

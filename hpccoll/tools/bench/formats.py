@@ -26,9 +26,9 @@ class Osu:
     Candidates are printed one after the other, so their sizes are kept until the end.
 
     Args:
-        file: where to write.
+        file: output file.
         full: add minimum, maximum and iterations (``-f``).
-        validation: add the verdict (``-c``); everything is checked in any case.
+        validation: add the result of the check (``-c``); results are always checked.
         tail: add percentiles (``-z``).
     """
 
@@ -47,7 +47,7 @@ class Osu:
         self.several, self.started = len(labels) > 1, ""
 
     def group(self, results: Group, refused: Mapping[str, str]) -> None:
-        """Write a line, or keep it."""
+        """Write the line of a case, or keep it until its candidate is printed."""
         if self.several:
             self.waiting.append(results)
         elif results:
@@ -127,14 +127,14 @@ class Csv:
         self.file.flush()
 
     def end(self, groups: Sequence[Group], interrupted: bool) -> None:
-        """Do nothing."""
+        """Do nothing: each line is written immediately."""
 
 
 class Json:
     """JSON record: environment, settings and raw series, so that all statistics can be recomputed.
 
     Args:
-        opened: opens the file.
+        opened: function that opens the file.
         settings: all options.
         tolerance: permitted slowdown of ``auto`` against the best candidate, relative to its time.
         keep: number of evenly spaced times of each series; 0 for all. Statistics use all times.

@@ -1,12 +1,12 @@
-"""Calls of sizes and on communicators that were not used before, beside plain mpi4py.
+"""Calls with new sizes and on new communicators, compared with plain mpi4py.
 
-Each call of a size class has a size of its own, so no rank has a plan for it; after some calls the
-forms of the calls are known, as in any program that runs for a while. hpccoll and plain mpi4py take
-turns on the same memory, and each result is compared. Times are medians over the calls, of the
-slowest rank in each.
+Each call of a size class has a different size, so no rank has a cached plan for it. After some
+calls the other arguments are in the cache, as in any program that runs for a while. hpccoll and
+plain mpi4py take turns on the same memory, and each result is compared. Times are medians over the
+calls, of the slowest rank in each.
 
-A communicator is made, used for one small Allreduce, and freed. Memory is what one more
-communicator takes that stays: used once, or some hundred times.
+A communicator is created, used for one small Allreduce, and freed. Memory is that of one additional
+communicator that is not freed: used once, or some hundred times.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from hpccoll.units import size_text, time_text
 #: Bytes of a rank's block at the start of each class of sizes; calls of a class have up to twice
 #: as many, or 64 elements more.
 CLASSES = (8, 1 << 10, 8 << 10, 32 << 10, 256 << 10)
-#: Calls of a class, of which the first ones make its forms known; communicators; and communicators
-#: that stay, with the calls on a busy one.
+#: Calls of a class, and of these the first ones, which fill the cache; freed communicators; and
+#: communicators that are not freed, with the calls on a busy one.
 CALLS, KNOWN, MADE, KEPT, BUSY = 60, 12, 150, 30, 200
 #: Methods with a new size in each call.
 METHODS = ("Bcast", "Allreduce", "Allgatherv", "Gatherv", "Scatterv", "Alltoallv")
@@ -60,7 +60,7 @@ class FreshSizes(NamedTuple):
 
 
 class FreshCommunicators(NamedTuple):
-    """Communicators that are made, used once and freed: medians of one, as above."""
+    """Communicators that are created, used once and freed; medians of one, as in FreshSizes."""
 
     method: str
     seconds: float
@@ -68,12 +68,12 @@ class FreshCommunicators(NamedTuple):
 
 
 class CommunicatorMemory(NamedTuple):
-    """Memory and files of a communicator that stays; the largest of all ranks.
+    """Memory and files of a communicator that is not freed; maximum over ranks.
 
     Attributes:
         calls: calls on the communicator.
-        shared_bytes: of /dev/shm that this process has written or read; -1 if unknown.
-        resident_bytes: of this process; -1 if unknown.
+        shared_bytes: bytes of /dev/shm that this process has written or read; -1 if unknown.
+        resident_bytes: resident memory of this process; -1 if unknown.
         files: open files of this process; -1 if unknown.
     """
 
@@ -84,7 +84,7 @@ class CommunicatorMemory(NamedTuple):
 
 
 class FreshOutcome(NamedTuple):
-    """Results; the environment is on rank 0."""
+    """Results of the benchmark; ``environment`` is set on rank 0 only."""
 
     sizes: list[FreshSizes]
     communicators: list[FreshCommunicators]
@@ -98,13 +98,13 @@ class FreshOutcome(NamedTuple):
         return max((one.seconds / one.plain_seconds for one in self.sizes), default=1.0)
 
     def mean(self, method: str) -> float:
-        """Return the geometric mean of these ratios of a method."""
+        """Return the geometric mean of the time ratios of a method."""
         ratios = [one.seconds / one.plain_seconds for one in self.sizes if one.method == method]
         return float(numpy.exp(numpy.mean(numpy.log(ratios)))) if ratios else 1.0
 
 
 class FreshCalls:
-    """Calls of every method with n elements in each block, on buffers for the largest n."""
+    """Calls of every method with n elements in each block, on buffers of the largest size."""
 
     def __init__(self, rank: int, size: int, most: int):
         self.rank, self.size = rank, size
@@ -132,7 +132,7 @@ class FreshCalls:
 
 
 def sizes_of(nbytes: int) -> list[int]:
-    """Return the elements of the calls of a class, each once."""
+    """Return the distinct element counts of the calls of a class."""
     least = max(nbytes // 8, 1)
     return [least + number * max(least // CALLS, 1) for number in range(CALLS)]
 
@@ -188,7 +188,7 @@ def _sizes(control: MPI.Intracomm, meet: Callable[[], None], method: str, nbytes
     sizes = sizes_of(nbytes)
     calls = FreshCalls(control.rank, control.size, sizes[-1])
     ours, plain = Comm(MPI.Intracomm(control.Dup())), MPI.Intracomm(control.Dup())
-    _ = ours.layout  # sets it up
+    _ = ours.layout  # the first access creates communicators
     times: tuple[list[float], list[float]] = [], []
     extra, wrong = [], 0
     for number, n in enumerate(sizes):
@@ -237,7 +237,7 @@ def _communicators(control: MPI.Intracomm, meet: Callable[[], None], method: str
 
 
 def _footprint(control: MPI.Intracomm, calls: int) -> CommunicatorMemory:
-    """Measure communicators that stay; the first one is not counted."""
+    """Measure communicators that are not freed; the first one is not counted."""
     parent, x, y = Comm(MPI.Intracomm(control.Dup())), numpy.ones(4), numpy.empty(4)
     kept = []
 
@@ -261,8 +261,8 @@ def _footprint(control: MPI.Intracomm, calls: int) -> CommunicatorMemory:
 def _memory_use() -> tuple[int, int, int]:
     """Return resident bytes of shared memory of hpccoll and of all, and open files; -1 if unknown.
 
-    Not the use of the file system: other programs have files there, too. The files of communicators
-    have no names.
+    Mappings are counted, not the use of the file system: other programs have files there, too, and
+    the files of communicators have no names.
     """
     try:
         shared = resident = 0

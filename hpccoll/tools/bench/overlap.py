@@ -12,8 +12,8 @@ Full overlap is 100 %; a library that progresses only in ``Wait`` has 0 %. If al
 compute, progress takes processor time from the computation: this reduces gain, not overlap.
 
 The computation is one of :data:`WORK`, as long as the ``pure`` of the slowest candidate, so that
-all totals contain the same work; ``tests`` calls of ``Test`` are spread over it, and their own time
-is not computation. Times are those of the slowest rank in every iteration, and medians over
+all totals contain the same work. ``tests`` calls of ``Test`` are spread over it; their own time is
+not counted as computation. Times are those of the slowest rank in every iteration, and medians over
 iterations; candidates take turns.
 """
 
@@ -203,7 +203,7 @@ class OverlapRunner:
         self.changed += self.memory.count_changed_input(iteration)
 
     def max_over_ranks(self, times: Sequence[float]) -> tuple[float, ...]:
-        """Return the longest time of a rank for every iteration; the same on all ranks."""
+        """Return the slowest rank's time for every iteration, on all ranks; collective."""
         longest = numpy.array(times)
         self.world.control.Allreduce(MPI.IN_PLACE, longest, MPI.MAX)
         return tuple(map(float, longest))

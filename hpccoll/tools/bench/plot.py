@@ -30,11 +30,11 @@ from hpccoll.units import count_text
 BETTER, WORSE = "#e8f4ea", "#fbecea"
 #: Markers and dashes, changed when all colours are in use.
 MARKS, DASHES = "os^DvP", ("-", "--", ":", "-.")
-#: With more lines than this, shades would overlap: only auto has one.
+#: With more lines than this, shades would overlap: only auto has a shade.
 SHADED = 4
 #: Height in inches of one panel, of its margins, and of a line of the legend.
 WIDTH, HEIGHT, ABOVE, BELOW, ENTRY = 6.0, 3.5, 0.95, 0.55, 0.26
-#: Memory limit of a node: named in the legend, because there is no room next to the curves.
+#: Legend text of a node's memory limit.
 LIMIT = "memory limit"
 #: Left margin relative to the width; columns of the legend.
 LEFT, COLUMNS = 0.07, 6

@@ -10,7 +10,7 @@ from hpccoll.errors import HpccollError
 
 #: Version of the record; incremented by incompatible changes.
 SCHEMA = 1
-#: Valid range of medians in seconds, and of ratios; others are typing errors.
+#: Valid range of medians in seconds, and of ratios; other values are invalid.
 LEAST, MOST = 1e-15, 1e15
 
 
@@ -66,7 +66,7 @@ def read(path: str) -> Record:
     """Read a record.
 
     Raises:
-        HpccollError: it is not a record, or unreadable; with the file and the reason.
+        HpccollError: the file is not a record, or unreadable; with the file and the reason.
     """
     try:
         with open(path, encoding="utf-8") as file:

@@ -36,8 +36,8 @@ TOLERANCE = 0.1
 class Regret(NamedTuple):
     """One point: the algorithm of ``auto``, the best candidate, and the ratio of their times.
 
-    ``again`` is the ratio of the times of auto's algorithm, as auto and by name; ``None`` if it
-    has no name here, or is native and was not measured ``forwarded``.
+    ``again`` is the ratio of the times of auto's algorithm, as auto and by name. It is ``None`` if
+    the algorithm was not measured by name, or is native and was not measured ``forwarded``.
     """
 
     collective: str

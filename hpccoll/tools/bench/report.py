@@ -1,7 +1,7 @@
 """Tables, printed while the benchmark runs.
 
-The usual one has a line per size, fits the terminal and ends with a verdict; ``--full`` has a line
-per candidate with the columns of nccl-tests and more. Both use medians, like the plot. Comment
+The default table has a line per size, fits the terminal and ends with a summary; ``--full`` has a
+line per candidate with the columns of nccl-tests and more. Both use medians, like the plot. Comment
 lines start with ``#``. A line appears as soon as a size is measured; colours on terminals only.
 """
 
@@ -39,7 +39,7 @@ BUFFERS = {"registered": ["buffers are in registered memory (hpccoll.Comm.empty)
 CACHES = {True: ", which share a cache", False: ", which share no cache", None: ""}
 #: Width of an algorithm's name in characters.
 LONGEST = 21
-#: Columns dropped first on narrow terminals, and those that a collective may lack.
+#: Priorities: columns dropped first on narrow terminals, and columns that a collective may lack.
 OTHER, NONE = 90, 99
 #: Maximum number of hosts and variables listed in the header.
 NAMED = 4
@@ -78,11 +78,11 @@ class Lines:
 
 
 class SizeTable(Lines):
-    """Report of ``--format table``: a line per size, and a verdict in sentences.
+    """Report of ``--format table``: a line per size, and a summary in sentences.
 
     Args:
         console: output; its width is that of lines.
-        named: labels of the user's candidates, which have a column each.
+        named: labels of the user's candidates; each has a column.
     """
 
     def __init__(self, console: Console, named: Sequence[str] = ()):
@@ -207,7 +207,7 @@ class SizeTable(Lines):
         return [cells[n] for n in self.columns]
 
     def end(self, groups: Sequence[Group], interrupted: bool) -> None:
-        """Write the comparison_result."""
+        """Write the summary."""
         self.say("")
         failures(self, groups)
         if interrupted:

@@ -1,9 +1,9 @@
 """Memory limit: the shortest time in which a node can move the bytes of a collective.
 
-Whatever the algorithm, every byte of input that a result depends on is read once, and every
-byte of every rank's result is written once. No more is necessary: a reducing rank can read all
-inputs in place and write the result to all outputs, so intermediate values need no memory. With p
-ranks and n bytes in the larger buffer of a rank:
+Whatever the algorithm, every byte of input that a result depends on is read once, and every byte of
+every rank's result is written once. A reducing rank can read all inputs in place and write the
+result to all outputs, so intermediate values need no memory traffic. With p ranks and n bytes in
+the larger buffer of a rank:
 
     allreduce, alltoall, scan   p n read, p n written        allgather       n read, p n written
     reduce                      p n read,   n written        bcast           n read, (p-1) n written

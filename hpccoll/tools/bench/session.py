@@ -139,7 +139,7 @@ class Buffers:
 
     Attributes:
         kind: ``"ordinary"``, ``"registered"``, or ``"unregistered"`` if registration failed; on
-            GPUs with the prefix ``"device"``, which alone means ordinary ones.
+            GPUs with the prefix ``"device"``, and ``"device"`` alone for ordinary buffers.
     """
 
     def __init__(self, world: World, options: Options, todo: Sequence[Case]):
@@ -185,10 +185,10 @@ def run(comm: MPI.Intracomm, options: Options, reports: Sequence[BenchReport],
 
     Args:
         comm: communicator of the ranks.
-        options: of the benchmark; already checked.
+        options: options of the benchmark, checked by :func:`check`.
         reports: receivers of results on rank 0.
         stopped: callback on rank 0, returns True to end early.
-        progress: callback on rank 0, gets the current case and the completed share.
+        progress: callback on rank 0, called with the current case and the completed share.
     """
     # A library without support for device memory would crash in its own method.
     world = World(comm, _spread(options.settings, options.sweeps), Comm, options.on_device)

@@ -26,7 +26,7 @@ from hpccoll.measure.cases import Case
 
 #: Candidates and their process groups, and the time limit of their calls in seconds.
 BACKENDS, TIMEOUT = {"gloo": "gloo", "torch": "hpccoll"}, 300
-#: Collectives and types that both support.
+#: Collectives and types that both backends support.
 COLLECTIVES = ("barrier", "bcast", "allreduce", "reduce", "allgather", "gather", "scatter",
                "reduce_scatter_block", "alltoall")
 TYPES = ("float16", "float32", "float64", "int8", "uint8", "int32", "int64")
@@ -142,7 +142,7 @@ class ProcessGroup:
         if send is MPI.IN_PLACE:
             tensor = self._tensor(recv)
             return lambda: reduce(tensor, root, op, group)
-        # It may write to the tensors of all ranks, so senders pass a copy.
+        # PyTorch may write to the tensors of all ranks, so senders pass a copy.
         work = recv if self.rank == root else numpy.empty_like(send)
         tensor = self._tensor(work)
 
@@ -185,7 +185,7 @@ class ProcessGroup:
     def _tensor(self, array: numpy.ndarray) -> Any:
         """Return a tensor that shares an array's memory."""
         with warnings.catch_warnings():
-            # A warning about read-only arrays, which it does not write to.
+            # Suppress a warning about read-only arrays: PyTorch does not write to them.
             warnings.simplefilter("ignore", UserWarning)
             return self.torch.from_numpy(array)
 

@@ -16,7 +16,7 @@ from hpccoll.tools.doctor.facts import LIBRARIES, RankFacts
 from hpccoll.tools.shadowed_install import REMEDY, describe_hidden
 from hpccoll.units import count_text, ranks_text, size_text
 
-#: Levels: ``error`` - results or the whole job are at risk; ``warning`` - it works, but slower
+#: Levels: ``error`` - results or the whole job are at risk; ``warning`` - the job works, but slower
 #: or not as intended; ``note`` - information; ``ok``.
 ERROR, WARNING, NOTE, OK = "error", "warning", "note", "ok"
 LEVELS = ERROR, WARNING, NOTE, OK
@@ -50,7 +50,7 @@ def examine(facts: Sequence[RankFacts], expected: int = 0) -> list[Finding]:
     """Return the findings of a job in the order of their levels.
 
     Args:
-        facts: of every rank of the world, in order.
+        facts: facts of every rank of ``MPI.COMM_WORLD``, in order.
         expected: number of ranks the user expects; 0 if not given.
     """
     findings = [*world(facts, expected)]

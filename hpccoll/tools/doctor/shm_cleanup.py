@@ -30,8 +30,8 @@ class Leftover(NamedTuple):
     """A file that no living process uses.
 
     Attributes:
-        path, nbytes: of the file.
-        owner: library that made it.
+        path, nbytes: path and size of the file.
+        owner: library that created it.
         sure: True if it can be removed: no invisible process can use it.
     """
 

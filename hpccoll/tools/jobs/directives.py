@@ -17,7 +17,7 @@ class BatchSystem(NamedTuple):
         mark: prefix of its directives.
         submit: the command that submits a script.
         interactive: the command that opens a shell in a job of the same size.
-        directives: callback that returns those of a job.
+        directives: callback that returns the directives of a job.
         before: the first lines of its scripts.
     """
 

@@ -24,14 +24,14 @@ class Job:
 
     Attributes:
         site: name of a site.
-        nodes, ppn: nodes, and ranks of each; ``ppn`` 0 means the site's own.
+        nodes, ppn: nodes, and ranks of each; ``ppn`` 0 means the site's default.
         threads: threads of a rank; 0 means an equal share of the node's cores, or 1.
-        gpus: devices of a node; -1 means the site's own.
-        mpi: MPI library, ``""`` the site's own.
-        launcher: program that starts the ranks, ``""`` the batch system's own.
+        gpus: devices of a node; -1 means the site's default.
+        mpi: MPI library; ``""`` means the site's default.
+        launcher: program that starts the ranks; ``""`` means the batch system's default.
         time: limit in one of Slurm's forms, whatever the batch system.
-        name: of the job, and of its output.
-        account, partition, qos: the user's; placeholders if the site requires them.
+        name: name of the job, and of its output.
+        account, partition, qos: values of the user; if the site requires them, placeholders.
         activate: file to source for the Python environment.
         clean: True for a job without the submitting shell's variables: modules and the Python
             environment are loaded in the script.

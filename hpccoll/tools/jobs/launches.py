@@ -1,7 +1,7 @@
 """Launch of a job: ``srun``, ``mpirun``, ``mpiexec`` or ``flux run``, with binding and devices.
 
-A launcher is a function that returns the options of its program; the array ``launch`` of a script
-has them all, and precedes every command for all ranks.
+A launcher is a function that returns the options of its program. The array ``launch`` of a script
+contains the program and its options, and precedes every command for all ranks.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ MPIRUN = {"openmpi": ("Open MPI", "Open MPI's"), "mpich": ("HYDRA", "MPICH's"),
 
 
 def script(job: Job) -> str:
-    """Write the script of a job.
+    """Return the script of a job.
 
     Raises:
         ArgumentError: unknown site, MPI library or launcher, no time, or a resource that the site
@@ -61,7 +61,7 @@ def _join(sections: list[list[Line]]) -> list[str]:
 
 
 def _facts(site: Site) -> str:
-    """Return the source of a script's lines."""
+    """Return the comment with the source of the site's facts."""
     if not site.checked:
         return f"Source: {site.source}."
     return f"Source: {site.source}; as of {site.checked}. Not tested there."
@@ -75,7 +75,7 @@ def _opening(site: Site, head: list[Line]) -> list[str]:
 
 
 def _made_with(job: Job) -> str:
-    """Return the command line that makes the script."""
+    """Return the command line that generates the script."""
     plain, words = Job(), [f"--site {job.site}", f"--nodes {job.nodes}"]
     for field in fields(Job):
         value = getattr(job, field.name)

@@ -20,8 +20,8 @@ class Library(NamedTuple):
     """Start of the ranks of an MPI library.
 
     Attributes:
-        plugin: of ``srun --mpi``; empty if the site's module chooses.
-        why: the reason.
+        plugin: value of ``srun --mpi``; empty if the site's module selects it.
+        why: reason of that value.
         settings: further variables for ``srun``.
     """
 
@@ -60,8 +60,8 @@ class Site:
         gpus: devices of a node.
         gres: True if devices are requested by ``--gres`` instead of ``--gpus-per-node``.
         chunk: PBS selection for each node, instead of its processors and devices.
-        directives: of the batch system, in addition to the job's size and time.
-        yours: directives whose value is the user's: ``account``, ``partition``, ``qos``.
+        directives: directives in addition to the job's size and time.
+        yours: directives with a value of the user: ``account``, ``partition``, ``qos``.
         modules: lines that load the site's MPI and Python.
         cpu_bind: value of ``srun --cpu-bind``, and why.
         cpus: first processors of the local ranks in their order, instead of ``cpu_bind``; each

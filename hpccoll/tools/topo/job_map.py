@@ -20,10 +20,10 @@ class JobMap(NamedTuple):
 
     Attributes:
         layout: nested groups of ranks, with all levels.
-        used: those that hpccoll uses, see ``HPCCOLL_LEVELS`` and ``HPCCOLL_TOPOLOGY``.
+        used: the groups that hpccoll uses, see ``HPCCOLL_LEVELS`` and ``HPCCOLL_TOPOLOGY``.
         nodes: for every rank, the smallest rank of its node.
-        positions: of every rank.
-        processors: of every rank's affinity mask.
+        positions: position of every rank.
+        processors: processors of every rank's affinity mask.
     """
 
     layout: GroupLevels

@@ -31,9 +31,9 @@ class Links(NamedTuple):
     """Measured links, on rank 0.
 
     Attributes:
-        ranks: the measured ones, in order.
+        ranks: the measured ranks, in order.
         latency: seconds of a small message one way, by pair of ranks, the smaller one first.
-        bandwidth: bytes per second of a large one.
+        bandwidth: bytes per second of a large message, by pair of ranks.
         missing: number of pairs that were not measured, after an interruption.
     """
 
@@ -95,7 +95,7 @@ def wait_for_all(comm: MPI.Intracomm, stop: bool = False) -> bool:
     """Wait for all ranks, with sleeps that leave processors to working ranks.
 
     Returns:
-        True if any of them requests a stop.
+        True if any rank requests a stop.
     """
     mine, found = numpy.array([stop], "i4"), numpy.empty(1, "i4")
     request = comm.Iallreduce(mine, found, MPI.MAX)
@@ -107,8 +107,8 @@ def wait_for_all(comm: MPI.Intracomm, stop: bool = False) -> bool:
 def _pair(comm: MPI.Intracomm, peer: int, first: bool) -> tuple[float, float]:
     """Measure the seconds of a small and of a large message, one way: half a round trip.
 
-    The shortest of many small ones, because disturbances only add time; the median of large ones,
-    because an idle link may buffer the first bytes.
+    Uses the shortest time of small messages, because disturbances only add time, and the median of
+    large messages, because an idle link may buffer the first bytes.
     """
     halves = []
     for nbytes, trips, middle in ((SMALL, SHORT, min), (LARGE, LONG, statistics.median)):

@@ -4,9 +4,11 @@ Each name behaves as in ``horovod.torch``; docs/training/horovod.md lists suppor
 names.
 
     processes compression   initialisation, ranks and process sets; wire dtypes
-    begin                   start of operations
-    derivatives functions   autograd functions; reductions
-    moves parameters        allgather, broadcast, alltoall; broadcast of initial state
+    async_operations        start of operations
+    derivatives             autograd functions
+    broadcast_state         allreduce, reducescatter, join
+    data_movement           allgather, broadcast, alltoall, barrier
+    parameters              broadcast of initial state and of objects
     gradients optimizer     DistributedOptimizer
     batchnorm               SyncBatchNorm
 """

@@ -165,7 +165,7 @@ def names(name: str | None, count: int) -> list[str | None]:
 
 
 def rescale(numbers: torch.Tensor, how: How, size: int) -> torch.Tensor:
-    """Divide a sum for a mean, if requested, and scale it, in place."""
+    """Apply the division of a mean and the postscale to a sum, in place."""
     if how.op == AVERAGE:
         if numbers.is_floating_point() or numbers.is_complex():
             numbers.div_(size)

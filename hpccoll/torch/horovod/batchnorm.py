@@ -2,7 +2,8 @@
 
 Two reductions for each layer and pass: the sums, then the squares of the centred values, which
 avoids cancellation. Both are differentiable. Batches may differ in size or be empty. PyTorch's
-``SyncBatchNorm`` does the same on the process group ``"hpccoll"``; this one needs no process group.
+``SyncBatchNorm`` does the same on the process group ``"hpccoll"``; this class needs no process
+group.
 Source: Ioffe and Szegedy, ICML 2015.
 """
 
@@ -22,7 +23,7 @@ class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
     """Normalises each channel (dimension 1) over all other dimensions and all ranks.
 
     Args:
-        features: number of channels; further arguments are those of ``torch.nn.BatchNorm1d``.
+        num_features: number of channels; further arguments are those of ``torch.nn.BatchNorm1d``.
         process_set: the ranks.
     """
 

@@ -120,7 +120,7 @@ def alltoall_async(tensor: torch.Tensor, splits: Sequence[int] | torch.Tensor | 
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
-    """Wait until all ranks have called it and all earlier operations have completed."""
+    """Wait until all ranks have called ``barrier`` and all earlier operations have completed."""
     line = process_set.line
     line.run(operations.called_alike(line.comm, "barrier"))
 

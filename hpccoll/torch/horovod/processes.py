@@ -2,7 +2,7 @@
 
     init() --> global_process_set --add_process_set()--> sets of some of its ranks
 
-Each process set has a separate communicator and a separate line: operations on different sets do
+Each process set has a separate communicator and a separate queue: operations on different sets do
 not wait for each other.
 """
 
@@ -25,11 +25,11 @@ START = "call hpccoll.torch.horovod.init() first"
 class ProcessSet:
     """Subset of the ranks of the job.
 
-    It has no communicator before :func:`add_process_set`, which is collective.
+    The set has no communicator before :func:`add_process_set`, which is collective.
 
     Args:
-        ranks: ranks of the global process set, in the order of their ranks here; or an mpi4py
-            communicator of them.
+        ranks: ranks of the global process set, in the order of their ranks in this set; or an
+            mpi4py communicator of these ranks.
 
     Attributes:
         ranks: ranks of the global process set.
@@ -77,7 +77,7 @@ class ProcessSet:
 
     @property
     def exchange(self) -> Exchange:
-        """Exchange that matches tensors by name; the first reduction creates it on all ranks."""
+        """Exchange that matches tensors by name; its first use is collective."""
         if self._exchange is None:
             line = self.line
             line.run(operations.called_alike(line.comm, "the first reduction"))
@@ -87,7 +87,7 @@ class ProcessSet:
         return self._exchange
 
     def end_exchange(self) -> None:
-        """Close the exchange; the next reduction creates another one on all ranks."""
+        """Close the exchange; the next reduction creates a new exchange on all ranks."""
         if self._exchange is not None:
             self._ends.remove(self.end_exchange)
             exchange, self._exchange = self._exchange, None
@@ -109,7 +109,7 @@ class ProcessSet:
         return self._comm is not None
 
     def open(self, comm: MPI.Comm, ranks: Sequence[int], number: int) -> None:
-        """Open the set with a communicator, which it then owns; null on other ranks."""
+        """Open the set with a communicator, which :meth:`close` frees; null on other ranks."""
         self.ranks, self.process_set_id = list(ranks), number
         self._comm = Comm(comm, progress="calls") if comm != MPI.COMM_NULL else None
 

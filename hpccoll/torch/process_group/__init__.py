@@ -2,8 +2,8 @@
 
     operators options   conversion of torch's operators and options
     eager               excludes methods from torch.compile
-    work lane           Work handles; the thread of asynchronous calls
-    arrivals            waits until all ranks of the node have reached a call
+    work work_queue     Work handles; the thread of asynchronous calls
+    store_barrier       waits until all ranks of the node have reached a call
     collectives sparse  collectives on dense and on sparse tensors
     peers               point-to-point messages
     registered          memory that other ranks of the node read in place

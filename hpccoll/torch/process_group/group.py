@@ -1,11 +1,11 @@
 """Process group: operations of ``torch.distributed`` on a private communicator.
 
     dist.all_reduce(t)                  inline, on the caller's thread    collectives
-    dist.all_reduce(t, async_op=True)   the group's lane                  lane
+    dist.all_reduce(t, async_op=True)   the group's queue                 work_queue
     dist.isend(t, 1)                    immediately, any number           peers
 
-A synchronous call runs immediately and creates no object and no message to another thread. It
-waits for pending asynchronous calls first: calls of a group run in the order of issue.
+A synchronous call first waits for pending asynchronous calls: calls of a group run in the order of
+issue. It then runs immediately, without a new object or a message to another thread.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Group(ProcessGroup):
         comm: communicator of the members in rank order; the group frees it.
         store: torch's store of this group.
         title: name of the group.
-        timeout: time limit of a call; then it raises a ``GroupTimeout``, or the communicator's
-            ``CollectiveTimeout``, which names the missing ranks.
+        timeout: time limit of a call, which then raises ``GroupTimeout``, or the communicator's
+            ``CollectiveTimeout`` with the missing ranks.
     """
 
     def __init__(self, comm: Comm, store: Any, title: str, timeout: timedelta):
@@ -91,7 +91,7 @@ class Group(ProcessGroup):
         return work
 
     def _start(self, name: str, run: Callable[[], Any], options: Any, tensors: Tensors) -> Any:
-        """Run a call to completion, or append it to the lane; see :meth:`_issue`."""
+        """Run a call to completion, or append it to the queue; see :meth:`_issue`."""
         self.issued += 1
         if self.error is not None:
             raise self.error

@@ -24,7 +24,7 @@ from hpccoll.torch.tensors import as_dense, memory
 
 #: Seconds between two polls of messages: initial, and without progress.
 SHORTEST_PAUSE, LONGEST_PAUSE = 20e-6, 1e-3
-#: Polls of a waiting rank before its first sleep.
+#: Polls of a waiting thread before its first sleep.
 LOOKS = 200
 #: Seconds between two checks of the other rank; seconds in which the last message of an exited rank
 #: can still arrive.
@@ -71,7 +71,7 @@ class MessageWork(GroupWork):
         return self.over
 
     def is_completed(self) -> bool:
-        """Return True if it has completed, with or without an error."""
+        """Return True if the message has completed, with or without an error."""
         return self.look()
 
     def _on_arrival(self) -> None:

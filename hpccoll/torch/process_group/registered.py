@@ -1,7 +1,7 @@
 """Tensors in registered memory, which other ranks of the node read without a copy.
 
-Such memory is freed with the communicator only, so blocks without live tensors are reused. Ranks
-collect garbage at different times, so they agree on a block that is free on all ranks.
+Registered memory is freed only with the communicator, so blocks without live tensors are reused.
+Ranks collect garbage at different times, so they agree on a block that is free on all ranks.
 """
 
 from __future__ import annotations

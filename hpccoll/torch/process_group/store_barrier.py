@@ -1,9 +1,9 @@
 """Arrivals: the latest call that each rank of a node has reached.
 
 A rank inside a collective occupies a processor, which autograd needs until the other ranks arrive.
-Therefore a lane sleeps until all ranks of its node have reached a call, or for some seconds, and
-enters it then. Each rank writes the number of its latest call to a word of shared memory, without
-messages. Ranks of other nodes are assumed to have arrived.
+Therefore the queue's thread sleeps until all ranks of its node have reached a call, or for some
+seconds, and then enters the call. Each rank writes the number of its latest call to a word of
+shared memory, without messages. Ranks of other nodes are assumed to have arrived.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hpccoll.transport.shm.mapping import map_file
 
 #: Seconds between two polls: initial and maximum.
 SHORTEST_PAUSE, LONGEST_PAUSE = 20e-6, 250e-6
-#: Seconds after which the call is entered anyway. It detects and reports ranks that have exited.
+#: Seconds after which the call is entered anyway: the call detects and reports exited ranks.
 LONGEST_WAIT = 2.0
 #: Folder of shared memory, and distance of the ranks' words in bytes: a cache line.
 DIRECTORY, STEP = Path("/dev/shm"), 64
@@ -44,7 +44,7 @@ class Arrivals:
         node.Free()
 
     def wait(self, number: int, needless: Callable[[], bool]) -> None:
-        """Sleep until all ranks have reached a call, it is not needed, or the time is over."""
+        """Sleep until all ranks reach a call, ``needless()`` is true, or LONGEST_WAIT is over."""
         pause, until = SHORTEST_PAUSE, time.monotonic() + LONGEST_WAIT
         while (any(word[0] < number for word in self.others) and not needless()
                and time.monotonic() < until):

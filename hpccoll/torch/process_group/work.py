@@ -146,7 +146,7 @@ class GroupWork(Work):
         return self._ended.wait(seconds)
 
     def is_completed(self) -> bool:
-        """Return True if it is over, well or with an error."""
+        """Return True if the call has completed, with or without an error."""
         return self.over
 
     def is_success(self) -> bool:

@@ -1,8 +1,8 @@
-"""Lane: runs asynchronous calls of one group in order, concurrently with autograd.
+"""Queue of asynchronous calls of one group, run in order and concurrently with autograd.
 
-Each group has a separate lane, because a call on one group may wait for a rank that is in a call on
-another. A lane runs calls in the order of issue. A waiting thread runs the earlier calls and its
-own call itself, unless the lane's thread already runs them: this avoids thread wake-ups.
+Each group has a separate queue, because a call on one group may wait for a rank that is in a call
+on another group. A waiting thread runs the earlier calls and its own call itself, unless the
+queue's thread already runs them: this avoids thread wake-ups.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class WorkQueue:
             self.changed.notify()
 
     def assist(self, work: GroupWork) -> bool:
-        """Run calls up to this one in the calling thread; return True if it has completed."""
+        """Run calls up to ``work`` in the calling thread; return True if ``work`` has completed."""
         while not work.over:
             if not self.turn.acquire(blocking=False):
                 return False
@@ -79,8 +79,8 @@ class WorkQueue:
     def close(self) -> None:
         """Stop the threads after their calls.
 
-        A thread that returns from PyTorch during interpreter exit would end the process, so they
-        are joined, except if a call is running, which may never return.
+        A thread that returns from PyTorch during interpreter exit would end the process, so the
+        threads are joined, unless a call is running: it may never return.
         """
         self._close(None if self.turn.locked() else LONGEST)
 

@@ -63,7 +63,7 @@ class Cast(Scheme):
         """Dtype of messages."""
 
     def divisor(self, size: int) -> float:
-        """Return the divisor of terms before the sum; the sum is divided by the rest."""
+        """Return the divisor of terms; the sum is divided by ``size`` over this divisor."""
         return 1.0
 
     def start(self, comm: Any, shapes: Shapes) -> Reduction:
@@ -78,8 +78,8 @@ class Fp16(Cast):
     """Sends float16: 11 bits of precision, largest value 65,504.
 
     To avoid overflow of sums, terms are first divided by a power of two near the root of P, and
-    sums by the rest (PyTorch FSDP's division in two steps). Values below 6e-8 after the first
-    division underflow: scale the loss.
+    sums by the remaining factor (PyTorch FSDP's division in two steps). Values below 6e-8
+    after the first division underflow: scale the loss.
     """
 
     name = "fp16"

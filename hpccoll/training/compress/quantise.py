@@ -7,7 +7,7 @@
 Two ranges (``b`` bits, ``m`` the largest magnitude of a block), both of ZeRO++ (Wang et al., 2023):
 
     symmetric   scale = m / (2^(b-1) - 1)   error at most scale / 2, no bias
-    full        scale = m / 2^(b-1)         DeepSpeed's: finer steps, but +m loses one of them
+    full        scale = m / 2^(b-1)         DeepSpeed's: finer steps, but +m is one step off
 
 A block of zeros has scale 1. A block with NaN or infinity has scale NaN, and decodes to NaN.
 Rounding is to nearest, ties to even.

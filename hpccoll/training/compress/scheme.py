@@ -75,7 +75,7 @@ class Scheme(ABC):
         return f"{self.name}:{','.join(chosen)}" if chosen else self.name
 
     def check(self, field: str, right: bool, wanted: str) -> None:
-        """Raise an ArgumentError that names a field unless its value is valid."""
+        """Raise an ArgumentError for ``field`` unless ``right`` is true."""
         if not right:
             raise ArgumentError(f"{self.name}: {field}", f"got {getattr(self, field)!r}",
                                 f"it is {wanted}")

@@ -1,11 +1,13 @@
 """Gradient exchange: :class:`Exchange` and its parts.
 
-    settings brought pool   settings, pending arrays, fusion buffers
-    wiring warden ledger    communicators, error and stall handling, timing
-    travel reducing         gates and transfers; scaling and reduction
-    fixed turns             buckets in fixed order; operations that involve all buckets
-    negotiated              arrays in any order, with votes
-    core face               waiting, errors, closing; Exchange, the public interface
+    settings                            settings
+    tensor_entry fusion_buffer          pending arrays; their contiguous memory
+    communicators failure_propagation   communicators; errors and stalls
+    step_metrics                        times of a step
+    transfer reducing                   barriers and transfers; scaling and reduction
+    fixed collective_step               buckets in fixed order; operations of all ranks together
+    negotiated                          arrays in any order, with votes
+    core api                            waiting, errors, closing; Exchange, the public interface
 """
 
 from hpccoll.training.exchange.api import Exchange

@@ -32,13 +32,14 @@ class Handle:
     """Handle of pending arrays, which :meth:`Exchange.submit` returns.
 
     Args:
-        parcel: the arrays.
+        submission: the arrays.
         wait: function that waits for them.
         grouped: True if the results are a list.
     """
 
-    def __init__(self, parcel: Submission, wait: Callable[[Submission], list[Any]], grouped: bool):
-        self._submission, self._wait, self._is_group = parcel, wait, grouped
+    def __init__(self, submission: Submission, wait: Callable[[Submission], list[Any]],
+                 grouped: bool):
+        self._submission, self._wait, self._is_group = submission, wait, grouped
         self._results: list[Any] | None = None
 
     def done(self) -> bool:

@@ -1,4 +1,4 @@
-"""Turns for array lists, reordering, tuning, sparse arrays, broadcasts and join."""
+"""Collective steps: array lists, reordering, tuning, sparse arrays, broadcasts and join."""
 
 from __future__ import annotations
 
@@ -68,18 +68,18 @@ _form = operator.attrgetter("shape", "dtype", "flags.writeable")
 
 
 class CollectiveSteps:
-    """Creates the tasks of turns that all ranks run together after a gate.
+    """Creates the tasks that all ranks run together after a barrier.
 
     Args:
-        wiring: communicators.
-        gate: see :class:`StepBarrier`.
-        order: the order of the exchange; turns for all buckets require a fixed one.
+        comms: communicators.
+        barrier: see :class:`StepBarrier`.
+        order: the order of the exchange; tasks for all buckets require a fixed one.
     """
 
-    def __init__(self, wiring: ExchangeCommunicators, gate: StepBarrier,
+    def __init__(self, comms: ExchangeCommunicators, barrier: StepBarrier,
                  order: FixedOrder | NegotiatedOrder):
-        self.comms, self.barrier, self.order = wiring, gate, order
-        self.data_comm = wiring.data_comms[0]
+        self.comms, self.barrier, self.order = comms, barrier, order
+        self.data_comm = comms.data_comms[0]
         self._other_count = 0
         self._list_cache = ArrayListCache([], [])
 
@@ -109,7 +109,7 @@ class CollectiveSteps:
 
     def _reduce_runs(self, fixed: FixedOrder, brought: list[Any], targets: list[Any],
                      results: list[Any]) -> Steps:
-        """Reduce runs of arrays into targets; without arrays the data are already in the pool."""
+        """Reduce arrays into targets; without arrays the data are in the fusion buffer."""
         start, scale = time.perf_counter(), fixed.recipe.prescale
         for number, bucket in enumerate(fixed.runs):
             values = fixed.fusion_buffer.values(bucket)
@@ -133,7 +133,7 @@ class CollectiveSteps:
 
     # -- a new order -------------------------------------------------------------------------
     def reorder(self, fixed: FixedOrder, pinned: bool) -> Steps:
-        """Replan buckets in rank 0's order of submission, unless a rank has pinned them."""
+        """Replan buckets in rank 0's order of submission, unless a rank must keep its buckets."""
         count = len(fixed.specs)
         order = numpy.zeros((2, count + 1), numpy.int64)
         if self.comms.rank == 0:
@@ -146,7 +146,7 @@ class CollectiveSteps:
 
     # -- tuning ------------------------------------------------------------------------------
     def tune(self, tuner: Autotune, sample: float) -> Steps:
-        """Apply the next knobs of the tuner, for the slowest rank's seconds."""
+        """Pass the slowest rank's seconds to the tuner, and apply its next knobs."""
         seconds = numpy.array([sample, 0.0])
         yield from self.barrier.wait(collective_step(self.order.step, TUNE))
         yield self.barrier.comm.Iallreduce(seconds[:1], seconds[1:], MPI.MAX)
@@ -194,7 +194,7 @@ class CollectiveSteps:
 
     # -- without data ------------------------------------------------------------------------
     def contribute_zeros(self, fixed: FixedOrder) -> Steps:
-        """Run the turns of the other ranks with zeros, until no rank has data."""
+        """Join the steps of the other ranks with zeros, until no rank has data."""
         while True:
             yield from self.barrier.wait(None)
             now = self.barrier.next_step
@@ -213,11 +213,11 @@ class CollectiveSteps:
                                        "data of all ranks")
 
 
-def retune(wiring: ExchangeCommunicators, order: FixedOrder | NegotiatedOrder,
+def retune(comms: ExchangeCommunicators, order: FixedOrder | NegotiatedOrder,
            knobs: Knobs) -> None:
     """Apply other knobs, the same on all ranks; no transfer may be pending."""
     if knobs.algorithm != order.settings.algorithm:
-        wiring.choose(knobs.algorithm)
+        comms.choose(knobs.algorithm)
     order.retune(replace(order.settings, **asdict(knobs)))
 
 

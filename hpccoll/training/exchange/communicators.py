@@ -25,8 +25,8 @@ class ExchangeCommunicators:
 
     Attributes:
         settings: settings with defaults for the machine.
-        lanes: communicators for data.
-        control, gates, votes: communicators for notices, gates and negotiation.
+        data_comms: communicators for data.
+        control, gates, votes: communicators for notices, step barriers and negotiation.
 
     Raises:
         ExchangeMismatch: settings or arrays differ; the message names them and the ranks.
@@ -45,13 +45,13 @@ class ExchangeCommunicators:
         self.choose(self.settings.algorithm)
 
     def choose(self, algorithm: str) -> None:
-        """Set the algorithm of allreduces on all lanes."""
+        """Set the algorithm of allreduces on all data communicators."""
         for preference in self._preferences:
             preference.__exit__(None, None, None)
         # Nonblocking transfers are native by default: hpccoll's algorithms progress only when the
         # sleeping thread polls, which is too seldom for many messages over a link.
         preferences = {} if algorithm == "auto" else {"allreduce": algorithm}
-        self._preferences = [lane.using(**preferences) for lane in self.data_comms]
+        self._preferences = [data.using(**preferences) for data in self.data_comms]
         for preference in self._preferences:
             preference.__enter__()
 

@@ -78,7 +78,7 @@ class ExchangeCore:
         self._activity = "between steps"
         self._closed = False
         self._tuner: Autotune | None = None
-        # The last lane is for votes.
+        # The last queue is for votes.
         self._engine = Engine(len(self._comms.data_comms) + 1, self._poll, self._failures.fail)
         self._order: FixedOrder | NegotiatedOrder
         if settings.order == FIXED:
@@ -184,7 +184,7 @@ class ExchangeCore:
             raise
 
     def _run(self, task: Any, place: str = "between steps") -> None:
-        """Run a task on the first lane, after its pending tasks."""
+        """Run a task on the first queue, after its pending tasks."""
         over = []
 
         def run_and_close() -> Any:

@@ -23,8 +23,7 @@ SHARED: dict[str, type[ExchangeError]] = {
         ExchangeError, ExchangeMismatch, ExchangeStall, NonFiniteArray, RankFailed)}
 #: Shortest time between two queries of a rank about one stall, in seconds.
 AGAIN = 1.0
-#: Seconds after the time-out to wait for answers on a busy machine, so that the error can name the
-#: ranks.
+#: Seconds to wait for answers after the time-out, on a busy machine: the error names the ranks.
 GRACE = 5.0
 #: Seconds between two polls of notices, which take longer than a test of a request.
 PAUSE = 100e-6
@@ -52,7 +51,7 @@ class FailurePropagation:
         self._next = 0.0
 
     def poll(self) -> bool:
-        """Process notices; return True if there were any."""
+        """Process the notices that have arrived; return True if there were any."""
         now = time.perf_counter()
         if now < self._next:
             return False

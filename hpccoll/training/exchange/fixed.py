@@ -1,10 +1,10 @@
 """Fixed order: buckets are planned once and sent in the order of the plan.
 
-    bring(index) --packs--> pool; the next bucket, if it is complete --> task on a lane
+    mark_ready(index) --packs--> fusion buffer; the next complete bucket --> task in a queue
 
 All ranks have the same plan, so they make the same calls for any order of submission. An array may
-be submitted for the next step as soon as its result was taken, while others are still in flight:
-there is no barrier between steps.
+be submitted for the next step as soon as its result was taken, while other arrays are still in
+flight: there is no barrier between steps.
 """
 
 from __future__ import annotations
@@ -32,34 +32,33 @@ class FixedOrder:
     """Exchange of the declared arrays, bucket by bucket.
 
     Args:
-        wiring: communicators and settings.
-        gate: gate of turns; only tasks of the first lane use it.
+        comms: communicators and settings.
+        barrier: precedes blocking calls; only tasks of the first queue use it.
         engine: runs the tasks.
-        ledger: records the times.
+        metrics: records the times.
         specs: the arrays.
         device: True for CuPy arrays.
 
     Attributes:
-        plan, pool: the buckets and their memory.
+        plan, fusion_buffer: the buckets and their memory.
         runs: the buckets for all arrays in one call: the first need not be small.
         entries: submitted arrays whose results were not taken yet, by index.
         results: the last results.
-        taken: number of results taken of each array.
-        seen: order of submission in the first step.
+        result_counts: number of results taken of each array.
+        ready_order: order of submission in the first step.
     """
 
-    def __init__(self, wiring: ExchangeCommunicators, gate: StepBarrier, engine: Engine,
-                 ledger: StepMetrics,
-                 specs: Sequence[ArraySpec], device: bool):
-        self.specs, self.settings = specs, wiring.settings
+    def __init__(self, comms: ExchangeCommunicators, barrier: StepBarrier, engine: Engine,
+                 metrics: StepMetrics, specs: Sequence[ArraySpec], device: bool):
+        self.specs, self.settings = specs, comms.settings
         self.recipe = self.settings.recipe
-        self.barrier, self.engine, self.metrics = gate, engine, ledger
+        self.barrier, self.engine, self.metrics = barrier, engine, metrics
         self.use_barrier = self.settings.transfer == BLOCKING or self.settings.uneven
-        self.reducers = [BucketReducer(lane, self.settings) for lane in wiring.data_comms]
-        self.finish = result_scaling(self.recipe, wiring.size, self.settings.compress is not None)
-        self.plain = result_scaling(self.recipe, wiring.size, False)
+        self.reducers = [BucketReducer(comm, self.settings) for comm in comms.data_comms]
+        self.finish = result_scaling(self.recipe, comms.size, self.settings.compress is not None)
+        self.plain = result_scaling(self.recipe, comms.size, False)
         self.plan = self.plan_for(None)
-        self.fusion_buffer = FusionBuffer(wiring.data_comms[0], specs, self.order, device)
+        self.fusion_buffer = FusionBuffer(comms.data_comms[0], specs, self.order, device)
         self.dtypes = [dtype_of(spec.dtype) for spec in specs]
         self.entries: list[TensorEntry | None] = [None] * len(specs)
         self.results: list[Any] = [None] * len(specs)
@@ -102,8 +101,8 @@ class FixedOrder:
     def retune(self, settings: ExchangeSettings) -> None:
         """Apply other limits; no transfer may be pending."""
         self.settings = settings
-        for lane in self.reducers:
-            lane.settings = settings
+        for reducer in self.reducers:
+            reducer.settings = settings
         self.replan(self.order)
 
     def replan(self, order: Sequence[int]) -> None:
@@ -125,7 +124,8 @@ class FixedOrder:
         """Copy an array (None for zeros) into its bucket and launch complete buckets.
 
         Raises:
-            ExchangeMismatch: it was already submitted in this step, or is not as declared.
+            ExchangeMismatch: the array was already submitted in this step, or its shape or dtype
+                differs from the declared one.
         """
         spec = self.specs[index]
         if self.entries[index] is not None:
@@ -195,7 +195,7 @@ class FixedOrder:
         return entry is None or entry.done
 
     def take_result(self, index: int) -> Any:
-        """Take and return the result of an array; it may be submitted again."""
+        """Return the result of an array and mark it as taken; the array may be submitted again."""
         entry = self.entries[index]
         if entry is not None:
             self.entries[index] = None

@@ -14,7 +14,7 @@ from hpccoll.training.buckets import ArraySpec, Bucket
 class FusionBuffer:
     """One vector for each dtype.
 
-    The order of arrays may change without new memory: a bucket is a slice of it, and so are
+    The order of arrays may change without new memory. A bucket is a slice of the vector, and so are
     consecutive buckets of one dtype.
 
     Args:

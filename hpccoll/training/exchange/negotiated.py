@@ -1,6 +1,6 @@
 """Negotiated order: arrays under any names in any order, agreed by votes.
 
-    submit(offer, arrays) --> waiting --vote--> agreed --Urgency--> transfers on the lane
+    submit(name, specs, arrays) --> new --vote--> ready everywhere --scheduler--> transfers
 
 A rank votes if it has new information and one of these holds: all arrays of the last step are
 ready again; enough bytes are ready; a caller waits; an array has waited for the limit; or completed
@@ -47,29 +47,29 @@ class NegotiatedOrder:
     """Exchange of arrays that ranks submit in any order.
 
     Args:
-        wiring: communicators and settings.
-        engine: runs the tasks; the last lane is for votes only.
-        ledger: records the times.
+        comms: communicators and settings.
+        engine: runs the tasks; the last queue is for votes only.
+        metrics: records the times.
         specs: declared arrays, which :meth:`mark_ready` and :meth:`take_result` address by index.
 
     Attributes:
-        parcels: submitted arrays whose results were not taken, by name.
-        underway: number of parcels without a result.
-        waiting: number of callers that wait for a result.
-        votes: number of votes.
-        joined: True if this rank has no more data; ``everybody``: True if no rank has.
+        submissions: submitted arrays whose results were not taken, by name.
+        pending_count: number of submissions without a result.
+        waiter_count: number of callers that wait for a result.
+        vote_count: number of votes.
+        has_joined, all_joined: True if this rank, or every rank, has no more data.
         last: the rank that ran out of data last.
-        taken, results: number of results taken of each declared array, and the last result.
+        result_counts, results: number of results taken of each declared array, and the last result.
     """
 
-    def __init__(self, wiring: ExchangeCommunicators, engine: Engine, ledger: StepMetrics,
+    def __init__(self, comms: ExchangeCommunicators, engine: Engine, metrics: StepMetrics,
                  specs: Sequence[ArraySpec] = ()):
-        self.size, self.rank = wiring.size, wiring.rank
-        self.engine, self.metrics, self.comm = engine, ledger, wiring.votes
+        self.size, self.rank = comms.size, comms.rank
+        self.engine, self.metrics, self.comm = engine, metrics, comms.votes
         self.specs = specs
-        self.registry = Registry(wiring.size)
-        self.reducer = BucketReducer(wiring.data_comms[0], wiring.settings)
-        self.retune(wiring.settings)
+        self.registry = Registry(comms.size)
+        self.reducer = BucketReducer(comms.data_comms[0], comms.settings)
+        self.retune(comms.settings)
         self.submissions: dict[str, Submission] = {}
         self.waiter_count, self.vote_count, self.pending_count = 0, 0, 0
         self.has_joined = self.all_joined = False
@@ -160,7 +160,7 @@ class NegotiatedOrder:
         return parcel is None or parcel.done
 
     def take_result(self, index: int) -> Any:
-        """Take and return the result of a declared array; it may be submitted again."""
+        """Return the result of a declared array and mark it as taken."""
         if self.is_submitted(index):
             self.results[index] = self.submissions.pop(self.specs[index].name).results()[0]
             self.result_counts[index] += 1
@@ -176,7 +176,7 @@ class NegotiatedOrder:
         fused = (settings.partition_bytes if settings.order == PRIORITY else
                  settings.bucket_bytes)
         self.scheduler = PriorityScheduler(settings.partition_bytes, fused, settings.credit_bytes)
-        self._completed_count = 0  # completed here, but not known to be so on all ranks
+        self._completed_count = 0  # completed on this rank, perhaps not on all
 
     # -- votes -------------------------------------------------------------------------------
     def poll(self) -> bool:
@@ -244,7 +244,7 @@ class NegotiatedOrder:
             self.engine.submit(0, self._transfer(pieces))
 
     def announce_join(self) -> None:
-        """Announce that this rank has no more data, until no rank has."""
+        """Announce that this rank has no more data, until all ranks have joined."""
         self.has_joined, self.all_joined = True, False
         self.engine.wake()
 

@@ -25,15 +25,15 @@ def result_scaling(recipe: Recipe, size: int, scheme: bool) -> ResultScaling:
 
 
 class BucketReducer:
-    """Reduces buckets on a lane.
+    """Reduces buckets on one communicator.
 
     Args:
-        lane: communicator of the data.
+        comm: communicator of the data.
         settings: settings of the exchange.
     """
 
-    def __init__(self, lane: Any, settings: ExchangeSettings):
-        self.comm, self.size = lane, lane.Get_size()
+    def __init__(self, comm: Any, settings: ExchangeSettings):
+        self.comm, self.size = comm, comm.Get_size()
         self.settings = settings
         self.blocking = settings.transfer == BLOCKING
 
@@ -69,7 +69,7 @@ class BucketReducer:
             numpy.copyto(values, wide, casting="same_kind")
 
     def wire_bytes(self, reduction: Reduction | None, values: Any) -> float:
-        """Return the bytes sent for a bucket by closed form, as the mean over ranks."""
+        """Return the bytes that a rank sends for a bucket, by closed form; mean over ranks."""
         if reduction is not None:
             return reduction.scheme.wire_bytes(reduction.shapes, self.size, reduction.steps - 1)
         return 2 * values.nbytes * (self.size - 1) / self.size

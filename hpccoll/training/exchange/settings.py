@@ -19,7 +19,7 @@ from hpccoll.units import byte_count
 #: Reductions and their MPI operators; Adasum has none.
 OPS: dict[str, Any] = {"average": MPI.SUM, "sum": MPI.SUM, "min": MPI.MIN, "max": MPI.MAX,
                         "adasum": None}
-#: Orders: planned buckets; arrays that are ready on all ranks; the same by priority.
+#: Orders: planned buckets; arrays that are ready on all ranks; such arrays by priority.
 FIXED, NEGOTIATED, PRIORITY = ORDERS = "fixed", "negotiated", "priority"
 #: Transfers of a bucket: a blocking call once all ranks have it; a nonblocking call; automatic:
 #: blocking on one node, nonblocking on several.
@@ -67,7 +67,7 @@ class ExchangeOptions:
             order.
         credit_bytes: bytes in flight at a time in priority order; 0 for 16 MiB.
         vote_seconds: in negotiated order, the longest time that an array waits for others.
-        transfer: transfer of a bucket: ``"blocking"`` (after a gate for all ranks),
+        transfer: transfer of a bucket: ``"blocking"`` (after a barrier of all ranks),
             ``"nonblocking"``, or ``"auto"``: blocking on one node, nonblocking on several.
         lanes: buckets in flight at a time, for nonblocking transfers in fixed order.
         overlap: send complete buckets before all arrays are ready.
@@ -126,7 +126,7 @@ class ExchangeSettings(ExchangeOptions):
         if transfer == AUTO:
             transfer = BLOCKING if one_node else NONBLOCKING
         # Blocking calls on two communicators in different orders would deadlock; votes and
-        # gates fix one order.
+        # barriers fix one order.
         one = transfer == BLOCKING or self.uneven or self.order != FIXED
         partition, credit = self.partition_bytes, self.credit_bytes
         if self.order == PRIORITY:

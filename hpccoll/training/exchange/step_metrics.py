@@ -17,8 +17,8 @@ class BucketTransfer(NamedTuple):
     Attributes:
         name: name of the bucket.
         nbytes: bytes of its arrays.
-        whole: time at which its last array was submitted here.
-        start, stop: time at which all ranks had it, and time at which its result was complete.
+        ready: time at which its last array was submitted on this rank.
+        start, stop: times at which all ranks had submitted it, and its result was complete.
         wire_bytes: bytes that this rank sent for it, by the closed form of its transfer.
     """
 
@@ -34,7 +34,7 @@ class StepReport(NamedTuple):
     """One step of an exchange on one rank; times in seconds.
 
     Attributes:
-        flights: transfers of all buckets.
+        transfers: transfers of all buckets.
         blocked: intervals in which the exchange blocked the program.
         seconds: time of the whole step.
     """
@@ -59,7 +59,7 @@ class StepReport(NamedTuple):
         return sum(stop - start for start, stop in self.blocked)
 
     def exposed_of(self, flight: BucketTransfer) -> float:
-        """Return the seconds of one flight in which the program was blocked."""
+        """Return the seconds of one transfer in which the program was blocked."""
         return sum(max(0.0, min(stop, flight.stop) - max(start, flight.start))
                    for start, stop in self.blocked)
 

@@ -61,30 +61,30 @@ class Submission:
 
     Args:
         offer: description for the other ranks.
-        brought: the arrays, all of one dtype.
+        entries: the arrays, all of one dtype.
         since: time of submission by ``time.perf_counter()``.
 
     Attributes:
         flat, result: their contiguous elements before and after the reduction.
-        agreed: True if it is ready on all ranks.
+        ready_everywhere: True if the arrays are ready on all ranks.
         done: True if the results are complete.
-        left: number of incomplete pieces.
+        pieces_left: number of incomplete pieces.
     """
 
-    def __init__(self, offer: Offer, brought: Sequence[TensorEntry], since: float):
-        self.offer, self.entries, self.since = offer, brought, since
+    def __init__(self, offer: Offer, entries: Sequence[TensorEntry], since: float):
+        self.offer, self.entries, self.since = offer, entries, since
         self.ready_everywhere, self.done, self.pieces_left = False, False, 0
-        self.flat = numpy.concatenate([_elements(one) for one in brought]) if (
-            len(brought) != 1) else _elements(brought[0])
-        target = brought[0].target() if len(brought) == 1 else None
-        # No copy of results into one contiguous range of host memory.
+        self.flat = numpy.concatenate([_elements(one) for one in entries]) if (
+            len(entries) != 1) else _elements(entries[0])
+        target = entries[0].target() if len(entries) == 1 else None
+        # A contiguous NumPy array receives its result directly, without a copy.
         self._is_in_place = isinstance(target, numpy.ndarray) and target.flags.c_contiguous
         self.result = (target.reshape(-1) if target is not None and self._is_in_place else
                        numpy.empty_like(self.flat))
 
     @property
     def name(self) -> str:
-        """Name under which it was submitted."""
+        """Name under which the arrays were submitted."""
         return self.offer.name
 
     def finish(self) -> None:

@@ -1,9 +1,10 @@
 """Transfers of buckets, as tasks for the engine.
 
-A *gate* precedes a blocking call, which cannot be cancelled. It is a small nonblocking reduction.
-It checks that all ranks have reached the same turn, and finds the ranks that have run out of data.
-The gate is polled: waiting for a slow rank leaves the processor to the computation, and a failure
-of a rank is detected. After it, all ranks enter the blocking call, which is the fastest, together.
+A *step barrier* precedes a blocking call, which cannot be cancelled. It is a small nonblocking
+reduction. It checks that all ranks have reached the same step, and finds the ranks that have run
+out of data. The barrier is polled: waiting for a slow rank leaves the processor to the computation,
+and a failure of a rank is detected. Then all ranks enter the blocking call together, which is the
+fastest transfer.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ class CollectiveStep(NamedTuple):
 
     @property
     def code(self) -> int:
-        """Return the turn as an integer."""
+        """Integer form, for comparison between ranks."""
         return (self.step << 24 | self.number << 3 | self.kind) + 1
 
     @staticmethod
     def of(code: int) -> CollectiveStep:
-        """Return the turn of an integer."""
+        """Return the step of an integer form."""
         code -= 1
         return CollectiveStep(code >> 24, code & 7, code >> 3 & (1 << 21) - 1)
 
@@ -48,26 +49,26 @@ class CollectiveStep(NamedTuple):
         return f"{KINDS[self.kind]} {self.number} of step {self.step}"
 
 
-#: Kinds of turns: a bucket of arrays that became ready one by one; a run of buckets submitted in
-#: one call; a new order of buckets; sparse arrays; a broadcast.
+#: Kinds of steps: a bucket of arrays that became ready one by one; buckets submitted in one call; a
+#: new order of buckets; sparse arrays; a broadcast; other settings.
 KINDS = BUCKET, RUN, ORDER, SPARSE, START, TUNE = (
     "bucket", "list", "order", "sparse array", "broadcast", "tuning")
 _NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 
 
 def collective_step(step: int, kind: str, number: int = 0) -> CollectiveStep:
-    """Return a turn of a named kind."""
+    """Return a step of a named kind."""
     return CollectiveStep(step, _NUMBERS[kind], number)
 
 
 class StepBarrier:
-    """Polled barrier that checks for the same turn on all ranks.
+    """Polled barrier that checks for the same step on all ranks.
 
     Args:
-        comm: communicator for gates only.
+        comm: communicator for step barriers only.
 
     Attributes:
-        turn: the next turn of all ranks; ``None`` if all have run out of data.
+        next_step: the next step of all ranks; ``None`` if all have run out of data.
         last: the rank that ran out of data last; valid if all have.
     """
 
@@ -77,16 +78,16 @@ class StepBarrier:
         self.last, self._wait_count = 0, 0
         self._local, self._all = numpy.empty((2, 3), numpy.int64)
 
-    def wait(self, turn: CollectiveStep | None) -> Steps:
+    def wait(self, step: CollectiveStep | None) -> Steps:
         """Wait for all ranks; a rank that has run out of data passes ``None``.
 
         Raises:
-            ExchangeMismatch: ranks have different turns.
+            ExchangeMismatch: ranks have different steps.
         """
-        code = _NO_STEP if turn is None else turn.code
-        if turn is not None:
-            self._wait_count += 1  # the last rank with data has passed most gates
-        self._local[:] = code, _NO_STEP if turn is None else -code, self._wait_count * self.size
+        code = _NO_STEP if step is None else step.code
+        if step is not None:
+            self._wait_count += 1  # the last rank with data has waited most often
+        self._local[:] = code, _NO_STEP if step is None else -code, self._wait_count * self.size
         self._local[2] += self.rank
         yield self.comm.Iallreduce(self._local, self._all, MPI.MAX)
         most, least, last = self._all.tolist()
@@ -97,7 +98,7 @@ class StepBarrier:
         if most != -least and most != _NO_STEP:
             raise ExchangeMismatch(
                 f"ranks make different calls of the exchange: {CollectiveStep.of(most)}; "
-                f"{CollectiveStep.of(-least)}; rank {self.rank}: {turn}; "
+                f"{CollectiveStep.of(-least)}; rank {self.rank}: {step}; "
                 "make the same calls on all ranks")
 
 

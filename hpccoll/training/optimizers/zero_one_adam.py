@@ -93,7 +93,7 @@ class ZeroOneAdamRun:
     Attributes:
         steps: number of completed steps.
         rates: sum of the rates since the last exchange.
-        usable: False if gradients were skipped since then.
+        usable: False if gradients were skipped since the last exchange.
         interval, updates: steps between two updates of the variance, and number of updates since
             the interval doubled; after ``freeze_step``, steps between two exchanges, and number of
             steps since the interval doubled.

@@ -1,10 +1,11 @@
 """Sharding of optimizer state, gradients and parameters over ranks (ZeRO 1 to 3).
 
-    partition volume            ownership of elements; cost of a stage in closed form
-    storage flight              storage of state; pending exchanges
+    partition memory_model      ownership of elements; cost of a stage in closed form
+    storage in_flight_window    storage of state; pending exchanges
     clip scale                  global norms and loss scales, equal on all ranks
-    owned gradients weights     owned parts; gradients to their owners, weights from them
-    quantised wires             ZeRO++; collectives and communicators of a stage
+    shard_state                 owned part of a group, and its optimizer step
+    gradients weights           gradients to their owners, weights from their owners
+    quantised communicators     ZeRO++; collectives and communicators of a stage
     agreement checkpoint        consistency checks between ranks; checkpoints and resharding
     zero                        Sharded: the interface for training loops
 

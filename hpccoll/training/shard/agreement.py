@@ -23,7 +23,7 @@ def one_of(argument: str, value: Any, choices: Sequence[Any]) -> None:
     """Validate the value of an option.
 
     Raises:
-        ArgumentError: it is none of the choices.
+        ArgumentError: the value is none of the choices.
     """
     if value not in choices:
         raise ArgumentError(argument, f"{value!r} is unknown; choose from "

@@ -48,7 +48,7 @@ class Clip:
             raise ArgumentError("max_norm", f"expected a positive number, got {self.max_norm!r}")
 
     def factor(self, norm: float) -> float:
-        """Return the factor for gradients of a norm; 1 if it is not too large."""
+        """Return the factor for gradients of a norm; 1 if the norm is at most ``max_norm``."""
         return min(1.0, self.max_norm / (norm + EPSILON))
 
 
@@ -56,7 +56,7 @@ def check_order(order: float) -> None:
     """Validate the order of a norm.
 
     Raises:
-        ArgumentError: it is not positive.
+        ArgumentError: the order is not positive.
     """
     if not as_number("order", order, "a positive number or inf") > 0:
         raise ArgumentError("order", f"expected a positive number or inf, got {order!r}")

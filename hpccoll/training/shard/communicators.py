@@ -51,7 +51,7 @@ class ShardCommunicators:
         self._integers = (TwoLevels(comm, zeropp.gradients, zeropp.block)
                           if zeropp.gradients else None)
         for each in (comm, *self._created):
-            getattr(each, "layout", None)  # detect it on all ranks here, not in a thread of some
+            getattr(each, "layout", None)  # collective: detect it here, not later in a thread
 
     def broadcast_arrays(self, groups: Sequence[ShardGroup], arrays: Sequence[numpy.ndarray],
                          spans: Sequence[slice] | None = None) -> list[numpy.ndarray]:

@@ -1,8 +1,8 @@
 """Weights that the model reads: replicated, or gathered only while they are used.
 
-    stages 0-2  WholeWeights  the model's arrays are views; a step gathers the updated parts
-    stage 3     CutWeights    fetch(unit) gathers, release(unit) frees; the next units are
-                              prefetched in the order of the previous step
+    stages 0-2  ReplicatedWeights  the model's arrays are views; a step gathers the updated parts
+    stage 3     ShardedWeights     fetch(unit) gathers, release(unit) frees; the next units are
+                                   prefetched in the order of the previous step
 
 Source: Rajbhandari et al., "ZeRO", SC 2020 and "ZeRO-Infinity", SC 2021 (prefetch by the order of
 the previous step); hierarchical partition: Wang et al., "ZeRO++", 2023 (hpZ).

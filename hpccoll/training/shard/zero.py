@@ -233,7 +233,7 @@ class Sharded:
     def ready(self, index: int, gradient: Any = None) -> None:
         """Submit the gradient of an array, in any order; launch its group if it is complete.
 
-        :meth:`step` raises faults of it on all ranks.
+        :meth:`step` raises on all ranks if the gradient is invalid on one.
 
         Args:
             index: index of the array.
@@ -259,7 +259,7 @@ class Sharded:
         because the first step determines the order of fetches.
 
         Raises:
-            ShardError: instead of an error in the block.
+            ShardError: for any error in the block.
         """
         try:
             yield
