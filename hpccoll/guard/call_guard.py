@@ -1,7 +1,7 @@
-"""One call at a time on a communicator, whichever thread makes it.
+"""Lock of a communicator: admits one call at a time from all threads.
 
-Messages of two concurrent calls could be mistaken for each other. So a call takes this lock. A
-second one raises an error before it sends a message, with the call site of the first. The compiled
+Ranks could mistake messages of two concurrent calls for each other. So a call takes this lock. A
+second call raises an error with the call site of the first, before it sends a message. The compiled
 executor takes the lock in C with one comparison, while it holds the GIL.
 
 The second call does not wait: MPI does not order calls of two threads, so ranks could disagree.

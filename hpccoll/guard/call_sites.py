@@ -16,7 +16,7 @@ _LIBRARIES = tuple(sysconfig.get_paths()[name] + os.sep
 
 
 def call_site(thread: int = 0) -> str:
-    """Return file and line of the innermost frame outside hpccoll; empty in its own threads.
+    """Return file and line of the innermost frame outside hpccoll; empty if there is none.
 
     Args:
         thread: identifier of the thread; 0 for the calling one.
@@ -25,7 +25,7 @@ def call_site(thread: int = 0) -> str:
 
 
 def main_site() -> str:
-    """Return the position of the main thread in the program; for calls from other threads."""
+    """Return file and line of the main thread, in the program rather than in a library."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     return _site(frame, _LIBRARIES) or _site(frame)
 

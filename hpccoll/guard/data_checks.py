@@ -17,7 +17,7 @@ from hpccoll.guard.call_sites import call_site
 from hpccoll.runtime.context import Context
 from hpccoll.runtime.progress.waiting import Meeting
 
-#: Bytes of a digest, and of the description sent with it.
+#: Bytes of a digest, and of the text sent with it: type and shape.
 DIGEST_BYTES, TOLD_BYTES = 16, 112
 
 
@@ -41,11 +41,11 @@ def gather_rows(context: Context, mine: numpy.ndarray, title: str) -> numpy.ndar
 
 
 def check_finite(context: Context, buffer: Buffer | None, method: str) -> None:
-    """Raise, on every rank, if the input of any holds NaN or infinity; collective.
+    """Check the inputs of all ranks for NaN and infinity; raise on every rank. Collective.
 
     Args:
         context: of the communicator.
-        buffer: this rank's input.
+        buffer: this rank's input; ``None`` if it has none.
         method: the MPI method.
 
     Raises:
@@ -70,10 +70,10 @@ def check_finite(context: Context, buffer: Buffer | None, method: str) -> None:
 
 
 def check_equal(context: Context, array: numpy.ndarray, what: str) -> None:
-    """Raise, on every rank, unless all hold the same bits, type and shape; collective.
+    """Check that all ranks have equal bits, type and shape; raise on every rank. Collective.
 
     Raises:
-        UnequalError: names the groups of ranks that hold the same.
+        UnequalError: names the groups of ranks with equal data.
     """
     text = f"{array.dtype.name} of shape {array.shape}".encode()[:TOLD_BYTES]
     digest = hashlib.blake2b(numpy.ascontiguousarray(array).view("u1").data
@@ -93,7 +93,7 @@ def check_equal(context: Context, array: numpy.ndarray, what: str) -> None:
 
 
 def result_of(call: Any) -> numpy.ndarray | None:
-    """Return the result that is equal on all ranks; ``None`` if results differ by design."""
+    """Return the result as one array; ``None`` if MPI does not make it equal on all ranks."""
     if call is None or call.collective not in ("allreduce", "allgather", "bcast"):
         return None
     sink = call.sink or call.source

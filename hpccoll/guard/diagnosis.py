@@ -1,4 +1,4 @@
-"""Comparison of the ranks' records: finds the ranks that differ, and in which fields."""
+"""Comparison of the records of all ranks: finds ranks whose calls differ, and the fields."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def judge(records: Mapping[int, LogRecord], size: int) -> ContractError | None:
 
 
 def unexpected_message_error(record: LogRecord, rank: int, peer: int, size: int) -> ContractError:
-    """Return the error for a message of another call whose sender has no record."""
+    """Return the error for a message with another call hash, if its sender has no record."""
     call_hash = record.call_hashes.get(record.number, 0)
     mine = _fields({rank: record}, {rank: call_hash}, [rank])
     here = Party((rank,), mine, _sites({rank: record}, [rank], record.number))
@@ -48,7 +48,8 @@ def unexpected_message_error(record: LogRecord, rank: int, peer: int, size: int)
 def groups(call_hashes: Mapping[int, int]) -> list[list[int]]:
     """Return groups of ranks with equal call hashes, in the order of their first ranks.
 
-    Calls that move plain bytes match every call of the same size: they join its largest group.
+    A call that moves plain bytes matches every call of the same size. It joins the largest group of
+    such calls.
 
     >>> groups({0: 1, 1: 2, 2: 1})
     [[0, 2], [1]]
@@ -66,7 +67,7 @@ def groups(call_hashes: Mapping[int, int]) -> list[list[int]]:
 
 def _fields(records: Mapping[int, LogRecord], call_hashes: Mapping[int, int], ranks: Iterable[int]
             ) -> Mapping[str, str]:
-    """Return the fields of the call of a group."""
+    """Return the fields of the call of a group; empty if unknown."""
     known = [call for rank in ranks if (call := records[rank].descriptions.get(call_hashes[rank]))]
     known.sort(key=lambda description: not description.dtype)
     return known[0]._asdict() if known else {}
@@ -84,7 +85,7 @@ def _absent(size: int, known: Iterable[int]) -> tuple[int, ...]:
 
 
 def _by_stories(records: Mapping[int, LogRecord], size: int) -> ContractError | None:
-    """Return the same for nonblocking and persistent calls, which no log has: by failures."""
+    """Compare nonblocking and persistent calls, which no log has, by the failure reports."""
     reports = {rank: record.report for rank, record in records.items()
                if record.report and record.report["tag"] and record.report["fields"]}
     for tag in sorted({report["tag"] for report in reports.values()}):
@@ -107,7 +108,7 @@ def states_fields(error: BaseException) -> Mapping[str, Any]:
 
 
 def reported_error(rank: int, failure: Mapping[str, Any], title: str) -> BrokenCommunicatorError:
-    """Return the error of a call that a failure on another rank ends."""
+    """Return the error for a call on this rank after ``rank`` reported a failure."""
     if not failure["lost"]:
         return BrokenCommunicatorError.from_report(rank, failure)
     failed_ranks = tuple(failure["lost"])

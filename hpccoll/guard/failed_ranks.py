@@ -15,7 +15,7 @@ from hpccoll.machine.identity import library_name
 
 
 class Losses:
-    """Failed ranks of a communicator, and whether it was revoked.
+    """Failed ranks of a communicator, and its revocation.
 
     Args:
         comm: the communicator, or its private duplicate.
@@ -37,7 +37,7 @@ class Losses:
                 raise PeerLost(ranks, states, title)
 
     def explain(self, error: BaseException, title: str) -> BaseException:
-        """Return the cause of an error of the MPI library, or of another rank."""
+        """Return PeerLost or RevokedError if that is the cause of ``error``, else ``error``."""
         heard = isinstance(error, BrokenCommunicatorError) and not isinstance(error, PeerLost)
         if not (self.known and (heard or may_be_rank_failure(error))):
             return error

@@ -28,7 +28,7 @@ if BUILT:
 
 
 class CheckedCall(Protocol):
-    """A call that the MPI library runs."""
+    """Set-up call inside the MPI library."""
 
     def check(self) -> str:
         """Return an error message if the call cannot complete, else ''."""
@@ -39,9 +39,9 @@ class JobLogs:
 
     Attributes:
         mine: this process's log.
-        logs, processes: known processes, this one included; :meth:`poll` adds new ones.
+        logs, processes: known processes, including this one; :meth:`look` adds new ones.
         calls: set-up calls that the MPI library runs in this process now.
-        met: by rank, the number in its log of the last set-up call that it and this process met in.
+        met: by rank, the sequence number in its log of the last set-up call that both were in.
     """
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class JobLogs:
 
     @property
     def failure(self) -> bool:
-        """Return True if a set-up call has failed in any process; set by :meth:`fail`."""
+        """True if a set-up call has failed in any process; set by :meth:`fail`."""
         return self.file is not None and bool(self.file.words[FAILURE])
 
     def fail(self) -> None:
@@ -118,14 +118,14 @@ class JobLogs:
         if self.file is None:
             return
         self.look()
-        # A library with ULFM does not wait for the dead.
+        # A library with ULFM does not wait for dead processes.
         if BUILT and ulfm_missing() and not MPI.Is_finalized():
             peers = tuple((rank, process.pid, process.began, self.logs[rank].address + 8 * LEFT)
                           for rank, process in self.processes.items())
             _executor.check_at_exit(self.rank, STATUS, peers, self.logs)
         over = all(log.words[LEFT] or state_of(self.processes[rank]) == DEAD
                    for rank, log in self.logs.items())
-        # The first process may exit before the others have come: they still need the file.
+        # The first process may exit before the others have opened the file.
         if over and (len(self.logs) > 1 or local_size() < 0):
             self.file.remove()
 

@@ -22,8 +22,8 @@ from typing import Protocol
 from hpccoll.errors.waits import print_report
 from hpccoll.runtime.events.call_log import ENDED
 
-#: Poll intervals in seconds: while this rank is in a native call, so that a dead rank is reported
-#: within a second; and otherwise.
+#: Poll intervals in seconds, in a native call and otherwise. The short one reports a dead rank
+#: within a second.
 QUICK, PERIOD = 0.1, 0.2
 #: Seconds before the exit, in which other ranks print why they exit.
 FAREWELL = 1.0
@@ -41,10 +41,10 @@ class Monitor(Protocol):
         """Return True if the last poll found a pending call."""
 
     def has_returned(self) -> bool:
-        """Return True if that call has returned since."""
+        """Return True if the call that could not complete has returned."""
 
     def leave(self, how: int) -> None:
-        """Publish to the other ranks that this rank exits."""
+        """Publish to the other ranks that this rank exits; ``how`` is ``FREED`` or ``ENDED``."""
 
 
 class Watchdog:
@@ -73,7 +73,7 @@ class Watchdog:
         if self.pid == os.getpid():
             self.stopping.set()
             if self.thread is not None:
-                self.thread.join()  # it reads memory that is unmapped later
+                self.thread.join()  # it reads shared memory that is unmapped later during exit
             for one in self._all():
                 one.leave(ENDED)
 
@@ -101,7 +101,7 @@ class Watchdog:
 
 
 def end(one: Monitor, text: str) -> None:
-    """Print the message; exit the process unless the call returns meanwhile."""
+    """Print a message; exit the process unless the call returns within ``FAREWELL`` seconds."""
     print_report(text)
     until = time.monotonic() + FAREWELL
     while time.monotonic() < until:

@@ -22,15 +22,14 @@ ALIGNED = 64
 class Arena:
     """Registered memory for the buffers of all cases, one case after the other.
 
-    Such memory is kept until its communicator is freed, and allocating it is collective, though
-    ranks may need different numbers of buffers: so it is allocated once, with room for the
-    largest case.
+    Such memory is freed only with its communicator, and allocation is collective, but ranks may
+    need different numbers of buffers. So it is allocated once, for the largest case.
 
     Args:
         comm: the measured communicator; collective.
         wrap: the class of communicators that is timed.
-        nbytes: the larger buffer of the largest case.
-        sets: of buffers.
+        nbytes: bytes of the larger buffer of the largest case.
+        sets: number of pairs of buffers.
         topology: pretend layout; set by the first use of a communicator.
         xp: the module of its arrays.
     """
@@ -59,8 +58,8 @@ class Arena:
 class CaseBuffers:
     """Buffers of one rank, and the arguments that pass them to the collective.
 
-    ``source`` is this rank's input and ``result`` its output; either may
-    be empty. In place they share memory; otherwise the call must not change the input.
+    ``source`` is this rank's input and ``result`` its output; either may be empty. In place they
+    share memory; otherwise the call must not change the input.
 
     Args:
         case, rank: of the buffers.
@@ -119,7 +118,7 @@ class CaseBuffers:
 
     @property
     def restorable(self) -> bool:
-        """Return True if the input must be restored: in place, sums would grow without bounds."""
+        """True if the input must be restored: repeated in-place sums would overflow."""
         return self.case.rule.reduces and self.case.shares(self.rank)
 
     def restore(self) -> None:
@@ -149,7 +148,7 @@ class CaseBuffers:
         return number
 
     def timed_callable(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the callable to time: it returns when the result is complete."""
+        """Return a callable for timing, which returns when the result is complete."""
         return method
 
     def _contribution(self, block: int, iteration: int) -> numpy.ndarray:
@@ -160,7 +159,7 @@ class CaseBuffers:
 
 def _share(case: Case, rank: int, shared: numpy.ndarray, inputs: int,
            outputs: int) -> tuple[numpy.ndarray, numpy.ndarray]:
-    """Return the parts of one buffer that input and output share."""
+    """Return input and output of an in-place call, as views of one buffer."""
     at = sum(case.counts[:rank])
     source, result = shared[:inputs], shared[:outputs]
     if case.rule.in_place == "own":

@@ -59,7 +59,7 @@ class DeviceBuffers(CaseBuffers):
         return super().count_changed_input(iteration)
 
     def timed_callable(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the callable to time: the method and the synchronization of its stream."""
+        """Return a callable for timing, which also synchronizes the stream of the method."""
         def call(*args: Any) -> Any:
             returned = method(*args)
             synchronize()

@@ -26,7 +26,7 @@ def contribution(op: str | None, dtype: numpy.dtype, rank: int, size: int, block
                  iteration: int, count: int) -> numpy.ndarray:
     """Return the first ``count`` elements, at most a period, of a rank's contribution to a block.
 
-    The array is read-only, like that of :func:`result`.
+    The array is read-only, like the one of :func:`result`.
     """
     return _contribution(op, dtype, rank, size, block, iteration, min(count, PERIOD))
 

@@ -18,7 +18,7 @@ import numpy
 from hpccoll.config import NATIVE
 from hpccoll.measure.results import Result
 
-#: Consecutive parts of a run; in shorter runs each iteration is one.
+#: Consecutive parts of a run; in shorter runs each iteration is a part.
 PARTS = 5
 #: Factor between the middle parts' ratios above which a point is too noisy to compare.
 NOISY = 1.6
@@ -37,7 +37,7 @@ class Spread(NamedTuple):
 
     @property
     def noisy(self) -> bool:
-        """Return True if the parts differ too much for the ratio to be a result."""
+        """True if the parts differ too much for the ratio to be a result."""
         return self.high > NOISY * self.low
 
 
@@ -64,7 +64,7 @@ def drift_factor(seconds: Sequence[float]) -> float:
 
 
 def absurd(results: Sequence[Result]) -> float:
-    """Return the implausible ratio of native to the best candidate of a case; else 0."""
+    """Return native time divided by that of the best candidate if implausible; else 0."""
     native = next((r for r in results if r.candidate == NATIVE), None)
     others = [r.trimmed_seconds for r in results if r.candidate != NATIVE and r.trimmed_seconds > 0]
     if native is None or not others:

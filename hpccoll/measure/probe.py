@@ -25,7 +25,7 @@ UNKEPT = "a probe of this job"
 
 def probe(context: Context, machine: Fingerprint, path: str,
           wrap: Wrap) -> tuple[Curves, str, list[str]]:
-    """Measure, and store the times if there are any; collective, the same on all ranks.
+    """Measure the candidates and store their times; collective.
 
     Args:
         context: hpccoll's state of the communicator.
@@ -34,7 +34,8 @@ def probe(context: Context, machine: Fingerprint, path: str,
         wrap: the class of communicators that is timed.
 
     Returns:
-        The times, which may be none; their file; on rank 0, the text of a warning.
+        The times, which may be empty, and their file, both equal on all ranks; and on rank 0 the
+        lines of a warning.
     """
     outcome = survey(context.comm, survey_plan.PROBE, wrap, topology=context.topology)
     curves, source = outcome.curves, path
@@ -50,7 +51,7 @@ def probe(context: Context, machine: Fingerprint, path: str,
             source = UNKEPT
             problems.append("the probe measured nothing; this job does not repeat it")
         else:
-            # Read back like in a later job, for the same choices.
+            # Times of a table are rounded: this job must make the same choices as a later one.
             (curves,) = parse(render({machine: curves}), path).values()
             try:
                 add(path, machine, curves)

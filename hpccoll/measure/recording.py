@@ -2,7 +2,7 @@
 
 A busy machine causes impossible times: ratios that no algorithm reaches, and messages that took
 much longer than larger ones. A wrong native time invalidates the whole point, because all
-candidates are compared with it; another candidate's time is left out alone.
+candidates are compared with it. A wrong time of another candidate is omitted alone.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Measured = Sequence[tuple[SurveyPoint, Sequence[Result]]]
 
 
 class Doubt(NamedTuple):
-    """A time that is left out of the table as implausible.
+    """Implausible time that is omitted from the table.
 
     Attributes:
         collective, nbytes: the point.
         ratio: native time divided by that of the best candidate; 0 if that is not the reason.
         late: time divided by that of a larger size, or 0.
-        label: the candidate whose time is left out; empty for the whole point.
+        label: the candidate whose time is omitted; empty for all candidates of the point.
     """
 
     collective: str
@@ -62,7 +62,7 @@ def late(measured: Measured) -> list[dict[str, float]]:
 
 
 def filter_times(measured: Measured) -> PlausibleTimes:
-    """Return the plausible times, and what is left out."""
+    """Return the plausible times, and the omitted ones with the reasons."""
     doubtful: list[Doubt] = []
     curves: dict[Kind, list] = {}
     failures: dict[tuple[str, Candidate], int] = {}
@@ -86,5 +86,5 @@ def filter_times(measured: Measured) -> PlausibleTimes:
 
 
 def _right(results: Sequence[Result]) -> list[Result]:
-    """Return the results that may be in the table."""
+    """Return the results that are correct and have a time."""
     return [r for r in results if not r.failures and r.trimmed_seconds > 0]

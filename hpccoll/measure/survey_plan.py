@@ -24,7 +24,7 @@ class SurveyPlan(NamedTuple):
     Attributes:
         collectives: names of their algorithms in the registry.
         sizes: bytes, ascending.
-        seconds: for the whole survey.
+        seconds: time of the whole survey.
         thorough: try values of parameters, segments inside nodes, too, of several algorithms, and
             operators that do not commute.
         most: maximum candidates per size in addition to native, 0 for all; representative ones,
@@ -52,12 +52,12 @@ class SurveyPoint(NamedTuple):
 
     @property
     def kind(self) -> Kind:
-        """Return the kind that the table stores it under."""
+        """Kind of call, under which the table stores the times."""
         return self.case.rule.name, self.commutes
 
     @property
     def weight(self) -> float:
-        """Return the relative cost: more for larger sizes."""
+        """Relative cost of a measurement; grows with the size."""
         return 1.0 + self.case.nbytes / (1 << 20)
 
 

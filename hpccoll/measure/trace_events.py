@@ -20,7 +20,7 @@ def save_events(path: str | os.PathLike[str], said: Mapping[str, Any],
         events: ``M`` names a line, ``X`` is a span, ``i`` an instant; times in microseconds.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     with open_replacement(path) as file:
         file.write(f'{{"otherData": {json.dumps(said)}, "displayTimeUnit": "ms",\n'
@@ -30,7 +30,7 @@ def save_events(path: str | os.PathLike[str], said: Mapping[str, Any],
 
 
 def line_names(process: int, name: str, lines: Mapping[str, int]) -> Iterable[dict[str, Any]]:
-    """Yield events that name a process, and its lines by their numbers."""
+    """Yield events that name a process and its lines; ``lines`` maps names to numbers."""
     yield {"ph": "M", "name": "process_name", "pid": process, "args": {"name": name}}
     yield from ({"ph": "M", "name": "thread_name", "pid": process, "tid": line,
                  "args": {"name": text}} for text, line in lines.items())

@@ -16,14 +16,11 @@ from hpccoll.tune.loading import JobTimes
 
 
 class MeasuredComm(Protocol):
-    """A communicator whose collectives are timed.
-
-    It has the methods of ``MPI.Intracomm``, too.
-    """
+    """Communicator whose collectives are timed; it has all methods of ``MPI.Intracomm``."""
 
     @property
     def tuned(self) -> JobTimes | None:
-        """Return the measured times that choices use; ``None`` before the first collective."""
+        """Measured times that choices use; ``None`` before the first collective."""
 
     def Barrier(self) -> None:
         """Wait for all ranks."""
@@ -36,7 +33,7 @@ class MeasuredComm(Protocol):
 
 
 class Wrap(Protocol):
-    """A class of such communicators, or a function of a communicator and a layout."""
+    """Class of measured communicators, or function of a communicator and a layout."""
 
     def __call__(self, comm: MPI.Intracomm, layout: Topology | None = None, /, *,
                  determinism: str | None = None, tuning: str | None = None) -> MeasuredComm: ...

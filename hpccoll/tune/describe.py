@@ -36,7 +36,7 @@ from hpccoll.units import byte_count, count_text, size_text, time_text
 EXPLAINED = 16
 #: Bytes of the integers of a reproducible sum of float32.
 LANES_BYTES = 8 * FORMATS["float32"].fold
-#: Candidates with times in a short explanation, and the largest miss of a usable model.
+#: Candidates with times in a short explanation, and the largest error factor of a usable model.
 FEW, POOR = 4, 4.0
 COLUMNS = (Header("candidate", right=False), Header("rounds"), Header("sent"), Header("predicted"),
            Header("measured"), Header("supported", right=False))
@@ -122,7 +122,7 @@ class DescribedCandidate(NamedTuple):
 
 def _candidates(collective: str, times: Mapping[Candidate, float], preference: Choice | None,
                 chosen: Choice) -> Iterable[Candidate]:
-    """Return all candidates; NCCL only if the user has selected it, or a rule."""
+    """Return all candidates; NCCL only if the user or a rule has selected it."""
     queued = [name for name in QUEUED if collective in QUEUED[name] and (
         preference is not None and preference.is_queued or name == chosen.name)]
     return dict.fromkeys((*map(Candidate, (NATIVE, *queued, *ALGORITHMS[collective])), *times))
@@ -150,7 +150,7 @@ def _row(candidate: Candidate, facts: CallFacts, conditions: Conditions,
 
 
 def _brief(rows: Sequence[DescribedCandidate], chosen: Choice) -> list[str]:
-    """Return short lines of the alternatives: with times, or only their names."""
+    """Return the lines of the alternatives, with times if any were measured."""
     timed = [row for row in rows if row.serves and row.measured < inf][:FEW]
     others = [row.candidate.label for row in rows if row.serves and row.candidate.name
               != chosen.name]
@@ -165,7 +165,7 @@ def _brief(rows: Sequence[DescribedCandidate], chosen: Choice) -> list[str]:
 
 
 def _describe_nccl(chosen: Choice, topology: Topology | None) -> str:
-    """Return the part of NCCL in a call, as text."""
+    """Describe the phases of a call that NCCL runs."""
     where, ours = f"inside each node of {topology or 'one'}", "across nodes by hpccoll's schedules"
     how = {NCCL: "one NCCL call, queued on the caller's stream",
            NCCL_RAILS: f"reduce-scatter by NCCL {where}, allreduce of each rank's part {ours}, "

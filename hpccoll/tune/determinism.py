@@ -34,9 +34,9 @@ from hpccoll.runtime.planning.choice import Choice
 
 #: Smallest number of bytes of a long message.
 LONG = 32 << 10
-#: Bytes of low-precision elements, and the longest chain of their additions.
+#: Maximum bytes of a low-precision element, and additions in sequence that it allows.
 LOW, LONGEST = 2, 16
-#: Algorithms that meet every guarantee without cutting vectors, by collective.
+#: Algorithms that meet every guarantee without splitting vectors, by collective.
 WHOLE = {"allreduce": "recursive_doubling", "reduce": "binomial"}
 #: NumPy's kind of structured elements, such as (value, index).
 RECORD = "V"
@@ -66,7 +66,7 @@ def violation(choice: Choice, facts: CallFacts, determinism: str) -> str:
 
 
 def reproducible_names(facts: CallFacts) -> tuple[str, ...]:
-    """Return the algorithms that meet every guarantee: for short and for long messages."""
+    """Return the algorithms that meet every guarantee, those for short messages first."""
     if facts.whole and facts.collective in WHOLE:
         return WHOLE[facts.collective],
     return reproducible(facts.collective)
@@ -103,7 +103,7 @@ def inaccurate(choice: Choice, facts: CallFacts, size: int) -> str:
         return ""
     if facts.itemsize > LOW or facts.exact or facts.kind == RECORD:
         return ""
-    # A user operator gets the elements without conversion, and rounds in every call.
+    # A user operator receives the elements unconverted, and rounds in every call.
     rounds = ALGORITHMS[facts.collective][choice.name].rounds
     if facts.operator != USER and rounds is not None and (rounds(size) or 0) < LONGEST:
         return ""

@@ -43,7 +43,7 @@ class DeviceRule(NamedTuple):
     Attributes:
         path: the data path: ``nccl``, ``ipc``, ``mpi`` or ``staged``.
         algorithm: the choice.
-        nbytes: bytes of the call, from and up to (exclusive; 0 for no limit).
+        nbytes: minimum bytes of the call, and exclusive maximum; 0 for no limit.
         collective: its name; empty for any.
         takes_turns: the required property of the place; ``None`` for any.
         segment_bytes: bytes of a block per message; 0 for the default.
@@ -79,7 +79,7 @@ class DeviceRule(NamedTuple):
 #: The first rule that fits decides.
 DEVICE_RULES = (
     DeviceRule("nccl", NCCL, takes_turns=False),
-    # Without MPS a call of NCCL takes 5 to 37 ms: the ranks' turns.
+    # Without MPS the ranks take turns on the GPU: a call of NCCL takes 5 to 37 ms.
     DeviceRule("ipc", "allpairs", (8 * MIB, 32 * MIB), "allreduce", True, 16 * MIB),
     DeviceRule("ipc", "ring", (32 * MIB, 0), "allreduce", True, 16 * MIB),
     DeviceRule("nccl", NCCL, (128 * MIB, 0), "allreduce", True),
@@ -93,7 +93,7 @@ DEVICE_RULES = (
 
 
 def device_bounds(place: DevicePlace | None) -> set[int]:
-    """Return the numbers of bytes at which another rule may decide."""
+    """Return the message sizes, in bytes, at which the matching rule may change."""
     return {bound for rule in DEVICE_RULES for bound in rule.nbytes} if place else set()
 
 

@@ -25,7 +25,7 @@ from hpccoll.tune.table import Candidate
 
 #: Rounds without and with timing; hpccoll has prepared everything after three calls.
 WARM, TIMED = 3, 5
-#: Candidates in addition to native; largest number of signatures per communicator.
+#: Maximum candidates in addition to native, and maximum signatures per communicator.
 MOST, MOST_TRIALS = 5, 256
 
 
@@ -35,8 +35,8 @@ class Trial:
     Attributes:
         candidates: the candidates in the order of their turns.
         turn: number of calls so far.
-        seconds: medians, once there is a verdict.
-        verdict: the winner; ``None`` while turns are left.
+        seconds: median of each candidate in seconds; empty before the last turn.
+        verdict: the fastest candidate; ``None`` before the last turn.
     """
 
     def __init__(self, candidates: Sequence[Candidate]):
@@ -62,7 +62,7 @@ class Trial:
         Args:
             comm: the private communicator.
             timeouts: seconds to wait for the other ranks.
-            serve: runs the call.
+            serve: callback that runs the call.
         """
         meeting = Meeting(comm, "online tuning")
         meeting.wait(comm.Ibarrier(), *timeouts)
@@ -82,7 +82,7 @@ class Trial:
 
 
 def signature_of(facts: CallFacts) -> tuple[Hashable, ...]:
-    """Return the key of calls that are tried together."""
+    """Return the key of a call: calls with equal keys share a trial."""
     common = facts.collective, facts.nbytes, facts.uniform
     if not facts.reduces:
         return common

@@ -31,10 +31,10 @@ PATIENCE, PAUSE = 5.0, 0.01
 
 
 def load_existing(path: str | os.PathLike[str]) -> Table:
-    """Return the existing table; empty without one.
+    """Return the existing table, or an empty one if there is no file.
 
     Raises:
-        TuningError: it cannot be used.
+        TuningError: the table cannot be used.
     """
     return read(path) if os.path.lexists(path) else {}
 

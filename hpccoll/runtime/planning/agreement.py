@@ -13,17 +13,17 @@ from hpccoll.machine.processes import Process, this_process
 
 
 def exchange_processes(comm: MPI.Intracomm, config: Config) -> list[Process]:
-    """Return the processes of all ranks, if their settings agree; collective.
+    """Compare the settings of all ranks; return their processes by rank. Collective.
 
-    Ranks with different settings would run different algorithms, or exchange messages during
-    set-up that other ranks do not expect. So this comes first.
+    Call it before any other exchange of the set-up: ranks with different settings would run
+    different algorithms, or send set-up messages that other ranks do not expect.
 
     Raises:
         ArgumentError: on every rank; names the first variable that differs, and its values.
     """
     values = common_values(config)
     digest = blake2b(repr(values).encode(), digest_size=8).digest()
-    # The values are longer than digests: ranks exchange them only if a digest differs.
+    # Values are longer than digests: ranks exchange values only if a digest differs.
     answers = comm.allgather((digest, tuple(this_process())))
     if any(other != digest for other, _ in answers):
         _raise_first_difference(comm.allgather(values))

@@ -18,11 +18,11 @@ from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.schedule import Schedule
 from hpccoll.transport.call_hashes import HASH_BITS, KIND, KIND_SHIFT, hash_of_amount
 
-#: Types of elements that are only moved, by kind and bytes; others, and raw bytes, are omitted.
-#: Fields whose value 0 matches any other value.
+#: Codes of element types in the hash of a call without a reduction, by kind and bytes. Raw bytes
+#: and other types have code 0, which matches every code.
 KINDS = {"f8": 1, "f4": 2, "i8": 3, "i4": 4, "u8": 3, "u4": 4, "f2": 5, "i2": 6, "u2": 6, "c8": 7,
          "c16": 7, "f16": 7, "c32": 7}
-#: Characters of a field in messages.
+#: Maximum number of characters of a field.
 MOST_LETTERS = 60
 
 
@@ -60,7 +60,7 @@ class Description(NamedTuple):
 
     @property
     def amount(self) -> int | None:
-        """Number in the field ``count``; ``None`` without one."""
+        """Number in the field ``count``; ``None`` if that is empty."""
         words = self.count.split()
         return int(words[0]) if words and words[0].isdecimal() else None
 
@@ -100,19 +100,19 @@ def _name(dtype: numpy.dtype) -> str:
 
 
 def describe_native(call: Call | None, method: str) -> Description:
-    """Describe a native call; by its name alone if only the MPI library supports it."""
+    """Describe a native call; ``call`` is ``None`` if only the MPI library supports it."""
     if call is None:
         return Description(method, algorithm="native")
     return _description(call, "native", "", COLLECTIVES[call.collective].rooted)
 
 
 def describe(call: Call, schedule: Schedule, segment_bytes: int) -> Description:
-    """Describe a call.
+    """Describe a call that a schedule runs.
 
     Args:
         call: the call.
         schedule: the selected schedule.
-        segment_bytes: value of the user; 0 for the limits of the machine.
+        segment_bytes: segment size that the user set, in bytes; 0 for the default.
     """
     words = [schedule.algorithm, *(f"{name}={value}" for name, value in schedule.params)]
     words += [f"in segments of {segment_bytes} bytes"] if segment_bytes else []
@@ -122,7 +122,7 @@ def describe(call: Call, schedule: Schedule, segment_bytes: int) -> Description:
 
 def _description(call: Call, algorithm: str, layout: str, rooted: bool) -> Description:
     facts = facts_of(call)
-    # The counts from the root are omitted: ranks that did not need them do not have them.
+    # Counts that only the root has are omitted: the other ranks may not have received them.
     known = facts.nbytes and not facts.counts_at_root
     count = f"{facts.nbytes} bytes" if known else ""
     if facts.reduces and facts.nbytes is not None:

@@ -10,7 +10,7 @@ from hpccoll.ir.schedule import Schedule
 
 
 def check(schedule: Schedule, needs: Sequence[str], offers: Collection[str]) -> None:
-    """Raise CapabilityError if the network cannot run a schedule.
+    """Check that the network can run a schedule.
 
     Args:
         schedule: the schedule.

@@ -19,7 +19,7 @@ class Choice(NamedTuple):
             reference to an external algorithm, an ``Algorithm``, a builder, or a finished schedule.
         params: parameters of the algorithm.
         segment_bytes: bytes of a block per message; 0 for the value of the configuration.
-        reason: in words.
+        reason: text for the user.
         trial: signature of the calls of an online trial, if this is a candidate of one.
     """
 
@@ -45,7 +45,7 @@ class Choice(NamedTuple):
         return self.algorithm if isinstance(self.algorithm, Algorithm) else None
 
     def is_brought(self, collective: str) -> bool:
-        """Return True if it comes from outside the table, so that no test has proved it."""
+        """Return True if the algorithm is not in the table, so that no test has proved it."""
         return not is_ours(collective, self.name)
 
     @property
@@ -64,10 +64,10 @@ class Choice(NamedTuple):
         return self.name == AUTO
 
     def in_segments(self, nbytes: int) -> Choice:
-        """Return the choice with segments of ``nbytes``, if nonzero, unless it has a size."""
+        """Return the choice with ``nbytes`` as segment size, unless it has one or that is 0."""
         return self._replace(segment_bytes=self.segment_bytes or nbytes) if nbytes else self
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """Return a hashable key of the choice, without the reason."""
+        """Hashable key of the choice, without the reason."""
         return self.algorithm, tuple(self.params.items()), self.segment_bytes

@@ -4,12 +4,12 @@
 
 An :class:`Operation` is one nonblocking collective in the interpreter. A
 :class:`PersistentOperation` is prepared once and started many times.
-:mod:`hpccoll.runtime.execution.compiled_operations` has those of the compiled executor.
+:mod:`hpccoll.runtime.execution.compiled_operations` has the operations of the compiled executor.
 
 Nonblocking calls with small messages share the channels of a *queue*, which runs one at a time, in
-the order of the calls on every rank. Progress of an operation first progresses those before it in
-its queue. After a failure no later one starts: other ranks would take its messages for those of the
-failed one. The later ones fail at their next progress step.
+the order of the calls on every rank. Progress of an operation first progresses the earlier
+operations of its queue. After a failure no later operation starts: other ranks would mistake its
+messages for those of the failed one. Later operations fail at their next progress step.
 
 Staged results are copied to device memory by the thread that observes completion.
 """
@@ -65,7 +65,7 @@ class Operation(PendingOperation):
         if queue is not None:
             queue.enter(self)
         try:
-            with self.lock:  # progress of a later one in the queue would start this one, too
+            with self.lock:  # progress of a later operation of the queue also starts this one
                 self._advance(execution)
                 if not self.over:
                     PROGRESS.add(self)  # under the lock: it cannot complete and be removed before
@@ -78,10 +78,10 @@ class Operation(PendingOperation):
             raise
 
     def _advance(self, execution: Execution) -> bool:
-        """Start it if it is first in its queue, else progress it; return True on progress."""
+        """Start or progress the first operation of the queue; return True on progress."""
         self.check_queue(self.queue)
         if self.queue is not None:
-            first = self.queue.first  # None: one has failed
+            first = self.queue.first  # None after a failure
             if first is not self:
                 return first is not None and bool(first.progress())
         moved = not self.started or execution.progress()
@@ -94,7 +94,7 @@ class Operation(PendingOperation):
 
     @property
     def pending_run(self) -> PendingRun:
-        """The execution."""
+        """The execution, until it has completed."""
         if self.execution is None:
             raise RequestError("the collective has completed")
         return self.execution
@@ -114,7 +114,7 @@ class Operation(PendingOperation):
 
     def _complete(self, error: BaseException | None = None) -> None:
         if error is not None and self.execution is not None:
-            # Its messages may still be in flight.
+            # Messages may still be in flight: their buffers must stay alive.
             self.context.abandoned.append(self.execution)
             error = self.context.fail(error, self.execution.title, self.execution.plan,
                                       self.execution.tag)
@@ -151,7 +151,7 @@ class PersistentOperation(PendingOperation):
         self.run = run
         self.token: MPI.Grequest | None = None
         self.over, self.handle = True, 0
-        #: True only if it is inactive and has no error.
+        #: True only if the operation is inactive and has no error.
         self.idle = False
         self.tries = POLLS if context.limits.spins else 1
 

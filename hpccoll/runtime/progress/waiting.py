@@ -16,7 +16,7 @@ from hpccoll.machine.limits import SPINS
 #: Failed tests between two reads of the clock, and, after the first read, between two calls that
 #: let the MPI library progress.
 PATIENCE, BETWEEN = 1000, 32
-#: Probes per call: each probe may send no more than one piece of a long message.
+#: Probes per call: a probe may send only one piece of a long message.
 ROUNDS = 10
 #: Largest number of seconds counted between two polls. After a longer gap the rank was stopped, by
 #: a signal or with its machine, and was not waiting.
@@ -37,8 +37,8 @@ def progress() -> None:
         for _ in range(ROUNDS):
             MPI.COMM_WORLD.Iprobe(MPI.ANY_SOURCE, LAST_TAG)
     except MPI.Exception:
-        # A rank of the world has died: this library then rejects probes for ANY_SOURCE. Such a
-        # library progresses with any probe.
+        # A rank of the world has died: this library then rejects probes for ANY_SOURCE, but it
+        # progresses with any probe.
         MPI.COMM_SELF.Iprobe(0, LAST_TAG)
 
 
@@ -65,7 +65,7 @@ class WaitTimer:
         timeout: seconds without progress until the error.
         report: seconds without progress between two reports.
         listen: called regularly; raises an error if the wait cannot complete.
-        states_of: returns the states of the ranks, given those that this one waits for.
+        states_of: returns the states of the ranks; its argument is the awaited ranks.
         spins: failed tests before the wait yields the processor.
     """
 
@@ -153,7 +153,7 @@ class Meeting:
         """Wait for the request of a collective operation.
 
         Raises:
-            CollectiveTimeout: it was not complete after ``timeout`` seconds.
+            CollectiveTimeout: the request was not complete after ``timeout`` seconds.
         """
         watch = WaitTimer(self, timeout, report, listen, states_of)
         while not request.Test():
