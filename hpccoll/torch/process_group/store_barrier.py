@@ -8,14 +8,13 @@ shared memory, without messages. Ranks of other nodes are assumed to have arrive
 
 from __future__ import annotations
 
+import mmap
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from mpi4py import MPI
-
-from hpccoll.transport.shm.mapping import map_file
 
 #: Seconds between two polls: initial and maximum.
 SHORTEST_PAUSE, LONGEST_PAUSE = 20e-6, 250e-6
@@ -65,7 +64,7 @@ def _map_shared(node: MPI.Comm, nbytes: int) -> memoryview | None:
     if name is not None:
         try:
             with open(name, "r+b") as opened:
-                memory = map_file(opened.fileno(), nbytes).data
+                memory = memoryview(mmap.mmap(opened.fileno(), nbytes))
         except OSError:
             pass
     everywhere = node.allreduce(memory is not None, MPI.LAND)
