@@ -29,21 +29,21 @@ class NodeAnswers:
     def __init__(self) -> None:
         self.file = -1
 
-    def connect(self, near: MPI.Comm) -> None:
-        """Open one file on all ranks of a node, unless all have one; collective over ``near``."""
-        if all(near.allgather(self.file >= 0)):
+    def connect(self, node_comm: MPI.Comm) -> None:
+        """Open one file on all ranks of a node, unless all have one; collective."""
+        if all(node_comm.allgather(self.file >= 0)):
             return
-        file, path, leads = -1, "", near.Get_rank() == 0
+        file, path, leads = -1, "", node_comm.Get_rank() == 0
         with suppress(OSError):
             if leads:  # without a name: it disappears with the processes
                 file = os.open(DIRECTORY, os.O_RDWR | os.O_TMPFILE, 0o600)
                 path = f"/proc/{os.getpid()}/fd/{file}"
-        path, wanted = near.bcast((path, identity(file)))
+        path, wanted = node_comm.bcast((path, identity(file)))
         with suppress(OSError):
             file = file if leads else os.open(path, os.O_RDWR)
         # In another PID namespace the path may lead to the file of another process.
         usable = file >= 0 and identity(file) == wanted
-        if all(near.allgather(usable)):
+        if all(node_comm.allgather(usable)):
             self.file, file = file, self.file
         if file >= 0:
             os.close(file)

@@ -1,13 +1,13 @@
 """Host memory that is no NumPy array: the same calls, as fast as on arrays."""
 
 import array
-import sys
 
 import numpy
 import pytest
 from mpi4py import MPI
 
 from hpccoll.errors import BufferArgumentError
+from support.python_calls import python_calls
 
 pytestmark = pytest.mark.mpi
 #: Calls of Python functions in a repeated call, at most; several hundred if it is resolved anew.
@@ -39,17 +39,6 @@ def view(buffer):
     return buffer.numpy() if hasattr(buffer, "numpy") else numpy.asarray(buffer)
 
 
-def python_calls(call):
-    """Count the calls of Python functions in a call."""
-    found = []
-    sys.setprofile(lambda frame, event, arg: event == "call" and found.append(frame.f_code.co_name))
-    try:
-        call()
-    finally:
-        sys.setprofile(None)
-    return len(found)
-
-
 @pytest.mark.parametrize("form", ["blocking", "nonblocking"])
 def test_a_repeated_call_resolves_nothing(world, make, form):
     source, sink = make(8), make(8)
@@ -60,7 +49,7 @@ def test_a_repeated_call_resolves_nothing(world, make, form):
         else:
             world.Iallreduce([source, MPI.DOUBLE], sink).Wait()
     # A call that has to wait for another rank makes more.
-    assert min(python_calls(call) for _ in range(30)) <= MOST_CALLS
+    assert min(len(python_calls(call)) for _ in range(30)) <= MOST_CALLS
 
 
 def test_calls_in_every_form(world, make):

@@ -1,7 +1,6 @@
 """Small calls on device memory by kept host memory: repeated, changed, mixed, and how they fail."""
 
 import gc
-import sys
 import threading
 
 import numpy
@@ -14,6 +13,7 @@ from hpccoll.cuda import staging
 from hpccoll.errors import BrokenCommunicatorError, BufferArgumentError
 from support.gpu.device import installed
 from support.gpu.streams import CudaError, Devices
+from support.python_calls import python_calls
 
 pytestmark = pytest.mark.mpi
 #: Calls of Python functions in a repeated call, at most.
@@ -34,26 +34,6 @@ def device(comm):
     """A double of CuPy whose work is done late and in any order that streams allow."""
     with installed(False, Devices(seed=comm.rank)) as cupy:
         yield cupy
-
-
-def python_calls(call):
-    """Count the calls of Python functions in a call, without those of the double."""
-    found = []
-
-    def note(frame, event, arg):
-        if event == "call":
-            caller = frame
-            while caller is not None and "support/gpu" not in caller.f_code.co_filename:
-                caller = caller.f_back
-            if caller is None:
-                found.append(frame.f_code.co_name)
-
-    sys.setprofile(note)
-    try:
-        call()
-    finally:
-        sys.setprofile(None)
-    return found[1:]  # without ``call`` itself
 
 
 def test_a_repeated_call_makes_few_calls_of_python(comm, device):

@@ -302,7 +302,7 @@ static PyObject *queue_first(RequestQueue *self, void *Py_UNUSED(none))
 static PyMethodDef queue_methods[] = {
     {"enter", (PyCFunction)queue_enter, METH_O, "Put an operation behind the others."},
     {"leave", (PyCFunction)queue_leave, METH_O, "Take one out; the next one begins."},
-    {"stop", (PyCFunction)queue_stop, METH_NOARGS, "One has failed: nobody has a turn any more."},
+    {"stop", (PyCFunction)queue_stop, METH_NOARGS, "One has failed: no operation runs any more."},
     {NULL}};
 
 static PyGetSetDef queue_attributes[] = {

@@ -66,7 +66,7 @@ def test_reports_need_no_reader(monkeypatch):
     closed.close()
     for broken in (Pipe(), closed, None):
         monkeypatch.setattr(sys, "stderr", broken)
-        print_report("to nobody")
+        print_report("a report")
 
 
 def test_what_cannot_be_looked_at_does_not_end_the_thread(capfd, monkeypatch):
