@@ -37,6 +37,6 @@ def draw(record: dict[str, Any], path: Path) -> None:
     panel.xaxis.set_major_formatter(lambda value, position: f"{value:g}")
     panel.set_yticks(range(len(names)), names, color=INK)
     panel.invert_yaxis()
-    panel.legend(fontsize=9, frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1.03))
+    panel.legend(fontsize=9, frameon=False, loc="upper left", bbox_to_anchor=(1.01, 0.96))
     figure.tight_layout()
     save(figure, path, dpi=130, bbox_inches="tight")
