@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from types import SimpleNamespace
 from typing import Any
 
 import numpy
 from mpi4py import MPI
 
+from hpccoll.arrays.dlpack import from_dlpack
 from hpccoll.arrays.user_operators import Op
 from hpccoll.calls.native import NativeOnly, native_form
 from hpccoll.cuda import (
@@ -105,21 +104,7 @@ def _host_array(obj: Any) -> numpy.ndarray[Any, Any]:
         # PyTorch tensors only have DLPack. mpi4py supports both, in this order.
         if not hasattr(obj, "__dlpack__"):
             raise
-        array = numpy.from_dlpack(obj)
-        return array if array.flags.writeable else _writable(obj, array)
-
-
-def _writable(obj: Any, array: numpy.ndarray[Any, Any]) -> numpy.ndarray[Any, Any]:
-    """Return a writable array over memory of DLPack's first version, else the given one.
-
-    That version has no flag for read-only memory: mpi4py takes it as writable, NumPy does not.
-    """
-    with suppress(TypeError):  # of an object that does not know the argument
-        if "versioned" in repr(obj.__dlpack__(max_version=(1, 0))):
-            return array
-    known = array.__array_interface__
-    return numpy.asarray(SimpleNamespace(owner=array, __array_interface__={
-        **known, "data": (known["data"][0], False)}))
+        return from_dlpack(obj)
 
 
 def _is_device(obj: Any, argument: str) -> bool:

@@ -15,7 +15,9 @@ from typing import Any, NoReturn
 import numpy
 from mpi4py import MPI
 
+from hpccoll.arrays.dlpack import from_dlpack
 from hpccoll.arrays.half import is_bfloat16
+from hpccoll.calls.datatypes import datatype_of
 from hpccoll.errors import ArgumentError, ArgumentTypeError, BufferArgumentError, HpccollError
 from hpccoll.errors.mpi import MpiArgumentError, OperatorError
 
@@ -95,7 +97,7 @@ def check_type_known(obj: Any, argument: str) -> None:
         memoryview(obj)
     except (TypeError, ValueError, BufferError):
         try:
-            numpy.from_dlpack(obj)
+            datatype_of(from_dlpack(obj).dtype)
         except Exception as error:
             name, kind = _type_of(obj), getattr(obj, "dtype", "")
             raise ArgumentTypeError(

@@ -9,8 +9,8 @@ from support.gpu.streams import Stream
 
 #: The place of an array's type code behind the start of a DLPack capsule's structure.
 TYPE_CODE = 52
-#: DLPack's code of bfloat16.
-BFLOAT = 4
+#: DLPack's codes of bfloat16 and of a type of 8 bits.
+BFLOAT, FLOAT8_E4M3FN = 4, 10
 
 
 class Tensor:
