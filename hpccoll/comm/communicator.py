@@ -349,6 +349,12 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
         if unraised is not None:
             raise unraised
 
+    def free(self) -> None:
+        """Free the communicator, unless it is null or ``MPI.COMM_WORLD`` or ``MPI.COMM_SELF``."""
+        # mpi4py leaves its own objects alone, but ``hpccoll run`` has put others in their place.
+        if self is not MPI.COMM_WORLD and self is not MPI.COMM_SELF:
+            super().free()
+
     def Disconnect(self) -> None:
         """Free the communicator after all its communication; raises like :meth:`Free`."""
         unraised = self._finish()

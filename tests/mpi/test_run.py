@@ -47,6 +47,37 @@ for comm in COMM_WORLD.Dup(), COMM_WORLD.Split(COMM_WORLD.rank % 2):
 """)
 
 
+def test_the_safe_form_of_free(run):
+    """It leaves the predefined communicators alone, of others it is ``Free``, once.
+
+    Of what ends a communicator, ``Free`` and ``Disconnect`` of the world are errors of the program.
+    """
+    run("-c", """
+import numpy
+from mpi4py import MPI
+world, size = MPI.COMM_WORLD, MPI.COMM_WORLD.size
+def works(comm):
+    for _ in range(3):
+        assert comm.allreduce(1) == comm.size
+        comm.Iallreduce(numpy.ones(1), numpy.empty(1)).Wait()
+works(world)
+for comm in world, MPI.COMM_SELF:
+    copy = type(comm)(comm)
+    copy.free()
+    comm.free()
+    assert comm and not copy
+    works(comm)
+for make in (lambda: world.Dup(), lambda: world.Create_cart([size]), lambda: world.Split(0),
+             lambda: world.Create_dist_graph_adjacent([world.rank], [world.rank])):
+    comm = make()
+    works(comm)
+    comm.free()
+    assert not comm
+    comm.free()
+works(world)
+""")
+
+
 def test_algorithms_win_over_those_of_the_environment(run, monkeypatch):
     monkeypatch.setenv("HPCCOLL_ALGORITHM", "bcast=binomial;allreduce=linear")
     run("--algorithm", "allreduce=ring", "--algorithm", "reduce=knomial:k=3", "-c", """
