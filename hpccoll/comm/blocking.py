@@ -56,6 +56,7 @@ from hpccoll.runtime.execution.executor import drive
 from hpccoll.runtime.planning.call_hash import describe_native
 from hpccoll.runtime.planning.choice import Choice
 from hpccoll.runtime.planning.planner import longest_whole, plan_for, prepare, with_counts
+from hpccoll.runtime.progress.waiting import progress_once
 from hpccoll.tune.choose import range_of_choice, trial_of
 from hpccoll.tune.online import Trial
 from hpccoll.tune.rules import BLOCKING
@@ -77,10 +78,12 @@ class BlockingMixin(Base):
     def Barrier(self) -> None:
         """Wait until every rank has entered the barrier."""
         served = self._cache.get(BARRIER)
-        if served is None or type(served) is Signature and not self._run_kept((served, None, None)):
-            self._serve(BARRIER, ())
-        elif type(served) is not Signature:
+        if served is not None and type(served) is not Signature:
             served(self)
+            return
+        if served is None or not self._run_kept((served, None, None)):
+            self._serve(BARRIER, ())
+        progress_once()  # a compiled plan of a barrier ends with it, too
 
     @recognise_calls
     def Bcast(self, buf: BufSpec, root: int = 0) -> None:

@@ -31,6 +31,7 @@ from hpccoll.comm.nonblocking import NonblockingMixin
 from hpccoll.comm.objects.methods import Objects
 from hpccoll.comm.persistent import PersistentMixin
 from hpccoll.comm.preferences import PreferenceScope, choices_of
+from hpccoll.comm.probes import Probes
 from hpccoll.comm.promise import device_promise
 from hpccoll.comm.reproducible import Numbers
 from hpccoll.comm.ulfm import Recovery
@@ -56,8 +57,7 @@ if TYPE_CHECKING:
     from hpccoll.measure.profiling.profile import Profile
 
 class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, Creation, Recovery,
-           DeviceMessages,
-           DeviceWays):
+           Probes, DeviceMessages, DeviceWays):
     """Communicator with proved, automatically chosen and explainable collectives.
 
     A communicator with a Cartesian, graph or distributed-graph topology becomes an instance

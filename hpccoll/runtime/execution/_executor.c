@@ -416,6 +416,25 @@ static inline int opened(const CompiledPlan *plan)
     return !alarm || number < alarm - 1;
 }
 
+static PyObject *library_progress;
+
+static PyObject *set_library_progress(PyObject *module, PyObject *function)
+{
+    (void)module;
+    Py_XSETREF(library_progress, Py_NewRef(function));
+    Py_RETURN_NONE;
+}
+
+/* Let the MPI library progress its own messages at the end of a barrier, as its barrier does: after
+ * one, programs probe for messages that were sent before it. */
+static int progress_library(void)
+{
+    PyObject *done = library_progress != NULL ? PyObject_CallNoArgs(library_progress)
+                                              : Py_NewRef(Py_None);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
 /* Run a compiled plan to its end; long waits continue in Python, which may raise an error. */
 int play(CompiledPlan *plan, char *in, char *out, PyObject *buffers)
 {
@@ -444,8 +463,11 @@ int play(CompiledPlan *plan, char *in, char *out, PyObject *buffers)
     }
     if (found == DONE && plan->log != NULL)  /* only this rank writes its number */
         note_end(plan->log, atomic_load_explicit(&plan->log[NUMBER], memory_order_relaxed));
+    int is_barrier = !plan->sizes[IN] && !plan->sizes[OUT];
     Py_DECREF(plan);
-    return found == DONE ? 0 : -1;
+    if (found != DONE)
+        return -1;
+    return is_barrier ? progress_library() : 0;
 }
 
 static PyObject *plan_run(CompiledPlan *self, PyObject *args)
@@ -619,6 +641,8 @@ static PyMethodDef functions[] = {
     {"has_loop", has_loop, METH_VARARGS,
      "Return whether a ufunc has a loop for two operands and a result of a type."},
     {"set_in_place", set_in_place, METH_O, "Set the object that means in place."},
+    {"set_library_progress", set_library_progress, METH_O,
+     "Set the function that lets the MPI library progress its own messages."},
     {"set_refusal", set_refusal, METH_O, "Set the function that raises the error of concurrent calls."},
     {"set_progress", set_progress, METH_VARARGS,
      "Set the progress function, the class of tokens, and the offset of a request's handle."},

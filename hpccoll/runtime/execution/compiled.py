@@ -48,6 +48,7 @@ from hpccoll.runtime.execution.compiled_plan import (
 from hpccoll.runtime.execution.remote import RemoteMessages
 from hpccoll.runtime.execution.slow_path import SLICE, PlanWaits
 from hpccoll.runtime.planning.plan import Plan
+from hpccoll.runtime.progress.waiting import progress_once
 from hpccoll.transport import MessageSpec
 from hpccoll.transport.call_hashes import tag_with_hash
 from hpccoll.transport.shm.channels import PLACES, SIZE_BITS, SMALL_CELL_BYTES, Channel
@@ -77,6 +78,7 @@ else:
          getattr(_executor, "AMOUNTS", None)) == (ALARM, NUMBER, INSIDE, HASHES, STARTS, ENDS,
                                                   REMEMBERED, FORMS, AMOUNTS))
     _executor.set_in_place(MPI.IN_PLACE)
+    _executor.set_library_progress(progress_once)
 
 
 def executor(config: Config) -> str:
