@@ -29,6 +29,7 @@ from hpccoll.errors.mpi import RequestError
 from hpccoll.errors.waits import RankStates
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.discovery import Place, discover, on_one_node
+from hpccoll.machine.groups import private_copy
 from hpccoll.machine.limits import DEDICATED, OVERSUBSCRIBED
 from hpccoll.runtime.bounded import BoundedDict
 from hpccoll.runtime.events.logger import log_error
@@ -193,7 +194,7 @@ class Context:
 
     def __init__(self, user: MPI.Intracomm, config: Config, topology: Topology | None):
         self.user = MPI.Intracomm(user)
-        self.comm = self.user.Dup()  # native, for any subclass of the user's object
+        self.comm = private_copy(self.user)
         self.comm.Set_name(f"hpccoll private of {user.Get_name()}"[:MPI.MAX_OBJECT_NAME - 1])
         self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
         try:
@@ -254,11 +255,10 @@ class Context:
         self.abandoned: list[Any] = []
         self.compiled_operations: weakref.WeakSet[Any] = weakref.WeakSet()
         self.registered: Any = None
-        self.scratch_bytes = 0
+        self.scratch_bytes, self.freed = 0, False
         self.moments = Moments() if config.trace and config.trace_phases else None
         self.guard: GuardProtocol | None = None
         self.call_guard: Any = nullcontext()
-        self.freed = False
         _contexts.add(self)
         self._services: dict[type, Any] = {}
         self._scratch = numpy.empty(0, numpy.uint8)

@@ -15,6 +15,7 @@ import warnings
 from mpi4py import MPI
 
 from hpccoll.errors import ArgumentError
+from hpccoll.machine.groups import world_ranks
 from hpccoll.measure.clocks import clock_name, seconds_ahead
 from hpccoll.measure.profiling.merge import join
 from hpccoll.measure.profiling.profile import Profile, profile
@@ -50,10 +51,7 @@ class Observer:
 
     def record_of(self, comm: MPI.Intracomm) -> CallRecord:
         """Return a new record for a communicator."""
-        world, group = MPI.Intracomm(MPI.COMM_WORLD).Get_group(), comm.Get_group()
-        ranks = tuple(group.Translate_ranks(None, world))
-        group.Free()
-        world.Free()
+        ranks = world_ranks(comm)
         if len(self.records) >= MOST_COMMUNICATORS:
             return self.records[-1]
         number = sum(record.ranks == ranks for record in self.records)
