@@ -52,6 +52,7 @@ from hpccoll.runtime.execution.executor import run_prepared
 from hpccoll.runtime.planning.call_hash import Description
 from hpccoll.runtime.planning.choice import Choice
 from hpccoll.runtime.progress.engine import can_progress
+from hpccoll.transport.private_comm import PrivateComm
 from hpccoll.tune.choose import Conditions, before_setup, choose, decide, instead_of_native
 from hpccoll.tune.determinism import check_served
 from hpccoll.tune.device_rules import DevicePlace
@@ -279,7 +280,7 @@ class Base(MPI.Intracomm):
         if first:
             find = guard.watch_blocking(load) if guard is not None else load
             # Native methods: this call has already entered.
-            lifetime.tuned = find(MPI.Intracomm(self), self._config.tuning, self._private,
+            lifetime.tuned = find(PrivateComm(self), self._config.tuning, self._private,
                                   self._probe)
             tuned = lifetime.tuned
             log_table(self, tuned.source, tuned.note, tuned.online)

@@ -65,7 +65,7 @@ class FlightRecorder:
         """Record a communicator from now on; collective over it."""
         comm, self.count = guard.context.comm, self.count + 1
         mine = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{self.count}"
-        guard.name = MPI.Intracomm.bcast(comm, mine, 0)
+        guard.name = comm.bcast(mine, 0)
         guard.world_ranks = world_ranks(comm)
         if not self.job and guard.context.size == MPI.COMM_WORLD.Get_size():
             self.job = guard.name

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from mpi4py import MPI
 
+from hpccoll.transport.private_comm import PrivateComm
+
 
 def group_of(comm: MPI.Comm) -> MPI.Group:
     """Return the ranks of a communicator; the caller frees the group.
@@ -19,14 +21,14 @@ def group_of(comm: MPI.Comm) -> MPI.Group:
     return ranks
 
 
-def private_copy(comm: MPI.Intracomm) -> MPI.Intracomm:
+def private_copy(comm: MPI.Intracomm) -> PrivateComm:
     """Return a new communicator of the same ranks; collective.
 
     Unlike Dup, this copies no attributes, whose callbacks are the program's, and no hints. It takes
     10 to 20 % less time than Dup, and half as long as Split.
     """
     group = group_of(comm)
-    copy = MPI.Intracomm(MPI.Intracomm.Create(comm, group))
+    copy = PrivateComm(MPI.Intracomm.Create(comm, group))
     group.Free()
     copy.Set_errhandler(MPI.ERRORS_RETURN)
     return copy

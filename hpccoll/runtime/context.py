@@ -46,6 +46,7 @@ from hpccoll.transport import Endpoint
 from hpccoll.transport.call_hashes import split
 from hpccoll.transport.checked import CheckedEndpoint
 from hpccoll.transport.mpi import FIRST_TAG, MpiEndpoint
+from hpccoll.transport.private_comm import PrivateComm
 from hpccoll.transport.shm.caches import share_a_cache
 from hpccoll.transport.shm.channels import OTHER_CELL_BYTES, SharedNode
 from hpccoll.transport.shm.endpoint import SharedEndpoint
@@ -203,7 +204,7 @@ class Context:
             self.comm.Free()
             raise
         # A library has only some thousand communicators.
-        node_comm = self.comm if on_one_node(self.comm) else MPI.Intracomm(
+        node_comm = self.comm if on_one_node(self.comm) else PrivateComm(
             self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank))
         self.compiled = executor(config) == COMPILED
         around = discover(self.comm, node_comm, config.levels, config.network, self.compiled,
@@ -226,11 +227,9 @@ class Context:
         self._unused: list[int] = []
         self.node: SharedNode | None = None
         if config.shared_memory:
-            self.node = SharedNode(self.comm, node_comm, self.limits.cell_bytes,
-                                   self.limits.eager_bytes,
-                                   (OBJECTS_TAG, LANE_TAG,
-                                    *self._persistent_tags[:MOST_PERSISTENT]),
-                                   channel_class())
+            self.node = SharedNode(
+                self.comm, node_comm, self.limits.cell_bytes, self.limits.eager_bytes,
+                (OBJECTS_TAG, LANE_TAG, *self._persistent_tags[:MOST_PERSISTENT]), channel_class())
             if self.node.local:
                 self.endpoint = SharedEndpoint(self.node, self.remote)
         elif node_comm is not self.comm:

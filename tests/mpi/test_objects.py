@@ -2,6 +2,9 @@
 
 import enum
 import functools
+import itertools
+import json
+import operator
 import pickle
 from random import Random
 
@@ -9,6 +12,9 @@ import numpy
 import pytest
 from mpi.object_model import outcome, prefixes, same, tree
 from mpi4py import MPI
+
+import hpccoll
+from hpccoll.comm.objects import methods
 
 pytestmark = pytest.mark.mpi
 RAW = MPI.COMM_WORLD
@@ -281,3 +287,37 @@ def test_user_messages_are_not_disturbed(world):
     world.Send(b"from a user", (world.rank + 1) % world.size)
     request.Wait()
     assert box.startswith(b"from a user")
+@pytest.mark.parametrize("known", [False, True])
+def test_messages_of_our_own_do_not_go_through_the_pickler_of_the_program(known):
+    """JSON knows no bytes and no exceptions, and turns a tuple into a list.
+
+    Set-up, its comparison of settings, the search for a tuning table, shared memory, plans whose
+    counts the root knows, gather, scatter and errors send objects of ours. Data paths of devices,
+    NCCL's groups, the probe and profiles use the same communicators.
+    """
+    comm = hpccoll.Comm(MPI.Intracomm(MPI.COMM_WORLD).Dup(), tuning="off")
+    rank, size = comm.rank, comm.size
+    if known:
+        assert comm.allreduce(1) == comm.allreduce(1) == size
+    MPI.pickle.__init__(lambda obj: json.dumps(obj).encode(), lambda data: json.loads(bytes(data)))
+    try:
+        x = numpy.ones(3)
+        for _ in range(3):
+            comm.Allreduce(MPI.IN_PLACE, x)
+        assert (x == size ** 3).all() and comm.layout and comm.empty(3).size == 3
+        every = [{"rank": r, "text": "x" * (100_000 * (r % 2))} for r in range(size)]
+        for root in range(size):
+            assert comm.bcast(every[1:] if rank == root else None, root) == every[1:]
+            assert comm.gather(every[rank], root) == (every if rank == root else None)
+            assert comm.scatter(every if rank == root else None, root) == every[rank]
+        assert comm.allreduce([rank]) == list(range(size)) and comm.allgather((rank,)) == [
+            [r] for r in range(size)]
+        with pytest.raises(TypeError, match="JSON"):
+            comm.bcast(object() if rank == size - 1 else None, size - 1)
+        with pytest.raises(ZeroDivisionError):
+            comm.allreduce([rank], lambda one, other: 1 // 0) if size > 1 else 1 // 0
+        comm.Free()
+    finally:
+        MPI.pickle.__init__()
+
+

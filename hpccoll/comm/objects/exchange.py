@@ -27,6 +27,7 @@ from hpccoll.comm.objects.wire import (
     INT,
     LONG,
     ROOM,
+    Parts,
     RemoteError,
     copy_of,
     decode,
@@ -258,7 +259,7 @@ class ObjectExchange(ObjectMessages):
         """
         parent, children = self.tree(root)
         short = len(data) <= SHARED
-        parts: list[Any] = [data if short or parent is None else len(data)]
+        parts = Parts([data if short or parent is None else len(data)])
         for child, _ in reversed(children):
             parts += self.receive(child)
         if parent is not None:
@@ -284,7 +285,7 @@ class ObjectExchange(ObjectMessages):
         The paths are those of :meth:`gather`. ``every`` is significant at the root.
         """
         parent, children = self.tree(root)
-        parts: list[Any] = every[root:] + every[:root]
+        parts = Parts(every[root:] + every[:root])
         far = []
         if parent is not None:
             parts = self.receive(parent)
@@ -295,7 +296,8 @@ class ObjectExchange(ObjectMessages):
                     far.append((data, (root + shift) % self.size))
         sending = []
         for child, step in children:
-            sending += [(test, child) for test in self.begin_send(parts[step:2 * step], child)]
+            theirs = Parts(parts[step:2 * step])
+            sending += [(test, child) for test in self.begin_send(theirs, child)]
         sending += [(self.send_bytes(data, dest), dest) for data, dest in far]
         mine = parts[0]
         if type(mine) is int:
