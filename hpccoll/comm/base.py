@@ -39,7 +39,7 @@ from hpccoll.comm.reproducible_sums import check_kept
 from hpccoll.comm.staged_calls import with_copies
 from hpccoll.config import ALWAYS, ANY_P, OFF, Config
 from hpccoll.errors import BufferArgumentError
-from hpccoll.errors.mpi import DeadCommunicatorError
+from hpccoll.errors.mpi import DeadCommunicatorError, error_handler_of
 from hpccoll.guard.guard import Guard
 from hpccoll.guard.pending_calls import keep_buffers
 from hpccoll.guard.setup import SetupCall
@@ -203,7 +203,8 @@ class Base(MPI.Intracomm):
         """
         self._check_usable()
         try:
-            return method.resolve(self.Get_size(), self.Get_rank(), *args)
+            with error_handler_of(self):
+                return method.resolve(self.Get_size(), self.Get_rank(), *args)
         except NativeOnly:
             check_served(None, method.title, args, self._config.determinism)
             return None

@@ -265,28 +265,6 @@ def test_other_picklers(world):
     assert world.bcast((1, 2)) == (1, 2)
 
 
-def test_interleaved_with_everything_else(world):
-    out = numpy.zeros(1)
-    for i in range(50):
-        assert world.allreduce(i) == i * world.size
-        assert world.bcast([i] * i, i % world.size) == [i] * i
-        with world.using(allreduce="ring"):
-            world.Allreduce(numpy.full(1, float(i)), out)
-        assert out == i * world.size
-        assert world.exscan(i, op=functools.partial(max)) == (i if world.rank else None)
-
-
-def test_user_messages_are_not_disturbed(world):
-    box = bytearray(64)
-    request = world.Irecv(box, MPI.ANY_SOURCE, MPI.ANY_TAG)
-    assert world.allreduce(1) == world.size and world.scan(1) == world.rank + 1
-    with world.using(allreduce="ring"):
-        world.Allreduce(numpy.ones(1000), numpy.empty(1000))
-    assert not request.Test()
-    MPI.COMM_WORLD.Barrier()  # before anybody sends what may arrive
-    world.Send(b"from a user", (world.rank + 1) % world.size)
-    request.Wait()
-    assert box.startswith(b"from a user")
 @pytest.mark.parametrize("known", [False, True])
 def test_messages_of_our_own_do_not_go_through_the_pickler_of_the_program(known):
     """JSON knows no bytes and no exceptions, and turns a tuple into a list.
@@ -321,3 +299,25 @@ def test_messages_of_our_own_do_not_go_through_the_pickler_of_the_program(known)
         MPI.pickle.__init__()
 
 
+def test_interleaved_with_everything_else(world):
+    out = numpy.zeros(1)
+    for i in range(50):
+        assert world.allreduce(i) == i * world.size
+        assert world.bcast([i] * i, i % world.size) == [i] * i
+        with world.using(allreduce="ring"):
+            world.Allreduce(numpy.full(1, float(i)), out)
+        assert out == i * world.size
+        assert world.exscan(i, op=functools.partial(max)) == (i if world.rank else None)
+
+
+def test_user_messages_are_not_disturbed(world):
+    box = bytearray(64)
+    request = world.Irecv(box, MPI.ANY_SOURCE, MPI.ANY_TAG)
+    assert world.allreduce(1) == world.size and world.scan(1) == world.rank + 1
+    with world.using(allreduce="ring"):
+        world.Allreduce(numpy.ones(1000), numpy.empty(1000))
+    assert not request.Test()
+    MPI.COMM_WORLD.Barrier()  # before anybody sends what may arrive
+    world.Send(b"from a user", (world.rank + 1) % world.size)
+    request.Wait()
+    assert box.startswith(b"from a user")

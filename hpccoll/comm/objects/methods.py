@@ -30,6 +30,7 @@ from hpccoll.comm.recognition import shortcut
 from hpccoll.errors import HpccollError
 from hpccoll.runtime.events.call_log import OBJECTS
 from hpccoll.runtime.planning.call_hash import Description
+from hpccoll.errors.mpi import error_handler_of
 
 
 class Objects(Base):
@@ -39,7 +40,7 @@ class Objects(Base):
         """Send the root's object to every rank."""
         lifetime, size = self._check_usable(), self.Get_size()
         if type(root) is not int or not 0 <= root < size:
-            root = check_root(root, size)
+            root = self._check_root(root, size)
         with lifetime.call_guard:
             if size == 1:
                 return super().bcast(obj, root)
@@ -48,7 +49,7 @@ class Objects(Base):
     def reduce(self, sendobj: Any, op: Operator | MPI.Op = MPI.SUM, root: int = 0) -> Any:
         """Combine every rank's object at the root; elsewhere the result is ``None``."""
         with self._check_usable().call_guard:
-            root = check_root(root, self.Get_size())
+            root = self._check_root(root, self.Get_size())
             exchange = self._reduction("reduce", op, root)
             if exchange is None:
                 return super().reduce(sendobj, op, root)
@@ -110,7 +111,7 @@ class Objects(Base):
     def gather(self, sendobj: Any, root: int = 0) -> list[Any] | None:
         """Collect every rank's object at the root; elsewhere the result is ``None``."""
         with self._check_usable().call_guard:
-            root = check_root(root, self.Get_size())
+            root = self._check_root(root, self.Get_size())
             if self.Get_size() == 1:
                 return super().gather(sendobj, root)
             data = MPI.pickle.dumps(sendobj)  # before the call is counted
@@ -122,7 +123,7 @@ class Objects(Base):
         """Distribute the root's objects, one to each rank."""
         with self._check_usable().call_guard:
             size, parts = self.Get_size(), []
-            root = check_root(root, size)
+            root = self._check_root(root, size)
             if size == 1:
                 return super().scatter(sendobj, root)
             if self.Get_rank() == root:
@@ -149,6 +150,13 @@ class Objects(Base):
             if served is None:
                 served = self._cache[name, ()] = self._lower_case(name)
             try:
+    def _check_root(self, root: Any, size: int) -> int:
+        """Return the root as an ``int``; raise like :func:`check_root`."""
+        if type(root) is int and 0 <= root < size:
+            return root
+        with error_handler_of(self):
+            return check_root(root, size)
+
                 return served(self, obj)
             except (HpccollError, MPI.Exception):
                 raise
