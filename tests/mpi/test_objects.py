@@ -106,6 +106,36 @@ def test_reductions_are_those_of_mpi4py(world, name, op):
     assert same(mine, before)
 
 
+def in_place(one, other):
+    one += other
+    return one
+
+
+@pytest.mark.parametrize("op", [lambda one, other: f"({one}{other})", operator.add, MPI.SUM,
+                                in_place], ids=["text", "add", "SUM", "in place"])
+@pytest.mark.parametrize("value", [str, lambda r: [r], lambda r: numpy.full(9, 0.1 ** r),
+                                   lambda r: (1.0, 1e16, -1e16, 1.0)[r % 4]])
+def test_reductions_one_after_another_without_fast_reduce(world, monkeypatch, op, value):
+    """The sums of floats are those of one process. mpi4py reads ``rc`` when MPI is imported."""
+    monkeypatch.setattr(methods, "SERIAL", True)
+    rank, size = world.rank, world.size
+    wanted = list(itertools.accumulate((value(r) for r in range(size)), lambda one, other: op(
+        MPI.pickle.loads(MPI.pickle.dumps(one)), other)))
+    mine, before = value(rank), value(rank)
+    for _ in range(3):
+        assert same(world.allreduce(mine, op), wanted[-1])
+        for root in range(size):
+            found = world.reduce(mine, op, root)
+            assert same(found, wanted[-1]) if rank == root else found is None
+        assert same(world.scan(mine, op), wanted[rank])
+        assert same(world.exscan(mine, op), wanted[rank - 1] if rank else None)
+    assert same(mine, before)
+    for name in REDUCTIONS:
+        failure = outcome(lambda: getattr(world, name)(1, lambda one, other: other // 0))
+        assert type(failure) is ZeroDivisionError or size == 1 or name != "allreduce"
+    assert world.allreduce(1) == size
+
+
 class Colour(enum.Enum):
     RED = 1
 
