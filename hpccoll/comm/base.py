@@ -39,7 +39,7 @@ from hpccoll.comm.reproducible_sums import check_kept
 from hpccoll.comm.staged_calls import with_copies
 from hpccoll.config import ALWAYS, ANY_P, OFF, Config
 from hpccoll.errors import BufferArgumentError
-from hpccoll.errors.mpi import DeadCommunicatorError
+from hpccoll.errors.mpi import DeadCommunicatorError, error_handler_of
 from hpccoll.guard.guard import Guard
 from hpccoll.guard.pending_calls import keep_buffers
 from hpccoll.guard.setup import SetupCall
@@ -52,6 +52,7 @@ from hpccoll.runtime.execution.executor import run_prepared
 from hpccoll.runtime.planning.call_hash import Description
 from hpccoll.runtime.planning.choice import Choice
 from hpccoll.runtime.progress.engine import can_progress
+from hpccoll.transport.private_comm import PrivateComm
 from hpccoll.tune.choose import Conditions, before_setup, choose, decide, instead_of_native
 from hpccoll.tune.determinism import check_served
 from hpccoll.tune.device_rules import DevicePlace
@@ -202,7 +203,8 @@ class Base(MPI.Intracomm):
         """
         self._check_usable()
         try:
-            return method.resolve(self.Get_size(), self.Get_rank(), *args)
+            with error_handler_of(self):
+                return method.resolve(self.Get_size(), self.Get_rank(), *args)
         except NativeOnly:
             check_served(None, method.title, args, self._config.determinism)
             return None
@@ -279,7 +281,7 @@ class Base(MPI.Intracomm):
         if first:
             find = guard.watch_blocking(load) if guard is not None else load
             # Native methods: this call has already entered.
-            lifetime.tuned = find(MPI.Intracomm(self), self._config.tuning, self._private,
+            lifetime.tuned = find(PrivateComm(self), self._config.tuning, self._private,
                                   self._probe)
             tuned = lifetime.tuned
             log_table(self, tuned.source, tuned.note, tuned.online)

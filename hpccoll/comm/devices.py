@@ -40,6 +40,7 @@ from hpccoll.cuda import (
     queue_of,
 )
 from hpccoll.errors import ArgumentError, BufferArgumentError, HpccollError
+from hpccoll.errors.mpi import error_handler_of
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.runtime.context import MOST_KEPT, Context, existing_context
 from hpccoll.runtime.execution.executor import drive
@@ -199,7 +200,8 @@ def run_by_nccl(comm: Base, method: Method, args: tuple[Any, ...], preference: C
         return elsewhere
     call, problem = None, None
     try:
-        call = method.resolve(comm.Get_size(), comm.Get_rank(), *specs)
+        with error_handler_of(comm):
+            call = method.resolve(comm.Get_size(), comm.Get_rank(), *specs)
     except NativeOnly as error:
         problem = error
     where = queue_of(specs)

@@ -15,6 +15,7 @@ from hpccoll.cuda import device, ipc
 from hpccoll.cuda.device_paths import AWARE, IPC, NCCL, STAGED, Answer, RankReport
 from hpccoll.cuda.nccl import nccl_version
 from hpccoll.cuda.node_answers import NODE_ANSWERS
+from hpccoll.transport.private_comm import PrivateComm
 
 
 def visible_devices() -> tuple[str, ...]:
@@ -47,7 +48,7 @@ def agree_on_ways(comm: MPI.Intracomm) -> list[RankReport]:
     could crash run in child processes.
     """
     addresses = visible_devices()
-    node_comm = comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.Get_rank())
+    node_comm = PrivateComm(comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.Get_rank()))
     try:
         host = node_comm.bcast(comm.Get_rank())
         first = node_comm.allreduce(node_comm.Get_rank() if addresses else node_comm.Get_size(),

@@ -30,6 +30,7 @@ from hpccoll.cuda.nccl_group import NcclGroup, join
 from hpccoll.cuda.staging import has_completed
 from hpccoll.cuda.stream_ordered import Queue
 from hpccoll.ir.topology import Topology
+from hpccoll.transport.private_comm import PrivateComm
 
 #: Seconds that queued work may take when a communicator is freed.
 LAST = 10.0
@@ -194,7 +195,7 @@ class Nccl:
                     f"which {NCCL_LEADER} allows")
         number = next(n for n, node in enumerate(nodes) if context.rank in node)
         local = nodes[number].index(context.rank)
-        node = MPI.Intracomm(context.comm.Split(number, local))
+        node = PrivateComm(context.comm.Split(number, local))
         group = join(context.comm, node, device, self._meet)
         if isinstance(group, str):
             node.Free()

@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from mpi4py import MPI
 
 from hpccoll.errors import (
@@ -14,9 +17,10 @@ from hpccoll.errors import (
     CommunicatorError,
     HpccollError,
 )
+from hpccoll.errors.waits import print_report, report_text
 
 __all__ = ["DeadCommunicatorError", "MpiArgumentError", "OperatorError", "RequestError",
-           "RevokedError", "RootError"]
+           "RevokedError", "RootError", "error_handler_of"]
 
 
 class HasErrorClass(MPI.Exception):
@@ -35,6 +39,23 @@ class HasErrorClass(MPI.Exception):
 
     def __repr__(self) -> str:
         return RuntimeError.__repr__(self)
+
+
+@contextmanager
+def error_handler_of(comm: MPI.Comm) -> Iterator[None]:
+    """Call the error handler of a communicator for such an error, as the MPI library does.
+
+    A fatal handler ends the job here, so the error is printed first.
+    """
+    try:
+        yield
+    except HasErrorClass as error:
+        handler = comm.Get_errhandler()
+        if handler in (MPI.ERRORS_ARE_FATAL, MPI.ERRORS_ABORT):
+            print_report(report_text(error))
+        handler.Free()
+        comm.Call_errhandler(error.code)
+        raise
 
 
 class RootError(ArgumentError, HasErrorClass):

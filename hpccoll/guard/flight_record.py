@@ -28,6 +28,7 @@ from hpccoll.atomic_file import open_replacement
 from hpccoll.errors.waits import print_report
 from hpccoll.guard.call_sites import main_site
 from hpccoll.guard.rank_status import IN_PROGRAM, NATIVE, WAITING
+from hpccoll.machine.groups import world_ranks
 from hpccoll.runtime.events.call_log import SOME_TIME, Log
 from hpccoll.runtime.progress.engine import PROGRESS
 
@@ -64,13 +65,10 @@ class FlightRecorder:
         """Record a communicator from now on; collective over it."""
         comm, self.count = guard.context.comm, self.count + 1
         mine = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{self.count}"
-        guard.name = MPI.Intracomm.bcast(comm, mine, 0)
-        world, group = MPI.Intracomm(MPI.COMM_WORLD).Get_group(), comm.Get_group()
-        guard.world_ranks = tuple(group.Translate_ranks(None, world))
-        if not self.job and guard.context.size == world.Get_size():
+        guard.name = comm.bcast(mine, 0)
+        guard.world_ranks = world_ranks(comm)
+        if not self.job and guard.context.size == MPI.COMM_WORLD.Get_size():
             self.job = guard.name
-        group.Free()
-        world.Free()
         self.guards.add(guard)
         if guard.context.config.trace:
             self.folder = guard.context.config.trace

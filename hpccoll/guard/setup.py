@@ -45,6 +45,7 @@ from hpccoll.runtime.planning.agreement import exchange_processes
 from hpccoll.runtime.planning.call_hash import Description
 from hpccoll.runtime.progress.waiting import Meeting, PendingRun, WaitTimer
 from hpccoll.transport.call_hashes import agree
+from hpccoll.transport.private_comm import PrivateComm
 
 #: Consecutive polls that must find a rank dead before the library's call counts as failed.
 LOOKS = 5
@@ -164,7 +165,7 @@ class SetupCall(Meeting):
             ContractError: it does not.
         """
         self.disagrees = True
-        exchange_processes(MPI.Intracomm(comm), self.config)
+        exchange_processes(PrivateComm(comm), self.config)
         text = json.dumps([self.ranks.description, call_site()[-200:]]).encode()
         mine = numpy.frombuffer(text[:CALL_BYTES].ljust(CALL_BYTES, b"\0"), "u1")
         found = numpy.empty((self.size, CALL_BYTES), "u1")

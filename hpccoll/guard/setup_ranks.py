@@ -22,6 +22,7 @@ from hpccoll.guard.rank_status import (
     RankStatus,
     waiting_status,
 )
+from hpccoll.machine.groups import world_ranks
 from hpccoll.machine.processes import Process
 from hpccoll.runtime.events.call_log import (
     ENDS,
@@ -77,12 +78,7 @@ class SetupRanks:
     def world(self) -> tuple[int, ...]:
         """Return the ranks in ``COMM_WORLD``."""
         if self._world is None:
-            world = MPI.COMM_WORLD.Get_group()
-            group = self.of if isinstance(self.of, MPI.Group) else self.of.Get_group()
-            self._world = tuple(group.Translate_ranks(None, world))
-            world.Free()
-            if group is not self.of:
-                group.Free()
+            self._world = world_ranks(self.of)
         return self._world
 
     @property

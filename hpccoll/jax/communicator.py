@@ -22,7 +22,7 @@ def world() -> Any:
         MpiLibraryError: MPI was not initialised with ``MPI.THREAD_MULTIPLE``.
     """
     _check_threads()
-    return Comm(MPI.COMM_WORLD.Dup())
+    return Comm(MPI.COMM_WORLD.Split(0, MPI.COMM_WORLD.Get_rank()))
 
 
 def communicator(comm: MPI.Intracomm | None) -> Any:

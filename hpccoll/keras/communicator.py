@@ -16,7 +16,7 @@ def world() -> Any:
 
     The first use is collective. Scripts shard their data by ``world().rank`` and ``world().size``.
     """
-    return Comm(MPI.COMM_WORLD.Dup())
+    return Comm(MPI.COMM_WORLD.Split(0, MPI.COMM_WORLD.Get_rank()))
 
 
 def communicator(comm: MPI.Intracomm | None) -> Any:

@@ -11,6 +11,7 @@ from mpi4py import MPI
 
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.topology import Topology
+from hpccoll.machine.groups import world_ranks
 from hpccoll.machine.launcher import local_size
 from hpccoll.machine.levels import GPU, NODE, SWITCH, layout, position
 from hpccoll.machine.slurm import parse_network
@@ -106,15 +107,9 @@ def discover(comm: MPI.Intracomm, node: MPI.Intracomm, levels: Sequence[str] = (
 
 def on_one_node(comm: MPI.Intracomm) -> bool:
     """Return True if the launcher reports one node for all ranks; the same on all ranks."""
-    world = MPI.COMM_WORLD
-    if local_size() != world.Get_size():
-        return False
     # A communicator with spawned processes has ranks of another job.
-    group, every = comm.Get_group(), world.Get_group()
-    inside = MPI.UNDEFINED not in group.Translate_ranks(None, every)
-    group.Free()
-    every.Free()
-    return inside
+    return (local_size() == MPI.COMM_WORLD.Get_size()
+            and MPI.UNDEFINED not in world_ranks(comm))
 
 
 def has_fabric() -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from mpi4py import MPI
 
+from hpccoll.machine.groups import group_of
 from hpccoll.machine.identity import library_name
 
 #: Variable of Open MPI's launcher: set if the job continues after the death of a rank.
@@ -43,7 +44,7 @@ def failed_ranks(comm: MPI.Intracomm) -> tuple[int, ...]:
         count = failed.Get_size()
         if not count:
             return ()
-        group = comm.Get_group()
+        group = group_of(comm)
         try:
             return tuple(sorted(MPI.Group.Translate_ranks(failed, range(count), group)))
         finally:

@@ -17,6 +17,8 @@ from time import monotonic, sleep
 
 from mpi4py import MPI
 
+from hpccoll.transport.private_comm import PrivateComm
+
 #: Largest share of other processes at which a measurement is one of this machine.
 MOST = 0.05
 #: Times of /proc/stat are multiples of 10 ms: the share of a shorter measurement is unknown.
@@ -35,7 +37,7 @@ class OtherLoad:
         self.comm = MPI.Intracomm(comm)
         # Emulated hosts share a kernel and its /proc/stat.
         kernel = _read(_BOOT).replace("-", "")[:7]
-        self.node = self.comm.Split(int(kernel, 16) if kernel else 0, self.comm.rank)
+        self.node = PrivateComm(self.comm.Split(int(kernel, 16) if kernel else 0, self.comm.rank))
         cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
         self.cores = set[int]().union(*self.node.allgather(cores))
         self.start = self._read()

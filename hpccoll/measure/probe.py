@@ -8,8 +8,6 @@ times. A place is not measured twice: see :mod:`hpccoll.tune.loading`.
 
 from __future__ import annotations
 
-from mpi4py import MPI
-
 from hpccoll.errors import TuningError
 from hpccoll.measure import survey_plan
 from hpccoll.measure.survey import survey
@@ -58,5 +56,5 @@ def probe(context: Context, machine: Fingerprint, path: str,
             except TuningError as error:
                 source = UNKEPT
                 problems.append(f"only this job uses the measurements of the probe: {error}")
-    curves, source = MPI.Intracomm.bcast(context.comm, (curves, source))
+    curves, source = context.comm.bcast((curves, source))
     return curves, source, problems

@@ -33,6 +33,7 @@ from hpccoll.measure.cases import Case
 from hpccoll.measure.results import Result
 from hpccoll.measure.wrapping import Wrap
 from hpccoll.runtime.context import existing_context
+from hpccoll.transport.private_comm import PrivateComm
 from hpccoll.tune.loading import JobTimes
 from hpccoll.tune.table import Candidate
 
@@ -105,7 +106,7 @@ class World:
                  forwarded: bool = False, tuning: str | None = None):
         self.settings, self.forwarded = settings, forwarded
         self._wrap, self._tuning = wrap, tuning
-        self.measured, self.control = MPI.Intracomm(comm.Dup()), MPI.Intracomm(comm.Dup())
+        self.measured, self.control = MPI.Intracomm(comm.Dup()), PrivateComm(comm.Dup())
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
         self.meet = wrap(self.control, tuning=OFF).Barrier
         self.config = load()

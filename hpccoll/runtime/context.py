@@ -29,6 +29,7 @@ from hpccoll.errors.mpi import RequestError
 from hpccoll.errors.waits import RankStates
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.discovery import Place, discover, on_one_node
+from hpccoll.machine.groups import private_copy
 from hpccoll.machine.limits import DEDICATED, OVERSUBSCRIBED
 from hpccoll.runtime.bounded import BoundedDict
 from hpccoll.runtime.events.logger import log_error
@@ -45,6 +46,7 @@ from hpccoll.transport import Endpoint
 from hpccoll.transport.call_hashes import split
 from hpccoll.transport.checked import CheckedEndpoint
 from hpccoll.transport.mpi import FIRST_TAG, MpiEndpoint
+from hpccoll.transport.private_comm import PrivateComm
 from hpccoll.transport.shm.caches import share_a_cache
 from hpccoll.transport.shm.channels import OTHER_CELL_BYTES, SharedNode
 from hpccoll.transport.shm.endpoint import SharedEndpoint
@@ -193,7 +195,7 @@ class Context:
 
     def __init__(self, user: MPI.Intracomm, config: Config, topology: Topology | None):
         self.user = MPI.Intracomm(user)
-        self.comm = self.user.Dup()  # native, for any subclass of the user's object
+        self.comm = private_copy(self.user)
         self.comm.Set_name(f"hpccoll private of {user.Get_name()}"[:MPI.MAX_OBJECT_NAME - 1])
         self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
         try:
@@ -202,7 +204,7 @@ class Context:
             self.comm.Free()
             raise
         # A library has only some thousand communicators.
-        node_comm = self.comm if on_one_node(self.comm) else MPI.Intracomm(
+        node_comm = self.comm if on_one_node(self.comm) else PrivateComm(
             self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank))
         self.compiled = executor(config) == COMPILED
         around = discover(self.comm, node_comm, config.levels, config.network, self.compiled,
@@ -225,11 +227,9 @@ class Context:
         self._unused: list[int] = []
         self.node: SharedNode | None = None
         if config.shared_memory:
-            self.node = SharedNode(self.comm, node_comm, self.limits.cell_bytes,
-                                   self.limits.eager_bytes,
-                                   (OBJECTS_TAG, LANE_TAG,
-                                    *self._persistent_tags[:MOST_PERSISTENT]),
-                                   channel_class())
+            self.node = SharedNode(
+                self.comm, node_comm, self.limits.cell_bytes, self.limits.eager_bytes,
+                (OBJECTS_TAG, LANE_TAG, *self._persistent_tags[:MOST_PERSISTENT]), channel_class())
             if self.node.local:
                 self.endpoint = SharedEndpoint(self.node, self.remote)
         elif node_comm is not self.comm:
@@ -254,11 +254,10 @@ class Context:
         self.abandoned: list[Any] = []
         self.compiled_operations: weakref.WeakSet[Any] = weakref.WeakSet()
         self.registered: Any = None
-        self.scratch_bytes = 0
+        self.scratch_bytes, self.freed = 0, False
         self.moments = Moments() if config.trace and config.trace_phases else None
         self.guard: GuardProtocol | None = None
         self.call_guard: Any = nullcontext()
-        self.freed = False
         _contexts.add(self)
         self._services: dict[type, Any] = {}
         self._scratch = numpy.empty(0, numpy.uint8)

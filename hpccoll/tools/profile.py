@@ -13,6 +13,7 @@ from hpccoll.atomic_file import open_replacement
 from hpccoll.comm import Comm
 from hpccoll.explain.columns import FittedTable, Header
 from hpccoll.explain.plotting import save
+from hpccoll.machine.groups import private_copy
 from hpccoll.measure.profiling.merge import join
 from hpccoll.measure.profiling.native_comparison import compare_sample
 from hpccoll.measure.profiling.observer import OBSERVER, gather_records
@@ -49,7 +50,7 @@ def finish(preferences: ProfileWishes) -> Profile | None:
         OSError: a file cannot be written.
     """
     OBSERVER.paused = True
-    world = MPI.Intracomm(MPI.COMM_WORLD).Dup()
+    world = private_copy(MPI.Intracomm(MPI.COMM_WORLD))
     try:
         world.Barrier()  # output of other ranks comes before the profile
         record = OBSERVER.record()

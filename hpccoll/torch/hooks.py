@@ -47,7 +47,9 @@ class CompressState:
 
     def __init__(self, compress: str | Scheme = "none", comm: MPI.Intracomm | None = None):
         self.scheme = None if compress == "adasum" else parse(compress)
-        self._comm = Comm(MPI.Intracomm.Dup(comm or MPI.COMM_WORLD), progress="calls")
+        ranks = comm or MPI.COMM_WORLD
+        # Unlike Dup, Split copies no attributes, which would call functions of the user.
+        self._comm = Comm(MPI.Intracomm.Split(ranks, 0, ranks.Get_rank()), progress="calls")
         self._line = OperationLine(self._comm)
         self._buckets: dict[tuple[int, ...], tuple[Reduction, list[torch.Tensor]]] = {}
         self._owners: dict[int, tuple[int, ...]] = {}

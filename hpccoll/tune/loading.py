@@ -21,6 +21,7 @@ from hpccoll.config import OFF, ONLINE, PROBE
 from hpccoll.errors import TuningError
 from hpccoll.ir.topology import Topology
 from hpccoll.runtime.context import Context
+from hpccoll.transport.private_comm import PrivateComm
 from hpccoll.tune.cost_model import Model, calibrate
 from hpccoll.tune.online import Trial
 from hpccoll.tune.ranking import Ranking, expected_ranking, measured_ranking
@@ -110,12 +111,12 @@ class SearchResult(NamedTuple):
     wanted: bool = False
 
 
-def load(comm: MPI.Intracomm, setting: str, place: Callable[[], Context],
+def load(comm: PrivateComm, setting: str, place: Callable[[], Context],
          probe: Probe) -> JobTimes:
     """Load the times of this job; collective over ``comm``.
 
     Args:
-        comm: the ranks; only methods of ``MPI.Intracomm`` itself are called.
+        comm: the ranks.
         setting: ``HPCCOLL_TUNING``; empty for the default path.
         place: returns the private context with the layout; called only if a table may have times of
             this job; collective.
@@ -126,11 +127,11 @@ def load(comm: MPI.Intracomm, setting: str, place: Callable[[], Context],
     """
     rank = comm.Get_rank()
     search, table = (_search(setting, comm.Get_size()) if rank == 0 else (SearchResult(""), {}))
-    agreed: SearchResult = MPI.Intracomm.bcast(comm, search)
+    agreed: SearchResult = comm.bcast(search)
     differs = numpy.array(rank if setting != agreed.setting else -1)
     MPI.Intracomm.Allreduce(comm, MPI.IN_PLACE, differs, MPI.MAX)
     if differs >= 0:
-        other = MPI.Intracomm.bcast(comm, setting, int(differs))
+        other = comm.bcast(setting, int(differs))
         raise TuningError(agreed.setting or default_path(), (
             f"HPCCOLL_TUNING differs between ranks: {agreed.setting!r} on rank 0, {other!r} on "
             f"rank {differs}"))
@@ -155,7 +156,7 @@ def load(comm: MPI.Intracomm, setting: str, place: Callable[[], Context],
             else:
                 note, wanted = _difference(agreed.path, table, machine), setting == PROBE
         known = curves, probed, source, note, wanted
-    curves, probed, source, note, wanted = MPI.Intracomm.bcast(comm, known)
+    curves, probed, source, note, wanted = comm.bcast(known)
     if wanted:
         probed, source, problems = probe(context, guess, agreed.path)
         _probed[guess] = probed, source

@@ -340,3 +340,19 @@ with comm.using(**OURS):
 say("over")
 """, 3)
     assert ended.status == 0 and ended.output.count("over") == 3, ended.output
+
+
+@pytest.mark.parametrize("handler", ["ERRORS_ARE_FATAL", "ERRORS_ABORT"])
+@pytest.mark.parametrize("call", ["comm.Bcast(numpy.ones(2), 99)", "comm.bcast(1, 99)"])
+def test_a_fatal_error_handler_ends_the_job_for_an_argument(call, handler):
+    ended = job(f"""
+comm.Set_errhandler(MPI.{handler})
+try:
+    if rank == 1:
+        {call}
+except MPI.Exception:
+    say("went on")
+world.Barrier()
+""", 2)
+    assert ended.status and "went on" not in ended.output, ended.output
+    assert "root: 99 is not a rank of 0..1" in ended.output and ended.seconds < 20

@@ -11,7 +11,12 @@ import hpccoll
 from hpccoll.comm.communicator import Cart, Distgraph, Graph
 from hpccoll.errors import ArgumentError, BrokenCommunicatorError, CommunicatorError
 from hpccoll.errors.contract import ContractError
+from hpccoll.machine.groups import world_ranks
+from hpccoll.measure.profiling.observer import Observer
 from hpccoll.runtime.context import existing_context
+from hpccoll.training.exchange import Exchange
+from hpccoll.training.shard.communicators import ShardCommunicators
+from hpccoll.training.shard.quantised import ZeroPlusPlus
 
 pytestmark = pytest.mark.mpi
 
@@ -120,6 +125,62 @@ def test_cartesian(world):
     works(copy)
     for comm in (line, copy, grid):
         comm.Free()
+
+
+@pytest.mark.mpi(min_size=3)
+def test_grids_that_leave_ranks_over(world):
+    """MPICH says the group of all ranks for such a grid, and the names of ranks came from it.
+
+    The other uses of groups of communicators: the ranks of flight records and of profiles (below),
+    the test for spawned processes, dead ranks of the library's, and Horovod's process sets.
+    """
+    back = world.Split(0, -world.rank)
+    ranks = list(reversed(range(world.size)))[:-1]
+    ring = [(place + 1) % len(ranks) for place in range(len(ranks))]
+    for make in (lambda: back.Create_cart([len(ranks)]),
+                 lambda: back.Create_cart([1, len(ranks)], reorder=True),
+                 lambda: back.Create_graph([place + 1 for place in range(len(ranks))], ring)):
+        grid = make()
+        assert (grid == MPI.COMM_NULL) == (world.rank == 0)
+        if grid == MPI.COMM_NULL:
+            continue
+        made = [grid, grid.Dup(), grid.Split(0, grid.rank)]
+        if isinstance(grid, Cart):
+            made.append(grid.Sub([True] * grid.Get_dim()))
+        for comm in made:
+            works(comm)
+            assert comm.allgather(world.rank) == ranks
+            context = existing_context(comm)
+            assert list(context.guard.world_ranks) == ranks == context.comm.allgather(world.rank)
+            assert list(world_ranks(comm)) == list(Observer().record_of(comm).ranks) == ranks
+        for comm in reversed(made):
+            comm.Free()
+    back.Free()
+
+
+@pytest.mark.parametrize("use", ["calls", "exchange", "sharded"])
+def test_communicators_of_our_own_copy_no_attribute(use):
+    """A program's callbacks run for its own calls only, and its values have one owner.
+
+    JAX's, Keras's, DDP's, Horovod's and the profile's communicators are made in the same way.
+    """
+    calls, key = [], MPI.Comm.Create_keyval(lambda comm, key, value: calls.append("copy") or value,
+                                            lambda comm, key, value: calls.append("delete"))
+    comm = hpccoll.Comm(MPI.Intracomm(MPI.COMM_WORLD).Split(0, MPI.COMM_WORLD.rank))
+    comm.Set_attr(key, "value")
+    works(comm)
+    if use == "calls":
+        comm.Allreduce_init(numpy.ones(1), numpy.empty(1)).Free()
+        comm.empty(8)
+    elif use == "exchange":
+        with Exchange(comm, [numpy.ones(10, "f4")]) as exchange:
+            exchange.reduce([numpy.ones(10, "f4")])
+    else:
+        ShardCommunicators(comm, 3, ZeroPlusPlus(hierarchical=True)).free()
+    assert not calls
+    comm.Free()
+    assert calls == ["delete"]
+    MPI.Comm.Free_keyval(key)
 
 
 def test_graphs(world):

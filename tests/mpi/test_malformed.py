@@ -321,3 +321,43 @@ def test_user_operators_on_derived_types(comm, way):
     assert (out == SIZE * numpy.arange(4)).all()
     op.Free()
     pairs.Free()
+
+
+@pytest.mark.parametrize("set_up", [False, True])
+def test_the_error_handler_of_the_communicator_is_called(set_up):
+    """For errors of MPI's, with their class, as the library does; not for those of mpi4py's own.
+
+    Looked at as well: registered and other device memory, which take the same way; errors of the
+    library's, which has called the handler; of requests, which have no handler of their own.
+    """
+    seen, comm = [], hpccoll.Comm(MPI.Intracomm(MPI.COMM_WORLD).Dup())
+    if set_up:
+        assert comm.layout
+    handler = MPI.Comm.Create_errhandler(
+        lambda of, code: seen.append((of.handle, MPI.Get_error_class(code))))
+    comm.Set_errhandler(handler)
+    x, y, root, wrong = numpy.ones(2), numpy.ones(2), SIZE + 7, MPI.BAND
+    for call, wanted in (
+            (lambda: comm.Bcast(x, root), MPI.ERR_ROOT), (lambda: comm.Ibcast(x, root),
+                                                          MPI.ERR_ROOT),
+            (lambda: comm.Bcast_init(x, root), MPI.ERR_ROOT),
+            (lambda: comm.Reduce(x, y, MPI.SUM, root), MPI.ERR_ROOT),
+            (lambda: comm.Allreduce(x, y, wrong), MPI.ERR_OP),
+            (lambda: comm.Iallreduce(x, y, wrong), MPI.ERR_OP),
+            (lambda: comm.Allreduce_init(x, y, wrong), MPI.ERR_OP),
+            (lambda: comm.Allreduce([x, 2, MPI.DATATYPE_NULL], y), MPI.ERR_TYPE),
+            (lambda: comm.bcast(1, root), MPI.ERR_ROOT), (lambda: comm.gather(1, root),
+                                                          MPI.ERR_ROOT),
+            (lambda: comm.scatter([1] * SIZE, root), MPI.ERR_ROOT),
+            (lambda: comm.reduce(1, MPI.SUM, root), MPI.ERR_ROOT)):
+        with pytest.raises(MPI.Exception) as caught:
+            call()
+        assert seen == [(comm.handle, wanted)] and caught.value.Get_error_class() == wanted
+        seen.clear()
+    for call in (lambda: comm.Bcast([1.0], 0), lambda: comm.Allreduce(x, y, op="sum"),
+                 lambda: comm.bcast(1, "root")):
+        with pytest.raises((TypeError, ValueError)):
+            call()
+    assert not seen
+    comm.Free()
+    handler.Free()

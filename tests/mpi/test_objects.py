@@ -2,6 +2,9 @@
 
 import enum
 import functools
+import itertools
+import json
+import operator
 import pickle
 from random import Random
 
@@ -9,6 +12,9 @@ import numpy
 import pytest
 from mpi.object_model import outcome, prefixes, same, tree
 from mpi4py import MPI
+
+import hpccoll
+from hpccoll.comm.objects import methods
 
 pytestmark = pytest.mark.mpi
 RAW = MPI.COMM_WORLD
@@ -98,6 +104,36 @@ def test_reductions_are_those_of_mpi4py(world, name, op):
             found = getattr(world, method)(mine, combine)
             assert same(found, results[rank]) or size == 1, (method, found, results[rank])
     assert same(mine, before)
+
+
+def in_place(one, other):
+    one += other
+    return one
+
+
+@pytest.mark.parametrize("op", [lambda one, other: f"({one}{other})", operator.add, MPI.SUM,
+                                in_place], ids=["text", "add", "SUM", "in place"])
+@pytest.mark.parametrize("value", [str, lambda r: [r], lambda r: numpy.full(9, 0.1 ** r),
+                                   lambda r: (1.0, 1e16, -1e16, 1.0)[r % 4]])
+def test_reductions_one_after_another_without_fast_reduce(world, monkeypatch, op, value):
+    """The sums of floats are those of one process. mpi4py reads ``rc`` when MPI is imported."""
+    monkeypatch.setattr(methods, "SERIAL", True)
+    rank, size = world.rank, world.size
+    wanted = list(itertools.accumulate((value(r) for r in range(size)), lambda one, other: op(
+        MPI.pickle.loads(MPI.pickle.dumps(one)), other)))
+    mine, before = value(rank), value(rank)
+    for _ in range(3):
+        assert same(world.allreduce(mine, op), wanted[-1])
+        for root in range(size):
+            found = world.reduce(mine, op, root)
+            assert same(found, wanted[-1]) if rank == root else found is None
+        assert same(world.scan(mine, op), wanted[rank])
+        assert same(world.exscan(mine, op), wanted[rank - 1] if rank else None)
+    assert same(mine, before)
+    for name in REDUCTIONS:
+        failure = outcome(lambda: getattr(world, name)(1, lambda one, other: other // 0))
+        assert type(failure) is ZeroDivisionError or size == 1 or name != "allreduce"
+    assert world.allreduce(1) == size
 
 
 class Colour(enum.Enum):
@@ -257,6 +293,40 @@ def test_other_picklers(world):
     finally:
         MPI.pickle.__init__()
     assert world.bcast((1, 2)) == (1, 2)
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_messages_of_our_own_do_not_go_through_the_pickler_of_the_program(known):
+    """JSON knows no bytes and no exceptions, and turns a tuple into a list.
+
+    Set-up, its comparison of settings, the search for a tuning table, shared memory, plans whose
+    counts the root knows, gather, scatter and errors send objects of ours. Data paths of devices,
+    NCCL's groups, the probe and profiles use the same communicators.
+    """
+    comm = hpccoll.Comm(MPI.Intracomm(MPI.COMM_WORLD).Dup(), tuning="off")
+    rank, size = comm.rank, comm.size
+    if known:
+        assert comm.allreduce(1) == comm.allreduce(1) == size
+    MPI.pickle.__init__(lambda obj: json.dumps(obj).encode(), lambda data: json.loads(bytes(data)))
+    try:
+        x = numpy.ones(3)
+        for _ in range(3):
+            comm.Allreduce(MPI.IN_PLACE, x)
+        assert (x == size ** 3).all() and comm.layout and comm.empty(3).size == 3
+        every = [{"rank": r, "text": "x" * (100_000 * (r % 2))} for r in range(size)]
+        for root in range(size):
+            assert comm.bcast(every[1:] if rank == root else None, root) == every[1:]
+            assert comm.gather(every[rank], root) == (every if rank == root else None)
+            assert comm.scatter(every if rank == root else None, root) == every[rank]
+        assert comm.allreduce([rank]) == list(range(size)) and comm.allgather((rank,)) == [
+            [r] for r in range(size)]
+        with pytest.raises(TypeError, match="JSON"):
+            comm.bcast(object() if rank == size - 1 else None, size - 1)
+        with pytest.raises(ZeroDivisionError):
+            comm.allreduce([rank], lambda one, other: 1 // 0) if size > 1 else 1 // 0
+        comm.Free()
+    finally:
+        MPI.pickle.__init__()
 
 
 def test_interleaved_with_everything_else(world):

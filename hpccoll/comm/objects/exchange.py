@@ -27,6 +27,7 @@ from hpccoll.comm.objects.wire import (
     INT,
     LONG,
     ROOM,
+    Parts,
     RemoteError,
     copy_of,
     decode,
@@ -85,6 +86,17 @@ class ObjectExchange(ObjectMessages):
                 arrived = self.receive(rank + mask)
                 value = self.apply(op, self.copy_if_shared(value, obj, op), arrived, into=arrived)
             mask *= 2
+        return value
+
+    def serial_reduce(self, obj: Any, op: Operator) -> Any:
+        """Combine the objects of all ranks one after another, by rank; the result is at rank 0."""
+        value = obj
+        if self.rank:
+            self.send(value, 0)
+            return None
+        for source in range(1, self.size):
+            arrived = self.receive(source)
+            value = self.apply(op, self.copy_if_shared(value, obj, op), arrived, into=arrived)
         return value
 
     def doubling_allreduce(self, obj: Any, op: MPI.Op, distance: int = 1,
@@ -180,12 +192,22 @@ class ObjectExchange(ObjectMessages):
             return copy_of(obj, self.rank)
         return value
 
-    def doubling_scan(self, obj: Any, op: Operator, inclusive: bool) -> Any:
-        """Combine the objects of lower ranks by recursive doubling; raises a rank's error."""
+    def scan(self, obj: Any, op: Operator, inclusive: bool, serial: bool) -> Any:
+        """Combine the objects of lower ranks; raises a rank's error.
+
+        By recursive doubling, or if ``serial`` one after another.
+        """
         rank = self.rank
         # A function may change its operands, so each value is an operand of one call only.
         copied = type(op) is not MPI.Op
         total = copy_of(obj, rank)
+        if serial:
+            before = self.receive(rank - 1) if rank else None
+            result = copy_of(before, rank) if copied else before
+            total = self.apply(op, before, total) if rank else total
+            if rank + 1 < self.size:
+                self.send(total, rank + 1)
+            return self.result(total if inclusive else result)
         result, started = copy_of(total, rank) if copied else total, inclusive
         for distance in (1 << i for i in range((self.size - 1).bit_length())):
             partner = rank ^ distance
@@ -258,7 +280,7 @@ class ObjectExchange(ObjectMessages):
         """
         parent, children = self.tree(root)
         short = len(data) <= SHARED
-        parts: list[Any] = [data if short or parent is None else len(data)]
+        parts = Parts([data if short or parent is None else len(data)])
         for child, _ in reversed(children):
             parts += self.receive(child)
         if parent is not None:
@@ -284,7 +306,7 @@ class ObjectExchange(ObjectMessages):
         The paths are those of :meth:`gather`. ``every`` is significant at the root.
         """
         parent, children = self.tree(root)
-        parts: list[Any] = every[root:] + every[:root]
+        parts = Parts(every[root:] + every[:root])
         far = []
         if parent is not None:
             parts = self.receive(parent)
@@ -295,7 +317,8 @@ class ObjectExchange(ObjectMessages):
                     far.append((data, (root + shift) % self.size))
         sending = []
         for child, step in children:
-            sending += [(test, child) for test in self.begin_send(parts[step:2 * step], child)]
+            theirs = Parts(parts[step:2 * step])
+            sending += [(test, child) for test in self.begin_send(theirs, child)]
         sending += [(self.send_bytes(data, dest), dest) for data, dest in far]
         mine = parts[0]
         if type(mine) is int:

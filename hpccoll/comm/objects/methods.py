@@ -5,7 +5,8 @@
 combined by calling ``op`` in mpi4py's order, so results are the same to the last
 bit: ``reduce`` along a binomial tree to rank 0 (source: mpi4py), lower ranks on the left; ``scan``
 and ``exscan`` by recursive doubling. On a power of two of ranks, recursive doubling combines the
-numbers of an ``allreduce`` in the order of the tree, on all ranks.
+numbers of an ``allreduce`` in the order of the tree, on all ranks. With ``mpi4py.rc.fast_reduce``
+false, objects are combined one after another, by rank.
 
 Two things differ from mpi4py. Arrays are not pickled. An exception in ``op``, or in pickling, on
 one rank is raised on every rank whose result depends on it; with mpi4py these ranks hang.
@@ -17,6 +18,7 @@ like other calls of the MPI library.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -28,8 +30,12 @@ from hpccoll.comm.base import Base
 from hpccoll.comm.objects.exchange import ObjectExchange, Operator
 from hpccoll.comm.recognition import shortcut
 from hpccoll.errors import HpccollError
+from hpccoll.errors.mpi import error_handler_of
 from hpccoll.runtime.events.call_log import OBJECTS
 from hpccoll.runtime.planning.call_hash import Description
+
+#: True if objects are combined one after another; mpi4py reads its ``rc`` at its import only.
+SERIAL = getattr(sys.modules.get("mpi4py.rc"), "fast_reduce", True) in (False, "no")
 
 
 class Objects(Base):
@@ -39,7 +45,7 @@ class Objects(Base):
         """Send the root's object to every rank."""
         lifetime, size = self._check_usable(), self.Get_size()
         if type(root) is not int or not 0 <= root < size:
-            root = check_root(root, size)
+            root = self._check_root(root, size)
         with lifetime.call_guard:
             if size == 1:
                 return super().bcast(obj, root)
@@ -48,11 +54,11 @@ class Objects(Base):
     def reduce(self, sendobj: Any, op: Operator | MPI.Op = MPI.SUM, root: int = 0) -> Any:
         """Combine every rank's object at the root; elsewhere the result is ``None``."""
         with self._check_usable().call_guard:
-            root = check_root(root, self.Get_size())
+            root = self._check_root(root, self.Get_size())
             exchange = self._reduction("reduce", op, root)
             if exchange is None:
                 return super().reduce(sendobj, op, root)
-            value = exchange.binomial_reduce(sendobj, op)
+            value = (exchange.serial_reduce if SERIAL else exchange.binomial_reduce)(sendobj, op)
             if root:
                 if exchange.rank == 0:
                     exchange.send(value, root)
@@ -67,6 +73,8 @@ class Objects(Base):
             exchange = self._reduction("allreduce", op)
             if exchange is None:
                 return super().allreduce(sendobj, op)
+            if SERIAL:
+                return exchange.share(exchange.serial_reduce(sendobj, op), 0, True)
             place = exchange.context.place
             # On shared cores every message that wakes a rank is expensive; less so if all ranks
             # wait in machine code.
@@ -93,7 +101,7 @@ class Objects(Base):
             exchange = self._reduction("scan", op)
             if exchange is None:
                 return super().scan(sendobj, op)
-            return exchange.doubling_scan(sendobj, op, inclusive=True)
+            return exchange.scan(sendobj, op, True, SERIAL)
 
     def exscan(self, sendobj: Any, op: Operator | MPI.Op = MPI.SUM) -> Any:
         """Combine the objects of the ranks before this one; ``None`` on rank 0."""
@@ -101,7 +109,7 @@ class Objects(Base):
             exchange = self._reduction("exscan", op)
             if exchange is None:
                 return super().exscan(sendobj, op)
-            return exchange.doubling_scan(sendobj, op, inclusive=False)
+            return exchange.scan(sendobj, op, False, SERIAL)
 
     def barrier(self) -> None:
         """Wait until every rank has entered the barrier."""
@@ -110,7 +118,7 @@ class Objects(Base):
     def gather(self, sendobj: Any, root: int = 0) -> list[Any] | None:
         """Collect every rank's object at the root; elsewhere the result is ``None``."""
         with self._check_usable().call_guard:
-            root = check_root(root, self.Get_size())
+            root = self._check_root(root, self.Get_size())
             if self.Get_size() == 1:
                 return super().gather(sendobj, root)
             data = MPI.pickle.dumps(sendobj)  # before the call is counted
@@ -122,7 +130,7 @@ class Objects(Base):
         """Distribute the root's objects, one to each rank."""
         with self._check_usable().call_guard:
             size, parts = self.Get_size(), []
-            root = check_root(root, size)
+            root = self._check_root(root, size)
             if size == 1:
                 return super().scatter(sendobj, root)
             if self.Get_rank() == root:
@@ -142,6 +150,13 @@ class Objects(Base):
         return cast("list[Any]", self._call_native("alltoall", sendobj))
 
     # -- implementation ----------------------------------------------------------------------
+    def _check_root(self, root: Any, size: int) -> int:
+        """Return the root as an ``int``; raise like :func:`check_root`."""
+        if type(root) is int and 0 <= root < size:
+            return root
+        with error_handler_of(self):
+            return check_root(root, size)
+
     def _call_native(self, name: str, obj: Any) -> Any:
         """Call an mpi4py method, monitored by the guard."""
         served = self._cache.get((name, ()))

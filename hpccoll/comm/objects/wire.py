@@ -8,12 +8,14 @@ A message is a frame of fixed size, followed by the data that does not fit into 
 
 After its contents, a frame has one byte for its sender, and the identity of its call: number,
 collective, operator and root. Arrays are sent as bytes, other objects as pickled by mpi4py
-(``MPI.pickle``). An error is sent like an object, so that an exception on one rank reaches the
-ranks that wait for its result.
+(``MPI.pickle``), which a program may replace. An error is sent like an object, so that an exception
+on one rank reaches the ranks that wait for its result. Errors and :class:`Parts` are pickled by
+Python.
 """
 
 from __future__ import annotations
 
+import pickle
 import struct
 from typing import Any, NamedTuple
 
@@ -30,7 +32,7 @@ ROOM = HASH - 1
 INLINE, LONG, FLOAT, INT = ROOM - 1, 255, 254, 253
 #: Type mark and Python number.
 FLOATING, INTEGER = struct.Struct("=Bd"), struct.Struct("=Bq")
-PICKLED, ARRAY, SCALAR, ERROR = range(4)
+PICKLED, ARRAY, SCALAR, ERROR, PARTS = range(5)
 #: Mark ``LONG``, kind, bytes of the description, bytes of the data.
 HEAD = struct.Struct("<BBBxq")
 #: Dtypes whose arrays are sent as bytes: exactly NumPy's native ones, by character.
@@ -58,8 +60,12 @@ class RemoteError(NamedTuple):
         raise self.error from HpccollError(f"raised on rank {self.rank}")
 
 
+class Parts(list[Any]):
+    """Pickled objects, or their numbers of bytes, on their way from or to the root."""
+
+
 #: Types that are not sent as a plain pickle.
-SPECIAL = {numpy.ndarray, RemoteError, *SCALARS}
+SPECIAL = {numpy.ndarray, RemoteError, Parts, *SCALARS}
 
 
 def encode(frame: bytearray, obj: Any, rank: int) -> tuple[Any, RemoteError | None]:
@@ -92,6 +98,8 @@ def encode(frame: bytearray, obj: Any, rank: int) -> tuple[Any, RemoteError | No
                 return None, None
     elif cls is RemoteError:
         kind, error, data = ERROR, obj, _dumps_error(obj)
+    elif cls is Parts:
+        kind, data = PARTS, pickle.dumps(obj)
     elif cls is numpy.ndarray:
         kind, description, data = _encode_array(obj)
     else:
@@ -134,9 +142,11 @@ def decode(frame: bytearray, data: Any, rank: int) -> Any:
             return data
         if kind == SCALAR:
             return numpy.frombuffer(inline, chr(frame[HEAD.size]), 1)[0]
-        obj = _loads(inline)
+        if kind == PICKLED:
+            return _loads(inline)
     except Exception as error:
         return RemoteError(error, rank)
+    obj = pickle.loads(inline)
     return _loads_error(*obj) if kind == ERROR else obj
 
 
@@ -182,17 +192,17 @@ def _empty_array(frame: bytearray, described: int) -> numpy.ndarray:
 
 def _dumps_error(error: RemoteError) -> bytes:
     try:
-        pickled = _dumps(error.error)
+        pickled = pickle.dumps(error.error)
     except Exception:
         pickled = None
-    return _dumps((pickled, f"{type(error.error).__name__}: {error.error}", error.rank))
+    return pickle.dumps((pickled, f"{type(error.error).__name__}: {error.error}", error.rank))
 
 
 def _loads_error(pickled: bytes | None, text: str, rank: int) -> RemoteError:
     error: Any = None
     if pickled is not None:
         try:
-            error = _loads(pickled)
+            error = pickle.loads(pickled)
         except Exception:
             pass
     # Some exceptions cannot be pickled, or change in a round trip.

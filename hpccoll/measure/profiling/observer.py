@@ -15,10 +15,12 @@ import warnings
 from mpi4py import MPI
 
 from hpccoll.errors import ArgumentError
+from hpccoll.machine.groups import world_ranks
 from hpccoll.measure.clocks import clock_name, seconds_ahead
 from hpccoll.measure.profiling.merge import join
 from hpccoll.measure.profiling.profile import Profile, profile
 from hpccoll.measure.profiling.record import WIDTH, CallRecord, RankRecord, save
+from hpccoll.transport.private_comm import PrivateComm
 
 #: Maximum number of separate communicators; later ones are counted together.
 MOST_COMMUNICATORS = 256
@@ -50,10 +52,7 @@ class Observer:
 
     def record_of(self, comm: MPI.Intracomm) -> CallRecord:
         """Return a new record for a communicator."""
-        world, group = MPI.Intracomm(MPI.COMM_WORLD).Get_group(), comm.Get_group()
-        ranks = tuple(group.Translate_ranks(None, world))
-        group.Free()
-        world.Free()
+        ranks = world_ranks(comm)
         if len(self.records) >= MOST_COMMUNICATORS:
             return self.records[-1]
         number = sum(record.ranks == ranks for record in self.records)
@@ -88,7 +87,7 @@ def gather_records(comm: MPI.Intracomm, record: RankRecord) -> list[RankRecord]:
             cut = CallRecord.from_json(one)
             cut.forget(most)
             one.update(cut.as_json())
-    records = MPI.Intracomm.gather(comm, (record._replace(communicators=()), data), 0) or []
+    records = PrivateComm(comm).gather((record._replace(communicators=()), data), 0) or []
     return [one._replace(communicators=tuple(map(CallRecord.from_json, data)))
             for one, data in records]
 
@@ -111,7 +110,7 @@ def stats(comm: MPI.Intracomm, record: CallRecord | None, all_ranks: bool) -> Pr
     if not all_ranks:
         return profile(join([mine]))
     records = gather_records(comm, mine)
-    found: Profile = MPI.Intracomm.bcast(comm, profile(join(records)) if records else None, 0)
+    found: Profile = PrivateComm(comm).bcast(profile(join(records)) if records else None, 0)
     return found
 
 

@@ -20,6 +20,7 @@ from numpy import ndarray
 from hpccoll.calls.call import METHODS
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.operators import OPERATORS
+from hpccoll.machine.groups import private_copy
 from hpccoll.measure.profiling.observer import OBSERVER, write_at_end
 from hpccoll.measure.profiling.record import INIT, OBJECTS, CallKind, CallRecord
 from hpccoll.runtime.execution.compiled import BUILT
@@ -154,7 +155,7 @@ def observe(comm: Any, blocking: bool = True) -> Any:
     # A nonblocking call must not wait for other ranks.
     if blocking and not OBSERVER.ahead and comm.Get_size() == world.Get_size():
         comm._private()  # raises if this rank alone is observed
-        private = world.Dup()
+        private = private_copy(world)
         OBSERVER.align(private)
         private.Free()
     return comm._seen

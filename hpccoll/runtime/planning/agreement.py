@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-from mpi4py import MPI
-
 from hpccoll.config import Config, common_values
 from hpccoll.errors import ArgumentError
 from hpccoll.errors.waits import rank_list
 from hpccoll.machine.processes import Process, this_process
+from hpccoll.transport.private_comm import PrivateComm
 
 
-def exchange_processes(comm: MPI.Intracomm, config: Config) -> list[Process]:
+def exchange_processes(comm: PrivateComm, config: Config) -> list[Process]:
     """Compare the settings of all ranks; return their processes by rank. Collective.
 
     Call it before any other exchange of the set-up: ranks with different settings would run

@@ -185,7 +185,7 @@ def init(comm: MPI.Intracomm | Sequence[int] | None = None,
     if _places is not None:
         return
     if comm is None or isinstance(comm, MPI.Intracomm):
-        own = MPI.Intracomm.Dup(comm or MPI.COMM_WORLD)
+        own = _private_copy(comm or MPI.COMM_WORLD)
     else:
         if MPI.COMM_WORLD.Get_rank() not in comm:
             raise CommunicatorError(f"rank {MPI.COMM_WORLD.Get_rank()} is not in {list(comm)}; "
@@ -196,6 +196,11 @@ def init(comm: MPI.Intracomm | Sequence[int] | None = None,
     _places = Places(own)
     for each in process_sets or ():
         add_process_set(each)
+
+
+def _private_copy(comm: MPI.Intracomm) -> MPI.Intracomm:
+    # Unlike Dup, Split copies no attributes, which would call functions of the user.
+    return MPI.Intracomm(MPI.Intracomm.Split(comm, 0, comm.Get_rank()))
 
 
 def shutdown() -> None:
@@ -227,9 +232,8 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
         raise ArgumentError("process_set", f"{new} already exists")
     where.added += 1
     if new.given is not None:
-        members = new.given.Get_group()
-        new.open(MPI.Intracomm.Dup(new.given), MPI.Group.Translate_ranks(
-            members, list(range(members.Get_size())), whole.Get_group()), where.added)
+        new.open(_private_copy(new.given), MPI.Group.Translate_ranks(
+            new.given.Get_group(), range(new.given.Get_size()), whole.Get_group()), where.added)
     else:
         said = whole.allgather(new.ranks)
         others = [rank for rank, ranks in enumerate(said) if ranks != said[0]]

@@ -39,7 +39,7 @@ class ExchangeCommunicators:
         node_comm = plain.Split_type(MPI.COMM_TYPE_SHARED)
         self.settings = settings.resolve_defaults(node_comm.Get_size() == self.size)
         node_comm.Free()
-        self.control, self.gates, self.votes = plain.Dup(), plain.Dup(), plain.Dup()
+        self.control, self.gates, self.votes = (_private_copy(plain) for _ in range(3))
         self.data_comms = [_data_comm(comm, plain) for _ in range(self.settings.lanes)]
         self._preferences: list[Any] = []
         self.choose(self.settings.algorithm)
@@ -61,8 +61,13 @@ class ExchangeCommunicators:
             comm.Free()
 
 
+def _private_copy(comm: Any) -> Any:
+    # Unlike Dup, Split copies no attributes, which would call functions of the user.
+    return comm.Split(0, comm.Get_rank())
+
+
 def _data_comm(comm: Any, plain: Any) -> Any:
-    copy = plain.Dup()
+    copy = _private_copy(plain)
     if isinstance(comm, hpccoll.Comm):
         # No progress thread of its own: it would compete with the engine's thread.
         copy = hpccoll.Comm(copy, layout=comm.layout, determinism=comm.determinism,

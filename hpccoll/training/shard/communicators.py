@@ -38,7 +38,7 @@ class ShardCommunicators:
 
     def __init__(self, comm: Any, stage: int, zeropp: ZeroPlusPlus):
         self.comm, self.stage, self.zeropp = comm, stage, zeropp
-        self.gathers = comm.Dup()
+        self.gathers = comm.Split(0, comm.Get_rank())  # unlike Dup, without attributes
         self._created: list[Any] = [self.gathers]
         self.inside: tuple[int, int, Gather] | None = None
         if zeropp.hierarchical:

@@ -22,6 +22,8 @@ from typing import NamedTuple
 import numpy
 from mpi4py import MPI
 
+from hpccoll.transport.private_comm import PrivateComm
+
 #: File system for shared memory, and prefix of the files there.
 DIRECTORY, PREFIX = "/dev/shm", "hpccoll-"
 #: Files without a name, and files with a name until all ranks have opened them.
@@ -87,6 +89,7 @@ def share(node: MPI.Intracomm, nbytes: int, reserve: int | None = None) -> Share
     Returns:
         ``None``, on every rank, if the node has no file system for shared memory, or no room.
     """
+    node = PrivateComm(node)
     sizes = node.allgather(nbytes)
     page = mmap.PAGESIZE
     starts = [0]
