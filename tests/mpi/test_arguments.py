@@ -7,6 +7,7 @@ any size, which check displacements themselves; derived datatypes, which are pac
 
 import numpy
 import pytest
+from mpi.disagreeing import WISHES
 from mpi4py import MPI
 
 import hpccoll
@@ -137,3 +138,41 @@ def test_displacements_outside_of_the_owner_are_refused(comm, below):
     with pytest.raises(ArgumentError, match="negative counts"):
         comm.Allgatherv(numpy.ones(1), [whole, [-1] * comm.size])
     comm.Barrier()
+
+
+@pytest.mark.parametrize("preferences", [WISHES, dict.fromkeys(WISHES, "native"), {}],
+                         ids=["ours", "native", "auto"])
+@pytest.mark.parametrize("kind", ["u1", "i8", "f4", "c16"])
+def test_data_that_only_moves_has_any_type(world, kind, preferences):
+    """Between ranks, and between the buffers of one: the bytes are those of the numbers."""
+    comm, size, rank = hpccoll.Comm(world.Dup()), world.size, world.rank
+
+    def named(other, array):
+        return array.view(kind) if other else array
+
+    with comm.using(**preferences):
+        for count in (8, 8, 8, 16, 24, 4096):
+            sink = numpy.ones(count) * rank
+            comm.Bcast(named(rank == 0, sink), 0)
+            assert not sink.any()
+            width = 8 * count // numpy.dtype(kind).itemsize
+            for sent, received in ((rank > 0, rank > 0), (True, False), (False, True)):
+                source, gathered = numpy.ones(count) + rank, numpy.ones(count * size)
+                wanted = numpy.repeat(numpy.arange(size) + 1.0, count)
+                comm.Allgather(named(sent, source), named(received, gathered))
+                assert (gathered == wanted).all()
+                comm.Scatter(named(sent, gathered), named(received, source), 0)
+                assert (source == rank + 1).all()
+                result = numpy.ones(count * size)
+                comm.Alltoall(named(sent, gathered), named(received, result))
+                assert (result == rank + 1).all()
+                result = numpy.ones(count * size)
+                comm.Alltoallv([named(sent, gathered), [width if sent else count] * size],
+                               [named(received, result), [width if received else count] * size])
+                assert (result == rank + 1).all()
+                request = comm.Gather_init(named(sent, source), named(received, gathered), 0)
+                gathered[...] = 0
+                request.Start()
+                request.Wait()
+                assert rank or (gathered == wanted).all()
+    comm.Free()
