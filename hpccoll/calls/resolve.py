@@ -221,8 +221,9 @@ def alltoallv(size: int, rank: int, sendbuf: Any, recvbuf: Any) -> Call:
     if not in_place:
         _same(source, sink, None)
     if source.counts[rank] != sink.counts[rank]:
-        raise ArgumentError("recvbuf", f"expects {_amount(sink, sink.counts[rank])} from this "
-                                       f"rank, sendbuf has {_amount(source, source.counts[rank])}")
+        expected, given = (_amount(one, one.counts[rank], other)
+                           for one, other in ((sink, source), (source, sink)))
+        raise ArgumentError("recvbuf", f"expects {expected} from this rank, sendbuf has {given}")
     return pairs_call("alltoallv", source, sink, source.counts, sink.counts, source.displs,
                   sink.displs)
 
@@ -311,8 +312,9 @@ def _gather_call(name: str, rank: int, sendbuf: Any, sink: Buffer, counts: Seque
     in_place = is_in_place(sendbuf)
     source = sink if in_place else buffer_of(sendbuf, "sendbuf", raw=True)
     if not in_place and source.count != counts[rank]:
-        raise ArgumentError("sendbuf", f"has {_amount(source, source.count)}, recvbuf expects "
-                                       f"{_amount(sink, counts[rank])} from this rank")
+        raise ArgumentError("sendbuf", f"has {_amount(source, source.count, sink)}, recvbuf "
+                                       f"expects {_amount(sink, counts[rank], source)} from this "
+                                       "rank")
     _same(source, sink, None)
     known = name != "gatherv"
     return blocks_call(name, name.removesuffix("v"), source, sink, counts, displs, root=root,
@@ -324,8 +326,8 @@ def _scatter_call(name: str, rank: int, source: Buffer, recvbuf: Any, counts: Se
     in_place = is_in_place(recvbuf)
     sink = source if in_place else buffer_of(recvbuf, "recvbuf", writable=True, raw=True)
     if not in_place and sink.count != counts[rank]:
-        raise ArgumentError("recvbuf", f"has {_amount(sink, sink.count)}, sendbuf has "
-                                       f"{_amount(source, counts[rank])} for this rank")
+        raise ArgumentError("recvbuf", f"has {_amount(sink, sink.count, source)}, sendbuf has "
+                                       f"{_amount(source, counts[rank], sink)} for this rank")
     _same(source, sink, None)
     known = name == "scatter"
     return blocks_call(name, "scatter", source, sink, counts, displs, root=root, in_place=in_place,
@@ -334,19 +336,18 @@ def _scatter_call(name: str, rank: int, source: Buffer, recvbuf: Any, counts: Se
 
 def _same(source: Buffer, sink: Buffer, count: int | None, op: Any = None,
           collective: str = "") -> None:
-    """Raise an error unless input and output match in type and count, are disjoint, and fit."""
-    # A float64 dtype equals None: NumPy takes that for its default.
-    # Empty buffers may have any type, except in reductions.
-    typed = collective or source.count and sink.count
-    if (typed and source.dtype is not None and sink.dtype is not None
-            and source.dtype != sink.dtype):
+    """Raise an error unless input and output match in count, are disjoint, and fit.
+
+    The types of a reduction must match, too. Data that only moves is bytes, of any type.
+    """
+    if collective and not _same_type(source, sink):
         raise ArgumentError("sendbuf", f"has elements of type {source.dtype}, recvbuf of "
                                        f"{sink.dtype}")
     if source.namespace is not sink.namespace:
         raise NativeOnly("host and device buffers in one call")
     if count is not None and source is not sink and source.count != count:
-        raise ArgumentError("sendbuf", f"has {_amount(source, source.count)}, recvbuf expects "
-                                       f"{_amount(sink, count)}")
+        raise ArgumentError("sendbuf", f"has {_amount(source, source.count, sink)}, recvbuf "
+                                       f"expects {_amount(sink, count, source)}")
     if collective:
         _check_op(op, source, collective)
     if source is not sink and overlap(source, sink):
@@ -378,8 +379,8 @@ def _call_with_own_count(name: str, source: Buffer | None, sink: Buffer | None, 
         if counts[rank] != count:
             used = _output_or_input(source, sink)
             raise ArgumentError("sendbuf" if source else "recvbuf",
-                                f"has {_amount(used, count)}, the root has "
-                                f"{_amount(used, counts[rank])} for this rank")
+                                f"has {_amount(used, count, used)}, the root has "
+                                f"{_amount(used, counts[rank], used)} for this rank")
         return blocks_call(name, name.removesuffix("v"), source, sink, counts, root=root,
                        uniform=False)
 
@@ -407,8 +408,18 @@ def _copy_output(sink: Buffer) -> Buffer:
     return sink._replace(array=array, load=load, store=None)
 
 
-def _amount(buffer: Buffer, count: int) -> str:
-    """Return a number of elements as text, for messages; bytes for a raw buffer."""
-    if buffer.dtype is None or buffer.dtype == element_type(buffer.datatype):
-        return f"{count} {'bytes' if buffer.dtype is None else 'elements'}"
-    return f"{count // buffer.dtype.itemsize} elements"
+def _same_type(one: Buffer, other: Buffer) -> bool:
+    """Return True if the elements of two buffers have the same known type."""
+    # A float64 dtype equals None: NumPy takes that for its default.
+    return one.dtype is not None and other.dtype is not None and one.dtype == other.dtype
+
+
+def _amount(buffer: Buffer, count: int, other: Buffer) -> str:
+    """Return a number of elements as text, for messages.
+
+    In bytes if the elements of the ``other`` buffer, with which it is compared, have another type.
+    """
+    if buffer.dtype is None or not _same_type(buffer, other):
+        return f"{count} bytes"
+    raw = buffer.dtype != element_type(buffer.datatype)
+    return f"{count // buffer.dtype.itemsize if raw else count} elements"

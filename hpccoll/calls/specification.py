@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from operator import index
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy
@@ -148,6 +149,8 @@ def _resolve(spec: Any, argument: str, blocks: int | None, vector: bool, writabl
         raise NativeOnly("derived datatype")
     array = _elements(memory, dtype, argument, counts is None)
     counts, displs = _places(array.size, counts, displs, blocks, argument, vector)
+    if vector and min(displs) < 0 and namespace is numpy and through is None:
+        array, displs = _from_first_block(array, displs)
     for count, displ in zip(counts, displs):
         if count and not 0 <= displ <= displ + count <= array.size:
             raise BufferArgumentError(argument, f"is too small: {count} elements at displacement "
@@ -211,7 +214,7 @@ def typed_blocks(spec: Any, argument: str, size: int, writable: bool) -> Buffer:
         if not isinstance(datatype, MPI.Datatype):
             raise ArgumentTypeError(argument, f"has {datatype!r} among its types", remedy)
     counts = [check_count(count, argument) for count in counts]
-    displs = [check_count(displ, argument) for displ in displs]
+    displs = _of_used(counts, [_integer(displ, argument) for displ in displs])
     try:
         if MPI.DATATYPE_NULL in types:
             raise NativeOnly("no datatype; mpi4py says what is wrong with it")
@@ -258,7 +261,7 @@ def _places(available: int, counts: Any, displs: Any, blocks: int | None, argume
     """Return the counts and displacements of a specification of ``available`` elements."""
     if vector:
         return _vector(available, counts, displs, blocks or 1, argument)
-    displ = 0 if displs is None else _integer(displs, argument)
+    displ = 0 if displs is None else _natural(displs, argument)
     if counts is None:
         counts = available - displ
         if blocks and counts % blocks:
@@ -266,7 +269,7 @@ def _places(available: int, counts: Any, displs: Any, blocks: int | None, argume
                                           f"{blocks} equal blocks")
     else:
         # An explicit count is the number of elements of one block.
-        counts = _integer(counts, argument) * (blocks or 1)
+        counts = _natural(counts, argument) * (blocks or 1)
     return [counts], [displ]
 
 
@@ -337,12 +340,35 @@ def check_count(count: Any, argument: str) -> int:
     return number
 
 
+def _from_first_block(array: numpy.ndarray, displs: Sequence[int]
+                      ) -> tuple[numpy.ndarray, Sequence[int]]:
+    """Return an array that starts at the block before ``array``, and the displacements from there.
+
+    Ranks may have other displacements, so no rank can leave such a call to the MPI library. If the
+    array is part of a larger one, it must hold the block; memory of other objects has no known
+    bounds, and the caller is trusted, as by the MPI library.
+    """
+    below, known = -min(displs), array.__array_interface__
+    start, owner = known["data"][0] - below * array.itemsize, array
+    while isinstance(owner.base, numpy.ndarray):
+        owner = owner.base
+    if owner.base is None and start < owner.__array_interface__["data"][0]:
+        return array, displs
+    whole = numpy.asarray(SimpleNamespace(owner=array, __array_interface__={
+        **known, "shape": (array.size + below,), "data": (start, known["data"][1])}))
+    return whole, [displ + below for displ in displs]
+
+
 def _integer(value: Any, argument: str) -> int:
     try:
-        number = index(value)
+        return index(value)
     except TypeError:
         raise ArgumentTypeError(argument, f"counts, displacements: expected integers, got {value!r}"
                                 ) from None
+
+
+def _natural(value: Any, argument: str) -> int:
+    number = _integer(value, argument)
     if number < 0:
         raise ArgumentError(argument, f"negative counts or displacements: {number}")
     return number
@@ -355,7 +381,8 @@ def _vector(available: int, counts: Any, displs: Any, blocks: int,
         each, extra = divmod(available, blocks)
         counts = [each + 1] * extra + [each] * (blocks - extra)
     else:
-        counts = _sequence(counts, blocks, argument, lambda each: [each] * blocks)
+        counts = [_natural(count, argument) for count in _sequence(
+            counts, blocks, argument, lambda each: [each] * blocks)]
     if displs is None:
         displs, total = [], 0
         for count in counts:
@@ -364,7 +391,12 @@ def _vector(available: int, counts: Any, displs: Any, blocks: int,
     else:
         displs = _sequence(displs, blocks, argument,
                            lambda stride: [i * stride for i in range(blocks)])
-    return counts, displs
+    return counts, _of_used(counts, displs)
+
+
+def _of_used(counts: Sequence[int], displs: Sequence[int]) -> list[int]:
+    """Return displacements with 0 for the negative ones of empty blocks: MPI ignores these."""
+    return [displ if count else max(displ, 0) for count, displ in zip(counts, displs)]
 
 
 def _sequence(values: Any, blocks: int, argument: str,

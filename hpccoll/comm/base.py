@@ -335,7 +335,7 @@ class Base(MPI.Intracomm):
             lifetime.raise_setup_failure()
         lifetime.setups += 1
         return SetupCall(self, title, self._config, lifetime.setups, lifetime.end_setup,
-                         description)
+                         description, lifetime.duplicates)
 
     def _check_alive(self) -> Lifetime:
         """Return the communicator's lifetime.

@@ -284,7 +284,7 @@ class BlockingMixin(Base):
             NATIVE, reason=BARE if self._check_alive().bare else FIRST))
         native = native_arguments(call, args)
         # Also without a contract: another rank may have one, or other settings.
-        with self._setup(method.name, describe_native(call, method.name)):
+        with self._setup(method.name, describe_native(call, method.name).without_moved_type()):
             _call_native(self, method, native, method.native)
         return True
 

@@ -122,9 +122,10 @@ def _value(argument: Any) -> Hashable:
         return argument
     if isinstance(argument, Op):  # of a class derived from it
         return id(argument)
-    if hasattr(argument, "__index__"):
+    # Every array has the method, and raises a TypeError unless it is one number.
+    if hasattr(argument, "__index__") and not getattr(argument, "ndim", 0):
         return operator.index(argument)
-    return tuple(map(int, argument))
+    return tuple(map(operator.index, argument))
 
 
 def plain(sendbuf: Any, recvbuf: Any, extra: Hashable

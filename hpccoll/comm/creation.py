@@ -66,8 +66,10 @@ class Creation(Base):
 
     def _begin_duplicate(self, begin: Callable[..., tuple[Self, MPI.Request]], *args: Any
                          ) -> tuple[Self, MPI.Request]:
-        guard = self._known_guard()
-        return begin(*args) if guard is None else guard.begin_duplicate(begin, *args)
+        guard, pending = self._known_guard(), self._check_alive().duplicates
+        made = begin(*args) if guard is None else guard.begin_duplicate(begin, *args)
+        pending[:] = [*filter(None, pending), made[1]]
+        return made
 
     def Create(self, group: MPI.Group) -> Comm:
         """Create a communicator of a group of this one's ranks."""

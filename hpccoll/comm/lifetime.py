@@ -39,6 +39,7 @@ class Lifetime:
         bare: True if the MPI library has no communicator left for the set-up.
         used: True if a blocking collective has been called on it.
         setups: number of such calls that all ranks have made.
+        duplicates: requests of ``Idup``; null if the program has completed them.
         tuned: measured times, once the ranks have loaded them.
         call guard: admits one call at a time.
         observed: the record of its calls, if the program is observed.
@@ -55,6 +56,7 @@ class Lifetime:
             _reject_fork if PROGRESS.parent else None)
         self.raise_setup_failure = self.raise_failure
         self.used, self.bare, self.setups = False, False, 0
+        self.duplicates: list[MPI.Request] = []
         self.tuned: JobTimes | None = None
         self.call_guard = new_call_guard()
         self.observed: Any = None

@@ -143,9 +143,14 @@ class Guard:
         """Return the call hash of a call's messages; publish the call under this call hash."""
         if not self.compares_calls:
             return 0
+        description = self._fields_to_compare(description)
         call_hash = description.call_hash()
         self.logs.mine.describe(call_hash, description)
         return call_hash
+
+    def _fields_to_compare(self, description: Description) -> Description:
+        """Return the fields that are compared: the type of moved data only before each call."""
+        return description if self.always else description.without_moved_type()
 
     def opening(self, call_hash: int, tag: int) -> Action | None:
         """Return a callback for the start of a plan: record the call, check for failures."""
@@ -345,7 +350,8 @@ class Guard:
             self.logs.raise_alarm({
                 "number": number, "tag": tag, "title": title, "site": site or call_site(),
                 "when": time.strftime("%H:%M:%S"), "reason": summary(error), **states_fields(error),
-                "fields": description, "heard": heard and not own,
+                "fields": description and self._fields_to_compare(description),
+                "heard": heard and not own,
                 "lost": () if heard else failed_ranks or getattr(error, "ranks", ())},
                 self.rank_status.gone, getattr(error, "peers", ())
                 or self.logs.mine.status().get("peers", ()))

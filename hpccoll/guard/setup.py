@@ -1,7 +1,8 @@
 """Calls that create a communicator or memory before a guard exists: :class:`SetupCall`.
 
-    ranks meet       a nonblocking allgather on the user's communicator, polled: missing ranks are
-                     reported, an error ends the wait, and the calls of all ranks are compared
+    ranks meet       a nonblocking allgather on the user's communicator, after its duplications,
+                     polled: missing ranks are reported, an error ends the wait, and the calls of
+                     all ranks are compared
     library's call   all ranks are in it, but one may die: the watchdog thread checks
 
 Three calls use it: the set-up of a communicator, which creates the private one and its guard, and
@@ -15,6 +16,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from copy import copy
+from functools import partial
 from types import TracebackType
 from typing import Any, NoReturn
 
@@ -67,17 +69,19 @@ class SetupCall(Meeting):
         turn: number of set-up calls on the communicator so far, the same on every rank.
         failed: callback, called with the function that rejects later calls after a failure.
         description: of the call, if it is a collective; the title if omitted.
+        duplicates: requests of duplications of the communicator, which the program waits for.
     """
 
     def __init__(self, of: MPI.Comm | MPI.Group, title: str, config: Config, turn: int = 0,
                  failed: Callable[[Callable[[], NoReturn]], None] = lambda raise_failure: None,
-                 description: Description | None = None):
+                 description: Description | None = None, duplicates: Sequence[MPI.Request] = ()):
         super().__init__(of, title)
         self.comm = of if isinstance(of, MPI.Intracomm) else None
         self.alone = self.size == 1 or self.rank < 0
         self.collective = description is not None
         self.ranks, self.failed = SetupRanks(self.rank, of, title, turn, description), failed
         self.config, self.timeout, self.report = config, config.timeout, config.report
+        self.duplicates = duplicates
         self.since = self.asked = 0.0
         #: True if all ranks have come, with different calls.
         self.disagrees = False
@@ -126,7 +130,12 @@ class SetupCall(Meeting):
         """
         mine, found = numpy.array([call_hash, self.ranks.number]), numpy.empty((self.size, 2), int)
         try:
-            self._complete(MPI.Intracomm.Iallgather(comm, mine, found), mine, found)
+            # Open MPI numbers the messages of a duplication when they are due, at other times on
+            # other ranks: it mixes them up with those of nonblocking collectives. All ranks have
+            # begun the same duplications, so none of them waits for this call of another rank.
+            for request in self.duplicates:
+                self._complete(partial(MPI.Request.Get_status, request))
+            self._allgather(comm, mine, found)
             call_hashes, numbers = zip(*found.tolist())
             self.ranks.meet(numbers)
             if not all(agree(call_hash, other) for other in call_hashes):
@@ -142,20 +151,24 @@ class SetupCall(Meeting):
                 raise diagnosis from cause_of(error)
             raise
 
-    def _complete(self, request: MPI.Request, *memory: numpy.ndarray) -> None:
+    def _allgather(self, comm: MPI.Intracomm, mine: numpy.ndarray, found: numpy.ndarray) -> None:
+        request = MPI.Intracomm.Iallgather(comm, mine, found)
+        try:
+            self._complete(request.Test)
+        except BaseException:
+            _abandoned.append((request, mine, found))
+            raise
+
+    def _complete(self, test: Callable[[], bool]) -> None:
         for attempt in range(TRIES):
-            if request.Test():
+            if test():
                 return
             if attempt > SPINS:  # the others may need this processor
                 os.sched_yield()
         watch = WaitTimer(self, self.timeout, self.report, self.listen, self.collect_states,
                           OVERSUBSCRIBED.spins)
-        try:
-            while not request.Test():
-                watch.pause()
-        except BaseException:
-            _abandoned.append((request, memory))
-            raise
+        while not test():
+            watch.pause()
 
     def _disagree(self, comm: MPI.Intracomm) -> NoReturn:
         """Raise the error that lists the call of every rank.
@@ -169,7 +182,7 @@ class SetupCall(Meeting):
         text = json.dumps([self.ranks.description, call_site()[-200:]]).encode()
         mine = numpy.frombuffer(text[:CALL_BYTES].ljust(CALL_BYTES, b"\0"), "u1")
         found = numpy.empty((self.size, CALL_BYTES), "u1")
-        self._complete(MPI.Intracomm.Iallgather(comm, mine, found), mine, found)
+        self._allgather(comm, mine, found)
         calls: dict[Description, dict[int, str]] = {}
         for rank, row in enumerate(found):
             fields, site = json.loads(row.tobytes().rstrip(b"\0"))

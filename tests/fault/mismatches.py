@@ -29,6 +29,7 @@ os.environ |= {"HPCCOLL_TIMEOUT": "20"}
 
 from mpi.disagreeing import (
     CALLS,
+    MOVED,
     RANK,
     RAW,
     SIZE,
@@ -70,7 +71,9 @@ Way = tuple[str, str, str]
 def ways_of(mode: Mode) -> list[Way]:
     """The ways to disagree in a mode."""
     ways = [way for way in WAYS if mode.preferences or way[0] != "algorithm"]
-    if mode.preferences or mode.contract != "tags":
+    if mode.contract != "tags":
+        return [*ways, *MOVED]
+    if mode.preferences:
         return ways
     comm, ours = hpccoll.Comm(MPI.Intracomm(RAW).Dup()), set()
     for name, call in CALLS.items():

@@ -63,13 +63,16 @@ CONFUSED = [("allreduce", "bcast"), ("allreduce", "barrier"), ("scan", "exscan")
             ("reduce", "bcast"), ("gather", "scatter"), ("allgather", "alltoall")]
 #: (field, collective, collective of the odd rank)
 WAYS = [*(("operator", name, name) for name in REDUCING),
-        *(("dtype", name, name) for name in (*REDUCING, *MOVING)),
+        *(("dtype", name, name) for name in REDUCING),
         *(("count", name, name) for name in (*REDUCING, *MOVING)),
         *(("root", name, name) for name in ROOTED),
         *(("collective", *pair) for pair in CONFUSED),
         ("algorithm", "allreduce", "allreduce"), ("count", "allgatherv", "allgatherv"),
         ("root", "gatherv", "gatherv"), ("root", "scatterv", "scatterv"),
-        ("dtype", "alltoallv", "alltoallv"), ("collective", "alltoallw", "alltoallv")]
+        ("collective", "alltoallw", "alltoallv")]
+#: Types of data that only moves: compared before every call at the level ``always``, else never.
+MOVED = [("dtype", name, name) for name in (*MOVING, "allgatherv", "gatherv", "scatterv",
+                                            "alltoallv")]
 
 
 def method_of(title):

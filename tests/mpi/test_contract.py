@@ -10,6 +10,7 @@ import numpy
 import pytest
 from mpi.disagreeing import (
     LARGE,
+    MOVED,
     RANK,
     RAW,
     REDUCING,
@@ -18,7 +19,6 @@ from mpi.disagreeing import (
     WAYS,
     WISHES,
     block,
-    blocks,
     check,
     disagree,
     method_of,
@@ -99,7 +99,7 @@ def test_every_rank_learns_who_differs(monkeypatch, way, executor):
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("count", [SMALL, LARGE])
 @pytest.mark.parametrize("way", [
-    ("operator", "allreduce", "allreduce"), ("dtype", "bcast", "bcast"),
+    ("operator", "allreduce", "allreduce"), ("root", "bcast", "bcast"),
     ("count", "alltoall", "alltoall"), ("collective", "allreduce", "barrier")], ids="-".join)
 def test_after_a_thousand_good_calls(monkeypatch, way, count, executor):
     comm = communicator(monkeypatch, executor)
@@ -115,7 +115,7 @@ def test_after_a_thousand_good_calls(monkeypatch, way, count, executor):
 
 @pytest.mark.parametrize("way, form", [
     (("operator", "allreduce", "allreduce"), "{}"), (("operator", "allreduce", "allreduce"), "I{}"),
-    (("dtype", "bcast", "bcast"), "{}"), (("dtype", "bcast", "bcast"), "I{}")])
+    (("dtype", "reduce", "reduce"), "{}"), (("dtype", "reduce", "reduce"), "I{}")])
 def test_calls_of_the_library_that_have_ended(monkeypatch, capfd, way, form):
     """It compares nothing: the data is wrong, and the next call says so."""
     comm = communicator(monkeypatch, "")
@@ -256,21 +256,12 @@ def test_without_shared_memory(monkeypatch, way, count):
     end(comm, shared=False)
 
 
-def test_bytes_go_with_any_type(monkeypatch):
-    """Where elements only move, some ranks may know them as bytes."""
+@pytest.mark.parametrize("way", MOVED, ids="-".join)
+def test_types_of_moved_data_are_compared_before_each_call_at_always(monkeypatch, way):
+    monkeypatch.setenv("HPCCOLL_CONTRACT", "always")
     comm = communicator(monkeypatch, "")
-    with comm.using(**WISHES):
-        for _ in range(3):
-            sink = block(8) * RANK
-            comm.Bcast(sink.view("u1") if RANK == 0 else sink, 0)
-            assert not sink.any()
-            source, gathered = block(8) + RANK, blocks(8)
-            if RANK:
-                comm.Allgather(source.view("u1"), gathered.view("u1"))
-            else:
-                comm.Allgather(source, gathered)
-            assert (gathered.reshape(SIZE, 8).T == numpy.arange(SIZE) + 1).all()
-    comm.Free()
+    check(found(comm, *way, SIZE - 1, SMALL), *way, SIZE - 1)
+    end(comm)
 
 
 def test_off_compares_nothing(monkeypatch):

@@ -150,6 +150,44 @@ def test_a_rank_that_does_not_come_is_named(monkeypatch):
     new().Barrier()
 
 
+@pytest.mark.parametrize("way", ["first", "set-up", "split"])
+def test_duplicates_in_flight(way):
+    """Open MPI confuses their messages with those of a nonblocking collective.
+
+    Looked at beside it: nonblocking collectives on private communicators, which are never
+    duplicated while they run; the comparison of calls that disagree, which comes after a meeting.
+    """
+    for _ in range(4):
+        comm = new()
+        if way == "set-up":
+            total(comm)
+        part = comm.Split(0, -RANK)
+        made = [comm.Idup() for _ in range(5)]
+        if way == "split":
+            comm.Split(0, RANK).Free()
+        total(comm)
+        for duplicate, request in made:
+            request.Wait()
+            total(duplicate)
+            duplicate.Free()
+        part.Free()
+        comm.Free()
+
+
+def test_a_rank_that_does_not_come_is_named_beside_duplicates(monkeypatch):
+    monkeypatch.setenv("HPCCOLL_TIMEOUT", "1")
+    comm = new()
+    if RANK != ODD:
+        _, request = comm.Idup()
+        with pytest.raises((CollectiveTimeout, BrokenCommunicatorError), match=f"rank {ODD}"):
+            total(comm)
+    RAW.Barrier()
+    if RANK == ODD:
+        _, request = comm.Idup()
+    request.Wait()
+    new().Barrier()  # else the failure is the last call of a rank, as above
+
+
 def test_wrong_arguments_are_no_call():
     comm = new()
     for _ in range(2):

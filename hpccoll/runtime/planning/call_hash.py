@@ -64,6 +64,10 @@ class Description(NamedTuple):
         words = self.count.split()
         return int(words[0]) if words and words[0].isdecimal() else None
 
+    def without_moved_type(self) -> Description:
+        """Return the same without the type of data that only moves, which ranks may differ in."""
+        return self if self.operator else self._replace(dtype="")
+
     def with_amount(self, amount: int) -> Description:
         """Return the description of a call of this form with another amount of data."""
         return self._replace(count=str(amount) if self.operator else f"{amount} bytes")

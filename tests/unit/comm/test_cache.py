@@ -31,6 +31,9 @@ def test_parts_are_what_lookups_get():
     assert parts_of(BCAST, (A, numpy.int64(2)))[2] == 2
     extra = parts_of(REDUCE_SCATTER, (A, B, [2, numpy.int64(1)], MPI.SUM))[2]
     assert extra == ((2, 1), id(MPI.SUM))
+    for kind in ("i2", "u4", "i8", "u8"):
+        for counts in (numpy.array([2, 1], kind), numpy.array([[2, 0], [1, 0]], kind)[:, 0]):
+            assert parts_of(REDUCE_SCATTER, (A, B, counts, MPI.SUM))[2] == extra
     for wrong in (None, "SUM", 1.5):
         with pytest.raises((TypeError, ValueError)):  # for those who check arguments
             parts_of(ALLREDUCE, (A, B, wrong))

@@ -40,4 +40,5 @@ def test_every_row_is_tested(name):
         assert small in BLOCKING, "tests/mpi/disagreeing.py has no way to differ in it"
     else:
         assert row.how in (contract.BEGUN, contract.MADE)
-        assert (row.fields or ("collective",))[0] in ("collective", "count", "dtype", "operator")
+        assert (row.fields or ("collective",))[0] in (
+            "collective", "count", "dtype", "operator", "root")

@@ -48,6 +48,7 @@ def made(monkeypatch):
     logs = {rank: Log(numpy.zeros(LOG_BYTES, "u1")) for rank in range(2)}
     guard = Guard.__new__(Guard)
     guard.rank, guard.logs, guard.compares_calls = 0, SharedLogs(logs, 0, None), True
+    guard.always = False
     guard.context = SimpleNamespace(size=2, timeouts=Timeouts(60.0, 60.0, None, None))
     guard.lock, guard.failure, guard.unraised = guards.threading.RLock(), None, None
     guard.on_failure = lambda raise_failure: None
