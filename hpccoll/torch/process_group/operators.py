@@ -10,7 +10,6 @@ from torch.distributed import ReduceOp
 
 from hpccoll.errors import ArgumentTypeError
 
-
 #: Types in which averages are computed if the sum may not fit: of float16, and of integers.
 WIDER = {torch.float16: torch.float32, torch.int8: torch.int32, torch.uint8: torch.int32,
          torch.int16: torch.int32, torch.int32: torch.int64}
