@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy
 
+from hpccoll.errors import BufferArgumentError
+
 
 class _Tensor(ctypes.Structure):
     """``DLTensor``; the strides are in elements, and NULL for C order."""
@@ -54,10 +56,11 @@ _NAMES = {(4, 16): "bfloat16", (7, 8): "float8_e3m4", (8, 8): "float8_e4m3",
 _dtypes: dict[tuple[int, int, int], numpy.dtype[Any]] = {}
 
 
-def from_dlpack(obj: Any) -> numpy.ndarray[Any, Any]:
+def from_dlpack(obj: Any, argument: str = "buf") -> numpy.ndarray[Any, Any]:
     """Return a flat array over the host memory of an object that exports DLPack.
 
     Raises:
+        BufferArgumentError: ``argument`` has elements and no memory, as a fake tensor.
         TypeError: elements that NumPy has no type for.
         BufferError: memory that is not contiguous; or the object exports none, as PyTorch tensors
             that need gradients.
@@ -81,6 +84,9 @@ def from_dlpack(obj: Any) -> numpy.ndarray[Any, Any]:
     count = prod(shape)
     if not count:
         return numpy.empty(0, dtype)
+    if not tensor.data:  # NumPy would allocate memory
+        raise BufferArgumentError(argument, f"{type(obj).__name__} has no memory of its own",
+                                  "pass a plain tensor, such as to_local() of a DTensor")
     memory = numpy.asarray(_Memory(capsule, {
         "version": 3, "typestr": "|u1", "shape": (count * dtype.itemsize,),
         "data": (tensor.data + tensor.byte_offset, read_only)}))

@@ -10,6 +10,7 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll.arrays.dlpack import from_dlpack
+from hpccoll.arrays.half import is_bfloat16
 from hpccoll.arrays.user_operators import Op
 from hpccoll.calls.native import NativeOnly, native_form
 from hpccoll.cuda import (
@@ -48,7 +49,9 @@ def memory_of(obj: Any, argument: str, writable: bool, typed: bool = False) -> M
         return _device_memory(obj, argument)
     else:
         try:
-            array = _host_array(obj)
+            array = _host_array(obj, argument)
+        except BufferArgumentError:
+            raise
         except (TypeError, ValueError, BufferError, RuntimeError) as error:
             raise NativeOnly(str(error)) from error
     if array.dtype.hasobject or not array.dtype.itemsize or not typed and (
@@ -86,25 +89,27 @@ def as_host_arrays(args: tuple[Any, ...], buffers: int) -> tuple[Any, ...] | Non
             array = numpy.asarray(obj) if isinstance(obj, numpy.ndarray) else _host_array(obj)
         except Exception:  # the resolver raises the error
             return None
-        if array.dtype.kind not in "biufc" or not array.dtype.isnative:
+        known = array.dtype.kind in "biufc" and array.dtype.isbuiltin == 1  # not an 8-bit float
+        if not array.dtype.isnative or not (known or is_bfloat16(array.dtype)):
             return None
         found[index] = [array, *arg[1:]] if in_list else array
     return None if all(map(operator.is_, found, args)) else tuple(found)
 
 
-def _host_array(obj: Any) -> numpy.ndarray[Any, Any]:
+def _host_array(obj: Any, argument: str = "buf") -> numpy.ndarray[Any, Any]:
     """Return an array over the host memory of an object that is not a NumPy array.
 
     Raises:
+        BufferArgumentError: the object has elements and no memory, as a fake tensor.
         TypeError, ValueError, BufferError, RuntimeError: the object exports no memory.
     """
     try:
         return numpy.asarray(memoryview(obj))
-    except TypeError:
+    except (TypeError, BufferError):  # BufferError: of JAX, for bfloat16
         # PyTorch tensors only have DLPack. mpi4py supports both, in this order.
         if not hasattr(obj, "__dlpack__"):
             raise
-        return from_dlpack(obj)
+        return from_dlpack(obj, argument)
 
 
 def _is_device(obj: Any, argument: str) -> bool:

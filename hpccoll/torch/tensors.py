@@ -31,19 +31,44 @@ PAGES = HugePages()
 def as_dense(tensor: torch.Tensor) -> torch.Tensor:
     """Return a contiguous, detached tensor without lazy conjugation or negation.
 
-    Shares the memory if possible.
+    Shares the memory if possible. Waits for a pending result of a functional collective.
 
     Raises:
         BufferArgumentError: the tensor is sparse.
+        ArgumentTypeError: the tensor has no memory of its own.
     """
     if tensor.layout is not torch.strided:
         raise BufferArgumentError("tensor", f"has the layout {tensor.layout}",
                                   "reduce its dense form, tensor.to_dense()")
+    try:
+        has_memory = tensor.data_ptr() or not tensor.numel()
+    except (RuntimeError, UserWarning):  # a tensor of vmap; a fake one, where warnings are errors
+        has_memory = False
+    if not has_memory:
+        tensor = _result_of(tensor)
     if tensor.requires_grad:
         tensor = tensor.detach()
     if tensor.is_conj() or tensor.is_neg():
         tensor = tensor.resolve_conj().resolve_neg()
     return tensor if tensor.is_contiguous() else tensor.contiguous()
+
+
+def _result_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the result of a functional collective, for an ``AsyncCollectiveTensor``.
+
+    Raises:
+        ArgumentTypeError: another tensor without memory: a fake one, one that wraps others, or one
+            of a transformation such as vmap.
+    """
+    if hasattr(tensor, "trigger_wait"):
+        return tensor.trigger_wait()
+    if tensor.is_meta:
+        return tensor  # the error for other devices names it
+    kind = type(tensor).__name__
+    raise ArgumentTypeError("tensor", f"{kind} of {tensor.dtype} {tuple(tensor.shape)} has no "
+                                      "memory of its own",
+                            "pass a plain tensor: to_local() of a DTensor, clone() of a zero "
+                            "tensor; and call outside of FakeTensorMode, vmap and functionalize")
 
 
 def values(tensor: torch.Tensor) -> Any:

@@ -8,6 +8,7 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
+from hpccoll.errors import ArgumentError
 from hpccoll.training.exchange import Exchange, ExchangeOptions
 
 NONBLOCKING = ExchangeOptions(transfer="nonblocking")
@@ -142,3 +143,18 @@ def test_autotuning_ends_with_the_same_knobs_everywhere(world, tmp_path):
             assert len(set(world.allgather(exchange.settings.knobs))) == 1
             knobs = exchange.settings.knobs
     assert knobs == exchange.settings.knobs
+
+
+@pytest.mark.mpi
+def test_bfloat16_tensors_of_torch(world):
+    torch, _ = pytest.importorskip("torch"), pytest.importorskip("ml_dtypes")
+    gradient = torch.full((4, 3), world.rank + 1.0, dtype=torch.bfloat16)
+    with Exchange(world, like=[gradient]) as exchange:
+        for _ in range(2):
+            gradient.fill_(world.rank + 1.0)
+            exchange.ready(0, gradient)
+            exchange.wait()
+            assert (gradient == (world.size + 1) / 2).all()
+    small = gradient.to(torch.float8_e5m2)
+    with pytest.raises(ArgumentError, match="array '0' has elements of float8_e5m2"):
+        Exchange(world, like=[small])

@@ -6,7 +6,7 @@ import numpy
 import pytest
 from mpi4py import MPI
 
-from hpccoll.errors import BufferArgumentError
+from hpccoll.errors import ArgumentTypeError, BufferArgumentError
 from support.python_calls import python_calls
 
 pytestmark = pytest.mark.mpi
@@ -116,3 +116,39 @@ def test_memory_that_cannot_be_used(world):
         world.Allreduce(torch.zeros(4, requires_grad=True), sink)
     world.Allreduce(torch.ones(4, dtype=torch.float64), sink)
     assert (sink == world.size).all()
+
+
+@pytest.mark.parametrize("library", ["torch", "jax"])
+def test_bfloat16_of_frameworks(world, library):
+    """As NumPy's, in calls from the cache too."""
+    pytest.importorskip("ml_dtypes")
+    framework = pytest.importorskip("torch" if library == "torch" else "jax.numpy")
+    torch = pytest.importorskip("torch")
+    for _ in range(3):
+        source = framework.full((70,), world.rank + 1.0, dtype=framework.bfloat16)
+        sink = torch.zeros(70, dtype=torch.bfloat16)
+        world.Allreduce(source, sink)
+        assert (sink == world.size * (world.size + 1) / 2).all()
+        parts = torch.zeros(world.size, 70, dtype=torch.bfloat16)
+        world.Allgather(source, parts)
+        assert (parts[:, 0] == torch.arange(1, world.size + 1)).all()
+
+
+def test_float8_tensors_are_moved(world):
+    torch = pytest.importorskip("torch")
+    tensor = torch.full((5,), world.rank + 1.0).to(torch.float8_e5m2)
+    world.Bcast(tensor, world.size - 1)
+    assert (tensor.float() == world.size).all()
+    with pytest.raises(ArgumentTypeError, match="float8_e5m2, which MPI cannot combine"):
+        world.Allreduce(MPI.IN_PLACE, tensor)
+
+
+def test_tensors_without_memory(world):
+    """NumPy allocates memory for them, and a result in it would be lost."""
+    torch = pytest.importorskip("torch")
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    with FakeTensorMode():
+        fake = torch.ones(4)
+    for call in world.Bcast, world.Ibcast, world.Bcast_init:
+        with pytest.raises(BufferArgumentError, match="FakeTensor has no memory"):
+            call(fake, 0)

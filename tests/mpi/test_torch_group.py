@@ -300,6 +300,35 @@ def test_modes_of_the_caller_hold_in_every_thread(mode):
         assert (tensor == 2).all()
 
 
+@pytest.mark.parametrize("dtype, value", [
+    (torch.float16, 60000), (torch.int8, 100), (torch.uint8, 200), (torch.int16, 32000),
+    (torch.int32, 2 ** 31 - 1)], ids=str)
+def test_averages_whose_sum_does_not_fit(dtype, value):
+    """In every reduction; the exchange, Horovod's names and JAX divide the sum, as they say."""
+    rank, size = place()
+    mine = torch.full((6, 2), value, dtype=dtype)
+    whole, part, row = mine.clone(), mine[:6 // size].clone(), mine[:1 + rank % 2].clone()
+    dist.all_reduce(whole, dist.ReduceOp.AVG)
+    dist.reduce(whole, size - 1, dist.ReduceOp.AVG)
+    if size in (1, 2, 3):
+        scatter_single(part, mine, dist.ReduceOp.AVG)
+    dist.reduce_scatter(row, [mine[:1 + r % 2] for r in range(size)], dist.ReduceOp.AVG)
+    for found in whole, part, row:
+        assert (found == value).all()
+
+
+def test_all_to_all_with_lists_on_some_ranks():
+    """``all_to_all`` and the gathers of lists know the sizes of all ranks."""
+    rank, size = place()
+    source, got = torch.arange(2.0 * size) + 100 * rank, torch.empty(2 * size)
+    wanted = torch.cat([100.0 * r + torch.tensor([2 * rank, 2 * rank + 1]) for r in range(size)])
+    for with_lists in [0], range(0, size, 2), range(size), []:
+        got.zero_()
+        lists = ([2] * size, [2] * size) if rank in with_lists else ()
+        dist.all_to_all_single(got, source, *lists)
+        assert torch.equal(got, wanted)
+
+
 LISTS = {
     "gather": lambda out, x, rank: dist.gather(x, out if rank == 0 else None),
     "scatter": lambda out, x, rank: dist.scatter(x, out if rank == 0 else None),

@@ -3,7 +3,18 @@
 import math
 
 import pytest
-from mpi.torch_case import THREADS, dist, group, place, torch  # noqa: F401 - group is a fixture
+from mpi.torch_case import (
+    THREADS,
+    dist,
+    gather_single,
+    group,  # noqa: F401 - a fixture
+    place,
+    scatter_single,
+    torch,
+)
+from mpi4py import MPI
+
+from hpccoll.errors import ArgumentTypeError
 
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("group"), THREADS]
 
@@ -69,3 +80,58 @@ def test_compiled_programs(program):
     compiled = torch.compile(function, backend="eager")
     for _ in range(2):
         assert torch.allclose(compiled(torch.full((2,), float(rank))), torch.full((2,), wanted))
+
+
+def calls_on(tensor):
+    """Every call with a tensor of 4 elements, on ranks whose number divides it."""
+    rank, size = place()
+    whole, part, same = torch.zeros(4 * size), torch.zeros(4 // size), torch.zeros(4)
+    calls = {
+        "all_reduce": lambda: dist.all_reduce(tensor),
+        "async": lambda: dist.all_reduce(tensor, async_op=True).wait(),
+        "coalesced": lambda: dist.all_reduce_coalesced([tensor, tensor.clone()]),
+        "reduce": lambda: dist.reduce(tensor, 0), "broadcast": lambda: dist.broadcast(tensor, 0),
+        "gather_single": lambda: gather_single(whole, tensor),
+        "all_gather": lambda: dist.all_gather(list(whole.chunk(size)), tensor),
+        "into": lambda: dist.all_gather([tensor] * size, same),
+        "gather": lambda: dist.gather(tensor, list(whole.chunk(size)) if rank == 0 else None),
+        "scatter": lambda: dist.scatter(*((same, [tensor] * size) if rank == 0 else (tensor,))),
+        "scatter_single": lambda: scatter_single(part, tensor),
+        "reduce_scatter": lambda: dist.reduce_scatter(same, [tensor] * size),
+        "all_to_all_single": lambda: dist.all_to_all_single(same, tensor),
+        "all_to_all": lambda: dist.all_to_all(list(whole.chunk(size)), [tensor] * size)}
+    messages = {"send": lambda: dist.send(tensor, (rank + 1) % size),
+                "recv": lambda: dist.recv(tensor, (rank - 1) % size)}
+    return calls | messages if size > 1 else calls
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.skipif(4 % MPI.COMM_WORLD.size != 0, reason="4 elements")
+def test_tensors_without_memory_are_named_before_any_message():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    with FakeTensorMode():
+        fake = torch.ones(4)
+    for call in calls_on(fake).values():
+        with pytest.raises(ArgumentTypeError, match="FakeTensor of torch.float32.*no memory"):
+            call()
+    tensor = torch.ones(1)
+    dist.all_reduce(tensor)  # the group still works
+    assert tensor == place()[1]
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.skipif(4 % MPI.COMM_WORLD.size != 0, reason="4 elements")
+def test_results_of_functional_collectives_are_waited_for():
+    rank, size = place()
+    functional = pytest.importorskip("torch.distributed._functional_collectives")
+    for name in calls_on(None):
+        pending = functional.all_reduce(torch.full((4,), rank + 1.0), "sum", dist.group.WORLD)
+        if name in ("send", "recv"):
+            right = dist.isend(pending, (rank + 1) % size)
+            dist.recv(pending, (rank - 1) % size)
+            right.wait()
+        else:
+            calls_on(pending)[name]()
+        if name in ("all_reduce", "async", "broadcast", "send", "recv"):
+            total = size * (size + 1) / 2
+            assert (pending + 0).tolist() == [total * (size if "a" == name[0] else 1)] * 4

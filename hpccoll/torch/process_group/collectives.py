@@ -1,7 +1,8 @@
 """Collectives of ``torch.distributed`` as calls of a communicator.
 
 Each function runs to completion on the calling thread. Tensors may be views, non-contiguous, or
-empty. Results are rounded as by the communicator, 16-bit floats once.
+empty. Results are rounded as by the communicator; averages whose sum may not fit are computed in a
+wider type and rounded once.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy
 import torch
 from mpi4py import MPI
 
@@ -22,7 +24,7 @@ Tensors = Sequence[torch.Tensor]
 
 def allreduce(comm: Comm, tensor: torch.Tensor, operator: TorchOperator) -> None:
     """Reduce the tensors of all ranks on every rank, in place."""
-    whole = as_dense(tensor)
+    whole = operator.widen(as_dense(tensor))
     operator.scale_input(whole)
     comm.Allreduce(MPI.IN_PLACE, values(whole), operator.mpi)
     operator.scale_result(whole, comm.size)
@@ -41,7 +43,7 @@ def allreduce_coalesced(comm: Comm, tensors: Tensors, operators: Sequence[TorchO
 
 def reduce(comm: Comm, tensor: torch.Tensor, operator: TorchOperator, root: int) -> None:
     """Reduce the tensors of all ranks at the root, in place; others are not changed."""
-    whole = as_dense(tensor)
+    whole = operator.widen(as_dense(tensor))
     if comm.rank != root:
         if operator.factor is not None:
             whole = whole.clone()
@@ -147,7 +149,7 @@ def reduce_scatter_single(comm: Comm, output: torch.Tensor, source: torch.Tensor
     if source.numel() != comm.size * output.numel() or output.dtype is not source.dtype:
         raise ArgumentError("input", f"has {source.numel()} elements of {source.dtype}, expected "
                                      f"{comm.size} times {output.numel()} of {output.dtype}")
-    whole, mine = as_dense(output), as_dense(source)
+    whole, mine = operator.widen(as_dense(output)), operator.widen(as_dense(source))
     if operator.factor is not None or overlap(whole, mine):
         mine = mine.clone()
         operator.scale_input(mine)
@@ -170,7 +172,7 @@ def reduce_scatter(comm: Comm, output: torch.Tensor, sources: Tensors, operator:
     if len(set(counts)) == 1:
         reduce_scatter_single(comm, output, flat, operator)
         return
-    whole = as_dense(output)
+    whole, flat = operator.widen(as_dense(output)), operator.widen(flat)
     if operator.factor is not None or overlap(whole, flat):
         flat = flat.clone()
         operator.scale_input(flat)
@@ -189,15 +191,18 @@ def all_to_all_single(comm: Comm, output: torch.Tensor, source: torch.Tensor,
     whole, mine = as_dense(output), as_dense(source)
     if overlap(whole, mine):
         mine = mine.clone()
-    if not output_splits and not input_splits and output.numel() == source.numel():
-        if len(source) % comm.size:
-            raise ArgumentError("input", f"has {len(source)} rows, expected a multiple of "
-                                         f"{comm.size}",
-                                "pass input_split_sizes and output_split_sizes")
+    even = not output_splits and not input_splits and output.numel() == source.numel()
+    sent = _bytes(mine, input_splits, comm.size, "input")
+    got = _bytes(whole, output_splits, comm.size, "output")
+    if whole.is_cpu:
+        # Ranks with lists and ranks without make one call; Alltoall takes half as long.
+        uneven = numpy.array([not even], "i1")
+        comm.Allreduce(MPI.IN_PLACE, uneven, MPI.MAX)
+        even = not uneven[0]
+    if even and whole.is_cpu:
         comm.Alltoall(memory(mine), memory(whole))
     else:
-        comm.Alltoallv([_octets(mine), _bytes(mine, input_splits, comm.size, "input")],
-                       [_octets(whole), _bytes(whole, output_splits, comm.size, "output")])
+        comm.Alltoallv([_octets(mine), sent], [_octets(whole), got])
     _store(whole, output)
 
 

@@ -10,6 +10,10 @@ from torch.distributed import ReduceOp
 
 from hpccoll.errors import ArgumentTypeError
 
+#: Types in which averages are computed if the sum may not fit: of float16, and of integers.
+WIDER = {torch.float16: torch.float32, torch.int8: torch.int32, torch.uint8: torch.int32,
+         torch.int16: torch.int32, torch.int32: torch.int64}
+
 
 class TorchOperator(NamedTuple):
     """MPI operator and scaling of a reduction.
@@ -23,6 +27,10 @@ class TorchOperator(NamedTuple):
     mpi: MPI.Op
     factor: float | torch.Tensor | None = None
     mean: bool = False
+
+    def widen(self, values: torch.Tensor) -> torch.Tensor:
+        """Return the values in the type in which they are reduced: a copy if that is another."""
+        return values.to(WIDER.get(values.dtype, values.dtype)) if self.mean else values
 
     def scale_input(self, values: torch.Tensor) -> None:
         """Scale this rank's input in place."""

@@ -6,12 +6,14 @@ messages without a waiting caller, because an MPI library may make progress only
 
 from __future__ import annotations
 
+import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
+import numpy
 import torch
 from mpi4py import MPI
 
@@ -65,7 +67,10 @@ class MessageWork(GroupWork):
                 self.checked = now
                 self.check()
         except BaseException as error:
-            self.end(error)
+            truncated = (isinstance(error, MPI.Exception)
+                         and error.Get_error_class() == MPI.ERR_TRUNCATE)
+            self.end(self._wrong_size(_sent_bytes(str(error), self.status))
+                     if truncated else error)
         finally:
             self.looking.release()
         return self.over
@@ -80,14 +85,18 @@ class MessageWork(GroupWork):
             return
         came = self.status.Get_count(MPI.BYTE)
         if came != self.nbytes:
-            self.end(ProcessGroupError(
-                f"{self.title} got {came} bytes from rank {self.status.Get_source()} for a tensor "
-                f"of {self.nbytes}; send and receive tensors of the same size and type"))
+            self.end(self._wrong_size(came))
             return
         if self.store is not None:
             with after_caller(self.stream):
                 self.store()
         self.end(None, self.status.Get_source())
+
+    def _wrong_size(self, came: int) -> ProcessGroupError:
+        sent = came if came != self.nbytes else f"more than {came}"  # MPICH reports no other size
+        return ProcessGroupError(
+            f"{self.title} got {sent} bytes from rank {self.status.Get_source()} for a tensor of "
+            f"{self.nbytes}; send and receive tensors of the same size and type")
 
     def _await(self, seconds: float) -> bool:
         """Poll until completion or time-out; return True if the message has completed."""
@@ -118,6 +127,9 @@ class Peers:
         self.changed = threading.Condition()
         self.closed = False
         self.thread: threading.Thread | None = None
+        #: Number of the last monitored barrier, and the messages with such numbers.
+        self.round = 0
+        self.rounds: list[tuple[MPI.Request, numpy.ndarray]] = []
 
     def send(self, tensor: torch.Tensor, destination: int, tag: int, seconds: float) -> MessageWork:
         """Start to send a tensor."""
@@ -218,28 +230,54 @@ class Peers:
         Raises:
             ProcessGroupError: ranks are missing.
         """
-        tag, end = self.highest, time.monotonic() + seconds
+        end = time.monotonic() + seconds
+        self.round += 1
         if self.comm.rank:
-            request = self.comm.Irecv([None, 0, MPI.BYTE], 0, tag)
-            self.comm.Isend([None, 0, MPI.BYTE], 0, tag)
-            if not _by(request, end):
-                request.Cancel()
+            self._send_round(0)
+            if self._await_round([0], end):
                 raise ProcessGroupError(
                     f"monitored_barrier of {self.name}: rank {self.comm.rank} waited {seconds:g} s "
                     "for rank 0; rank 0 reports the missing ranks")
             return
-        requests = [self.comm.Irecv([None, 0, MPI.BYTE], rank, tag)
-                    for rank in range(1, self.comm.size)]
-        missing = [rank for rank, request in enumerate(requests, 1) if not _by(request, end)]
-        for rank in missing:
-            requests[rank - 1].Cancel()
+        others = range(1, self.comm.size)
+        missing = self._await_round(others, end)
         if missing:
             named = missing if everybody else missing[:1]
             raise ProcessGroupError(
                 f"monitored_barrier of {self.name}: ranks {', '.join(map(str, named))} did not "
                 f"arrive within {seconds:g} s")
-        MPI.Request.Waitall([self.comm.Isend([None, 0, MPI.BYTE], rank, tag)
-                             for rank in range(1, self.comm.size)])
+        for rank in others:
+            self._send_round(rank)
+
+    def _send_round(self, rank: int) -> None:
+        """Send the number of this barrier, which may be received after the next one has begun."""
+        number = numpy.array([self.round])
+        self.rounds = [(sent, kept) for sent, kept in self.rounds if not sent.Test()]
+        self.rounds.append((self.comm.Isend(number, rank, self.highest), number))
+
+    def _await_round(self, ranks: Iterable[int], end: float) -> list[int]:
+        """Receive the number of this barrier from ranks; return those that have not sent it."""
+        numbers = {rank: numpy.zeros(1, int) for rank in ranks}
+        requests = {rank: self.comm.Irecv(number, rank, self.highest)
+                    for rank, number in numbers.items()}
+        missing = []
+        for rank, number in numbers.items():
+            while _by(requests[rank], end) and number[0] < self.round:  # of one that failed
+                requests[rank] = self.comm.Irecv(number, rank, self.highest)
+            if number[0] < self.round:
+                missing.append(rank)
+                requests[rank].Cancel()
+                requests[rank].Wait()
+        return missing
+
+
+def _sent_bytes(text: str, status: MPI.Status) -> int:
+    """Return the size of a truncated message, or that of the buffer if the library hides it.
+
+    Open MPI sets the status. MPICH has both sizes in its error text, exchanged, for short messages.
+    """
+    sizes = re.findall(r"(\d+) bytes received but buffer size is (\d+)", text)
+    return max(status.Get_count(MPI.BYTE), *(int(size) for pair in sizes for size in pair), 0)
 
 
 def _by(request: MPI.Request, end: float) -> bool:

@@ -39,7 +39,7 @@ def allreduce_sparse(comm: Comm, tensor: torch.Tensor, operator: TorchOperator) 
               for count in counts.tolist()]
     all_gather(comm, indices, mine.indices().t().contiguous())
     all_gather(comm, values, mine.values())
-    total = torch.cat(values)
+    total = operator.widen(torch.cat(values))
     operator.scale_input(total)
     whole = torch.sparse_coo_tensor(torch.cat(indices).t(), total, tensor.shape,
                                     check_invariants=False).coalesce()

@@ -9,6 +9,7 @@ shared memory, without messages. Ranks of other nodes are assumed to have arrive
 from __future__ import annotations
 
 import mmap
+import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -57,7 +58,7 @@ def _map_shared(node: MPI.Comm, nbytes: int) -> memoryview | None:
     try:
         if node.rank == 0:
             file = tempfile.NamedTemporaryFile(prefix="hpccoll-", dir=DIRECTORY)
-            file.truncate(nbytes)
+            os.posix_fallocate(file.fileno(), 0, nbytes)  # a full file system is an OSError here
         name = node.bcast(file and file.name)
     except OSError:
         name = node.bcast(None)

@@ -9,6 +9,7 @@ from mpi4py import MPI
 
 from hpccoll.errors import ArgumentError
 from hpccoll.training.arguments import as_number
+from hpccoll.training.arrays import FLOAT8
 from hpccoll.training.autotune import Knobs
 from hpccoll.training.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES
 from hpccoll.training.compress import parse
@@ -55,6 +56,9 @@ class Recipe:
             raise ArgumentError("op", f"array '{name}' has an integer type ({dtype}), which "
                                       f"{self.op} and factors round",
                                 "use op='sum', or exchange floats")
+        if dtype.startswith(FLOAT8):
+            raise ArgumentError("op", f"array '{name}' has elements of {dtype}, which cannot be "
+                                      "added", "exchange it as float32 or bfloat16")
 
 
 @dataclass(frozen=True)

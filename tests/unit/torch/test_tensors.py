@@ -1,11 +1,14 @@
 """Tensors as arrays: what shares memory, what is copied, what is refused."""
 
+from contextlib import suppress
+
 import pytest
 
 from hpccoll.errors import ArgumentTypeError, BufferArgumentError
 
 torch = pytest.importorskip("torch")
 tensors = pytest.importorskip("hpccoll.torch.tensors")
+TwoTensor = pytest.importorskip("torch.testing._internal.two_tensor").TwoTensor
 
 
 @pytest.mark.parametrize("dtype", sorted([*tensors.PLAIN, torch.bfloat16], key=str), ids=str)
@@ -93,3 +96,35 @@ def test_overlap():
     whole = torch.zeros(10)
     assert tensors.overlap(whole, whole[9:]) and not tensors.overlap(whole[:5], whole[5:])
     assert not tensors.overlap(whole[:0], whole)
+
+
+def fake():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    with FakeTensorMode():
+        return torch.ones(4)
+
+
+def of_a_transformation(transform):
+    """A tensor inside of a function that is transformed, where it has no memory."""
+    seen = []
+    with suppress(RuntimeError):
+        transform(lambda x: seen.append(x) or x)(torch.ones(2, 4))
+    return seen[0]
+
+
+WITHOUT_MEMORY = {
+    "FakeTensor": fake, "TwoTensor": lambda: TwoTensor(torch.ones(4), torch.ones(4)),
+    "zero": lambda: torch._efficientzerotensor(4),
+    "vmap": lambda: of_a_transformation(torch.vmap),
+    "functionalize": lambda: of_a_transformation(torch.func.functionalize)}
+
+
+@pytest.mark.parametrize("kind", WITHOUT_MEMORY)
+def test_tensors_without_memory_are_named(kind):
+    """Everything that reads a tensor's address starts with ``as_dense``; groups test each call."""
+    name = kind if kind.endswith("Tensor") else "Tensor"
+    with pytest.raises(ArgumentTypeError, match=f"tensor: {name} of torch.float32.*no memory"):
+        tensors.as_dense(WITHOUT_MEMORY[kind]())
+    assert tensors.as_dense(torch.ones(0, 3)).numel() == 0
+    leaf = torch.nn.Parameter(torch.ones(3))
+    assert tensors.as_dense(leaf).data_ptr() == leaf.data_ptr()

@@ -88,3 +88,35 @@ def test_torch_tensors_are_written():
     assert tensor.tolist() == [2, 2, 2]
     with pytest.raises(ArgumentTypeError):
         as_array(torch.zeros(3, requires_grad=True), "w")
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_torch_tensors_of_types_that_numpy_lacks(name):
+    """``numpy.asarray`` raises for these; JAX exports them by itself."""
+    torch, ml_dtypes = pytest.importorskip("torch"), pytest.importorskip("ml_dtypes")
+    tensor = torch.arange(6.0).reshape(2, 3).t().to(getattr(torch, name))
+    view = as_array(tensor)
+    assert view.dtype == getattr(ml_dtypes, name) and view.astype("f4").tolist() == [
+        [0, 3], [1, 4], [2, 5]]
+    view[0] = 7
+    assert tensor[0].tolist() == [7, 7] and spec_of("w", tensor).dtype == name
+
+
+def test_a_torch_tensor_that_was_viewed_can_be_resized():
+    torch = pytest.importorskip("torch")
+    tensor = torch.ones(4)
+    view = as_array(tensor)
+    tensor.untyped_storage().resize_(64)
+    assert view.shape == (4,) and tensor.resize_(16).numel() == 16
+
+
+@pytest.mark.parametrize("kind, reason", [
+    ("meta", "no memory"), ("sparse", "storage"), ("conj", "resolve_conj"), ("leaf", "detach")])
+def test_torch_tensors_without_plain_memory(kind, reason):
+    torch = pytest.importorskip("torch")
+    tensor = {"meta": lambda: torch.ones(3, device="meta"),
+              "sparse": lambda: torch.ones(3).to_sparse(),
+              "conj": lambda: torch.zeros(3, dtype=torch.complex64).conj(),
+              "leaf": lambda: torch.nn.Parameter(torch.ones(3))}[kind]()
+    with pytest.raises(ArgumentTypeError, match=f"^w: .*{reason}"):
+        as_array(tensor, "w")
