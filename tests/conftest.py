@@ -24,6 +24,10 @@ def pytest_collection_modifyitems(config, items):
         for item in items:
             if item.get_closest_marker("bare"):
                 item.add_marker(pytest.mark.skip(reason="asked for with --bare: make walk"))
+    if "long" not in config.option.markexpr:
+        for item in items:
+            if item.get_closest_marker("long"):
+                item.add_marker(pytest.mark.skip(reason="asked for with -m long: make long"))
 
 
 @pytest.hookimpl(trylast=True)

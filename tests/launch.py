@@ -8,9 +8,9 @@ An environment is a virtual environment that holds one MPI. There are four kinds
   ranks in the first environment, and on four in later ones;
 * samples of both with the Python executor, and without the compiled parts, as they are where no
   compiler was found;
-* ``tests/doc``, ``tests/fault`` and ``tests/cluster``, whose tests launch ranks themselves, in
-  every environment; the last on hosts and Slurm clusters of their own, which takes root and
-  Debian's packages.
+* ``tests/doc``, ``tests/fault``, ``tests/cluster`` and ``tests/suites``, whose tests launch ranks
+  themselves, in every environment; ``tests/cluster`` on hosts and Slurm clusters of its own, which
+  takes root and Debian's packages, and ``tests/suites`` has mpi4py's own tests.
 
 What arithmetic, a framework or our own code decides, and not the MPI library, runs in the first
 environment only: the files of ``ONCE``, and tests marked ``once``. Tests marked ``again`` are those
@@ -194,7 +194,7 @@ def stages(environments: list[Path], scratch: Path) -> list[Stage]:
                 # Faces of frameworks that are not installed cannot be imported.
                 "--doctest-ignore-import-errors", "hpccoll", "benchmarks", "tests",
                 "--ignore=tests/mpi", "--ignore=tests/doc", "--ignore=tests/fault",
-                "--ignore=tests/cluster", f"--ignore={UNCOMPILED}")
+                "--ignore=tests/cluster", "--ignore=tests/suites", f"--ignore={UNCOMPILED}")
             add("no launcher, nothing compiled", bin, *absent, *alone, *PARALLEL, *ABSENT_ALONE)
         for size, state, variables, tests in (
                 *((size, "", (), (FIRST if first else LATER)[size]) for size in SIZES),
@@ -209,6 +209,7 @@ def stages(environments: list[Path], scratch: Path) -> list[Stage]:
             *(["tests/doc"] if first else STARTING))
         add(f"{environment.name}, faults", bin, *alone, *PAIRED_FILES, "tests/fault")
         add(f"{environment.name}, several hosts", bin, *alone, "tests/cluster")
+        add(f"{environment.name}, mpi4py's own tests", bin, *alone, "tests/suites")
     return found
 
 

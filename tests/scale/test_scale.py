@@ -21,7 +21,7 @@ ALWAYS = {"allreduce rails 64x16", "allreduce recursive_doubling 1024", "allredu
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("title", [
-    title if title in ALWAYS else pytest.param(title, marks=pytest.mark.slow) for title in PROVED])
+    title if title in ALWAYS else pytest.param(title, marks=pytest.mark.long) for title in PROVED])
 def test_proof_for_1024_ranks(title):
     took = prove(title)
     print(f"{title}: {took.seconds:.1f} s, {took.mebibytes:.0f} MiB")
