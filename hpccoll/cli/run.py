@@ -128,15 +128,19 @@ def _replace(MPI: Any, topology: str | None) -> None:
         sys.exit(BAD_OPTIONS)
     MPI.COMM_WORLD = world
     MPI.COMM_SELF = Comm(MPI.COMM_SELF)
-    copyreg.pickle(Comm, _reduce)
-    copyreg.pickle(type(MPI.COMM_WORLD), _reduce)  # a subclass if calls are recorded
+    # mpi4py pickles every object with such a handle by the name of its own object. The class of the
+    # world is a subclass of ``Comm`` if calls are recorded.
+    for cls in (Comm, type(MPI.COMM_WORLD), MPI.Comm, MPI.Intracomm):
+        copyreg.pickle(cls, _reduce)
 
 
 def _reduce(comm: Any):
-    """Pickle the predefined communicators by name, as mpi4py does."""
+    """Pickle predefined communicators by name, as mpi4py does, and others with their handles."""
     for name in REPLACED:
-        if comm is getattr(sys.modules["mpi4py.MPI"], name):
-            return _predefined_comm, (name,)
+        predefined = getattr(sys.modules["mpi4py.MPI"], name)
+        if comm == predefined:
+            return ((_predefined_comm, (name,)) if comm is predefined
+                    else (type(comm), (predefined,)))
     return comm.__reduce_ex__(4)
 
 

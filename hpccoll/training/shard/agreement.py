@@ -54,7 +54,7 @@ def check_agreement(comm: Any, specs: Sequence[ArraySpec], options: str) -> None
         ShardError: they differ; the message has the ranks and the difference from rank 0.
     """
     texts = [f"'{spec.name}' {spec.shape} {spec.dtype}" for spec in specs] + [options]
-    digest = hashlib.sha256("\n".join(texts).encode()).digest()
+    digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()  # text, for any ``MPI.pickle``
     if len(set(comm.allgather(digest))) == 1:
         return
     all_told = comm.allgather(texts)

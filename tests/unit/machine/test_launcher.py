@@ -210,6 +210,34 @@ def test_mpi_starts_as_its_import_would_have_started_it():
     assert outputs == ["True True True\nTrue None\n"] * 2
 
 
+@pytest.mark.parametrize("before", [
+    {}, {"INITIALIZE": "false"}, {"INITIALIZE": "0", "FINALIZE": "on"}, {"FINALIZE": "NO"},
+    {"THREADS": "n"}, {"THREAD_LEVEL": "Funneled"}, {"ERRORS": "fatal"}, {"INITIALIZE": "perhaps"},
+    "import sys; del mpi4py.rc, sys.modules['mpi4py.rc']",
+    "[setattr(mpi4py.rc, name, -7) for name in dir(mpi4py.rc) if name[0] != '_']",
+    "mpi4py.rc(initialize='no', thread_level='single')"], ids=str)
+def test_options_of_mpi4py_count_as_in_its_import(before):
+    """Those of its variables, of ``rc``, which a program may delete, and those it does not know."""
+    code = ("import mpi4py, warnings\nHOW\n"
+            "with warnings.catch_warnings(record=True) as caught:\n"
+            "    warnings.simplefilter('always')\n"
+            "    from hpccoll.machine.launcher import require_mpi\n"
+            "    MPI = require_mpi(environ=held)\n"
+            "print(MPI.Is_initialized() and (MPI.Query_thread(), MPI.COMM_WORLD.Get_errhandler()"
+            " == MPI.ERRORS_ARE_FATAL))\n"
+            "print([getattr(getattr(mpi4py, 'rc', None), name, '-') for name in"
+            " ('initialize', 'finalize', 'threads', 'thread_level')])\n"
+            "import os; print({n: v for n, v in os.environ.items() if 'MPI4PY' in n})\n"
+            "print(sorted(str(each.message) for each in caught))")
+    variables = before if isinstance(before, dict) else {}
+    code = code.replace("HOW", "" if isinstance(before, dict) else before)
+    name = "OMPI_COMM_WORLD_SIZE" if OPEN_MPI else "HYDI_CONTROL_FD"
+    outputs = [python("-c", f"held = {held}\n{code}", env=environment("", **{
+        f"MPI4PY_RC_{one}": value for one, value in variables.items()}))
+        for held in ({}, {name: "1"})]
+    assert outputs[0].stdout and outputs[0].stdout == outputs[1].stdout, outputs
+
+
 def test_the_error_is_what_both_kinds_of_callers_catch():
     error = MpiLibraryError(*explain_single_ranks(4, "srun --mpi=none", "MPICH 4"))
     assert isinstance(error, (HpccollError, ImportError)) and isinstance(error, RuntimeError)
