@@ -19,7 +19,7 @@ BUDGET = {
     "algorithms": 2850, "arrays": 685, "calls": 1185, "cli": 2175, "comm": 3365, "config": 260,
     "cuda": 1910, "errors": 317, "explain": 1090, "guard": 1990, "hpccoll": 240, "ir": 1540,
     "jax": 630, "keras": 225, "machine": 500, "measure": 2270, "proof": 1005, "runtime": 2815,
-    "simulator": 2910, "testing": 640, "tools": 4155, "torch": 2850, "training": 5915,
+    "simulator": 2910, "testing": 640, "tools": 4155, "torch": 2890, "training": 5915,
     "transport": 1095, "tune": 1560}
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
            tokenize.ENDMARKER}
