@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from copy import copy
 from typing import NamedTuple
 
 #: Ranks, or faults of one rank, that a message lists.
@@ -61,6 +62,19 @@ def summary(error: BaseException) -> str:
     'TimeoutError: rank 1 is stopped: bcast timed out'
     """
     return f"{type(error).__name__}: {str(error).partition(chr(10))[0].removeprefix('hpccoll: ')}"
+
+
+def raisable(error: BaseException) -> BaseException:
+    """Return a copy of a stored error to raise, with the traceback of the first place.
+
+    Each raise of one object adds frames to its traceback, which keep their arrays alive.
+    """
+    try:
+        again = copy(error)
+    except Exception:  # its class takes other arguments
+        return error.with_traceback(None)
+    again.__cause__ = error.__cause__
+    return again.with_traceback(error.__traceback__)
 
 
 def report_text(error: BaseException) -> str:

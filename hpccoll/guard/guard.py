@@ -208,7 +208,7 @@ class Guard:
             BrokenCommunicatorError: another rank has failed.
         """
         if self.logs.alarm_raised(in_turn):
-            raise self.failure or BrokenCommunicatorError()
+            raise copy(self.failure or BrokenCommunicatorError())
 
     def listen(self, awaited: PendingRun) -> None:
         """Raise if the wait cannot complete; publish the ranks that this rank waits for.

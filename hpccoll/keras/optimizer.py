@@ -22,6 +22,8 @@ from hpccoll.training.exchange import Exchange
 
 #: Valid reductions of gradients.
 OPS = "average", "sum"
+#: Name of the operation, which TensorFlow's error shows where XLA compiles the step.
+NO_XLA = "hpccoll_requires_jit_compile_False"
 #: Dtype policy with loss scaling in Keras.
 SCALED = "mixed_float16"
 
@@ -171,7 +173,7 @@ def _in_tensorflow(comm: Any, op: str, compress: Any) -> Means:
         dense = [tensorflow.convert_to_tensor(gradient) for gradient in gradients]
         found = tensorflow.numpy_function(
             lambda *arrays: on_host(names, [numpy.array(array) for array in arrays]), dense,
-            [gradient.dtype for gradient in dense])
+            [gradient.dtype for gradient in dense], name=NO_XLA)
         for mean, gradient in zip(found, dense):
             mean.set_shape(gradient.shape)
         return list(found)

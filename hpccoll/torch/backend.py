@@ -6,7 +6,10 @@ number ranks differently, and the default group may have any backend.
 
 from __future__ import annotations
 
+import sys
 import zlib
+from importlib.util import find_spec
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -35,8 +38,11 @@ def register() -> None:
     if not distributed.is_available():
         raise ProcessGroupError("this torch was built without torch.distributed")
     if NAME.upper() not in distributed.Backend._plugins:
+        # torch puts tensors on the last of these devices, so a GPU must be usable. Counting does
+        # not start CUDA, unlike is_available(): the program may still select its GPU.
+        on_gpu = find_spec("cupy") is not None and torch.cuda.device_count() > 0
         distributed.Backend.register_backend(NAME, create, extended_api=True,
-                                             devices=["cpu", "cuda"])
+                                             devices=["cpu", "cuda"] if on_gpu else ["cpu"])
 
 
 def create(opts: Any, options: Any = None) -> Any:
@@ -48,12 +54,34 @@ def create(opts: Any, options: Any = None) -> Any:
 
     Raises:
         MpiLibraryError: no MPI library can be loaded, or the launcher belongs to another one.
-        ProcessGroupError: the processes were not started by MPI, or MPI does not support threads.
+        ProcessGroupError: the processes were not started by MPI, MPI does not support threads, or
+            other devices have other backends.
     """
     from hpccoll.torch.process_group.group import Group
+    _check_alone()
     comm = communicator(opts.store, opts.group_rank, opts.group_size, opts.group_id,
                         opts.timeout.total_seconds())
     return Group(comm, opts.store, opts.group_id or "default", opts.timeout)
+
+
+def _check_alone() -> None:
+    """Raise for a group whose devices have several backends: torch would drop the others.
+
+    The options lack the other backends; a caller has them.
+
+    Raises:
+        ProcessGroupError: names them.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and "backend_config" not in frame.f_locals:
+        frame = frame.f_back
+    backends = getattr(frame and frame.f_locals["backend_config"], "device_backend_map", {})
+    others = sorted({str(name) for name in backends.values()} - {NAME})
+    if others:
+        raise ProcessGroupError(
+            f"backend {','.join(f'{device}:{name}' for device, name in backends.items())}: torch "
+            f"would use {NAME} for all devices and drop {', '.join(others)}; create a group of "
+            f"each, init_process_group('{others[0]}') and new_group(backend='{NAME}')")
 
 
 def communicator(store: Any, rank: int, size: int, name: str, timeout: float) -> Comm:

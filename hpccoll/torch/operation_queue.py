@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any
 
+from hpccoll.errors.waits import raisable
 from hpccoll.training.engine import Engine, Task
 
 #: Operation: yields requests and returns its result.
@@ -118,7 +119,7 @@ class OperationLine:
         def take() -> Any:
             error = entry.error if entry.over else self._failure
             if error is not None:
-                raise error
+                raise raisable(error)
             return entry.result
 
         return AsyncResult(look, take)

@@ -117,8 +117,9 @@ class StallInspector:
                  answer: Callable[[int, list[str]], tuple[list[str], str]]):
         self.control, self._answer = control, answer
         self.diagnosis: Diagnosis | None = None
-        self._queries: dict[str, dict[int, Any]] = {}  # on rank 0: answers, by query
-        self._askers: list[tuple[Any, str]] = []
+        # On rank 0: answers and askers, by query.
+        self._queries: dict[str, dict[int, Any]] = {}
+        self._askers: dict[str, set[int]] = {}
 
     def query(self, step: int, names: Iterable[str]) -> None:
         """Query all ranks; :attr:`diagnosis` is set a few polls later."""
@@ -145,23 +146,26 @@ class StallInspector:
     def _start_query(self, asker: int, question: Any) -> None:
         key = json.dumps(question)
         if key not in self._queries:
-            self._queries[key] = {}
+            # Dead ranks never answer: what is left of earlier steps is asked again, if it matters.
+            for known in [known for known in self._queries if json.loads(known)[0] < question[0]]:
+                del self._queries[known], self._askers[known]
+            self._queries[key], self._askers[key] = {}, set()
             self.control.send_to_others(QUESTION, question)
         else:
             self._send_diagnosis(asker, key)  # a partial result: some ranks may never answer
         # Answers become outdated: a rank that has submitted an array since answers the next query.
-        self._askers.append((asker, key))
+        self._askers[key].add(asker)
         self._collect(0, question, self._answer(*question))
 
     def _collect(self, rank: int, question: Any, answer: Any) -> None:
         key = json.dumps(question)
-        answers = self._queries.setdefault(key, {})
+        answers = self._queries.get(key)
+        if answers is None:  # of an earlier step
+            return
         answers[rank] = answer
         if len(answers) == self.control.size:
-            for asker in {asker for asker, answered in self._askers if answered == key}:
+            for asker in self._askers.pop(key):
                 self._send_diagnosis(asker, key)
-            self._askers = [(asker, answered) for asker, answered in self._askers
-                            if answered != key]
             del self._queries[key]
 
     def _send_diagnosis(self, asker: int, key: str) -> None:

@@ -370,13 +370,26 @@ def test_registered_tensors(group):
 __all__ = ["group"]
 
 
-def test_beside_nccl_it_moves_what_lies_on_processors(group):
-    """Whoever has devices may leave them to NCCL; where there are none, torch makes one part."""
-    both = dist.new_group(backend="cpu:hpccoll,cuda:nccl")
-    assert type(both._get_backend(torch.device("cpu"))) is type(
-        group._get_backend(torch.device("cpu")))
+@pytest.mark.parametrize("backend", ["cpu:hpccoll,cuda:nccl", "cpu:gloo,cuda:hpccoll"])
+def test_a_map_of_devices_is_an_error(backend):
+    """torch would make one part of it, as it puts only groups in C++ into a map."""
+    other = "nccl" if "nccl" in backend else "gloo"
+    with pytest.raises(RuntimeError, match=f"drop {other}; .*init_process_group.'{other}'"):
+        dist.new_group(backend=backend)
+
+
+def test_it_serves_gpus_only_where_there_are_some(group):
+    """Else torch puts what it gathers on a GPU, as that of a ShardedTensor."""
+    devices = ["cpu", "cuda"] if "cuda" in group._devices else ["cpu"]
+    assert dist.Backend.backend_capability["hpccoll"] == devices
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_gather_of_a_sharded_tensor():
+    sharded = pytest.importorskip("torch.distributed._shard.sharded_tensor")
+    from torch.distributed._shard.sharding_spec import ChunkShardingSpec
     rank, size = place()
-    tensor = torch.full((3,), float(rank))
-    dist.all_reduce(tensor, group=both)
-    assert tensor.tolist() == [size * (size - 1) / 2] * 3
-    dist.destroy_process_group(both)
+    spec = ChunkShardingSpec(0, [f"rank:{r}/cpu" for r in range(size)])
+    whole = torch.empty(7, 3) if rank == 0 else None
+    sharded.ones(spec, 7, 3).gather(0, whole)
+    assert whole is None or (whole == 1).all()

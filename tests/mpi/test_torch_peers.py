@@ -5,7 +5,7 @@ import time
 from datetime import timedelta
 
 import pytest
-from mpi.torch_case import THREADS, dist, gloo, group, place, torch
+from mpi.torch_case import THREADS, dist, gather_single, gloo, group, place, torch
 from mpi4py import MPI
 
 from hpccoll.errors import GroupTimeout, ProcessGroupError
@@ -122,6 +122,34 @@ def test_another_size_is_an_error():
         for _ in LONG:  # its size is not reported
             with pytest.raises(ProcessGroupError, match="more than 12 bytes from rank 0.*of 12"):
                 dist.recv(torch.zeros(3))
+
+
+@pytest.mark.parametrize("count", [1000, 1024, 1027])
+def test_more_elements_than_a_call_can_count(monkeypatch, count):
+    """MPI libraries count 2 GiB; all_reduce, all_to_all of such sizes run in hpccoll's segments."""
+    from hpccoll.torch.process_group import collectives, peers
+    rank, size = place()
+    monkeypatch.setattr(collectives, "MOST_ELEMENTS", 999)
+    monkeypatch.setattr(peers, "MOST_ELEMENTS", 999)
+    monkeypatch.setattr(peers, "BLOCK", 100)
+
+    def mine(rank):
+        return (torch.arange(count) % 251 + rank).to(torch.uint8)
+
+    tensor = mine(rank)
+    dist.broadcast(tensor, size - 1)
+    assert torch.equal(tensor, mine(size - 1))
+    whole, parts = torch.zeros(size * count, dtype=torch.uint8), [mine(0) * 0 for _ in range(size)]
+    gather_single(whole, mine(rank))
+    dist.all_gather(parts, mine(rank))
+    assert torch.equal(whole, torch.cat(list(map(mine, range(size)))))
+    assert torch.equal(whole, torch.cat(parts))
+    if size > 1:
+        sent, got = mine(rank), mine(rank)
+        works = [dist.isend(sent, (rank + 1) % size), dist.irecv(got, (rank - 1) % size)]
+        for work in works:
+            work.wait()
+        assert torch.equal(got, mine((rank - 1) % size))
 
 
 def test_a_bad_tag():

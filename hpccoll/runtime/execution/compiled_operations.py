@@ -20,6 +20,7 @@ from mpi4py import MPI
 
 from hpccoll.calls.call import Call
 from hpccoll.errors import cause_of
+from hpccoll.errors.waits import raisable
 from hpccoll.runtime.context import Context
 from hpccoll.runtime.execution import _executor
 from hpccoll.runtime.execution.compiled import addresses_of
@@ -166,7 +167,7 @@ class CompiledOperation(_executor.CompiledRun, PendingOperation):
     def query(self) -> None:
         """Raise the error of the operation at completion."""
         if self.error is not None and not self.quiet:
-            raise self.error
+            raise raisable(self.error)
 
 
 def _free_tokens(*_: Any) -> None:

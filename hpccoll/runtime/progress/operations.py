@@ -24,6 +24,7 @@ from mpi4py import MPI
 
 from hpccoll.errors import cause_of
 from hpccoll.errors.mpi import RequestError
+from hpccoll.errors.waits import raisable
 from hpccoll.runtime.context import Context
 from hpccoll.runtime.execution.executor import Execution, PreparedRun
 from hpccoll.runtime.progress.engine import PROGRESS, PendingOperation
@@ -130,7 +131,7 @@ class Operation(PendingOperation):
         """Store the result or raise the error; MPI may call this several times at completion."""
         if self.error is not None:
             if not self.quiet:
-                raise self.error
+                raise raisable(self.error)
             return
         store, self.store = self.store, None
         if store is not None:
@@ -226,4 +227,4 @@ class PersistentOperation(PendingOperation):
 
     def _query(self, status: MPI.Status) -> None:
         if self.error is not None and not self.quiet:
-            raise self.error
+            raise raisable(self.error)

@@ -20,6 +20,8 @@ from hpccoll.torch.process_group.operators import TorchOperator
 from hpccoll.torch.tensors import as_dense, concatenate, memory, overlap, split_back, values
 
 Tensors = Sequence[torch.Tensor]
+#: Most elements of a call: MPI libraries before version 4, as Open MPI 5, count in C integers.
+MOST_ELEMENTS = (1 << 31) - 1
 
 
 def allreduce(comm: Comm, tensor: torch.Tensor, operator: TorchOperator) -> None:
@@ -59,7 +61,7 @@ def reduce(comm: Comm, tensor: torch.Tensor, operator: TorchOperator, root: int)
 def broadcast(comm: Comm, tensor: torch.Tensor, root: int) -> None:
     """Broadcast the root's tensor in place."""
     whole = as_dense(tensor)
-    comm.Bcast(memory(whole), root)
+    _broadcast(comm, memory(whole), root)
     if comm.rank != root:
         _store(whole, tensor)
 
@@ -79,7 +81,7 @@ def all_gather_single(comm: Comm, output: torch.Tensor, source: torch.Tensor) ->
         # FSDP gathers in place.
         own = whole.data_ptr() + comm.rank * mine.nbytes == mine.data_ptr()
         given = MPI.IN_PLACE if own else given.copy()
-    comm.Allgather(given, memory(whole))
+    _allgather(comm, given, memory(whole))
     _store(whole, output)
 
 
@@ -96,7 +98,7 @@ def all_gather(comm: Comm, outputs: Tensors, source: torch.Tensor) -> None:
     mine = as_dense(source)
     given = memory(mine).copy() if overlap(whole, mine) else memory(mine)
     if len(set(counts)) == 1:
-        comm.Allgather(given, memory(whole))
+        _allgather(comm, given, memory(whole))
     else:
         comm.Allgatherv(_octets(mine, given), [_octets(whole), counts])
     split_back(whole, [output.detach() for output in outputs])
@@ -221,6 +223,27 @@ def all_to_all(comm: Comm, outputs: Tensors, sources: Tensors) -> None:
     sent, got = ([tensor.nbytes for tensor in tensors] for tensors in (sources, outputs))
     comm.Alltoallv([_octets(flat), sent], [_octets(whole), got])
     split_back(whole, [output.detach() for output in outputs])
+
+
+def _broadcast(comm: Comm, array: Any, root: int) -> None:
+    """Broadcast a flat array, in pieces if it has too many elements for one call."""
+    if array.size <= MOST_ELEMENTS:
+        comm.Bcast(array, root)
+        return
+    for start in range(0, array.size, MOST_ELEMENTS):
+        comm.Bcast(array[start:start + MOST_ELEMENTS], root)
+
+
+def _allgather(comm: Comm, given: Any, whole: Any) -> None:
+    """Gather equal flat arrays, as broadcasts if they have too many elements for one call."""
+    count = whole.size // comm.size
+    if count <= MOST_ELEMENTS:
+        comm.Allgather(given, whole)
+        return
+    if given is not MPI.IN_PLACE:
+        whole[comm.rank * count:(comm.rank + 1) * count] = given
+    for rank in range(comm.size):
+        _broadcast(comm, whole[rank * count:(rank + 1) * count], rank)
 
 
 def _check_list(argument: str, tensors: Tensors, size: int) -> None:

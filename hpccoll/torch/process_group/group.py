@@ -24,6 +24,7 @@ from torch.distributed import distributed_c10d as c10d
 
 from hpccoll import Comm
 from hpccoll.errors import ProcessGroupError
+from hpccoll.errors.waits import raisable
 from hpccoll.torch.process_group import collectives
 from hpccoll.torch.process_group.eager import run_eagerly
 from hpccoll.torch.process_group.operators import operator_of
@@ -94,7 +95,7 @@ class Group(ProcessGroup):
         """Run a call to completion, or append it to the queue; see :meth:`_issue`."""
         self.issued += 1
         if self.error is not None:
-            raise self.error
+            raise raisable(self.error)
         lane = self.lane
         if not getattr(options, "asyncOp", True) and not lane.queue:
             self.arrivals.mine[0] = self.issued

@@ -19,11 +19,14 @@ from mpi4py import MPI
 
 from hpccoll import Comm
 from hpccoll.errors import PeerLost, ProcessGroupError
+from hpccoll.torch.process_group.collectives import MOST_ELEMENTS
 from hpccoll.torch.process_group.eager import run_eagerly
 from hpccoll.torch.process_group.work import GroupWork
 from hpccoll.torch.streams import after_caller, check_capture
 from hpccoll.torch.tensors import as_dense, memory
 
+#: Bytes of a block of a message that has too many for one count.
+BLOCK = 1 << 20
 #: Seconds between two polls of messages: initial, and without progress.
 SHORTEST_PAUSE, LONGEST_PAUSE = 20e-6, 1e-3
 #: Polls of a waiting thread before its first sleep.
@@ -83,7 +86,7 @@ class MessageWork(GroupWork):
         if self.nbytes is None:
             self.end()
             return
-        came = self.status.Get_count(MPI.BYTE)
+        came = self.status.Get_elements(MPI.BYTE)
         if came != self.nbytes:
             self.end(self._wrong_size(came))
             return
@@ -134,7 +137,7 @@ class Peers:
     def send(self, tensor: torch.Tensor, destination: int, tag: int, seconds: float) -> MessageWork:
         """Start to send a tensor."""
         source = memory(self._as_sendable(as_dense(tensor)))
-        request = self.comm.Isend([source, source.nbytes, MPI.BYTE], destination, self._tag(tag))
+        request = _start_bytes(self.comm.Isend, source, destination, self._tag(tag))
         work = MessageWork(request, f"send to rank {destination} of {self.name}", [tensor], seconds,
                            partial(self._check, destination))
         return self._start(work, source)
@@ -143,7 +146,7 @@ class Peers:
         """Start to receive a tensor, from any rank if ``source`` is ``MPI.ANY_SOURCE``."""
         whole = self._as_sendable(as_dense(tensor), fill=False)
         sink = memory(whole)
-        request = self.comm.Irecv([sink, sink.nbytes, MPI.BYTE], source, self._tag(tag))
+        request = _start_bytes(self.comm.Irecv, sink, source, self._tag(tag))
         whom = "any rank" if source == MPI.ANY_SOURCE else f"rank {source}"
         copied = whole.data_ptr() != tensor.data_ptr() or not tensor.is_contiguous()
         work = MessageWork(request, f"receive from {whom} of {self.name}", [tensor], seconds,
@@ -271,13 +274,28 @@ class Peers:
         return missing
 
 
+def _start_bytes(start: Callable[..., MPI.Request], array: Any, peer: int, tag: int
+                 ) -> MPI.Request:
+    """Start a message with the bytes of an array, in any number."""
+    if array.nbytes <= MOST_ELEMENTS:
+        return start([array, array.nbytes, MPI.BYTE], peer, tag)
+    # MPI libraries count elements in C integers: one element of blocks and a rest.
+    blocks, rest = divmod(array.nbytes, BLOCK)
+    block = MPI.BYTE.Create_contiguous(BLOCK)
+    whole = MPI.Datatype.Create_struct([blocks, rest], [0, blocks * BLOCK], [block, MPI.BYTE])
+    request = start([array, 1, whole.Commit()], peer, tag)
+    for datatype in block, whole:
+        datatype.Free()
+    return request
+
+
 def _sent_bytes(text: str, status: MPI.Status) -> int:
     """Return the size of a truncated message, or that of the buffer if the library hides it.
 
     Open MPI sets the status. MPICH has both sizes in its error text, exchanged, for short messages.
     """
     sizes = re.findall(r"(\d+) bytes received but buffer size is (\d+)", text)
-    return max(status.Get_count(MPI.BYTE), *(int(size) for pair in sizes for size in pair), 0)
+    return max(status.Get_elements(MPI.BYTE), *(int(size) for pair in sizes for size in pair), 0)
 
 
 def _by(request: MPI.Request, end: float) -> bool:

@@ -11,6 +11,7 @@ import torch
 from torch.distributed import Work
 
 from hpccoll.errors import GroupTimeout
+from hpccoll.errors.waits import raisable
 from hpccoll.torch.process_group.eager import run_eagerly
 from hpccoll.torch.streams import after_caller, caller_stream
 
@@ -136,7 +137,7 @@ class GroupWork(Work):
                 self.end(GroupTimeout(self.title, seconds))
                 self.give_up(self)
         if self.error is not None:
-            raise self.error
+            raise raisable(self.error)
         return True
 
     synchronize = wait
@@ -179,7 +180,7 @@ class GroupWork(Work):
         if self.error is None:
             return list(self.tensors)
         if isinstance(self.error, Exception):
-            raise self.error
+            raise raisable(self.error)
         raise RuntimeError(f"{self.title}: {self.error!r}")
 
 

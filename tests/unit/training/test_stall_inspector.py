@@ -4,7 +4,14 @@ import time
 
 import pytest
 
-from hpccoll.training.stall_inspector import FAILED, MOST_NAMES, Control, Diagnosis, StallInspector
+from hpccoll.training.stall_inspector import (
+    FAILED,
+    MOST_NAMES,
+    Control,
+    Diagnosis,
+    Notice,
+    StallInspector,
+)
 from support.threads import run_ranks
 
 
@@ -88,3 +95,17 @@ def test_questions_are_short():
 def test_without_a_missing_array_every_place_is_said():
     text = str(Diagnosis({}, [], {0: "in reduce()", 1: "in reduce()", 2: "joined"}))
     assert text == "ranks 0-1: in reduce(); rank 2: joined"
+
+
+def test_queries_that_a_dead_rank_never_answers_are_dropped():
+    def rank(comm):
+        stalls = StallInspector(Control(comm), lambda step, names: ([], "here"))
+        for step in range(20 if comm.Get_rank() == 0 else 0):
+            for _ in range(3):
+                stalls.query(step, ["w"])
+        comm.Barrier()
+        # A late answer to a query of an earlier step.
+        stalls.process(Notice("answer", 1, [[3, ["w"]], [[], "here"]]))
+        return len(stalls._queries), sum(map(len, stalls._askers.values()))
+
+    assert run_ranks(2, rank)[0] == (1, 1)

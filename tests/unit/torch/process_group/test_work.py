@@ -1,11 +1,14 @@
 """Work: ends once, tells everybody, keeps the order; lanes and who runs what stands in them."""
 
+import re
 import threading
+import traceback
 from datetime import timedelta
 
 import pytest
 
-from hpccoll.errors import GroupTimeout
+from hpccoll.errors import GroupTimeout, PeerLost, ProcessGroupError
+from hpccoll.errors.waits import RankStates, raisable
 
 torch = pytest.importorskip("torch")
 work = pytest.importorskip("hpccoll.torch.process_group.work")
@@ -33,6 +36,37 @@ def test_an_error_reaches_everybody():
     for future in early, one.get_future():
         with pytest.raises(RuntimeError, match="ValueError: no"):  # C++ has the text alone
             future.wait()
+
+
+def frames_of(error):
+    return len(list(traceback.walk_tb(error.__traceback__)))
+
+
+@pytest.mark.parametrize("stored", [ValueError("no"), GroupTimeout("call", 1.0),
+                                    ProcessGroupError("broken"),
+                                    PeerLost((1,), RankStates("lost"), "call")], ids=repr)
+def test_an_error_that_is_raised_often_does_not_grow(stored):
+    """Its frames would keep tensors alive; those of groups, lines and requests are raised so."""
+    one, seen = pending(), []
+    one.end(stored)
+    for _ in range(5):
+        with pytest.raises(type(stored), match=re.escape(str(stored))) as caught:
+            one.wait()
+        seen.append(frames_of(caught.value))
+    assert len(set(seen)) == 1 and frames_of(stored) == 0
+
+
+def test_an_error_that_cannot_be_copied_does_not_grow():
+    class Odd(Exception):
+        def __init__(self, one, two):
+            super().__init__(f"{one} {two}")
+
+    stored, seen = Odd(1, 2), []
+    for _ in range(5):
+        with pytest.raises(Odd) as caught:
+            raise raisable(stored)
+        seen.append(frames_of(caught.value))
+    assert len(set(seen)) == 1
 
 
 def test_futures_before_and_after_the_end():
