@@ -23,7 +23,7 @@ def extensions():
         ("hpccoll.arrays._half", ["hpccoll/arrays/_half.c"], [kernel], []),
         ("hpccoll.runtime.execution._executor",
          [f"hpccoll/runtime/execution/_{part}.c" for part in
-          ("executor", "running", "recognition", "requests", "background", "conversions",
+          ("executor", "running", "arguments", "recognition", "requests", "background", "conversions",
            "call_log", "phase_events", "call_guard", "profiled", "finalize", "any_size")],
          [kernel, *(f"hpccoll/runtime/execution/_{part}.h"
           for part in ("executor", "recognition", "requests"))],

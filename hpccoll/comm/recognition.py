@@ -43,8 +43,6 @@ LASTING = frozenset(id(getattr(MPI, name.upper())) for name in OPERATORS)
 #: Predefined types, by ``id``.
 TYPES = {id(value): name for name, value in vars(MPI).items()
          if isinstance(value, MPI.Datatype) and value != MPI.DATATYPE_NULL}
-#: Types of counts and displacements, which are compared by value.
-PLAIN = (list, tuple, int, ndarray, type(None))
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -111,9 +109,9 @@ def _lasts(argument: Any) -> bool:
     """Return True if an argument's identity is a permanent key."""
     if isinstance(argument, MPI.Op):
         return id(argument) in LASTING
-    if type(argument) in (list, tuple) and argument and type(argument[0]) is ndarray:
+    if type(argument) in (list, tuple) and len(argument) > 1:
         last = argument[-1]
-        return id(last) in TYPES or len(argument) > 1 and type(last) in PLAIN
+        return id(last) in TYPES or not isinstance(last, (MPI.Datatype, str))
     return True
 
 

@@ -60,13 +60,13 @@ static int read_counts(AnySize *self, const Vector *counts, const Vector *displs
 {
     if (counts->length != self->size + 1 || (displs->length && displs->length != counts->length))
         return 0;
-    int64_t first = value_of(counts, 0), limit = INT64_MAX / (self->size + 1);
+    int64_t first = counts->values[0], limit = INT64_MAX / (self->size + 1);
     int equal = 1;
     self->longest = 0;
     for (Py_ssize_t i = 0; i < self->size; i++) {
-        int64_t count = value_of(counts, i);
+        int64_t count = counts->values[i];
         if (count < 1 || count > limit / scale
-            || (displs->length && value_of(displs, i) != self->bounds[i] / scale))
+            || (displs->length && displs->values[i] != self->bounds[i] / scale))
             return 0;
         equal = equal && count == first;
         count *= scale;
@@ -84,7 +84,7 @@ static int holds_parts(const AnySize *self, const Side *side, int which)
         return 0;
     int64_t room = side->nbytes / self->element[which], end = 0;
     for (Py_ssize_t i = 0; i < self->size; i++) {
-        int64_t count = value_of(counts, i), start = displs->length ? value_of(displs, i) : end;
+        int64_t count = counts->values[i], start = displs->length ? displs->values[i] : end;
         if (count < 1 || start < 0 || start > room || count > room - start)
             return 0;
         end = start + count;
@@ -97,7 +97,7 @@ static int64_t own_bytes(const AnySize *self, const Key *key, int which)
 {
     const Side *side = &key->sides[which];
     if (self->extent[which] == PARTS)
-        return value_of(&side->counts, self->rank) * self->element[which];
+        return side->counts.values[self->rank] * self->element[which];
     return self->extent[which] == OWN ? bytes_of(self, side, which) : -1;
 }
 
@@ -119,6 +119,9 @@ static int fits_unknown(const AnySize *self, const Key *key)
 static int read_blocks(AnySize *self, const Key *key)
 {
     int64_t total = -1;
+    for (int i = 0; i < SIDES; i++)
+        if (key->sides[i].count && key->sides[i].displs.length)
+            return 0;  /* a count and a displacement */
     if (self->cut == UNKNOWN)
         return fits_unknown(self, key);
     if (self->cut == COUNTED) {
@@ -218,7 +221,7 @@ int accepts(const AnySize *self, const Key *key)
 }
 
 /* Return a compiled plan or a method for a call; NULL without an error if Python has to run it. */
-PyObject *target_for(AnySize *self, const Key *key, PyArrayObject *const *arrays)
+PyObject *target_for(AnySize *self, const Key *key)
 {
     if (!read_blocks(self, key))
         return NULL;
@@ -235,7 +238,7 @@ PyObject *target_for(AnySize *self, const Key *key, PyArrayObject *const *arrays
     CompiledPlan *plan = (CompiledPlan *)self->target;
     int64_t sizes[2];
     for (int i = 0; i < 2; i++)
-        sizes[i] = self->side[i] < 0 ? 0 : PyArray_NBYTES(arrays[self->side[i]]);
+        sizes[i] = self->side[i] < 0 ? 0 : key->sides[self->side[i]].nbytes;
     if (computed(self, plan) && sizes[IN] == plan->sizes[IN] && sizes[OUT] == plan->sizes[OUT])
         return self->target;
     plan->sizes[IN] = sizes[IN];

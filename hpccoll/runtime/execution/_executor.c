@@ -11,6 +11,8 @@
  *
  * _running.c:      runs the instructions, without Python
  *
+ * _arguments.c:    reads the arguments of calls
+ *
  * _recognition.c:
  *
  *     Calls        the cache of a communicator: form, size and type of a call -> a plan or the
@@ -681,7 +683,7 @@ PyMODINIT_FUNC PyInit__executor(void)
         {"HASHES", HASHES}, {"STARTS", STARTS}, {"ENDS", ENDS}, {"FORMS", FORMS}, {"AMOUNTS", AMOUNTS},
         {"REMEMBERED", REMEMBERED}, {"DONE", DONE}, {"WAITING", WAITING},
         {"ELSEWHERE", ELSEWHERE}, {"REMOTE", REMOTE}, {"OPERATIONS", OPERATIONS}, {"BASES", BASES}};
-    if (self == NULL || prepare_recognition() < 0 || prepare_requests() < 0
+    if (self == NULL || prepare_arguments() < 0 || prepare_recognition() < 0 || prepare_requests() < 0
         || prepare_numbers() < 0 || prepare_watching() < 0)
         return NULL;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)

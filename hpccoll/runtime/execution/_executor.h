@@ -225,8 +225,9 @@ PyObject *hash_of_amount(PyObject *module, PyObject *args);
 /* _finalize.c */
 PyObject *check_at_exit(PyObject *module, PyObject *args);
 
-/* _recognition.c */
+/* _recognition.c, _arguments.c */
 int prepare_recognition(void);
+int prepare_arguments(void);
 PyObject *set_in_place(PyObject *module, PyObject *object);
 PyObject *new_method(PyObject *slow, vectorcallfunc call);
 

@@ -29,54 +29,19 @@ typedef struct {
     CallGuard *call_guard;  /* lock of the communicator; set before any call is cached */
 } Calls;
 
-static PyObject *in_place, *calls_name;
-
-static inline int is_array(PyObject *object, int flags)
-{
-    return Py_IS_TYPE(object, &PyArray_Type)
-        && PyArray_CHKFLAGS((PyArrayObject *)object, flags);
-}
-
-/* Return 1 if an array has integers that can be read in place. */
-static inline int is_vector(PyObject *object)
-{
-    return is_array(object, NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED)
-        && PyArray_NDIM((PyArrayObject *)object) == 1
-        && PyArray_ISNBO(PyArray_DESCR((PyArrayObject *)object)->byteorder)
-        && PyTypeNum_ISSIGNED(PyArray_TYPE((PyArrayObject *)object))
-        && (PyArray_ITEMSIZE((PyArrayObject *)object) == 8
-            || PyArray_ITEMSIZE((PyArrayObject *)object) == 4);
-}
-
-static int read_vector(PyObject *object, Vector *vector)
-{
-    if (object == Py_None)
-        return 1;
-    vector->object = object;
-    if (is_vector(object)) {
-        vector->length = PyArray_SIZE((PyArrayObject *)object) + 1;
-        return 1;
-    }
-    if (!PyList_CheckExact(object) && !PyTuple_CheckExact(object))
-        return 0;
-    vector->length = PySequence_Fast_GET_SIZE(object) + 1;
-    for (Py_ssize_t i = 0; i < vector->length - 1; i++)
-        if (!PyLong_CheckExact(PySequence_Fast_GET_ITEM(object, i)))
-            return 0;
-    return 1;
-}
+static PyObject *calls_name;
 
 static int same_vector(const Vector *one, const Vector *other)
 {
     if (one->length != other->length)
         return 0;
     for (Py_ssize_t i = 0; i < one->length - 1; i++)
-        if (value_of(one, i) != value_of(other, i))
+        if (one->values[i] != other->values[i])
             return 0;
     return 1;
 }
 
-/* Copy the values: the caller's list may change. */
+/* Copy the values, which belong to a running call. */
 static int keep_vector(Vector *vector)
 {
     if (!vector->length)
@@ -86,109 +51,10 @@ static int keep_vector(Vector *vector)
         PyErr_NoMemory();
         return -1;
     }
-    for (Py_ssize_t i = 0; i < vector->length - 1; i++)
-        values[i] = value_of(vector, i);
+    if (vector->length > 1)
+        memcpy(values, vector->values, (vector->length - 1) * sizeof(int64_t));
     vector->values = values;
-    vector->object = NULL;
     return 0;
-}
-
-/* Parse the items after the array: nothing, a count, counts, (counts, displs), or counts and
- * displs, then an optional type; return the array. */
-static inline PyObject *read_specification(PyObject *object, Side *side)
-{
-    Py_ssize_t size = PySequence_Fast_GET_SIZE(object);
-    if (size < 1 || size > 4)
-        return NULL;
-    PyObject **items = PySequence_Fast_ITEMS(object), *last = items[size - 1];
-    if (size > 1 && !PyLong_CheckExact(last) && !PyList_CheckExact(last)
-        && !PyTuple_CheckExact(last) && !Py_IS_TYPE(last, &PyArray_Type) && last != Py_None) {
-        side->type = last;
-        size--;
-    }
-    if (size == 1)
-        return items[0];
-    PyObject *counts = items[1], *displs = size == 3 ? items[2] : Py_None;
-    if (size == 2 && PyLong_CheckExact(counts)) {
-        side->count = PyLong_AsLong(counts);
-        if (side->count < 0) {
-            PyErr_Clear();
-            return NULL;
-        }
-        side->count++;  /* no count differs from a count of 0 */
-        return items[0];
-    }
-    /* A pair of lists. A pair of numbers is a count and a stride, which is not supported here; a
-     * list of the same numbers is two counts. */
-    if (size == 2 && PyTuple_CheckExact(counts) && PyTuple_GET_SIZE(counts) == 2) {
-        displs = PyTuple_GET_ITEM(counts, 1);
-        counts = PyTuple_GET_ITEM(counts, 0);
-    }
-    return size < 4 && read_vector(counts, &side->counts) && read_vector(displs, &side->displs)
-        ? items[0] : NULL;
-}
-
-static inline int read_side(PyObject *object, int flags, Side *side, PyArrayObject **found)
-{
-    if (object == Py_None || object == in_place) {
-        side->form = object == Py_None ? NOTHING : IN_ITS_PLACE;
-        return 1;
-    }
-    if (PyList_CheckExact(object) || PyTuple_CheckExact(object))
-        object = read_specification(object, side);
-    if (object == NULL || !is_array(object, flags))
-        return 0;
-    PyArrayObject *array = (PyArrayObject *)object;
-    side->form = ARRAY;
-    side->nbytes = PyArray_NBYTES(array);
-    side->dtype = PyArray_DESCR(array);
-    *found = array;
-    return 1;
-}
-
-/* Make the key of a call from the roles of its arguments: s, r and b are buffers (b for both
- * directions), o an operator, n a root, c counts. Return 0 for an unsupported call. */
-static inline int read_call(long method, const char *roles, PyObject *const *arguments, Key *key,
-                            PyArrayObject **arrays)
-{
-    memset(key, 0, sizeof *key);
-    key->method = method;
-    for (; *roles; roles++, arguments++) {
-        PyObject *argument = *arguments;
-        switch (*roles) {
-        case 's':
-            if (!read_side(argument, NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED,
-                           &key->sides[SENT], &arrays[SENT]))
-                return 0;
-            break;
-        case 'r':
-        case 'b':
-            if (!read_side(argument, NPY_ARRAY_CARRAY, &key->sides[RECEIVED], &arrays[RECEIVED]))
-                return 0;
-            break;
-        case 'o':
-            key->op = argument;
-            break;
-        case 'n':
-            if (!PyLong_CheckExact(argument))
-                return 0;
-            key->root = PyLong_AsLong(argument);
-            if (key->root < 0) {
-                PyErr_Clear();
-                return 0;
-            }
-            break;
-        default:
-            if (!read_vector(argument, &key->counts))
-                return 0;
-        }
-    }
-    const Side *sides = key->sides;
-    /* Buffers that overlap are an error, or a copy. */
-    if (sides[SENT].form != ARRAY || sides[RECEIVED].form != ARRAY)
-        return 1;
-    const char *sent = PyArray_BYTES(arrays[SENT]), *received = PyArray_BYTES(arrays[RECEIVED]);
-    return sent >= received + sides[RECEIVED].nbytes || received >= sent + sides[SENT].nbytes;
 }
 
 static inline uint64_t mixed(uint64_t hash, uint64_t value)
@@ -201,7 +67,7 @@ static inline uint64_t mixed(uint64_t hash, uint64_t value)
 static inline uint64_t mixed_vector(uint64_t hash, const Vector *vector)
 {
     for (Py_ssize_t i = 0; i < vector->length - 1 && i < HASHED; i++)
-        hash = mixed(hash, (uint64_t)value_of(vector, i));
+        hash = mixed(hash, (uint64_t)vector->values[i]);
     return hash;
 }
 
@@ -244,35 +110,42 @@ static inline Entry *slot_of(const Calls *calls, const Key *key, uint64_t hash)
     }
 }
 
-/* Release the references of a key. */
-static void drop_key(Key *key)
+static void take_references(Key *key)
 {
-    Py_XDECREF(key->op);
-    PyMem_Free(key->counts.values);
-    for (int i = 0; i < SIDES; i++) {
-        Side *side = &key->sides[i];
-        Py_XDECREF(side->dtype);
-        Py_XDECREF(side->type);
-        PyMem_Free(side->counts.values);
-        PyMem_Free(side->displs.values);
-    }
-}
-
-/* Take the references of a key; return -1 without memory, and then it has none. */
-static int keep_key(Key *key)
-{
-    Vector *vectors[] = {&key->counts, &key->sides[SENT].counts, &key->sides[SENT].displs,
-                         &key->sides[RECEIVED].counts, &key->sides[RECEIVED].displs};
     Py_XINCREF(key->op);
     for (int i = 0; i < SIDES; i++) {
         Py_XINCREF(key->sides[i].dtype);
         Py_XINCREF(key->sides[i].type);
     }
-    for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++)
+}
+
+/* Release the references and values of a key. */
+static void drop_key(Key *key)
+{
+    Vector *vectors[VECTORS];
+    list_vectors(key, vectors);
+    for (int i = 0; i < VECTORS; i++)
+        PyMem_Free(vectors[i]->values);
+    Py_XDECREF(key->op);
+    for (int i = 0; i < SIDES; i++) {
+        Py_XDECREF(key->sides[i].dtype);
+        Py_XDECREF(key->sides[i].type);
+    }
+}
+
+/* Take the references of a key, and copy its values; return -1 without memory, and then it has
+ * none. */
+static int keep_key(Key *key)
+{
+    Vector *vectors[VECTORS];
+    list_vectors(key, vectors);
+    for (int i = 0; i < VECTORS; i++)
         if (keep_vector(vectors[i]) < 0) {
-            drop_key(key);
+            while (i--)
+                PyMem_Free(vectors[i]->values);
             return -1;
         }
+    take_references(key);
     return 0;
 }
 
@@ -358,17 +231,11 @@ static void drop_forms(Calls *self)
 /* Keep a form without its sizes, and take its references. */
 static void keep_form(Key *key)
 {
-    Vector *vectors[] = {&key->counts, &key->sides[SENT].counts, &key->sides[SENT].displs,
-                         &key->sides[RECEIVED].counts, &key->sides[RECEIVED].displs};
-    for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) {
-        vectors[i]->object = NULL;
+    Vector *vectors[VECTORS];
+    list_vectors(key, vectors);
+    for (int i = 0; i < VECTORS; i++)
         vectors[i]->values = NULL;
-    }
-    Py_XINCREF(key->op);
-    for (int i = 0; i < SIDES; i++) {
-        Py_XINCREF(key->sides[i].dtype);
-        Py_XINCREF(key->sides[i].type);
-    }
+    take_references(key);
 }
 
 /* Store the target of calls of a form in a range of sizes. */
@@ -386,9 +253,11 @@ static PyObject *calls_store_any_size(Calls *self, PyObject *args)
         return NULL;
     }
     Key key;
-    PyArrayObject *arrays[SIDES] = {NULL, NULL};
-    if (!read_call(method, roles, &PyTuple_GET_ITEM(arguments, 0), &key, arrays)
-        || !accepts(target, &key))
+    Arguments read;
+    int accepted = read_call(method, roles, &PyTuple_GET_ITEM(arguments, 0), &key, &read)
+        && accepts(target, &key);
+    release_arguments(&read);  /* a form has no values */
+    if (!accepted)
         Py_RETURN_FALSE;
     if (self->forms == NULL && (self->forms = PyMem_Calloc(FORM_SLOTS, sizeof(Form))) == NULL)
         return PyErr_NoMemory();
@@ -526,12 +395,11 @@ static PyObject *calls_store(Calls *self, PyObject *args)
         return NULL;
     }
     Key key;
-    PyArrayObject *arrays[SIDES] = {NULL, NULL};
-    if (!read_call(method, roles, &PyTuple_GET_ITEM(arguments, 0), &key, arrays))
-        Py_RETURN_FALSE;
-    if (put_entry(self, &key, hash_of(&key), target, side, shift) < 0)
-        return NULL;
-    Py_RETURN_TRUE;
+    Arguments read;
+    int readable = read_call(method, roles, &PyTuple_GET_ITEM(arguments, 0), &key, &read);
+    int failed = readable && put_entry(self, &key, hash_of(&key), target, side, shift) < 0;
+    release_arguments(&read);
+    return failed ? NULL : PyBool_FromLong(readable);
 }
 
 static PyObject *calls_clear(Calls *self, PyObject *Py_UNUSED(none))
@@ -609,17 +477,8 @@ static inline int arrange(const Recognised *self, PyObject *const *args, Py_ssiz
     return 1;
 }
 
-/* Return an object that keeps the arrays of a call alive. */
-static inline PyObject *keep(PyArrayObject *const *arrays)
-{
-    PyObject *sent = (PyObject *)arrays[SENT], *received = (PyObject *)arrays[RECEIVED];
-    if (sent == NULL || received == NULL)
-        return Py_NewRef(sent != NULL ? sent : received != NULL ? received : Py_None);
-    return PyTuple_Pack(2, sent, received);
-}
-
 /* Run a call from the cache, under the lock of the communicator. */
-static inline PyObject *served(PyObject *target, const Entry *entry, PyArrayObject *const *arrays,
+static inline PyObject *served(PyObject *target, const Entry *entry, const Arguments *arguments,
                                PyObject *const *args, size_t flags, PyObject *names)
 {
     int begins = Py_IS_TYPE(target, &BeginType);
@@ -628,9 +487,9 @@ static inline PyObject *served(PyObject *target, const Entry *entry, PyArrayObje
     char *bases[2];
     for (int i = 0; i < 2; i++)
         bases[i] = entry->side[i] < 0 ? NULL
-                                      : PyArray_BYTES(arrays[entry->side[i]]) + entry->shift[i];
+                                      : arguments->memory[entry->side[i]].data + entry->shift[i];
     if (begins) {
-        PyObject *kept = keep(arrays), *request = NULL;
+        PyObject *kept = keep_memory(arguments), *request = NULL;
         if (kept != NULL)
             request = begin_call(target, bases[IN], bases[OUT], kept);
         Py_XDECREF(kept);
@@ -639,7 +498,7 @@ static inline PyObject *served(PyObject *target, const Entry *entry, PyArrayObje
     /* The caller keeps the arguments alive until this returns; after an error MPI may need them
      * longer. */
     CompiledPlan *plan = (CompiledPlan *)target;
-    PyObject *kept = plan->remote ? keep(arrays) : NULL;
+    PyObject *kept = plan->remote ? keep_memory(arguments) : NULL;
     int failed = plan->remote && kept == NULL ? -1 : play(plan, bases[IN], bases[OUT], kept);
     Py_XDECREF(kept);
     return failed ? NULL : Py_NewRef(Py_None);
@@ -647,11 +506,10 @@ static inline PyObject *served(PyObject *target, const Entry *entry, PyArrayObje
 
 /* Return the target of a call for its size; NULL if Python has to run it, or for an error. Inside
  * the lock: another call must not change the operands of a running compiled plan. */
-static PyObject *fitted(Calls *calls, AnySize *any_size, Key *key, uint64_t hash,
-                        PyArrayObject *const *arrays, Entry *entry)
+static PyObject *fitted(Calls *calls, AnySize *any_size, Key *key, uint64_t hash, Entry *entry)
 {
     static const long long none[2] = {0, 0};
-    PyObject *target = target_for(any_size, key, arrays);
+    PyObject *target = target_for(any_size, key);
     if (target == NULL || (Py_IS_TYPE(target, &CompiledPlanType) && should_fall_back((CompiledPlan *)target)))
         return NULL;
     for (int i = 0; i < 2; i++) {
@@ -672,49 +530,51 @@ static PyObject *recognised_call(Recognised *self, PyObject *const *args, size_t
     Py_ssize_t given = PyVectorcall_NARGS(flags);
     PyObject *places[MOST_ARGUMENTS];
     Key key;
-    PyArrayObject *arrays[SIDES] = {NULL, NULL};
+    Arguments arguments;
     if (given < 1)
-        goto slow;
+        return PyObject_Vectorcall(self->slow, args, flags, names);
     PyObject *calls = PyObject_GetAttr(args[0], calls_name);
-    if (calls == NULL) {
+    if (calls == NULL)
         PyErr_Clear();
-        goto slow;
+    if (calls == NULL || !Py_IS_TYPE(calls, &CallsType) || !((Calls *)calls)->used
+        || !arrange(self, args + 1, given - 1, names, places)) {
+        Py_XDECREF(calls);
+        return PyObject_Vectorcall(self->slow, args, flags, names);
     }
-    if (!Py_IS_TYPE(calls, &CallsType) || !((Calls *)calls)->used
-        || !arrange(self, args + 1, given - 1, names, places)
-        || !read_call(self->method, self->roles, places, &key, arrays)) {
-        Py_DECREF(calls);
-        goto slow;
-    }
-    uint64_t hash = hash_of(&key);
-    Entry entry = *slot_of((Calls *)calls, &key, hash);
-    PyObject *target = Py_XNewRef(entry.target);
+    PyObject *target = NULL, *result = NULL;
     AnySize *any_size = NULL;
-    if (target == NULL)
-        any_size = (AnySize *)Py_XNewRef(any_size_of((Calls *)calls, &key));
-    CallGuard *call_guard = (CallGuard *)Py_XNewRef(((Calls *)calls)->call_guard);
-    PyObject *result = NULL;
-    if ((target == NULL && any_size == NULL)
-        || (target != NULL && Py_IS_TYPE(target, &CompiledPlanType)
-            && should_fall_back((CompiledPlan *)target))) {
-        result = PyObject_Vectorcall(self->slow, args, flags, names);
-    } else if (call_guard == NULL || acquire(call_guard) == 0) {
-        if (any_size != NULL)
-            target = fitted((Calls *)calls, any_size, &key, hash, arrays, &entry);
-        if (target != NULL)
-            result = served(target, &entry, arrays, args, flags, names);
-        if (call_guard != NULL)
-            call_guard->owner_thread = 0;
-        if (target == NULL && !PyErr_Occurred())
-            result = PyObject_Vectorcall(self->slow, args, flags, names);
+    CallGuard *call_guard = NULL;
+    int slow = 1;
+    if (read_call(self->method, self->roles, places, &key, &arguments)) {
+        uint64_t hash = hash_of(&key);
+        Entry entry = *slot_of((Calls *)calls, &key, hash);
+        target = Py_XNewRef(entry.target);
+        if (target == NULL)
+            any_size = (AnySize *)Py_XNewRef(any_size_of((Calls *)calls, &key));
+        call_guard = (CallGuard *)Py_XNewRef(((Calls *)calls)->call_guard);
+        if ((target != NULL || any_size != NULL)
+            && !(target != NULL && Py_IS_TYPE(target, &CompiledPlanType)
+                 && should_fall_back((CompiledPlan *)target))) {
+            slow = 0;
+            if (call_guard == NULL || acquire(call_guard) == 0) {
+                if (any_size != NULL)
+                    target = fitted((Calls *)calls, any_size, &key, hash, &entry);
+                if (target != NULL)
+                    result = served(target, &entry, &arguments, args, flags, names);
+                if (call_guard != NULL)
+                    call_guard->owner_thread = 0;
+                slow = target == NULL && !PyErr_Occurred();
+            }
+        }
     }
+    release_arguments(&arguments);
+    if (slow)
+        result = PyObject_Vectorcall(self->slow, args, flags, names);
     Py_DECREF(calls);
     Py_XDECREF(any_size);
     Py_XDECREF(call_guard);
     Py_XDECREF(target);
     return result;
-slow:
-    return PyObject_Vectorcall(self->slow, args, flags, names);
 }
 
 static PyObject *recognised_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -799,13 +659,6 @@ PyTypeObject RecognisedType = {
     .tp_dealloc = (destructor)recognised_dealloc,
     .tp_traverse = (traverseproc)recognised_traverse,
 };
-
-PyObject *set_in_place(PyObject *module, PyObject *object)
-{
-    (void)module;
-    Py_XSETREF(in_place, Py_NewRef(object));
-    Py_RETURN_NONE;
-}
 
 int prepare_recognition(void)
 {

@@ -1,16 +1,18 @@
-/* Keys of calls: what the cache of calls compares; see _recognition.c. */
+/* Arguments of calls, and keys of calls: what the cache of calls compares.
+ *
+ * _arguments.c reads arguments, _recognition.c has the cache.
+ */
 #ifndef HPCCOLL_RECOGNITION_H
 #define HPCCOLL_RECOGNITION_H
 
 #include "_executor.h"
 
 /* Forms of a buffer argument. */
-enum { ABSENT, NOTHING, IN_ITS_PLACE, ARRAY };
+enum { ABSENT, NOTHING, IN_ITS_PLACE, MEMORY };
 enum { SENT, RECEIVED, SIDES };
 
-/* Counts or displacements: a list, tuple or array of a call, or copied values. */
+/* Counts or displacements; a value that is too large for MPI is -1. */
 typedef struct {
-    PyObject *object;
     int64_t *values;
     Py_ssize_t length; /* number of values plus one; 0 for none */
 } Vector;
@@ -19,8 +21,8 @@ typedef struct {
     int form;
     Py_ssize_t nbytes;
     PyArray_Descr *dtype;
-    PyObject *type;  /* the type of [array, type], [array, count, type] and forms with vectors */
-    long count;
+    PyObject *type;  /* the type of [buffer, type], [buffer, count, type] and forms with vectors */
+    long count;      /* plus one; 0 for none. With displs it is the count of (count, displacement) */
     Vector counts, displs;
 } Side;
 
@@ -32,24 +34,47 @@ typedef struct {
     Side sides[SIDES];
 } Key;
 
-/* Return one of its values; -1 if it is too large for MPI. */
-static inline int64_t value_of(const Vector *vector, Py_ssize_t i)
+/* Vectors of a key: the counts of the call, counts and displacements of both sides. */
+enum { VECTORS = 5 };
+
+static inline void list_vectors(Key *key, Vector **vectors)
 {
-    if (vector->values != NULL)
-        return vector->values[i];
-    if (PyArray_Check(vector->object)) {
-        const void *data = PyArray_DATA((PyArrayObject *)vector->object);
-        return PyArray_ITEMSIZE((PyArrayObject *)vector->object) == 8
-            ? ((const int64_t *)data)[i] : ((const int32_t *)data)[i];
+    *vectors++ = &key->counts;
+    for (int i = 0; i < SIDES; i++) {
+        *vectors++ = &key->sides[i].counts;
+        *vectors++ = &key->sides[i].displs;
     }
-    int overflow;
-    return PyLong_AsLongLongAndOverflow(PySequence_Fast_GET_ITEM(vector->object, i), &overflow);
 }
+
+/* Memory of a buffer argument. */
+typedef struct {
+    char *data;
+    PyObject *object; /* its exporter, a borrowed reference; NULL without memory */
+    Py_buffer view;   /* its export, which bars a resize; its obj is NULL for NumPy arrays */
+} Memory;
+
+enum { FEW_VALUES = 64 };
+
+/* What a key of a running call refers to. */
+typedef struct {
+    Memory memory[SIDES];
+    int64_t values[FEW_VALUES]; /* of vectors; more are allocated */
+    Py_ssize_t used;
+    int64_t *allocated[VECTORS];
+    int allocations;
+} Arguments;
+
+/* _arguments.c */
+int read_call(long method, const char *roles, PyObject *const *objects, Key *key,
+              Arguments *arguments);
+void release_arguments(Arguments *arguments);
+PyObject *keep_memory(const Arguments *arguments);
+int read_buffer_kind(PyObject *object, uint64_t *nbytes, uint64_t *type);
 
 /* A target for calls of one form and any size; _any_size.c. */
 typedef struct AnySize AnySize;
 extern PyTypeObject AnySizeType;
-PyObject *target_for(AnySize *self, const Key *key, PyArrayObject *const *arrays);
+PyObject *target_for(AnySize *self, const Key *key);
 int accepts(const AnySize *self, const Key *key);
 int replaces(const AnySize *self, const AnySize *other);
 int repeats(AnySize *self, uint64_t hash);
