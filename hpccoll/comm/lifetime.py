@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from mpi4py import MPI
 
+from hpccoll.comm.waitall import extend_mpi4py
+from hpccoll.config import NONE
 from hpccoll.errors import ForkedError
 from hpccoll.guard.call_guard import new_call_guard
 from hpccoll.guard.job_status import JOB
@@ -75,6 +77,8 @@ class Lifetime:
             atexit.register(PROGRESS.report)
             JOB.join()
             os.register_at_fork(after_in_child=cls.end_after_fork)
+        if comm._config.algorithm or comm._config.determinism != NONE:
+            extend_mpi4py()
         lifetime = cast("Lifetime | None", comm.Get_attr(cls._keyvals[0]))
         if lifetime is None:
             lifetime = cls()
