@@ -185,6 +185,7 @@ class BlockingMixin(Base):
         if self._preference(method)[0] is None and (
                 self._postpones or self._stays_without()) and self._run_first(method, args):
             return
+        self._check_preference(method, args)
         tuned = self._measurements()
         barred, (preference, gives_way) = "", self._preference(method)
         if is_queued_or_promised(self, method, preference):

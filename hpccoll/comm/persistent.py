@@ -158,6 +158,7 @@ class PersistentMixin(Base):
             return self._create_request(method, info, args)
 
     def _create_request(self, method: Method, info: Info, args: tuple[Any, ...]) -> MPI.Prequest:
+        self._check_preference(method, args)
         call = self._resolve(method, args)
         choice = None
         if call is not None:
