@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import threading
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, cast
@@ -51,6 +52,7 @@ class Lifetime:
 
     _keyvals: list[int] = []
     _all: weakref.WeakSet[Lifetime] = weakref.WeakSet()
+    _first = threading.RLock()
 
     def __init__(self) -> None:
         self.freed = False
@@ -68,6 +70,11 @@ class Lifetime:
     @classmethod
     def of(cls, comm: Base) -> Lifetime:
         """Return the lifetime of a communicator and register the wrapper."""
+        with cls._first:  # threads may wrap communicators at the same time
+            return cls._find_or_create(comm)
+
+    @classmethod
+    def _find_or_create(cls, comm: Base) -> Lifetime:
         if not cls._keyvals:
             cls._keyvals.append(MPI.Comm.Create_keyval(
                 delete_fn=lambda comm, key, lifetime: lifetime.end()))
@@ -118,6 +125,7 @@ class Lifetime:
     @classmethod
     def end_after_fork(cls) -> None:
         """End all communicators in a process forked from a rank, without MPI calls."""
+        cls._first = threading.RLock()  # a thread that does not exist here may have held it
         PROGRESS.drop_after_fork()
         stop_all_starts()
         for lifetime in list(cls._all):

@@ -292,3 +292,19 @@ def test_without_communicators_for_set_up_the_library_runs_all(monkeypatch):
     monkeypatch.undo()
     total(comm, allreduce="ring")
     comm.Free()
+
+
+def test_a_set_up_that_the_library_ends_leaves_no_communicator(monkeypatch):
+    """MPICH has 2048 of them."""
+    def full(comm):
+        raise MPI.Exception(MPI.ERR_OTHER)
+
+    comm = new()
+    monkeypatch.setattr(contexts, "on_one_node", full)
+    for _ in range(2100):
+        with pytest.raises(MPI.Exception):
+            contexts.Context(comm, comm._config, None)
+    monkeypatch.undo()
+    total(comm)
+    total(comm)
+    comm.Free()

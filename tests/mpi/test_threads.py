@@ -13,6 +13,7 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
+from hpccoll.comm.lifetime import Lifetime
 from hpccoll.errors import ConcurrentCallError
 from hpccoll.runtime.execution.compiled import BUILT
 
@@ -111,6 +112,23 @@ def test_a_call_inside_a_call(monkeypatch, executor):
     assert comm.allreduce(1, lambda a, b: MPI.COMM_SELF.allreduce(a + b)) == SIZE
     comm.Free()
     own.Free()
+
+
+def test_threads_wrap_a_communicator_at_the_same_time(world, monkeypatch):
+    """They share its state; so with the first communicator of a process, whose log is made once."""
+    create, raw, found = Lifetime.__init__, MPI.Intracomm(world).Dup(), []
+
+    def create_slowly(self):
+        time.sleep(0.02)
+        create(self)
+    monkeypatch.setattr(Lifetime, "__init__", create_slowly)
+    threads = [threading.Thread(target=lambda: found.append(hpccoll.Comm(raw))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({id(comm._check_alive()) for comm in found}) == 1 and len(found) == 4
+    found[0].Free()
 
 
 def test_wrappers_of_one_communicator_share_the_entrance(world):
