@@ -16,7 +16,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parents[1] / "hpccoll"
 #: Most code lines, by room; ``hpccoll`` is the package's own modules.
 BUDGET = {
-    "algorithms": 2850, "arrays": 685, "calls": 1205, "cli": 2175, "comm": 3440, "config": 260,
+    "algorithms": 2850, "arrays": 685, "calls": 1205, "cli": 2175, "comm": 3445, "config": 260,
     "cuda": 1910, "errors": 310, "explain": 1090, "guard": 2015, "hpccoll": 240, "ir": 1540,
     "jax": 630, "keras": 225, "machine": 500, "measure": 2270, "proof": 1005, "runtime": 2825,
     "simulator": 2910, "testing": 640, "tools": 4155, "torch": 2780, "training": 5890,

@@ -52,7 +52,6 @@ from hpccoll.runtime.events.logger import log_choice, log_communicator, log_tabl
 from hpccoll.runtime.execution.executor import run_prepared
 from hpccoll.runtime.planning.call_hash import Description
 from hpccoll.runtime.planning.choice import Choice
-from hpccoll.runtime.planning.planner import check_choice
 from hpccoll.runtime.progress.engine import can_progress
 from hpccoll.tune.choose import Conditions, before_setup, choose, decide, instead_of_native
 from hpccoll.tune.determinism import check_served
@@ -231,18 +230,6 @@ class Base(MPI.Intracomm):
             if choice.trial is None:
                 cache.remember(method, facts, choice)
         return facts, with_copies(self, method, call, facts, choice)
-
-    def _check_preference(self, method: Method, args: tuple[Any, ...]) -> None:
-        """Raise the errors of the user's choice for a call, before it sets the communicator up.
-
-        After the error of one rank, its next call must be able to meet the call of the others.
-        """
-        if self._context is not None or existing_context(self) is not None:
-            return
-        call = self._resolve(method, args) if self._preference(method)[0] is not None else None
-        choice = call and choose(facts_of(call), self._conditions(method))
-        if call is not None and choice is not None:
-            check_choice(call, choice, self.Get_rank(), self.Get_size())
 
     def _note(self, method: Method, args: tuple[Any, ...], target: Any, call: Call | None = None
               ) -> bool:

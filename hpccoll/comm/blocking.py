@@ -42,6 +42,7 @@ from hpccoll.comm.methods import (
     Method,
 )
 from hpccoll.comm.nonblocking import NonblockingMixin
+from hpccoll.comm.preferences import check_preference
 from hpccoll.comm.promise import is_queued_or_promised
 from hpccoll.comm.recognition import note_any_size, recognise_calls
 from hpccoll.comm.reproducible_sums import is_served, sum_call
@@ -185,7 +186,7 @@ class BlockingMixin(Base):
         if self._preference(method)[0] is None and (
                 self._postpones or self._stays_without()) and self._run_first(method, args):
             return
-        self._check_preference(method, args)
+        check_preference(self, method, args)
         tuned = self._measurements()
         barred, (preference, gives_way) = "", self._preference(method)
         if is_queued_or_promised(self, method, preference):
