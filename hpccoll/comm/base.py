@@ -37,6 +37,7 @@ from hpccoll.comm.promise import check_promise
 from hpccoll.comm.recognition import note
 from hpccoll.comm.reproducible_sums import check_kept
 from hpccoll.comm.staged_calls import with_copies
+from hpccoll.comm.waitall import extend_mpi4py
 from hpccoll.config import ALWAYS, ANY_P, OFF, Config
 from hpccoll.errors import BufferArgumentError
 from hpccoll.errors.mpi import DeadCommunicatorError, error_handler_of
@@ -299,6 +300,8 @@ class Base(MPI.Intracomm):
     def _want(self, preferences: dict[str, Choice]) -> None:
         """Set the user's choices; each set of choices has its own cache of calls."""
         self._preferences = preferences
+        if preferences:
+            extend_mpi4py()
         if len(self._caches) > MOST_WISHES:
             self._caches.clear()
         self._cache = self._caches.setdefault(

@@ -42,6 +42,7 @@ from hpccoll.comm.methods import (
     Method,
 )
 from hpccoll.comm.nonblocking import NonblockingMixin
+from hpccoll.comm.preferences import check_preference
 from hpccoll.comm.promise import is_queued_or_promised
 from hpccoll.comm.recognition import note_any_size, recognise_calls
 from hpccoll.comm.reproducible_sums import is_served, sum_call
@@ -188,6 +189,7 @@ class BlockingMixin(Base):
         if self._preference(method)[0] is None and (
                 self._postpones or self._stays_without()) and self._run_first(method, args):
             return
+        check_preference(self, method, args)
         tuned = self._measurements()
         barred, (preference, gives_way) = "", self._preference(method)
         if is_queued_or_promised(self, method, preference):
@@ -359,22 +361,26 @@ class BlockingMixin(Base):
         """Make a call that is part of the running one, or replaces it."""
         # Without a context manager: it is on the path of every small call on device memory.
         call_guard, promised = self._check_alive().call_guard, self._device
-        owner_thread, call_guard.owner_thread, self._device = call_guard.owner_thread, 0, ""
+        outer, thread = call_guard.outer_thread, call_guard.owner_thread
+        # In this order, so that the guard admits no other thread in between.
+        call_guard.outer_thread, call_guard.owner_thread, self._device = thread, 0, ""
         try:
             owner = BlockingMixin if method.form == BLOCKING else NonblockingMixin
             return getattr(owner, method.title.capitalize())(self, *args)
         finally:
-            call_guard.owner_thread, self._device = owner_thread, promised
+            call_guard.owner_thread, call_guard.outer_thread, self._device = (
+                thread, outer, promised)
 
     @contextmanager
     def _outside(self) -> Iterator[None]:
-        """Release the call guard during calls that are part of this one."""
+        """Make the call guard admit calls of this thread that are part of this one."""
         call_guard = self._check_alive().call_guard
-        owner_thread, call_guard.owner_thread = call_guard.owner_thread, 0
+        outer, thread = call_guard.outer_thread, call_guard.owner_thread
+        call_guard.outer_thread, call_guard.owner_thread = thread, 0
         try:
             yield
         finally:
-            call_guard.owner_thread = owner_thread
+            call_guard.owner_thread, call_guard.outer_thread = thread, outer
 
 
 #: Index of the buffer that only the root uses.

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import atexit
 import os
+import threading
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from mpi4py import MPI
 
+from hpccoll.comm.waitall import extend_mpi4py
+from hpccoll.config import NONE
 from hpccoll.errors import ForkedError
 from hpccoll.guard.call_guard import new_call_guard
 from hpccoll.guard.job_status import JOB
@@ -49,6 +52,7 @@ class Lifetime:
 
     _keyvals: list[int] = []
     _all: weakref.WeakSet[Lifetime] = weakref.WeakSet()
+    _first = threading.RLock()
 
     def __init__(self) -> None:
         self.freed = False
@@ -66,6 +70,11 @@ class Lifetime:
     @classmethod
     def of(cls, comm: Base) -> Lifetime:
         """Return the lifetime of a communicator and register the wrapper."""
+        with cls._first:  # threads may wrap communicators at the same time
+            return cls._find_or_create(comm)
+
+    @classmethod
+    def _find_or_create(cls, comm: Base) -> Lifetime:
         if not cls._keyvals:
             cls._keyvals.append(MPI.Comm.Create_keyval(
                 delete_fn=lambda comm, key, lifetime: lifetime.end()))
@@ -75,6 +84,8 @@ class Lifetime:
             atexit.register(PROGRESS.report)
             JOB.join()
             os.register_at_fork(after_in_child=cls.end_after_fork)
+        if comm._config.algorithm or comm._config.determinism != NONE:
+            extend_mpi4py()
         lifetime = cast("Lifetime | None", comm.Get_attr(cls._keyvals[0]))
         if lifetime is None:
             lifetime = cls()
@@ -114,6 +125,7 @@ class Lifetime:
     @classmethod
     def end_after_fork(cls) -> None:
         """End all communicators in a process forked from a rank, without MPI calls."""
+        cls._first = threading.RLock()  # a thread that does not exist here may have held it
         PROGRESS.drop_after_fork()
         stop_all_starts()
         for lifetime in list(cls._all):

@@ -41,6 +41,7 @@ from hpccoll.comm.methods import (
     SCATTERV_INIT,
     Method,
 )
+from hpccoll.comm.preferences import check_preference
 from hpccoll.comm.promise import check_promise
 from hpccoll.comm.requests import Prequest
 from hpccoll.config import THREAD
@@ -158,6 +159,7 @@ class PersistentMixin(Base):
             return self._create_request(method, info, args)
 
     def _create_request(self, method: Method, info: Info, args: tuple[Any, ...]) -> MPI.Prequest:
+        check_preference(self, method, args)
         call = self._resolve(method, args)
         choice = None
         if call is not None:

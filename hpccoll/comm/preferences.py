@@ -12,13 +12,18 @@ from hpccoll import config
 from hpccoll.algorithms import Algorithm
 from hpccoll.algorithms.outside import read_algorithm
 from hpccoll.calls.call import collective_of
+from hpccoll.calls.facts import facts_of
 from hpccoll.errors import ArgumentError, ArgumentTypeError
 from hpccoll.ir.schedule import Schedule
+from hpccoll.runtime.context import existing_context
 from hpccoll.runtime.planning.choice import Choice
+from hpccoll.runtime.planning.planner import check_choice
+from hpccoll.tune.choose import choose
 from hpccoll.units import byte_count
 
 if TYPE_CHECKING:
     from hpccoll.comm.base import Base
+    from hpccoll.comm.methods import Method
 
 C = TypeVar("C", bound="Base")
 
@@ -85,3 +90,16 @@ def choice_of(method: str, choice: Any, segment_bytes: int | str) -> Choice:
         raise ArgumentTypeError(method, f"expected an algorithm, got {choice!r}",
                                 "pass a name, an Algorithm, a builder or a Schedule")
     return Choice(name, params, byte_count("segment_bytes", segment_bytes), "comm.using")
+
+
+def check_preference(comm: Base, method: Method, args: tuple[Any, ...]) -> None:
+    """Raise the errors of the user's choice for a call, before it sets the communicator up.
+
+    After the error of one rank, its next call must be able to meet the call of the others.
+    """
+    if comm._context is not None or existing_context(comm) is not None:
+        return
+    call = comm._resolve(method, args) if comm._preference(method)[0] is not None else None
+    choice = call and choose(facts_of(call), comm._conditions(method))
+    if call is not None and choice is not None:
+        check_choice(call, choice, comm.Get_rank(), comm.Get_size())

@@ -4,9 +4,8 @@ Such a request holds a real MPI handle, a generalized request that completes wit
 ``MPI.Request.Waitall([ours, native])`` waits for both; ``REQUEST_NULL`` would count as complete
 there. Its operation is progressed by :mod:`hpccoll.runtime.progress.engine`.
 
-``HPCCOLL_TIMEOUT`` limits ``Wait`` of such a request, and ``Waitall``, ``Waitany`` and ``Waitsome``
-(:mod:`hpccoll.comm.waitall`). Those of mpi4py (``MPI.Request.Waitall`` and so on), and the
-inherited ``waitall``, ``waitany`` and ``waitsome``, wait inside the MPI library without a timeout.
+``HPCCOLL_TIMEOUT`` limits ``Wait`` of such a request, and ``Waitall`` and similar methods of lists
+with such a request (:mod:`hpccoll.comm.waitall`).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from mpi4py import MPI
 
 from hpccoll.comm.recognition import shortcut
-from hpccoll.comm.waitall import Several
+from hpccoll.comm.waitall import Several, extend_mpi4py
 from hpccoll.errors.mpi import DeadCommunicatorError, RequestError
 from hpccoll.runtime.context import Context
 from hpccoll.runtime.execution.compiled import BUILT
@@ -153,6 +152,7 @@ class Request(DrivenRequest, MPI.Request):
 
 def request_of(operation: Operation) -> Request:
     """Return the request of a started operation."""
+    extend_mpi4py()
     request = Request.__new__(Request, operation.token)
     request._operation = operation
     return request
@@ -160,6 +160,7 @@ def request_of(operation: Operation) -> Request:
 
 def request_factory(context: Context, compiled_plan: Any, threaded: bool) -> Any:
     """Return a factory of requests for calls of one compiled plan in the context's lane."""
+    extend_mpi4py()
     return _executor.Begin(compiled_plan,
                            lambda one: CompiledOperation(context, one, None, context.request_queue,
                                                          threaded),
@@ -189,6 +190,7 @@ class Prequest(DrivenRequest, MPI.Prequest):
     def __new__(cls, context: Context, make: Callable[[], tuple[Any, ...]],
                 free: Callable[[], None],
                 prepared: PersistentOperation | CompiledOperation | None = None) -> Prequest:
+        extend_mpi4py()
         self = MPI.Prequest.__new__(cls)
         self._context, self._make, self._free = context, make, free
         self._operation = self._prepared = prepared

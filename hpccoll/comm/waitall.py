@@ -4,16 +4,28 @@ mpi4py's ``MPI.Request.Waitall`` and similar wait inside the MPI library and can
 These methods test until enough requests are complete. Meanwhile they monitor each collective like
 its own ``Wait``: they report missing ranks, and raise an error if it cannot complete. Messages and
 files have no timeout; once only these are left, the library waits.
+
+mpi4py's methods do the same for lists with a request that hpccoll runs (:func:`extend_mpi4py`).
+MPICH 5.0 aborts in ``MPI_Waitall`` for a null request beside a pending generalized one, and the
+library progresses no request of ``progress="calls"``.
 """
 
 from __future__ import annotations
 
+import ctypes
+import gc
 from collections.abc import Callable, Sequence
+from functools import cache, wraps
 from typing import Any, Literal
 
 from mpi4py import MPI
 
 from hpccoll.runtime.progress.engine import PROGRESS
+
+#: mpi4py's own class methods, by name.
+NATIVE = {name: getattr(MPI.Request, name) for name in (
+    "Waitall", "Waitany", "Waitsome", "Testall", "Testany", "Testsome",
+    "waitall", "waitany", "waitsome", "testall", "testany", "testsome")}
 
 
 class Several:
@@ -29,7 +41,7 @@ class Several:
                 a rank has not entered it.
             PeerLost, BrokenCommunicatorError, ContractError: one cannot complete.
         """
-        _wait_until(requests, MPI.Request.Waitall, _all, bool, statuses)
+        _wait_until(requests, NATIVE["Waitall"], _all, bool, statuses)
         return True
 
     @classmethod
@@ -38,8 +50,7 @@ class Several:
 
         ``MPI.UNDEFINED`` if none is active.
         """
-        found: tuple[int, bool] | int = _wait_until(requests, MPI.Request.Waitany,
-                                                    MPI.Request.Testany,
+        found: tuple[int, bool] | int = _wait_until(requests, NATIVE["Waitany"], NATIVE["Testany"],
                                                     lambda found: found[1], status)
         return found[0] if isinstance(found, tuple) else found
 
@@ -50,7 +61,7 @@ class Several:
 
         ``None`` if none is active.
         """
-        found: list[int] | None = _wait_until(requests, MPI.Request.Waitsome, MPI.Request.Testsome,
+        found: list[int] | None = _wait_until(requests, NATIVE["Waitsome"], NATIVE["Testsome"],
                                               lambda found: found is None or bool(found), statuses)
         return found
 
@@ -76,11 +87,69 @@ def _wait_until(requests: Sequence[MPI.Request], wait: Callable[..., Any], test:
     return wait(requests, statuses)
 
 
-def _all(requests: Sequence[MPI.Request], statuses: list[MPI.Status] | None) -> bool:
+def _all(requests: Sequence[MPI.Request], statuses: Any, name: str = "Waitall") -> Any:
     """Replace ``MPI.Request.Testall``, which fails in MPICH 5.0 for completed persistent ones."""
     if not all(MPI.Request.Get_status(one) for one in requests if MPI.Request.__bool__(one)):
         return False
-    return MPI.Request.Waitall(requests, statuses)
+    return NATIVE[name](requests, statuses)
+
+
+def _wait_for_objects(requests: Sequence[MPI.Request], statuses: Any) -> Any:
+    """Wait like ``MPI.Request.waitall``."""
+    return _wait_until(requests, NATIVE["waitall"],
+                       lambda requests, statuses: _all(requests, statuses, "waitall"),
+                       lambda found: found is not False, statuses)
+
+
+def _wait_for_any_object(requests: Sequence[MPI.Request], status: Any) -> Any:
+    """Wait like ``MPI.Request.waitany``."""
+    index, *_, message = _wait_until(requests, NATIVE["waitany"], NATIVE["testany"],
+                                     lambda found: found[1], status)
+    return index, message
+
+
+def _wait_for_some_objects(requests: Sequence[MPI.Request], statuses: Any) -> Any:
+    """Wait like ``MPI.Request.waitsome``."""
+    return _wait_until(requests, NATIVE["waitsome"], NATIVE["testsome"],
+                       lambda found: found[0] is None or bool(found[0]), statuses)
+
+
+def _test_all(requests: Sequence[MPI.Request], statuses: Any) -> bool:
+    """Test like ``MPI.Request.Testall``."""
+    return bool(_quietly(_all, requests, bool, statuses))
+
+
+#: Waits and tests for lists with a request that hpccoll runs; other tests are the library's.
+_MIXED: dict[str, Callable[[Sequence[MPI.Request], Any], Any]] = {
+    "Waitall": Several.Waitall, "Waitany": Several.Waitany, "Waitsome": Several.Waitsome,
+    "Testall": _test_all, "waitall": _wait_for_objects, "waitany": _wait_for_any_object,
+    "waitsome": _wait_for_some_objects}
+
+
+@cache
+def extend_mpi4py() -> None:
+    """Make mpi4py's class methods take requests that hpccoll runs, in any mix.
+
+    The class forbids new attributes, so this changes its namespace. It is called when algorithms
+    are chosen, and with the first such request: programs without one call mpi4py's own methods.
+    ``MPI.Request.Waitall([comm.Iallreduce(x, y)])`` looks up the method before its request exists.
+    """
+    namespace: dict[str, Any] = gc.get_referents(vars(MPI.Request))[0]
+    namespace.update({name: classmethod(_mixed_method(name)) for name in NATIVE})
+    ctypes.pythonapi.PyType_Modified(ctypes.py_object(MPI.Request))
+
+
+def _mixed_method(name: str) -> Callable[..., Any]:
+    native, mixed = NATIVE[name], _MIXED.get(name, NATIVE[name])
+
+    @wraps(native)
+    def method(cls: type[MPI.Request], requests: Sequence[MPI.Request], *statuses: Any,
+               **named: Any) -> Any:
+        if not any(isinstance(one, Several) for one in requests):
+            return native(requests, *statuses, **named)
+        PROGRESS.step()
+        return mixed(requests, *statuses or (named.popitem()[1] if named else None,))
+    return method
 
 
 def _quietly(test: Callable[..., Any], requests: Sequence[MPI.Request],

@@ -25,14 +25,16 @@ class InterpretedCallGuard:
 
     Attributes:
         owner_thread: the thread inside a call; 0 for none.
+        outer_thread: the thread whose call makes calls that are part of it; 0 for none.
     """
 
-    owner_thread = 0
+    owner_thread = outer_thread = 0
 
     def __enter__(self) -> InterpretedCallGuard:
-        if self.owner_thread:
-            reject_concurrent_call(self.owner_thread)
-        self.owner_thread = threading.get_ident()
+        thread = threading.get_ident()
+        if self.owner_thread or self.outer_thread not in (0, thread):
+            reject_concurrent_call(self.owner_thread or self.outer_thread)
+        self.owner_thread = thread
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -19,6 +19,8 @@ import socket
 import threading
 import time
 import weakref
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -168,9 +170,32 @@ def listen(recorder: FlightRecorder) -> None:
         return
     for one in ours:
         # The thread wakes before this handler runs, which waits for the interpreter.
-        signal.signal(one, lambda number, frame: None)
+        signal.signal(one, partial(_handle, recorder, writing))
     threading.Thread(target=_work, args=(recorder, reading, writing, ours), daemon=True,
                      name="hpccoll flight recorder").start()
+
+
+def _handle(recorder: FlightRecorder, writing: socket.socket, number: int, frame: Any) -> None:
+    """Do what the thread would do, if another wakeup descriptor has replaced its own.
+
+    asyncio sets one with its first signal handler, of whatever signal.
+    """
+    current = signal.set_wakeup_fd(-1)
+    with suppress(OSError, ValueError):  # of an event loop that is closed
+        signal.set_wakeup_fd(current)
+    if current != writing.fileno():
+        _write_on(recorder, number)
+
+
+def _write_on(recorder: FlightRecorder, number: int) -> None:
+    """Write a record on a signal; SIGTERM ends the process then."""
+    if number == signal.SIGUSR1:
+        recorder.dump("SIGUSR1")
+        return
+    recorder.write_record("SIGTERM")
+    # Only the main thread may call Python for it, which may never return to Python.
+    ctypes.CDLL(None).signal(int(number), None)
+    os.kill(os.getpid(), number)
 
 
 def _work(recorder: FlightRecorder, reading: socket.socket, writing: socket.socket,
@@ -178,14 +203,8 @@ def _work(recorder: FlightRecorder, reading: socket.socket, writing: socket.sock
     with reading, writing:
         while numbers := reading.recv(64):
             for number in numbers:
-                if number == signal.SIGUSR1 and number in ours:
-                    recorder.dump("SIGUSR1")
-                elif number in ours:
-                    recorder.write_record("SIGTERM")
-                if number in ours and number == signal.SIGTERM:
-                    # Only the main thread may call Python for it, which may never return to Python.
-                    ctypes.CDLL(None).signal(int(number), None)
-                    os.kill(os.getpid(), number)
+                if number in ours:
+                    _write_on(recorder, number)
 
 
 RECORDER = FlightRecorder()

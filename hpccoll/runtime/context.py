@@ -200,12 +200,12 @@ class Context:
         self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
         try:
             self.processes = exchange_processes(self.comm, config)
-        except ArgumentError:  # on all ranks; each new attempt would leak a communicator
+            # A library has only some thousand communicators.
+            node_comm = self.comm if on_one_node(self.comm) else PrivateComm(
+                self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank))
+        except (ArgumentError, MPI.Exception):  # on all ranks; a new attempt would leak another one
             self.comm.Free()
             raise
-        # A library has only some thousand communicators.
-        node_comm = self.comm if on_one_node(self.comm) else PrivateComm(
-            self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank))
         self.compiled = executor(config) == COMPILED
         around = discover(self.comm, node_comm, config.levels, config.network, self.compiled,
                           is_in_use(), gpu_island)

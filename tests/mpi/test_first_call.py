@@ -9,9 +9,11 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll.errors import BrokenCommunicatorError, CollectiveTimeout
+from hpccoll.algorithms.flat import recursive_doubling
+from hpccoll.errors import BrokenCommunicatorError, CollectiveTimeout, HpccollError
 from hpccoll.errors.contract import ContractError
 from hpccoll.errors.mpi import OperatorError, RootError
+from hpccoll.ir.schedule import Program
 from hpccoll.runtime import context as contexts
 from hpccoll.runtime.context import existing_context
 
@@ -188,6 +190,31 @@ def test_a_rank_that_does_not_come_is_named_beside_duplicates(monkeypatch):
     new().Barrier()  # else the failure is the last call of a rank, as above
 
 
+def unfinished(rank, size):
+    """A builder that leaves out a contribution."""
+    return Program(recursive_doubling.allreduce(rank, size).rounds[:-1])
+
+
+@pytest.mark.parametrize("form", ["{}", "{}_init"])
+@pytest.mark.parametrize("name, preference, problem", [
+    ("Bcast", ("knomial", {"kk": 3}), "kk"), ("Bcast", ("knomial", {"k": "4"}), "4"),
+    ("Allreduce", "ring", "rank order|splits"), ("Allreduce", unfinished, "unfinished")])
+def test_a_choice_that_one_rank_refuses_is_no_call(name, preference, problem, form):
+    """It is refused before set-up, in which the others would find another call."""
+    comm, mine, found = new(), numpy.ones(240), numpy.zeros(240)
+    own = MPI.Op.Create(lambda one, two, datatype: None, commute=False)
+    if RANK == ODD:
+        args = (found, 0) if name == "Bcast" else (mine, found) + (own,) * (preference == "ring")
+        with comm.using(**{name.lower(): preference}):
+            with pytest.raises((HpccollError, ValueError, TypeError), match=problem) as caught:
+                getattr(comm, form.format(name))(*args)
+        assert not isinstance(caught.value, (ContractError, BrokenCommunicatorError))
+    for _ in range(3):
+        total(comm, 240)
+    own.Free()
+    comm.Free()
+
+
 def test_wrong_arguments_are_no_call():
     comm = new()
     for _ in range(2):
@@ -264,4 +291,20 @@ def test_without_communicators_for_set_up_the_library_runs_all(monkeypatch):
         total(comm, allreduce="ring")
     monkeypatch.undo()
     total(comm, allreduce="ring")
+    comm.Free()
+
+
+def test_a_set_up_that_the_library_ends_leaves_no_communicator(monkeypatch):
+    """MPICH has 2048 of them."""
+    def full(comm):
+        raise MPI.Exception(MPI.ERR_OTHER)
+
+    comm = new()
+    monkeypatch.setattr(contexts, "on_one_node", full)
+    for _ in range(2100):
+        with pytest.raises(MPI.Exception):
+            contexts.Context(comm, comm._config, None)
+    monkeypatch.undo()
+    total(comm)
+    total(comm)
     comm.Free()

@@ -13,6 +13,7 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
+from hpccoll.comm.lifetime import Lifetime
 from hpccoll.errors import ConcurrentCallError
 from hpccoll.runtime.execution.compiled import BUILT
 
@@ -101,6 +102,41 @@ def test_two_threads_on_one_communicator(monkeypatch, executor, preference, coun
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("preference", ["ours", "native"])
+def test_a_thread_between_the_parts_of_a_call(monkeypatch, executor, preference):
+    """Calls that consist of calls admit those of their own thread only.
+
+    Looked at beside it: repeated calls on host arrays over buffers, and trials of algorithms, which
+    open the guard in the same way.
+    """
+    monkeypatch.setenv("HPCCOLL_EXECUTOR", executor)
+    comm, errors = hpccoll.Comm(MPI.Intracomm(RAW).Dup()), []
+    x, y = numpy.ones(50), numpy.zeros(50)
+
+    def intrude():
+        for call in (comm.Barrier, lambda: comm.Allreduce(x, numpy.zeros(50)),
+                     lambda: comm.allreduce(1)):
+            try:
+                call()
+            except ConcurrentCallError as error:
+                errors.append(error)
+
+    with comm.using(**(OURS if preference == "ours" else dict.fromkeys(OURS, "native"))):
+        for _ in range(3):
+            comm.Allreduce(x, y)
+            comm.allreduce(1)
+        with comm._check_alive().call_guard, comm._outside():
+            comm.Allreduce(x, y)
+            thread = threading.Thread(target=intrude)
+            thread.start()
+            thread.join()
+            comm.Allreduce(x, y)
+        assert len(errors) == 3 and threading.main_thread().name in str(errors[0])
+        comm.Barrier()
+    comm.Free()
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_call_inside_a_call(monkeypatch, executor):
     """An operator that makes a collective on the communicator that calls it."""
     monkeypatch.setenv("HPCCOLL_EXECUTOR", executor)
@@ -111,6 +147,23 @@ def test_a_call_inside_a_call(monkeypatch, executor):
     assert comm.allreduce(1, lambda a, b: MPI.COMM_SELF.allreduce(a + b)) == SIZE
     comm.Free()
     own.Free()
+
+
+def test_threads_wrap_a_communicator_at_the_same_time(world, monkeypatch):
+    """They share its state; so with the first communicator of a process, whose log is made once."""
+    create, raw, found = Lifetime.__init__, MPI.Intracomm(world).Dup(), []
+
+    def create_slowly(self):
+        time.sleep(0.02)
+        create(self)
+    monkeypatch.setattr(Lifetime, "__init__", create_slowly)
+    threads = [threading.Thread(target=lambda: found.append(hpccoll.Comm(raw))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({id(comm._check_alive()) for comm in found}) == 1 and len(found) == 4
+    found[0].Free()
 
 
 def test_wrappers_of_one_communicator_share_the_entrance(world):

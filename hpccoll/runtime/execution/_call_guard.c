@@ -6,7 +6,8 @@ static PyObject *refusal;
 /* Raise Python's error for a second concurrent call. */
 int refused(const CallGuard *call_guard)
 {
-    PyObject *raised = refusal == NULL ? NULL : PyObject_CallFunction(refusal, "k", call_guard->owner_thread);
+    PyObject *raised = refusal == NULL ? NULL : PyObject_CallFunction(
+        refusal, "k", call_guard->owner_thread ? call_guard->owner_thread : call_guard->outer_thread);
     Py_XDECREF(raised);
     if (!PyErr_Occurred())
         PyErr_SetString(PyExc_RuntimeError, "a call is pending");
@@ -47,6 +48,8 @@ static PyMethodDef call_guard_methods[] = {
 
 static PyMemberDef call_guard_members[] = {
     {"owner_thread", T_ULONG, offsetof(CallGuard, owner_thread), 0, "the thread that is in a call, 0 for none"},
+    {"outer_thread", T_ULONG, offsetof(CallGuard, outer_thread), 0,
+     "the thread whose call makes calls that are part of it, 0 for none"},
     {NULL}};
 
 PyTypeObject CallGuardType = {

@@ -174,6 +174,7 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     unsigned long owner_thread;  /* a thread, 0 for none */
+    unsigned long outer_thread;  /* the thread whose call makes calls that are part of it, 0 for none */
 } CallGuard;
 
 enum { MOST_ARGUMENTS = 6 };
@@ -210,9 +211,11 @@ PyObject *set_refusal(PyObject *module, PyObject *function);
 
 static inline int acquire(CallGuard *call_guard)
 {
-    if (call_guard->owner_thread)
+    unsigned long thread = PyThread_get_thread_ident();
+    if (call_guard->owner_thread
+        || (call_guard->outer_thread && call_guard->outer_thread != thread))
         return refused(call_guard);
-    call_guard->owner_thread = PyThread_get_thread_ident();
+    call_guard->owner_thread = thread;
     return 0;
 }
 

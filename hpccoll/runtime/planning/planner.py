@@ -149,15 +149,35 @@ def schedule_for(context: Context, call: Call, choice: Choice) -> Schedule:
                          topology=layout, **choice.params)
 
 
-def _prove(schedule: Schedule, call: Call, layout: SlotLayout, segment: int) -> Proof:
-    """Prove a schedule of the user before it runs, also for the sizes of this call.
+def check_choice(call: Call, choice: Choice, rank: int, size: int) -> None:
+    """Raise the errors of a choice that do not depend on the nodes of the ranks.
+
+    Raises:
+        ArgumentError: a parameter is unknown or invalid.
+        ProofError: an algorithm of the user does not implement the collective.
+    """
+    entry, schedule = choice.entry(call.collective), choice.algorithm
+    if choice.is_native or choice.is_queued or entry is not None and entry.hierarchical:
+        return
+    if not isinstance(schedule, Schedule):
+        schedule = make_schedule(call.collective, schedule, size, root=call.root, topology=None,
+                                 **choice.params)
+    if choice.is_brought(call.collective):
+        _prove(schedule, call)
+    else:
+        schedule.program(rank)
+
+
+def _prove(schedule: Schedule, call: Call, layout: SlotLayout | None = None, segment: int = 0
+           ) -> Proof:
+    """Prove a schedule of the user before it runs, also for the sizes in its ``layout``.
 
     Raises:
         ProofError: it does not implement the collective.
         ArgumentError: its results could differ between ranks.
     """
     sizes = None
-    if call.collective != "alltoall":  # whose sizes no rank knows
+    if layout is not None and call.collective != "alltoall":  # whose sizes no rank knows
         sizes = similar_sizes([layout.scratch(key) for key in range(keys_of(schedule))],
                               call.in_place,
                               segment > 0)

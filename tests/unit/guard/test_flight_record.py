@@ -1,6 +1,9 @@
 """Flight records without ranks: what is written, when, and when it cannot be."""
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -77,3 +80,26 @@ def test_a_folder_that_cannot_be_written_is_said_and_no_error(recorder, tmp_path
     (tmp_path / "file").write_text("")
     assert recorder.dump("asked for", tmp_path / "file" / "folder") == ""
     assert "cannot write the flight record of rank 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("loop", ["", "add_signal_handler(2, print)", "remove_signal_handler(2)"])
+def test_signals_beside_asyncio(tmp_path, number, loop):
+    """Its first signal handler takes the wakeup descriptor that the thread reads."""
+    program = f"""if True:
+        import asyncio, os, time
+        from hpccoll.guard.flight_record import FlightRecorder, listen
+        recorder = FlightRecorder()
+        recorder.folder = {str(tmp_path)!r}
+        listen(recorder)
+        if {loop!r}:
+            loop = asyncio.new_event_loop()
+            loop.add_signal_handler(2, print)
+            loop.{loop or "close()"}
+        os.kill(os.getpid(), {int(number)})
+        time.sleep(1)
+        """
+    done = subprocess.run([sys.executable, "-c", program], timeout=60, check=False)
+    assert done.returncode == (-number if number == signal.SIGTERM else 0)
+    [file] = tmp_path.iterdir()
+    assert json.loads(file.read_text())["why"] == number.name
