@@ -95,14 +95,11 @@ static inline int read_integer(PyObject *object, int64_t *value)
         } \
     } while (0)
 
-/* Read integers of any type and stride; return 0 for other elements. */
-static int read_integers(const Py_buffer *view, int64_t *values)
+/* Read integers of a type and stride; return 0 for a type that has none. */
+static int read_integers(const char *at, char type, Py_ssize_t count, Py_ssize_t stride,
+                         int64_t *values)
 {
-    const char *at = view->buf, *format = view->format == NULL ? "B" : view->format;
-    Py_ssize_t count = view->shape[0], stride = view->strides[0];
-    if (format[1])
-        return 0;
-    switch (format[0]) {
+    switch (type) {
     case 'b': READ(signed char); break;
     case 'B': READ(unsigned char); break;
     case 'h': READ(short); break;
@@ -118,19 +115,37 @@ static int read_integers(const Py_buffer *view, int64_t *values)
     return 1;
 }
 
-static int read_buffer_vector(PyObject *object, Vector *vector, Arguments *arguments)
+static int read_memory_vector(PyObject *object, Vector *vector, Arguments *arguments)
 {
-    Py_buffer view;
-    if (PyObject_GetBuffer(object, &view, PyBUF_STRIDED_RO | PyBUF_FORMAT) < 0) {
-        PyErr_Clear();
-        return 0;
-    }
+    Py_buffer view = {.obj = NULL};
+    const char *at;
+    char type;
+    Py_ssize_t count, stride;
     int read = 0;
-    if (view.ndim == 1) {
-        vector->length = view.shape[0] + 1;
-        vector->values = room_for(arguments, view.shape[0]);
-        read = vector->values != NULL && read_integers(&view, vector->values);
+    if (Py_IS_TYPE(object, &PyArray_Type)) {  /* its buffer protocol takes 0.2 us */
+        PyArrayObject *array = (PyArrayObject *)object;
+        if (PyArray_NDIM(array) != 1 || !PyArray_ISNBO(PyArray_DESCR(array)->byteorder))
+            return 0;
+        at = PyArray_BYTES(array);
+        type = PyArray_DESCR(array)->type;
+        count = PyArray_DIM(array, 0);
+        stride = PyArray_STRIDE(array, 0);
+    } else {
+        if (PyObject_GetBuffer(object, &view, PyBUF_STRIDED_RO | PyBUF_FORMAT) < 0) {
+            PyErr_Clear();
+            return 0;
+        }
+        if (view.ndim != 1 || (view.format != NULL && view.format[1]))
+            goto end;
+        at = view.buf;
+        type = view.format == NULL ? 'B' : view.format[0];
+        count = view.shape[0];
+        stride = view.strides[0];
     }
+    vector->length = count + 1;
+    vector->values = room_for(arguments, count);
+    read = vector->values != NULL && read_integers(at, type, count, stride, vector->values);
+end:
     PyBuffer_Release(&view);
     return read;
 }
@@ -142,7 +157,7 @@ static int read_vector(PyObject *object, Vector *vector, Arguments *arguments)
         return 1;
     if (!PyList_CheckExact(object) && !PyTuple_CheckExact(object)) {
         if (PyObject_CheckBuffer(object))
-            return read_buffer_vector(object, vector, arguments);
+            return read_memory_vector(object, vector, arguments);
         if (!PyRange_Check(object))
             return 0;
         PyObject *list = PySequence_List(object);
