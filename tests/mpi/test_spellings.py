@@ -1,7 +1,7 @@
 """One table of spellings: buffers, specifications and counts of every kind, in calls that repeat.
 
-The compiled reader and the Python one must find the same call. With the compiled executor a repeated
-call calls no Python function, however it is spelled, also with arguments that are made anew.
+The compiled reader and the Python one must find the same call. With the compiled executor a
+repeated call calls no Python function, however it is spelled, also with arguments that are new.
 """
 
 import array
@@ -106,7 +106,8 @@ def test_counts(world, kind, memory):
     displs = [one * (one + 1) // 2 for one in range(size)]
     everybody = [float(one) for one in range(size) for _ in range(one + 1)]
     for turn in range(TURNS):
-        given, sink = KINDS[memory]([float(rank)] * (rank + 1)), KINDS[memory]([0.0] * len(everybody))
+        given = KINDS[memory]([float(rank)] * (rank + 1))
+        sink = KINDS[memory]([0.0] * len(everybody))
         vectors = [[sink, make(counts), make(displs), D], [sink, (make(counts), make(displs)), D],
                    [sink, (make(counts), None), D], [sink, make(counts), D]]
         # A tuple at this place is counts and displacements.

@@ -326,7 +326,7 @@ PyObject *keep_memory(const Arguments *arguments)
     return both;
 }
 
-/* Read size and type of an object's memory; return 0 if it exports none. */
+/* Read size and type of an object's memory; return 0 if it exports none, or is one number. */
 int read_buffer_kind(PyObject *object, uint64_t *nbytes, uint64_t *type)
 {
     Py_buffer view;
@@ -337,10 +337,11 @@ int read_buffer_kind(PyObject *object, uint64_t *nbytes, uint64_t *type)
         return 0;
     }
     PyArray_Descr *dtype = element_of(view.format);
+    int is_number = !view.ndim;
     *nbytes = (uint64_t)view.len;
     *type = dtype != NULL ? (uint64_t)dtype->type_num : 0;
     PyBuffer_Release(&view);
-    return 1;
+    return !is_number;
 }
 
 PyObject *set_in_place(PyObject *module, PyObject *object)

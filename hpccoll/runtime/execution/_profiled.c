@@ -1,5 +1,5 @@
 /* Methods whose calls are counted and timed; see _executor.c for an overview. */
-#include "_executor.h"
+#include "_recognition.h"
 #include <time.h>
 
 /* Numbers per call: its kind, its start, its end; rows of the buffer of calls. */
@@ -233,6 +233,9 @@ static uint64_t mix_argument(uint64_t key, PyObject *one, int depth)
             key = mix_argument(key, PySequence_Fast_GET_ITEM(one, i), depth - 1);
         return key;
     }
+    uint64_t nbytes, type;
+    if (read_buffer_kind(one, &nbytes, &type))
+        return mixed(mixed(key, nbytes), type);
     return mixed(key, (uint64_t)(uintptr_t)one);
 }
 
