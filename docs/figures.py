@@ -251,6 +251,35 @@ def over(folder: str, run: str, candidate: str, other: str,
             for p in select(folder, run, candidate, sizes=sizes)}
 
 
+# -- bench fresh -------------------------------------------------------------------------------
+def fresh_runs() -> list[str]:
+    """The runs of ``bench fresh``: Intel MPI has none."""
+    return runs(("mpich", "openmpi"))
+
+
+def fresh() -> Iterator[str]:
+    """New sizes in each call: geometric mean and worst class of sizes."""
+    def cell(run: str, method: str) -> str:
+        ratios = [each["plain_seconds"] / each["seconds"] for each in record("fresh", run)["sizes"]
+                  if each["method"] == method]
+        return f"{number(geometric_mean(ratios))} ({number(min(ratios))})"
+
+    methods = dict.fromkeys(each["method"] for each in record("fresh", "mpich-2")["sizes"])
+    yield from table(["method", *heads(("mpich", "openmpi"))], (
+        [method] + [cell(run, method) for run in fresh_runs()] for method in methods))
+
+
+def spellings() -> Iterator[str]:
+    """Small calls by the spelling of their arguments: microseconds of plain mpi4py and ours."""
+    found = {run: {tuple(each[name] for name in ("method", "buffer", "counts")): each
+                   for each in record("fresh", run)["spellings"]} for run in fresh_runs()}
+    yield from table(["method", "buffer", "counts", *heads(("mpich", "openmpi"))], (
+        [*key] + [" / ".join(number(1e6 * found[run][key][name])
+                             for name in ("plain_seconds", "seconds")) for run in found]
+        for key in sorted(found["mpich-2"], key=lambda key: (key[0], key[2] != "", key[1:]))),
+        left=3)
+
+
 # -- goals -------------------------------------------------------------------------------------
 class Reached(NamedTuple):
     """The number that counts for a goal, and the point where it was measured."""
@@ -437,6 +466,26 @@ def applications_programs() -> Iterator[str]:
     yield from table(["program", "the job", "right if"], rows, left=3)
 
 
+def applications_osu() -> Iterator[str]:
+    """The OSU demos: the library's time over ours, geometric mean and worst size."""
+    ratios: dict[str, dict[str, dict[int, float]]] = {}
+    for one in record("applications", "results")["results"]:
+        plain, ours = one["plain"].get("times", {}), one["hpccoll"].get("times", {})
+        for name in plain.keys() & ours.keys():
+            collective, nbytes = name.split()
+            head = f"{LIBRARIES[one['library']]}, {one['ranks']} ranks"
+            ratios.setdefault(collective, {}).setdefault(head, {})[int(nbytes)] = (
+                plain[name] / ours[name])
+    columns = sorted({head for found in ratios.values() for head in found})
+
+    def cell(found: dict[int, float]) -> str:
+        worst = min(found, key=lambda nbytes: found[nbytes])
+        return (f"{number(geometric_mean(found.values()))} ({number(found[worst])}, "
+                f"{size(worst)})")
+    yield from table(["collective", *columns], (
+        [name] + [cell(found[head]) for head in columns] for name, found in sorted(ratios.items())))
+
+
 def applications_differences() -> Iterator[str]:
     """What hpccoll changed."""
     changed = [one for one in record("applications", "results")["results"] if one["differences"]]
@@ -454,7 +503,8 @@ BLOCKS: dict[str, Callable[[], Iterator[str]]] = {
     "training-summary": training_summary, "training-calls": training_calls,
     "training-steps": training_steps, "training-arrays": training_arrays, "goals": goals,
     "applications-machine": applications_machine, "applications": applications,
-    "applications-programs": applications_programs,
+    "applications-programs": applications_programs, "applications-osu": applications_osu,
+    "fresh": fresh, "spellings": spellings,
     "applications-differences": applications_differences}
 
 

@@ -91,7 +91,10 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
             "mebibytes": round(max(one.mebibytes for one in outcomes), 1),
             "passed": sum(passes.values()), "tests": len(passes),
             "failed": sorted(name for name, passed in passes.items() if not passed)[:NAMED],
-            "numbers": outcomes[0].numbers[:NAMED]}
+            "numbers": outcomes[0].numbers[:NAMED],
+            "times": {name: statistics.median(one.times[name] for one in outcomes
+                                              if name in one.times)
+                      for name in outcomes[0].times}}
 
 
 def passes_of(outcomes: Iterable[Outcome]) -> dict[str, bool]:

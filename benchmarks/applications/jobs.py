@@ -46,7 +46,7 @@ class Outcome(NamedTuple):
         status: of the launcher; 124 if the job was ended at its limit.
         seconds: from the start of the launcher to its end.
         mebibytes: largest resident memory of one process.
-        passes, numbers: as the ranks reported them.
+        passes, numbers, times: as the ranks reported them.
     """
 
     status: int
@@ -54,6 +54,7 @@ class Outcome(NamedTuple):
     mebibytes: float
     passes: dict[str, bool]
     numbers: list[float]
+    times: Mapping[str, float] = {}
 
 
 def words(program: Program, candidate: str, place: Place, profile: Path | None) -> list[str]:

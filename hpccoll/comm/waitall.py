@@ -134,8 +134,8 @@ def extend_mpi4py() -> None:
     are chosen, and with the first such request: programs without one call mpi4py's own methods.
     ``MPI.Request.Waitall([comm.Iallreduce(x, y)])`` looks up the method before its request exists.
     """
-    namespace: dict[str, Any] = gc.get_referents(vars(MPI.Request))[0]
-    namespace.update({name: classmethod(_mixed_method(name)) for name in NATIVE})
+    attributes: dict[str, Any] = gc.get_referents(vars(MPI.Request))[0]
+    attributes.update({name: classmethod(_mixed_method(name)) for name in NATIVE})
     ctypes.pythonapi.PyType_Modified(ctypes.py_object(MPI.Request))
 
 

@@ -14,7 +14,7 @@ pytest.importorskip("rich")
 from applications import bench, environments, jobs, results
 from applications.jobs import Outcome, Place
 from applications.program import NAMES, PROGRAMS, Program, load
-from applications.scripts import suite
+from applications.scripts import osu, suite
 from click.testing import CliRunner
 from run_applications import command
 
@@ -88,7 +88,16 @@ def test_a_test_passes_if_it_does_on_every_rank(tmp_path):
     for rank, passed in enumerate((True, False)):
         (tmp_path / f"rank-{rank}.json").write_text(json.dumps(
             {"passes": {"a": passed, f"only {rank}": True}, "numbers": [float(rank)]}))
-    assert results.read(tmp_path) == ({"a": False, "only 0": True, "only 1": True}, [0.0, 1.0])
+    assert results.read(tmp_path) == (
+        {"a": False, "only 0": True, "only 1": True}, [0.0, 1.0], {})
+
+
+def test_times_of_a_demo_are_in_seconds(tmp_path, monkeypatch):
+    monkeypatch.setenv(results.FOLDER, str(tmp_path))
+    (tmp_path / "osu_one.py").write_text(
+        "print('# MPI One Latency Test\\n# Size [B]  Latency [us]\\n  0  1.5\\n  8  2.50')\n")
+    osu.main(str(tmp_path), ["one"])
+    assert results.read(tmp_path) == ({"one": True}, [], {"one 8": 2.5e-6})
 
 
 @pytest.mark.parametrize("changed, text", [

@@ -167,6 +167,8 @@ def test_communicators_of_our_own_copy_no_attribute(use):
     calls, key = [], MPI.Comm.Create_keyval(lambda comm, key, value: calls.append("copy") or value,
                                             lambda comm, key, value: calls.append("delete"))
     comm = hpccoll.Comm(MPI.Intracomm(MPI.COMM_WORLD).Split(0, MPI.COMM_WORLD.rank))
+    if comm.size == 1:
+        pytest.skip("mpi4py's own reduction of objects duplicates the communicator")
     comm.Set_attr(key, "value")
     works(comm)
     if use == "calls":

@@ -400,7 +400,8 @@ Run *new_run(CompiledPlan *plan, char *in, char *out, PyObject *buffers)
     return self;
 }
 
-#define FEW 8
+/* Messages of a plan that need no allocation: algorithms that send to every rank have many. */
+#define FEW 64
 
 /* Record a call in this rank's log; return 1 if no rank has failed. */
 static inline int opened(const CompiledPlan *plan)
@@ -440,10 +441,14 @@ static int progress_library(void)
 /* Run a compiled plan to its end; long waits continue in Python, which may raise an error. */
 int play(CompiledPlan *plan, char *in, char *out, PyObject *buffers)
 {
-    Unsent few[FEW];
-    State state = {{in, out, plan->scratch, NULL}, 0, 0, few};
+    Unsent few[FEW], *unsent = few;
+    if (plan->sends > FEW && (unsent = PyMem_Malloc(plan->sends * sizeof(Unsent))) == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    State state = {{in, out, plan->scratch, NULL}, 0, 0, unsent};
     Run *under_way = NULL;
-    int found = WAITING, here = opened(plan) && plan->sends <= FEW;
+    int found = WAITING, here = opened(plan);
     Py_INCREF(plan);
     if (here)
         found = advance(plan, &state, others_under_way() ? SLICE : PATIENCE);
@@ -452,7 +457,7 @@ int play(CompiledPlan *plan, char *in, char *out, PyObject *buffers)
         if (under_way != NULL) {
             if (here) {
                 Unsent *own = under_way->state.unsent;
-                memcpy(own, few, state.unsent_count * sizeof(Unsent));
+                memcpy(own, unsent, state.unsent_count * sizeof(Unsent));
                 under_way->state = state;
                 under_way->state.unsent = own;
             }
@@ -463,6 +468,8 @@ int play(CompiledPlan *plan, char *in, char *out, PyObject *buffers)
         } else
             found = -1;
     }
+    if (unsent != few)
+        PyMem_Free(unsent);
     if (found == DONE && plan->log != NULL)  /* only this rank writes its number */
         note_end(plan->log, atomic_load_explicit(&plan->log[NUMBER], memory_order_relaxed));
     int is_barrier = !plan->sizes[IN] && !plan->sizes[OUT];

@@ -1,4 +1,4 @@
-"""Calls with new sizes and on new communicators, compared with plain mpi4py.
+"""Calls with new sizes, on new communicators and in other spellings, compared with plain mpi4py.
 
 Each call of a size class has a different size, so no rank has a cached plan for it. After some
 calls the other arguments are in the cache, as in any program that runs for a while. hpccoll and
@@ -28,6 +28,7 @@ from hpccoll.config import OFF
 from hpccoll.tools.bench.provenance import record
 from hpccoll.tools.bench.records import SCHEMA
 from hpccoll.tools.bench.report import Lines, header
+from hpccoll.tools.bench.spellings import SpelledCall, measure
 from hpccoll.units import size_text, time_text
 
 #: Bytes of a rank's block at the start of each class of sizes; calls of a class have up to twice
@@ -89,6 +90,7 @@ class FreshOutcome(NamedTuple):
     sizes: list[FreshSizes]
     communicators: list[FreshCommunicators]
     footprints: list[CommunicatorMemory]
+    spellings: list[SpelledCall]
     environment: dict[str, Any] | None
     failures: int
     interrupted: bool
@@ -163,14 +165,18 @@ def run(comm: MPI.Intracomm, console: Console | None, json_path: TextIO | None =
         sizes.append(_sizes(control, meet, method, nbytes))
     communicators = [] if interrupted else [
         _communicators(control, meet, method) for method in ("Dup", "Split")]
-    outcome = FreshOutcome(sizes, communicators, footprints, environment,
-                           sum(one.wrong for one in sizes), interrupted)
+    spellings: list[SpelledCall] = []
+    if not interrupted:
+        progress("spellings", len(todo) / (len(todo) + 2))
+        spellings += measure(control, meet, _median_of_slowest)
+    outcome = FreshOutcome(sizes, communicators, footprints, spellings, environment,
+                           sum(one.wrong for one in (*sizes, *spellings)), interrupted)
     if console is not None and environment is not None:
         show(console, outcome, environment)
     if json_path is not None and environment is not None:
         json.dump({"schema": SCHEMA, "environment": environment, **{
             name: [one._asdict() for one in getattr(outcome, name)]
-            for name in ("sizes", "communicators", "footprints")}}, json_path, indent=1)
+            for name in ("sizes", "communicators", "footprints", "spellings")}}, json_path, indent=1)
         json_path.write("\n")
     control.Free()
     return outcome
@@ -298,6 +304,13 @@ def show(console: Console, outcome: FreshOutcome, environment: Mapping[str, Any]
                 time_text(max(float(numpy.median([one.processor_seconds for one in found])), 0.0),
                           2))
     console.print(table)
+    if outcome.spellings:
+        lines.say("calls of 64 B, by the spelling of buffers and counts")
+        spelled = Table("method", "buffer", "counts", "plain", "hpccoll", box=None)
+        for each in outcome.spellings:
+            spelled.add_row(*each[:3], time_text(each.plain_seconds, 2),
+                            "wrong" if each.wrong else time_text(each.seconds, 2))
+        console.print(spelled)
     for made in outcome.communicators:
         lines.say(f"{made.method}, one Allreduce, Free: {time_text(made.seconds, 3)}, "
                   f"{made.seconds / made.plain_seconds:.1f} times plain mpi4py")

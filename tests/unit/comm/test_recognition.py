@@ -47,10 +47,12 @@ def test_what_is_noted():
             (GATHERV, (A, None, 0), True), (GATHERV, (A, (B, [4]), 0), True),
             (GATHERV, (A, (B, ([4], [0])), 0), True), (GATHERV, (A, [B, [4.0]], 0), False),
             (GATHERV, (A, [B, [4], [0], derived], 0), False),
-            # A count and a stride, where a list would be two counts.
-            (GATHERV, (A, [B, (1, 2)], 0), False), (GATHERV, (A, (B, (1, 2), "d"), 0), False),
+            # A count and a stride; a list is two counts.
+            (GATHERV, (A, [B, (1, 2)], 0), True), (GATHERV, (A, [B, [1, 2]], 0), True),
+            (GATHERV, (A, (B, (1, 2), "d"), 0), False),
             (SCATTERV, ([A, numpy.array([4]), None, MPI.DOUBLE], B, 0), True),
-            (SCATTERV, ([A, numpy.array([4], "u4"), None, MPI.DOUBLE], B, 0), False),
+            (SCATTERV, ([A, numpy.array([3], "u4"), None, MPI.DOUBLE], B, 0), True),
+            (SCATTERV, ([A, numpy.array([3.0]), None, MPI.DOUBLE], B, 0), False),
             (ALLTOALLV, ([A, [4], [0], MPI.DOUBLE], [B, [4], [0], MPI.DOUBLE]), True)):
         before = len(calls)
         assert note(calls, method, args, method.native) is told, args
