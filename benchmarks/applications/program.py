@@ -46,8 +46,8 @@ class Program(NamedTuple):
 NAMES = (
     "empty_script", "emcee_schwimmbad", "mpipool_map", "pshmem_tests", "mpi4py_fft_tests",
     "libensemble_tests", "ultranest_sampler", "cobaya_mcmc", "dask_mpi_client", "toast_tests",
-    "pylops_mpi_tests", "heat_arrays", "pysdc_sweeper", "mpi4py_tests", "mpi4py_osu", "example_particles",
-    "example_conjugate_gradient", "example_data_parallel")
+    "pylops_mpi_tests", "heat_arrays", "pysdc_sweeper", "mpi4py_tests", "mpi4py_osu",
+    "example_particles", "example_conjugate_gradient", "example_data_parallel")
 
 
 def load(names: tuple[str, ...] = NAMES) -> list[Program]:

@@ -170,13 +170,15 @@ def run(comm: MPI.Intracomm, console: Console | None, json_path: TextIO | None =
         progress("spellings", len(todo) / (len(todo) + 2))
         spellings += measure(control, meet, _median_of_slowest)
     outcome = FreshOutcome(sizes, communicators, footprints, spellings, environment,
-                           sum(one.wrong for one in (*sizes, *spellings)), interrupted)
+                           sum(one.wrong for one in sizes) + sum(one.wrong for one in spellings),
+                           interrupted)
     if console is not None and environment is not None:
         show(console, outcome, environment)
     if json_path is not None and environment is not None:
         json.dump({"schema": SCHEMA, "environment": environment, **{
             name: [one._asdict() for one in getattr(outcome, name)]
-            for name in ("sizes", "communicators", "footprints", "spellings")}}, json_path, indent=1)
+            for name in ("sizes", "communicators", "footprints", "spellings")}}, json_path,
+            indent=1)
         json_path.write("\n")
     control.Free()
     return outcome

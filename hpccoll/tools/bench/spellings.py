@@ -24,7 +24,7 @@ COUNT, BLOCKS, CALLS, FIRST = 8, 25, 100, 3
 BUFFERS: Mapping[str, Callable[[bytes], Any]] = {
     "NumPy array": lambda data: numpy.frombuffer(bytearray(data)),
     "array.array": lambda data: array("d", data), "bytearray": bytearray,
-    "mmap": lambda data: _mapped(data), "memoryview": lambda data: memoryview(array("d", data))}
+    "mmap": lambda data: _memory_map(data), "memoryview": lambda data: memoryview(array("d", data))}
 #: Kinds of counts, from a list.
 COUNTS: Mapping[str, Callable[[list[int]], Any]] = {
     "list": list, "NumPy array": lambda counts: numpy.array(counts, "i4"),
@@ -49,7 +49,7 @@ class SpelledCall(NamedTuple):
     wrong: int
 
 
-def _mapped(data: bytes) -> mmap.mmap:
+def _memory_map(data: bytes) -> mmap.mmap:
     memory = mmap.mmap(-1, len(data))
     memory[:] = data
     return memory
