@@ -15,6 +15,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from copy import copy
 from functools import partial
 from types import TracebackType
@@ -130,6 +131,10 @@ class SetupCall(Meeting):
         """
         mine, found = numpy.array([call_hash, self.ranks.number]), numpy.empty((self.size, 2), int)
         try:
+            # Open MPI begins a nonblocking collective on a revoked communicator and never ends it.
+            with suppress(NotImplementedError):  # of a library without ULFM
+                if MPI.Intracomm.Is_revoked(comm):
+                    raise MPI.Exception(MPI.ERR_REVOKED)
             # Open MPI numbers the messages of a duplication when they are due, at other times on
             # other ranks: it mixes them up with those of nonblocking collectives. All ranks have
             # begun the same duplications, so none of them waits for this call of another rank.

@@ -308,3 +308,17 @@ def test_a_set_up_that_the_library_ends_leaves_no_communicator(monkeypatch):
     total(comm)
     total(comm)
     comm.Free()
+
+
+def test_a_communicator_that_is_revoked_before_its_first_call(world):
+    comm = world.Dup()
+    try:
+        comm.Revoke()
+    except NotImplementedError:
+        pytest.skip("the library has no ULFM")
+    with pytest.raises(MPI.Exception) as caught:
+        comm.Barrier()
+    assert caught.value.Get_error_class() == MPI.ERR_REVOKED
+    with pytest.raises((MPI.Exception, BrokenCommunicatorError)):
+        comm.Barrier()
+    comm.Free()
