@@ -25,7 +25,7 @@ STANDSTILL = 1.0
 
 
 @cache
-def _incomplete_request() -> MPI.Grequest:
+def incomplete_request() -> MPI.Grequest:
     """Return a request of no operation, which never completes."""
     return MPI.Grequest.Start()
 
@@ -33,7 +33,7 @@ def _incomplete_request() -> MPI.Grequest:
 def progress_once() -> None:
     """Let the MPI library progress its own messages by one step."""
     # Half the price of a probe, which searches queues, and no message can match it.
-    _incomplete_request().Test()
+    incomplete_request().Test()
 
 
 def progress() -> None:
