@@ -129,9 +129,10 @@ ring.Neighbor_allgather(numpy.array([rank]), out)
 check("Neighbor_allgather", out, [(rank - 1) % size, (rank + 1) % size])
 ring.Free()
 
-half = comm.Split(rank % 2, key=-rank)
-check("Split", half.allgather(rank), ranks[::-1][(size - 1 - rank) % 2::2])
+# Pairs, whose order the key turns also where there are two ranks.
+pair, members = comm.Split(rank // 2, key=-rank), ranks[rank // 2 * 2:][:2]
+check("Split", pair.allgather(rank), members[::-1])
 out = poison(4)
-half.Allreduce(coded(rank), out)
-check("Allreduce after Split", out, sum(coded(r) for r in ranks[rank % 2::2]))
-half.Free()
+pair.Allreduce(coded(rank), out)
+check("Allreduce after Split", out, sum(map(coded, members)))
+pair.Free()
