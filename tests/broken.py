@@ -51,7 +51,7 @@ RANKS = {
     "calls": ["arguments", "specifications", "derived"], "cli": ["topo", "doctor"],
     "comm": ["communicators", "arguments", "requests", "persistent", "cache", "objects_errors"],
     "cuda": ["staged_calls", "node_answers", "nccl"], "errors": ["late"], "explain": [],
-    "guard": ["first_call", "broken", "flight"], "ir": ["placement"], "jax": ["jax"],
+    "guard": ["first_call", "broken", "flight"], "ir": ["placement"], "jax": ["jax_training", "jax"],
     "keras": ["keras"], "machine": ["discover", "topo"], "measure": ["probe", "profile"],
     "proof": [], "runtime": ["limits", "requests", "persistent", "any_size", "compiled"],
     "simulator": [], "testing": [], "tools": ["doctor", "profile"],

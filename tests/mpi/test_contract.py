@@ -198,7 +198,7 @@ def test_requests(monkeypatch, begin):
     end(comm)
 
 
-@pytest.mark.parametrize("field, title", rows(MADE))
+@pytest.mark.parametrize("field, title", [*rows(MADE), ("algorithm", "Allreduce_init")])
 def test_persistent_calls_are_compared_when_they_are_made(monkeypatch, field, title):
     """Whoever serves them."""
     usual = unusual = method_of(title)
@@ -212,7 +212,7 @@ def test_persistent_calls_are_compared_when_they_are_made(monkeypatch, field, ti
         end(comm)
 
 
-@pytest.mark.parametrize("field, title", rows(BEGUN))
+@pytest.mark.parametrize("field, title", [*rows(BEGUN), ("algorithm", "Iallreduce")])
 def test_nonblocking_calls_are_compared_by_their_messages(monkeypatch, field, title):
     usual = unusual = method_of(title)
     timeout = "20"

@@ -55,8 +55,8 @@ class Edit:
         path, start, end = _only([
             (path, *span) for path, text in sources.items()
             if (not file or f"/{path}".removesuffix(".py").endswith(f"/{file}"))
-            and any(word in text for word in (f" {last}(", f"*{last}(", f"class {last}",
-                                              f"\n{last} ="))
+            and last in text and any(word in text for word in (
+                f" {last}(", f"*{last}(", f"class {last}", f"\n{last} ="))
             for span in (_python if path.suffix == ".py" else _c)(text, name)], self.where)
         text = sources[path]
         words = re.compile(r"\s*".join(rf"\b{word}\b" if word.isidentifier() else re.escape(word)
