@@ -27,7 +27,7 @@ class Break(NamedTuple):
 
 FAULTS, ENDINGS = "tests/fault/test_faults.py", "tests/fault/test_endings.py"
 CONTRACT, BROKEN = "tests/mpi/test_contract.py", "tests/mpi/test_broken.py"
-SIZES = "tests/mpi/test_any_size.py"
+SIZES, CALLS = "tests/mpi/test_any_size.py", "tests/mpi/test_calls.py"
 
 
 def no_field(field: str, way: str) -> Break:
@@ -82,12 +82,12 @@ BREAKS = (
     Break("compiled plans keep the operands of the size before",
           CEdit("computed", "plan->counts[1] == self->total",
                 "plan->counts[1] > 0"),
-          f"{SIZES} -k librarys", 2),
+          f"{CALLS} -k sizes and compiled", 2),
     Break("vectors are cut in another way than lowering cuts them",
-          CEdit("cut_vector", "i < more ? i : more", "0"), f"{SIZES} -k by_name", 2),
+          CEdit("cut_vector", "i < more ? i : more", "0"), f"{CALLS} -k sizes and name", 2),
     Break("sizes that do not fit the range of a choice are fitted",
           CEdit("read_blocks", "total < self->least || total >= self->end", "0"),
-          f"{SIZES} -k librarys", 2),
+          f"{CALLS} -k sizes and compiled", 2),
     Break("calls that Python checks are not checked at another size",
           CEdit("holds_parts", "count > room - start", "0"), f"{SIZES} -k wrong_arguments", 2),
     Break("the log has no amount of calls of new sizes",

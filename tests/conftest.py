@@ -15,6 +15,8 @@ from support.left_threads import (  # noqa: F401
 def pytest_addoption(parser):
     parser.addoption("--update-golden", action="store_true",
                      help="write tests/golden/*.txt anew; look at the difference before you commit")
+    parser.addoption("--call", default="", metavar="WORDS",
+                     help="of tests/mpi/test_calls.py, only calls with these words in their title")
     parser.addoption("--bare", action="store_true",
                      help="follow the README in environments of its own: minutes, and the network")
 

@@ -56,7 +56,7 @@ def without(*files: str) -> tuple[str, ...]:
 
 #: What depends on the number of ranks alone: algorithms and layouts. Where a processor serves
 #: several ranks, every message waits for its turn, so that nothing else runs on many of them.
-BY_SIZE = files("determinism", "discover", "placement", "upper_case")
+BY_SIZE = files("determinism", "discover", "placement", "calls")
 #: What depends on it as well: who is a minority, who is a neighbour, what a group leaves out.
 MORE = (*BY_SIZE, "tests/contract/test_messages.py", *files(
     "brought", "cache", "communicators", "compiled", "contract", "exchange", "groups", "half",
@@ -72,7 +72,7 @@ FIRST = {
                               "torch_accuracy", "torch_tools"))),
     2: ALL,
     3: (*MORE, "tests/mpi/test_nccl.py::test_unlike_nodes_are_refused", *files(
-        "averaging", "begun", "bfloat16", "broken", "compress", "exchange_errors", "jax",
+        "averaging", "begun", "broken", "compress", "exchange_errors", "jax",
         "mpi4py_names", "objects", "objects_errors", "profile", "survey",
         "torch_hooks", "torch_horovod", "torch_optimizer", "torch_peers", "torch_scaler", "tune",
         "uneven")),
@@ -88,7 +88,7 @@ LATER = {1: MORE, 2: (*ALL, *without(*ONCE)), 3: BY_SIZE, 4: MORE, 5: MANY, 8: M
 STARTING = tuple(f"tests/doc/test_{name}.py" for name in (
     "examples", "pages", "progress", "run", "torch"))
 #: A sample for the interpreter, where most of the others run compiled.
-INTERPRETED = files("upper_case", "sequences", "registered")
+INTERPRETED = files("sequences", "registered")
 #: Takes the compiled parts away when it is on PYTHONPATH; samples for that, which need no launcher,
 #: run on ranks, and do so in every environment.
 UNCOMPILED = ROOT / "tests" / "uncompiled"
@@ -97,7 +97,7 @@ ABSENT_ALONE = (*(f"tests/unit/{part}" for part in (
     # No part of which is compiled, or only what it is compared with.
     *without(*(f"tests/unit/cuda/test_{name}.py" for name in ("kernels", "device_order"))))
 ABSENT_ONCE = ("tests/mpi/test_half.py", "tests/mpi/test_requests.py")
-ABSENT = ("tests/uncompiled", "tests/mpi/test_upper_case.py")
+ABSENT = ("tests/uncompiled", "tests/mpi/test_calls.py")
 #: Stands for the folder of a stage in its command.
 LOGS = "{logs}"
 #: Limit of a stage in seconds, twice what the longest takes; the status of who reached it.

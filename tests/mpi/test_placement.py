@@ -5,7 +5,7 @@ from itertools import product
 
 import numpy
 import pytest
-from mpi.cases import cases, reductions
+from mpi.cases import Calls, cases
 from mpi4py import MPI
 
 import hpccoll
@@ -79,7 +79,7 @@ def test_an_operator_that_does_not_commute_gets_its_rank_order(comm):
     op = affine()
     with comm.using(allreduce="leader", reduce="leader"):
         for root, (kind, operator) in product((0, SIZE - 1), (("sum", MPI.SUM), ("affine", op))):
-            for case in reductions(comm.rank, SIZE, "c16", 6, root, kind, operator):
+            for case in Calls(comm.rank, SIZE, "c16", 6, root, kind, operator).reductions():
                 if case.method in ("Allreduce", "Reduce"):
                     case.fill()
                     getattr(comm, case.method)(*case.args)
