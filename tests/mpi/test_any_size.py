@@ -58,6 +58,19 @@ def test_late_ranks_and_ranks_with_other_memory_take_part(world):
         assert numpy.array_equal(y[:n], numpy.full(n, world.size))
 
 
+def test_one_array_for_all_sizes(world):
+    """Only the counts differ from call to call, and the elements behind them stay."""
+    x, y, z = numpy.ones(900), numpy.empty(900), numpy.empty(900 * world.size)
+    for n in (*range(300, 330), *range(329, 300, -1)):
+        x[:], y[:], z[:] = 1 + (world.rank == 0), -1, -1
+        world.Allreduce([x, n, MPI.DOUBLE], [y, n, MPI.DOUBLE])
+        assert (y[:n] == world.size + 1).all() and (y[n:] == -1).all()
+        world.Bcast([x, n, MPI.DOUBLE])
+        assert (x[:n] == 2).all() and (x[n:] == 1 + (world.rank == 0)).all()
+        world.Allgather([y, n, MPI.DOUBLE], [z, n, MPI.DOUBLE])
+        assert (z[:n * world.size] == world.size + 1).all() and (z[n * world.size:] == -1).all()
+
+
 @pytest.mark.parametrize("preference", ["auto", "recursive_doubling"])
 def test_ranks_that_disagree_are_named(world, preference):
     """The description of a size that was not planned says how much data the call has."""
@@ -83,8 +96,10 @@ def test_the_log_has_the_amount_of_every_call(world, preference):
     assert [one.count for one in last[1::2]] == [str(n) for n in range(309, 299, -1)]
 
 
-def test_wrong_arguments_raise_as_before(world):
+@pytest.mark.parametrize("preference", ["auto", "linear"])
+def test_wrong_arguments_raise_as_before(world, preference):
     """They do not fit a compiled plan; Python checks them, before any message."""
+    world.choose(gather=preference, scatter=preference)
     x, y, size = numpy.ones(900), numpy.empty(900 * world.size), world.size
     read_only, n = numpy.empty(303), 303
     read_only.flags.writeable = False
@@ -92,6 +107,7 @@ def test_wrong_arguments_raise_as_before(world):
         world.Allreduce(x[:known], y[:known])
         world.Allgatherv(x[:known], [y[:known * size], [known] * size])
         world.Gatherv(x[:known], [y[:known * size], [known] * size])
+        world.Scatterv([y[:known * size], [known] * size], x[:known])
     both = ArgumentError, BufferArgumentError
     for method, sink, error in (
             ("Allreduce", y[:304], ArgumentError), ("Allreduce", x[1:304], BufferArgumentError),
@@ -102,6 +118,9 @@ def test_wrong_arguments_raise_as_before(world):
             *[("Gatherv", [y[:302 * size], [n] * size], both)] * (world.rank == 0)):
         with pytest.raises(error):
             getattr(world, method)(x[:n], sink)
+    if world.rank == 0:
+        with pytest.raises(both):
+            world.Scatterv([y[:302 * size], [n] * size], x[:n])
 
 
 def test_what_is_kept_for_sizes_is_bounded(world):
