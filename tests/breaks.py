@@ -329,7 +329,7 @@ BREAKS = (
           "tests/unit/cuda/test_device_order.py -k fault_of_the_stream"),
     Break("a repeated staged call has the input of the one before",
           Edit("staged_calls:_run", "if loads", "False"),
-          "tests/mpi/test_staged_calls.py -k its_own_data", 2),
+          f"{CALLS} -k devices and natively", 2),
     Break("buffers of a repeated staged call may overlap",
           Edit("staged_calls:_overlap", "return", "False"),
           "tests/mpi/test_staged_calls.py -k bad_arrays", 2),

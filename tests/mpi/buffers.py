@@ -17,7 +17,7 @@ from hpccoll.arrays.exact import POISON
 from hpccoll.calls.datatypes import datatype_of
 
 #: Bytes of a guard; bytes of registered memory, at least twice what one call needs.
-ZONE, POOL = 64, 1 << 24
+ZONE, POOL, GUARD = 64, 1 << 24, bytes([POISON])
 #: Ways to write a buffer: an array alone, with its type, with counts and its type.
 FORMS = ("arrays", "types", "counts")
 
@@ -43,7 +43,7 @@ class Host:
 
     def overwritten(self) -> bool:
         """Return True if a guard has changed."""
-        return any((zone != POISON).any() for zone in self.zones)
+        return any(zone.tobytes().strip(GUARD) for zone in self.zones)
 
     def items(self, elements: Sequence[int], displs: bool = False) -> list[int]:
         """Convert counts or displacements of blocks to numbers of items of the datatype."""
@@ -78,9 +78,6 @@ class Gaps(Host):
         self.passed[...] = POISON
         self.values, self.kind = self.passed.view(dtype)[::3], spaced(dtype, 1, 1, 3)
         self.zones = tuple(self.passed.view(f"V{dtype.itemsize}")[i::3] for i in (1, 2))
-
-    def overwritten(self) -> bool:
-        return any((numpy.frombuffer(zone.tobytes(), "u1") != POISON).any() for zone in self.zones)
 
     def whole(self, form: str, blocks: int = 1) -> Any:
         return super().whole("counts", blocks)
@@ -125,7 +122,7 @@ class Device(Host):
         return self.cupy.asnumpy(self.passed)
 
     def overwritten(self) -> bool:
-        return any((self.cupy.asnumpy(zone) != POISON).any() for zone in self.zones)
+        return any(self.cupy.asnumpy(zone).tobytes().strip(GUARD) for zone in self.zones)
 
 
 @functools.cache

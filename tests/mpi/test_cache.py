@@ -5,6 +5,7 @@ import weakref
 
 import numpy
 import pytest
+from mpi.cases import Calls
 from mpi4py import MPI
 
 import hpccoll
@@ -197,36 +198,23 @@ def test_what_failed_half_way_is_not_started_again(ours):
 
 
 # -- small calls of the MPI library's, recognised by their bytes -------------------------------
-SMALL = ("bcast", "reduce", "allreduce", "alltoall", "reduce_scatter", "allgather")
-
-
 @pytest.fixture
 def theirs(world):
     """A communicator whose collectives are the MPI library's, and known to be."""
-    with world.using(**dict.fromkeys(SMALL, "native")):
+    with world.using(**dict.fromkeys(("bcast", "reduce", "allreduce", "alltoall", "reduce_scatter",
+                                      "allgather"), "native")):
         every_small(world, 0)
         yield world
 
 
 def every_small(comm, turn):
     """Make one call of each, the root another in each turn, and check the results."""
-    mine, all_ = numpy.full(2, comm.rank + turn, "f4"), numpy.empty(2 * comm.size, "f4")
-    many = numpy.repeat(numpy.arange(comm.size, dtype="f4"), 2)
-    one, root = numpy.empty(2, "f4"), turn % comm.size
-    total = comm.size * (comm.size - 1) // 2 + comm.size * turn
-    comm.Allreduce(mine, one)
-    assert (one == total).all()
-    comm.Allgather(mine, all_)
-    assert (all_ == many + turn).all()
-    comm.Alltoall(all_ + comm.rank, many)
-    assert (many == turn + comm.rank + numpy.repeat(numpy.arange(comm.size), 2)).all()
-    comm.Reduce_scatter_block(all_, one)
-    assert (one == comm.size * (comm.rank + turn)).all()
-    one[...] = 7
-    comm.Reduce(mine, one if comm.rank == root else None, root=root)
-    assert (one == (total if comm.rank == root else 7)).all()
-    comm.Bcast(one, root)
-    assert (one == total).all()
+    for case in Calls(comm.rank, comm.size, "f4", 2, turn % comm.size, seed=turn).all():
+        if case.method in ("Allreduce", "Allgather", "Alltoall", "Reduce_scatter_block", "Reduce",
+                           "Bcast") and "in place" not in case.title:
+            case.fill()
+            getattr(comm, case.method)(*case.args)
+            case.check()
 
 
 def test_small_calls_take_the_short_way(theirs, monkeypatch):
