@@ -11,7 +11,7 @@ from mpi4py import MPI
 import hpccoll
 from hpccoll.algorithms import ALGORITHMS
 from hpccoll.errors import ArgumentError, HpccollError
-from support.gpu.tensors import BFLOAT, StubbornDeviceArray, StubbornTensor, Tensor
+from support.gpu.tensors import BFLOAT, FLOAT8_E4M3FN, StubbornDeviceArray, StubbornTensor, Tensor
 
 pytestmark = pytest.mark.mpi
 WORLD = MPI.COMM_WORLD
@@ -166,10 +166,10 @@ def test_blocks_of_several_types(comm, way, spec, position):
 
 @pytest.mark.parametrize("way", ["{}", "I{}", "{}_init"])
 @pytest.mark.parametrize("method", ["Reduce", "Allreduce", "Scan", "Exscan"])
-def test_bfloat16_of_other_frameworks_is_not_added_as_bytes(comm, way, method):
+def test_float8_of_other_frameworks_is_not_added_as_bytes(comm, way, method):
     name = way.format(method if way[0] == "{" else method.lower())
     args = [value for _, value in METHODS[method]]
-    args[:2] = Tensor(code=BFLOAT), Tensor(code=BFLOAT)
+    args[:2] = [Tensor(dtype="u1", code=FLOAT8_E4M3FN) for _ in range(2)]
     in_turn(comm, lambda: refuses(comm, name, args, "recvbuf"))
     works(comm)
 
