@@ -20,7 +20,7 @@ BUDGET = {
     "cuda": 1900, "errors": 330, "explain": 1090, "guard": 2010, "hpccoll": 240, "ir": 1535,
     "jax": 625, "keras": 225, "machine": 545, "measure": 2270, "proof": 1005, "runtime": 2835,
     "simulator": 2905, "testing": 640, "tools": 4245, "torch": 2880, "training": 5920,
-    "transport": 1145, "tune": 1560}
+    "transport": 1145, "tune": 1665}
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
            tokenize.ENDMARKER}
 
