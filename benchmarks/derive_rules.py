@@ -1,4 +1,4 @@
-"""Write the rules for many ranks on shared cores from tables of ``hpccoll tune``: ``make rules``.
+"""Write the rules for many ranks on shared cores from the tables of measure_loops: ``make rules``.
 
     python benchmarks/derive_rules.py TABLE... -o hpccoll/tune/crowd_rules.py
 
