@@ -22,6 +22,8 @@ from hpccoll.units import size_text
 
 #: Loss that a further range of sizes is worth; the library's time over ours that a rule is worth.
 CHANGE, GAIN = 1.25, 1.1
+#: Algorithms for several nodes, which are others under another name on one.
+BETWEEN = "rails", "multi_leader", "crossing", "lane_census", "lane_bruck"
 #: Fewest ranks of the rules: for two to four there are others.
 FEWEST = 5
 HEAD = '''"""Measurements of many ranks on shared cores of one node, written by ``make rules``.
@@ -48,7 +50,11 @@ class Span(NamedTuple):
 
 
 def spans(collective: str, curve: Curve, ranks: tuple[int, int], library: str) -> Iterator[Span]:
-    """Yield the ranges of sizes of a measured curve; a range ends half-way to the next size."""
+    """Yield the ranges of sizes of a measured curve.
+
+    Between two algorithms a range ends half-way to the next size, and beside the library at twice,
+    or half, the size that was measured.
+    """
     sizes, names = [nbytes for nbytes, _ in curve], choices(curve)
     for number, name in enumerate(names):
         if name == NATIVE or number and names[number - 1] == name:
@@ -58,6 +64,10 @@ def spans(collective: str, curve: Curve, ranks: tuple[int, int], library: str) -
             last += 1
         start = middle(sizes, number - 1) if number else min(sizes[0], 1)
         end = middle(sizes, last) if last + 1 < len(sizes) else sizes[-1] + 1 if sizes[-1] else 0
+        if number and names[number - 1] == NATIVE:
+            start = max(start, sizes[number] // 2)
+        if last + 1 < len(sizes) and names[last + 1] == NATIVE:
+            end = min(end, 2 * sizes[last] + 1)
         yield Span(collective, name, (start, end), ranks, library)
 
 
@@ -76,7 +86,8 @@ def losses_of(times: Mapping[Candidate, float]) -> dict[str, float]:
     """Return the time over the best of the library, and of algorithms that are faster."""
     native = times.get(Candidate(NATIVE), 0.0)
     usable = {one.name: seconds for one, seconds in times.items() if one.name == NATIVE
-              or not one.params and not one.segment_bytes and native >= GAIN * seconds}
+              or not (one.params or one.segment_bytes or one.name in BETWEEN)
+              and native >= GAIN * seconds}
     usable.setdefault(NATIVE, native)
     least = min(usable.values()) or 1.0
     return {name: seconds / least for name, seconds in usable.items()}
