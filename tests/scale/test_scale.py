@@ -19,6 +19,7 @@ ALWAYS = {"allreduce rails 64x16", "allreduce recursive_doubling 1024", "allredu
           "bcast binomial 1024", "reduce binomial 1024", "barrier dissemination 1024"}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("title", [
     title if title in ALWAYS else pytest.param(title, marks=pytest.mark.long) for title in PROVED])
@@ -44,6 +45,7 @@ def calls(work):
     return count
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize(("collective", "name"), programs())
 def test_program_of_one_of_4096_ranks(collective, name):
     big = many(collective, name)

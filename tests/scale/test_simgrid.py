@@ -87,6 +87,7 @@ def simgrid():
     return run
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize(("machine", "limit"), [(FREE, 0.05), (NARROW, 0.15)],
                          ids=["contention-free", "shared links"])
 @pytest.mark.parametrize(("collective", "name", "layout"), CASES)
@@ -102,6 +103,7 @@ def test_agreement(simgrid, collective, name, layout, machine, limit):
     assert ours == pytest.approx(theirs, rel=limit)
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("text", SHAPES)
 @pytest.mark.parametrize(("collective", "name"), SHAPED)
 def test_shapes(simgrid, collective, name, text):

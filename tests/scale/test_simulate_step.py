@@ -27,6 +27,7 @@ print(json.dumps([time.process_time() - start,
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("model", "compress", "shard"), CASES)
 def test_limits(model, compress, shard):

@@ -51,6 +51,7 @@ def test_operators_are_defined_where_they_should_be():
         inputs("avg", "f4", 0, 1, 1)
 
 
+@pytest.mark.slow
 @folded("size", SIZES)
 @folded("op, dtype", CASES)
 def test_no_order_and_no_grouping_rounds(op, dtype, size):

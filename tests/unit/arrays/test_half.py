@@ -248,6 +248,7 @@ def results(name, size, count, direct, segment=0, in_place=False):
     return [seat.memory[OUT].array for seat in seats]
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("name", [name for name, entry in ALGORITHMS["allreduce"].items()
                                   if not entry.exact_only])
 def test_all_ranks_hold_the_same_bits(name):

@@ -180,6 +180,7 @@ def test_what_takes_long_is_said_first(monkeypatch):
     assert "binomial: 300 programs and" in done.output and "Ctrl-C ends it" in done.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [80, 100, 140])
 def test_the_table_fits_the_terminal(width, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(width))

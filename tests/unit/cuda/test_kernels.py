@@ -75,6 +75,7 @@ def launched(cupy, made, operands, swapped, outs, shifts=None):
     return [cupy.asnumpy(array) for array in outs]
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize(("name", "dtype"), CASES, ids=lambda x: str(x).replace(" ", ""))
 def test_two_operands_have_the_bits_of_the_host(name, dtype):
     on_host = host_kernel(name, dtype)

@@ -143,6 +143,7 @@ def test_a_communicator_takes_them():
     op.Free()
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("dtype", {str(dtype): dtype for name in OPERATORS
                                    for dtype in types_of(name)}.values(), ids=str)
 def test_every_type_that_kernels_have(dtype):

@@ -74,6 +74,7 @@ def test_only_the_test_that_leaves_a_thread_fails(tmp_path):
     assert "'the late one' of sleep, in" in printed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end, errors", [("over.set()", ""), ("pass", "test_two")])
 def test_a_thread_of_a_modules_fixture_may_live_until_its_last_test(tmp_path, end, errors):
     printed = pytest_on(tmp_path, OF_A_MODULE.format(end=end))

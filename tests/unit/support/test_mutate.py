@@ -15,6 +15,7 @@ from support.brute_force import Verdict
 from support.mutate import Findings, chosen, judge, mutants, proof, suite
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size, most, roots", [
     (1, 5, None), (2, 20, None), (3, 16, None), (4, 6, range(1, 2)), (5, 5, range(3, 4))])
 def test_proof_and_truth_agree(size, most, roots):

@@ -43,6 +43,7 @@ def test_every_collective_that_gains_has_hierarchical_algorithms():
         "alltoall": {"leader", "two_phase"}}
 
 
+@pytest.mark.slow
 @folded("shape", SHAPES)
 @folded("collective, name", HIERARCHICAL)
 def test_proof_with_the_order_that_the_table_claims(collective, name, shape):

@@ -39,6 +39,7 @@ def test_a_restart_goes_on_to_the_bit(form, size):
         assert (one.residual == other.residual).all()
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("form", FEEDBACK)
 @pytest.mark.parametrize("before, after", [(2, 3), (3, 2), (5, 1)])
 def test_another_number_of_ranks_keeps_the_law(form, before, after):

@@ -21,6 +21,7 @@ def mean_gradient(comm, number=1):
             ).reshape(-1) / comm.size for index, array in enumerate(weights())])
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("order", (1, 2, 3.5, math.inf))
 @pytest.mark.parametrize("size", (1, 2, 3, 7))
 def test_the_norm_and_the_clipped_step(size, order):
