@@ -57,8 +57,8 @@ check: $(ENVIRONMENTS:%=%/frameworks)
 quick: lint
 	@$(PYTHON) tests/launch.py --quick test .venv-mpich
 
-long: $(ENVIRONMENTS:%=%/frameworks)
-	@$(PYTHON) tests/launch.py long $(ENVIRONMENTS)
+long: $(ENVIRONMENTS:%=%/frameworks) .venv-torch/installed
+	@$(PYTHON) tests/launch.py long $(ENVIRONMENTS) .venv-torch
 
 walk: .venv-mpich/installed
 	.venv-mpich/bin/python -m pytest -q -n 2 --dist loadfile --bare tests/doc/test_bare.py \
@@ -187,12 +187,15 @@ develop: .venv-dev/installed
 	@echo "To enter it: . .venv-dev/bin/activate"
 
 clean:
-	rm -rf .venv .venv-mpich .venv-openmpi .venv-cuda .venv-figures .venv-docs .venv-dev .venv-dist \
+	rm -rf .venv .venv-mpich .venv-openmpi .venv-torch .venv-cuda .venv-figures .venv-docs .venv-dev .venv-dist \
 	    bench build dist hpccoll.egg-info
 
 .venv/installed: EXTRAS = mpich,plot
 .venv-mpich/installed: EXTRAS = mpich,dev,packaging
 .venv-openmpi/installed: EXTRAS = openmpi,test
+# The last PyTorch that finds no backends by their entry points.
+.venv-torch/installed: EXTRAS = openmpi,test,torch
+.venv-torch/installed: PINNED = torch==2.13.0
 .venv-cuda/installed: EXTRAS = mpich,bf16,cuda$(CUDA)
 # The compiler of kernels, which a machine with CUDA has, and NCCL.
 .venv-cuda/installed: PINNED = $(if $(filter 12,$(CUDA)),nvidia-cuda-nvrtc-cu12,nvidia-cuda-nvrtc) \
@@ -242,7 +245,7 @@ clean:
 	    "hpccoll needs Python 3.10 or newer: make PYTHON=python3.12 ...")'
 	@test -x $*/bin/pip || $(PYTHON) -m venv $*
 	@echo "Installing hpccoll[$(EXTRAS)] into $*:" \
-	    "$(if $(findstring frameworks,$(EXTRAS)),minutes and gigabytes,half a minute or more)"
+	    "$(if $(or $(findstring frameworks,$(EXTRAS)),$(findstring torch,$(EXTRAS))),minutes and gigabytes,half a minute or more)"
 	@$*/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]' \
 	    $(PINNED)
 	@touch $@

@@ -14,7 +14,7 @@ environment they run in, and their tests:
 
 ``test`` needs no framework and leaves out tests marked ``slow``; ``check`` has those, and the rest
 with frameworks; ``long`` has tests marked ``long`` and ``bare``, and writes docs/data/long.json.
-Tests marked ``once`` run in the first environment only, those marked ``again`` in a later one.
+Tests marked ``once`` run in the first environment only, those marked ``again`` in the second.
 
 On real ranks, rank 0 writes to the screen and the others to files, shown when a stage fails. The
 first rank that fails aborts its whole job, so that no rank waits for it, and every stage has a
@@ -99,8 +99,8 @@ FAULTS = tuple(f"tests/fault/test_{name}" for name in (
     "endings.py::test_one_rank_ends_while_the_others_wait"))
 #: The README as written, and examples of the three ways to write a program.
 SHOWN = ("tests/doc/test_pages.py::test_page[README.md]", *(
-    f"tests/doc/test_examples.py::test_example[{name}-3]"
-    for name in ("custom_algorithm", "drop_in", "nonblocking")))
+    f"tests/doc/test_examples.py::test_example[{name}]"
+    for name in ("custom_algorithm", "drop_in", "power_iteration")))
 #: Of the documentation, what starts ranks; the rest is the same with every MPI library.
 STARTING = tuple(f"tests/doc/test_{name}.py" for name in ("pages", "progress", "run", "torch"))
 #: A sample for the interpreter, where most of the others run compiled.
@@ -136,17 +136,19 @@ PAIRED, PAIRED_FILES = ("-n", "2"), ("-n", "2", "--dist", "loadfile")
 RANK = ('rank=${PMI_RANK:-$OMPI_COMM_WORLD_RANK}; [ "$rank" = 0 ] || exec >"$0/rank$rank" 2>&1; '
         'exec "$@" --basetemp="$0/tmp$rank" '
         '--junitxml="$0/results$rank.xml"')
-FIRST, LATER = "first", "later"
+#: Environments, by their place in the command line. The last one has the last PyTorch that finds no
+#: backends by their entry points.
+FIRST, SECOND, OLD_TORCH = range(3)
 TEST, CHECK, LONG = LEVELS = ("test", "check", "long")
 
 
 class Row(NamedTuple):
-    """Stages of one kind: in the first environment, or in each later one.
+    """A stage, before its environment is known.
 
     Attributes:
         level: that it belongs to.
         budget: seconds on two idle cores.
-        where: the environments it runs in.
+        where: the environment it runs in, if there are as many.
         title: what it is; with ranks, what differs from others on as many.
         tests: words for pytest.
         ranks: that run the tests; 0 where they need no launcher.
@@ -156,7 +158,7 @@ class Row(NamedTuple):
 
     level: str
     budget: int
-    where: str
+    where: int
     title: str
     tests: tuple[str, ...]
     ranks: int = 0
@@ -171,7 +173,7 @@ STAGES = (
     Row(TEST, 55, FIRST, "", MORE, 3),
     Row(TEST, 35, FIRST, "", MANY, 5),
     Row(TEST, 30, FIRST, ", python executor", INTERPRETED, 2, "", PYTHON_EXECUTOR),
-    Row(TEST, 60, LATER, "", LIBRARY, 2),
+    Row(TEST, 60, SECOND, "", LIBRARY, 2),
     Row(TEST, 50, FIRST, "faults", (*PAIRED, "--patient", *FAULTS)),
     Row(TEST, 25, FIRST, "README and examples", (*PAIRED, *SHOWN)),
 
@@ -187,29 +189,30 @@ STAGES = (
         *BY_SIZE, *files("exchange", "groups"),
         "tests/mpi/test_nccl.py::test_nccl_inside_nodes_and_ours_across"), 4),
     Row(CHECK, 60, FIRST, "", MANY, 8),
-    Row(CHECK, 60, LATER, ", what is in no other stage",
+    Row(CHECK, 60, SECOND, ", what is in no other stage",
         (*ALL, *without(*ONCE, *DEVICES, *LIBRARY)), 2),
-    Row(CHECK, 60, LATER, "",
+    Row(CHECK, 60, SECOND, "",
         (*BY_SIZE, *files("communicators", "contract", "groups", "requests")), 4),
     Row(CHECK, 140, FIRST, "documentation", (*PAIRED, "tests/doc")),
-    Row(CHECK, 60, LATER, "documentation", (*PAIRED, *STARTING)),
+    Row(CHECK, 60, SECOND, "documentation", (*PAIRED, *STARTING)),
     Row(CHECK, 130, FIRST, "faults", (*PAIRED_FILES, "tests/fault")),
-    Row(CHECK, 60, LATER, "faults", (*PAIRED_FILES, "tests/fault")),
+    Row(CHECK, 60, SECOND, "faults", (*PAIRED_FILES, "tests/fault")),
     Row(CHECK, 120, FIRST, "several hosts", ("tests/cluster",)),
     Row(CHECK, 120, FIRST, "mpi4py's own tests", ("tests/suites",)),
-    Row(CHECK, 120, LATER, "mpi4py's own tests", ("tests/suites",)),
+    Row(CHECK, 120, SECOND, "mpi4py's own tests", ("tests/suites",)),
 
     Row(LONG, 600, FIRST, "no launcher, largest", ("tests/scale",), 0, "long"),
-    Row(LONG, 200, LATER, "", MORE, 1),
-    Row(LONG, 200, LATER, "", BY_SIZE, 3),
-    Row(LONG, 200, LATER, "", MORE, 4),
-    Row(LONG, 200, LATER, "", MANY, 5),
-    Row(LONG, 200, LATER, "", MANY, 8),
-    Row(LONG, 200, LATER, ", python executor", INTERPRETED, 2, "", PYTHON_EXECUTOR),
-    Row(LONG, 200, LATER, ", nothing compiled", ABSENT, 2, "", NOT_COMPILED),
-    Row(LONG, 200, LATER, "several hosts", ("tests/cluster",)),
+    Row(LONG, 200, SECOND, "", MORE, 1),
+    Row(LONG, 200, SECOND, "", BY_SIZE, 3),
+    Row(LONG, 200, SECOND, "", MORE, 4),
+    Row(LONG, 200, SECOND, "", MANY, 5),
+    Row(LONG, 200, SECOND, "", MANY, 8),
+    Row(LONG, 200, SECOND, ", python executor", INTERPRETED, 2, "", PYTHON_EXECUTOR),
+    Row(LONG, 200, SECOND, ", nothing compiled", ABSENT, 2, "", NOT_COMPILED),
+    Row(LONG, 200, SECOND, "several hosts", ("tests/cluster",)),
+    Row(LONG, 150, OLD_TORCH, ", PyTorch", files("torch_*"), 2),
     Row(LONG, 300, FIRST, "mpi4py's own tests", ("tests/suites",), 0, "long"),
-    Row(LONG, 300, LATER, "mpi4py's own tests", ("tests/suites",), 0, "long"),
+    Row(LONG, 300, SECOND, "mpi4py's own tests", ("tests/suites",), 0, "long"),
     Row(LONG, 480, FIRST, "README and wheel in bare environments", (
         *PAIRED_FILES, "--bare", "tests/doc/test_bare.py", "tests/doc/test_wheel.py")),
 )
@@ -290,27 +293,26 @@ def run(command: list[str], bin: Path, seconds: float, output: IO | None = None,
 def stages(level: str, environments: list[Path], scratch: Path) -> list[Stage]:
     """List what a level runs, in order."""
     found: list[Stage] = []
-    for row in (row for row in STAGES if row.level == level):
-        first = row.where == FIRST
-        for environment in environments[:1] if first else environments[1:]:
-            bin, logs = environment / "bin", scratch / f"stage{len(found)}"
-            python = str(bin / "python")
-            where = "not once" if not first else "not again" if environments[1:] else ""
-            words: tuple[str, ...] = (python, *PYTEST, "-m",
-                                      " and ".join(filter(None, [row.marks, where])))
-            title = f"{environment.name}, {row.title}"
-            if row.ranks:
-                title = f"{environment.name}, {row.ranks} ranks{row.title}"
-                # mpi4py's runner aborts the job when pytest returns a failure.
-                words = (str(bin / "mpiexec"), "-n", str(row.ranks), "sh", "-c", RANK, str(logs),
-                         python, "-m", "mpi4py", *words[1:], *UNCACHED, "-x", "-rfE", "--with-mpi",
-                         "--timeout-method=thread")
-            else:
-                words += ("-o", f"cache_dir={logs}/cache", f"--junitxml={logs}/results0.xml")
-            path = f"{UNCOMPILED}{os.pathsep}{settings(bin)['PYTHONPATH']}"
-            variables = [word.format(uncompiled=path) for word in row.variables]
-            command = [*(["env", *variables] if variables else []), *words, *row.tests]
-            found.append(Stage(title, bin, command, logs, row.budget))
+    for row in (row for row in STAGES if row.level == level and row.where < len(environments)):
+        environment = environments[row.where]
+        bin, logs = environment / "bin", scratch / f"stage{len(found)}"
+        python = str(bin / "python")
+        here = "not once" if row.where else "not again" if environments[1:] else ""
+        words: tuple[str, ...] = (python, *PYTEST, "-m",
+                                  " and ".join(filter(None, [row.marks, here])))
+        title = f"{environment.name}, {row.title}"
+        if row.ranks:
+            title = f"{environment.name}, {row.ranks} ranks{row.title}"
+            # mpi4py's runner aborts the job when pytest returns a failure.
+            words = (str(bin / "mpiexec"), "-n", str(row.ranks), "sh", "-c", RANK, str(logs),
+                     python, "-m", "mpi4py", *words[1:], *UNCACHED, "-x", "-rfE", "--with-mpi",
+                     "--timeout-method=thread")
+        else:
+            words += ("-o", f"cache_dir={logs}/cache", f"--junitxml={logs}/results0.xml")
+        path = f"{UNCOMPILED}{os.pathsep}{settings(bin)['PYTHONPATH']}"
+        variables = [word.format(uncompiled=path) for word in row.variables]
+        command = [*(["env", *variables] if variables else []), *words, *row.tests]
+        found.append(Stage(title, bin, command, logs, row.budget))
     return found
 
 
