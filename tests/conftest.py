@@ -24,7 +24,7 @@ def pytest_addoption(parser):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    sample_slow(items)
+    sample(items)
     if not config.getoption("--bare"):
         for item in items:
             if item.get_closest_marker("bare"):
@@ -35,16 +35,15 @@ def pytest_collection_modifyitems(config, items):
                 item.add_marker(pytest.mark.skip(reason="asked for with -m long: make long"))
 
 
-def sample_slow(items):
+def sample(items):
     """Of a function marked ``slow(every=10)``, take the mark from its cases 1, 11, 21 and so on."""
     cases = Counter()
     for item in items:
-        mark = item.get_closest_marker("slow")
-        if mark and "every" in mark.kwargs:
-            name = item.nodeid.partition("[")[0]
-            if cases[name] % mark.kwargs["every"] == 0:
-                item.own_markers = [one for one in item.own_markers if one.name != "slow"]
-            cases[name] += 1
+        name = item.nodeid.partition("[")[0]
+        item.own_markers = [mark for mark in item.own_markers
+                            if mark.name not in ("slow", "long") or "every" not in mark.kwargs
+                            or cases[name] % mark.kwargs["every"]]
+        cases[name] += 1
 
 
 @pytest.hookimpl(trylast=True)

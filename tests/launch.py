@@ -169,11 +169,11 @@ class Row(NamedTuple):
 PYTHON_EXECUTOR, NOT_COMPILED = ("HPCCOLL_EXECUTOR=python",), ("PYTHONPATH={uncompiled}",)
 STAGES = (
     Row(TEST, 115, FIRST, "no launcher", (*PARALLEL, *UNITS), 0, "not slow"),
-    Row(TEST, 120, FIRST, "", (*ALL, *without(*CHECKED)), 2),
-    Row(TEST, 55, FIRST, "", MORE, 3),
-    Row(TEST, 35, FIRST, "", MANY, 5),
+    Row(TEST, 120, FIRST, "", (*ALL, *without(*CHECKED)), 2, "not slow"),
+    Row(TEST, 55, FIRST, "", MORE, 3, "not slow"),
+    Row(TEST, 35, FIRST, "", MANY, 5, "not slow"),
     Row(TEST, 30, FIRST, ", python executor", INTERPRETED, 2, "", PYTHON_EXECUTOR),
-    Row(TEST, 60, SECOND, "", LIBRARY, 2),
+    Row(TEST, 60, SECOND, "", LIBRARY, 2, "not slow"),
     Row(TEST, 50, FIRST, "faults", (*PAIRED, "--patient", *FAULTS)),
     Row(TEST, 25, FIRST, "README and examples", (*PAIRED, *SHOWN)),
 
@@ -183,6 +183,9 @@ STAGES = (
         "not slow", NOT_COMPILED),
     Row(CHECK, 40, FIRST, ", nothing compiled", ABSENT, 2, "", NOT_COMPILED),
     Row(CHECK, 150, FIRST, ", frameworks, devices and tools", CHECKED, 2),
+    Row(CHECK, 60, FIRST, ", slow tests", (*ALL, *without(*CHECKED)), 2, "slow"),
+    Row(CHECK, 60, FIRST, ", slow tests", MORE, 3, "slow"),
+    Row(CHECK, 20, SECOND, ", slow tests", LIBRARY, 2, "slow"),
     Row(CHECK, 60, FIRST, "", MORE, 1),
     Row(CHECK, 90, FIRST, ", what is in no other stage", THREE, 3),
     Row(CHECK, 40, FIRST, "", (
@@ -201,7 +204,9 @@ STAGES = (
     Row(CHECK, 120, FIRST, "mpi4py's own tests", ("tests/suites",)),
     Row(CHECK, 120, SECOND, "mpi4py's own tests", ("tests/suites",)),
 
-    Row(LONG, 600, FIRST, "no launcher, largest", ("tests/scale",), 0, "long"),
+    Row(LONG, 600, FIRST, "no launcher, long tests", (*PARALLEL, *UNITS), 0, "long"),
+    Row(LONG, 300, FIRST, "documentation, long tests", (*PAIRED, "tests/doc"), 0, "long"),
+    Row(LONG, 120, FIRST, ", long tests", FRAMEWORKS, 2, "long"),
     Row(LONG, 200, SECOND, "", MORE, 1),
     Row(LONG, 200, SECOND, "", BY_SIZE, 3),
     Row(LONG, 200, SECOND, "", MORE, 4),

@@ -101,6 +101,7 @@ def test_matrix_passes_repeated_options_on_and_measures_each_number_of_ranks_onc
     assert "bench my.py:torus --param x=2 --param y=1 --json" in said
 
 
+@pytest.mark.slow
 def test_the_matrix_starts_no_mpi_itself(tmp_path):
     pytest.importorskip("matplotlib")
     one = environment(tmp_path, "one", OLD, "MPICH 5.0.2")

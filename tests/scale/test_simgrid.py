@@ -118,6 +118,7 @@ def test_shapes(simgrid, collective, name, text):
     assert ours == pytest.approx(theirs, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["torus:5x3x3", "fat_tree:4x3x2:up=1x2x2"])
 def test_hops_take_time(simgrid, text):
     shape = shape_from_text(f"{text}:bytes_per_second=2e9:hop_seconds=1e-6")

@@ -48,6 +48,7 @@ def test_the_layouts_have_orders_of_their_own():
     assert all(layout.order for layout in LAYOUTS)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @folded("layout", LAYOUTS)
 @folded("collective, name", HIERARCHICAL)

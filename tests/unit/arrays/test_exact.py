@@ -80,6 +80,7 @@ def test_the_sum_is_the_real_sum(dtype):
                 sum(Fraction(float(part(p)[i])) for p in parts) for i in range(5)]
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("size", [2, 5, 37, 150])
 @pytest.mark.parametrize("op", ["sum", "prod", "lxor", "bxor", "affine"])
 def test_lost_and_doubled_contributions_show(op, size):

@@ -47,6 +47,7 @@ def bits(array):
     return numpy.where(numpy.isnan(array), numpy.uint16(0xffff), array.view("u2"))
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("kind", ["all", "near one", "tiny", "special"])
 @pytest.mark.parametrize("name", OPS)
 def test_one_step_has_the_bits_of_numpy(name, kind, made):

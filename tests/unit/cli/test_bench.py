@@ -151,6 +151,7 @@ def test_ones_own_algorithm_is_measured_beside_the_usual():
         assert bench(*words, "-m", "64:64").exit_code == 2
 
 
+@pytest.mark.slow
 def test_command_on_a_gpu(tmp_path):
     from support.gpu.device import installed
     with installed(False):

@@ -96,6 +96,7 @@ def test_without_data_there_is_one_size(tmp_path):
     assert "--nbytes: cannot read '1Q'" in call("barrier", "--nbytes", "1Q").output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [
     ("--nodes", "2:8", "--nbytes", "1K,1M"), ("--nodes", "4", "--nbytes", "1K:1M"),
     ("--nodes", "4", "--nbytes", "1M"), ("--nodes", "4", "--nbytes", "0,1K")])

@@ -37,6 +37,7 @@ def held(machine, flying):
     return +machine.held
 
 
+@pytest.mark.long(every=5)
 @pytest.mark.slow(every=10)
 @pytest.mark.parametrize("direct", [True, False], ids=["direct", "staged"])
 @pytest.mark.parametrize("name", CALLS)

@@ -54,6 +54,7 @@ def test_every_collective_is_put_in_words():
     assert set(WANTS) == set(COLLECTIVES)
 
 
+@pytest.mark.slow
 @folded("collective, algorithm", FLAT)
 def test_every_algorithm_is_explained(collective, algorithm):
     for size in (1, 2, 7, 17):

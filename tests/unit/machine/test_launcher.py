@@ -83,6 +83,7 @@ def test_what_is_wrong_with_options_is_said_without_a_library(broken, words):
     assert (done.returncode, done.stdout, done.stderr) == (2, "", MISTAKEN[words])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", RANKED, ids=" ".join)
 def test_a_command_without_mpi4py_says_so_in_one_line(words, tmp_path):
     code = (f"import sys; sys.modules['mpi4py'] = None; sys.argv = ['hpccoll', *{words!r}]\n"

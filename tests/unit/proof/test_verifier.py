@@ -224,7 +224,6 @@ def test_what_lands_is_gone_after_the_phase():
     prove_segments(made, made.collective, ONE, [root, kept])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("size", range(1, 6))
 def test_every_algorithm_keeps_its_promises(size):
     for entry, made in every(size, None if size < 5 else range(3, 4)):

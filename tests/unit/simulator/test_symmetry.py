@@ -45,6 +45,7 @@ def test_folding_changes_nothing(collective, layout):
             assert load.utilisation == pytest.approx(other.utilisation)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["6", "2x4", "3x4", "5x8"])
 @pytest.mark.parametrize(("collective", "name"), [
     ("reduce_scatter", "linear"), ("allreduce", "allpairs"), ("alltoall", "linear")])

@@ -67,6 +67,7 @@ def pytest_on(tmp_path, text):
         env={"PYTHONPATH": ":".join(filter(None, sys.path))}, capture_output=True, text=True).stdout
 
 
+@pytest.mark.slow
 def test_only_the_test_that_leaves_a_thread_fails(tmp_path):
     printed = pytest_on(tmp_path, TESTS)
     assert "3 passed, 1 error" in printed

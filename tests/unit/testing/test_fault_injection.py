@@ -39,6 +39,7 @@ def judged(run, chosen=lambda harm: True):
                    if chosen(harm))
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.slow
 @pytest.mark.parametrize("buffered", [False, True])
 @pytest.mark.parametrize("collective, name", [

@@ -41,6 +41,7 @@ def test_every_order_of_every_algorithm(size, buffered):
     assert states >= {1: 1, 2: 200, 3: 1000}[size]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("buffered", [False, True])
 def test_every_order_on_four_ranks(buffered):
     explored = 0
@@ -52,6 +53,7 @@ def test_every_order_on_four_ranks(buffered):
     assert explored > 30
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("buffered", [False, True])
 def test_some_orders_on_eight_ranks(buffered):

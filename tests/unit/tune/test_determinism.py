@@ -105,6 +105,7 @@ def test_others_have_orders_that_depend_on_the_place(collective, name):
     assert None in found or len(set(map(str, found))) > 1
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("collective", REDUCING)
 def test_chains_are_the_algorithms_with_long_chains(collective):
@@ -116,6 +117,7 @@ def test_chains_are_the_algorithms_with_long_chains(collective):
         assert entry.chain or depth <= LONGEST
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("collective, name", [
     (collective, name) for collective, table in ALGORITHMS.items()

@@ -59,6 +59,7 @@ def test_proof_with_the_order_that_the_table_claims(collective, name, size):
         assert proof.replicas_identical != entry.exact_only
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @folded("collective, name, size", [
     (*case, size) for case in LOGARITHMIC for size in (33, 65, 100)

@@ -37,6 +37,7 @@ def depths(nodes, root):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_everyone_hangs_below_one_parent_that_knows_it(shape):
     place, bound = SHAPES[shape]

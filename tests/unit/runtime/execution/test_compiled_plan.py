@@ -153,6 +153,7 @@ def test_chains_are_where_the_interpreter_has_them(name):
     assert chained
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("collective, name", [
     ("allreduce", "recursive_doubling"), ("allreduce", "ring"), ("reduce_scatter", "pairwise"),
     ("bcast", "binomial"), ("alltoall", "bruck"), ("scan", "linear"), ("allgather", "ring"),

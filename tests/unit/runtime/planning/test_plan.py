@@ -14,7 +14,6 @@ from hpccoll.testing import every
 from hpccoll.testing.world import Problem, Seat
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_what_runs_is_what_was_proved(size):
     for _, made in every(size):

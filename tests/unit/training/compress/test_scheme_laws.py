@@ -25,6 +25,7 @@ def check_law(form, size, ran):
     return held
 
 
+@pytest.mark.long(every=5)
 @pytest.mark.slow
 @pytest.mark.parametrize("size", RANKS)
 @pytest.mark.parametrize("form", FEEDBACK)

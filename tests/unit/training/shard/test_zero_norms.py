@@ -131,6 +131,7 @@ def test_a_scaled_loss_makes_the_same_step(stage):
     run_ranks(3, work, determinism="size")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ("f2", "bfloat16"))
 @pytest.mark.parametrize("size", (1, 3))
 def test_weights_of_two_bytes_are_stepped_in_four(size, dtype):
