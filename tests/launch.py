@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -321,6 +322,12 @@ def stages(level: str, environments: list[Path], scratch: Path) -> list[Stage]:
     return found
 
 
+def processor_seconds() -> float:
+    """What all programs that have ended have used of the processors, in seconds."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def swept() -> list[str]:
     """Remove what killed ranks have left in shared memory, which the next stage's would find."""
     left = sorted(Path("/dev/shm").glob("hpccoll-*"))
@@ -388,7 +395,7 @@ def main(level: str, environments: list[Path], results: Path | None = None,
     with tempfile.TemporaryDirectory() as scratch:
         for stage in choose(stages(level, environments, Path(scratch))):
             print(f"=== {stage.title} (budget {stage.budget} s)", flush=True)
-            begun = time.monotonic()
+            begun, used = time.monotonic(), processor_seconds()
             outcome, passed = attempt(stage), True
             if outcome.status:
                 again = outcome  # the second time would take as long
@@ -405,12 +412,14 @@ def main(level: str, environments: list[Path], results: Path | None = None,
                 results.mkdir(parents=True, exist_ok=True)
                 shutil.move(told, results / f"{len(taken)}.xml")
             seconds = time.monotonic() - begun
-            taken.append(long_record.Entry(stage.title, round(seconds), stage.budget, passed))
+            taken.append(long_record.Entry(stage.title, round(seconds), stage.budget,
+                                           round(processor_seconds() - used), passed))
             if seconds > 1.5 * stage.budget:
                 slow.append(f"{stage.title}: {seconds:.0f} s, budget {stage.budget} s")
     seconds = time.monotonic() - start
-    print("=== where the time went, and the budget",
-          *(f"{one.seconds:5d} s {one.budget:5d} s  {one.stage}" for one in taken), sep="\n    ")
+    print("=== where the time went", "  time  budget  processors",
+          *(f"{one.seconds:4d} s  {one.budget:4d} s  {one.processors:8d} s  {one.stage}"
+            for one in taken), sep="\n    ")
     if level == LONG:
         long_record.write(taken)
     if slow:
@@ -420,8 +429,8 @@ def main(level: str, environments: list[Path], results: Path | None = None,
     count = len(taken)
     verdict = f"{len(failed)} of {count} stages FAILED" if failed else f"all {count} stages passed"
     budget = sum(one.budget for one in taken)
-    print(f"=== hpccoll make {level}: {verdict} in {seconds:.0f} s, budget {budget} s", *failed,
-          sep="\n    ")
+    print(f"=== hpccoll make {level}: {verdict} in {seconds:.0f} s, budget {budget} s, "
+          f"processors {processor_seconds():.0f} s", *failed, sep="\n    ")
     return 1 if failed else 0
 
 

@@ -19,11 +19,15 @@ OLD = 7
 
 
 class Entry(NamedTuple):
-    """How long a stage took, in seconds, what it may take, and whether it passed."""
+    """How long a stage took, in seconds, what it may take, and whether it passed.
+
+    ``processors`` has the seconds of all processors together: other work does not add to these.
+    """
 
     stage: str
     seconds: int
     budget: int
+    processors: int
     passed: bool
 
 

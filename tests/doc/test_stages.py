@@ -127,9 +127,9 @@ def test_unbuffered_output_is_not_passed_on(monkeypatch):
 def test_an_old_or_failed_record_of_make_long_is_a_warning(tmp_path):
     path, today = tmp_path / "long.json", datetime.date.today()
     assert "no record" in long_record.warnings(path)[0]
-    long_record.write([long_record.Entry("one", 1, 2, True)], path)
+    long_record.write([long_record.Entry("one", 1, 2, 1, True)], path)
     assert not long_record.warnings(path)
     late = today + datetime.timedelta(days=long_record.OLD + 1)
     assert "8 days ago" in long_record.warnings(path, late)[0]
-    long_record.write([long_record.Entry("one", 1, 2, False)], path)
+    long_record.write([long_record.Entry("one", 1, 2, 1, False)], path)
     assert long_record.warnings(path) == [f"make long: failed on {today}: one"]
