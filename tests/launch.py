@@ -236,7 +236,7 @@ class Stage(NamedTuple):
     @property
     def limit(self) -> float:
         """Seconds until the stage is ended: other work may share the machine."""
-        return 6 * self.budget + 120
+        return 8 * self.budget + 300
 
 
 class Outcome(NamedTuple):
