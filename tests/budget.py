@@ -22,13 +22,25 @@ BUDGET = {
     "cuda": 1900, "errors": 330, "explain": 1090, "guard": 2010, "hpccoll": 240, "ir": 1535,
     "jax": 625, "keras": 225, "machine": 545, "measure": 2270, "proof": 1005, "runtime": 2835,
     "simulator": 2905, "testing": 640, "tools": 4245, "torch": 2880, "training": 5920,
-    "transport": 1145, "tune": 1560}
+    "transport": 1145, "tune": 1665}
 #: Most lines and files of Python, by folder of the tests; ``tests`` is its own modules.
 TEST_BUDGET = {
-    "benchmarks": (1387, 14), "cluster": (1320, 12), "contract": (881, 6), "doc": (2321, 30),
-    "fault": (1848, 13), "golden": (227, 2), "gpu": (750, 7), "law": (386, 5), "mpi": (17175, 95),
-    "sanitize": (196, 2), "scale": (865, 11), "suites": (85, 1), "support": (6536, 45),
-    "tests": (1597, 8), "uncompiled": (94, 2), "unit": (35538, 355)}
+    "benchmarks": (1445, 15),
+    "cluster": (1320, 12),
+    "contract": (881, 6),
+    "doc": (2321, 30),
+    "fault": (1848, 13),
+    "golden": (227, 2),
+    "gpu": (750, 7),
+    "law": (386, 5),
+    "mpi": (17175, 95),
+    "sanitize": (196, 2),
+    "scale": (865, 11),
+    "suites": (85, 1),
+    "support": (6536, 45),
+    "tests": (1622, 8),
+    "uncompiled": (94, 2),
+    "unit": (35538, 355)}
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
            tokenize.ENDMARKER}
 
