@@ -1,7 +1,11 @@
 # make bench   the main job: our collectives beside the MPI library's, on four real ranks
-# make quick   before a push: lint, all tests without ranks, and two ranks of MPICH
-# make test    the whole suite, on MPICH and on Open MPI
-# make long    what takes minutes a test: the largest proofs, mpi4py's own tests on three ranks
+# make quick   before a push: lint, quick tests without ranks, and two ranks of MPICH
+# make test    units, and calls on 2, 3 and 5 ranks of MPICH and 2 of Open MPI: ten minutes on two idle
+#              cores, with the installation of both, without PyTorch, JAX and Keras
+# make check   the rest: frameworks (gigabytes, installed now), slow tests, other numbers of ranks,
+#              nothing compiled, pages, examples, faults, hosts, mpi4py's own tests: fifteen minutes
+# make long    what takes longer: the largest proofs, more ranks of Open MPI, make walk. An hour.
+#              Writes docs/data/long.json
 # make walk    the README's commands, as pasted, and the wheel of make dist, in environments of their own
 # make dist    an sdist and a manylinux wheel of this Python, with the compiled parts, in dist/
 # make figures the figures of docs/performance.md, on MPICH, Open MPI and Intel MPI: a quiet half hour
@@ -25,12 +29,12 @@
 # environment of its own, because both bring a program called mpiexec.
 
 PYTHON ?= python3
-# Empty for environments without PyTorch, JAX and Keras, which are gigabytes: their tests are skipped.
-FRAMEWORKS ?= ,frameworks
+# Empty for make check without PyTorch, JAX and Keras, which are gigabytes: their tests are skipped.
+FRAMEWORKS ?= frameworks
 # The version of CUDA of make cuda and make figures-gpu.
 CUDA ?= 12
 
-.PHONY: help bench quick test long walk dist lint sanitize cuda broken figures figures-gpu rules applications docs man develop clean
+.PHONY: help bench quick test check long walk dist lint sanitize cuda broken figures figures-gpu rules applications docs man develop clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -43,15 +47,19 @@ bench: .venv/installed
 	@echo "hpccoll: $(CURDIR)/.venv/bin/hpccoll; to have it, its python and mpiexec on the path:"
 	@echo "    . .venv/bin/activate"
 
-test: .venv-mpich/installed .venv-openmpi/installed
-	@$(PYTHON) tests/launch.py .venv-mpich .venv-openmpi
+ENVIRONMENTS = .venv-mpich .venv-openmpi
+
+test: $(ENVIRONMENTS:%=%/installed)
+	@$(PYTHON) tests/launch.py test $(ENVIRONMENTS)
+
+check: $(ENVIRONMENTS:%=%/frameworks)
+	@$(PYTHON) tests/launch.py check $(ENVIRONMENTS)
 
 quick: lint
-	@$(PYTHON) tests/launch.py --quick .venv-mpich
+	@$(PYTHON) tests/launch.py --quick test .venv-mpich
 
-long: .venv-mpich/installed .venv-openmpi/installed
-	.venv-mpich/bin/python -m pytest -q -m long tests/scale tests/suites
-	.venv-openmpi/bin/python -m pytest -q -m long tests/suites
+long: $(ENVIRONMENTS:%=%/frameworks) .venv-torch/installed
+	@$(PYTHON) tests/launch.py long $(ENVIRONMENTS) .venv-torch
 
 walk: .venv-mpich/installed
 	.venv-mpich/bin/python -m pytest -q -n 2 --dist loadfile --bare tests/doc/test_bare.py \
@@ -77,6 +85,7 @@ lint: .venv-mpich/installed
 	.venv-mpich/bin/mypy
 	@.venv-mpich/bin/python tests/budget.py
 	@.venv-mpich/bin/python tests/words.py
+	@.venv-mpich/bin/python tests/long_record.py
 
 sanitize: .venv-mpich/installed
 	.venv-mpich/bin/python tests/sanitize/run.py
@@ -186,25 +195,38 @@ develop: .venv-dev/installed
 	@echo "To enter it: . .venv-dev/bin/activate"
 
 clean:
-	rm -rf .venv .venv-mpich .venv-openmpi .venv-cuda .venv-figures .venv-docs .venv-dev .venv-dist \
+	rm -rf .venv .venv-mpich .venv-openmpi .venv-torch .venv-cuda .venv-figures .venv-docs .venv-dev .venv-dist \
 	    bench build dist hpccoll.egg-info
 
 .venv/installed: EXTRAS = mpich,plot
-.venv-mpich/installed: EXTRAS = mpich,dev,packaging$(FRAMEWORKS)
-# Beside Open MPI the last PyTorch that finds no backends by their entry points.
-.venv-openmpi/installed: EXTRAS = openmpi,test$(FRAMEWORKS)
-.venv-openmpi/installed: PINNED = $(if $(FRAMEWORKS),torch==2.13.0)
+.venv-mpich/installed: EXTRAS = mpich,dev,packaging
+.venv-openmpi/installed: EXTRAS = openmpi,test
+# The last PyTorch that finds no backends by their entry points.
+.venv-torch/installed: EXTRAS = openmpi,test,torch
+.venv-torch/installed: PINNED = torch==2.13.0
 .venv-cuda/installed: EXTRAS = mpich,bf16,cuda$(CUDA)
 # The compiler of kernels, which a machine with CUDA has, and NCCL.
 .venv-cuda/installed: PINNED = $(if $(filter 12,$(CUDA)),nvidia-cuda-nvrtc-cu12,nvidia-cuda-nvrtc) \
     nvidia-nccl-cu$(CUDA) pytest pytest-timeout
 .venv-docs/installed: EXTRAS = docs
-.venv-dev/installed: EXTRAS = mpich,dev,docs$(FRAMEWORKS)
+.venv-dev/installed: EXTRAS = mpich,dev,docs$(FRAMEWORKS:%=,%)
 .venv-figures/mpich/installed: EXTRAS = mpich,plot,torch
 .venv-figures/openmpi/installed: EXTRAS = openmpi,plot,torch
 .venv-figures/impi/installed: EXTRAS = impi,plot
 # The last PyTorch for which Horovod finds no CUDA to look for.
 .venv-figures/mpich/installed: PINNED = torch==2.13.0
+
+.venv-mpich/frameworks: .venv-mpich/installed
+	@$(if $(FRAMEWORKS),echo "Installing hpccoll[$(FRAMEWORKS)] into .venv-mpich: minutes and gigabytes")
+	@$(if $(FRAMEWORKS),.venv-mpich/bin/python -m pip install --quiet --disable-pip-version-check \
+	    --editable '.[$(FRAMEWORKS)]')
+	@touch $@
+
+# Open MPI's environment reads the frameworks of MPICH's, after its own packages.
+.venv-openmpi/frameworks: .venv-openmpi/installed .venv-mpich/frameworks
+	@folder() { $$1/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }; \
+	    folder $(CURDIR)/.venv-mpich >"$$(folder .venv-openmpi)/frameworks.pth"
+	@touch $@
 
 .venv-dist/installed:
 	@$(PYTHON) -m venv .venv-dist
@@ -231,7 +253,7 @@ clean:
 	    "hpccoll needs Python 3.10 or newer: make PYTHON=python3.12 ...")'
 	@test -x $*/bin/pip || $(PYTHON) -m venv $*
 	@echo "Installing hpccoll[$(EXTRAS)] into $*:" \
-	    "$(if $(findstring frameworks,$(EXTRAS)),minutes and gigabytes,half a minute or more)"
+	    "$(if $(or $(findstring frameworks,$(EXTRAS)),$(findstring torch,$(EXTRAS))),minutes and gigabytes,half a minute or more)"
 	@$*/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]' \
 	    $(PINNED)
 	@touch $@

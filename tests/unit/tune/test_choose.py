@@ -268,6 +268,7 @@ def crossing():
     return JobTimes({("allreduce", True): tuple(points)}, "t.json")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [None, crossing(), probed(1.3)], ids=["rules", "times", "probe"])
 @pytest.mark.parametrize("determinism", ["none", "size"])
 def test_all_sizes_of_a_range_have_the_same_choice(times, determinism):
