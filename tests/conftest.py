@@ -18,6 +18,8 @@ def pytest_addoption(parser):
                      help="write tests/golden/*.txt anew; look at the difference before you commit")
     parser.addoption("--patient", action="store_true",
                      help="no deadline below 5 s, since other work may share the machine")
+    parser.addoption("--call", default="", metavar="WORDS",
+                     help="of tests/mpi/test_calls.py, only calls with these words in their title")
     parser.addoption("--bare", action="store_true",
                      help="follow the README in environments of its own: minutes, and the network")
 

@@ -66,27 +66,28 @@ DEVICES = files("device_segments", "gpu_*", "host_buffers", "ipc", "nccl", "prom
                 "registered_tensors", "staged*")
 #: Commands, measurements, and what takes thousands of calls.
 TOOLS = files("bench", "bench_fresh", "calibrate", "discover", "doctor", "probe", "profile", "run",
-              "survey", "topo", "tune", "leaks", "many", "late")
+              "survey", "topo", "tune", "leaks", "many")
 #: On two ranks: everything else is in ``test``, so that a new file is there, too.
 CHECKED = (*FRAMEWORKS, *DEVICES, *TOOLS)
 #: What depends on the number of ranks alone: algorithms and layouts. Where a processor serves
 #: several ranks, every message waits for its turn, so that nothing else runs on many of them.
-BY_SIZE = files("determinism", "discover", "placement", "upper_case")
+BY_SIZE = files("determinism", "discover", "placement", "calls")
 #: What depends on it as well: who is a minority, who is a neighbour, what a group leaves out.
 MORE = (*BY_SIZE, "tests/contract/test_messages.py", *files(
     "brought", "cache", "communicators", "compiled", "contract", "groups", "half", "numbers",
     "objects_messages", "persistent", "registered", "requests", "sequences", "compiled_requests",
     "threads"))
 #: The same for what ``check`` leaves to itself, and what three ranks show less often.
-THREE = (*files("begun", "bfloat16", "broken", "mpi4py_names", "objects", "objects_errors",
+THREE = (*files("begun", "broken", "mpi4py_names", "objects", "objects_errors",
                 "profile", "survey", "tune", "uneven", "averaging", "compress", "exchange*", "jax",
                 "shard", "torch_group", "torch_training", "torch_hooks", "torch_horovod",
                 "torch_optimizer", "torch_peers", "torch_scaler"),
          "tests/mpi/test_nccl.py::test_unlike_nodes_are_refused")
 #: Any rank may be the one that differs from many others.
-MANY = (*BY_SIZE, "tests/mpi/test_contract.py::test_every_rank_learns_who_differs")
+MANY = (*BY_SIZE, *files("late"),
+        "tests/mpi/test_contract.py::test_every_rank_learns_who_differs")
 #: What an MPI library decides, and not arithmetic, a framework or our own code.
-LIBRARY = (*files("upper_case", "derived", "requests", "compiled_requests", "mixed_requests",
+LIBRARY = (*files("calls", "derived", "requests", "compiled_requests", "mixed_requests",
                   "communicators", "threads", "first_call", "mpi4py_names", "objects"),
            "tests/contract")
 #: Decided by arithmetic, a framework or our own code, and not by the MPI library.
@@ -105,7 +106,7 @@ SHOWN = ("tests/doc/test_pages.py::test_page[README.md]", *(
 #: Of the documentation, what starts ranks; the rest is the same with every MPI library.
 STARTING = tuple(f"tests/doc/test_{name}.py" for name in ("pages", "progress", "run", "torch"))
 #: A sample for the interpreter, where most of the others run compiled.
-INTERPRETED = files("upper_case", "sequences", "registered")
+INTERPRETED = files("sequences", "registered")
 #: Takes the compiled parts away when it is on PYTHONPATH; samples for that, which need no launcher,
 #: and run on ranks.
 UNCOMPILED = ROOT / "tests" / "uncompiled"
@@ -113,7 +114,7 @@ ABSENT_ALONE = (*(f"tests/unit/{part}" for part in (
     "arrays", "comm", "guard", "runtime", "simulator/test_simulator.py")),
     # No part of which is compiled, or only what it is compared with.
     *without(*(f"tests/unit/cuda/test_{name}.py" for name in ("kernels", "device_order"))))
-ABSENT = ("tests/uncompiled", *files("upper_case", "half", "requests"))
+ABSENT = ("tests/uncompiled", *files("calls", "half", "requests"))
 #: What needs no launcher. Faces of frameworks that are not installed cannot be imported.
 UNITS = ("--doctest-modules", "--doctest-ignore-import-errors", "hpccoll", "benchmarks", "tests",
          "--ignore=tests/mpi", "--ignore=tests/doc", "--ignore=tests/fault",
