@@ -38,7 +38,7 @@ TEST_BUDGET = {
     "scale": (865, 11),
     "suites": (85, 1),
     "support": (6536, 45),
-    "tests": (1622, 8),
+    "tests": (1626, 8),
     "uncompiled": (94, 2),
     "unit": (35538, 355)}
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
