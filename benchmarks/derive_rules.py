@@ -21,7 +21,7 @@ from hpccoll.tune.table import Candidate, Curve, Fingerprint, read
 from hpccoll.units import size_text
 
 #: Loss that a further range of sizes is worth; the library's time over ours that a rule is worth.
-CHANGE, GAIN = 1.25, 1.1
+CHANGE, GAIN = 1.25, 1.25
 #: Algorithms for several nodes, which are others under another name on one.
 BETWEEN = "rails", "multi_leader", "crossing", "lane_census", "lane_bruck"
 #: Fewest ranks of the rules: for two to four there are others.

@@ -335,7 +335,7 @@ RULES = (
     _pair("exscan", "recursive_doubling", 1, 0, (MPICH,)),
     _crowd("allreduce", "linear", 32, 8 * KIB, (MPICH,)),
     _crowd("allreduce", "linear", 8 * KIB, 512 * KIB),
-    Rule("allreduce", "allpairs", (64 * KIB, 0), most_ranks=8, block=16 * KIB, oversubscribed=True),
+    Rule("allreduce", "allpairs", (64 * KIB, 0), most_ranks=4, block=16 * KIB, oversubscribed=True),
     _crowd("reduce_scatter", "circulant", 32 * KIB, 512 * KIB, (MPICH,)),
     _crowd("reduce_scatter", "circulant", 128 * KIB, MIB, (OPEN_MPI,)),
     _crowd("reduce_scatter", "pairwise", MIB),
