@@ -189,7 +189,7 @@ STAGES = (
     Row(CHECK, 60, FIRST, ", slow tests", MORE, 3, "slow"),
     Row(CHECK, 20, SECOND, ", slow tests", LIBRARY, 2, "slow"),
     Row(CHECK, 60, FIRST, "", MORE, 1),
-    Row(CHECK, 90, FIRST, ", what is in no other stage", THREE, 3),
+    Row(CHECK, 90, FIRST, ", what is in no other stage", THREE, 3, "not slow"),
     Row(CHECK, 40, FIRST, "", (
         *BY_SIZE, *files("exchange", "groups"),
         "tests/mpi/test_nccl.py::test_nccl_inside_nodes_and_ours_across"), 4),
