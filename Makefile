@@ -17,7 +17,8 @@
 #              ThreadSanitizer: a minute
 # make cuda    every kernel compiled for three GPUs, every use of CuPy compared with it; needs no GPU.
 #              Writes what came of it into docs/internal/gpu-checks.md
-# make broken  breaks the build in many places, and says which breaks no test notices; half an hour
+# make broken  breaks the build in many places, and says which breaks no test notices: those of
+#              tests/breaks.py, half an hour, and N=200 drawn ones, two hours; N=0 for none
 # make figures-gpu  the times of docs/gpu.md on a machine with a GPU, by 2 and by 4 ranks: minutes.
 #              Prints tables, and writes build/figures-gpu.json to send back; CUDA=13 for CUDA 13
 # make docs    the documentation site, in build/site; warnings are errors
@@ -31,6 +32,8 @@
 PYTHON ?= python3
 # Empty for make check without PyTorch, JAX and Keras, which are gigabytes: their tests are skipped.
 FRAMEWORKS ?= frameworks
+# The number of drawn faults of make broken.
+N ?= 200
 # The version of CUDA of make cuda and make figures-gpu.
 CUDA ?= 12
 
@@ -97,6 +100,7 @@ cuda: .venv-cuda/installed
 
 broken: .venv-mpich/installed
 	.venv-mpich/bin/python tests/broken.py .venv-mpich
+	.venv-mpich/bin/python tests/broken.py --mutants $(N) .venv-mpich
 
 # Every line is one run of the benchmark on all the libraries, its records, table and picture in a
 # folder of docs/data. The last one shows what recognising a call costs where the library serves it.
