@@ -20,27 +20,27 @@ PACKAGE = TESTS.parent / "hpccoll"
 BUDGET = {
     "algorithms": 2850, "arrays": 755, "calls": 1205, "cli": 2180, "comm": 3505, "config": 255,
     "cuda": 1900, "errors": 330, "explain": 1090, "guard": 2010, "hpccoll": 240, "ir": 1535,
-    "jax": 625, "keras": 225, "machine": 545, "measure": 2270, "proof": 1005, "runtime": 2835,
+    "jax": 625, "keras": 225, "machine": 545, "measure": 2270, "proof": 1005, "runtime": 2836,
     "simulator": 2905, "testing": 640, "tools": 4245, "torch": 2880, "training": 5920,
     "transport": 1145, "tune": 1665}
 #: Most lines and files of Python, by folder of the tests; ``tests`` is its own modules.
 TEST_BUDGET = {
     "benchmarks": (1445, 15),
     "cluster": (1320, 12),
-    "contract": (881, 6),
-    "doc": (2321, 30),
+    "contract": (909, 6),
+    "doc": (2329, 30),
     "fault": (1848, 13),
     "golden": (227, 2),
     "gpu": (750, 7),
     "law": (386, 5),
-    "mpi": (17175, 95),
+    "mpi": (16843, 96),
     "sanitize": (196, 2),
     "scale": (865, 11),
     "suites": (85, 1),
-    "support": (6536, 45),
-    "tests": (1626, 8),
+    "support": (6510, 46),
+    "tests": (1813, 8),
     "uncompiled": (94, 2),
-    "unit": (35538, 355)}
+    "unit": (35582, 356)}
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
            tokenize.ENDMARKER}
 
