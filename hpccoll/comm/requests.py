@@ -109,21 +109,20 @@ class DrivenRequest(Several, _Methods):
         """Make progress, and complete the MPI request if the collective has completed."""
         PROGRESS.check_process()
         PROGRESS.step()
-        if self._settle(method, status):
+        done, operation, now = self._settle(method, status), self._operation, time.monotonic()
+        if not done and operation is not None and now >= self._poll_at:
+            self._poll_at = now + POLL_INTERVAL
+            if self._poll is None or self._poll[0] is not operation:  # a start makes a new one
+                self._poll = operation, operation.poll_callback(rare=True)
+                return False
+            try:
+                self._poll[1]()
+            except BaseException as error:
+                operation.fail(error)
+            done = self._settle(method, status)
+        if done:
             self._poll = None  # it references the caller's arrays
-            return True
-        operation, now = self._operation, time.monotonic()
-        if operation is None or now < self._poll_at:
-            return False
-        self._poll_at = now + POLL_INTERVAL
-        if self._poll is None or self._poll[0] is not operation:  # a start makes a new one
-            self._poll = operation, operation.poll_callback(rare=True)
-            return False
-        try:
-            self._poll[1]()
-        except BaseException as error:
-            operation.fail(error)
-        return self._settle(method, status)
+        return done
 
     def _settle(self, method: Callable[..., bool], status: MPI.Status | None) -> bool:
         """Complete the MPI request, and raise the error of the collective."""
@@ -249,7 +248,9 @@ class Prequest(DrivenRequest, MPI.Prequest):
         if self._active():
             raise RequestError("the request is active; wait for it before freeing it")
         self._free()
-        self._make = self._operation = self._prepared = None
+        # A program may keep the request, but must not keep its arrays alive by it.
+        self._make = self._operation = self._prepared = self._poll = None
+        del self._free
 
     def free(self) -> None:
         """Call ``Free``, unless the request was freed before."""

@@ -1,7 +1,16 @@
 """What every transport promises about messages: order, tags, memory, and completion."""
 
 import pytest
-from contract.ranks import recv, send
+from contract.ranks import (
+    CHECKED_MPI,
+    CHECKED_SHARED,
+    NO_READV,
+    PERSISTENT,
+    SHARED,
+    SINGLE,
+    recv,
+    send,
+)
 
 from hpccoll.transport.shm.channels import CHANNELS
 
@@ -218,5 +227,24 @@ def test_only_the_received_elements_are_written(ranks, payload):
             whole[start:stop] = 0
         assert not whole.any()
         assert (source == me.rank + 1).all()
+
+    ranks.run(rule)
+
+
+@pytest.mark.parametrize("payload", ["large"])
+def test_failures_are_checked_after_a_large_message_has_arrived(ranks, payload):
+    """A sender that has failed may have changed memory that was read much later."""
+    if ranks.flavour not in (SINGLE, PERSISTENT, SHARED, NO_READV, CHECKED_MPI, CHECKED_SHARED):
+        pytest.skip("has no callback for failures")
+
+    def rule(me):
+        right, left = (me.rank + 1) % me.size, (me.rank - 1) % me.size
+        received, arrived = me.memory(payload), []
+        wanted = value(left, me.rank)
+        me.endpoint.on_alarm = lambda: arrived.append((received == wanted).all())
+        yield from me.finish(me.start(send(right, me.memory(payload, value(me.rank, right))),
+                                      recv(left, received)))
+        me.endpoint.on_alarm = None
+        assert arrived and arrived[-1]
 
     ranks.run(rule)

@@ -5,6 +5,7 @@ import builtins
 import symtable
 
 import breaks
+import broken
 import launch
 import pytest
 
@@ -30,7 +31,7 @@ def unknown(text):
 
 
 @folded("entry", breaks.BREAKS)
-def test_the_node_that_is_broken_is_found_once(sources, entry):
+def test_the_text_that_is_broken_is_found_once(sources, entry):
     """In Python the broken file is another program, without a name that nothing defines."""
     for edit in filter(None, (entry.edit, entry.also)):
         path, text = edit.made(sources)
@@ -38,3 +39,10 @@ def test_the_node_that_is_broken_is_found_once(sources, entry):
         if path.suffix == ".py":
             assert ast.dump(ast.parse(text)) != ast.dump(ast.parse(sources[path]))
             assert not unknown(text) - unknown(sources[path])
+
+
+def test_every_room_has_tests_for_its_mutants():
+    rooms = {path.parent.name for path in (launch.ROOT / "hpccoll").glob("*/__init__.py")}
+    assert set(broken.RANKS) == rooms
+    for names in broken.RANKS.values():
+        assert all((launch.ROOT / file).exists() for file in launch.files(*names))

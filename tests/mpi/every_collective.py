@@ -59,9 +59,10 @@ ring.Neighbor_allgather(numpy.array([rank]), out)
 check("Neighbor_allgather", out, [(rank - 1) % size, (rank + 1) % size])
 ring.Free()
 
-half, out = comm.Split(rank % 2, key=-rank), numpy.full(4, -1)
-check("Split", half.allgather(rank), ranks[::-1][(size - 1 - rank) % 2::2])
-half.Allreduce(numpy.arange(4) + 100 * rank, out)
-check("Allreduce after Split", out,
-      sum(numpy.arange(4) + 100 * r for r in ranks[rank % 2::2]))
-half.Free()
+# Pairs, whose order the key turns also where there are two ranks.
+pair, members = comm.Split(rank // 2, key=-rank), ranks[rank // 2 * 2:][:2]
+check("Split", pair.allgather(rank), members[::-1])
+out = numpy.full(4, -1)
+pair.Allreduce(numpy.arange(4) + 100 * rank, out)
+check("Allreduce after Split", out, sum(numpy.arange(4) + 100 * r for r in members))
+pair.Free()

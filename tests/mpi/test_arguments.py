@@ -16,22 +16,30 @@ from hpccoll.errors import ArgumentError, BufferArgumentError
 
 D = MPI.DOUBLE
 pytestmark = pytest.mark.mpi
+FORMS = pytest.mark.parametrize("form", ["{}", "I{}", "{}_init"])
 
 
-@pytest.mark.parametrize("executor", ["compiled", "python"])
-@pytest.mark.parametrize("form", ["{}", "I{}", "{}_init"])
-def test_counts_are_arrays_of_any_integers_and_any_stride(world, monkeypatch, executor, form):
-    """Of every method with counts, in each of its forms; a key of the caches is made of them."""
-    monkeypatch.setenv("HPCCOLL_EXECUTOR", executor)
-    comm, size = hpccoll.Comm(world.Dup()), world.size
-    table = numpy.arange(size * size).reshape(size, size) % 3 + 1
-
+def finisher(comm, form):
+    """Return a function that makes a call in one of its forms, and waits for it."""
     def finish(method, *args):
         request = getattr(comm, form.format(method.lower() if form[0] == "I" else method))(*args)
         if form == "{}_init":
             request.Start()
         if request is not None:
             request.Wait()
+            if form == "{}_init":
+                request.Free()
+    return finish
+
+
+@pytest.mark.parametrize("executor", ["compiled", "python"])
+@FORMS
+def test_counts_are_arrays_of_any_integers_and_any_stride(world, monkeypatch, executor, form):
+    """Of every method with counts, in each of its forms; a key of the caches is made of them."""
+    monkeypatch.setenv("HPCCOLL_EXECUTOR", executor)
+    comm, size = hpccoll.Comm(world.Dup()), world.size
+    finish = finisher(comm, form)
+    table = numpy.arange(size * size).reshape(size, size) % 3 + 1
 
     for kind in ("i1", "u2", "i4", "u4", "i8", "u8"):
         numbers = table.astype(kind)
@@ -71,6 +79,29 @@ def comm(world, request, monkeypatch):
     comm.Free()
 
 
+@FORMS
+def test_only_the_root_writes_and_reads_what_is_the_roots(comm, form):
+    """Programs pass the arrays on every rank; inputs keep their values, too."""
+    size, rank, finish = comm.size, comm.rank, finisher(comm, form)
+    for dtype in "?bBhHiIqQfdFD":
+        for root in {0, size - 1}:
+            own, whole = numpy.ones(3, dtype), numpy.repeat(numpy.arange(size), 3).astype(dtype)
+            for method, args in (
+                    ("Reduce", (MPI.LOR if dtype == "?" else MPI.SUM,)), ("Gather", ()),
+                    ("Gatherv", ())):
+                got = numpy.full(3 if method == "Reduce" else 3 * size, 7).astype(dtype)
+                before = got.copy()
+                finish(method, own, [got, [3] * size] if method == "Gatherv" else got, *args, root)
+                wanted = own.astype("O") * size if method == "Reduce" else numpy.tile(own, size)
+                assert (got == (wanted.astype(dtype) if rank == root else before)).all(), method
+                assert (own == 1).all()
+            for method in "Scatter", "Scatterv":
+                given = whole if rank == root else whole[::-1].copy()
+                before, got = given.copy(), own.copy()
+                finish(method, [given, [3] * size] if method == "Scatterv" else given, got, root)
+                assert (got == whole[3 * rank]).all() and (given == before).all()
+
+
 @pytest.mark.parametrize("kind", [D, None], ids=["double", "derived"])
 def test_empty_blocks_have_any_displacement(comm, kind):
     """MPI ignores it; programs write -1. Derived datatypes are packed."""
@@ -95,18 +126,10 @@ def test_empty_blocks_have_any_displacement(comm, kind):
         kind.Free()
 
 
-@pytest.mark.parametrize("form", ["{}", "I{}", "{}_init"])
+@FORMS
 def test_displacements_reach_back_into_a_larger_array(comm, form):
     """The address below a view belongs to its owner, a larger array or a tensor's storage."""
-    size, rank = comm.size, comm.rank
-
-    def finish(method, *args):
-        request = getattr(comm, form.format(method.lower() if form[0] == "I" else method))(*args)
-        if form == "{}_init":
-            request.Start()
-        if request is not None:
-            request.Wait()
-
+    size, rank, finish = comm.size, comm.rank, finisher(comm, form)
     ones, back = [1] * size, [-1 - i for i in range(size)]
     for half in (lambda whole: whole[size:], lambda whole: memoryview(whole)[size:]):
         for _ in range(3):

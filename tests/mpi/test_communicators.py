@@ -1,6 +1,7 @@
 """Communicators made from ours are ours, share what they should, and end once."""
 
 import gc
+import inspect
 import pickle
 
 import numpy
@@ -9,6 +10,7 @@ from mpi4py import MPI
 
 import hpccoll
 from hpccoll.comm.communicator import Cart, Distgraph, Graph
+from hpccoll.comm.creation import Creation
 from hpccoll.errors import ArgumentError, BrokenCommunicatorError, CommunicatorError
 from hpccoll.errors.contract import ContractError
 from hpccoll.machine.groups import world_ranks
@@ -90,6 +92,74 @@ def test_nonblocking_duplicates(world):
         assert type(child) is hpccoll.Comm
         works(child)
         child.Free()
+
+
+#: Methods that create a communicator by the one of mpi4py's of the same name.
+CREATING = (*(name for name in vars(Creation) if name[0].isupper()), "Create_from_group")
+
+
+class Recording(MPI.Intracomm):
+    """Records the arguments of such methods instead of creating a communicator."""
+
+    seen: list = []
+
+
+def recording(name):
+    def method(*args):
+        Recording.seen.append(args)
+        return (MPI.COMM_NULL, MPI.REQUEST_NULL) if name[:4] == "Idup" else MPI.COMM_NULL
+    method.__name__ = name
+    return staticmethod(method)
+
+
+for name in CREATING:
+    setattr(Recording, name, recording(name))
+
+
+class Recorded(hpccoll.Comm, Recording):
+    """The methods of mpi4py that hpccoll calls are those of ``Recording``."""
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+@pytest.mark.parametrize("name", CREATING)
+def test_every_argument_is_passed_on(world, name, guarded):
+    """In order, each in the place that mpi4py has it in: its signature is compared elsewhere."""
+    comm = Recorded(world)
+    if guarded:
+        assert comm.layout
+    method = getattr(comm, name)
+    # Only a group is read before it is passed on.
+    given = {each: comm.Get_group() if each == "group" else object()
+             for each in inspect.signature(method).parameters}
+    Recording.seen.clear()
+    method(**given)
+    assert Recording.seen == [tuple(given.values())]
+
+
+@pytest.mark.mpi(min_size=2)
+def test_the_key_orders_the_ranks(world):
+    backwards = list(range(world.size))[::-1]
+    for make in (lambda: world.Split(0, -world.rank), lambda: world.Split(key=-world.rank),
+                 lambda: world.Split_type(MPI.COMM_TYPE_SHARED, -world.rank)):
+        child = make()
+        assert child.allgather(world.rank) == backwards
+        child.Free()
+
+
+def test_hints_reach_the_library(world):
+    info, hint = MPI.Info.Create(), "mpi_assert_allow_overtaking"
+    info.Set(hint, "true")
+    children = [world.Dup(info), world.Dup_with_info(info),
+                world.Split_type(MPI.COMM_TYPE_SHARED, 0, info)]
+    for child, request in world.Idup(info), world.Idup_with_info(info):
+        request.Wait()
+        children.append(child)
+    native = MPI.Intracomm(world).Dup(info)
+    assert native.Get_info().Get(hint) == "true"
+    assert [child.Get_info().Get(hint) for child in children[:2] + children[3:]] == ["true"] * 4
+    for child in (*children, native):
+        child.Free()
+    info.Free()
 
 
 def test_being_left_out_gives_a_null_communicator_of_ours(world):

@@ -174,16 +174,54 @@ def test_the_thread_and_a_blocking_call_read_memory_at_once(world):
     request.Free()
 
 
-def test_a_request_that_is_over_keeps_nothing_alive(comm):
-    given, out = numpy.ones(50_000), numpy.zeros(50_000)
-    request = comm.Iallreduce(given, out)
-    alive = weakref.ref(given)
-    request.Wait()
-    del given
+#: Ways to complete a request: those that may be called before the end return True at the end.
+TESTS = {
+    "Test": lambda r: r.Test(), "test": lambda r: r.test()[0],
+    "Get_status": lambda r: r.Get_status() and r.Wait(),
+    "Testall": lambda r: MPI.Request.Testall([r]), "testall": lambda r: MPI.Request.testall([r])[0],
+    "hpccoll Testall": lambda r: hpccoll.Request.Testall([r]),
+    "Testany": lambda r: MPI.Request.Testany([r])[1],
+    "Testsome": lambda r: bool(MPI.Request.Testsome([r]))}
+WAITS = {
+    "Wait": lambda r: r.Wait(), "wait": lambda r: r.wait() is None,
+    "Waitall": lambda r: MPI.Request.Waitall([r]),
+    "Waitany": lambda r: MPI.Request.Waitany([r]) == 0,
+    "Waitsome": lambda r: MPI.Request.Waitsome([r]) == [0]}
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("executor", ["compiled", "python"])
+@pytest.mark.parametrize("form", ["I", "init"])
+@pytest.mark.parametrize("way", [*TESTS, *WAITS])
+def test_a_finished_request_references_no_arrays(world, monkeypatch, way, form, executor):
+    """A persistent one references them until it is freed."""
+    monkeypatch.setenv("HPCCOLL_EXECUTOR", executor)
+    comm, native = hpccoll.Comm(world.Dup()), MPI.Intracomm(world)
+    assert comm.layout
+    given, out = mine(comm, 50_000), numpy.zeros(50_000)
+    alive = weakref.ref(given), weakref.ref(out)
+
+    with comm.using(allreduce="ring"):
+        lasting = comm.Allreduce_init(given, out) if form == "init" else None
+        if comm.rank == 0:
+            request = start(lasting) if lasting else comm.Iallreduce(given, out)
+            for _ in range(3 * (way in TESTS)):  # the others have not begun
+                assert not TESTS[way](request)
+            native.Barrier()
+        else:
+            native.Barrier()
+            request = start(lasting) if lasting else comm.Iallreduce(given, out)
+    while not {**TESTS, **WAITS}[way](request):
+        time.sleep(0)
+    assert (out == summed(comm, 50_000)).all()
+    if lasting:
+        request.Free()
+    del given, out
     deadline = time.monotonic() + 10
-    while alive() is not None and time.monotonic() < deadline:
+    while (alive[0]() is not None or alive[1]() is not None) and time.monotonic() < deadline:
         time.sleep(0.01)  # the thread may just be looking at it
-    assert alive() is None and request is not None
+    assert alive[0]() is alive[1]() is None and request is not None
+    comm.Free()
 
 
 def test_buffers_live_until_the_end(comm):

@@ -77,6 +77,10 @@ def test_kinds_of_tensors(kind, async_op):
         tensor = KINDS[kind](values(rank, 12, dtype))
         finish(dist.broadcast(tensor, size - 1, async_op=async_op), async_op)
         assert torch.equal(tensor.detach(), KINDS[kind](values(size - 1, 12, dtype)).detach())
+        tensor = KINDS[kind](values(rank, 12, dtype))
+        mine = tensor.detach().clone()
+        finish(dist.reduce(tensor, 0, async_op=async_op), async_op)
+        assert torch.equal(tensor.detach(), mine if rank else wanted)
 
 
 @ASYNC
@@ -120,6 +124,10 @@ def test_sizes(count, dtype, async_op):
     parts = [torch.zeros(count, dtype=dtype) for _ in range(size)]
     finish(dist.all_to_all(parts, blocks, async_op=async_op), async_op)
     assert all(map(torch.equal, parts, blocks))
+    for given, other in zip([mine, *terms, *blocks], [
+            values(rank, count, dtype), *all_values(count, dtype),
+            *(values(rank + other, count, dtype) for other in range(size))], strict=True):
+        assert torch.equal(given, other)  # inputs are not changed
 
 
 @ASYNC
@@ -158,6 +166,10 @@ def test_means_and_factors():
         scatter_single(out, source, half)
         assert (out == sum(range(size))).all()
         assert (source == 2 * rank).all()  # an input is not changed
+        for op, total in (dist.ReduceOp.AVG, 2), (half, size):
+            tensor = torch.full((6,), 2.0, dtype=dtype)
+            dist.reduce(tensor, size - 1, op)  # changes the tensor of the root only
+            assert (tensor == (total if rank == size - 1 else 2)).all()
     whole = torch.full((3,), 7 * rank + 1)
     dist.all_reduce(whole, dist.ReduceOp.AVG)
     assert (whole == (7 * sum(range(size)) + size) // size).all()

@@ -81,7 +81,11 @@ class CompiledOperation(_executor.CompiledRun, PendingOperation):
         return False
 
     def free(self) -> None:
-        """Do nothing: its memory is freed with its last user."""
+        """Release its slow path; its memory is freed with its last user."""
+        if self.slow_path is not None:
+            # A reference cycle would keep the caller's arrays until the next garbage collection.
+            del self.slow_path.watch
+            self.slow_path = None
 
     @property
     def pending_run(self) -> SlowPath:

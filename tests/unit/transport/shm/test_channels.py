@@ -1,5 +1,6 @@
 """What a node needs for its channels: memory of other processes, memory barriers, cells."""
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -23,6 +24,27 @@ def test_own_memory_is_not_taken_for_a_peers():
     node.comm.allgather = lambda told: [
         told, told if isinstance(told, bool) else (told[0], bytes(64))]
     assert node._probe() is None
+
+
+@pytest.mark.parametrize("most", [1, 7, 4096, 10_000])
+def test_memory_of_a_peer_is_read_to_the_end(most):
+    """Linux copies at most 2 GiB at once; here a stand-in copies less."""
+    node = channels.SharedNode.__new__(channels.SharedNode)
+    node.pids, node.local, calls = [10, 11], {1: 1}, []
+
+    def readv(pid, mine, mine_count, theirs, their_count, flags):
+        assert (pid, mine_count, their_count, flags) == (11, 1, 1, 0)
+        assert mine.length == theirs.length
+        calls.append(min(mine.length, most))
+        ctypes.memmove(mine.base, theirs.base, calls[-1])
+        return calls[-1]
+
+    node.readv = readv
+    source, into = numpy.random.default_rng(0).bytes(10_000), numpy.zeros(10_002, "u1")
+    address = numpy.frombuffer(source, "u1").__array_interface__["data"][0]
+    node.read_private(1, address, into[1:-1])
+    assert into[1:-1].tobytes() == source and not into[[0, -1]].any()
+    assert len(calls) == -(-10_000 // most)
 
 
 @pytest.mark.parametrize("end", ["", "MPI.Finalize()"])
