@@ -285,12 +285,9 @@ def run(comm, cases, way, name, turns):
                 case.fill(data)
                 call()
                 case.check(data)
-    except AssertionError:
-        raise
     except Exception as error:
-        refused = isinstance(error, ArgumentError) and error.argument == "algorithm"
-        if not refused or not loses_order and case.method not in (
-                UNEVEN if way == "blocking" else UNEVEN + ROOTED):
+        may_refuse = loses_order or case.method in UNEVEN + ROOTED * (way != "blocking")
+        if not may_refuse or getattr(error, "argument", "") != "algorithm":
             raise AssertionError(f"rank {comm.rank}: {case.title}: {error!r}") from error
     else:
         assert not loses_order, case.title
