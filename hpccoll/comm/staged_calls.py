@@ -100,8 +100,9 @@ class HostMemory:
             self.wait()  # forms that are known keep the old memory
             nbytes = max(LEAST_BYTES, 1 << (end - 1).bit_length())
             self.memory = allocate_pinned(device_namespace(), nbytes)
-        return [self.memory[start:start + array.nbytes].view(array.dtype)
-                for start, array in zip(starts, arrays)]
+        # An empty slice begins where the memory begins, and MPI rejects buffers that begin alike.
+        return [self.memory[start:start + array.nbytes].view(array.dtype) if array.nbytes
+                else numpy.empty(0, array.dtype) for start, array in zip(starts, arrays)]
 
     def wait(self) -> None:
         """Wait until the last copy from it has completed."""

@@ -14,6 +14,7 @@ from mpi4py import MPI
 
 from hpccoll.calls.facts import USER, CallFacts
 from hpccoll.machine.discovery import Place
+from hpccoll.tune.crowd_rules import ROWS
 from hpccoll.units import size_text
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -237,6 +238,11 @@ SWIFT_CROWD = (
       for collective in ("scan", "exscan")
       for algorithm, sizes in (("census", (16 * KIB + 1, MIB)), ("linear", (MIB, 0)))),
 )
+#: Five and more ranks on shared cores.
+LARGER_CROWDS = tuple(
+    Rule(collective, algorithm, (least, end), most, oversubscribed=True, vendors=libraries,
+         least_ranks=fewest, compiled=True, forms=(BLOCKING,))
+    for collective, algorithm, least, end, fewest, most, libraries in ROWS)
 #: Requests of ranks on shared cores; Open MPI itself is faster for the smallest sizes.
 CROWDED_REQUESTS = (
     _begun_crowd("barrier", "recursive_doubling", 0),
@@ -306,6 +312,7 @@ RULES = (
         ("gather", "linear", 8 * KIB), ("scatter", "linear", 8 * KIB),
         ("scan", "recursive_doubling", 4 * KIB), ("exscan", "recursive_doubling", 4 * KIB))),
     *SWIFT_CROWD,
+    *LARGER_CROWDS,
     *(_begun_pair(collective, algorithm) for collective, algorithm in (
         ("barrier", "recursive_doubling"), ("allreduce", "recursive_doubling"),
         ("reduce_scatter", "pairwise"), ("reduce", "binomial"), ("bcast", "binomial"),
@@ -328,7 +335,7 @@ RULES = (
     _pair("exscan", "recursive_doubling", 1, 0, (MPICH,)),
     _crowd("allreduce", "linear", 32, 8 * KIB, (MPICH,)),
     _crowd("allreduce", "linear", 8 * KIB, 512 * KIB),
-    Rule("allreduce", "allpairs", (64 * KIB, 0), most_ranks=8, block=16 * KIB, oversubscribed=True),
+    Rule("allreduce", "allpairs", (64 * KIB, 0), most_ranks=4, block=16 * KIB, oversubscribed=True),
     _crowd("reduce_scatter", "circulant", 32 * KIB, 512 * KIB, (MPICH,)),
     _crowd("reduce_scatter", "circulant", 128 * KIB, MIB, (OPEN_MPI,)),
     _crowd("reduce_scatter", "pairwise", MIB),

@@ -74,10 +74,11 @@ def test_matrix_says_what_failed(tmp_path):
 
 @pytest.mark.parametrize("words, problem", [
     (["--ranks", "x"], "--ranks"), (["--ranks", "0"], "--ranks"),
-    (["-e", "/nonexistent"], "/nonexistent has no bin/python"),
+    (["-e", "missing"], "missing has no bin/python"),
     (["--json", "x.json"], "--json"), (["--overlap"], "--overlap"),
     (["-o", "/dev/null/x"], "cannot write")])
-def test_matrix_refuses(tmp_path, words, problem):
+def test_matrix_refuses(tmp_path, monkeypatch, words, problem):
+    monkeypatch.chdir(tmp_path)
     one = environment(tmp_path, "one", OLD, "MPICH 5.0.2")
     ran = matrix("allreduce", "-e", one, "-o", str(tmp_path / "out"), *words)
     assert ran.exit_code == 2 and ran.stdout == ""
@@ -100,6 +101,7 @@ def test_matrix_passes_repeated_options_on_and_measures_each_number_of_ranks_onc
     assert "bench my.py:torus --param x=2 --param y=1 --json" in said
 
 
+@pytest.mark.slow
 def test_the_matrix_starts_no_mpi_itself(tmp_path):
     pytest.importorskip("matplotlib")
     one = environment(tmp_path, "one", OLD, "MPICH 5.0.2")

@@ -21,11 +21,15 @@ RUN, NOT_RUN, FILE = "run", "not run: ", "file: "
 FRAMEWORKS = re.compile(r"^\s*(?:import|from) (torch|jax|optax|keras|sklearn|z3)\b", re.MULTILINE)
 
 
+def missing_frameworks(code: str) -> list[str]:
+    """The frameworks that some code imports and that are not installed."""
+    return [name for name in FRAMEWORKS.findall(code) if importlib.util.find_spec(name) is None]
+
+
 def need_frameworks(code: str) -> None:
     """Skip a test whose code imports a framework that is not installed."""
-    for name in FRAMEWORKS.findall(code):
-        if importlib.util.find_spec(name) is None:
-            pytest.skip(f"needs {name}")
+    if missing := missing_frameworks(code):
+        pytest.skip(f"needs {missing[0]}")
 
 
 class Block(NamedTuple):

@@ -4,7 +4,7 @@ import re
 import sys
 
 import pytest
-from doc.pages import need_frameworks
+from doc.pages import FRAMEWORKS, need_frameworks
 from launch import ROOT
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -34,11 +34,21 @@ def test_an_example_says_what_it_needs(path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ranks", [
-    pytest.param(1, marks=pytest.mark.once), pytest.param(3, marks=pytest.mark.once),
-    pytest.param(4, marks=pytest.mark.again)])
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_example(job, path, ranks):
+def test_example(job, path):
+    """On three ranks; on two where each imports a framework for seconds."""
+    text = path.read_text(encoding="utf-8")
+    need_frameworks(text)
+    ranks = 2 if FRAMEWORKS.search(text) else 3
+    status, output = job(ranks, sys.executable, path)
+    assert status == 0, output
+    assert re.search(rf"\b{ranks} ranks\b", output), output
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("ranks", [1, 4])
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_example_on_another_number_of_ranks(job, path, ranks):
     need_frameworks(path.read_text(encoding="utf-8"))
     status, output = job(ranks, sys.executable, path)
     assert status == 0, output

@@ -33,7 +33,9 @@ def test_there_are_measurements():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", measurements(), ids=lambda words: words[words.index("-o") + 1])
+@pytest.mark.parametrize("words", [
+    pytest.param(words, marks=[pytest.mark.long] if number else [])
+    for number, words in enumerate(measurements())], ids=lambda words: words[words.index("-o") + 1])
 def test_a_measurement_runs(capture, tmp_path, words):
     if "--peers" in words and importlib.util.find_spec("torch") is None:
         pytest.skip("PyTorch is not installed")

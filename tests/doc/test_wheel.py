@@ -113,7 +113,8 @@ def test_an_empty_environment(dist, path, tmp_path, extra, library):
     (work / "tests").mkdir()
     shutil.copy(launch.ROOT / "setup.cfg", work)  # pytest's settings
     (work / TESTS[0]).write_text(INSTALLED, encoding="utf-8")
-    for name in ("tests/conftest.py", "tests/launch.py", "tests/mpi", "tests/support"):
+    for name in ("tests/conftest.py", "tests/launch.py", "tests/long_record.py", "tests/mpi",
+                 "tests/support"):
         copy = shutil.copytree if (launch.ROOT / name).is_dir() else shutil.copy
         copy(launch.ROOT / name, work / name)
     status, output = run_shell(

@@ -23,6 +23,8 @@ HERE = Path(__file__).resolve().parent
 SURVIVE = {"mpich": ["-disable-auto-cleanup"], "openmpi": ["--enable-recovery"]}
 #: Seconds that a job may take on top of its deadline, until all its processes are killed.
 SLACK = 25
+#: Seconds below which no deadline of a test is; more on a machine that other work shares.
+SHORTEST = 0.0
 #: Status of a process that was ended by hpccoll's watchdog.
 ENDED = 76
 RANK = ('rank=${PMI_RANK:-$OMPI_COMM_WORLD_RANK}; trap "" USR1; exec 2>"$0/stderr.$rank"; '

@@ -6,6 +6,7 @@ sender's memory or put aside into their landing space first, and sends that are 
 """
 
 import numpy
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -94,6 +95,7 @@ def received_first(phase, arriving):
     return memory
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(phases(), st.data())
 def test_any_order_of_arrival_gives_the_same_memory(phase, data):

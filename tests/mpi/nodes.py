@@ -1,8 +1,11 @@
-"""Ranks of one machine as if they were on two nodes: shared memory reaches the own node only."""
+"""Ranks of one machine as if they were on two nodes: layouts, and memory of the own node only."""
+
+import random
 
 from mpi4py import MPI
 
 import hpccoll
+from hpccoll.ir.topology import Topology
 from hpccoll.runtime import context as contexts
 from hpccoll.transport.shm.channels import SharedNode
 
@@ -11,6 +14,20 @@ RANK, SIZE = RAW.Get_rank(), RAW.Get_size()
 #: The node of every rank: the upper half, and every second one, on another.
 NODES = {"in order": [int(rank >= SIZE // 2) for rank in range(SIZE)],
          "dealt out": [rank % 2 for rank in range(SIZE)]}
+
+
+def dealt():
+    """Ranks dealt out to two nodes in turn."""
+    order = (*range(0, SIZE, 2), *range(1, SIZE, 2))
+    return Topology((SIZE - SIZE // 2, SIZE // 2) if SIZE > 1 else 1, order)
+
+
+def shuffled():
+    """Ranks anywhere on two nodes, of three groups each where there are so many."""
+    order = list(range(SIZE))
+    random.Random(SIZE).shuffle(order)
+    groups = tuple(filter(None, (SIZE // 3, SIZE // 4)))
+    return Topology((groups, SIZE - sum(groups)) if groups else SIZE, tuple(order))
 
 
 def layout_of(nodes):

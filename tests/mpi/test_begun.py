@@ -116,6 +116,7 @@ def test_the_first_call_waits_for_nobody():
     comm.Free()
 
 
+@pytest.mark.slow(every=2)
 @pytest.mark.parametrize("shared", ["yes", "no"])
 def test_a_rank_that_does_not_come_is_named(monkeypatch, shared):
     comm = communicator(monkeypatch, "1", HPCCOLL_SHARED_MEMORY=shared)

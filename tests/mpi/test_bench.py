@@ -314,8 +314,9 @@ def test_rank_0_alone_writes(tmp_path):
                                    ["bcast", "--root", str(WORLD.size)],
                                    ["overlap"], ["overlap", "bcast", "--sweeps", "2"],
                                    ["overlap", "bcast", "--root", str(WORLD.size)],
-                                   ["bcast", "--json", "/nonexistent/x"]])
-def test_rank_0_alone_complains(words):
+                                   ["bcast", "--json", "missing/x"]])
+def test_rank_0_alone_complains(tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
     ran = bench(*words)
     assert ran.exit_code == 2
     assert ran.stdout == ""

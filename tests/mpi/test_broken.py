@@ -55,6 +55,7 @@ def begin(form, comm, buffer):
         request.Wait()
 
 
+@pytest.mark.slow(every=5)
 @pytest.mark.parametrize("size", COUNTS)
 @pytest.mark.parametrize("shared", ["yes", "no"], ids=["shared memory", "messages"])
 @pytest.mark.parametrize("executor", EXECUTORS)
@@ -88,6 +89,7 @@ def test_a_late_rank_never_gets_what_the_sender_had_later(monkeypatch, form, exe
     RAW.Barrier()
 
 
+@pytest.mark.slow(every=3)
 @pytest.mark.parametrize("shared", ["yes", "no"], ids=["shared memory", "messages"])
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("form", ["blocking", "nonblocking", "lower case"])

@@ -37,47 +37,6 @@ def comm(world):
     assert not PROGRESS.operations
 
 
-def every_call(comm, count, turn=0):
-    """Method, arguments and output of a call of each collective, on arrays of their own."""
-    size, rank, root = comm.size, comm.rank, turn % comm.size
-    for method in ("Allreduce", "Reduce", "Scan", "Bcast", "Allgather", "Alltoall", "Gather",
-                   "Scatter", "Reduce_scatter_block", "Barrier"):
-        one, other = numpy.arange(count) + rank + turn + 0., numpy.zeros(count)
-        many, others = numpy.arange(count * size) + rank + 0., numpy.zeros(count * size)
-        yield method, *{
-            "Barrier": ((), None), "Bcast": ((one, root), one),
-            "Reduce": ((one, other if rank == root else None, MPI.SUM, root), other),
-            "Gather": ((one, many if rank == root else None, root), many),
-            "Scatter": ((many if rank == root else None, other, root), other),
-            "Allgather": ((one, others), others), "Alltoall": ((many, others), others),
-            "Reduce_scatter_block": ((many, other), other)}.get(method, ((one, other), other))
-
-
-@pytest.mark.parametrize("mixed", [False, True], ids=["compiled", "both executors"])
-@pytest.mark.parametrize("form", ["I{}", "{}_init"])
-def test_results_are_the_librarys_whoever_runs_them(comm, form, mixed):
-    native = MPI.Intracomm(comm)
-    if mixed and comm.rank % 2:
-        comm._calls = None
-    for count in (0, 1, 7, 1000, 4000, 9000, 20_011):  # the last two are of several segments
-        for turn in range(2):
-            under_way = []
-            for (method, args, output), (_, theirs, expected) in zip(
-                    every_call(comm, count, turn), every_call(comm, count, turn)):
-                getattr(native, method)(*theirs)
-                request = getattr(comm, form.format(
-                    method.lower() if form == "I{}" else method))(*args)
-                if form != "I{}":
-                    request.Start()
-                under_way.append((request, output, expected))
-            random.Random(comm.rank + count).shuffle(under_way)
-            for request, output, expected in under_way:
-                request.Wait()
-                assert output is None or (output == expected).all()
-                if form != "I{}":
-                    request.Free()
-
-
 @pytest.mark.parametrize("count", [100, 300_007])
 @pytest.mark.parametrize("form", ["nonblocking", "persistent"])
 def test_it_is_over_while_the_program_computes_in_python(comm, form, count):

@@ -85,6 +85,7 @@ TRIED = {executor: WAYS[::step] for executor, step in zip(
 ODD_RANKS = range(SIZE) if SIZE <= 4 else (0, SIZE // 2, SIZE - 1)
 
 
+@pytest.mark.slow(every=4)
 @pytest.mark.parametrize("way, executor", [
     pytest.param(way, executor, id="-".join((*way, executor)))
     for executor, ways in TRIED.items() for way in ways])
@@ -212,6 +213,7 @@ def test_persistent_calls_are_compared_when_they_are_made(monkeypatch, field, ti
         end(comm)
 
 
+@pytest.mark.slow(every=4)
 @pytest.mark.parametrize("field, title", [*rows(BEGUN), ("algorithm", "Iallreduce")])
 def test_nonblocking_calls_are_compared_by_their_messages(monkeypatch, field, title):
     usual = unusual = method_of(title)

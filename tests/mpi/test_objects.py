@@ -81,6 +81,7 @@ def test_broadcast(world, name):
             assert found is not sent or not isinstance(sent, (list, numpy.ndarray))
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("name", VALUES)
 def test_reductions_are_those_of_mpi4py(world, name, op):

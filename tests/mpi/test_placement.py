@@ -1,41 +1,24 @@
-"""Ranks that are not numbered node by node: real data through every hierarchical collective."""
+"""Ranks that are not numbered node by node: order, errors, and how such nodes are found.
 
-import random
+Every hierarchical algorithm: ``dealt`` and ``shuffled`` of ``test_calls.py``.
+"""
+
 from itertools import product
 
 import numpy
 import pytest
-from mpi.cases import cases, reductions
+from mpi.cases import Calls
+from mpi.nodes import dealt, shuffled
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll.algorithms import ALGORITHMS
 from hpccoll.errors import ArgumentError, ProofError
-from hpccoll.ir.topology import Topology
 from hpccoll.machine.discovery import discover
 from hpccoll.testing import exact
 
 pytestmark = pytest.mark.mpi
 WORLD = MPI.COMM_WORLD
 SIZE = WORLD.size
-#: Methods in lower case -> their collective, where it has another name.
-COLLECTIVE = {"reduce_scatter_block": "reduce_scatter", "allgatherv": "allgather"}
-HIERARCHICAL = {collective: [name for name, entry in table.items() if entry.hierarchical]
-                for collective, table in ALGORITHMS.items()}
-
-
-def dealt():
-    """Ranks dealt out to two nodes in turn."""
-    order = (*range(0, SIZE, 2), *range(1, SIZE, 2))
-    return Topology((SIZE - SIZE // 2, SIZE // 2) if SIZE > 1 else 1, order)
-
-
-def shuffled():
-    """Ranks anywhere on two nodes, of three groups each where there are so many."""
-    order = list(range(SIZE))
-    random.Random(SIZE).shuffle(order)
-    groups = tuple(filter(None, (SIZE // 3, SIZE // 4)))
-    return Topology((groups, SIZE - sum(groups)) if groups else SIZE, tuple(order))
 
 
 @pytest.fixture(params=[dealt, shuffled], ids=["dealt", "shuffled"])
@@ -44,26 +27,6 @@ def comm(request):
     assert made.layout == request.param()
     yield made
     made.Free()
-
-
-def in_turn(calls, comm):
-    """Run calls of a collective with every hierarchical algorithm that it has."""
-    for case in calls:
-        collective = COLLECTIVE.get(case.method.lower(), case.method.lower())
-        for name in HIERARCHICAL.get(collective, ()):
-            with comm.using(**{collective: name}):
-                case.fill()
-                getattr(comm, case.method)(*case.args)
-                case.check()
-                yield collective, name
-
-
-@pytest.mark.parametrize("root", [0, SIZE - 1])
-@pytest.mark.parametrize("count", [1, 7, 5000])
-def test_every_hierarchical_algorithm(comm, count, root):
-    served = set(in_turn(cases(comm.rank, SIZE, "i8", count, root), comm))
-    assert served == {(collective, name) for collective, names in HIERARCHICAL.items()
-                      for name in names}
 
 
 def affine():
@@ -79,7 +42,7 @@ def test_an_operator_that_does_not_commute_gets_its_rank_order(comm):
     op = affine()
     with comm.using(allreduce="leader", reduce="leader"):
         for root, (kind, operator) in product((0, SIZE - 1), (("sum", MPI.SUM), ("affine", op))):
-            for case in reductions(comm.rank, SIZE, "c16", 6, root, kind, operator):
+            for case in Calls(comm.rank, SIZE, "c16", 6, root, kind, operator).reductions():
                 if case.method in ("Allreduce", "Reduce"):
                     case.fill()
                     getattr(comm, case.method)(*case.args)

@@ -1,4 +1,7 @@
-"""Registered memory: read in place by the node's other ranks, and ordinary in every other way."""
+"""Registered memory: how it is made, ends, and what ranks do without it.
+
+Calls on it: ``test_calls.py``.
+"""
 
 import gc
 import os
@@ -7,66 +10,12 @@ import warnings
 
 import numpy
 import pytest
-from mpi4py import MPI
 
 from hpccoll.errors import ArgumentError, ArgumentTypeError, CommunicatorError
 from hpccoll.runtime.context import existing_context
 from hpccoll.transport.shm import mapping
 
 pytestmark = pytest.mark.mpi
-#: Elements: in slots, at the border of being read in place, and in several segments.
-COUNTS = (1, 7, 16384, 16385, 1 << 20)
-
-
-def total(size, count):
-    return numpy.arange(count, dtype="i8") * size + size * (size - 1) // 2
-
-
-@pytest.mark.parametrize("count", COUNTS)
-@pytest.mark.parametrize("registered", ["both", "input", "output", "some ranks"])
-@pytest.mark.parametrize("algorithm", ["ring", "allpairs", "recursive_doubling", "rabenseifner"])
-def test_registered_and_ordinary_arrays_mix(world, algorithm, registered, count):
-    chosen = {"both": (True, True), "input": (True, False), "output": (False, True),
-              "some ranks": (world.rank % 2 == 0, world.rank % 3 == 0)}[registered]
-    # Making is collective, also for a rank that then does not use its array.
-    source, sink = (made if use else numpy.empty(count, "i8")
-                    for use, made in [(use, world.empty(count, "i8")) for use in chosen])
-    with world.using(allreduce=algorithm):
-        for turn in range(4):  # the later ones are prepared
-            source[:] = numpy.arange(count) + world.rank + turn
-            sink[:] = -1
-            world.Allreduce(source, sink)
-            assert (sink == total(world.size, count) + turn * world.size).all()
-            assert (source == numpy.arange(count) + world.rank + turn).all()
-        source[:] = numpy.arange(count) + world.rank
-        world.Allreduce(MPI.IN_PLACE, source)
-        assert (source == total(world.size, count)).all()
-
-
-@pytest.mark.parametrize("collective, algorithm", [
-    ("bcast", "binomial"), ("bcast", "chain"), ("allgather", "ring"), ("alltoall", "pairwise")])
-def test_data_is_taken_before_its_owner_goes_on(world, collective, algorithm):
-    """A rank that returns early and writes at once must not change what others still read."""
-    count, size = 40_000, world.size
-    data, all_of_them = world.zeros(count * size, "i8"), world.zeros(count * size, "i8")
-    with world.using(**{collective: algorithm}):
-        for turn in range(5):
-            if collective == "bcast":
-                root = turn % size
-                data[:] = turn if world.rank == root else -1
-                world.Bcast(data, root)
-                assert (data == turn).all()
-            elif collective == "allgather":
-                data[:count] = 100 * turn + world.rank
-                world.Allgather(data[:count], all_of_them)
-                assert (all_of_them.reshape(size, count)
-                        == 100 * turn + numpy.arange(size)[:, None]).all()
-            else:
-                data[:] = numpy.repeat(100 * turn + size * world.rank + numpy.arange(size), count)
-                world.Alltoall(data, all_of_them)
-                assert (all_of_them.reshape(size, count) == 100 * turn + size * numpy.arange(
-                    size)[:, None] + world.rank).all()
-            data[:] = -7
 
 
 def test_shapes_types_and_zeros(world):

@@ -1,5 +1,6 @@
-"""What a program has set for itself: NumPy's errors, warnings, arrays of classes of its own."""
+"""What a program has set for itself: NumPy's errors, warnings, masks, variables of one rank."""
 
+import itertools
 import time
 import warnings
 
@@ -30,28 +31,22 @@ DIFFERENT = {
     # Ranks may differ in these.
     "TIMEOUT": ("99", ""), "REPORT": ("99", ""), "EXECUTOR": ("python", ""), "LOG": ("debug", ""),
     "HUGE_PAGES": ("no", ""), "TRACE_PHASES": ("yes", "")}
-ALGORITHM = pytest.mark.parametrize("way", [None, *(
+
+
+@pytest.mark.parametrize("algorithm", ["auto", *(
     name for name, entry in ALGORITHMS["allreduce"].items() if not entry.exact_only)])
-
-
-def wishing(comm, way):
-    return comm.using(**({} if way is None else {"allreduce": way}))
-
-
-@ALGORITHM
-@pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "c16"])
-@pytest.mark.parametrize("count", [2, BLOCK // 2])
-def test_sums_that_overflow_are_infinite_and_silent(world, way, dtype, count):
+def test_sums_that_overflow_are_infinite_and_silent(world, algorithm):
     """Raising on some ranks only, half-way, would leave the others waiting."""
-    finfo = numpy.finfo(dtype)
-    given, out = numpy.full(count, finfo.max, dtype), numpy.empty(count, dtype)
-    wanted = numpy.inf if world.size > 1 else finfo.max
-    for settings in "raise", "ignore" if world.rank else "raise", "warn":
-        with wishing(world, way), numpy.errstate(all=settings), warnings.catch_warnings():
+    for dtype, count, settings in itertools.product(
+            ("f8", "f4", "f2", "c16"), (2, BLOCK // 2),
+            ("raise", "ignore" if world.rank else "raise", "warn")):
+        most = numpy.finfo(dtype).max
+        given, out = numpy.full(count, most, dtype), numpy.zeros(count, dtype)
+        with (world.using(allreduce=algorithm), numpy.errstate(all=settings),
+              warnings.catch_warnings()):
             warnings.simplefilter("error")
-            out[:] = 0
             world.Allreduce(given, out)
-            assert (out.real == wanted).all()
+            assert (out.real == (numpy.inf if world.size > 1 else most)).all()
             assert numpy.geterr()["over"] == settings  # ours are for the kernels alone
 
 
@@ -84,26 +79,6 @@ def test_a_time_out_of_one_communicator(world):
         with pytest.raises(ArgumentError, match="timeout: .*0.*'off'"):
             hpccoll.Comm(world, timeout=timeout)
     assert hpccoll.Comm(world, timeout="off").timeout == float("inf")
-
-
-class Quantity(numpy.ndarray):
-    """Like those of packages for units: computes with its own kind only, and is cut its own way."""
-
-    def __array_ufunc__(self, ufunc, method, *inputs, **named):
-        raise TypeError("units differ")
-
-    def __getitem__(self, key):
-        raise TypeError("no part of it")
-
-
-@ALGORITHM
-def test_arrays_of_other_classes_are_their_memory(world, way):
-    """That is how mpi4py sees them."""
-    plain, found = numpy.arange(100.0) + world.rank, numpy.zeros(100)
-    with wishing(world, way):
-        for _ in range(4):
-            world.Allreduce(plain.view(Quantity), found.view(Quantity))
-    assert (found == world.size * numpy.arange(100) + sum(range(world.size))).all()
 
 
 def test_masks_are_no_part_of_what_travels(world):

@@ -1,4 +1,7 @@
-"""Small calls on device memory by kept host memory: repeated, changed, mixed, and how they fail."""
+"""Small calls on device memory by kept host memory: how many steps, what stays, how they fail.
+
+Their results: ``devices`` of ``test_calls.py``.
+"""
 
 import gc
 import threading
@@ -7,7 +10,6 @@ import numpy
 import pytest
 from mpi4py import MPI
 
-from hpccoll.calls.memory import stage_spec
 from hpccoll.comm import staged_calls
 from hpccoll.cuda import staging
 from hpccoll.errors import BrokenCommunicatorError, BufferArgumentError
@@ -54,54 +56,6 @@ def test_requests_choose_once(comm, device):
     prepared.Free()
 
 
-def test_each_call_has_its_own_data_and_memory(comm, device):
-    size, rank = comm.size, comm.rank
-    for turn in range(4):
-        for stream in (None, device.cuda.Stream(non_blocking=True)):
-            with stream or device.cuda.Device():
-                source = device.asarray(numpy.arange(50) + rank + turn)
-                sink = device.empty(50, "i8")
-                source[...] = source.copy()
-                comm.Allreduce(source, sink, op=MPI.SUM if turn % 2 else MPI.MAX)
-                sink[...] = sink.copy()
-                ranks = [numpy.arange(50) + one + turn for one in range(size)]
-                expected = numpy.sum(ranks, 0) if turn % 2 else numpy.max(ranks, 0)
-                assert numpy.array_equal(device.asnumpy(sink), expected)
-
-
-@pytest.mark.parametrize("number", [int, numpy.int64])
-def test_roots_of_one_form_are_different_calls(comm, device, number):
-    array, total = device.empty(9, "i4"), device.empty(9, "i4")
-    for root in [*range(comm.size), *range(comm.size)]:
-        array[...] = device.asarray(numpy.full(9, comm.rank, "i4"))
-        comm.Bcast(array, number(root))
-        assert (device.asnumpy(array) == root).all()
-        total[...] = device.asarray(numpy.full(9, -1, "i4"))
-        comm.Reduce(array, total if comm.rank == root else None, root=number(root))
-        assert (device.asnumpy(total) == (root * comm.size if comm.rank == root else -1)).all()
-
-
-def test_elements_between_blocks_are_kept(comm, device):
-    counts, displs = [3] * comm.size, [5 * rank for rank in range(comm.size)]
-    for turn in range(3):
-        source = device.asarray(numpy.full(3, comm.rank + turn, "i8"))
-        sink = device.asarray(numpy.full(5 * comm.size, -7, "i8"))
-        comm.Allgatherv(source, [sink, counts, displs, MPI.INT64_T])
-        expected = numpy.full((comm.size, 5), -7)
-        expected[:, :3] = numpy.arange(comm.size)[:, None] + turn
-        assert numpy.array_equal(device.asnumpy(sink), expected.reshape(-1))
-
-
-def test_elements_that_a_call_does_not_name_are_kept(comm, device):
-    """Also where the bytes of the call are as many as the elements of the array."""
-    for turn in range(3):
-        array = device.asarray(numpy.arange(8.0) + comm.rank + turn)
-        comm.Bcast([array, 1, MPI.DOUBLE])
-        expected = numpy.arange(8.0) + comm.rank + turn
-        expected[0] = turn
-        assert numpy.array_equal(device.asnumpy(array), expected)
-
-
 @pytest.mark.parametrize("named", ["first", "later", "blocks"])
 def test_elements_that_a_call_does_not_name_may_change_meanwhile(comm, device, monkeypatch, named):
     """Another stream writes them: they must not be written back as they were before the call."""
@@ -144,32 +98,6 @@ def test_arrays_that_a_rank_does_not_use_take_no_memory(comm, device):
     assert machine.held["pinned"] <= staged_calls.LEAST_BYTES
 
 
-@pytest.mark.parametrize("count", [5, 700_000])
-@pytest.mark.parametrize("algorithm", ["auto", "native", "binomial"])
-def test_bfloat16(comm, device, algorithm, count):
-    """NumPy and mpi4py lack the type: native methods get words of 16 bits."""
-    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
-    with comm.using(bcast=algorithm):
-        for turn in range(3):
-            array = device.asarray(numpy.full(count, comm.rank + turn, bfloat16))
-            comm.Bcast(array)
-            assert (device.asnumpy(array) == turn).all()
-    words, store = stage_spec(array, "buf")
-    assert words[0].dtype == bfloat16 and words[1] == MPI.UINT16_T  # also of messages
-    store()
-
-
-def test_derived_datatypes(comm, device):
-    column = MPI.DOUBLE.Create_vector(4, 1, 3).Commit()
-    for turn in range(3):
-        matrix = device.asarray(numpy.full((4, 3), comm.rank + turn, "f8"))
-        comm.Bcast([matrix, 1, column])
-        expected = numpy.full((4, 3), comm.rank + turn)
-        expected[:, 0] = turn
-        assert numpy.array_equal(device.asnumpy(matrix), expected)
-    column.Free()
-
-
 def test_small_and_large_calls_take_turns(comm, device):
     """Kept memory grows: earlier forms go on in memory of their own."""
     with device.cuda.Stream(non_blocking=True):
@@ -178,25 +106,6 @@ def test_small_and_large_calls_take_turns(comm, device):
             comm.Bcast(array, comm.size - 1)
             array[...] = array.copy()
             assert (device.asnumpy(array) == comm.size - 1).all()
-
-
-@pytest.mark.parametrize("algorithm", ["auto", "native", "pairwise"])
-def test_in_place(comm, device, algorithm):
-    with comm.using(alltoall=algorithm):
-        for turn in range(3):
-            both = device.asarray(numpy.arange(comm.size) + 10 * comm.rank + turn)
-            comm.Alltoall(MPI.IN_PLACE, both)
-            assert numpy.array_equal(device.asnumpy(both),
-                                     10 * numpy.arange(comm.size) + comm.rank + turn)
-
-
-def test_ranks_with_host_arrays_take_part(comm, device):
-    mine = device.asarray if comm.rank % 2 else numpy.array
-    for turn in range(4):
-        source, sink = mine(numpy.arange(20.0) + turn), mine(numpy.zeros(20))
-        comm.Allreduce(source, sink)
-        found = device.asnumpy(sink) if comm.rank % 2 else sink
-        assert numpy.array_equal(found, comm.size * (numpy.arange(20.0) + turn))
 
 
 def test_bad_arrays_are_errors_in_repeated_calls_too(comm, device):
@@ -286,12 +195,3 @@ class Done:
     """An event that has happened."""
 
     done = True
-
-
-def test_preferences_have_forms_of_their_own(comm, device):
-    array = device.asarray(numpy.ones(5))
-    for algorithm in ("ring", "native", "auto") * 3:
-        with comm.using(allreduce=algorithm):
-            array[...] = device.asarray(numpy.ones(5))
-            comm.Allreduce(MPI.IN_PLACE, array)
-            assert (device.asnumpy(array) == comm.size).all()

@@ -62,6 +62,7 @@ def test_what_is_complete_and_where(monkeypatch):
     comm.Free()
 
 
+@pytest.mark.slow(every=3)
 @pytest.mark.parametrize("served", ["native", "ring"])
 @pytest.mark.parametrize("form", FORMS)
 def test_a_rank_that_does_not_come_is_named(monkeypatch, form, served):

@@ -172,8 +172,8 @@ def test_settings_that_differ_are_named(monkeypatch, path):
         comm.Free()
 
 
-def test_one_rank_needs_no_table(monkeypatch):
-    monkeypatch.setenv("HPCCOLL_TUNING", "/nonexistent.json")
+def test_one_rank_needs_no_table(monkeypatch, tmp_path):
+    monkeypatch.setenv("HPCCOLL_TUNING", str(tmp_path / "missing.json"))
     comm = hpccoll.Comm(MPI.COMM_SELF.Dup())
     works(comm)
     comm.Free()

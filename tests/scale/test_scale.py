@@ -14,11 +14,11 @@ MEBIBYTES = 2048
 #: Function calls that make a program of one rank, per rank of the schedule, if it names at most so
 #: many spans per rank: work that grows with the own steps, not with what all ranks do together.
 CALLS, SPANS = 100, 5
-#: Proofs that are always run: one that takes a while, and quick ones.
-ALWAYS = {"allreduce rails 64x16", "allreduce recursive_doubling 1024", "allreduce leader 64x16",
-          "bcast binomial 1024", "reduce binomial 1024", "barrier dissemination 1024"}
+#: Proofs that make check runs: one that takes a while, and quick ones.
+ALWAYS = {"allreduce rails 64x16", "bcast binomial 1024", "barrier dissemination 1024"}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("title", [
     title if title in ALWAYS else pytest.param(title, marks=pytest.mark.long) for title in PROVED])
@@ -44,6 +44,8 @@ def calls(work):
     return count
 
 
+@pytest.mark.long(every=10)
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize(("collective", "name"), programs())
 def test_program_of_one_of_4096_ranks(collective, name):
     big = many(collective, name)

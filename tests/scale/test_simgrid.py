@@ -87,6 +87,7 @@ def simgrid():
     return run
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize(("machine", "limit"), [(FREE, 0.05), (NARROW, 0.15)],
                          ids=["contention-free", "shared links"])
 @pytest.mark.parametrize(("collective", "name", "layout"), CASES)
@@ -102,6 +103,7 @@ def test_agreement(simgrid, collective, name, layout, machine, limit):
     assert ours == pytest.approx(theirs, rel=limit)
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("text", SHAPES)
 @pytest.mark.parametrize(("collective", "name"), SHAPED)
 def test_shapes(simgrid, collective, name, text):
@@ -116,6 +118,7 @@ def test_shapes(simgrid, collective, name, text):
     assert ours == pytest.approx(theirs, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["torus:5x3x3", "fat_tree:4x3x2:up=1x2x2"])
 def test_hops_take_time(simgrid, text):
     shape = shape_from_text(f"{text}:bytes_per_second=2e9:hop_seconds=1e-6")

@@ -44,6 +44,8 @@ print(json.dumps([time.process_time() - start,
 """
 
 
+@pytest.mark.long(every=4)
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("collective", "name", "layout", "seconds", "mebibytes"), CASES,
                          ids=[" ".join(case[:3]) for case in CASES])
@@ -60,6 +62,8 @@ def test_limits(collective, name, layout, seconds, mebibytes):
     assert simulated > 0
 
 
+@pytest.mark.long(every=3)
+@pytest.mark.slow
 @pytest.mark.parametrize(("collective", "name"), [
     ("scan", "recursive_doubling"), ("scan", "census"), ("allreduce", "recursive_multiplying"),
     ("allreduce", "double_tree"), ("reduce_scatter", "recursive_halving"), ("bcast", "linear")])
@@ -91,6 +95,8 @@ def test_work_for_a_rank_does_not_grow(collective, name):
     assert large < 1.25 * small + 1 and large < LINES
 
 
+@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.skipif(not is_available(), reason="not compiled")
 def test_a_message_takes_little_memory():
     """1.6 million messages of 100,000 ranks must fit into 2 GiB."""

@@ -10,9 +10,9 @@ from scale.measure import ROOT
 
 #: Steps on 4,096 nodes of 8 ranks, with limits in processor seconds and MiB.
 CASES = [("resnet50", "none", 0), ("bert-large", "none", 0), ("gpt2-xl", "none", 0),
-         pytest.param("gpt2-xl", "none", 1, marks=pytest.mark.long), ("gpt2-xl", "none", 3),
+         ("gpt2-xl", "none", 1), ("gpt2-xl", "none", 3),
          ("gpt2-xl", "bf16", 0), ("bert-large", "powersgd:rank=4", 0),
-         pytest.param("bert-large", "onebit", 0, marks=pytest.mark.long)]
+         ("bert-large", "onebit", 0)]
 SECONDS, MEBIBYTES = 60, 2048
 CHILD = """
 import json, sys, time
@@ -27,6 +27,8 @@ print(json.dumps([time.process_time() - start,
 """
 
 
+@pytest.mark.long(every=4)
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("model", "compress", "shard"), CASES)
 def test_limits(model, compress, shard):

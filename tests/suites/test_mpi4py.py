@@ -16,7 +16,7 @@ from applications.programs.mpi4py_tests import PROGRAM
 from mpi4py import MPI
 
 BIN = Path(sys.executable).parent
-#: The library that runs all tests.
+#: The library that runs all tests, on one rank.
 FIRST = MPI.get_vendor()[0] == "MPICH"
 SCRIPT = launch.ROOT / "benchmarks" / "applications" / "scripts" / "mpi4py_suite.py"
 #: Tests of datatypes and their pickling make no communication and take half of the time.
@@ -72,7 +72,8 @@ def failed_tests(sources, folder, size, *options):
 
 
 @pytest.mark.timeout(SECONDS + 60)
-@pytest.mark.parametrize("size", [1, 2, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.parametrize("size", [
+    2, *(pytest.param(size, marks=pytest.mark.long) for size in (1, 3))])
 def test_mpi4pys_own_tests(sources, tmp_path, size):
     options = [word for name in LEFT_OUT for word in ("-x", name)]
     if size > 1 or not FIRST:

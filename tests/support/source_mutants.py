@@ -20,7 +20,7 @@ OPPOSITE |= {right: left for left, right in OPPOSITE.items()}
 SKIPPED = (ast.JoinedStr, ast.Raise, ast.Assert)
 
 
-class Mutant(NamedTuple):
+class SourceMutant(NamedTuple):
     """One fault: the text from ``start`` to ``end`` becomes ``new``; ``line`` is its first line."""
 
     kind: str
@@ -34,7 +34,7 @@ class Mutant(NamedTuple):
         return text[:self.start] + self.new + text[self.end:]
 
 
-def mutants(text: str) -> Iterator[Mutant]:
+def mutants(text: str) -> Iterator[SourceMutant]:
     """Yield every fault of a source."""
     lines = text.splitlines(keepends=True)
     starts = [0]
@@ -47,7 +47,7 @@ def mutants(text: str) -> Iterator[Mutant]:
     for node in _walk(ast.parse(text)):
         what: Any
         for kind, what, new in _faults(node):
-            yield Mutant(kind, what.lineno, place(what.lineno, what.col_offset),
+            yield SourceMutant(kind, what.lineno, place(what.lineno, what.col_offset),
                          place(what.end_lineno, what.end_col_offset), new)
 
 

@@ -271,6 +271,7 @@ def test_the_process_group_of_torch_needs_nothing_of_horovod():
             assert not name.startswith("hpccoll.training"), f"{module}: {name}"
 
 
+@pytest.mark.slow
 def test_the_communicator_has_a_type_for_editors(tmp_path):
     """The class is loaded on first use; type checkers must know it all the same."""
     pytest.importorskip("mypy")

@@ -134,8 +134,8 @@ const char *check_plan(CompiledPlan *plan)
             if (plan->moments == NULL)
                 return "a moment that nobody wants";
             break;
-        case TAKE:
-            if (open >= 0 || step[4] < 0 || step[4] > LARGEST
+        case TAKE:  /* in a long wait, Python may receive it at its landing */
+            if (open >= 0 || step[4] > LARGEST || !inside(plan, step[3], step[4], -1)
                 || step[4] > plan->channels[step[2]].cell_bytes)
                 return "a message out of bounds";
             open = step[4];

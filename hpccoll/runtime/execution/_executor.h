@@ -46,6 +46,10 @@ enum { MOMENT = 3 };
 /* The words of a channel; the same numbers as in channels.py, which the maker of plans compares. */
 #define PLACES 4
 #define SMALL 1024  /* bytes of a small cell */
+/* Words behind those of `taken`: ASLEEP while the receiver sleeps for a message, or the sender for a
+ * cell. It is 1 in both halves, one of which is the futex. */
+enum { NO_MESSAGE = PLACES, NO_CELL };
+#define ASLEEP ((int64_t)1 << 32 | 1)
 #define SIZE_BITS 24
 /* Sizes, and values mixed into them, do not use their highest bit. */
 #define LARGEST (((int64_t)1 << (SIZE_BITS - 1)) - 1)

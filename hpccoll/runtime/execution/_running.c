@@ -6,10 +6,17 @@
 #include "_executor.h"
 #include <sched.h>
 #include <time.h>
+#ifdef __linux__
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 /* Polls between two yields, and yields between two reads of the clock. */
 #define LOOKS 50
 #define YIELDS 16
+/* Yields of a rank on a shared core before it sleeps: on an idle machine, yields alone are faster. */
+#define YIELDS_BEFORE_SLEEP 24
 /* Longer messages are timed. Picoseconds per byte above which reading in place is better, and calls
  * after which that is measured again; the same numbers as in rendezvous.py. */
 #define TIMED (64 << 10)
@@ -57,6 +64,20 @@ int should_fall_back(CompiledPlan *plan)
     return plan->copy_cost > SLOW && ++plan->skip_count % PROBE;
 }
 
+/* Wake the rank that sleeps at a word of a channel, after the store that it waits for. */
+static inline void wake(const CompiledPlan *plan, Word *asleep)
+{
+    if (plan->spins)  /* ranks with a core each do not sleep */
+        return;
+    atomic_thread_fence(memory_order_seq_cst);  /* either rank sees the other's store */
+    if (!atomic_load_explicit(asleep, memory_order_relaxed))
+        return;
+    atomic_store_explicit(asleep, 0, memory_order_relaxed);
+#ifdef __linux__
+    syscall(SYS_futex, asleep, FUTEX_WAKE, 1, NULL, NULL, 0);
+#endif
+}
+
 /* Copy a message into its cell and announce it; return 0 if the cell is not free. */
 static inline int put(CompiledPlan *plan, const State *state, const int64_t *step, int64_t number)
 {
@@ -71,6 +92,7 @@ static inline int put(CompiledPlan *plan, const State *state, const int64_t *ste
         memcpy(cell, place_of(state, step[3]), (size_t)step[4]);
     atomic_store_explicit(&channel->line[place], number << SIZE_BITS | step[5],
                           memory_order_release);
+    wake(plan, &channel->taken[NO_MESSAGE]);
     return 1;
 }
 
@@ -99,6 +121,51 @@ static inline int look(CompiledPlan *plan, State *state, const int64_t *step)
     return word >> SIZE_BITS == number ? ELSEWHERE : WAITING;
 }
 
+/* Return the word at which to sleep for the message or the cell of an instruction; NULL if several
+ * messages wait for cells, or where there are no futexes. */
+static Word *sleep_word(CompiledPlan *plan, const State *state, const int64_t *step)
+{
+#ifdef __linux__
+    if (step[0] == TAKE && !state->unsent_count)
+        return &plan->channels[step[2]].taken[NO_MESSAGE];
+    if (step[0] == FLUSH && state->unsent_count == 1)
+        return &plan->channels[state->unsent->step[2]].taken[NO_CELL];
+#endif
+    (void)plan, (void)state, (void)step;
+    return NULL;
+}
+
+/* Wait on a shared core until `end`: yield, then sleep. A launcher may give every rank a session of
+ * its own, or a batch system a control group. The kernel shares processors between these first, and
+ * then a yield has nobody to yield to: the rank keeps its core for milliseconds. */
+static int yield_or_sleep(CompiledPlan *plan, State *state, const int64_t *step, int64_t end)
+{
+    int found = WAITING;
+    int64_t left = 1;
+    for (int yields = 0; found == WAITING && left > 0; yields++) {
+        Word *asleep = yields < YIELDS_BEFORE_SLEEP ? NULL : sleep_word(plan, state, step);
+        if (asleep == NULL) {
+            sched_yield();
+            found = look(plan, state, step);
+            left = yields % YIELDS ? 1 : end - nanoseconds();
+            continue;
+        }
+        atomic_store_explicit(asleep, ASLEEP, memory_order_relaxed);
+        atomic_thread_fence(memory_order_seq_cst);
+        found = look(plan, state, step);
+        left = end - nanoseconds();
+#ifdef __linux__
+        struct timespec most = {left / 1000000000, left % 1000000000};
+        if (found == WAITING && left > 0)
+            syscall(SYS_futex, asleep, FUTEX_WAIT, 1, &most, NULL, 0);
+#endif
+        atomic_store_explicit(asleep, 0, memory_order_relaxed);
+        if (found == WAITING)
+            found = look(plan, state, step);
+    }
+    return found;
+}
+
 /* Wait for the message or cell of an instruction, up to `timeout_us` us; poll once for 0. */
 static int wait_for(CompiledPlan *plan, State *state, const int64_t *step, int64_t timeout_us)
 {
@@ -109,14 +176,14 @@ static int wait_for(CompiledPlan *plan, State *state, const int64_t *step, int64
         return found;
     Py_BEGIN_ALLOW_THREADS
     int64_t end = nanoseconds() + 1000 * timeout_us;
-    int looks = plan->spins ? LOOKS : 1;
-    do {
+    if (!plan->spins)
+        found = yield_or_sleep(plan, state, step, end);
+    while (found == WAITING && nanoseconds() < end)
         for (int yields = 0; yields < YIELDS && found == WAITING; yields++) {
             sched_yield();
-            for (int i = 0; i < looks && found == WAITING; i++)
+            for (int i = 0; i < LOOKS && found == WAITING; i++)
                 found = look(plan, state, step);
         }
-    } while (found == WAITING && nanoseconds() < end);
     Py_END_ALLOW_THREADS
     return found;
 }
@@ -182,6 +249,7 @@ int advance(CompiledPlan *plan, State *state, int64_t timeout_us)
             int64_t number = ++channel->counters->received;
             atomic_store_explicit(&channel->taken[number & (PLACES - 1)], number,
                                   memory_order_release);
+            wake(plan, &channel->taken[NO_CELL]);
             break;
         }
         case NOTE:

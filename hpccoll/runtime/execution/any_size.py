@@ -112,7 +112,9 @@ def plan_at_any_size(context: Context, call: Call, plan: Plan, planner: Planner,
     channels = channels_of(endpoint, here._replace(longest=most_bytes), 0, most_bytes)
     if channels is None:
         return None
-    room = 4 * max(plan.scratch * itemsize, most_bytes)
+    # Python receives messages of a long wait there: of every size that the target runs.
+    growth = max(most_bytes // max(here.longest, 1), 4)
+    room = max(growth * plan.scratch * itemsize, 4 * most_bytes)
     scratch = context.scratch(min(room, MOST_SCRATCH))
     waiting = AnySizeWaits(context, call, cut, planner, channels, scratch)
     source, sink = (one.array.nbytes if one is not None else 0 for one in (call.source, call.sink))

@@ -5,12 +5,12 @@ that messages are copied through: small cells for short messages, and others, wh
 as far as messages have needed it. A region is further shared memory, whose arrays users get.
 
     channel = sender's line [word ... | where ... | nbytes ... | call hash ...] and its cells
-              receiver's line [taken ...]
+              receiver's line [taken ... | asleep for a message | asleep for a cell]
 
 The messages of a channel are numbered from 1 and use the places of the line in turn. ``word``
 announces a message: its number, and its size if it is in the cell of that place, mixed with the
 first bits of its call hash (:mod:`hpccoll.transport.call_hashes`). ``taken`` is the number of the
-last message that was read there.
+last message that was read there. Ranks on shared cores sleep, and their peers wake them.
 """
 
 from __future__ import annotations

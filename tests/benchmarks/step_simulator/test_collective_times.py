@@ -91,6 +91,7 @@ def test_no_bytes_take_no_time():
     assert times.taken("allreduce", 0) == (0.0, "")
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("topology", ["2", "3", "5", "7x3", "1x8", "2x(1,3)", "129"])
 @pytest.mark.parametrize("collective", collective_times.CANDIDATES)
 def test_every_layout_has_a_candidate(collective, topology):

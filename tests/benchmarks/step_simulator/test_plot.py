@@ -25,6 +25,7 @@ def test_one_step_is_drawn_alone(tmp_path, monkeypatch):
     assert "4 ranks, 25 MiB, plain" in panel.get_title(loc="left")
 
 
+@pytest.mark.slow
 def test_over_ranks_a_line_for_each_way(tmp_path, monkeypatch):
     steps = [simulate_step("resnet50", nodes=n, shard=shard) for shard in (0, 3) for n in (2, 4, 8)]
     time, scaling, _ = panels(steps, tmp_path, monkeypatch)

@@ -58,6 +58,7 @@ def test_zero_3_by_hand():
     assert found.seconds == pytest.approx(10 + 2 + 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shard", range(4))
 @pytest.mark.parametrize("model", ["resnet50", "bert-large"])
 def test_a_network_that_costs_nothing_scales_perfectly(model, shard):
@@ -71,6 +72,7 @@ def test_one_rank_exchanges_nothing(shard):
     assert found.seconds == found.alone and found.wire_bytes == 0 and found.algorithms == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shard", range(4))
 @pytest.mark.parametrize("size", [2, 3, 8])
 def test_wire_bytes_are_those_of_the_closed_form(shard, size):

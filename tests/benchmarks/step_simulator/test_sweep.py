@@ -36,6 +36,7 @@ def lone_array(nbytes):
                          "ready_seconds": [1.0], "backward_seconds": 1.0})
 
 
+@pytest.mark.slow
 def test_buckets_of_every_size_and_the_fastest_of_them():
     times = CollectiveTimes("perlmutter-gpu", "2x2")
     found = sweep.over_buckets(find("resnet50"), StepPlan(), times)

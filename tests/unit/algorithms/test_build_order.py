@@ -48,6 +48,8 @@ def test_the_layouts_have_orders_of_their_own():
     assert all(layout.order for layout in LAYOUTS)
 
 
+@pytest.mark.long
+@pytest.mark.slow
 @folded("layout", LAYOUTS)
 @folded("collective, name", HIERARCHICAL)
 def test_proof(collective, name, layout):

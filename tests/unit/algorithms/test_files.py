@@ -23,6 +23,7 @@ def fresh():
     load.cache_clear()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("collective", list(ALGORITHMS))
 def test_json_is_read_back_step_by_step(collective, tmp_path):
     path = tmp_path / "made.json"

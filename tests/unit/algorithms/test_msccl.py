@@ -30,6 +30,7 @@ RING = """<algo name="ring3" proto="Simple" nchannels="1" nchunksperloop="3" ngp
    cnt="1" depid="-1" deps="-1" hasdep="0"/></tb></gpu>""" for r in range(3)) + "</algo>"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["4", "5", "2x3"])
 @pytest.mark.parametrize("collective", ["allreduce", "allgather", "reduce_scatter", "alltoall"])
 def test_the_table_goes_there_and_back(collective, layout):

@@ -51,6 +51,7 @@ def test_operators_are_defined_where_they_should_be():
         inputs("avg", "f4", 0, 1, 1)
 
 
+@pytest.mark.slow
 @folded("size", SIZES)
 @folded("op, dtype", CASES)
 def test_no_order_and_no_grouping_rounds(op, dtype, size):
@@ -79,6 +80,7 @@ def test_the_sum_is_the_real_sum(dtype):
                 sum(Fraction(float(part(p)[i])) for p in parts) for i in range(5)]
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("size", [2, 5, 37, 150])
 @pytest.mark.parametrize("op", ["sum", "prod", "lxor", "bxor", "affine"])
 def test_lost_and_doubled_contributions_show(op, size):

@@ -47,6 +47,7 @@ def bits(array):
     return numpy.where(numpy.isnan(array), numpy.uint16(0xffff), array.view("u2"))
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("kind", ["all", "near one", "tiny", "special"])
 @pytest.mark.parametrize("name", OPS)
 def test_one_step_has_the_bits_of_numpy(name, kind, made):
@@ -248,6 +249,7 @@ def results(name, size, count, direct, segment=0, in_place=False):
     return [seat.memory[OUT].array for seat in seats]
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("name", [name for name, entry in ALGORITHMS["allreduce"].items()
                                   if not entry.exact_only])
 def test_all_ranks_hold_the_same_bits(name):

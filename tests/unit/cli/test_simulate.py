@@ -96,6 +96,7 @@ def test_without_data_there_is_one_size(tmp_path):
     assert "--nbytes: cannot read '1Q'" in call("barrier", "--nbytes", "1Q").output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [
     ("--nodes", "2:8", "--nbytes", "1K,1M"), ("--nodes", "4", "--nbytes", "1K:1M"),
     ("--nodes", "4", "--nbytes", "1M"), ("--nodes", "4", "--nbytes", "0,1K")])
@@ -180,6 +181,7 @@ def test_what_takes_long_is_said_first(monkeypatch):
     assert "binomial: 300 programs and" in done.output and "Ctrl-C ends it" in done.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [80, 100, 140])
 def test_the_table_fits_the_terminal(width, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(width))

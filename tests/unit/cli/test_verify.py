@@ -41,6 +41,7 @@ def table(monkeypatch, **entries):
         monkeypatch.setattr(module, "ALGORITHMS", {"allreduce": entries})
 
 
+@pytest.mark.slow
 def test_everything_is_proved_for_a_few_ranks():
     done = call("verify", "--ranks", "1-3", "--jobs", "1")
     assert done.exit_code == 0, done.output
@@ -180,6 +181,7 @@ def test_explain_lists_algorithms(monkeypatch):
         "explain").stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [80, 100, 140])
 def test_the_table_fits_and_says_what_its_columns_mean(width, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(width))
@@ -211,6 +213,7 @@ def test_a_users_mistake_is_one_line_of_ours(words, message):
     assert len(done.stderr.splitlines()) == 1 and done.stderr.startswith("hpccoll: ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [
     ("explain", "Allreduce"), ("explain", "Iallreduce", "ring", "--size", "2"),
     ("explain", "MPI_Allreduce", "ring"), ("verify", "--collective", "Allreduce", "--ranks", "2"),

@@ -18,6 +18,7 @@ RANDOM = numpy.random.default_rng(0)
 TERMS = RANDOM.standard_normal((48, 30)) * 10.0 ** RANDOM.integers(-9, 9, (48, 30))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["f8", "f4", "c16"])
 def test_one_to_sixteen_ranks(dtype):
     terms = TERMS.astype(dtype)

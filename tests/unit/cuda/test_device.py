@@ -157,6 +157,7 @@ def test_host_functions_on_device_memory_raise(monkeypatch):
         run(cupy, "allreduce", "pat", CALLS["allreduce"][1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("op", "dtype"), [
     (MPI.MAXLOC, "f4,i4"), (MPI.MINLOC, "i4,i4"), (MPI.LXOR, "?"), (MPI.BAND, "u2"),
     (MPI.PROD, "c8"), (MPI.MAX, "f2")], ids=["maxloc", "minloc", "lxor", "band", "prod", "max"])

@@ -37,6 +37,8 @@ def held(machine, flying):
     return +machine.held
 
 
+@pytest.mark.long(every=5)
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("direct", [True, False], ids=["direct", "staged"])
 @pytest.mark.parametrize("name", CALLS)
 def test_every_collective_on_any_number_of_ranks_and_any_type(name, direct):

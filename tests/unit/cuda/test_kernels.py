@@ -75,6 +75,8 @@ def launched(cupy, made, operands, swapped, outs, shifts=None):
     return [cupy.asnumpy(array) for array in outs]
 
 
+@pytest.mark.long(every=5)
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize(("name", "dtype"), CASES, ids=lambda x: str(x).replace(" ", ""))
 def test_two_operands_have_the_bits_of_the_host(name, dtype):
     on_host = host_kernel(name, dtype)
@@ -89,6 +91,7 @@ def test_two_operands_have_the_bits_of_the_host(name, dtype):
             assert same(found, wanted), (count, shifts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sum", "prod", "max", "min"])
 def test_rare_numbers_meet_each_other(name):
     with installed(True) as cupy:

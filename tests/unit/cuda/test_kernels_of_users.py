@@ -101,6 +101,7 @@ def run(cupy, name, size, op, on_device, algorithm=None):
         cupy.asnumpy(sink) if rank in on_device else sink).tobytes() != wanted.tobytes()]
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("cuda_aware", [True, False], ids=["direct", "staged"])
 @pytest.mark.parametrize("name", CALLS)
 def test_operands_keep_the_order_of_ranks(name, cuda_aware, affine):
@@ -143,6 +144,7 @@ def test_a_communicator_takes_them():
     op.Free()
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("dtype", {str(dtype): dtype for name in OPERATORS
                                    for dtype in types_of(name)}.values(), ids=str)
 def test_every_type_that_kernels_have(dtype):
@@ -158,6 +160,7 @@ def test_every_type_that_kernels_have(dtype):
             assert cupy.asnumpy(into).tobytes() == pair[picked].tobytes()
 
 
+@pytest.mark.slow
 def test_what_is_computed_is_an_element_after_each_step():
     """A chain of 16-bit floats is rounded, of booleans 0 or 1, of small integers wrapped around."""
     cases = [("f2", "a + b", [2048, 1, 1], 2048), ("?", "a + b", [True, True, True], True),

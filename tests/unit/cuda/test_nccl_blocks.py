@@ -147,6 +147,7 @@ def random_sizes(size, method, in_place, chance):
     return table
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("dtype", ["i1", "f2", "f4", "f8", "bfloat16"])
 @pytest.mark.parametrize("method", METHODS)
 def test_blocks_of_any_sizes_on_any_number_of_ranks(method, dtype):

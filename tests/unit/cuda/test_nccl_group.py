@@ -16,6 +16,7 @@ from support.gpu.nccl_world import DTYPES, METHODS, OPS, REDUCING, NcclRanks, ma
 from support.gpu.streams import CudaError
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("method", METHODS)
 def test_every_collective_and_type_on_any_number_of_ranks(method, dtype):

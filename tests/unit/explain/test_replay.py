@@ -21,6 +21,7 @@ def agree(made):
     assert (found.rounds, found.sent, found.messages) == (proof.rounds, proof.sent, proof.messages)
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("collective, algorithm", FLAT)
 def test_replay_agrees_with_the_proof(collective, algorithm):
     for size in (1, 2, 3, 5, 8):

@@ -60,6 +60,7 @@ def test_pictures_that_cannot_be_drawn(tmp_path):
         draw(schedule("allreduce", "ring", 2), tmp_path / "nowhere" / "x.png")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("made", [
     lambda: schedule("allreduce", "ring", 33), lambda: schedule("bcast", "circulant", 2, n=1000),
     lambda: schedule("allreduce", "rails", topology="5x8")])

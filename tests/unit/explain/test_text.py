@@ -38,6 +38,7 @@ def agree(made):
     assert (found.rounds, found.sent, found.messages) == (proof.rounds, proof.sent, proof.messages)
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("collective, algorithm", LAYERED)
 def test_layers_are_explained(collective, algorithm):
     for layout in ("2x3", "3,1,2", "2x2x2"):
@@ -53,6 +54,7 @@ def test_every_collective_is_put_in_words():
     assert set(WANTS) == set(COLLECTIVES)
 
 
+@pytest.mark.slow
 @folded("collective, algorithm", FLAT)
 def test_every_algorithm_is_explained(collective, algorithm):
     for size in (1, 2, 7, 17):

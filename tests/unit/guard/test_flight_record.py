@@ -82,6 +82,7 @@ def test_a_folder_that_cannot_be_written_is_said_and_no_error(recorder, tmp_path
     assert "cannot write the flight record of rank 0" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 @pytest.mark.parametrize("loop", ["", "add_signal_handler(2, print)", "remove_signal_handler(2)"])
 def test_signals_beside_asyncio(tmp_path, number, loop):

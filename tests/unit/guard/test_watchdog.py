@@ -46,6 +46,7 @@ def test_it_says_why_and_ends_the_process(escaped, status, said):
     assert done.stderr == "hpccoll: says why\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spoil", ["sys.stderr = sys.stdout = None", "sys.stderr.close()",
                                    "os.close(2)", "sys.stdout.close()"])
 def test_it_ends_the_process_also_without_outputs(spoil):

@@ -56,6 +56,8 @@ def layouts(made, rank, source):
                     [Size.of(rank) for rank in range(size)], counts)], counts
 
 
+@pytest.mark.long(every=5)
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("collective, name", PAIRS)
 def test_a_program_for_any_size_is_that_of_the_size(collective, name):
     source, compared = random.Random(f"{collective} {name}"), 0

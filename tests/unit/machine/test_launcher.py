@@ -66,6 +66,7 @@ def broken(tmp_path):
     return make
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", RANKED, ids=" ".join)
 @pytest.mark.parametrize("how", BROKEN)
 def test_a_command_without_a_library_says_so_in_one_line(broken, how, words, tmp_path):
@@ -82,6 +83,7 @@ def test_what_is_wrong_with_options_is_said_without_a_library(broken, words):
     assert (done.returncode, done.stdout, done.stderr) == (2, "", MISTAKEN[words])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", RANKED, ids=" ".join)
 def test_a_command_without_mpi4py_says_so_in_one_line(words, tmp_path):
     code = (f"import sys; sys.modules['mpi4py'] = None; sys.argv = ['hpccoll', *{words!r}]\n"
@@ -92,6 +94,7 @@ def test_a_command_without_mpi4py_says_so_in_one_line(words, tmp_path):
     assert done.stderr.startswith("hpccoll: mpi4py is not installed; run pip install")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", FREE, ids=" ".join)
 def test_commands_that_need_no_mpi_do_without(broken, words):
     done = python("-m", "hpccoll", *words, env=environment(broken(BROKEN["no library"])))
@@ -123,6 +126,7 @@ def test_a_program_may_do_without_a_library(broken, tmp_path):
         assert (done.returncode, done.stdout, done.stderr) == (0, "serial\n", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("words", RANKED, ids=" ".join)
 def test_a_command_under_anothers_mpiexec_says_so_once(words, rank, tmp_path):
@@ -210,6 +214,7 @@ def test_mpi_starts_as_its_import_would_have_started_it():
     assert outputs == ["True True True\nTrue None\n"] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", [
     {}, {"INITIALIZE": "false"}, {"INITIALIZE": "0", "FINALIZE": "on"}, {"FINALIZE": "NO"},
     {"THREADS": "n"}, {"THREAD_LEVEL": "Funneled"}, {"ERRORS": "fatal"}, {"INITIALIZE": "perhaps"},

@@ -40,6 +40,7 @@ def test_a_builder_that_never_returns(monkeypatch, loop):
     assert caught.value.rank == 1 and time.monotonic() - start < 30
 
 
+@pytest.mark.slow
 def test_a_builder_that_catches_everything_is_told_again(monkeypatch):
     monkeypatch.setattr(building, "MOST_SECONDS", 0.2)
     caught = []

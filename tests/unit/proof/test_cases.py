@@ -1,5 +1,7 @@
 """Cases: the samples of block sizes."""
 
+import pytest
+
 from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.errors import HpccollError
 from hpccoll.ir.collectives import ALLREDUCE
@@ -23,6 +25,7 @@ def test_samples_cover_the_hard_sizes():
     assert len(list(cases(schedule("allreduce", "linear", 200), ALLREDUCE))) == 1
 
 
+@pytest.mark.slow
 @folded("collective", [name for name in ALGORITHMS if name != "barrier"])
 def test_no_rank_needs_more_scratch_than_counted(collective):
     """Also for uneven blocks, in place or not; and never more than four blocks for every rank."""

@@ -22,6 +22,7 @@ def lowered_alone(made, sizes, in_place=False):
     return prove(made, made.collective, BlockSizes(sizes.__getitem__, len(sizes), in_place))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 7])
 def test_slots_and_elements_agree_on_the_table(size):
     for _, made in every(size, None if size < 5 else range(2, 3)):

@@ -24,6 +24,7 @@ def coloured(made, layout):
                   NetworkPaths(Topology.parse(layout)))
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("layout", ["2x4", "3x2x3", "3,5", "13x2",
                                     "4x4@0-12/4,1-13/4,2-14/4,3-15/4"])
 @pytest.mark.parametrize("collective", list(ALGORITHMS))

@@ -48,6 +48,7 @@ def both(made, nbytes, machine, layout, fold, **how):
     return loop.outcome(), run_compiled(wiring, ignore_progress)
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize(("machine", "layout", "fold", "how"), [
     (SHARED, "3x2x3", False, {}), (SHARED, "3,5", True, {}), (POSTED, "2x4", False, {}),
     (SHARED, "5x2", False, {"itemsize": 8}), (POSTED, "7", False, {"segment_bytes": 5000}),

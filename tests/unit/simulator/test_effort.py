@@ -28,6 +28,7 @@ def test_messages_are_estimated_from_a_few_ranks(collective, name, size, message
     assert (expected.programs, expected.seconds > 0, expected.nbytes > 0) == (size, True, True)
 
 
+@pytest.mark.slow
 def test_what_would_never_end_is_refused():
     made = schedule("alltoall", "pairwise", 30_000)
     with pytest.raises(ArgumentError, match=r"30,000 .*1,799,\d+,\d+"):
@@ -45,6 +46,7 @@ def test_it_is_told_how_far_it_is():
     assert all(0 <= part <= 1 for part in parts)
 
 
+@pytest.mark.slow
 def test_ranks_that_are_not_folded_are_announced_and_may_be_too_many():
     told = []
     simulate(schedule("scan", "linear", 300), 1e6, fold=False,
@@ -54,6 +56,7 @@ def test_ranks_that_are_not_folded_are_announced_and_may_be_too_many():
         simulate(schedule("alltoall", "pairwise", 30_000), 1e6, fold=False)
 
 
+@pytest.mark.slow
 def test_the_event_loop_tells_what_time_it_is():
     told = []
     simulate(schedule("allreduce", "ring", 250), 1e6, "hdr", fold=False,

@@ -26,6 +26,7 @@ AT_ONCE = Machine("at once", tuple(replace(level, overhead=0.0) for level in SHA
                   G, 1 / 15e9)
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("layout", ["6", "2x4", "3x4", "2x2x2", "3x2x3", "3,5"])
 @pytest.mark.parametrize("collective", list(ALGORITHMS))
 def test_folding_changes_nothing(collective, layout):
@@ -44,6 +45,7 @@ def test_folding_changes_nothing(collective, layout):
             assert load.utilisation == pytest.approx(other.utilisation)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["6", "2x4", "3x4", "5x8"])
 @pytest.mark.parametrize(("collective", "name"), [
     ("reduce_scatter", "linear"), ("allreduce", "allpairs"), ("alltoall", "linear")])

@@ -67,6 +67,7 @@ def pytest_on(tmp_path, text):
         env={"PYTHONPATH": ":".join(filter(None, sys.path))}, capture_output=True, text=True).stdout
 
 
+@pytest.mark.slow
 def test_only_the_test_that_leaves_a_thread_fails(tmp_path):
     printed = pytest_on(tmp_path, TESTS)
     assert "3 passed, 1 error" in printed
@@ -74,6 +75,7 @@ def test_only_the_test_that_leaves_a_thread_fails(tmp_path):
     assert "'the late one' of sleep, in" in printed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end, errors", [("over.set()", ""), ("pass", "test_two")])
 def test_a_thread_of_a_modules_fixture_may_live_until_its_last_test(tmp_path, end, errors):
     printed = pytest_on(tmp_path, OF_A_MODULE.format(end=end))

@@ -15,6 +15,8 @@ from support.brute_force import Verdict
 from support.mutate import Findings, chosen, judge, mutants, proof, suite
 
 
+@pytest.mark.long(every=3)
+@pytest.mark.slow
 @pytest.mark.parametrize("size, most, roots", [
     (1, 5, None), (2, 20, None), (3, 16, None), (4, 6, range(1, 2)), (5, 5, range(3, 4))])
 def test_proof_and_truth_agree(size, most, roots):
@@ -23,6 +25,7 @@ def test_proof_and_truth_agree(size, most, roots):
     assert size == 1 or found.wrong.total() > found.mutants.total() / 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("collective, name, size", [
     ("allreduce", "ring", 3), ("reduce_scatter", "recursive_halving", 3), ("scan", "census", 3),
     ("barrier", "dissemination", 4), ("alltoall", "bruck", 3), ("gather", "binomial", 4)])
@@ -33,6 +36,7 @@ def test_all_mutants_of_some(collective, name, size):
     assert {"drop", "duplicate", "redirect", "turn", "drop both"} <= set(found.mutants)
 
 
+@pytest.mark.slow
 def test_every_kind_of_mutant_occurs():
     kinds, wrong = Counter(), Counter()
     for name in ("ring", "recursive_doubling", "rabenseifner"):
@@ -59,6 +63,7 @@ def test_findings_read_like_a_table():
                     "ring, drop: ...")
 
 
+@pytest.mark.slow
 def test_a_proof_that_believes_anything_is_found_out(monkeypatch):
     monkeypatch.setattr(mutate, "proof", lambda *how: Verdict(True, True, True))
     found = suite([2], 1)

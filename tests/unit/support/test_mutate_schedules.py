@@ -22,6 +22,7 @@ from support.mutate_schedules import any_schedule, judge, suite, truth
 from support.mutations import MUTATIONS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_proof_and_execution_agree(seed):
     found = suite(120, seed, 6)
@@ -29,6 +30,7 @@ def test_proof_and_execution_agree(seed):
     assert found.mutants.total() / 2 < found.wrong.total() < found.mutants.total()
 
 
+@pytest.mark.slow
 def test_every_kind_changes_something_and_leaves_the_original_alone():
     draw, seen = Random(1), Counter()
     assert len(MUTATIONS) >= 41
@@ -53,6 +55,7 @@ def test_a_second_change_finds_no_ranks_left(kind):
         MUTATIONS[kind](Random(seed), programs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("right", [True, False])
 def test_a_proof_that_believes_anything_or_nothing_is_found_out(monkeypatch, right):
     def verdict(mutant):

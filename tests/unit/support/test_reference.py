@@ -29,6 +29,7 @@ def swap(peer, side):
     return [[TAKE], [send(peer, at(OUT, 0)), recv(peer, at(OUT, 0), reduce=side)]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 def test_the_table_is_right_as_written(size):
     draw = Random(size)
@@ -119,6 +120,7 @@ def test_output_that_nobody_wants():
     assert "must be left alone" in found.why
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 def test_lanes_and_operations_of_the_network_are_right_as_written(size):
     draw = Random(size)

@@ -39,6 +39,8 @@ def judged(run, chosen=lambda harm: True):
                    if chosen(harm))
 
 
+@pytest.mark.long(every=4)
+@pytest.mark.slow
 @pytest.mark.parametrize("buffered", [False, True])
 @pytest.mark.parametrize("collective, name", [
     ("allreduce", "recursive_doubling"), ("bcast", "chain"), ("alltoall", "bruck"),
@@ -51,6 +53,7 @@ def test_every_bit_of_every_message(collective, name, buffered):
     assert found[FLIP, NAMED] >= 128 and found[SWAP, HARMLESS] <= found[SWAP, NAMED]
 
 
+@pytest.mark.slow
 def test_one_bit_of_every_message_of_every_algorithm():
     found = Counter()
     for number, (entry, made) in enumerate(every(4, range(2, 3))):

@@ -29,6 +29,7 @@ from hpccoll.testing.world import Problem
 MANY = {"allpairs", "recursive_multiplying", "linear", "scattered"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("buffered", [False, True])
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_every_order_of_every_algorithm(size, buffered):
@@ -40,6 +41,7 @@ def test_every_order_of_every_algorithm(size, buffered):
     assert states >= {1: 1, 2: 200, 3: 1000}[size]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("buffered", [False, True])
 def test_every_order_on_four_ranks(buffered):
     explored = 0
@@ -51,6 +53,8 @@ def test_every_order_on_four_ranks(buffered):
     assert explored > 30
 
 
+@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("buffered", [False, True])
 def test_some_orders_on_eight_ranks(buffered):
     for number, (entry, made) in enumerate(every(8, range(2, 3))):

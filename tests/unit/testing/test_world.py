@@ -33,6 +33,8 @@ def problem(made, entry=None, uniform=False):
     return Problem(made.collective, p, sizes, made.root, "sum", "f4")
 
 
+@pytest.mark.long(every=5)
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("how", RUNS)
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
 def test_every_algorithm_gives_exact_results(size, how):

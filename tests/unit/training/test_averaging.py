@@ -158,6 +158,7 @@ def gradients(rank, step):
     return [numpy.full((2, 3), float(4 * rank + step), "f4"), numpy.arange(5.0) * (rank - step)]
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("late", (1, 2, 3))
 @pytest.mark.parametrize("size", RANKS)
 def test_every_mean_comes_once_and_late(size, late):

@@ -77,6 +77,7 @@ def lanes_of(result):
     return bits[:LANES].tolist() if (bits == numpy.resize(bits[:LANES], bits.size)).all() else None
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("size", [2, 3, 4, 5, 6, 7, 8, 13, 16, 17])
 @pytest.mark.parametrize("collective", REDUCING)
 def test_reproducible_algorithms_have_one_order_for_all_elements(collective, size):
@@ -104,6 +105,8 @@ def test_others_have_orders_that_depend_on_the_place(collective, name):
     assert None in found or len(set(map(str, found))) > 1
 
 
+@pytest.mark.long(every=3)
+@pytest.mark.slow
 @pytest.mark.parametrize("collective", REDUCING)
 def test_chains_are_the_algorithms_with_long_chains(collective):
     size = 2 * LONGEST
@@ -114,6 +117,8 @@ def test_chains_are_the_algorithms_with_long_chains(collective):
         assert entry.chain or depth <= LONGEST
 
 
+@pytest.mark.long(every=3)
+@pytest.mark.slow
 @pytest.mark.parametrize("collective, name", [
     (collective, name) for collective, table in ALGORITHMS.items()
     for name, entry in table.items() if entry.chain])

@@ -132,6 +132,7 @@ def test_cut_off_at_every_byte(length):
     refused(TEXT[:length], "is empty" if not length else "is corrupt or truncated")
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_of_every_byte(tmp_path):
     raw = TEXT.encode()
     path = tmp_path / "table.json"

@@ -46,6 +46,7 @@ def length(span):
     return span.stop - span.start
 
 
+@pytest.mark.slow
 @folded("collective, name", LOGARITHMIC + LINEAR)
 @folded("size", [1, 2, 3, 7, 8])
 def test_proof_with_the_order_that_the_table_claims(collective, name, size):
@@ -58,6 +59,8 @@ def test_proof_with_the_order_that_the_table_claims(collective, name, size):
         assert proof.replicas_identical != entry.exact_only
 
 
+@pytest.mark.long
+@pytest.mark.slow
 @folded("collective, name, size", [
     (*case, size) for case in LOGARITHMIC for size in (33, 65, 100)
     if size < 100 or case[0] in ("allreduce", "scan", "exscan", "barrier")])

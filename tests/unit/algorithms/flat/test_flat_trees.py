@@ -23,6 +23,8 @@ def some_roots(size):
     return range(size) if size <= 9 else sorted({0, size // 3, size - 1})
 
 
+@pytest.mark.long(every=5)
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("collective, name", ALGORITHM_NAMES)
 def test_proved_where_the_sweep_does_not_go(collective, name):
     entry = ALGORITHMS[collective][name]

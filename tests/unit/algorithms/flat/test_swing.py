@@ -49,6 +49,7 @@ def test_the_last_of_an_odd_number_sends_as_much_as_others(collective, size):
         assert len(steps) <= most + 1 and all(count == 1 for _, count in steps)
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("collective", NAMES)
 @pytest.mark.parametrize("size", [*range(1, 13), 18, 22, 26])
 def test_proof(collective, size):

@@ -43,6 +43,8 @@ def test_every_collective_that_gains_has_hierarchical_algorithms():
         "alltoall": {"leader", "two_phase"}}
 
 
+@pytest.mark.long
+@pytest.mark.slow
 @folded("shape", SHAPES)
 @folded("collective, name", HIERARCHICAL)
 def test_proof_with_the_order_that_the_table_claims(collective, name, shape):
@@ -51,6 +53,7 @@ def test_proof_with_the_order_that_the_table_claims(collective, name, shape):
     assert proof.replicas_identical or collective != "allreduce" or entry.exact_only
 
 
+@pytest.mark.slow
 @folded("shape", SHAPES)
 @folded("collective, name", ROOTED)
 def test_proof_for_another_root(collective, name, shape):
@@ -66,6 +69,7 @@ def test_proof_for_all_roots(collective, name):
                commutative=not ALGORITHMS[collective][name].rank_order)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", LARGE)
 @pytest.mark.parametrize(("collective", "name"), [
     ("allreduce", "leader"), ("allreduce", "rails"), ("bcast", "rails"), ("reduce", "leader")])

@@ -37,6 +37,7 @@ def depths(nodes, root):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_everyone_hangs_below_one_parent_that_knows_it(shape):
     place, bound = SHAPES[shape]
@@ -53,6 +54,7 @@ def test_everyone_hangs_below_one_parent_that_knows_it(shape):
                 assert max(found.values()) == bound(size), (size, root)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [2, 3, 4, 9])
 def test_knomial_subtrees_are_adjacent_ranges(k):
     for size in SIZES:

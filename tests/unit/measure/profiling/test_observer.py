@@ -65,6 +65,7 @@ if "raise" in sys.argv:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["", "finalize", "raise"])
 def test_a_file_is_written_however_the_program_ends(tmp_path, end):
     folder = tmp_path / "deep" / "traces"

@@ -47,6 +47,7 @@ def programs(collective, name, sizes, node=lambda rank, size: 0, most=3):
                     yield segment.program, 8, far
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("collective, name", PAIRS)
 def test_a_plan_says_what_its_program_says(collective, name):
     encoded = 0
@@ -86,6 +87,7 @@ def test_moments_are_noted_beside_the_program(collective, name):
         assert kept == list(plain.steps())
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("nodes", NODES)
 @pytest.mark.parametrize("collective, name", PAIRS)
 def test_messages_of_other_nodes_are_in_batches(collective, name, nodes):
@@ -151,6 +153,7 @@ def test_chains_are_where_the_interpreter_has_them(name):
     assert chained
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("collective, name", [
     ("allreduce", "recursive_doubling"), ("allreduce", "ring"), ("reduce_scatter", "pairwise"),
     ("bcast", "binomial"), ("alltoall", "bruck"), ("scan", "linear"), ("allgather", "ring"),

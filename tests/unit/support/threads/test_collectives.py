@@ -16,6 +16,7 @@ def own(rank, count, dtype="i8"):
     return (numpy.arange(count) + 100 * rank + 1).astype(dtype)
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("op, name", [(MPI.SUM, "sum"), (MPI.MAX, "max"), (MPI.BAND, "band"),
                                       (MPI.PROD, "prod")])

@@ -7,6 +7,7 @@ from hpccoll.explain import plotting
 from hpccoll.tools.bench import plot
 
 
+@pytest.mark.slow
 def test_picture(tmp_path):
     pytest.importorskip("matplotlib")
     groups = [[result("native", [4 * n], nbytes=n), result("ring", [2], nbytes=n)]

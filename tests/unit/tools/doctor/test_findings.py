@@ -274,6 +274,7 @@ def test_a_wrong_result_is_an_error():
     assert found.level == ERROR and found.ranks == (2,)
 
 
+@pytest.mark.slow
 def test_a_large_job_is_quick_and_named_in_few_words():
     facts = job(5000, shared={4999: False}, single_copy=False)
     assert any(each.ranks == (4999,) for each in examine(facts))

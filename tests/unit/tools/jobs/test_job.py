@@ -188,8 +188,9 @@ def test_an_unknown_site_lists_the_known_ones():
 
 @pytest.mark.parametrize("words", [
     ["--time", "soon"], ["--name", "a b"], ["--account", "x\n#SBATCH -N 99"], ["--nodes", "0"],
-    ["-o", "/nonexistent/x"]])
-def test_bad_options(words):
+    ["-o", "missing/x"]])
+def test_bad_options(tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
     ran = job(*words)
     assert ran.exit_code == 2 and ran.stdout == ""
 

@@ -120,9 +120,10 @@ def test_command_alone(tmp_path):
 
 
 @pytest.mark.parametrize("words", [
-    ["--json", "/nonexistent/x"], ["--network", "/nonexistent"],
+    ["--json", "missing/x"], ["--network", "missing"],
     ["--most", "1"], ["--nonsense"]])
-def test_bad_options_are_one_line(words):
+def test_bad_options_are_one_line(tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
     ran = topo(*words)
     assert ran.exit_code == 2 and ran.stdout == ""
     assert ran.stderr.startswith("hpccoll: topo: ") and ran.stderr.count("\n") == 1

@@ -20,6 +20,7 @@ def coded(vector, block, scale):
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", ["l1", "l2"])
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 8])
 def test_two_phases_written_out(size, scale):

@@ -57,6 +57,7 @@ def test_topk_of_few_elements_is_the_mean(size, method):
         assert not one.residual.any()
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 8])
 @pytest.mark.parametrize("form", ["onebit", "onebit:scale=l1", "onebit:block=32", "int8",
                                   "dithering", "dithering:kind=natural", "dithering:bits=8"])

@@ -25,6 +25,7 @@ def check_law(form, size, ran):
     return held
 
 
+@pytest.mark.long(every=5)
 @pytest.mark.slow
 @pytest.mark.parametrize("size", RANKS)
 @pytest.mark.parametrize("form", FEEDBACK)
@@ -33,6 +34,7 @@ def test_what_is_not_sent_is_held_back(form, size):
     assert numpy.abs(held).max() > 0
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("size", [1, 3, 8])
 @pytest.mark.parametrize("form", FEEDBACK)
 def test_small_buckets_keep_the_law(form, size):
@@ -60,6 +62,7 @@ def test_masking_clears_the_velocity_of_what_was_sent(form):
     assert 0 < sent.sum() < COUNT and not velocity[sent].any() and velocity[~sent].any()
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize("form", FORMS)
 def test_ranks_hold_the_same_bits_and_send_what_the_closed_form_says(form, size):

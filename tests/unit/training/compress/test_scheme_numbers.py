@@ -22,6 +22,7 @@ def copied(mine):
             for name, one in mine.state().items()}
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("bad", [numpy.nan, numpy.inf])
 @pytest.mark.parametrize("where", [0, 327, COUNT - 1])  # in matrices, in the rest, in a tail
 @pytest.mark.parametrize("form", FEEDBACK)

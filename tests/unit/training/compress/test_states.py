@@ -28,6 +28,7 @@ def states_of(form, size, steps, count=COUNT, shapes=None):
     return run_ranks(size, work)
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("form", FEEDBACK)
 @pytest.mark.parametrize("size", [1, 3])
 def test_a_restart_goes_on_to_the_bit(form, size):
@@ -39,6 +40,7 @@ def test_a_restart_goes_on_to_the_bit(form, size):
         assert (one.residual == other.residual).all()
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("form", FEEDBACK)
 @pytest.mark.parametrize("before, after", [(2, 3), (3, 2), (5, 1)])
 def test_another_number_of_ranks_keeps_the_law(form, before, after):

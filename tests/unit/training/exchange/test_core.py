@@ -67,6 +67,7 @@ def test_a_rank_that_closes_in_the_middle_of_a_step():
     run_ranks(2, rank)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:hpccoll. rank")
 @pytest.mark.parametrize("order", ["fixed", "negotiated"])
 def test_a_stall_names_the_array_and_the_rank_while_that_computes(order):

@@ -40,6 +40,7 @@ def exchanged(size, function, **options):
     return run_ranks(size, rank)
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 @pytest.mark.parametrize("options", [
     {}, {"bucket_bytes": 0, "first_bucket_bytes": 0}, {"bucket_bytes": 200, "op": "sum"},

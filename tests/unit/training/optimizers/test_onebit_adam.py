@@ -44,6 +44,7 @@ def test_with_no_compression_it_is_adam_with_a_frozen_variance(size):
         assert found == pytest.approx(x, rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 def test_momentum_that_is_held_back_keeps_the_law(size):
     """What the ranks gave is beta1 times the momentum of before and their gradients' share."""

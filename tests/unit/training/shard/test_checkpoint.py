@@ -44,6 +44,7 @@ def equal(left, right):
             same(left["vectors"][name], right["vectors"][name]) for name in left["vectors"])
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("before, after", [(1, 2), (4, 2), (3, 5), (8, 7)])
 @pytest.mark.parametrize("stages", [(1, 1), (2, 3), (3, 0), (0, 2)])
 def test_training_goes_on_with_other_ranks_stages_and_groups(before, after, stages, tmp_path):

@@ -18,6 +18,7 @@ def shard(rank, size, count=23, dtype="f4"):
     return numpy.array_split(values, size)[rank].copy()
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("dtype", ("f2", "f4", "f8"))
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("size", RANKS)

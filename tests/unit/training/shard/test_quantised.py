@@ -76,6 +76,7 @@ def test_all_ranks_read_the_same_weights(count, size, bits):
     assert (numpy.abs(found[0] - weights) <= step / 2 * (1 + 1e-6)).all()
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("count", (0, 1, 2, 101, 128))
 def test_sums_of_equal_values_are_exact_over_all_ranks(layout, count):

@@ -11,6 +11,7 @@ from support.threads import run_ranks
 RANKS = (1, 2, 3, 5, 7, 8)
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("size", RANKS)
 @pytest.mark.parametrize("stage", (0, 1, 2, 3))
 def test_same_bits_as_plain_training(stage, size):

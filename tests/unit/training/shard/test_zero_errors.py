@@ -60,6 +60,7 @@ WRONG = [(missing, "'array 0'.*missing"),
          (grown, "gradient 7")]
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("wrong, message", WRONG, ids=[wrong.__name__ for wrong, _ in WRONG])
 def test_a_wrong_gradient_is_said_on_all_ranks_and_forgotten(wrong, message, stage):
@@ -89,6 +90,7 @@ def test_many_faults_make_a_short_message():
     run_ranks(2, work)
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("place", ("first", "forward", "backward", "last"))
 @pytest.mark.parametrize("stage", STAGES)
 def test_an_error_on_one_rank_is_raised_on_all(stage, place):

@@ -21,6 +21,7 @@ def mean_gradient(comm, number=1):
             ).reshape(-1) / comm.size for index, array in enumerate(weights())])
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("order", (1, 2, 3.5, math.inf))
 @pytest.mark.parametrize("size", (1, 2, 3, 7))
 def test_the_norm_and_the_clipped_step(size, order):
@@ -130,6 +131,7 @@ def test_a_scaled_loss_makes_the_same_step(stage):
     run_ranks(3, work, determinism="size")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ("f2", "bfloat16"))
 @pytest.mark.parametrize("size", (1, 3))
 def test_weights_of_two_bytes_are_stepped_in_four(size, dtype):

@@ -21,6 +21,7 @@ AGREEMENT = 24
 SHARD = str(Path(shard.__file__).parent / "*")
 
 
+@pytest.mark.slow(every=10)
 @pytest.mark.parametrize("size", RANKS)
 @pytest.mark.parametrize("stage, persistent", [(0, 0), (1, 0), (2, 0), (3, 0), (3, 6)])
 def test_a_step_sends_what_its_closed_form_says(stage, persistent, size):
@@ -57,6 +58,7 @@ def test_what_the_backward_pass_begins_with_is_not_gathered_twice():
     assert first - second == 4 * sum(weights()[index].size for index in UNITS[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage, size", [
     *((stage, size) for stage in (0, 1, 2) for size in (3, 8)), (3, 1), (3, 2), (3, 3), (3, 8)])
 def test_memory_is_within_five_percent_of_its_closed_form(stage, size):
