@@ -84,6 +84,18 @@ def test_sum_and_eager_steps(world):
                                   rtol=1e-6)
 
 
+@several
+def test_gradients_are_sent_in_the_compressed_type(world):
+    """It rounds this number; those of the other tests are exact in it."""
+    model = model_of(hk.DistributedOptimizer(keras.optimizers.SGD(1.0), comm=world,
+                                             compress="bf16"), run_eagerly=True)
+    before = model.get_weights()
+    model.optimizer.apply([keras.ops.ones((3, 2)) * 257, keras.ops.ones((2,))],
+                          model.trainable_variables)
+    moved = before[0] - model.get_weights()[0]
+    assert (abs(moved - 257) > 0.5).all() and (abs(moved - 257) < 2.5).all()
+
+
 def test_wrapping_keeps_class_configuration_and_state(world, tmp_path):
     plain = keras.optimizers.Adam(0.25, beta_1=0.5)
     model = model_of(plain)

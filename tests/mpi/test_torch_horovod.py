@@ -97,12 +97,18 @@ def test_a_tensor_that_is_not_contiguous_gets_its_result():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int32])
-def test_factors(dtype):
-    tensor, every = mine(6, dtype=dtype), everyone(6, dtype=torch.float64)
-    result = hvd.allreduce(tensor, op=hvd.Sum, prescale_factor=2, postscale_factor=0.5)
+def test_factors_in_every_form(dtype):
+    every = everyone(6, dtype=torch.float64)
+    result = hvd.allreduce(mine(6, dtype=dtype), op=hvd.Sum, prescale_factor=2,
+                           postscale_factor=0.5)
     assert torch.equal(result, every.sum(0).to(dtype))
-    result = hvd.allreduce(tensor, op=hvd.Max, prescale_factor=-1)
-    assert torch.equal(result, -every.amin(0).to(dtype))
+    factors = {"op": hvd.Max, "prescale_factor": -1, "postscale_factor": 2}
+    for form in "{}", "{}_", "{}_async", "{}_async_":
+        for name, several in ("allreduce", False), ("grouped_allreduce", True):
+            tensor = mine(6, dtype=dtype)
+            result = getattr(hvd, form.format(name))([tensor] if several else tensor, **factors)
+            result = result.wait() if "async" in form else result
+            assert torch.equal(result[0] if several else result, -2 * every.amin(0).to(dtype))
 
 
 @pytest.mark.parametrize("compression", ["none", "fp16", "bf16"])
@@ -158,17 +164,19 @@ def test_handles_of_moves():
 def test_reducescatter(op, rows):
     rank, size = hvd.rank(), hvd.size()
     every = everyone(rows, 3, dtype=torch.float64)
-    whole = {"Sum": every.sum(0), "Average": every.sum(0) / size, "Max": every.amax(0)}[op]
     counts = [rows // size + (each < rows % size) for each in range(size)]
-    start = sum(counts[:rank])
-    wanted = whole[start:start + counts[rank]].float()
-    tensor, op = mine(rows, 3), getattr(hvd, op)
-    assert torch.equal(hvd.reducescatter(tensor, op=op), wanted)
-    assert torch.equal(hvd.reducescatter_async(tensor, op=op).wait(), wanted)
-    grouped = hvd.grouped_reducescatter([tensor, 2 * tensor], op=op)
-    also = hvd.grouped_reducescatter_async([tensor, 2 * tensor], op=op, name="g").wait()
-    for results in (grouped, also):
-        assert torch.equal(results[0], wanted) and torch.equal(results[1], 2 * wanted)
+    start, tensor = sum(counts[:rank]), mine(rows, 3)
+    for factors, factor in ({}, 1), ({"prescale_factor": -1, "postscale_factor": 2}, -2):
+        whole = {"Sum": every.sum(0), "Average": every.sum(0) / size,
+                 "Max": every.amax(0) if factor == 1 else every.amin(0)}[op]
+        wanted = factor * whole[start:start + counts[rank]].float()
+        options = {"op": getattr(hvd, op), **factors}
+        assert torch.equal(hvd.reducescatter(tensor, **options), wanted)
+        assert torch.equal(hvd.reducescatter_async(tensor, **options).wait(), wanted)
+        grouped = hvd.grouped_reducescatter([tensor, 2 * tensor], **options)
+        also = hvd.grouped_reducescatter_async([tensor, 2 * tensor], name="g", **options).wait()
+        for results in (grouped, also):
+            assert torch.equal(results[0], wanted) and torch.equal(results[1], 2 * wanted)
 
 
 @pytest.mark.parametrize("op", ["Sum", "Average"])

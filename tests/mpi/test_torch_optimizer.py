@@ -74,6 +74,17 @@ def test_gradients_are_reduced_exactly(options, factor, dtype):
     assert torch.equal(model.all[0], -3 * model.all[0].grad)
 
 
+@pytest.mark.parametrize("compression, value", [("bf16", 257.0), ("fp16", 2049.0)])
+def test_gradients_are_sent_in_the_compressed_type(compression, value):
+    """It rounds these numbers; those of the other tests are exact in it."""
+    model = Slopes((4,))
+    optimizer = wrapped(model, compression=compression, op="sum")
+    model(torch.full((4,), value)).backward()
+    optimizer.synchronize()
+    found = model.grads()[0] / SIZE
+    assert SIZE == 1 or (found != value).all() and torch.allclose(found, torch.tensor(value), 0.01)
+
+
 def test_groups_by_hand():
     model = Slopes(*SHAPES)
     groups = [[model.all[0], model.all[3]]]

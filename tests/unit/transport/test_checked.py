@@ -73,7 +73,7 @@ def test_a_damaged_message():
     assert isinstance(error, HpccollError) and isinstance(error, RuntimeError)
     assert (error.sender, error.receiver, error.number, error.round) == (0, 1, 1, 4)
     # Its companion was filled after the copy was made here: damage is all that there is.
-    assert "from rank 0 to rank 1 in round 4 " in str(error)
+    assert "from rank 0 to rank 1 in round 4 " in str(error) and "checksum" in str(error)
 
 
 def test_a_companion_of_another_message_says_so():
