@@ -145,16 +145,17 @@ ROWS = {
     "derived": Row(Calls.movements, counts=(1, 31), blocks=("packed",), algorithms=(0,),
                    memories=("gaps", "columns"), executors=ONE),
     "derived and large": Row(Calls.movements, counts=(7, 6151), blocks=("packed",),
-                             algorithms=("every",), memories=("gaps", "columns"),
+                             algorithms=("every",), memories=("gaps", "columns"), sizes=False,
                              ways=("blocking",), executors=OURS[-1:]),
     # MPI libraries lose step if one rank passes no elements, and another elements without bytes.
     "derived and empty": Row(Calls.movements, counts=(0, 3), memories=("gaps",), algorithms=(0,),
                              ways=("blocking",), executors=ONE[1:]),
-    "memory": Row(memories=("read-only", "subclass"), algorithms=("auto", 0), executors=ONE),
+    "memory": Row(memories=("read-only", "subclass"), algorithms=("auto", 0), executors=ONE,
+                  sizes=False),
     "registered": Row(dtypes=("i8",), counts=(7, 16_385), algorithms=(0,), executors=ONE[1:],
                       ways=("blocking",), memories=("registered", "registered inputs",
                                                     "registered outputs", "registered on some")),
-    "registered requests": Row(counts=(7, 16_385), algorithms=(-1,), executors=ONE[1:],
+    "registered requests": Row(counts=(7, 16_385), algorithms=(-1,), executors=ONE[1:], sizes=False,
                                ways=WAYS[1:], memories=("registered on some",)),
     # Counts come again with other roots, and after larger ones: kept memory grows.
     "devices": Row(counts=(7, 7, 3001, 7), algorithms=("auto", 0), sizes=False,
@@ -267,10 +268,10 @@ def is_left_open(case, name, way):
     Open MPI sometimes saturates integers, and may abort if some ranks only are in place.
     """
     calls, native = case.calls, name in ("auto", "native")
-    return native and "in place on some" in case.title and (way != "blocking" or calls.count > 50) or (
-        case.method in REDUCTIONS and (
-            name == "native" and is_half(calls.dtype) or native and calls.op in ("sum", "prod")
-            and calls.dtype.kind in "iu"))
+    if native and "in place on some" in case.title and (way != "blocking" or calls.count > 50):
+        return True
+    return case.method in REDUCTIONS and (name == "native" and is_half(calls.dtype) or (
+        native and calls.op in ("sum", "prod") and calls.dtype.kind in "iu"))
 
 
 def run(comm, cases, way, name, turns):
