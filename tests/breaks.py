@@ -91,7 +91,7 @@ BREAKS = (
           f"{CALLS} -k sizes and compiled", 2),
     Break("calls that Python checks are not checked at another size",
           Edit("holds_parts", "count > room - start", "0"),
-          f"{SIZES} -k wrong_arguments and linear", 2),
+          f"{SIZES} -k wrong_arguments", 2),
     Break("the log has no amount of calls of new sizes",
           Edit("Log.descriptions", "descriptions[form].with_amount(amount)", "form"),
           f"{SIZES} -k the_log", 2),

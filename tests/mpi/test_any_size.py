@@ -96,10 +96,8 @@ def test_the_log_has_the_amount_of_every_call(world, preference):
     assert [one.count for one in last[1::2]] == [str(n) for n in range(309, 299, -1)]
 
 
-@pytest.mark.parametrize("preference", ["auto", "linear"])
-def test_wrong_arguments_raise_as_before(world, preference):
+def test_wrong_arguments_raise_as_before(world):
     """They do not fit a compiled plan; Python checks them, before any message."""
-    world.choose(gather=preference, scatter=preference)
     x, y, size = numpy.ones(900), numpy.empty(900 * world.size), world.size
     read_only, n = numpy.empty(303), 303
     read_only.flags.writeable = False
@@ -107,20 +105,19 @@ def test_wrong_arguments_raise_as_before(world, preference):
         world.Allreduce(x[:known], y[:known])
         world.Allgatherv(x[:known], [y[:known * size], [known] * size])
         world.Gatherv(x[:known], [y[:known * size], [known] * size])
-        world.Scatterv([y[:known * size], [known] * size], x[:known])
     both = ArgumentError, BufferArgumentError
+    if world.rank == 0:  # before any error, which has forms forgotten
+        with pytest.raises(both):
+            world.Gatherv(x[:n], [y[:302 * size], [n] * size])
+    world.Gatherv(x[:n], [y[:n * size], [n] * size])
     for method, sink, error in (
             ("Allreduce", y[:304], ArgumentError), ("Allreduce", x[1:304], BufferArgumentError),
             ("Allreduce", read_only, both),
             ("Allgatherv", [y[:n * size], [304] * size], ArgumentError),
             ("Allgatherv", [y[:302 * size], [n] * size], BufferArgumentError),
-            ("Allgatherv", [y[:n * size], [-n] * size], ArgumentError),
-            *[("Gatherv", [y[:302 * size], [n] * size], both)] * (world.rank == 0)):
+            ("Allgatherv", [y[:n * size], [-n] * size], ArgumentError)):
         with pytest.raises(error):
             getattr(world, method)(x[:n], sink)
-    if world.rank == 0:
-        with pytest.raises(both):
-            world.Scatterv([y[:302 * size], [n] * size], x[:n])
 
 
 def test_what_is_kept_for_sizes_is_bounded(world):
