@@ -40,7 +40,7 @@ TEST_BUDGET = {
     "support": (6510, 46),
     "tests": (1839, 8),
     "uncompiled": (94, 2),
-    "unit": (35584, 356)}
+    "unit": (35613, 356)}
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
            tokenize.ENDMARKER}
 

@@ -4,6 +4,7 @@ import itertools
 import random
 import sys
 import threading
+import time
 from array import array
 
 import numpy
@@ -116,6 +117,7 @@ def test_reductions_have_the_bits_of_numpy(name, char):
     ([(Instruction.SEND, 0, 1, INPUT, 8)], "channel"),
     ([(Instruction.SEND, 0, 0, INPUT, 80)], "message.*bounds"),
     ([(Instruction.TAKE, 0, 0, 0, CELL + 1)], "message.*bounds"),
+    ([(Instruction.TAKE, 0, 0, SCRATCH + 57, 8)], "message.*bounds"),
     ([(Instruction.TAKEN, 0, 0)], "taken"),
     ([(Instruction.TAKE, 0, 0, 0, 8), (Instruction.TAKE, 0, 0, 0, 8)], "bounds"),
     ([(Instruction.TAKE, 0, 0, 0, 8), (Instruction.END, 0)], "end"),
@@ -241,6 +243,33 @@ def test_threads_on_both_sides_of_channels(spins):
         thread.join()
     assert not failures
     assert [side.sent + side.received for wire in wires for side in wire.sides] == [turns] * 4
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there are no futexes")
+@pytest.mark.parametrize("awaited", ["message", "cell"])
+def test_ranks_on_shared_cores_sleep_until_a_peer_wakes_them(awaited):
+    """Else they use up their share of the processor, and come late once a message is there."""
+    wire, source, used = Wire(), numpy.arange(64, dtype="u1"), []
+    send, take = ((Instruction.SEND, 0, 0, INPUT, 8), (Instruction.FLUSH, 0)), (
+        (Instruction.TAKE, 0, 0, OUTPUT, 8), (Instruction.TAKEN, 0, 0))
+    ends = [compiled_plan(words(*steps, (Instruction.END, 0)), [wire.side(receives)])
+            for receives, steps in enumerate((send, take))]
+    waiting, other = ends if awaited == "cell" else reversed(ends)
+    here = addresses(source, numpy.zeros(64, "u1"))
+    for _ in range(PLACES * (awaited == "cell")):
+        ends[0].run(*here)
+
+    def wait():
+        start = time.monotonic(), time.thread_time()
+        used.append(waiting.begin(*here).advance(10_000_000))
+        used.extend((time.monotonic() - start[0], time.thread_time() - start[1]))
+    thread = threading.Thread(target=wait)
+    thread.start()
+    time.sleep(0.3)
+    other.run(*here)
+    thread.join()
+    found, seconds, processor = used
+    assert found == _executor.DONE and 0.2 < seconds < 5 and processor < 0.1
 
 
 def test_who_runs_plans(monkeypatch):
