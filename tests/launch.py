@@ -57,6 +57,11 @@ def without(*files: str) -> tuple[str, ...]:
     return tuple(f"--ignore={file}" for file in files)
 
 
+def except_for(tests: tuple[str, ...]) -> tuple[str, ...]:
+    """What makes pytest leave tests out that ``make test`` has run."""
+    return tuple(f"--deselect={test}" for test in tests)
+
+
 ALL = ("tests/mpi", "tests/contract")
 #: What needs PyTorch, JAX or Keras, and training that takes long without them.
 FRAMEWORKS = files("bench_step", "bench_torch", "jax*", "keras", "torch_*", "averaging", "compress",
@@ -99,6 +104,13 @@ FAULTS = tuple(f"tests/fault/test_{name}" for name in (
     "faults.py::test_a_rank_that_crashes", "faults.py::test_a_rank_that_leaves_early",
     "faults.py::test_one_rank_in_the_library_and_the_others_in_ours", "missing.py",
     "endings.py::test_one_rank_ends_while_the_others_wait"))
+#: What an MPI library decides of faults: whether jobs go on, signals, and its own calls.
+FAULTS_OF_LIBRARY = ("tests/fault/test_recovery.py", *(
+    f"tests/fault/{name}" for name in (
+        "test_endings.py::test_signals_leave_a_wait_at_once",
+        "test_endings.py::test_a_fatal_error_handler_ends_the_job_for_an_argument",
+        "test_faults.py::test_a_killed_rank_in_other_forms_of_the_librarys_calls",
+        "test_torch_endings.py::test_the_other_rank_has_ended")))
 #: The README as written, and examples of the three ways to write a program.
 SHOWN = ("tests/doc/test_pages.py::test_page[README.md]", *(
     f"tests/doc/test_examples.py::test_example[{name}]"
@@ -191,24 +203,25 @@ STAGES = (
     Row(CHECK, 60, FIRST, "", MORE, 1),
     Row(CHECK, 90, FIRST, ", what is in no other stage", THREE, 3, "not slow"),
     Row(CHECK, 40, FIRST, "", (
-        *BY_SIZE, *files("exchange", "groups"),
+        *files("exchange", "groups"),
         "tests/mpi/test_nccl.py::test_nccl_inside_nodes_and_ours_across"), 4),
     Row(CHECK, 60, FIRST, "", MANY, 8),
     Row(CHECK, 60, SECOND, ", what is in no other stage",
         (*ALL, *without(*ONCE, *DEVICES, *LIBRARY)), 2),
     Row(CHECK, 60, SECOND, "",
         (*BY_SIZE, *files("communicators", "contract", "groups", "requests")), 4),
-    Row(CHECK, 140, FIRST, "documentation", (*PAIRED, "tests/doc")),
+    Row(CHECK, 140, FIRST, "documentation", (*PAIRED, "tests/doc", *except_for(SHOWN[1:]))),
     Row(CHECK, 60, SECOND, "documentation", (*PAIRED, *STARTING)),
-    Row(CHECK, 130, FIRST, "faults", (*PAIRED_FILES, "tests/fault")),
-    Row(CHECK, 60, SECOND, "faults", (*PAIRED_FILES, "tests/fault")),
+    Row(CHECK, 130, FIRST, "faults", (*PAIRED_FILES, "tests/fault", *except_for(FAULTS))),
+    Row(CHECK, 60, SECOND, "faults", (*PAIRED_FILES, *FAULTS, *FAULTS_OF_LIBRARY)),
     Row(CHECK, 120, FIRST, "several hosts", ("tests/cluster",)),
     Row(CHECK, 120, FIRST, "mpi4py's own tests", ("tests/suites",)),
     Row(CHECK, 120, SECOND, "mpi4py's own tests", ("tests/suites",)),
 
     Row(LONG, 600, FIRST, "no launcher, long tests", (*PARALLEL, *UNITS), 0, "long"),
     Row(LONG, 300, FIRST, "documentation, long tests", (*PAIRED, "tests/doc"), 0, "long"),
-    Row(LONG, 120, FIRST, ", long tests", FRAMEWORKS, 2, "long"),
+    Row(LONG, 120, FIRST, ", long tests", ALL, 2, "long"),
+    Row(LONG, 100, FIRST, "", BY_SIZE, 4),
     Row(LONG, 200, SECOND, "", MORE, 1),
     Row(LONG, 200, SECOND, "", BY_SIZE, 3),
     Row(LONG, 200, SECOND, "", MORE, 4),
@@ -216,6 +229,8 @@ STAGES = (
     Row(LONG, 200, SECOND, "", MANY, 8),
     Row(LONG, 200, SECOND, ", python executor", INTERPRETED, 2, "", PYTHON_EXECUTOR),
     Row(LONG, 200, SECOND, ", nothing compiled", ABSENT, 2, "", NOT_COMPILED),
+    Row(LONG, 300, SECOND, "faults", (*PAIRED_FILES, "tests/fault")),
+    Row(LONG, 300, FIRST, "faults, long tests", (*PAIRED_FILES, "tests/fault"), 0, "long"),
     Row(LONG, 200, SECOND, "several hosts", ("tests/cluster",)),
     Row(LONG, 150, OLD_TORCH, ", PyTorch", files("torch_*"), 2),
     Row(LONG, 300, FIRST, "mpi4py's own tests", ("tests/suites",), 0, "long"),

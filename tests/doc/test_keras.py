@@ -9,6 +9,7 @@ import sys
 import pytest
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["torch", "tensorflow"])
 def test_backend(job, monkeypatch, backend):
