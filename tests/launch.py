@@ -83,11 +83,13 @@ MORE = (*BY_SIZE, "tests/contract/test_messages.py", *files(
     "objects_messages", "persistent", "registered", "requests", "sequences", "compiled_requests",
     "threads"))
 #: The same for what ``check`` leaves to itself, and what three ranks show less often.
-THREE = (*files("begun", "broken", "mpi4py_names", "objects", "objects_errors",
-                "profile", "survey", "tune", "uneven", "averaging", "compress", "exchange*", "jax",
-                "shard", "torch_group", "torch_training", "torch_hooks", "torch_horovod",
-                "torch_optimizer", "torch_peers", "torch_scaler"),
+THREE = (*files("begun", "broken", "mpi4py_names", "objects", "objects_errors", "uneven",
+                "averaging", "compress", "exchange*", "shard", "torch_group", "torch_horovod",
+                "torch_peers"),
          "tests/mpi/test_nccl.py::test_unlike_nodes_are_refused")
+#: What three ranks show hardly ever.
+THREE_MORE = files("jax", "profile", "survey", "torch_hooks", "torch_optimizer", "torch_scaler",
+                   "torch_training", "tune")
 #: Any rank may be the one that differs from many others.
 MANY = (*BY_SIZE, *files("late"),
         "tests/mpi/test_contract.py::test_every_rank_learns_who_differs")
@@ -95,6 +97,10 @@ MANY = (*BY_SIZE, *files("late"),
 LIBRARY = (*files("calls", "derived", "requests", "compiled_requests", "mixed_requests",
                   "communicators", "threads", "first_call", "mpi4py_names", "objects"),
            "tests/contract")
+#: What it decides a part of: errors of arguments, threads inside of it, and starting programs.
+LIBRARY_TOO = files("arguments", "begun", "brought", "broken", "contract", "doctor", "groups",
+                    "exchange", "late", "leaks", "malformed", "objects_*", "persistent", "run",
+                    "sequences", "torch_group", "torch_run", "uneven")
 #: Decided by arithmetic, a framework or our own code, and not by the MPI library.
 ONCE = files("averaging", "bench_step", "compress", "exchange_errors", "jax*", "keras", "probe",
              "survey", "torch_accuracy", "torch_tools")
@@ -180,6 +186,8 @@ class Row(NamedTuple):
     variables: tuple[str, ...] = ()
 
 
+#: Tests marked ``long`` and the others.
+EVERYTHING = "(long or not long)"
 PYTHON_EXECUTOR, NOT_COMPILED = ("HPCCOLL_EXECUTOR=python",), ("PYTHONPATH={uncompiled}",)
 STAGES = (
     Row(TEST, 115, FIRST, "no launcher", (*PARALLEL, *UNITS), 0, "not slow"),
@@ -206,8 +214,7 @@ STAGES = (
         *files("exchange", "groups"),
         "tests/mpi/test_nccl.py::test_nccl_inside_nodes_and_ours_across"), 4),
     Row(CHECK, 60, FIRST, "", MANY, 8),
-    Row(CHECK, 60, SECOND, ", what is in no other stage",
-        (*ALL, *without(*ONCE, *DEVICES, *LIBRARY)), 2),
+    Row(CHECK, 60, SECOND, ", what depends on the library less", LIBRARY_TOO, 2, "not slow"),
     Row(CHECK, 60, SECOND, "",
         (*BY_SIZE, *files("communicators", "contract", "groups", "requests")), 4),
     Row(CHECK, 140, FIRST, "documentation", (*PAIRED, "tests/doc", *except_for(SHOWN[1:]))),
@@ -216,25 +223,27 @@ STAGES = (
     Row(CHECK, 60, SECOND, "faults", (*PAIRED_FILES, *FAULTS, *FAULTS_OF_LIBRARY)),
     Row(CHECK, 120, FIRST, "several hosts", ("tests/cluster",)),
     Row(CHECK, 120, FIRST, "mpi4py's own tests", ("tests/suites",)),
-    Row(CHECK, 120, SECOND, "mpi4py's own tests", ("tests/suites",)),
 
     Row(LONG, 600, FIRST, "no launcher, long tests", (*PARALLEL, *UNITS), 0, "long"),
     Row(LONG, 300, FIRST, "documentation, long tests", (*PAIRED, "tests/doc"), 0, "long"),
     Row(LONG, 120, FIRST, ", long tests", ALL, 2, "long"),
     Row(LONG, 100, FIRST, "", BY_SIZE, 4),
+    Row(LONG, 100, FIRST, ", what is in no other stage", THREE_MORE, 3),
     Row(LONG, 200, SECOND, "", MORE, 1),
+    Row(LONG, 200, SECOND, ", what is in no other stage",
+        (*ALL, *without(*ONCE, *DEVICES, *LIBRARY)), 2),
     Row(LONG, 200, SECOND, "", BY_SIZE, 3),
     Row(LONG, 200, SECOND, "", MORE, 4),
     Row(LONG, 200, SECOND, "", MANY, 5),
     Row(LONG, 200, SECOND, "", MANY, 8),
     Row(LONG, 200, SECOND, ", python executor", INTERPRETED, 2, "", PYTHON_EXECUTOR),
     Row(LONG, 200, SECOND, ", nothing compiled", ABSENT, 2, "", NOT_COMPILED),
-    Row(LONG, 300, SECOND, "faults", (*PAIRED_FILES, "tests/fault")),
+    Row(LONG, 300, SECOND, "faults", (*PAIRED_FILES, "tests/fault"), 0, EVERYTHING),
     Row(LONG, 300, FIRST, "faults, long tests", (*PAIRED_FILES, "tests/fault"), 0, "long"),
     Row(LONG, 200, SECOND, "several hosts", ("tests/cluster",)),
     Row(LONG, 150, OLD_TORCH, ", PyTorch", files("torch_*"), 2),
     Row(LONG, 300, FIRST, "mpi4py's own tests", ("tests/suites",), 0, "long"),
-    Row(LONG, 300, SECOND, "mpi4py's own tests", ("tests/suites",), 0, "long"),
+    Row(LONG, 450, SECOND, "mpi4py's own tests", ("tests/suites",), 0, EVERYTHING),
     Row(LONG, 480, FIRST, "README and wheel in bare environments", (
         *PAIRED_FILES, "--bare", "tests/doc/test_bare.py", "tests/doc/test_wheel.py")),
 )

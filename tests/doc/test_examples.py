@@ -39,7 +39,7 @@ def test_an_example_says_what_it_needs(path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", [
-    pytest.param(path, marks=[pytest.mark.long] if path.stem in SHOWN else []) for path in EXAMPLES],
+    pytest.param(path, marks=[pytest.mark.long] * (path.stem in SHOWN)) for path in EXAMPLES],
     ids=lambda path: path.stem)
 def test_example(job, path):
     """On three ranks; on two where each imports a framework for seconds.

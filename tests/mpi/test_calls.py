@@ -114,7 +114,7 @@ def few_types(calls):
 
 ONE = ("library", "python", *["compiled"] * BUILT)
 ROWS = {
-    "methods": Row(counts=(0, 1, SIZE - 1, SIZE + 1, 31), most=ANY),
+    "methods": Row(counts=(0, 1, SIZE - 1, SIZE + 1, 31)[::1 if SIZE <= THREE else 2], most=ANY),
     "algorithms": Row(dtypes=("i4",), counts=(40,), roots=(SIZE // 2,), algorithms=("every",),
                       ways=("blocking",), executors=OURS, most=ANY),
     # Sizes that a communicator has not seen before, with blocks that are cut in several ways.

@@ -222,7 +222,7 @@ def test_nonblocking_calls_are_compared_by_their_messages(monkeypatch, field, ti
     silent = field in ("collective", "algorithm")  # a rank may get no message at all
     if field == "collective":
         unusual = "allreduce"
-    comm = communicator(monkeypatch, "", timeout="2" if silent else "20")
+    comm = communicator(monkeypatch, "", timeout="1" if silent else "20")
     with comm.using(**WISHES):
         comm.Barrier()
     RAW.Barrier()  # an alarm of a request does not wait for ranks in an earlier call
