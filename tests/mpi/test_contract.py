@@ -118,7 +118,8 @@ def test_after_a_thousand_good_calls(monkeypatch, way, count, executor):
 
 @pytest.mark.parametrize("way, form", [
     (("operator", "allreduce", "allreduce"), "{}"), (("operator", "allreduce", "allreduce"), "I{}"),
-    (("dtype", "reduce", "reduce"), "{}"), (("dtype", "reduce", "reduce"), "I{}")])
+    (("dtype", "reduce", "reduce"), "{}"), (("dtype", "reduce", "reduce"), "I{}")],
+    ids=lambda part: part if isinstance(part, str) else "-".join(part))
 def test_calls_of_the_library_that_have_ended(monkeypatch, capfd, way, form):
     """It compares nothing: the data is wrong, and the next call says so."""
     comm = communicator(monkeypatch, "")
