@@ -275,8 +275,8 @@ SETTINGS: dict[str, Setting] = {
     # The first collective compares it, when rank 0 reads the table.
     "HPCCOLL_TUNING": Setting(
         "tuning", _tuning,
-        "table of measured times, e.g. './tuning.json'; 'online' measures candidates during the "
-        "job, 'probe' measures a few for some seconds if the default table has no entry for the "
+        "table of measured times, e.g. './tuning.json'; 'online' measures every kind of call in "
+        "the job, 'probe' a few for some seconds if the default table has no entry for the "
         "machine, 'off' disables tuning; default $XDG_CACHE_HOME/hpccoll/tuning.json if it exists"),
     "HPCCOLL_DETERMINISM": Setting(
         "determinism", check_determinism,

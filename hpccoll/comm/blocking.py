@@ -42,6 +42,7 @@ from hpccoll.comm.methods import (
     Method,
 )
 from hpccoll.comm.nonblocking import NonblockingMixin
+from hpccoll.comm.online import measure_first
 from hpccoll.comm.preferences import check_preference
 from hpccoll.comm.promise import is_queued_or_promised
 from hpccoll.comm.recognition import note_any_size, recognise_calls
@@ -58,8 +59,7 @@ from hpccoll.runtime.planning.call_hash import describe_native
 from hpccoll.runtime.planning.choice import Choice
 from hpccoll.runtime.planning.planner import longest_whole, plan_for, prepare, with_counts
 from hpccoll.runtime.progress.waiting import progress_once
-from hpccoll.tune.choose import range_of_choice, trial_of
-from hpccoll.tune.online import Trial
+from hpccoll.tune.choose import range_of_choice
 from hpccoll.tune.rules import BLOCKING
 
 #: Reasons of the choice of calls without set-up.
@@ -212,16 +212,13 @@ class BlockingMixin(Base):
             with self._outside():
                 sum_call(self, call)
             return
+        if tuned is not None:
+            measure_first(self, method, facts_of(call), tuned)
         facts, choice = self._choose(method, call, barred)
         self._log_choice(method, call, choice)
         if always:
             self._compare(describe_native(call, method.name)._replace(algorithm=str(choice.name)))
-        trial = None
-        if choice.trial is not None and tuned is not None:
-            trial = trial_of(facts, self._conditions(method), tuned)
-        if trial is not None and tuned is not None and choice.trial is not None:
-            self._try(tuned.trials.setdefault(choice.trial, trial), method, args)
-        elif choice.is_native:
+        if choice.is_native:
             native = self._guard_native(method, call)
             # With checksums hpccoll may run another call with the same signature.
             remembers = self._remembers and not self._config.checksums
@@ -347,15 +344,6 @@ class BlockingMixin(Base):
         context = self._context
         return form_hash(context, describe_native(call, method.name)) if (
             context is not None and self._guards) else 0
-
-    def _try(self, trial: Trial, method: Method, args: tuple[Any, ...]) -> None:
-        """Run the call with the next candidate of a trial, as if the user had chosen it."""
-        context, preferences = self._private(), self._preferences
-        self._want({**preferences, method.name: Choice(trial.candidate.name)})
-        try:
-            trial.run(context.comm, context.timeouts, lambda: self._repeat(method, args))
-        finally:
-            self._want(preferences)
 
     def _repeat(self, method: Method, args: tuple[Any, ...]) -> Any:
         """Make a call that is part of the running one, or replaces it."""
