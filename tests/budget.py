@@ -38,7 +38,7 @@ TEST_BUDGET = {
     "scale": (865, 11),
     "suites": (85, 1),
     "support": (6510, 46),
-    "tests": (1839, 8),
+    "tests": (1850, 8),
     "uncompiled": (94, 2),
     "unit": (35613, 356)}
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
