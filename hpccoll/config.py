@@ -349,8 +349,12 @@ def load(environ: Mapping[str, str] = os.environ) -> Config:
     Raises:
         ArgumentError: a malformed value; names the variable.
     """
-    # Cached: reading all variables takes as long as a small collective.
-    return _load(tuple((name, environ[name]) for name in environ if name.startswith("HPCCOLL_")))
+    # Cached: reading all variables takes as long as a small collective. As bytes, which Python does
+    # not decode: some sites have hundreds of variables.
+    names = ([os.fsdecode(name) for name in os.environb if name.startswith(b"HPCCOLL_")]
+             if environ is os.environ else
+             [name for name in environ if name.startswith("HPCCOLL_")])
+    return _load(tuple((name, environ[name]) for name in names))
 
 
 @lru_cache(maxsize=8)

@@ -21,6 +21,7 @@ from hpccoll.calls.memory import any_staged, is_staged, stage_spec
 from hpccoll.comm.base import Base, native_arguments
 from hpccoll.comm.cache import MOST_SIGNATURES, Location, Signature
 from hpccoll.comm.devices import on_registered_memory, run_by_nccl, run_registered
+from hpccoll.comm.first_calls import BARE, FIRST, needs_no_setup, precedes_setup
 from hpccoll.comm.methods import (
     ALLGATHER,
     ALLGATHERV,
@@ -48,9 +49,8 @@ from hpccoll.comm.promise import is_queued_or_promised
 from hpccoll.comm.recognition import note_any_size, recognise_calls
 from hpccoll.comm.reproducible_sums import is_served, sum_call
 from hpccoll.comm.staged_calls import is_small, run_new, run_staged
-from hpccoll.config import ALWAYS, ANY_P, NAN, NATIVE, NONE, RESULTS
+from hpccoll.config import ANY_P, NAN, NATIVE, RESULTS
 from hpccoll.guard.data_checks import check_equal, check_finite, result_of
-from hpccoll.runtime.context import existing_context
 from hpccoll.runtime.events.logger import served_by
 from hpccoll.runtime.execution.any_size import form_hash, native_at_any_size, plan_at_any_size
 from hpccoll.runtime.execution.compiled import compiled_plan_for, run_plan
@@ -61,10 +61,6 @@ from hpccoll.runtime.planning.planner import longest_whole, plan_for, prepare, w
 from hpccoll.runtime.progress.waiting import progress_once
 from hpccoll.tune.choose import range_of_choice
 from hpccoll.tune.rules import BLOCKING
-
-#: Reasons of the choice of calls without set-up.
-FIRST = "the first call of a communicator; the second one sets it up"
-BARE = "the library has no communicator left for the set-up of this one"
 
 
 class BlockingMixin(Base):
@@ -187,7 +183,7 @@ class BlockingMixin(Base):
     def _serve_unchecked(self, method: Method, args: tuple[Any, ...]) -> None:
         """Check the arguments, choose an algorithm, and run it or the native method."""
         if self._preference(method)[0] is None and (
-                self._postpones or self._stays_without()) and self._run_first(method, args):
+                precedes_setup(self) or self._stays_without()) and self._run_first(method, args):
             return
         check_preference(self, method, args)
         tuned = self._measurements()
@@ -237,33 +233,13 @@ class BlockingMixin(Base):
             if not run_registered(context, registered, call, plan):
                 self._run(method, args, self._resolve(method, args) or call, choice)
 
-    @property
-    def _postpones(self) -> bool:
-        """Return True if the next blocking call may precede set-up; the same on all ranks.
-
-        Set-up takes memory and time, and many communicators are used once. So the MPI library runs
-        the first call, if nothing is requested that it cannot do. ``COMM_WORLD`` is set up by its
-        first call: there is one, and its requests are monitored from then on.
-        """
-        lifetime = self._lifetime
-        used = lifetime is not None and (lifetime.used or lifetime.freed)
-        return not used and self != MPI.COMM_WORLD and self._needs_no_setup
-
-    @property
-    def _needs_no_setup(self) -> bool:
-        """Return True if the communicator is not set up, and no option requires that."""
-        config = self._config
-        return (existing_context(self) is None and self.Get_size() > 1 and self._layout is None
-                and config.determinism == NONE and not config.checksums
-                and config.contract != ALWAYS and not config.check and not self._device)
-
     def _stays_without(self) -> bool:
         """Set the communicator up; return True if the MPI library has no communicator left for it.
 
         The library says so on all ranks.
         """
         lifetime = self._check_usable()
-        if not lifetime.bare and self._needs_no_setup:
+        if not lifetime.bare and needs_no_setup(self):
             try:
                 self._private()
             except MPI.Exception as error:
@@ -274,11 +250,11 @@ class BlockingMixin(Base):
         return lifetime.bare
 
     def _run_first(self, method: Method, args: tuple[Any, ...]) -> bool:
-        """Run the first call by the MPI library; return False if it cannot reduce the type."""
+        """Run a first call by the MPI library; return False if it cannot reduce the type."""
         call = self._resolve(method, args)
         if call is not None and not facts_of(call).has_mpi_type:
             return False
-        self._check_alive().used = True
+        self._check_alive().first_calls += 1
         self._log_choice(method, call, Choice(
             NATIVE, reason=BARE if self._check_alive().bare else FIRST))
         native = native_arguments(call, args)
