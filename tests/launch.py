@@ -84,12 +84,11 @@ MORE = (*BY_SIZE, "tests/contract/test_messages.py", *files(
     "threads"))
 #: The same for what ``check`` leaves to itself, and what three ranks show less often.
 THREE = (*files("begun", "broken", "mpi4py_names", "objects", "objects_errors", "uneven",
-                "averaging", "compress", "exchange*", "shard", "torch_group", "torch_horovod",
-                "torch_peers"),
+                "averaging", "compress", "exchange*", "shard", "torch_group", "torch_peers"),
          "tests/mpi/test_nccl.py::test_unlike_nodes_are_refused")
 #: What three ranks show hardly ever.
-THREE_MORE = files("jax", "profile", "survey", "torch_hooks", "torch_optimizer", "torch_scaler",
-                   "torch_training", "tune")
+THREE_MORE = files("jax", "profile", "survey", "torch_hooks", "torch_horovod", "torch_optimizer",
+                   "torch_scaler", "torch_training", "tune")
 #: Any rank may be the one that differs from many others.
 MANY = (*BY_SIZE, *files("late"),
         "tests/mpi/test_contract.py::test_every_rank_learns_who_differs")

@@ -58,7 +58,7 @@ def recipe(target):
                           check=True).stdout
 
 
-@pytest.mark.long(every=2)
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(2))
 def test_steps_of_training_are_measured(capture, tmp_path, number):
