@@ -59,7 +59,7 @@ def torch_job(program, seconds=60, **settings):
     return job(program, 2, head=HEAD.replace("SECONDS", str(seconds)), **settings)
 
 
-@pytest.mark.long(every=2)
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("form", ONCE_MORE)
 def test_the_other_rank_has_ended(form):
     ended = torch_job(ONCE_MORE[form])
@@ -78,7 +78,7 @@ expect(train, 2)
     assert "0 error" in ended.output and "PeerLost" in ended.output, ended.output
 
 
-@pytest.mark.long(every=2)
+@pytest.mark.long(every=3)
 @pytest.mark.once
 @pytest.mark.parametrize("form", ["dist.all_reduce(x)", "dist.all_reduce(x, async_op=True).wait()",
                                   "train(1)"])
@@ -110,7 +110,7 @@ else:
     assert "after 2 s without progress" in ended.output and ended.seconds < 30, ended.output
 
 
-@pytest.mark.long(every=3)
+@pytest.mark.long(every=4)
 @pytest.mark.once
 @pytest.mark.parametrize("form", ["dist.all_reduce(x)", "train(1)", "dist.barrier()",
                                   "dist.send(x, 1) if rank == 0 else dist.recv(x, 0)"])
