@@ -40,7 +40,7 @@ TEST_BUDGET = {
     "support": (6510, 46),
     "tests": (1889, 8),
     "uncompiled": (94, 2),
-    "unit": (35605, 356)}
+    "unit": (35678, 357)}
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
            tokenize.ENDMARKER}
 
