@@ -194,8 +194,8 @@ PYTHON_EXECUTOR, NOT_COMPILED = ("HPCCOLL_EXECUTOR=python",), ("PYTHONPATH={unco
 STAGES = (
     Row(TEST, 115, FIRST, "no launcher", (*PARALLEL, *UNITS), 0, "not slow"),
     Row(TEST, 120, FIRST, "", (*ALL, *without(*CHECKED)), 2, "not slow"),
-    Row(TEST, 55, FIRST, "", MORE, 3, "not slow"),
-    Row(TEST, 35, FIRST, "", MANY, 5, "not slow"),
+    Row(TEST, 100, FIRST, "", MORE, 3, "not slow"),
+    Row(TEST, 20, FIRST, "", MANY, 5, "not slow"),
     Row(TEST, 30, FIRST, ", python executor", INTERPRETED, 2, "", PYTHON_EXECUTOR),
     Row(TEST, 60, SECOND, "", LIBRARY, 2, "not slow"),
     Row(TEST, 50, FIRST, "faults", (*PAIRED, "--patient", *FAULTS)),
