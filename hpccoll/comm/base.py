@@ -34,7 +34,7 @@ from hpccoll.comm.cache import (
 )
 from hpccoll.comm.lifetime import Lifetime
 from hpccoll.comm.methods import Method
-from hpccoll.comm.online import measure_after, start
+from hpccoll.comm.online import measure_after, probe, start
 from hpccoll.comm.promise import check_promise
 from hpccoll.comm.recognition import note
 from hpccoll.comm.reproducible_sums import check_kept
@@ -61,7 +61,6 @@ from hpccoll.tune.determinism import check_served
 from hpccoll.tune.device_rules import DevicePlace
 from hpccoll.tune.loading import JobTimes, load
 from hpccoll.tune.rules import BLOCKING, NONBLOCKING
-from hpccoll.tune.table import Curves, Fingerprint
 
 #: Largest number of sets of user choices with cached calls.
 MOST_WISHES = 128
@@ -284,15 +283,14 @@ class Base(MPI.Intracomm):
             find = guard.watch_blocking(load) if guard is not None else load
             # Native methods: this call has already entered.
             lifetime.tuned = find(PrivateComm(self), self._config.tuning, self._private,
-                                  self._probe)
+                                  partial(probe, self._timed_class()))
             tuned = lifetime.tuned
             log_table(self, tuned.source, tuned.note, tuned.online)
             start(self, self._private(), tuned)
         return lifetime.tuned
 
-    def _probe(self, context: Context, machine: Fingerprint, path: str
-               ) -> tuple[Curves, str, list[str]]:
-        """Measure some candidates in this job."""
+    def _timed_class(self) -> Any:
+        """Return the class of communicators whose calls are measured."""
         raise NotImplementedError
 
     def _for_part(self, comm: MPI.Intracomm) -> Any:

@@ -42,7 +42,7 @@ from hpccoll.guard.flight_record import RECORDER
 from hpccoll.guard.setup import SetupCall
 from hpccoll.ir.collectives import collective_named
 from hpccoll.ir.topology import Topology
-from hpccoll.runtime.context import Context, GuardProtocol, existing_context, keyval
+from hpccoll.runtime.context import GuardProtocol, existing_context, keyval
 from hpccoll.runtime.events.logger import start as start_logging
 from hpccoll.runtime.execution.compiled import executor
 from hpccoll.runtime.planning.call_hash import Description
@@ -52,7 +52,6 @@ from hpccoll.transport.shm.mapping import DIRECTORY
 from hpccoll.tune.choose import Conditions
 from hpccoll.tune.describe import describe
 from hpccoll.tune.loading import JobTimes
-from hpccoll.tune.table import Curves, Fingerprint
 
 if TYPE_CHECKING:
     from hpccoll.measure.profiling.profile import Profile
@@ -293,11 +292,8 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
         """
         return RECORDER.dump("comm.dump()", folder)
 
-    def _probe(self, context: Context, machine: Fingerprint, path: str
-               ) -> tuple[Curves, str, list[str]]:
-        # Only jobs with a probe import the benchmarks.
-        from hpccoll.measure.probe import probe
-        return probe(context, machine, path, Comm)
+    def _timed_class(self) -> Any:
+        return Comm
 
     def _wrap(self, comm: MPI.Comm) -> Any:
         return wrap(comm)

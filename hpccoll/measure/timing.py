@@ -23,7 +23,6 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll.calls.call import METHODS
-from hpccoll.comm.first_calls import FIRST_CALLS
 from hpccoll.config import AUTO, NATIVE, NONE, OFF, load
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.discovery import Place
@@ -42,9 +41,9 @@ from hpccoll.tune.table import Candidate
 REPETITIONS = 25
 #: Minimum and maximum iterations of a candidate under a budget.
 LEAST, MOST = 10, 5000
-#: Warm-up iterations for each set of buffers; after the calls before set-up, three
-#: prepare everything.
-WARM = FIRST_CALLS + 4
+#: Warm-up iterations for each set of buffers: eight calls precede set-up, three more prepare
+#: everything.
+WARM = 12
 
 AnyRunner = TypeVar("AnyRunner")
 
