@@ -124,7 +124,7 @@ SHOWN = ("tests/doc/test_pages.py::test_page[README.md]", *(
     f"tests/doc/test_examples.py::test_example[{name}]"
     for name in ("custom_algorithm", "drop_in", "power_iteration")))
 #: Of the documentation, what starts ranks; the rest is the same with every MPI library.
-STARTING = tuple(f"tests/doc/test_{name}.py" for name in ("pages", "progress", "run", "torch"))
+STARTING = tuple(f"tests/doc/test_{name}.py" for name in ("pages", "progress", "run"))
 #: A sample for the interpreter, where most of the others run compiled.
 INTERPRETED = files("sequences", "registered")
 #: Takes the compiled parts away when it is on PYTHONPATH; samples for that, which need no launcher,
