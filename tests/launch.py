@@ -75,10 +75,9 @@ BY_SIZE = files("determinism", "discover", "placement", "calls")
 #: What depends on it as well: who is a minority, who is a neighbour, what a group leaves out.
 MORE = (*BY_SIZE, "tests/contract/test_messages.py", *files(
     "brought", "cache", "communicators", "compiled", "contract", "groups", "half", "numbers",
-    "objects_messages", "persistent", "registered", "requests", "sequences", "compiled_requests",
-    "threads"))
+    "objects_messages", "registered", "requests", "sequences", "threads"))
 #: The same for what ``check`` leaves to itself, and what three ranks show less often.
-THREE = (*files("begun", "broken", "mpi4py_names", "objects", "objects_errors",
+THREE = (*files("request_errors", "broken", "mpi4py_names", "objects", "objects_errors",
                 "profile", "survey", "tune", "uneven", "averaging", "compress", "exchange*", "jax",
                 "shard", "torch_group", "torch_training", "torch_hooks", "torch_horovod",
                 "torch_optimizer", "torch_peers", "torch_scaler"),
@@ -87,9 +86,8 @@ THREE = (*files("begun", "broken", "mpi4py_names", "objects", "objects_errors",
 MANY = (*BY_SIZE, *files("late"),
         "tests/mpi/test_contract.py::test_every_rank_learns_who_differs")
 #: What an MPI library decides, and not arithmetic, a framework or our own code.
-LIBRARY = (*files("calls", "derived", "requests", "compiled_requests", "mixed_requests",
-                  "communicators", "threads", "first_call", "mpi4py_names", "objects"),
-           "tests/contract")
+LIBRARY = (*files("calls", "derived", "requests", "communicators", "threads", "first_call",
+                  "mpi4py_names", "objects"), "tests/contract")
 #: Decided by arithmetic, a framework or our own code, and not by the MPI library.
 ONCE = files("averaging", "bench_step", "compress", "exchange_errors", "jax*", "keras", "probe",
              "survey", "torch_accuracy", "torch_tools")
