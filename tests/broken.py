@@ -48,7 +48,7 @@ NOTICED, UNNOTICED, WRONG = "noticed", "NOT NOTICED", "CANNOT BE TRIED"
 #: Files of tests/mpi for the faults of a room, cheap ones first; some rooms start no ranks.
 RANKS = {
     "algorithms": ["determinism", "calls"], "arrays": ["half", "numbers"],
-    "calls": ["arguments", "specifications", "derived", "calls"], "cli": ["topo", "doctor"],
+    "calls": ["arguments", "argument_errors", "derived", "calls"], "cli": ["topo", "doctor"],
     "comm": ["communicators", "arguments", "requests", "request_errors", "cache", "objects_errors"],
     "cuda": ["staged_calls", "node_answers", "nccl"], "errors": ["late"], "explain": [],
     "guard": ["first_call", "broken", "flight"], "ir": ["placement"],

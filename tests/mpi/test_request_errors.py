@@ -71,7 +71,8 @@ def test_a_rank_that_does_not_come_is_named(monkeypatch, kind, way):
         place = " is at " if seconds == 1 else ""  # ranks look for others at intervals
         assert f"rank {ODD}{place}" in str(caught.value) and "allreduce" in str(caught.value)
         if isinstance(caught.value, CollectiveTimeout):
-            assert caught.value.peers == (ODD,) or kind.by != "native"
+            # Which start of a persistent request another rank is in is not known.
+            assert caught.value.peers == (ODD,) or kind != I_NATIVE
             assert RANK not in caught.value.peers and caught.value.seconds == seconds
         if kind.form == "init" and kind.by != "native":
             assert request  # still to be freed

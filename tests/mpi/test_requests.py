@@ -33,10 +33,6 @@ RAW = MPI.COMM_WORLD
 R, OUR_R = MPI.Request, hpccoll.Request
 
 
-def statuses(requests):
-    return [MPI.Status() for _ in requests]
-
-
 def until(stop, function, *args):
     """Call until the result is ``stop``; other threads get their turn."""
     while function(*args) != stop:
@@ -53,7 +49,7 @@ COMPLETE = {  # methods are looked up late: mpi4py's are replaced
     "Get_status": lambda r: [x.Wait() for x in r if not until(True, x.Get_status)],
     "Waitall": lambda r: R.Waitall(r), "Waitall, tuple": lambda r: R.Waitall(tuple(r)),
     "waitall": lambda r: R.waitall(r),
-    "Waitall, statuses": lambda r: R.Waitall(r, statuses(r)),
+    "Waitall, statuses": lambda r: R.Waitall(r, [MPI.Status() for _ in r]),
     "of persistent requests": lambda r: MPI.Prequest.Waitall(r),
     "Waitany": lambda r: until(MPI.UNDEFINED, lambda: R.Waitany(r)),
     "waitany": lambda r: until(MPI.UNDEFINED, lambda: R.waitany(r)[0]),
@@ -66,9 +62,10 @@ COMPLETE = {  # methods are looked up late: mpi4py's are replaced
     "Testsome": lambda r: until(None, lambda: R.Testsome(r)),
     "testsome": lambda r: until(None, lambda: R.testsome(r)[0]),
     "hpccoll Waitall": OUR_R.Waitall,
-    "hpccoll Waitall, statuses": lambda r: OUR_R.Waitall(tuple(r), statuses(r)),
+    "hpccoll Waitall, statuses": lambda r: OUR_R.Waitall(
+        tuple(r), [MPI.Status() for _ in r]),
     "hpccoll Waitany": lambda r: until(MPI.UNDEFINED, OUR_R.Waitany, r),
-    "hpccoll Waitsome": lambda r: until(None, OUR_R.Waitsome, r, statuses(r)),
+    "hpccoll Waitsome": lambda r: until(None, OUR_R.Waitsome, r, [MPI.Status() for _ in r]),
     "hpccoll Testall": lambda r: until(True, OUR_R.Testall, r)}
 
 
@@ -166,14 +163,15 @@ def test_a_finished_request_references_no_arrays(kind, comm, way):
         begin = kind.prepare(comm, given, out)
         if comm.rank == 0:
             request = begin()
+            given = out = begin = None
             for _ in range(3 * (way in ONCE)):  # the others have not begun
                 assert not ONCE[way](request)
+            assert not any(one() is None for one in alive)
             RAW.Barrier()
         else:
             RAW.Barrier()
             request = begin()
-        del given, out, begin
-        assert not any(one() is None for one in alive)
+            given = out = begin = None
         until(True, {**ONCE, **WAITS}[way], request)
         if kind.form == "init":
             assert not any(one() is None for one in alive)
@@ -529,7 +527,7 @@ def test_places_and_statuses_are_those_of_mpi4py(kind, comm):
     for requests in ([], [begin()]):
         requests = [null, comm.Irecv(word, left, 7), *requests]
         sent = comm.Isend(numpy.full(1, float(comm.rank)), right, 7)
-        found = statuses(requests)
+        found = [MPI.Status() for _ in requests]
         assert hpccoll.Request.Waitall(requests, found) is True
         assert found[1].Get_source() == left and word[0] == left
         sent.Wait()
