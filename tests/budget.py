@@ -18,29 +18,29 @@ TESTS = Path(__file__).resolve().parent
 PACKAGE = TESTS.parent / "hpccoll"
 #: Most code lines, by room; ``hpccoll`` is the package's own modules.
 BUDGET = {
-    "algorithms": 2850, "arrays": 755, "calls": 1205, "cli": 2180, "comm": 3505, "config": 255,
-    "cuda": 1900, "errors": 330, "explain": 1090, "guard": 2010, "hpccoll": 240, "ir": 1535,
-    "jax": 625, "keras": 225, "machine": 545, "measure": 2270, "proof": 1005, "runtime": 2836,
-    "simulator": 2905, "testing": 640, "tools": 4245, "torch": 2880, "training": 5920,
-    "transport": 1145, "tune": 1665}
+    "algorithms": 2850, "arrays": 755, "calls": 1205, "cli": 2180, "comm": 3660, "config": 258,
+    "cuda": 1900, "errors": 330, "explain": 1090, "guard": 2016, "hpccoll": 240, "ir": 1535,
+    "jax": 625, "keras": 225, "machine": 545, "measure": 2282, "proof": 1005, "runtime": 2838,
+    "simulator": 2905, "testing": 640, "tools": 4252, "torch": 2880, "training": 5920,
+    "transport": 1145, "tune": 1645}
 #: Most lines and files of Python, by folder of the tests; ``tests`` is its own modules.
 TEST_BUDGET = {
     "benchmarks": (1445, 15),
-    "cluster": (1320, 12),
+    "cluster": (1325, 12),
     "contract": (909, 6),
-    "doc": (2329, 30),
-    "fault": (1848, 13),
+    "doc": (2341, 30),
+    "fault": (1857, 13),
     "golden": (227, 2),
     "gpu": (750, 7),
     "law": (386, 5),
-    "mpi": (16483, 92),
+    "mpi": (16794, 93),
     "sanitize": (196, 2),
     "scale": (865, 11),
     "suites": (85, 1),
     "support": (6510, 46),
-    "tests": (1837, 8),
+    "tests": (1887, 8),
     "uncompiled": (94, 2),
-    "unit": (34633, 187)}
+    "unit": (34698, 188)}
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
            tokenize.ENDMARKER}
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, cast
 
 from mpi4py import MPI
@@ -33,6 +34,7 @@ from hpccoll.comm.cache import (
 )
 from hpccoll.comm.lifetime import Lifetime
 from hpccoll.comm.methods import Method
+from hpccoll.comm.online import measure_after, start
 from hpccoll.comm.promise import check_promise
 from hpccoll.comm.recognition import note
 from hpccoll.comm.reproducible_sums import check_kept
@@ -229,8 +231,7 @@ class Base(MPI.Intracomm):
             if (self._config.checksums and choice.is_native and method.form == BLOCKING
                     and self.Get_size() > 1):
                 choice = instead_of_native(facts, conditions, CHECKSUMS) or choice
-            if choice.trial is None:
-                cache.remember(method, facts, choice)
+            cache.remember(method, facts, choice)
         return facts, with_copies(self, method, call, facts, choice)
 
     def _note(self, method: Method, args: tuple[Any, ...], target: Any, call: Call | None = None
@@ -286,6 +287,7 @@ class Base(MPI.Intracomm):
                                   self._probe)
             tuned = lifetime.tuned
             log_table(self, tuned.source, tuned.note, tuned.online)
+            start(self, self._private(), tuned)
         return lifetime.tuned
 
     def _probe(self, context: Context, machine: Fingerprint, path: str
@@ -370,7 +372,8 @@ class Base(MPI.Intracomm):
     def _guard_native(self, method: Method, call: Call | None) -> Callable[..., Any]:
         """Return the native method, with a guard if native calls are monitored."""
         guard = self._private().guard if self._guards else None
-        return guard.native(method.native, method.name, call) if guard else method.native
+        return (guard.native(method.native, method.name, call, partial(measure_after, method))
+                if guard else method.native)
 
     def _begun_by(self, method: Method, call: Call | None) -> Callable[..., MPI.Request]:
         """Return the native nonblocking method, with a guard if native calls are monitored."""

@@ -21,6 +21,7 @@ from hpccoll.calls.memory import any_staged, is_staged, stage_spec
 from hpccoll.comm.base import Base, native_arguments
 from hpccoll.comm.cache import MOST_SIGNATURES, Location, Signature
 from hpccoll.comm.devices import on_registered_memory, run_by_nccl, run_registered
+from hpccoll.comm.first_calls import BARE, FIRST, needs_no_setup, precedes_setup
 from hpccoll.comm.methods import (
     ALLGATHER,
     ALLGATHERV,
@@ -42,14 +43,14 @@ from hpccoll.comm.methods import (
     Method,
 )
 from hpccoll.comm.nonblocking import NonblockingMixin
+from hpccoll.comm.online import measure_first
 from hpccoll.comm.preferences import check_preference
 from hpccoll.comm.promise import is_queued_or_promised
 from hpccoll.comm.recognition import note_any_size, recognise_calls
 from hpccoll.comm.reproducible_sums import is_served, sum_call
 from hpccoll.comm.staged_calls import is_small, run_new, run_staged
-from hpccoll.config import ALWAYS, ANY_P, NAN, NATIVE, NONE, RESULTS
+from hpccoll.config import ANY_P, NAN, NATIVE, RESULTS
 from hpccoll.guard.data_checks import check_equal, check_finite, result_of
-from hpccoll.runtime.context import existing_context
 from hpccoll.runtime.events.logger import served_by
 from hpccoll.runtime.execution.any_size import form_hash, native_at_any_size, plan_at_any_size
 from hpccoll.runtime.execution.compiled import compiled_plan_for, run_plan
@@ -58,13 +59,8 @@ from hpccoll.runtime.planning.call_hash import describe_native
 from hpccoll.runtime.planning.choice import Choice
 from hpccoll.runtime.planning.planner import longest_whole, plan_for, prepare, with_counts
 from hpccoll.runtime.progress.waiting import progress_once
-from hpccoll.tune.choose import range_of_choice, trial_of
-from hpccoll.tune.online import Trial
+from hpccoll.tune.choose import range_of_choice
 from hpccoll.tune.rules import BLOCKING
-
-#: Reasons of the choice of calls without set-up.
-FIRST = "the first call of a communicator; the second one sets it up"
-BARE = "the library has no communicator left for the set-up of this one"
 
 
 class BlockingMixin(Base):
@@ -187,7 +183,7 @@ class BlockingMixin(Base):
     def _serve_unchecked(self, method: Method, args: tuple[Any, ...]) -> None:
         """Check the arguments, choose an algorithm, and run it or the native method."""
         if self._preference(method)[0] is None and (
-                self._postpones or self._stays_without()) and self._run_first(method, args):
+                precedes_setup(self) or self._stays_without()) and self._run_first(method, args):
             return
         check_preference(self, method, args)
         tuned = self._measurements()
@@ -212,16 +208,13 @@ class BlockingMixin(Base):
             with self._outside():
                 sum_call(self, call)
             return
+        if tuned is not None:
+            measure_first(self, method, facts_of(call), tuned)
         facts, choice = self._choose(method, call, barred)
         self._log_choice(method, call, choice)
         if always:
             self._compare(describe_native(call, method.name)._replace(algorithm=str(choice.name)))
-        trial = None
-        if choice.trial is not None and tuned is not None:
-            trial = trial_of(facts, self._conditions(method), tuned)
-        if trial is not None and tuned is not None and choice.trial is not None:
-            self._try(tuned.trials.setdefault(choice.trial, trial), method, args)
-        elif choice.is_native:
+        if choice.is_native:
             native = self._guard_native(method, call)
             # With checksums hpccoll may run another call with the same signature.
             remembers = self._remembers and not self._config.checksums
@@ -240,33 +233,13 @@ class BlockingMixin(Base):
             if not run_registered(context, registered, call, plan):
                 self._run(method, args, self._resolve(method, args) or call, choice)
 
-    @property
-    def _postpones(self) -> bool:
-        """Return True if the next blocking call may precede set-up; the same on all ranks.
-
-        Set-up takes memory and time, and many communicators are used once. So the MPI library runs
-        the first call, if nothing is requested that it cannot do. ``COMM_WORLD`` is set up by its
-        first call: there is one, and its requests are monitored from then on.
-        """
-        lifetime = self._lifetime
-        used = lifetime is not None and (lifetime.used or lifetime.freed)
-        return not used and self != MPI.COMM_WORLD and self._needs_no_setup
-
-    @property
-    def _needs_no_setup(self) -> bool:
-        """Return True if the communicator is not set up, and no option requires that."""
-        config = self._config
-        return (existing_context(self) is None and self.Get_size() > 1 and self._layout is None
-                and config.determinism == NONE and not config.checksums
-                and config.contract != ALWAYS and not config.check and not self._device)
-
     def _stays_without(self) -> bool:
         """Set the communicator up; return True if the MPI library has no communicator left for it.
 
         The library says so on all ranks.
         """
         lifetime = self._check_usable()
-        if not lifetime.bare and self._needs_no_setup:
+        if not lifetime.bare and needs_no_setup(self):
             try:
                 self._private()
             except MPI.Exception as error:
@@ -277,11 +250,11 @@ class BlockingMixin(Base):
         return lifetime.bare
 
     def _run_first(self, method: Method, args: tuple[Any, ...]) -> bool:
-        """Run the first call by the MPI library; return False if it cannot reduce the type."""
+        """Run a first call by the MPI library; return False if it cannot reduce the type."""
         call = self._resolve(method, args)
         if call is not None and not facts_of(call).has_mpi_type:
             return False
-        self._check_alive().used = True
+        self._check_alive().first_calls += 1
         self._log_choice(method, call, Choice(
             NATIVE, reason=BARE if self._check_alive().bare else FIRST))
         native = native_arguments(call, args)
@@ -347,15 +320,6 @@ class BlockingMixin(Base):
         context = self._context
         return form_hash(context, describe_native(call, method.name)) if (
             context is not None and self._guards) else 0
-
-    def _try(self, trial: Trial, method: Method, args: tuple[Any, ...]) -> None:
-        """Run the call with the next candidate of a trial, as if the user had chosen it."""
-        context, preferences = self._private(), self._preferences
-        self._want({**preferences, method.name: Choice(trial.candidate.name)})
-        try:
-            trial.run(context.comm, context.timeouts, lambda: self._repeat(method, args))
-        finally:
-            self._want(preferences)
 
     def _repeat(self, method: Method, args: tuple[Any, ...]) -> Any:
         """Make a call that is part of the running one, or replaces it."""

@@ -1,9 +1,9 @@
 """``hpccoll.Comm``: an ``MPI.Intracomm`` with the collectives of hpccoll.
 
 It shares the handle of the communicator that it wraps, and works wherever an ``MPI.Intracomm``
-does. The second collective duplicates the communicator; the MPI library runs the first. Derived
-communicators are ``hpccoll.Comm`` too; those with a topology are also ``MPI.Cartcomm`` and so on,
-and keep the native neighbour collectives. They do not inherit choices of ``using``.
+does. The MPI library runs the first eight collectives; the next one duplicates the communicator.
+Derived communicators are ``hpccoll.Comm`` too; those with a topology are also ``MPI.Cartcomm`` and
+so on, and keep the native neighbour collectives. They do not inherit choices of ``using``.
 
     Comm --handle--> MPI communicator --attributes--> Lifetime (freed?), Context (private duplicate)
 
@@ -26,6 +26,7 @@ from hpccoll.comm.blocking import BlockingMixin
 from hpccoll.comm.cache import CallCache
 from hpccoll.comm.creation import Creation
 from hpccoll.comm.devices import DeviceMessages, DeviceWays, nccl_problem, registered_array
+from hpccoll.comm.first_calls import FIRST_CALLS, precedes_setup
 from hpccoll.comm.lifetime import Lifetime
 from hpccoll.comm.nonblocking import NonblockingMixin
 from hpccoll.comm.objects.methods import Objects
@@ -171,8 +172,8 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
                                 self._config.determinism, device=self._device_place)
         if preference is not None and preference.is_queued and context is not None:
             conditions = conditions._replace(barred=nccl_problem(self, preference.name))
-        first = ("\nThe MPI library runs the first call; the second one sets the communicator up."
-                 if preference is None and self._postpones else "")
+        first = (f"\nThe MPI library runs the first {FIRST_CALLS} calls; the next one sets the "
+                 "communicator up." if preference is None and precedes_setup(self) else "")
         return describe(collective, nbytes, conditions,
                         context.topology if context else self._layout,
                         context.place if context else None, detail) + self._known_ways() + first

@@ -21,6 +21,10 @@ native = MPI.Intracomm
 Resolver = Callable[..., Call]
 
 
+#: Arguments that mpi4py lets a caller omit.
+DEFAULTS = {"op": MPI.SUM, "root": 0, "recvcounts": None}
+
+
 class Method:
     """Method of a communicator.
 
@@ -43,6 +47,13 @@ class Method:
         self.title, self.collective = form.format(name), METHODS[name]
         self.names = self.title, name, self.collective
         self.buffers = {"barrier": 0, "bcast": 1}.get(name, 2)
+
+    def positional(self, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]:
+        """Return all arguments of a call in the order of the parameters."""
+        code = self.resolve.__code__
+        names = code.co_varnames[2:code.co_argcount]  # the first two are the size and the rank
+        given = {**DEFAULTS, **dict(zip(names, args)), **options}
+        return tuple(given[name] for name in names)
 
     def serve(self, comm: Base, *args: Any) -> Any:
         """Run an uncached call."""

@@ -28,6 +28,7 @@ from hpccoll.arrays.kernels import not_an_operator
 from hpccoll.calls.resolve import check_root
 from hpccoll.comm.base import Base
 from hpccoll.comm.objects.exchange import ObjectExchange, Operator
+from hpccoll.comm.objects.first import first_by_mpi4py, run_first
 from hpccoll.comm.recognition import shortcut
 from hpccoll.errors import HpccollError
 from hpccoll.errors.mpi import error_handler_of
@@ -49,12 +50,16 @@ class Objects(Base):
         with lifetime.call_guard:
             if size == 1:
                 return super().bcast(obj, root)
+            if first_by_mpi4py(self):
+                return run_first(self, "bcast", obj, root)
             return self._exchange("bcast", root=root).share(obj, root, False)
 
     def reduce(self, sendobj: Any, op: Operator | MPI.Op = MPI.SUM, root: int = 0) -> Any:
         """Combine every rank's object at the root; elsewhere the result is ``None``."""
         with self._check_usable().call_guard:
             root = self._check_root(root, self.Get_size())
+            if self._reduces_first(op, "reduce"):
+                return run_first(self, "reduce", sendobj, root, op)
             exchange = self._reduction("reduce", op, root)
             if exchange is None:
                 return super().reduce(sendobj, op, root)
@@ -70,6 +75,8 @@ class Objects(Base):
     def allreduce(self, sendobj: Any, op: Operator | MPI.Op = MPI.SUM) -> Any:
         """Combine every rank's object on every rank."""
         with self._check_usable().call_guard:
+            if self._reduces_first(op, "allreduce"):
+                return run_first(self, "allreduce", sendobj, op=op)
             exchange = self._reduction("allreduce", op)
             if exchange is None:
                 return super().allreduce(sendobj, op)
@@ -98,6 +105,8 @@ class Objects(Base):
     def scan(self, sendobj: Any, op: Operator | MPI.Op = MPI.SUM) -> Any:
         """Combine the objects of ranks 0 to this one."""
         with self._check_usable().call_guard:
+            if self._reduces_first(op, "scan"):
+                return run_first(self, "scan", sendobj, op=op)
             exchange = self._reduction("scan", op)
             if exchange is None:
                 return super().scan(sendobj, op)
@@ -106,6 +115,8 @@ class Objects(Base):
     def exscan(self, sendobj: Any, op: Operator | MPI.Op = MPI.SUM) -> Any:
         """Combine the objects of the ranks before this one; ``None`` on rank 0."""
         with self._check_usable().call_guard:
+            if self._reduces_first(op, "exscan"):
+                return run_first(self, "exscan", sendobj, op=op)
             exchange = self._reduction("exscan", op)
             if exchange is None:
                 return super().exscan(sendobj, op)
@@ -122,8 +133,10 @@ class Objects(Base):
             if self.Get_size() == 1:
                 return super().gather(sendobj, root)
             data = MPI.pickle.dumps(sendobj)  # before the call is counted
-            exchange = self._exchange("gather", root=root)
-            parts = exchange.gather(data, root)
+            if first_by_mpi4py(self):
+                parts = run_first(self, "gather", data, root)
+            else:
+                parts = self._exchange("gather", root=root).gather(data, root)
             return None if parts is None else [MPI.pickle.loads(part) for part in parts]
 
     def scatter(self, sendobj: Sequence[Any] | None, root: int = 0) -> Any:
@@ -138,15 +151,27 @@ class Objects(Base):
                          ([None] * size if sendobj is None else sendobj)]
                 if len(parts) != size:
                     raise ValueError(f"expecting {size} items, got {len(parts)}")
+            if first_by_mpi4py(self):
+                return MPI.pickle.loads(run_first(self, "scatter", parts, root))
             exchange = self._exchange("scatter", root=root)
             return MPI.pickle.loads(exchange.scatter(parts, root))
 
     def allgather(self, sendobj: Any) -> list[Any]:
         """Collect every rank's object on every rank."""
+        with self._check_usable().call_guard:
+            if first_by_mpi4py(self):
+                return cast("list[Any]", run_first(self, "allgather", sendobj))
         return cast("list[Any]", self._call_native("allgather", sendobj))
 
     def alltoall(self, sendobj: Sequence[Any]) -> list[Any]:
         """Send one object from every rank to every rank."""
+        with self._check_usable().call_guard:
+            if first_by_mpi4py(self):
+                size = self.Get_size()
+                objects = [None] * size if sendobj is None else list(sendobj)
+                if len(objects) != size:
+                    raise ValueError(f"expecting {size} items, got {len(objects)}")
+                return cast("list[Any]", run_first(self, "alltoall", objects))
         return cast("list[Any]", self._call_native("alltoall", sendobj))
 
     # -- implementation ----------------------------------------------------------------------
@@ -216,13 +241,17 @@ class Objects(Base):
         exchange.begin()
         return exchange
 
-    def _reduction(self, name: str, op: Any, root: int | None = None) -> ObjectExchange | None:
-        """Start a reduction of objects; return ``None`` on one rank.
+    def _reduces_first(self, op: Any, name: str) -> bool:
+        """Return True if mpi4py runs the next reduction, as one of the first calls.
 
         Raises:
             ArgumentTypeError: the operator is not callable.
         """
-        self._check_usable()
         if not callable(op):
             raise not_an_operator(op, name)
+        return first_by_mpi4py(self)
+
+    def _reduction(self, name: str, op: Any, root: int | None = None) -> ObjectExchange | None:
+        """Start a reduction of objects; return ``None`` on one rank."""
+        self._check_usable()
         return self._exchange(name, op, root) if self.Get_size() > 1 else None
