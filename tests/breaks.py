@@ -189,7 +189,7 @@ BREAKS = (
           Edit("WatchedRequest.Wait", "test = super().Test", "{}; return super().Wait(status)"),
           f"{FAULTS} -k other_forms and nonblocking"),
     Break("who waits for several requests waits in the library",
-          Edit("waitall:_wait_until", "if looks", "if False"),
+          Edit("waitall:_wait_until", "while looks", "while False"),
           "tests/mpi/test_request_errors.py -k does_not_come and Waitall-I-native", 2),
     Break("a complete request is blamed for those who are late",
           Edit("WatchedRequest.poll_callback", "super().Get_status", "bool"),
