@@ -25,7 +25,6 @@ from typing import Any, NoReturn
 import click
 
 from hpccoll import config
-from hpccoll.cli.options import check_outputs
 from hpccoll.cli.ranks import BAD_OPTIONS, without_mpi
 from hpccoll.errors import (
     ArgumentError,
@@ -35,7 +34,6 @@ from hpccoll.errors import (
     MpiLibraryError,
     PeerLost,
 )
-from hpccoll.ir.topology import Topology
 from hpccoll.machine.launcher import launcher_rank, not_loaded, require_mpi
 
 REPLACED = "COMM_WORLD", "COMM_SELF"
@@ -161,6 +159,9 @@ def _algorithms(context: click.Context, parameter: click.Parameter, texts: tuple
 
 def _topology(context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
     """Check the form of a layout; whether it fits shows when the number of ranks is known."""
+    if text is None:
+        return None
+    from hpccoll.ir.topology import Topology
     try:
         return text and str(Topology.parse(text))
     except ArgumentError as error:
@@ -238,7 +239,9 @@ def command(algorithms: str, topology: str | None, profiled: bool, compare: bool
         raise click.UsageError(f"there is no module {program[1]!r}")
     if algorithms:
         os.environ["HPCCOLL_ALGORITHM"] = algorithms
-    check_outputs(json_path, plot_path)
+    if json_path is not None or plot_path is not None:
+        from hpccoll.cli.options import check_outputs
+        check_outputs(json_path, plot_path)
     profiled |= compare or bool(json_path or plot_path)
     ended = threading.Event()
     if profiled:

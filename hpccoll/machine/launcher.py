@@ -6,7 +6,6 @@ Imports no MPI, so it works without a loadable library. The command line and ``h
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 import warnings
@@ -78,6 +77,7 @@ def job_key() -> str:
 
     It consists of the user and the launcher, the nearest ancestor that is not a wrapper of a rank.
     """
+    import hashlib
     rank = next((name for name, _ in LAUNCHERS if name in os.environ), "")
     daemon = ancestor_without(rank)
     if not rank or daemon is None:

@@ -18,10 +18,9 @@ from typing import Any, NamedTuple
 
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.topology import Group, Topology
+from hpccoll.machine.level_names import GPU, L3, LEVELS, NODE, NUMA, SOCKET, SWITCH
 from hpccoll.machine.slurm import slurm_switches
 
-#: Names of levels, outermost first. There may be several levels of switches.
-SWITCH, NODE, GPU, SOCKET, NUMA, L3 = LEVELS = ("switch", "node", "gpu", "socket", "numa", "l3")
 SYSTEM = Path("/sys/devices/system")
 
 
