@@ -47,10 +47,11 @@ from hpccoll.guard.setup import SetupCall
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.discovery import Place
 from hpccoll.machine.identity import library_name
-from hpccoll.runtime.context import Context, GuardProtocol, context_of, existing_context
+from hpccoll.runtime.context import Context, GuardProtocol, context_of
+from hpccoll.runtime.attributes import existing_context
 from hpccoll.runtime.events.logger import log_choice, log_communicator, log_table, served_by
 from hpccoll.runtime.execution.executor import run_prepared
-from hpccoll.runtime.planning.call_hash import Description
+from hpccoll.runtime.planning.description import Description
 from hpccoll.runtime.planning.choice import Choice
 from hpccoll.runtime.progress.engine import can_progress
 from hpccoll.transport.private_comm import PrivateComm
@@ -58,7 +59,7 @@ from hpccoll.tune.choose import Conditions, before_setup, choose, decide, instea
 from hpccoll.tune.determinism import check_served
 from hpccoll.tune.device_rules import DevicePlace
 from hpccoll.tune.loading import JobTimes, load
-from hpccoll.tune.rules import BLOCKING, NONBLOCKING
+from hpccoll.ir.methods import BLOCKING, NONBLOCKING
 from hpccoll.tune.table import Curves, Fingerprint
 
 #: Largest number of sets of user choices with cached calls.

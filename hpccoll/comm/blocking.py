@@ -49,7 +49,7 @@ from hpccoll.comm.reproducible_sums import is_served, sum_call
 from hpccoll.comm.staged_calls import is_small, run_new, run_staged
 from hpccoll.config import ALWAYS, ANY_P, NAN, NATIVE, NONE, RESULTS
 from hpccoll.guard.data_checks import check_equal, check_finite, result_of
-from hpccoll.runtime.context import existing_context
+from hpccoll.runtime.attributes import existing_context
 from hpccoll.runtime.events.logger import served_by
 from hpccoll.runtime.execution.any_size import form_hash, native_at_any_size, plan_at_any_size
 from hpccoll.runtime.execution.compiled import compiled_plan_for, run_plan
@@ -60,7 +60,7 @@ from hpccoll.runtime.planning.planner import longest_whole, plan_for, prepare, w
 from hpccoll.runtime.progress.waiting import progress_once
 from hpccoll.tune.choose import range_of_choice, trial_of
 from hpccoll.tune.online import Trial
-from hpccoll.tune.rules import BLOCKING
+from hpccoll.ir.methods import BLOCKING
 
 #: Reasons of the choice of calls without set-up.
 FIRST = "the first call of a communicator; the second one sets it up"

@@ -19,7 +19,7 @@ from typing import Any
 from mpi4py import MPI
 from numpy import ndarray
 
-from hpccoll.calls.facts import COUNTS_AT_ROOT
+from hpccoll.ir.methods import COUNTS_AT_ROOT
 from hpccoll.calls.native import native_form
 from hpccoll.comm.methods import BARRIER, Method
 from hpccoll.comm.recognition import LASTING, TYPES, new_calls

@@ -41,10 +41,11 @@ from hpccoll.guard.flight_record import RECORDER
 from hpccoll.guard.setup import SetupCall
 from hpccoll.ir.collectives import collective_named
 from hpccoll.ir.topology import Topology
-from hpccoll.runtime.context import Context, GuardProtocol, existing_context, keyval
+from hpccoll.runtime.context import Context, GuardProtocol
+from hpccoll.runtime.attributes import existing_context, keyval
 from hpccoll.runtime.events.logger import start as start_logging
-from hpccoll.runtime.execution.compiled import executor
-from hpccoll.runtime.planning.call_hash import Description
+from hpccoll.runtime.execution.built import executor
+from hpccoll.runtime.planning.description import Description
 from hpccoll.runtime.planning.choice import Choice
 from hpccoll.runtime.progress.engine import PROGRESS
 from hpccoll.transport.shm.mapping import DIRECTORY

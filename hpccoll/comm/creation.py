@@ -12,7 +12,7 @@ from mpi4py import MPI
 
 from hpccoll.comm.base import Base
 from hpccoll.guard.setup import SetupCall
-from hpccoll.runtime.planning.call_hash import Description
+from hpccoll.runtime.planning.description import Description
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -42,7 +42,8 @@ from hpccoll.cuda import (
 from hpccoll.errors import ArgumentError, BufferArgumentError, HpccollError
 from hpccoll.errors.mpi import error_handler_of
 from hpccoll.ir.collectives import COLLECTIVES
-from hpccoll.runtime.context import MOST_KEPT, Context, existing_context
+from hpccoll.runtime.context import MOST_KEPT, Context
+from hpccoll.runtime.attributes import existing_context
 from hpccoll.runtime.execution.executor import drive
 from hpccoll.runtime.planning.call_hash import describe_native
 from hpccoll.runtime.planning.choice import Choice

@@ -48,7 +48,8 @@ from hpccoll.config import THREAD
 from hpccoll.guard.pending_calls import keep_prepared
 from hpccoll.runtime.context import Context
 from hpccoll.runtime.events.logger import served_by
-from hpccoll.runtime.execution.compiled import BUILT, compiled_plan_for
+from hpccoll.runtime.execution.compiled import compiled_plan_for
+from hpccoll.runtime.execution.built import BUILT
 from hpccoll.runtime.execution.executor import PreparedRun
 from hpccoll.runtime.planning.call_hash import describe_native
 from hpccoll.runtime.planning.choice import Choice

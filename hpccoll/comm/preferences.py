@@ -15,7 +15,7 @@ from hpccoll.calls.call import collective_of
 from hpccoll.calls.facts import facts_of
 from hpccoll.errors import ArgumentError, ArgumentTypeError
 from hpccoll.ir.schedule import Schedule
-from hpccoll.runtime.context import existing_context
+from hpccoll.runtime.attributes import existing_context
 from hpccoll.runtime.planning.choice import Choice
 from hpccoll.runtime.planning.planner import check_choice
 from hpccoll.tune.choose import choose

@@ -18,11 +18,11 @@ from mpi4py import MPI
 from numpy import ndarray
 
 from hpccoll.calls.call import Call
-from hpccoll.calls.facts import COUNTS_AT_ROOT
+from hpccoll.ir.methods import COUNTS_AT_ROOT
 from hpccoll.calls.native import native_form
 from hpccoll.comm.methods import Method
 from hpccoll.ir.operators import OPERATORS
-from hpccoll.runtime.execution.compiled import BUILT
+from hpccoll.runtime.execution.built import BUILT
 
 if BUILT:
     from hpccoll.runtime.execution import _executor

@@ -34,7 +34,7 @@ from hpccoll.cuda import (
 from hpccoll.errors import cause_of
 from hpccoll.runtime.planning.choice import Choice
 from hpccoll.tune.choose import instead_of_native
-from hpccoll.tune.rules import BLOCKING
+from hpccoll.ir.methods import BLOCKING
 
 if TYPE_CHECKING:
     from hpccoll.comm.base import Base

@@ -21,7 +21,7 @@ from hpccoll.comm.base import Base
 from hpccoll.errors import UnavailableError
 from hpccoll.errors.waits import RankStates
 from hpccoll.machine.failures import failed_ranks, ulfm_missing
-from hpccoll.runtime.context import existing_context
+from hpccoll.runtime.attributes import existing_context
 from hpccoll.runtime.progress.engine import PROGRESS
 
 

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from hpccoll.errors import ConcurrentCallError
 from hpccoll.guard.call_sites import call_site
-from hpccoll.runtime.execution.compiled import BUILT
+from hpccoll.runtime.execution.built import BUILT
 
 if BUILT:
     from hpccoll.runtime.execution import _executor

@@ -20,7 +20,7 @@ from hpccoll.machine.failures import ulfm_missing
 from hpccoll.machine.launcher import job_key, local_size
 from hpccoll.machine.processes import DEAD, Process, state_of, this_process
 from hpccoll.runtime.events.call_log import LEFT, LOG_BYTES, Log
-from hpccoll.runtime.execution.compiled import BUILT
+from hpccoll.runtime.execution.built import BUILT
 from hpccoll.transport.shm.job_file import FAILURE, JobFile
 
 if BUILT:

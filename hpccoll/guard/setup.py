@@ -45,7 +45,7 @@ from hpccoll.guard.watchdog import STATUS
 from hpccoll.machine.limits import OVERSUBSCRIBED, SPINS
 from hpccoll.runtime.events.call_log import INSIDE
 from hpccoll.runtime.planning.agreement import exchange_processes
-from hpccoll.runtime.planning.call_hash import Description
+from hpccoll.runtime.planning.description import Description
 from hpccoll.runtime.progress.waiting import Meeting, PendingRun, WaitTimer
 from hpccoll.transport.call_hashes import agree
 from hpccoll.transport.private_comm import PrivateComm

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy
 
-from hpccoll.calls.call import METHODS
+from hpccoll.ir.methods import METHODS
 from hpccoll.config import NATIVE
 
 

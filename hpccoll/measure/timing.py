@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import numpy
 from mpi4py import MPI
 
-from hpccoll.calls.call import METHODS
+from hpccoll.ir.methods import METHODS
 from hpccoll.config import AUTO, NATIVE, NONE, OFF, load
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.discovery import Place
@@ -32,7 +32,7 @@ from hpccoll.measure.candidates import FORWARDED, serves
 from hpccoll.measure.cases import Case
 from hpccoll.measure.results import Result
 from hpccoll.measure.wrapping import Wrap
-from hpccoll.runtime.context import existing_context
+from hpccoll.runtime.attributes import existing_context
 from hpccoll.transport.private_comm import PrivateComm
 from hpccoll.tune.loading import JobTimes
 from hpccoll.tune.table import Candidate

@@ -31,15 +31,17 @@ from hpccoll.ir.topology import Topology
 from hpccoll.machine.discovery import Place, discover, on_one_node
 from hpccoll.machine.groups import private_copy
 from hpccoll.machine.limits import DEDICATED, OVERSUBSCRIBED
+from hpccoll.runtime.attributes import CONTEXTS, existing_context, keyval
 from hpccoll.runtime.bounded import BoundedDict
 from hpccoll.runtime.events.logger import log_error
 from hpccoll.runtime.events.phase_events import Moments
-from hpccoll.runtime.execution.compiled import BoundPlan, channel_class, executor, new_queue
+from hpccoll.runtime.execution.built import executor
+from hpccoll.runtime.execution.compiled import BoundPlan, channel_class, new_queue
 from hpccoll.runtime.execution.executor import Execution, Timeouts
 from hpccoll.runtime.execution.remote import RunBatches
 from hpccoll.runtime.planning.agreement import exchange_processes
 from hpccoll.runtime.planning.binding import Action
-from hpccoll.runtime.planning.call_hash import Description
+from hpccoll.runtime.planning.description import Description
 from hpccoll.runtime.planning.plan import Plan
 from hpccoll.runtime.progress.waiting import Meeting, WaitTimer
 from hpccoll.transport import Endpoint
@@ -68,10 +70,6 @@ KEPT_SCRATCH = 16 << 20
 MOST_KEPT = 256
 #: Cached prepared calls per communicator, in messages; a call counts as at least 32.
 MOST_PREPARED, LEAST_WEIGHT = 8192, 32
-
-_keyvals: list[int] = []
-#: All contexts of this process that are still referenced.
-_contexts: weakref.WeakSet[Context] = weakref.WeakSet()
 
 
 class GuardProtocol(Protocol):
@@ -258,7 +256,7 @@ class Context:
         self.moments = Moments() if config.trace and config.trace_phases else None
         self.guard: GuardProtocol | None = None
         self.call_guard: Any = nullcontext()
-        _contexts.add(self)
+        CONTEXTS.add(self)
         self._services: dict[type, Any] = {}
         self._scratch = numpy.empty(0, numpy.uint8)
         self._large: Callable[[], numpy.ndarray | None] = lambda: None
@@ -428,22 +426,3 @@ def context_of(user: MPI.Intracomm, config: Config, topology: Topology | None) -
                                       f"{context.topology}",
                             "pass it to the first hpccoll.Comm of a communicator, or use a Dup")
     return context
-
-
-def existing_context(user: MPI.Intracomm) -> Context | None:
-    """Return the context of a communicator, or None; never communicates."""
-    return cast("Context | None", user.Get_attr(_keyvals[0])) if _keyvals else None
-
-
-def stop_all_starts() -> None:
-    """Call :meth:`Context.stop_starts` of all contexts, in a forked process."""
-    for context in list(_contexts):
-        context.stop_starts()
-
-
-def keyval() -> int:
-    """Return the attribute key, created on first use (not inherited by ``Dup``)."""
-    if not _keyvals:
-        _keyvals.append(MPI.Comm.Create_keyval(
-            delete_fn=lambda comm, key, context: None if MPI.Is_finalized() else context.free()))
-    return _keyvals[0]

@@ -13,7 +13,7 @@ from mpi4py import MPI
 import hpccoll
 from hpccoll.algorithms import ALGORITHMS
 from hpccoll.errors import ArgumentError, BufferArgumentError
-from hpccoll.runtime.execution.compiled import BUILT
+from hpccoll.runtime.execution.built import BUILT
 
 D = MPI.DOUBLE
 pytestmark = pytest.mark.mpi

@@ -16,7 +16,7 @@ from hpccoll.comm.requests import Prequest, Request
 from hpccoll.comm.waitall import NATIVE
 from hpccoll.errors import ArgumentError, BrokenCommunicatorError, CollectiveTimeout
 from hpccoll.errors.mpi import RequestError
-from hpccoll.runtime.execution.compiled import BUILT
+from hpccoll.runtime.execution.built import BUILT
 from hpccoll.runtime.progress.engine import PROGRESS
 from support.gpu.device import installed
 

@@ -32,7 +32,7 @@ from hpccoll.comm.recognition import shortcut
 from hpccoll.errors import HpccollError
 from hpccoll.errors.mpi import error_handler_of
 from hpccoll.runtime.events.call_log import OBJECTS
-from hpccoll.runtime.planning.call_hash import Description
+from hpccoll.runtime.planning.description import Description
 
 #: True if objects are combined one after another; mpi4py reads its ``rc`` at its import only.
 SERIAL = getattr(sys.modules.get("mpi4py.rc"), "fast_reduce", True) in (False, "no")

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from hpccoll.runtime.planning.call_hash import Description
+from hpccoll.runtime.planning.description import Description
 from hpccoll.transport.call_hashes import agree, hash_of_amount
 
 #: Words of a log: the number plus one of the call in which a rank failed, 1 without a number; the

@@ -17,7 +17,8 @@ from mpi4py import MPI
 
 from hpccoll.calls.call import Call
 from hpccoll.errors.waits import summary
-from hpccoll.runtime.planning.call_hash import Description, describe_native
+from hpccoll.runtime.planning.call_hash import describe_native
+from hpccoll.runtime.planning.description import Description
 from hpccoll.runtime.planning.choice import Choice
 
 if TYPE_CHECKING:

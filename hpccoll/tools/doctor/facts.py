@@ -36,7 +36,7 @@ from hpccoll.machine.failures import ulfm_missing
 from hpccoll.machine.identity import library_name, library_version, thread_level
 from hpccoll.machine.launcher import launcher, launcher_rank
 from hpccoll.measure.load import OtherLoad
-from hpccoll.runtime.execution.compiled import executor
+from hpccoll.runtime.execution.built import executor
 from hpccoll.tools.bench.provenance import LAUNCHER
 from hpccoll.tools.doctor.shm_cleanup import leftovers
 from hpccoll.tools.shadowed_install import hidden_install
@@ -184,7 +184,7 @@ def _settings(facts: RankFacts) -> tuple[tuple[str, str], ...]:
 
 def _test_hpccoll(mine: RankFacts) -> RankFacts:
     """Test hpccoll on all ranks: its layout, shared memory, and one allreduce."""
-    from hpccoll.runtime.context import existing_context
+    from hpccoll.runtime.attributes import existing_context
 
     comm = hpccoll.Comm(MPI.Intracomm(MPI.COMM_WORLD).Dup())
     try:

@@ -9,7 +9,7 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 from hpccoll.algorithms import ALGORITHMS
-from hpccoll.calls.call import METHODS
+from hpccoll.ir.methods import METHODS
 from hpccoll.cli import COMMANDS, main
 from hpccoll.cli.bench import SECTIONS as BENCH
 from hpccoll.cli.bench import command as bench

@@ -13,7 +13,7 @@ import pytest
 from hpccoll.guard.flight_record import FORMAT, FlightRecorder
 from hpccoll.guard.rank_status import RankActivity
 from hpccoll.runtime.events.call_log import ENDS, HASHES, LOG_BYTES, NUMBER, SOME_TIME, STARTS, Log
-from hpccoll.runtime.planning.call_hash import Description
+from hpccoll.runtime.planning.description import Description
 
 RING = Description("allreduce", "1000", "f8", "sum", "", "ring")
 

@@ -5,7 +5,7 @@ import pytest
 from mpi4py import MPI
 
 from hpccoll.arrays import exact
-from hpccoll.calls.call import METHODS
+from hpccoll.ir.methods import METHODS
 from hpccoll.measure.buffers import CaseBuffers
 from hpccoll.measure.cases import make
 

@@ -6,7 +6,7 @@ import numpy
 import pytest
 from mpi4py import MPI
 
-from hpccoll.calls.call import METHODS
+from hpccoll.ir.methods import METHODS
 from hpccoll.errors import ArgumentError, ArgumentTypeError
 from hpccoll.measure.buffers import CaseBuffers
 from hpccoll.measure.cases import UNEVEN, arguments, data_type, make

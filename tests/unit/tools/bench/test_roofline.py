@@ -5,7 +5,7 @@ import pytest
 from mpi4py import MPI
 from unit.bench_results import result
 
-from hpccoll.calls.call import METHODS
+from hpccoll.ir.methods import METHODS
 from hpccoll.measure.cases import make
 from hpccoll.tools.bench import roofline
 from support.folded import folded
