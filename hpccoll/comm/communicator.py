@@ -30,32 +30,23 @@ from hpccoll.comm.lifetime import Lifetime
 from hpccoll.comm.nonblocking import NonblockingMixin
 from hpccoll.comm.objects.methods import Objects
 from hpccoll.comm.persistent import PersistentMixin
-from hpccoll.comm.preferences import PreferenceScope, choices_of
 from hpccoll.comm.probes import Probes
-from hpccoll.comm.promise import device_promise
 from hpccoll.comm.reproducible import Numbers
 from hpccoll.comm.ulfm import Recovery
-from hpccoll.cuda import element_type
 from hpccoll.errors import ArgumentError, ArgumentTypeError, CommunicatorError
-from hpccoll.guard.flight_record import RECORDER
-from hpccoll.guard.setup import SetupCall
-from hpccoll.ir.collectives import collective_named
-from hpccoll.ir.topology import Topology
-from hpccoll.runtime.context import Context, GuardProtocol
 from hpccoll.runtime.attributes import existing_context, keyval
-from hpccoll.runtime.events.logger import start as start_logging
 from hpccoll.runtime.execution.built import executor
 from hpccoll.runtime.planning.description import Description
-from hpccoll.runtime.planning.choice import Choice
 from hpccoll.runtime.progress.engine import PROGRESS
-from hpccoll.transport.shm.mapping import DIRECTORY
-from hpccoll.tune.choose import Conditions
-from hpccoll.tune.describe import describe
-from hpccoll.tune.loading import JobTimes
-from hpccoll.tune.table import Curves, Fingerprint
 
 if TYPE_CHECKING:
+    from hpccoll.comm.preferences import PreferenceScope
+    from hpccoll.ir.topology import Topology
     from hpccoll.measure.profiling.profile import Profile
+    from hpccoll.runtime.context import Context, GuardProtocol
+    from hpccoll.tune.loading import JobTimes
+    from hpccoll.tune.table import Curves, Fingerprint
+
 
 class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, Creation, Recovery,
            Probes, DeviceMessages, DeviceWays):
@@ -122,8 +113,12 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
         self._config = settings.override(
             determinism=determinism, progress=progress, tuning=tuning, contract=contract,
             checksums=checksums, timeout=timeout)
-        self._device = device_promise(device)
-        start_logging(self._config.log)
+        if device is not None:
+            from hpccoll.comm.promise import device_promise
+            self._device = device_promise(device)
+        if self._config.log:
+            from hpccoll.runtime.events.logger import start
+            start(self._config.log)
         self._cache = CallCache()
         self._caches = {(): self._cache}
         executor(self._config)  # raises now if the executor was not built
@@ -162,6 +157,11 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
         Raises:
             ArgumentError: unknown collective, or an invalid number of bytes.
         """
+        from hpccoll.comm.uncached.blocking import postpones
+        from hpccoll.ir.collectives import collective_named
+        from hpccoll.runtime.planning.choice import Choice
+        from hpccoll.tune.choose import Conditions
+        from hpccoll.tune.describe import describe
         collective = collective_named(collective)
         preference, environment = self._preferences.get(collective), False
         if preference is None and collective in self._config.algorithm:
@@ -173,7 +173,7 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
         if preference is not None and preference.is_queued and context is not None:
             conditions = conditions._replace(barred=nccl_problem(self, preference.name))
         first = ("\nThe MPI library runs the first call; the second one sets the communicator up."
-                 if preference is None and self._postpones else "")
+                 if preference is None and postpones(self) else "")
         return describe(collective, nbytes, conditions,
                         context.topology if context else self._layout,
                         context.place if context else None, detail) + self._known_ways() + first
@@ -203,6 +203,8 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
                 or a rank of the node has no GPU for it.
             ArgumentTypeError: elements that are Python objects.
         """
+        from hpccoll.cuda import element_type
+        from hpccoll.transport.shm.mapping import DIRECTORY
         lifetime = self._check_usable()
         dtype, sized = element_type(xp, dtype)
         sized, count = element_count(shape, sized)
@@ -255,6 +257,7 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
         Raises:
             ArgumentError: unknown collective or algorithm; the message lists the valid ones.
         """
+        from hpccoll.comm.preferences import PreferenceScope, choices_of
         return PreferenceScope(self, choices_of(algorithms, segment_bytes))
 
     def choose(self, *, segment_bytes: int | str = 0, **algorithms: Any) -> None:
@@ -266,6 +269,7 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
         Raises:
             ArgumentError: unknown collective or algorithm; the message lists valid ones.
         """
+        from hpccoll.comm.preferences import choices_of
         self._want({**self._preferences, **choices_of(algorithms, segment_bytes)})
 
     def stats(self, all_ranks: bool = False) -> Profile:
@@ -291,6 +295,7 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
         Returns:
             The file's path; empty if it cannot be written, which is reported.
         """
+        from hpccoll.guard.flight_record import RECORDER
         return RECORDER.dump("comm.dump()", folder)
 
     def _probe(self, context: Context, machine: Fingerprint, path: str
@@ -320,6 +325,7 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
                           info: MPI.Info = MPI.INFO_NULL,
                           errhandler: MPI.Errhandler | None = None) -> Comm:
         """Create a communicator of a group, without a parent."""
+        from hpccoll.guard.setup import SetupCall
         with SetupCall(group, "create_from_group", config.load()):
             return wrap(super().Create_from_group(group, stringtag, info, errhandler))
 
@@ -435,6 +441,7 @@ def element_count(shape: Any, dtype: Any) -> tuple[numpy.dtype, int]:
 
 
 def _layout(text: str | Topology, size: int) -> Topology:
+    from hpccoll.ir.topology import Topology
     try:
         return Topology.parse(text, size)
     except ArgumentError as error:

@@ -24,10 +24,10 @@ from hpccoll.runtime.attributes import stop_all_starts
 from hpccoll.runtime.events.call_log import ENDED, LEFT
 from hpccoll.runtime.planning.description import Description
 from hpccoll.runtime.progress.engine import PROGRESS
-from hpccoll.tune.loading import JobTimes
 
 if TYPE_CHECKING:
     from hpccoll.comm.base import Base
+    from hpccoll.tune.loading import JobTimes
 
 
 class Lifetime:

@@ -22,8 +22,8 @@ from typing import NamedTuple, Protocol, TypeVar
 import numpy
 from mpi4py import MPI
 
-from hpccoll.ir.methods import METHODS
 from hpccoll.config import AUTO, NATIVE, NONE, OFF, load
+from hpccoll.ir.methods import METHODS
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.discovery import Place
 from hpccoll.measure.buffers import CaseBuffers

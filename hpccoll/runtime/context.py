@@ -16,7 +16,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import nullcontext
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 import numpy
 from mpi4py import MPI
@@ -37,7 +37,7 @@ from hpccoll.runtime.events.logger import log_error
 from hpccoll.runtime.events.phase_events import Moments
 from hpccoll.runtime.execution.built import executor
 from hpccoll.runtime.execution.compiled import BoundPlan, channel_class, new_queue
-from hpccoll.runtime.execution.executor import Execution, Timeouts
+from hpccoll.runtime.execution.executor import Execution, Timeouts, run_prepared
 from hpccoll.runtime.execution.remote import RunBatches
 from hpccoll.runtime.planning.agreement import exchange_processes
 from hpccoll.runtime.planning.binding import Action
@@ -354,6 +354,14 @@ class Context:
         """Return True if the next persistent collective has channels; the same on every rank."""
         tags = self._unused[-1:] or self._persistent_tags[self._persistent:self._persistent + 1]
         return self.node is not None and any(tag in self.node.tags for tag in tags)
+
+    def run(self, execution: Execution) -> None:
+        """Run a prepared execution; see :meth:`abandon`."""
+        try:
+            run_prepared(execution, self.timeouts)
+        except BaseException as error:
+            self.abandon(execution, error)
+            raise
 
     def abandon(self, execution: Execution, error: BaseException) -> None:
         """Keep a failed execution alive: its messages may still be in flight.

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from mpi4py import MPI
 
 from hpccoll.calls.facts import USER, CallFacts
-from hpccoll.ir.methods import BLOCKING, NONBLOCKING, PERSISTENT
+from hpccoll.ir.methods import BLOCKING, FORMS, NONBLOCKING, PERSISTENT
 from hpccoll.machine.discovery import Place
 from hpccoll.tune.crowd_rules import ROWS
 from hpccoll.units import size_text

@@ -20,19 +20,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
 
 from mpi4py import MPI
 
-from hpccoll.arrays.kernels import not_an_operator
-from hpccoll.calls.resolve import check_root
 from hpccoll.comm.base import Base
-from hpccoll.comm.objects.exchange import ObjectExchange, Operator
 from hpccoll.comm.recognition import shortcut
 from hpccoll.errors import HpccollError
 from hpccoll.errors.mpi import error_handler_of
 from hpccoll.runtime.events.call_log import OBJECTS
 from hpccoll.runtime.planning.description import Description
+
+if TYPE_CHECKING:
+    from hpccoll.comm.objects.exchange import ObjectExchange, Operator
 
 #: True if objects are combined one after another; mpi4py reads its ``rc`` at its import only.
 SERIAL = getattr(sys.modules.get("mpi4py.rc"), "fast_reduce", True) in (False, "no")
@@ -88,7 +89,7 @@ class Objects(Base):
 
     def _resume_allreduce(self, value: Any, op: MPI.Op, distance: int, exchanged: bool) -> Any:
         """Continue an allreduce whose operands are no longer numbers of one type."""
-        exchange = self._private().service(ObjectExchange)
+        exchange = self._private().service(_exchange_class())
         exchange.select("allreduce", op)
         exchange.mark()
         exchange.error = None
@@ -154,6 +155,7 @@ class Objects(Base):
         """Return the root as an ``int``; raise like :func:`check_root`."""
         if type(root) is int and 0 <= root < size:
             return root
+        from hpccoll.calls.resolve import check_root
         with error_handler_of(self):
             return check_root(root, size)
 
@@ -209,7 +211,7 @@ class Objects(Base):
         Raises:
             ContractError: the ranks have made different calls.
         """
-        exchange = self._private().service(ObjectExchange)
+        exchange = self._private().service(_exchange_class())
         exchange.select(name, op, root)
         if self._always:
             self._compare(exchange.call.description)
@@ -224,5 +226,13 @@ class Objects(Base):
         """
         self._check_usable()
         if not callable(op):
+            from hpccoll.arrays.kernels import not_an_operator
             raise not_an_operator(op, name)
         return self._exchange(name, op, root) if self.Get_size() > 1 else None
+
+
+@cache
+def _exchange_class() -> type[ObjectExchange]:
+    """Return the class of exchanges; only the first call imports it, every call needs it."""
+    from hpccoll.comm.objects.exchange import ObjectExchange
+    return ObjectExchange

@@ -17,8 +17,8 @@ from typing import Any, cast
 from mpi4py import MPI
 from numpy import ndarray
 
-from hpccoll.ir.methods import METHODS
 from hpccoll.ir.collectives import COLLECTIVES
+from hpccoll.ir.methods import METHODS
 from hpccoll.ir.operators import OPERATORS
 from hpccoll.machine.groups import private_copy
 from hpccoll.measure.profiling.observer import OBSERVER, write_at_end

@@ -18,8 +18,8 @@ from mpi4py import MPI
 from hpccoll.calls.call import Call
 from hpccoll.errors.waits import summary
 from hpccoll.runtime.planning.call_hash import describe_native
-from hpccoll.runtime.planning.description import Description
 from hpccoll.runtime.planning.choice import Choice
+from hpccoll.runtime.planning.description import Description
 
 if TYPE_CHECKING:
     from hpccoll.runtime.context import Context

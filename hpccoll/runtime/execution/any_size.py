@@ -31,8 +31,8 @@ from hpccoll.calls.facts import facts_of
 from hpccoll.ir.collectives import IN, OUT
 from hpccoll.ir.lowering import lower
 from hpccoll.ir.sizes import Size, UndecidedError
-from hpccoll.runtime.execution.compiled import addresses, channels_of, hash_of, kernel_of
 from hpccoll.runtime.execution.built import BUILT
+from hpccoll.runtime.execution.compiled import addresses, channels_of, hash_of, kernel_of
 from hpccoll.runtime.execution.compiled_plan import Code, encode, encode_any_size
 from hpccoll.runtime.execution.slow_path import PlanWaits
 from hpccoll.runtime.planning.description import Description

@@ -1,4 +1,4 @@
-"""Whether the compiled executor was built, without the modules that use it.
+"""State of the compiled executor, built or not, without the modules that use it.
 
 A communicator needs this at its creation; the modules load with its first call that hpccoll runs.
 """

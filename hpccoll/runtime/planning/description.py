@@ -66,6 +66,7 @@ class Description(NamedTuple):
 
 @lru_cache
 def _hash(one: Description) -> int:
+    import hashlib  # loads OpenSSL
     # Some ranks may use bytes for data that is only moved: the hash excludes its type.
     fields = one if one.operator else one._replace(dtype="")
     text = "\0".join(fields).encode()

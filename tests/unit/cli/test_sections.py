@@ -9,7 +9,6 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 from hpccoll.algorithms import ALGORITHMS
-from hpccoll.ir.methods import METHODS
 from hpccoll.cli import COMMANDS, main
 from hpccoll.cli.bench import SECTIONS as BENCH
 from hpccoll.cli.bench import command as bench
@@ -17,6 +16,7 @@ from hpccoll.cli.bench_overlap import command as overlap
 from hpccoll.cli.simulate import SECTIONS as SIMULATE
 from hpccoll.cli.simulate import command as simulate
 from hpccoll.errors import did_you_mean
+from hpccoll.ir.methods import METHODS
 
 
 @pytest.mark.parametrize("commands, sections", [

@@ -6,8 +6,8 @@ import numpy
 import pytest
 from mpi4py import MPI
 
-from hpccoll.ir.methods import METHODS
 from hpccoll.errors import ArgumentError, ArgumentTypeError
+from hpccoll.ir.methods import METHODS
 from hpccoll.measure.buffers import CaseBuffers
 from hpccoll.measure.cases import UNEVEN, arguments, data_type, make
 from support.folded import folded
