@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mpi4py import MPI
-from mpi4py.typing import BufSpec, BufSpecB, BufSpecV, BufSpecW, InPlace
 
 from hpccoll.comm.base import Base
 from hpccoll.comm.cache import Signature
@@ -39,6 +38,9 @@ from hpccoll.comm.nonblocking import NonblockingMixin
 from hpccoll.comm.recognition import recognise_calls
 from hpccoll.ir.methods import BLOCKING
 from hpccoll.runtime.progress.waiting import progress_once
+
+if TYPE_CHECKING:
+    from mpi4py.typing import BufSpec, BufSpecB, BufSpecV, BufSpecW, InPlace
 
 
 class BlockingMixin(Base):

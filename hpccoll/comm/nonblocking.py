@@ -13,9 +13,9 @@ the default, the library also runs all of them without ``MPI.THREAD_MULTIPLE``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from mpi4py import MPI
-from mpi4py.typing import BufSpec, BufSpecB, BufSpecV, BufSpecW, InPlace
 
 from hpccoll.comm.base import Base
 from hpccoll.comm.methods import (
@@ -38,6 +38,9 @@ from hpccoll.comm.methods import (
     ISCATTERV,
 )
 from hpccoll.comm.recognition import recognise_calls
+
+if TYPE_CHECKING:
+    from mpi4py.typing import BufSpec, BufSpecB, BufSpecV, BufSpecW, InPlace
 
 
 class NonblockingMixin(Base):

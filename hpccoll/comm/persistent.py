@@ -9,10 +9,9 @@ other ranks; a start never waits.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mpi4py import MPI
-from mpi4py.typing import BufSpec, BufSpecB, BufSpecV, BufSpecW, InPlace
 
 from hpccoll.comm.base import Base
 from hpccoll.comm.methods import (
@@ -35,6 +34,9 @@ from hpccoll.comm.methods import (
     SCATTERV_INIT,
     Method,
 )
+
+if TYPE_CHECKING:
+    from mpi4py.typing import BufSpec, BufSpecB, BufSpecV, BufSpecW, InPlace
 
 Info = MPI.Info
 

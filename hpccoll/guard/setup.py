@@ -11,7 +11,6 @@ before that its first collective, and ``Split`` and similar methods.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -182,6 +181,7 @@ class SetupCall(Meeting):
             ArgumentError: a setting differs, so that only some ranks set the communicator up.
             ContractError: it does not.
         """
+        import json
         self.disagrees = True
         exchange_processes(PrivateComm(comm), self.config)
         text = json.dumps([self.ranks.description, call_site()[-200:]]).encode()

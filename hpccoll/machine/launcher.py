@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import ModuleType
@@ -77,13 +78,13 @@ def job_key() -> str:
 
     It consists of the user and the launcher, the nearest ancestor that is not a wrapper of a rank.
     """
-    import hashlib
     rank = next((name for name, _ in LAUNCHERS if name in os.environ), "")
     daemon = ancestor_without(rank)
     if not rank or daemon is None:
         return ""
     words = [*map(str, daemon), str(os.getuid()), *(os.environ.get(name, "") for name in JOBS)]
-    return hashlib.blake2b("\0".join(words).encode(), digest_size=8).hexdigest()
+    # The launcher is unique; ``hashlib`` would load OpenSSL into every rank.
+    return f"{daemon.pid}-{daemon.began}-{zlib.crc32(chr(0).join(words).encode()):08x}"
 
 
 def launcher(environ: Mapping[str, str] = os.environ) -> str:

@@ -23,7 +23,6 @@ from mpi4py import MPI
 
 from hpccoll.calls.facts import CallFacts
 from hpccoll.config import COMPILED, Config
-from hpccoll.cuda import NODE_ANSWERS, SCRATCH_BYTES, gpu_island, is_in_use
 from hpccoll.errors import ArgumentError, cause_of
 from hpccoll.errors.mpi import RequestError
 from hpccoll.errors.waits import RankStates
@@ -192,6 +191,7 @@ class Context:
     """
 
     def __init__(self, user: MPI.Intracomm, config: Config, topology: Topology | None):
+        from hpccoll.cuda import NODE_ANSWERS, gpu_island, is_in_use
         self.user = MPI.Intracomm(user)
         self.comm = private_copy(self.user)
         self.comm.Set_name(f"hpccoll private of {user.Get_name()}"[:MPI.MAX_OBJECT_NAME - 1])
@@ -270,6 +270,7 @@ class Context:
 
     def use_registered(self) -> None:
         """Plan later calls for registered device memory, which all ranks have from now on."""
+        from hpccoll.cuda import SCRATCH_BYTES
         self.limits = self.limits.on_devices("ipc")
         self.scratch_bytes = SCRATCH_BYTES
         self.plans.clear()

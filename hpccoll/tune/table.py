@@ -16,14 +16,10 @@ the whole file atomically: after a crash the old one still exists.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
 import stat
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
-from statistics import median
 from typing import Any, NamedTuple
 
 from hpccoll.algorithms import ALGORITHMS
@@ -138,6 +134,7 @@ def parse(text: str, path: str | os.PathLike[str]) -> Table:
     Raises:
         TuningError: it cannot be used.
     """
+    import json
     if not text:
         raise TuningError(path, "is empty")
     try:
@@ -154,6 +151,7 @@ def parse(text: str, path: str | os.PathLike[str]) -> Table:
 
 def render(table: Table) -> str:
     """Return the text of a table."""
+    import json
     entries = []
     for machine, curves in table.items():
         points = ",\n".join("   " + json.dumps(
@@ -170,6 +168,7 @@ def render(table: Table) -> str:
 
 def add_checksum(body: str) -> str:
     """Append the checksum to a file's text."""
+    import hashlib
     return f'{body}"checksum": "{hashlib.sha256(body.encode()).hexdigest()}"\n}}\n'
 
 
@@ -179,6 +178,7 @@ def write(path: str | os.PathLike[str], table: Table) -> None:
     Raises:
         TuningError: it cannot be written; an existing file is unchanged.
     """
+    from pathlib import Path
     try:
         Path(os.path.realpath(path)).parent.mkdir(parents=True, exist_ok=True)
         with open_replacement(path) as file:
@@ -228,6 +228,7 @@ def average(one: Curve, two: Curve) -> Curve:
 
 def _mean(one: Mapping[Candidate, float], two: Mapping[Candidate, float]
           ) -> Mapping[Candidate, float]:
+    from statistics import median
     ratios = [one[c] / two[c] for c in one if c in two]
     if not ratios:
         return two
@@ -308,6 +309,7 @@ def _check_seal(text: str, document: Any) -> None:
 
 
 def _entries(document: dict[str, Any]) -> Iterable[Any]:
+    import json
     entries: list[Any]
     _, entries, _ = _fields(document, "the file", format=int, entries=list, checksum=str)
     machines = [json.dumps(_parts(entry)[:2], sort_keys=True) for entry in entries]

@@ -77,7 +77,8 @@ def create_request(comm: Base, method: Method, info: MPI.Info, args: tuple[Any, 
     # Every start must copy its input again, or wait again for the work of its device.
     datatypes: list[MPI.Datatype] = []
     args = tuple(with_own_datatypes(arg, datatypes) for arg in args)
-    return request_on_copies(comm, call, choice, partial(resolve_call, comm, method, args), datatypes)
+    return request_on_copies(comm, call, choice, partial(resolve_call, comm, method, args),
+                             datatypes)
 
 
 def request_on_memory(comm: Base, call: Call, facts: CallFacts, choice: Choice) -> Prequest:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from hpccoll.transport.call_hashes import HASH_BITS, KIND, KIND_SHIFT, hash_of_amount
+from hpccoll.transport.call_hashes import HASH_BITS, KIND, KIND_SHIFT, hash_of_amount, hash_of_text
 
 #: Codes of element types in the hash of a call without a reduction, by kind and bytes. Raw bytes
 #: and other types have code 0, which matches every code.
@@ -66,10 +66,8 @@ class Description(NamedTuple):
 
 @lru_cache
 def _hash(one: Description) -> int:
-    import hashlib  # loads OpenSSL
     # Some ranks may use bytes for data that is only moved: the hash excludes its type.
     fields = one if one.operator else one._replace(dtype="")
-    text = "\0".join(fields).encode()
-    bits = int.from_bytes(hashlib.blake2b(text, digest_size=HASH_BITS // 8).digest(), "little")
+    bits = hash_of_text("\0".join(fields), HASH_BITS // 8)
     kind = 0 if one.operator else KINDS.get(one.dtype, 0)
     return bits & ~KIND | kind << KIND_SHIFT | 1 << HASH_BITS - 1

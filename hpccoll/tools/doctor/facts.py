@@ -10,8 +10,10 @@ import hashlib
 import os
 import platform
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from importlib.util import cache_from_source
 from pathlib import Path
 
 import mpi4py
@@ -83,6 +85,8 @@ class RankFacts:
         package, hides: the folder that hpccoll is imported from, and the installed one with
             compiled parts that it hides; empty if there is none.
         others: share of the node's cores that processes outside this job use; 0 if unknown.
+        compiling: seconds in which each process compiles modules of hpccoll, because Python
+            cannot store their bytecode.
         no_recovery: why a job cannot continue after the death of a rank; empty if it can.
     """
 
@@ -118,6 +122,7 @@ class RankFacts:
     no_recovery: str = ""
     package: str = ""
     hides: str = ""
+    compiling: float = 0.0
     slurm: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -147,7 +152,17 @@ def local_facts(environ: Mapping[str, str] = os.environ) -> RankFacts:
         slurm={name: value for name, value in sorted(environ.items())
                if name.startswith(("SLURM_", "SRUN_"))},
         no_recovery=ulfm_missing(environ),
-        package=str(Path(hpccoll.__file__).parent), hides=hidden_install())
+        package=str(Path(hpccoll.__file__).parent), hides=hidden_install(), compiling=compiling())
+
+
+def compiling() -> float:
+    """Return the seconds in which the loaded modules of hpccoll without bytecode are compiled."""
+    start = time.perf_counter()
+    for module in [each for name, each in sys.modules.items() if name.startswith("hpccoll")]:
+        path = getattr(module, "__file__", None) or ""
+        if path.endswith(".py") and not os.path.exists(cache_from_source(path)):
+            compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
+    return time.perf_counter() - start
 
 
 def gather(mine: RankFacts) -> list[RankFacts] | None:

@@ -89,7 +89,8 @@ def test_signals_beside_asyncio(tmp_path, number, loop):
     """Its first signal handler takes the wakeup descriptor that the thread reads."""
     program = f"""if True:
         import asyncio, os, time
-        from hpccoll.guard.flight_record import FlightRecorder, listen
+        from hpccoll.guard.flight_record import FlightRecorder
+        from hpccoll.guard.flight_signals import listen
         recorder = FlightRecorder()
         recorder.folder = {str(tmp_path)!r}
         listen(recorder)
