@@ -26,7 +26,7 @@ PATIENCE = 600
 #: What the suites need.
 TOOLS = ("pytest",)
 #: What a wheel of hpccoll is built from, and the suffixes of its sources.
-BUILT_FROM = "hpccoll", "setup.py", "pyproject.toml", "README.md", "LICENSE"
+BUILT_FROM = "hpccoll", "setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE"
 SOURCES = (".py", ".c", ".h", ".cu", ".json")
 
 
