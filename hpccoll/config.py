@@ -283,8 +283,8 @@ SETTINGS: dict[str, Setting] = {
     # The first collective compares it, when rank 0 reads the table.
     "HPCCOLL_TUNING": Setting(
         "tuning", _tuning,
-        "table of measured times, e.g. './tuning.json'; 'online' measures candidates during the "
-        "job, 'probe' measures a few for some seconds if the default table has no entry for the "
+        "table of measured times, e.g. './tuning.json'; 'online' measures every kind of call in "
+        "the job, 'probe' a few for some seconds if the default table has no entry for the "
         "machine, 'off' disables tuning; default $XDG_CACHE_HOME/hpccoll/tuning.json if it exists"),
     "HPCCOLL_DETERMINISM": Setting(
         "determinism", check_determinism,
@@ -357,8 +357,12 @@ def load(environ: Mapping[str, str] = os.environ) -> Config:
     Raises:
         ArgumentError: a malformed value; names the variable.
     """
-    # Cached: reading all variables takes as long as a small collective.
-    return _load(tuple((name, environ[name]) for name in environ if name.startswith("HPCCOLL_")))
+    # Cached: reading all variables takes as long as a small collective. As bytes, which Python does
+    # not decode: some sites have hundreds of variables.
+    names = ([os.fsdecode(name) for name in os.environb if name.startswith(b"HPCCOLL_")]
+             if environ is os.environ else
+             [name for name in environ if name.startswith("HPCCOLL_")])
+    return _load(tuple((name, environ[name]) for name in names))
 
 
 @lru_cache(maxsize=8)

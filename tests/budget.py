@@ -18,11 +18,11 @@ TESTS = Path(__file__).resolve().parent
 PACKAGE = TESTS.parent / "hpccoll"
 #: Most code lines, by room; ``hpccoll`` is the package's own modules.
 BUDGET = {
-    "algorithms": 2850, "arrays": 755, "calls": 1205, "cli": 2180, "comm": 3505, "config": 255,
-    "cuda": 1900, "errors": 330, "explain": 1090, "guard": 2010, "hpccoll": 240, "ir": 1535,
-    "jax": 625, "keras": 225, "machine": 545, "measure": 2270, "proof": 1005, "runtime": 2836,
-    "simulator": 2905, "testing": 640, "tools": 4245, "torch": 2880, "training": 5920,
-    "transport": 1145, "tune": 1665}
+    "algorithms": 2850, "arrays": 755, "calls": 1205, "cli": 2180, "comm": 3660, "config": 258,
+    "cuda": 1900, "errors": 330, "explain": 1090, "guard": 2016, "hpccoll": 240, "ir": 1535,
+    "jax": 625, "keras": 225, "machine": 545, "measure": 2282, "proof": 1005, "runtime": 2838,
+    "simulator": 2905, "testing": 640, "tools": 4252, "torch": 2880, "training": 5920,
+    "transport": 1145, "tune": 1645}
 #: Most lines and files of Python, by folder of the tests; ``tests`` is its own modules.
 TEST_BUDGET = {
     "benchmarks": (1445, 15),
@@ -33,12 +33,12 @@ TEST_BUDGET = {
     "golden": (227, 2),
     "gpu": (750, 7),
     "law": (386, 5),
-    "mpi": (16889, 96),
+    "mpi": (17177, 97),
     "sanitize": (196, 2),
     "scale": (865, 11),
     "suites": (85, 1),
     "support": (6510, 46),
-    "tests": (1839, 8),
+    "tests": (1853, 8),
     "uncompiled": (94, 2),
     "unit": (35613, 356)}
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,

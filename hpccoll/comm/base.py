@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from hpccoll.runtime.context import Context, GuardProtocol
     from hpccoll.runtime.planning.choice import Choice
     from hpccoll.tune.device_rules import DevicePlace
-    from hpccoll.tune.table import Curves, Fingerprint
+    from hpccoll.tune.table import Curve, Curves, Fingerprint
 
 #: Largest number of sets of user choices with cached calls.
 MOST_WISHES = 128
@@ -169,6 +169,10 @@ class Base(MPI.Intracomm):
     def _probe(self, context: Context, machine: Fingerprint, path: str
                ) -> tuple[Curves, str, list[str]]:
         """Measure some candidates in this job."""
+        raise NotImplementedError
+
+    def _measure_call(self, context: Context, collective: str, nbytes: int, path: str) -> Curve:
+        """Measure candidates for calls of one size."""
         raise NotImplementedError
 
     def _for_part(self, comm: MPI.Intracomm) -> Any:

@@ -1,9 +1,9 @@
 """``hpccoll.Comm``: an ``MPI.Intracomm`` with the collectives of hpccoll.
 
 It shares the handle of the communicator that it wraps, and works wherever an ``MPI.Intracomm``
-does. The second collective duplicates the communicator; the MPI library runs the first. Derived
-communicators are ``hpccoll.Comm`` too; those with a topology are also ``MPI.Cartcomm`` and so on,
-and keep the native neighbour collectives. They do not inherit choices of ``using``.
+does. The MPI library runs the first eight collectives; the next one duplicates the communicator.
+Derived communicators are ``hpccoll.Comm`` too; those with a topology are also ``MPI.Cartcomm`` and
+so on, and keep the native neighbour collectives. They do not inherit choices of ``using``.
 
     Comm --handle--> MPI communicator --attributes--> Lifetime (freed?), Context (private duplicate)
 
@@ -26,6 +26,7 @@ from hpccoll.comm.blocking import BlockingMixin
 from hpccoll.comm.cache import CallCache
 from hpccoll.comm.creation import Creation
 from hpccoll.comm.devices import DeviceMessages, DeviceWays, nccl_problem, registered_array
+from hpccoll.comm.first_calls import precedes_setup
 from hpccoll.comm.lifetime import Lifetime
 from hpccoll.comm.nonblocking import NonblockingMixin
 from hpccoll.comm.objects.methods import Objects
@@ -34,6 +35,7 @@ from hpccoll.comm.probes import Probes
 from hpccoll.comm.reproducible import Numbers
 from hpccoll.comm.ulfm import Recovery
 from hpccoll.errors import ArgumentError, ArgumentTypeError, CommunicatorError
+from hpccoll.machine.limits import FIRST_CALLS
 from hpccoll.runtime.attributes import existing_context, keyval
 from hpccoll.runtime.execution.built import executor
 from hpccoll.runtime.planning.description import Description
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
     from hpccoll.measure.profiling.profile import Profile
     from hpccoll.runtime.context import Context, GuardProtocol
     from hpccoll.tune.loading import JobTimes
-    from hpccoll.tune.table import Curves, Fingerprint
+    from hpccoll.tune.table import Curve, Curves, Fingerprint
 
 
 class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, Creation, Recovery,
@@ -157,7 +159,6 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
         Raises:
             ArgumentError: unknown collective, or an invalid number of bytes.
         """
-        from hpccoll.comm.uncached.blocking import postpones
         from hpccoll.ir.collectives import collective_named
         from hpccoll.runtime.planning.choice import Choice
         from hpccoll.tune.choose import Conditions
@@ -172,8 +173,8 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
                                 self._config.determinism, device=self._device_place)
         if preference is not None and preference.is_queued and context is not None:
             conditions = conditions._replace(barred=nccl_problem(self, preference.name))
-        first = ("\nThe MPI library runs the first call; the second one sets the communicator up."
-                 if preference is None and postpones(self) else "")
+        first = (f"\nThe MPI library runs the first {FIRST_CALLS} calls; the next one sets the "
+                 "communicator up." if preference is None and precedes_setup(self) else "")
         return describe(collective, nbytes, conditions,
                         context.topology if context else self._layout,
                         context.place if context else None, detail) + self._known_ways() + first
@@ -303,6 +304,10 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
         # Only jobs with a probe import the benchmarks.
         from hpccoll.measure.probe import probe
         return probe(context, machine, path, Comm)
+
+    def _measure_call(self, context: Context, collective: str, nbytes: int, path: str) -> Curve:
+        from hpccoll.measure.probe import measure_call
+        return measure_call(context, collective, nbytes, path, Comm)
 
     def _wrap(self, comm: MPI.Comm) -> Any:
         return wrap(comm)

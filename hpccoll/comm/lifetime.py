@@ -40,7 +40,7 @@ class Lifetime:
         raise_failure: raises an error for every call after a failure; else ``None``.
         raise_setup_failure: the same for calls that create a communicator.
         bare: True if the MPI library has no communicator left for the set-up.
-        used: True if a blocking collective has been called on it.
+        first_calls: number of its blocking collectives before its set-up.
         setups: number of such calls that all ranks have made.
         duplicates: requests of ``Idup``; null if the program has completed them.
         tuned: measured times, once the ranks have loaded them.
@@ -59,7 +59,7 @@ class Lifetime:
         self.raise_failure: Callable[[], NoReturn] | None = (
             _reject_fork if PROGRESS.parent else None)
         self.raise_setup_failure = self.raise_failure
-        self.used, self.bare, self.setups = False, False, 0
+        self.first_calls, self.bare, self.setups = 0, False, 0
         self.duplicates: list[MPI.Request] = []
         self.tuned: JobTimes | None = None
         self.call_guard = new_call_guard()

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 native = MPI.Intracomm
 
 
+#: Arguments that mpi4py lets a caller omit.
+DEFAULTS = {"op": MPI.SUM, "root": 0, "recvcounts": None}
+
+
 class Method:
     """Method of a communicator.
 
@@ -45,6 +49,13 @@ class Method:
         from hpccoll.calls import resolve
         resolver: Callable[..., Call] = getattr(resolve, self.name)
         return resolver
+
+    def positional(self, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]:
+        """Return all arguments of a call in the order of the parameters."""
+        code = self.resolve.__code__
+        names = code.co_varnames[2:code.co_argcount]  # the first two are the size and the rank
+        given = {**DEFAULTS, **dict(zip(names, args)), **options}
+        return tuple(given[name] for name in names)
 
     def serve(self, comm: Base, *args: Any) -> Any:
         """Run an uncached call."""

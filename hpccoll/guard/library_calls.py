@@ -31,7 +31,7 @@ from hpccoll.guard.diagnosis import judge
 from hpccoll.guard.pending_calls import watch_nonblocking, watch_persistent
 from hpccoll.guard.rank_status import IN_PROGRAM, NATIVE, QUIET, format_call
 from hpccoll.guard.watchdog import STATUS
-from hpccoll.runtime.events.call_log import ASKED, ENDS, INSIDE, LAST, LEFT, NUMBER, Log
+from hpccoll.runtime.events.call_log import ASKED, CHECK, ENDS, INSIDE, LAST, LEFT, NUMBER, Log
 from hpccoll.runtime.events.call_records import log_calls
 from hpccoll.runtime.planning.call_hash import describe_native
 from hpccoll.runtime.planning.description import Description
@@ -85,8 +85,8 @@ class LibraryCalls:
         self.odd, self.said = 0, False
 
     # -- how they are called -------------------------------------------------------------------
-    def method(self, native: Callable[..., Any], name: str, call: Call | None
-               ) -> Callable[..., Any]:
+    def method(self, native: Callable[..., Any], name: str, call: Call | None,
+               check: Callable[..., None] | None = None) -> Callable[..., Any]:
         """Return a native blocking method with the log entries of the level around it.
 
         Args:
@@ -94,13 +94,24 @@ class LibraryCalls:
             name: of the method, in lower case.
             call: the resolved call; ``None`` if only mpi4py can parse it, or if the wrapper
                 is for calls that differ.
+            check: called with the arguments of a call that has ended, if its number has reached
+                :attr:`check`.
         """
         if self.guard.always and self.guard.context.size > 1:
             return partial(self._run_with_timeout, getattr(MPI.Intracomm, f"I{name}"), name)
         known = call is not None and self.guard.compares_calls
         call_hash = self.guard.call_hash(describe_native(call, name)) if known else 0
         return self._cached_wrapper(
-            native, call_hash, lambda: self.watch_blocking(native, name, call_hash))
+            native, call_hash, lambda: self.watch_blocking(native, name, call_hash, check=check))
+
+    @property
+    def check(self) -> int:
+        """Return the number of the next call that is followed by a check; 0 for none."""
+        return self.log.words[CHECK]
+
+    @check.setter
+    def check(self, number: int) -> None:
+        self.log.words[CHECK] = number
 
     def watch_nonblocking(self, native: Callable[..., MPI.Request], name: str, call: Call | None
                           ) -> Callable[..., MPI.Request]:
@@ -162,17 +173,19 @@ class LibraryCalls:
         return self.guard.compares_calls and self.guard.context.size > 1
 
     def watch_blocking(self, function: Callable[..., Any], name: str = "set-up", call_hash: int = 0,
-                       pickles: bool = False) -> Callable[..., Any]:
+                       pickles: bool = False, check: Callable[..., None] | None = None
+                       ) -> Callable[..., Any]:
         """Return a wrapper of a function in which all ranks call the MPI library.
 
         Args:
             function, name, call_hash: of the call.
             pickles: True if it may fail after the library has completed its part.
+            check: as for :meth:`method`.
         """
         if not self.counts:
             return function
         return log_calls(function, self.log, call_hash, self.guard.raise_broken,
-                         partial(self._failed_before_sending, name, pickles))
+                         partial(self._failed_before_sending, name, pickles), check)
 
     def run_after_meeting(self, function: Callable[..., Any], description: Description
                           ) -> Callable[..., Any]:

@@ -13,8 +13,9 @@ from hpccoll.measure import survey_plan
 from hpccoll.measure.survey import survey
 from hpccoll.measure.wrapping import Wrap
 from hpccoll.runtime.context import Context
+from hpccoll.tune.online import MOST, SECONDS
 from hpccoll.tune.store import add
-from hpccoll.tune.table import Curves, Fingerprint, parse, render
+from hpccoll.tune.table import Curve, Curves, Fingerprint, parse, render
 from hpccoll.units import count_text
 
 #: Source name of times that are not in a file.
@@ -36,7 +37,6 @@ def probe(context: Context, machine: Fingerprint, path: str,
         lines of a warning.
     """
     outcome = survey(context.comm, survey_plan.PROBE, wrap, topology=context.topology)
-    curves, source = outcome.curves, path
     problems: list[str] = []
     if context.rank == 0:
         problems += [f"the probe omits {name} {candidate.label}: {count} wrong elements"
@@ -45,16 +45,45 @@ def probe(context: Context, machine: Fingerprint, path: str,
         if spoilt:
             problems.append(f"the probe omits {count_text(spoilt, 'size')}: other processes used "
                             "these cores")
-        if not curves:
-            source = UNKEPT
+        if not outcome.curves:
             problems.append("the probe measured nothing; this job does not repeat it")
-        else:
-            # Times of a table are rounded: this job must make the same choices as a later one.
-            (curves,) = parse(render({machine: curves}), path).values()
-            try:
-                add(path, machine, curves)
-            except TuningError as error:
-                source = UNKEPT
-                problems.append(f"only this job uses the measurements of the probe: {error}")
-    curves, source = context.comm.bcast((curves, source))
+    curves, problem = _store(context, machine, outcome.curves, path)
+    if problem:
+        problems.append(f"only this job uses the measurements of the probe: {problem}")
+    source = context.comm.bcast(path if curves and not problem else UNKEPT)
     return curves, source, problems
+
+
+def measure_call(context: Context, collective: str, nbytes: int, path: str, wrap: Wrap) -> Curve:
+    """Measure a few candidates for calls of one size, and store their times; collective.
+
+    Args:
+        context, path, wrap: as for :func:`probe`; without a path nothing is stored.
+        collective, nbytes: of the calls.
+
+    Returns:
+        The times, equal on all ranks; empty if nothing could be measured.
+    """
+    plan = survey_plan.SurveyPlan((collective,), (nbytes,), SECONDS, thorough=False, most=MOST)
+    outcome = survey(context.comm, plan, wrap, topology=context.topology)
+    # Under the size of the call: that of the measurement is a multiple of the blocks.
+    curves: Curves = {kind: tuple((nbytes, times) for _, times in curve)
+                      for kind, curve in outcome.curves.items()}
+    # A table that cannot be written is no fault of this job.
+    curves, _ = _store(context, outcome.machine._replace(online=True), curves, path)
+    return curves.get((collective, True), ())
+
+
+def _store(context: Context, machine: Fingerprint, curves: Curves, path: str
+           ) -> tuple[Curves, TuningError | None]:
+    """Add the times of rank 0 to a table; return them on all ranks, and the problem on rank 0."""
+    problem = None
+    if curves and context.rank == 0:
+        # Times of a table are rounded: this job must make the same choices as a later one.
+        (curves,) = parse(render({machine: curves}), path).values()
+        try:
+            if path:
+                add(path, machine, curves)
+        except TuningError as error:
+            problem = error
+    return context.comm.bcast(curves), problem

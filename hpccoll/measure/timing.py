@@ -26,6 +26,7 @@ from hpccoll.config import AUTO, NATIVE, NONE, OFF, load
 from hpccoll.ir.methods import METHODS
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.discovery import Place
+from hpccoll.machine.limits import FIRST_CALLS
 from hpccoll.measure.buffers import CaseBuffers
 from hpccoll.measure.call_forms import BlockingForm
 from hpccoll.measure.candidates import FORWARDED, serves
@@ -41,8 +42,9 @@ from hpccoll.tune.table import Candidate
 REPETITIONS = 25
 #: Minimum and maximum iterations of a candidate under a budget.
 LEAST, MOST = 10, 5000
-#: Warm-up iterations for each set of buffers; hpccoll has prepared everything after three.
-WARM = 5
+#: Warm-up iterations for each set of buffers; after the calls before set-up, three
+#: prepare everything.
+WARM = FIRST_CALLS + 4
 
 AnyRunner = TypeVar("AnyRunner")
 

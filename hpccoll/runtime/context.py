@@ -111,7 +111,8 @@ class GuardProtocol(Protocol):
     def revoke(self) -> None:
         """End the calls of ranks that wait in shared memory, and reject later calls here."""
 
-    def native(self, method: Callable[..., Any], name: str, call: Any) -> Callable[..., Any]:
+    def native(self, method: Callable[..., Any], name: str, call: Any, check: Callable[..., None]
+               ) -> Callable[..., Any]:
         """Return a guarded wrapper of a blocking native method."""
 
     def watch_nonblocking(self, method: Callable[..., Any], name: str, call: Any) -> Callable[...,

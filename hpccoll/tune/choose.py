@@ -10,7 +10,7 @@ communication. The sources of a choice, in order of precedence (:func:`sources`)
    'auto' under the name of the method selects like for blocking calls.
 3. If all ranks pass device arrays, the rules of :mod:`hpccoll.tune.device_rules`.
 4. On one rank, or if not all ranks have the size, the MPI library.
-5. Measured times: candidates tried in this job, ``hpccoll tune``, or a probe.
+5. Measured times: of ``hpccoll tune``, of this or an earlier job while it ran, or of a probe.
 6. The rules of :mod:`hpccoll.tune.rules`.
 7. The MPI library; or the reproducible algorithm, if a guarantee or the type excludes the library.
 """
@@ -41,7 +41,7 @@ from hpccoll.tune.determinism import (
 )
 from hpccoll.tune.device_rules import DevicePlace, device_bounds, device_choices
 from hpccoll.tune.loading import JobTimes
-from hpccoll.tune.online import MOST, MOST_TRIALS, Trial, signature_of
+from hpccoll.tune.online import may_be_measured
 from hpccoll.tune.rules import (
     PAIRS,
     PAIRS_ELSEWHERE,
@@ -50,7 +50,6 @@ from hpccoll.tune.rules import (
     is_ruled,
     vendor,
 )
-from hpccoll.tune.table import Candidate
 from hpccoll.units import time_text
 
 
@@ -110,7 +109,7 @@ def range_of_choice(facts: CallFacts, conditions: Conditions, place: Place | Non
                     ) -> tuple[int, int] | None:
     """Return a range of bytes around those of a call for which the choice is the same.
 
-    ``None`` if every call may get another one, because candidates are tried.
+    ``None`` if every call may get another one, because each kind of call is measured.
     """
     tuned, nbytes = conditions.tuned, facts.nbytes or 0
     if tuned is not None and tuned.online:
@@ -119,7 +118,7 @@ def range_of_choice(facts: CallFacts, conditions: Conditions, place: Place | Non
     for rule in RULES:
         if rule.collective == facts.collective:
             bounds.update((*rule.nbytes, rule.block * conditions.size))
-    if tuned is not None and (tuned.curves or tuned.probed):
+    if tuned is not None and tuned.has_times:
         bits = nbytes.bit_length()
         edges = {part << power >> 3 for power in range(max(bits - 3, 0), bits + 3)
                  for part in range(8, 16)}  # of ``round_size``
@@ -132,10 +131,20 @@ def range_of_choice(facts: CallFacts, conditions: Conditions, place: Place | Non
 
     below = sorted((bound for bound in bounds if bound <= nbytes), reverse=True)
     above = sorted(bound for bound in bounds if bound > nbytes)
-    if tuned is None or not (tuned.curves or tuned.probed):
+    if tuned is None or not tuned.has_times:
         below, above = [*below, 0], [*above, NO_LIMIT]
     return (next((bound for bound in below if not bound or not same(bound - 1)), below[-1]),
             next((bound for bound in above if bound == NO_LIMIT or not same(bound)), above[-1]))
+
+
+def wants_times(facts: CallFacts, conditions: Conditions) -> bool:
+    """Return True if measured times could decide about a blocking call, and there are none."""
+    tuned, preference = conditions.tuned, conditions.preference
+    return (tuned is not None and conditions.size > 1 and conditions.device is None
+            and (preference is None or preference.is_auto)
+            and not excludes_native(conditions.determinism, facts)
+            and may_be_measured(facts, tuned.online)
+            and not tuned.covers(facts.collective, facts.nbytes or 0))
 
 
 def round_size(nbytes: int) -> int:
@@ -219,10 +228,7 @@ def sources(conditions: Conditions, place: Place | None) -> Iterator[Source]:
     if conditions.device is not None and conditions.size > 1:
         yield _DeviceRules(conditions, conditions.device)
     yield _SingleRankChoice(conditions)
-    if conditions.tuned is not None and conditions.tuned.online:
-        if blocking:  # times of nonblocking calls would include the overlapped work
-            yield _Trials(conditions, conditions.tuned)
-    elif conditions.tuned is not None:
+    if conditions.tuned is not None:
         yield _Times(conditions, conditions.tuned)
     yield _Rules(conditions, place)
 
@@ -283,27 +289,6 @@ class _SingleRankChoice:
                       else "not all ranks have the size")
 
 
-class _Trials:
-    """Candidates tried in the job itself."""
-
-    def __init__(self, conditions: Conditions, tuned: JobTimes):
-        self.conditions, self.tuned = conditions, tuned
-
-    def choice(self, facts: CallFacts) -> Choice | None:
-        if excludes_native(self.conditions.determinism, facts):
-            return None
-        signature = signature_of(facts)
-        trial = trial_of(facts, self.conditions, self.tuned)
-        if trial is None:
-            return None
-        if trial.verdict is None:
-            return Choice(trial.candidate.name, trial=signature, reason=(
-                f"online: call {trial.turn + 1} of {trial.times.size} that measure candidates"))
-        return Choice(trial.verdict.name, reason=(
-            f"online: {time_text(trial.seconds[trial.verdict], 3)}, the fastest of "
-            f"{len(trial.candidates)}"))
-
-
 class _Times:
     """Times that were measured, or predicted from a probe."""
 
@@ -314,11 +299,12 @@ class _Times:
         nbytes = facts.nbytes or 0
         if nbytes not in self.tuned.sizes(facts.collective):
             nbytes = round_size(nbytes)
-        ranking = self.tuned.ranking(facts.collective, facts.commutes, nbytes)
+        ranking = self.tuned.ranking(facts.collective, facts.commutes, nbytes,
+                                     may_be_measured(facts, self.tuned.online))
         for candidate, seconds, predicted in ranking:
             choice = Choice(candidate.name, dict(candidate.params), candidate.segment_bytes,
                             f"{'predicted' if predicted else 'measured'}: {time_text(seconds, 3)} "
-                            f"{'by' if predicted else 'in'} {self.tuned.source}")
+                            f"{'by' if predicted else 'in'} {self.tuned.source or 'this job'}")
             if _suits(choice, facts, self.conditions):
                 return choice
         return None
@@ -347,18 +333,6 @@ class _Rules:
                 choice = Choice(rule.algorithm, {}, rule.segment_bytes, f"rule: {rule}")
                 if _suits(choice, facts, self.conditions):
                     yield rule, choice
-
-
-def trial_of(facts: CallFacts, conditions: Conditions, tuned: JobTimes) -> Trial | None:
-    """Return the current or a new trial of a call; ``None`` if it is not tried."""
-    trial = tuned.trials.get(signature_of(facts))
-    if trial is None and len(tuned.trials) < MOST_TRIALS:
-        names = plausible_algorithms(facts.collective, conditions.size, facts.nbytes or 0,
-                                     tuned.hierarchical)
-        able = [name for name in names if _suits(Choice(name), facts, conditions)]
-        if able:
-            return Trial([Candidate(name) for name in (NATIVE, *able[:MOST])])
-    return trial
 
 
 #: Why an algorithm does not support a user operator.

@@ -28,7 +28,7 @@ from hpccoll.runtime.planning.choice import Choice
 from hpccoll.tune.choose import Conditions, decide, obstacle
 from hpccoll.tune.cost_model import terms
 from hpccoll.tune.loading import JobTimes
-from hpccoll.tune.online import signature_of
+from hpccoll.tune.rules import is_measured
 from hpccoll.tune.table import Candidate
 from hpccoll.units import byte_count, count_text, size_text, time_text
 
@@ -80,7 +80,7 @@ def describe(collective: str, nbytes: int | str, conditions: Conditions,
     if chosen.is_queued:
         note += _wrap(_describe_nccl(chosen, topology))
     lines = [*_wrap(first), *note,
-             *_wrap(f"measured times: {_source(tuned, collective, bool(times))}")]
+             *_wrap(f"measured times: {_source(facts, conditions, place, bool(times))}")]
     if model and model.miss > POOR:
         lines.append("predicted times: none; the measured times are too noisy for a model, with "
                      f"errors up to {model.miss:.1f}x")
@@ -184,9 +184,6 @@ def _times(facts: CallFacts, tuned: JobTimes | None) -> Mapping[Candidate, float
     """Return the measured times of the candidates for a call."""
     if tuned is None:
         return {}
-    if tuned.online:
-        trial = tuned.trials.get(signature_of(facts))
-        return trial.seconds if trial else {}
     return {candidate: seconds for candidate, seconds, predicted
             in tuned.ranking(facts.collective, True, facts.nbytes or 0) if not predicted}
 
@@ -196,18 +193,24 @@ def _wrap(text: str) -> list[str]:
     return wrap(text, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
-def _source(tuned: JobTimes | None, collective: str, measured: bool) -> str:
+def _source(facts: CallFacts, conditions: Conditions, place: Place | None, measured: bool) -> str:
     """Return the source of times, or why there are none."""
+    tuned, kind = conditions.tuned, (facts.collective, True)
     if tuned is None:
         return "loaded at the first collective"
     if tuned.note:
         return f"none; {tuned.note}"
     if tuned.online:
-        return "online, in this job" if measured else "online, undecided"
-    if not measured:
+        return "online, in this job" if measured else "online, at the first call"
+    if not measured and (place is None or is_measured(conditions.size, place)):
         return "none; run 'hpccoll tune'"
-    if (collective, True) in tuned.curves:
+    if not measured:
+        return ("none, nor do the rules know such a place: a long job measures while it runs, "
+                "'hpccoll tune' takes ten minutes, with --quick one")
+    if kind in tuned.curves:
         return f"from {tuned.source}"
+    if kind not in tuned.probed:
+        return f"of a few candidates, by a job while it ran, from {tuned.source or 'this job'}"
     return f"of a few candidates, by a probe, from {tuned.source}; run 'hpccoll tune' for all"
 
 

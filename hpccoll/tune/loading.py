@@ -22,9 +22,9 @@ from hpccoll.ir.topology import Topology
 from hpccoll.runtime.context import Context
 from hpccoll.transport.private_comm import PrivateComm
 from hpccoll.tune.cost_model import Model, calibrate
-from hpccoll.tune.online import Trial
+from hpccoll.tune.online import Allowance, size_class
 from hpccoll.tune.ranking import Ranking, expected_ranking, measured_ranking
-from hpccoll.tune.table import Curves, Fingerprint, Table, fingerprint, read
+from hpccoll.tune.table import Curve, Curves, Fingerprint, Table, fingerprint, read
 
 #: Largest number of cached rankings; above it the cache is cleared.
 MOST_RANKINGS = 1024
@@ -43,33 +43,58 @@ class JobTimes:
         curves: times of candidates by size, per kind of call.
         source: their file; empty without times.
         note: why a file or a probe has none.
-        online: True if candidates are tried in the job itself.
-        hierarchical: True if there are several nodes, so that algorithms for nodes are tried.
+        online: True if this job measures every kind of call, and uses no table.
         probed: times of a probe, for kinds of calls that ``curves`` lacks.
         topology: the topology of the job; needed with ``probed``.
+        tried: times that jobs measured while they ran.
+
+    Attributes:
+        allowance: the time that further measurements may take.
     """
 
     def __init__(self, curves: Curves | None = None, source: str = "", note: str = "",
-                 online: bool = False, hierarchical: bool = False, probed: Curves | None = None,
-                 topology: Topology | None = None):
+                 online: bool = False, probed: Curves | None = None,
+                 topology: Topology | None = None, tried: Curves | None = None):
         self.curves: Curves = curves or {}
         self.source, self.note = source, note
-        self.online, self.hierarchical = online, hierarchical
+        self.online = online
         self.probed: Curves = probed or {}
         self.topology = topology
-        self.trials: dict[tuple[Hashable, ...], Trial] = {}
-        self._rankings: dict[tuple[str, bool, int], Ranking] = {}
+        #: Times by collective and class of size; empty if a measurement failed.
+        self.tried: dict[tuple[str, int], Curve] = {}
+        self._rankings: dict[tuple[str, bool, int, bool], Ranking] = {}
+        self.allowance = Allowance()
         self._models: dict[tuple[Hashable, ...], Model | None] = {}
+        for (collective, _), curve in (tried or {}).items():
+            for point in curve:
+                self.tried[collective, size_class(point[0])] = (point,)
 
-    def ranking(self, collective: str, commutes: bool, nbytes: int) -> Ranking:
+    @property
+    def has_times(self) -> bool:
+        """Return True if there are times of any kind of call."""
+        return bool(self.curves or self.probed or self.tried)
+
+    def covers(self, collective: str, nbytes: int) -> bool:
+        """Return True if a call of a size has been measured, or one of its collective by a plan."""
+        kind = collective, True
+        return (kind in self.curves or kind in self.probed
+                or (collective, size_class(nbytes)) in self.tried)
+
+    def add_tried(self, collective: str, nbytes: int, curve: Curve) -> None:
+        """Add times that this job has measured; an empty curve if there are none."""
+        self.tried[collective, size_class(nbytes)] = curve
+        self._rankings.clear()
+
+    def ranking(self, collective: str, commutes: bool, nbytes: int, tried: bool = True) -> Ranking:
         """Return candidates with their times, fastest first; empty without measurements.
 
-        Times with commutative operators also apply to others without measurements.
+        Times with commutative operators also apply to others without measurements. ``tried`` is
+        False to leave out what jobs have measured while they ran.
         """
-        key = collective, commutes, nbytes
+        key = collective, commutes, nbytes, tried
         ranking = self._rankings.get(key)
         if ranking is None:
-            ranking = self._rank(collective, commutes, nbytes)
+            ranking = self._rank(collective, commutes, nbytes, tried)
             if len(self._rankings) >= MOST_RANKINGS:
                 self._rankings.clear()
             self._rankings[key] = ranking
@@ -77,7 +102,7 @@ class JobTimes:
 
     def sizes(self, collective: str) -> set[int]:
         """Return the bytes of the calls of a collective that were measured."""
-        return {nbytes for curves in (self.curves, self.probed)
+        return {nbytes for curves in (self.curves, self.probed, self.tried)
                 for (name, _), curve in curves.items() if name == collective
                 for nbytes, _ in curve}
 
@@ -89,8 +114,10 @@ class JobTimes:
             self._models[key] = calibrate(known, collective, size, topology)
         return self._models[key]
 
-    def _rank(self, collective: str, commutes: bool, nbytes: int) -> Ranking:
+    def _rank(self, collective: str, commutes: bool, nbytes: int, tried: bool) -> Ranking:
         curve = self.curves.get((collective, commutes)) or self.curves.get((collective, True))
+        if not curve and tried:
+            curve = self.tried.get((collective, size_class(nbytes)))
         if curve:
             return measured_ranking(curve, nbytes)
         curve = self.probed.get((collective, True))
@@ -137,7 +164,7 @@ def load(comm: PrivateComm, setting: str, place: Callable[[], Context],
     if agreed.problem:
         raise TuningError(agreed.path, agreed.problem)
     if setting == ONLINE:
-        return JobTimes(online=True, hierarchical=place().topology.depth > 1)
+        return JobTimes(online=True)
     if not agreed.wanted:
         return JobTimes(note=agreed.note)
     context = place()
@@ -146,16 +173,17 @@ def load(comm: PrivateComm, setting: str, place: Callable[[], Context],
     known: tuple[Any, ...] = ()
     if rank == 0:
         curves, probed, source = table.get(machine), table.get(guess), agreed.path
+        tried = table.get(machine._replace(online=True))
         note, wanted = "", False
-        if not curves and not probed:
+        if not curves and not probed and (not tried or setting == PROBE):
             before = _probed.get(guess) if setting == PROBE else None
             if before is not None:
                 probed, source = before
                 note = "" if probed else NOTHING
             else:
                 note, wanted = _difference(agreed.path, table, machine), setting == PROBE
-        known = curves, probed, source, note, wanted
-    curves, probed, source, note, wanted = comm.bcast(known)
+        known = curves, probed, tried, source, note, wanted
+    curves, probed, tried, source, note, wanted = comm.bcast(known)
     if wanted:
         probed, source, problems = probe(context, guess, agreed.path)
         _probed[guess] = probed, source
@@ -163,8 +191,8 @@ def load(comm: PrivateComm, setting: str, place: Callable[[], Context],
         # Only now: if warnings are errors, the other ranks must have their data before.
         for problem in problems:
             warnings.warn(f"hpccoll: {problem}", RuntimeWarning, stacklevel=2)
-    return JobTimes(curves, source if curves or probed else "", note, probed=probed,
-                    topology=context.topology)
+    return JobTimes(curves, source if curves or probed or tried else "", note, probed=probed,
+                    topology=context.topology, tried=tried)
 
 
 def _search(setting: str, size: int) -> tuple[SearchResult, Table]:
@@ -188,7 +216,8 @@ def _difference(path: str, table: Table, machine: Fingerprint) -> str:
     """Return why no entry of a table matches this machine: the difference of the nearest one."""
     def differences(other: Fingerprint) -> list[str]:
         return [f"{name} is {theirs!r} there, {ours!r} here" for name, theirs, ours
-                in zip(Fingerprint._fields, other._replace(probe=False), machine) if theirs != ours]
+                in zip(Fingerprint._fields, other._replace(probe=False, online=False), machine)
+                if theirs != ours]
     nearest = min((differences(other) for other in table), key=lambda words: len(words), default=[])
     return (f"{path} is not used: it was measured on another "
             "machine: " + ", ".join(nearest) if nearest

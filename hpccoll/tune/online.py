@@ -1,89 +1,66 @@
-"""Online tuning: tries candidates in the job itself (``HPCCOLL_TUNING=online``).
+"""When a job measures candidates while it runs.
 
-The first calls of a signature run one candidate after the other, the same on every rank, in rounds.
-In the first ``WARM`` rounds every candidate prepares; the next ``TIMED`` are timed after a barrier.
-Then one allreduce on the private communicator computes the maximum of the times over all ranks, and
-every rank selects the smallest median. That result never changes.
+The rules of :mod:`hpccoll.tune.rules` were measured in some places: two ranks on a node, and up to
+:data:`~hpccoll.tune.rules.MOST_MEASURED` that share its cores. In other places, the MPI library
+runs the calls that neither a rule nor a table covers. There, all ranks measure a few candidates for
+a call, after the call whose number is the next check: a number that all ranks have in common. Rank
+0 decides whether the job has run long enough, so that measurements take at most :data:`SHARE` of
+its time. The times hold for sizes between two powers of two. Rank 0 adds them to the table, for the
+next job.
 
-Every call returns its correct result. A signature contains only data that all ranks have.
+Measured times decide about calls whose results they cannot change. Sums of floats stay with the
+rules, so that their last bits do not depend on a clock. ``HPCCOLL_TUNING=online`` measures all
+calls, each kind at its first call, and uses neither table nor rules for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
 from time import perf_counter
 
-import numpy
-from mpi4py import MPI
-
 from hpccoll.calls.facts import CallFacts
-from hpccoll.config import NATIVE
-from hpccoll.runtime.execution.executor import Timeouts
-from hpccoll.runtime.progress.waiting import Meeting
-from hpccoll.tune.ranking import TIE
-from hpccoll.tune.table import Candidate
 
-#: Rounds without and with timing; hpccoll has prepared everything after three calls.
-WARM, TIMED = 3, 5
-#: Maximum candidates in addition to native, and maximum signatures per communicator.
-MOST, MOST_TRIALS = 5, 256
+#: Part of a job's time for measurements, and the seconds of one.
+SHARE, SECONDS = 0.02, 0.25
+#: Number of the first call that may be followed by a measurement, and the largest distance between
+#: two: a prime, so that no pattern of calls avoids it.
+FIRST, DISTANCE = 64, 4099
+#: Maximum candidates in addition to native, and maximum bytes of a measured call.
+MOST, LARGEST = 3, 64 << 20
+#: Calls in a measurement, however short its time; and bytes per second of one that is slow.
+CALLS, SLOW = 40, 1e9
 
 
-class Trial:
-    """Candidates for one signature, and their times.
+def next_check(number: int) -> int:
+    """Return the number of the next call that may be followed by a measurement.
 
-    Attributes:
-        candidates: the candidates in the order of their turns.
-        turn: number of calls so far.
-        seconds: median of each candidate in seconds; empty before the last turn.
-        verdict: the fastest candidate; ``None`` before the last turn.
+    >>> next_check(0), next_check(64), next_check(1_000_000)
+    (64, 97, 1004099)
     """
-
-    def __init__(self, candidates: Sequence[Candidate]):
-        self.candidates = tuple(candidates)
-        self.times = numpy.zeros((WARM + TIMED, len(candidates)))
-        self.turn = 0
-        self.seconds: dict[Candidate, float] = {}
-        self.verdict: Candidate | None = None
-
-    @property
-    def place(self) -> tuple[int, int]:
-        """Round, and index of the current candidate."""
-        return divmod(self.turn, len(self.candidates))
-
-    @property
-    def candidate(self) -> Candidate:
-        """Current candidate."""
-        return self.candidates[self.place[1]]
-
-    def run(self, comm: MPI.Intracomm, timeouts: Timeouts, serve: Callable[[], None]) -> None:
-        """Run a call with the current candidate; after the last turn, select the winner.
-
-        Args:
-            comm: the private communicator.
-            timeouts: seconds to wait for the other ranks.
-            serve: callback that runs the call.
-        """
-        meeting = Meeting(comm, "online tuning")
-        meeting.wait(comm.Ibarrier(), *timeouts)
-        start = perf_counter()
-        serve()
-        self.times[self.place] = perf_counter() - start
-        self.turn += 1
-        if self.turn == self.times.size:
-            meeting.wait(comm.Iallreduce(MPI.IN_PLACE, self.times, MPI.MAX), *timeouts)
-            self._decide()
-
-    def _decide(self) -> None:
-        medians = numpy.median(self.times[WARM:], axis=0)
-        self.seconds = dict(zip(self.candidates, map(float, medians)))
-        self.verdict = min(self.candidates, key=lambda c: self.seconds[c] * (
-            TIE if c.name == NATIVE else 1.0))
+    return max(FIRST, number + min(number // 2 + 1, DISTANCE))
 
 
-def signature_of(facts: CallFacts) -> tuple[Hashable, ...]:
-    """Return the key of a call: calls with equal keys share a trial."""
-    common = facts.collective, facts.nbytes, facts.uniform
-    if not facts.reduces:
-        return common
-    return (*common, facts.kind, facts.itemsize, facts.operator, facts.commutes)
+def size_class(nbytes: int) -> int:
+    """Return the class of a size: one for each power of two; below 16 bytes there is one class.
+
+    >>> size_class(0), size_class(15), size_class(16), size_class(31), size_class(1 << 20)
+    (4, 4, 5, 5, 21)
+    """
+    return max(nbytes, 8).bit_length()
+
+
+def may_be_measured(facts: CallFacts, sums: bool) -> bool:
+    """Return True if times may decide about a call; ``sums``: also if its result is rounded."""
+    return (facts.nbytes is not None and facts.nbytes <= LARGEST and facts.uniform
+            and (sums or facts.exact))
+
+
+class Allowance:
+    """Time that the measurements of one communicator may take; on rank 0."""
+
+    def __init__(self) -> None:
+        self.start, self.spent = perf_counter(), 0.0
+
+    def permits(self, nbytes: int, size: int) -> bool:
+        """Return True if the time so far permits to measure calls of some size."""
+        seconds = SECONDS + CALLS * size * nbytes / SLOW
+        return self.spent + seconds <= SHARE * (perf_counter() - self.start)

@@ -178,6 +178,16 @@ def _chain(collective: str, block: int, most_ranks: int = 8,
 PAIRS, PAIRS_ELSEWHERE = {MPICH: 16 * KIB}, 512 * KIB
 
 
+#: Largest number of ranks on one node, sharing cores, that was measured.
+MOST_MEASURED = 48
+
+
+def is_measured(size: int, place: Place) -> bool:
+    """Return True if the rules were measured in a place, so that what has no rule is native's."""
+    return (vendor() in MEASURED and place.one_node and place.compiled
+            and (size == 2 or place.oversubscribed and size <= MOST_MEASURED))
+
+
 def is_ruled(facts: CallFacts) -> bool:
     """Return True if rules apply to the operator and the elements of a call.
 

@@ -62,7 +62,7 @@ def add(path: str | os.PathLike[str], machine: Fingerprint, curves: Curves,
             old = {**old, machine: {k: c for k, c in old[machine].items() if k not in curves}}
         new = merge(old, machine, curves, wrong)
         write(path, new)
-    kept = [] if machine.probe else disagreements(old.get(machine, {}), curves)
+    kept = [] if machine.is_rough else disagreements(old.get(machine, {}), curves)
     return ({kind: new[machine][kind] for kind in curves},
             [each for each in kept if (each.collective, each.candidate) not in wrong])
 

@@ -9,7 +9,8 @@ One JSON file has the measurements of any number of machines, one entry each:
                               "seconds": {"native": 2.1e-06, "ring": 3.5e-06}}]}],
      "checksum": "..."}
 
-An entry with ``"probe": true`` is from a probe. The checksum covers every byte before it and
+An entry with ``"probe": true`` is from a probe, one with ``"online": true`` from jobs that measured
+while they ran. The checksum covers every byte before it and
 detects every change of the file. Reading is strict: an unusable table is an error. Writing replaces
 the whole file atomically: after a crash the old one still exists.
 """
@@ -30,6 +31,8 @@ from hpccoll.errors import TuningError
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.identity import library_name, processor
 
+#: Fields that mark entries of other origin than ``hpccoll tune``.
+MARKS = "probe", "online"
 #: Version of the format; no other one is read.
 FORMAT = 1
 #: Text after the checked part of a file.
@@ -88,6 +91,7 @@ class Fingerprint(NamedTuple):
         ranks, topology: size and topology of the communicator.
         oversubscribed: True if some node has more ranks than cores.
         probe: True for a probe of a few seconds, which omits most candidates.
+        online: True for jobs that measured single sizes while they ran.
     """
 
     mpi: str
@@ -96,6 +100,12 @@ class Fingerprint(NamedTuple):
     topology: str
     oversubscribed: bool
     probe: bool = False
+    online: bool = False
+
+    @property
+    def is_rough(self) -> bool:
+        """True if times of ``hpccoll tune`` replace these."""
+        return self.probe or self.online
 
 
 def fingerprint(topology: Topology, oversubscribed: bool) -> Fingerprint:
@@ -160,8 +170,8 @@ def render(table: Table) -> str:
             allow_nan=False)
             for (collective, commutes), curve in curves.items() for nbytes, times in curve)
         place = machine._asdict()
-        probe = '   "probe": true,\n' if place.pop("probe") else ""
-        entries.append(f'  {{"machine": {json.dumps(place)},\n{probe}'
+        marks = "".join(f'   "{mark}": true,\n' for mark in MARKS if place.pop(mark))
+        entries.append(f'  {{"machine": {json.dumps(place)},\n{marks}'
                        f'   "points": [\n{points}]}}')
     return add_checksum(f'{{"format": {FORMAT},\n "entries": [\n' + ",\n".join(entries) + "],\n ")
 
@@ -206,11 +216,11 @@ def merge(old: Table, machine: Fingerprint, curves: Curves,
         curves = {kind: average(known[kind], curve) if kind in known else curve
                   for kind, curve in curves.items()}
     new = {**old, machine: {**known, **curves}}
-    probe = machine._replace(probe=True)
-    if not machine.probe and probe in new:
-        new[probe] = {kind: curve for kind, curve in new[probe].items() if kind not in curves}
-        if not new[probe]:
-            del new[probe]
+    rough_ones = machine._replace(probe=True), machine._replace(online=True)
+    for rough in () if machine.is_rough else rough_ones:
+        left = {kind: curve for kind, curve in new.pop(rough, {}).items() if kind not in curves}
+        if left:
+            new[rough] = left
     return new
 
 
@@ -312,23 +322,23 @@ def _entries(document: dict[str, Any]) -> Iterable[Any]:
     import json
     entries: list[Any]
     _, entries, _ = _fields(document, "the file", format=int, entries=list, checksum=str)
-    machines = [json.dumps(_parts(entry)[:2], sort_keys=True) for entry in entries]
+    machines = [json.dumps(_parts(entry)[:-1], sort_keys=True) for entry in entries]
     if len(set(machines)) < len(machines):
         raise _Unusable("has two entries for one machine")
     return entries
 
 
 def _parts(entry: Any) -> tuple[Any, ...]:
-    """Return the machine, True for a probe (default False), and the points."""
-    whole = {"probe": False, **entry} if isinstance(entry, dict) else entry
-    return _fields(whole, "an entry", machine=dict, probe=bool, points=list)
+    """Return the machine, the marks (default False), and the points."""
+    whole = {**dict.fromkeys(MARKS, False), **entry} if isinstance(entry, dict) else entry
+    return _fields(whole, "an entry", machine=dict, **dict.fromkeys(MARKS, bool), points=list)
 
 
 def _entry(entry: dict[str, Any]) -> tuple[Fingerprint, Curves]:
-    place, probe, points = _parts(entry)
+    place, *marks, points = _parts(entry)
     mpi, host, ranks, topology, oversubscribed = _fields(
         place, "a machine", mpi=str, host=str, ranks=int, topology=str, oversubscribed=bool)
-    machine = Fingerprint(mpi, host, ranks, topology, oversubscribed, probe)
+    machine = Fingerprint(mpi, host, ranks, topology, oversubscribed, *marks)
     curves: dict[Kind, dict[int, dict[Candidate, float]]] = {}
     for point in points:
         collective, commutes, nbytes, seconds = _fields(

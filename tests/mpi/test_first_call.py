@@ -1,6 +1,10 @@
-"""The first call of a communicator goes to the MPI library; the second one sets it up."""
+"""The first calls of a communicator go to the MPI library; a later one sets it up.
+
+The first call only in most tests: ``conftest.py``.
+"""
 
 import gc
+import json
 import os
 import time
 
@@ -10,6 +14,7 @@ from mpi4py import MPI
 
 import hpccoll
 from hpccoll.algorithms.flat import recursive_doubling
+from hpccoll.comm import first_calls
 from hpccoll.errors import BrokenCommunicatorError, CollectiveTimeout, HpccollError
 from hpccoll.errors.contract import ContractError
 from hpccoll.errors.mpi import OperatorError, RootError
@@ -66,6 +71,119 @@ def test_the_second_call_sets_up():
     comm.Barrier()
     assert existing_context(comm) is not None
     total(comm, 100)
+    comm.Free()
+
+
+def test_the_ninth_call_sets_up(monkeypatch):
+    """Of both kinds; what is asked for by name sets up at once."""
+    monkeypatch.setattr(first_calls, "FIRST_CALLS", 8)
+    comm = new()
+    for _ in range(4):
+        total(comm)
+        assert comm.allreduce(RANK) == sum(range(SIZE))
+    assert existing_context(comm) is None
+    assert comm.bcast(RANK, ODD) == ODD
+    assert existing_context(comm) is not None
+    comm.Free()
+    comm = new()
+    total(comm)
+    total(comm, allreduce="ring")
+    assert existing_context(comm) is not None
+    comm.Free()
+
+
+class Point:
+    """An object of a user; two are added."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def __add__(self, other):
+        return Point(self.x + other.x)
+
+    def __eq__(self, other):
+        return self.x == other.x
+
+
+OBJECTS = {"number": 3.5, "none": None, "text": "a" * 500, "nested": [{"a": (1, 2)}, {3}],
+           "own": Point(3), "array": numpy.arange(12.0).reshape(3, 4),
+           "large": numpy.arange(60_000, dtype="c16").reshape(-1, 2), "empty": numpy.empty(0, "f4"),
+           "scalar": numpy.float32(2.5), "strided": numpy.arange(20)[::2]}
+#: What each lower-case method is called with, of an object and the root.
+LOWER = {"bcast": lambda c, o, r: c.bcast(o if RANK == r else None, r),
+         "gather": lambda c, o, r: c.gather(o, r),
+         "scatter": lambda c, o, r: c.scatter([o] * SIZE if RANK == r else None, r),
+         "allgather": lambda c, o, r: c.allgather(o),
+         "alltoall": lambda c, o, r: c.alltoall([o] * SIZE)}
+SUMS = {"reduce": lambda c, o, r: c.reduce(o, MPI.SUM, r), "allreduce": lambda c, o, r:
+        c.allreduce(o), "scan": lambda c, o, r: c.scan(o), "exscan": lambda c, o, r: c.exscan(o)}
+
+
+def same(one, two):
+    if isinstance(one, (list, numpy.ndarray)) and not isinstance(one, str):
+        return type(one) is type(two) and len(one) == len(two) and (
+            numpy.array_equal(one, two) and one.dtype == two.dtype
+            if isinstance(one, numpy.ndarray) else all(map(same, one, two)))
+    return type(one) is type(two) and bool(one == two)
+
+
+@pytest.mark.parametrize("kind", OBJECTS)
+@pytest.mark.parametrize("name", [*LOWER, *SUMS])
+def test_lower_case_methods_give_what_mpi4py_gives(name, kind):
+    obj = OBJECTS[kind]
+    if name in SUMS and kind in ("none", "nested"):
+        pytest.skip("cannot be added")
+    comm, call = new(), {**LOWER, **SUMS}[name]
+    assert same(call(comm, obj, ODD), call(RAW, obj, ODD))
+    assert existing_context(comm) is None
+    comm.Free()
+
+
+@pytest.mark.parametrize("name", [*LOWER, *SUMS])
+def test_what_cannot_be_pickled_on_one_rank_is_an_error_there_and_where_it_is_due(name):
+    comm, obj = new(), (lambda: None) if RANK == ODD else 1
+    if name in ("gather", "scatter"):
+        pytest.skip("pickled before the call, which the other ranks wait for")
+    waits = {"bcast": True, "scan": RANK == ODD, "exscan": RANK == ODD, "reduce": RANK == ODD}
+    call = {**LOWER, **SUMS}[name]
+    if waits.get(name, True):
+        with pytest.raises(Exception, match="pickle|lambda|Can't get"):
+            call(comm, obj, ODD)
+    else:
+        call(comm, obj, ODD)
+    assert comm.allgather(RANK) == list(range(SIZE))
+    comm.Free()
+
+
+def test_an_operator_that_fails_on_one_rank_fails_the_call_on_all():
+    def add(one, two):
+        raise ValueError("no sum of these")
+    comm = new()
+    with pytest.raises(ValueError, match="no sum of these"):
+        comm.allreduce(RANK, add)
+    total(comm)
+    comm.Free()
+
+
+@pytest.mark.parametrize("way", ["method", "operator", "root"])
+def test_ranks_that_disagree_about_objects_are_named(way):
+    comm, odd = new(), RANK == ODD
+    calls = {"method": lambda: comm.bcast(1) if odd else comm.gather(1),
+             "operator": lambda: comm.allreduce(1, MPI.MAX if odd else MPI.SUM),
+             "root": lambda: comm.bcast(1, int(odd))}
+    with pytest.raises(ContractError, match=f"rank {ODD}|ranks") as caught:
+        calls[way]()
+    assert {"method": "collective"}.get(way, way) in caught.value.fields
+    comm.Free()
+
+
+def test_a_pickle_without_bytes_sets_up(monkeypatch):
+    monkeypatch.setattr(MPI, "pickle", type("Json", (), {
+        "dumps": staticmethod(lambda obj: json.dumps(obj).encode()),
+        "loads": staticmethod(json.loads)}))
+    comm = new()
+    assert comm.bcast([1, 2], 0) == [1, 2]
+    assert existing_context(comm) is not None
     comm.Free()
 
 

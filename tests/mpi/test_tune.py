@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 
-import numpy
 import pytest
 
 pytest.importorskip("click")
@@ -20,7 +19,6 @@ from hpccoll.cli import main
 from hpccoll.errors import TuningError
 from hpccoll.measure import load, survey
 from hpccoll.runtime.attributes import existing_context
-from hpccoll.tune.online import MOST_TRIALS
 from hpccoll.tune.table import Candidate, add_checksum, fingerprint, read, render, write
 
 pytestmark = pytest.mark.mpi
@@ -292,101 +290,3 @@ def test_rank_0_alone_complains(words):
     ran = tune(*words)
     assert ran.exit_code == 2 and ran.stdout == ""
     assert ran.stderr.count("\n") == (WORLD.rank == 0)
-
-
-def verdicts(comm):
-    """What online tuning has found, the same on every rank: method, bytes, turns, winner."""
-    found = [(key[0], key[1], trial.turn, trial.verdict and trial.verdict.label)
-             for key, trial in comm.tuned.trials.items()]
-    assert len(set(map(str, WORLD.allgather(found)))) == 1
-    return found
-
-
-@alone
-def test_online_tuning_is_right_at_every_call_and_agreed(monkeypatch):
-    comm = tuned_comm(monkeypatch, "online")
-    for call in range(60):
-        works(comm, 1000 + call % 2)
-        root = call % comm.size
-        data = numpy.full(300, root if comm.rank == root else -1, "i8")
-        comm.Bcast(data, root)
-        assert (data == root).all()
-        rows = numpy.empty((comm.size, 5), "f4") if comm.rank == root else None
-        comm.Gather(numpy.full(5, comm.rank, "f4"), rows, root)
-        assert rows is None or numpy.array_equal(rows[:, 0], numpy.arange(comm.size))
-    found = {name: (turns, winner) for name, nbytes, turns, winner in verdicts(comm)
-             if (name, nbytes) != ("allreduce", 4004)}
-    assert set(found) == {"allreduce", "bcast", "gather"}
-    for turns, winner in found.values():
-        assert winner is None or turns
-    assert found["gather"][1] is not None
-    before = found["gather"]
-    for _ in range(20):
-        comm.Gather(numpy.full(5, comm.rank, "f4"), numpy.empty((comm.size, 5), "f4"), 0)
-    assert ("gather", 20 * comm.size, *before) in verdicts(comm)
-    assert "online, in this job" in comm.explain("gather", 20 * comm.size)
-    comm.Free()
-
-
-@alone
-def test_online_tuning_decides_once_for_many_arrays_and_wrappers(monkeypatch):
-    comm = tuned_comm(monkeypatch, "online")
-    other = hpccoll.Comm(comm)
-    assert "undecided" in comm.explain("allreduce", 64) or comm.tuned is None
-    for call in range(70):
-        works((comm, other)[call % 2], 16)
-    ((name, nbytes, turns, winner),) = verdicts(comm)
-    assert (name, nbytes) == ("allreduce", 64) and winner is not None and turns <= 70
-    with comm.using(allreduce="ring"):
-        works(comm, 17)  # a preference is no trial
-    assert len(verdicts(comm)) == 1
-    comm.Free()
-
-
-@alone
-def test_online_tuning_keeps_to_what_can_serve(monkeypatch):
-    comm = tuned_comm(monkeypatch, "online")
-    left = MPI.Op.Create(lambda one, two, datatype: None, commute=False)
-    right = MPI.Op.Create(lambda one, two, datatype: two.__setitem__(
-        slice(None), bytes(one)), commute=False)
-    for _ in range(60):
-        for op, expected in ((left, comm.size - 1), (right, 0)):
-            result = numpy.full(6, -1, "i4")
-            comm.Allreduce(numpy.full(6, comm.rank, "i4"), result, op)
-            assert (result == expected).all()
-    # Both operators have the same properties, so their calls are of one shape.
-    ((_, _, _, winner),) = verdicts(comm)
-    assert winner is not None
-    left.Free()
-    right.Free()
-    comm.Free()
-
-
-@alone
-def test_a_rank_that_does_not_come_to_a_trial_is_reported(monkeypatch):
-    monkeypatch.setenv("HPCCOLL_TIMEOUT", "0.3")
-    comm = tuned_comm(monkeypatch, "online")
-    works(comm)
-    if comm.rank:
-        with pytest.raises(hpccoll.errors.CollectiveTimeout, match="online"):
-            works(comm)
-    else:
-        with pytest.raises(hpccoll.errors.ArgumentError):
-            comm.Allreduce(numpy.zeros(1000, "f4"), numpy.zeros(999, "f4"))
-    # The barrier of the others is still open: this communicator is left alone.
-    WORLD.Barrier()
-
-
-@alone
-def test_online_tuning_tries_only_so_many_shapes(monkeypatch):
-    comm = tuned_comm(monkeypatch, "online")
-    works(comm, 1)
-    if comm.rank == 0:
-        for nbytes in range(4000, 4400):
-            comm.explain("allreduce", nbytes)  # what one rank asks for counts for nothing
-    for count in range(1, MOST_TRIALS + 10):
-        works(comm, count)
-    turns = [trial.turn for trial in comm.tuned.trials.values()]
-    assert sum(turn > 0 for turn in turns) == MOST_TRIALS
-    assert "(rule: " in comm.explain("bcast", 64).splitlines()[0]
-    comm.Free()

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, cast
 from mpi4py import MPI
 
 from hpccoll.comm.base import Base
+from hpccoll.comm.first_calls import first_by_mpi4py
 from hpccoll.comm.recognition import shortcut
 from hpccoll.errors import HpccollError
 from hpccoll.errors.mpi import error_handler_of
@@ -50,12 +51,16 @@ class Objects(Base):
         with lifetime.call_guard:
             if size == 1:
                 return super().bcast(obj, root)
+            if first_by_mpi4py(self):
+                return _run_first(self, "bcast", obj, root)
             return self._exchange("bcast", root=root).share(obj, root, False)
 
     def reduce(self, sendobj: Any, op: Operator | MPI.Op = MPI.SUM, root: int = 0) -> Any:
         """Combine every rank's object at the root; elsewhere the result is ``None``."""
         with self._check_usable().call_guard:
             root = self._check_root(root, self.Get_size())
+            if self._reduces_first(op, "reduce"):
+                return _run_first(self, "reduce", sendobj, root, op)
             exchange = self._reduction("reduce", op, root)
             if exchange is None:
                 return super().reduce(sendobj, op, root)
@@ -71,6 +76,8 @@ class Objects(Base):
     def allreduce(self, sendobj: Any, op: Operator | MPI.Op = MPI.SUM) -> Any:
         """Combine every rank's object on every rank."""
         with self._check_usable().call_guard:
+            if self._reduces_first(op, "allreduce"):
+                return _run_first(self, "allreduce", sendobj, op=op)
             exchange = self._reduction("allreduce", op)
             if exchange is None:
                 return super().allreduce(sendobj, op)
@@ -99,6 +106,8 @@ class Objects(Base):
     def scan(self, sendobj: Any, op: Operator | MPI.Op = MPI.SUM) -> Any:
         """Combine the objects of ranks 0 to this one."""
         with self._check_usable().call_guard:
+            if self._reduces_first(op, "scan"):
+                return _run_first(self, "scan", sendobj, op=op)
             exchange = self._reduction("scan", op)
             if exchange is None:
                 return super().scan(sendobj, op)
@@ -107,6 +116,8 @@ class Objects(Base):
     def exscan(self, sendobj: Any, op: Operator | MPI.Op = MPI.SUM) -> Any:
         """Combine the objects of the ranks before this one; ``None`` on rank 0."""
         with self._check_usable().call_guard:
+            if self._reduces_first(op, "exscan"):
+                return _run_first(self, "exscan", sendobj, op=op)
             exchange = self._reduction("exscan", op)
             if exchange is None:
                 return super().exscan(sendobj, op)
@@ -123,8 +134,10 @@ class Objects(Base):
             if self.Get_size() == 1:
                 return super().gather(sendobj, root)
             data = MPI.pickle.dumps(sendobj)  # before the call is counted
-            exchange = self._exchange("gather", root=root)
-            parts = exchange.gather(data, root)
+            if first_by_mpi4py(self):
+                parts = _run_first(self, "gather", data, root)
+            else:
+                parts = self._exchange("gather", root=root).gather(data, root)
             return None if parts is None else [MPI.pickle.loads(part) for part in parts]
 
     def scatter(self, sendobj: Sequence[Any] | None, root: int = 0) -> Any:
@@ -139,15 +152,27 @@ class Objects(Base):
                          ([None] * size if sendobj is None else sendobj)]
                 if len(parts) != size:
                     raise ValueError(f"expecting {size} items, got {len(parts)}")
+            if first_by_mpi4py(self):
+                return MPI.pickle.loads(_run_first(self, "scatter", parts, root))
             exchange = self._exchange("scatter", root=root)
             return MPI.pickle.loads(exchange.scatter(parts, root))
 
     def allgather(self, sendobj: Any) -> list[Any]:
         """Collect every rank's object on every rank."""
+        with self._check_usable().call_guard:
+            if first_by_mpi4py(self):
+                return cast("list[Any]", _run_first(self, "allgather", sendobj))
         return cast("list[Any]", self._call_native("allgather", sendobj))
 
     def alltoall(self, sendobj: Sequence[Any]) -> list[Any]:
         """Send one object from every rank to every rank."""
+        with self._check_usable().call_guard:
+            if first_by_mpi4py(self):
+                size = self.Get_size()
+                objects = [None] * size if sendobj is None else list(sendobj)
+                if len(objects) != size:
+                    raise ValueError(f"expecting {size} items, got {len(objects)}")
+                return cast("list[Any]", _run_first(self, "alltoall", objects))
         return cast("list[Any]", self._call_native("alltoall", sendobj))
 
     # -- implementation ----------------------------------------------------------------------
@@ -218,16 +243,20 @@ class Objects(Base):
         exchange.begin()
         return exchange
 
-    def _reduction(self, name: str, op: Any, root: int | None = None) -> ObjectExchange | None:
-        """Start a reduction of objects; return ``None`` on one rank.
+    def _reduces_first(self, op: Any, name: str) -> bool:
+        """Return True if mpi4py runs the next reduction, as one of the first calls.
 
         Raises:
             ArgumentTypeError: the operator is not callable.
         """
-        self._check_usable()
         if not callable(op):
             from hpccoll.arrays.kernels import not_an_operator
             raise not_an_operator(op, name)
+        return first_by_mpi4py(self)
+
+    def _reduction(self, name: str, op: Any, root: int | None = None) -> ObjectExchange | None:
+        """Start a reduction of objects; return ``None`` on one rank."""
+        self._check_usable()
         return self._exchange(name, op, root) if self.Get_size() > 1 else None
 
 
@@ -236,3 +265,9 @@ def _exchange_class() -> type[ObjectExchange]:
     """Return the class of exchanges; only the first call imports it, every call needs it."""
     from hpccoll.comm.objects.exchange import ObjectExchange
     return ObjectExchange
+
+
+def _run_first(comm: Base, name: str, obj: Any, root: int | None = None, op: Any = None) -> Any:
+    """Run a collective of objects by mpi4py; see :mod:`hpccoll.comm.objects.first`."""
+    from hpccoll.comm.objects.first import run_first
+    return run_first(comm, name, obj, root, op)

@@ -14,7 +14,9 @@ from hpccoll.calls.facts import CallFacts, facts_of
 from hpccoll.calls.memory import any_staged, is_staged, stage_spec
 from hpccoll.comm.cache import MOST_SIGNATURES, Location, Signature
 from hpccoll.comm.devices import on_registered_memory, run_by_nccl, run_registered
+from hpccoll.comm.first_calls import BARE, FIRST, needs_no_setup, precedes_setup
 from hpccoll.comm.methods import BARRIER, Method
+from hpccoll.comm.online import measure_first
 from hpccoll.comm.preferences import check_preference
 from hpccoll.comm.promise import is_queued_or_promised
 from hpccoll.comm.recognition import note_any_size
@@ -28,9 +30,8 @@ from hpccoll.comm.uncached.conditions import (
     resolve_call,
 )
 from hpccoll.comm.uncached.steps import choose_algorithm, guarded_native, measurements_of
-from hpccoll.config import ALWAYS, ANY_P, NAN, NATIVE, NONE, RESULTS
+from hpccoll.config import ANY_P, NAN, NATIVE, RESULTS
 from hpccoll.guard.data_checks import check_equal, check_finite, result_of
-from hpccoll.runtime.attributes import existing_context
 from hpccoll.runtime.events.logger import served_by
 from hpccoll.runtime.execution.any_size import form_hash, native_at_any_size, plan_at_any_size
 from hpccoll.runtime.execution.compiled import compiled_plan_for, run_plan
@@ -38,15 +39,11 @@ from hpccoll.runtime.execution.executor import drive
 from hpccoll.runtime.planning.call_hash import describe_native
 from hpccoll.runtime.planning.choice import Choice
 from hpccoll.runtime.planning.planner import longest_whole, plan_for, prepare, with_counts
-from hpccoll.tune.choose import range_of_choice, trial_of
-from hpccoll.tune.online import Trial
+from hpccoll.tune.choose import range_of_choice
 
 if TYPE_CHECKING:
     from hpccoll.comm.blocking import BlockingMixin
 
-#: Reasons of the choice of calls without set-up.
-FIRST = "the first call of a communicator; the second one sets it up"
-BARE = "the library has no communicator left for the set-up of this one"
 #: Index of the buffer that only the root uses.
 AT_ROOT = {"reduce": 1, "gather": 1, "gatherv": 1, "scatter": 0, "scatterv": 0}
 
@@ -70,7 +67,7 @@ def serve_blocking(comm: BlockingMixin, method: Method, args: tuple[Any, ...]) -
 def serve_unchecked(comm: BlockingMixin, method: Method, args: tuple[Any, ...]) -> None:
     """Check the arguments, choose an algorithm, and run it or the native method."""
     if preference_of(comm, method)[0] is None and (
-            postpones(comm) or stays_without(comm)) and run_first(comm, method, args):
+            precedes_setup(comm) or stays_without(comm)) and run_first(comm, method, args):
         return
     check_preference(comm, method, args)
     tuned = measurements_of(comm)
@@ -95,16 +92,13 @@ def serve_unchecked(comm: BlockingMixin, method: Method, args: tuple[Any, ...]) 
         with comm._outside():
             sum_call(comm, call)
         return
+    if tuned is not None:
+        measure_first(comm, method, facts_of(call), tuned)
     facts, choice = choose_algorithm(comm, method, call, barred)
     record_choice(comm, method, call, choice)
     if always:
         comm._compare(describe_native(call, method.name)._replace(algorithm=str(choice.name)))
-    trial = None
-    if choice.trial is not None and tuned is not None:
-        trial = trial_of(facts, conditions_of(comm, method), tuned)
-    if trial is not None and tuned is not None and choice.trial is not None:
-        run_trial(comm, tuned.trials.setdefault(choice.trial, trial), method, args)
-    elif choice.is_native:
+    if choice.is_native:
         native = guarded_native(comm, method, call)
         # With checksums hpccoll may run another call with the same signature.
         remembers = comm._remembers and not comm._config.checksums
@@ -122,26 +116,6 @@ def serve_unchecked(comm: BlockingMixin, method: Method, args: tuple[Any, ...]) 
         plan = plan_for(context, with_counts(context, call, choice), choice)
         if not run_registered(context, registered, call, plan):
             run_algorithm(comm, method, args, resolve_call(comm, method, args) or call, choice)
-
-
-def postpones(comm: BlockingMixin) -> bool:
-    """Return True if the next blocking call may precede set-up; the same on all ranks.
-
-    Set-up takes memory and time, and many communicators are used once. So the MPI library runs
-    the first call, if nothing is requested that it cannot do. ``COMM_WORLD`` is set up by its
-    first call: there is one, and its requests are monitored from then on.
-    """
-    lifetime = comm._lifetime
-    used = lifetime is not None and (lifetime.used or lifetime.freed)
-    return not used and comm != MPI.COMM_WORLD and needs_no_setup(comm)
-
-
-def needs_no_setup(comm: BlockingMixin) -> bool:
-    """Return True if the communicator is not set up, and no option requires that."""
-    config = comm._config
-    return (existing_context(comm) is None and comm.Get_size() > 1 and comm._layout is None
-            and config.determinism == NONE and not config.checksums
-            and config.contract != ALWAYS and not config.check and not comm._device)
 
 
 def stays_without(comm: BlockingMixin) -> bool:
@@ -162,11 +136,11 @@ def stays_without(comm: BlockingMixin) -> bool:
 
 
 def run_first(comm: BlockingMixin, method: Method, args: tuple[Any, ...]) -> bool:
-    """Run the first call by the MPI library; return False if it cannot reduce the type."""
+    """Run a first call by the MPI library; return False if it cannot reduce the type."""
     call = resolve_call(comm, method, args)
     if call is not None and not facts_of(call).has_mpi_type:
         return False
-    comm._check_alive().used = True
+    comm._check_alive().first_calls += 1
     record_choice(comm, method, call, Choice(
         NATIVE, reason=BARE if comm._check_alive().bare else FIRST))
     native = native_arguments(call, args)
@@ -236,16 +210,6 @@ def hash_of_form(comm: BlockingMixin, method: Method, call: Call) -> int:
     context = comm._context
     return form_hash(context, describe_native(call, method.name)) if (
         context is not None and comm._guards) else 0
-
-
-def run_trial(comm: BlockingMixin, trial: Trial, method: Method, args: tuple[Any, ...]) -> None:
-    """Run the call with the next candidate of a trial, as if the user had chosen it."""
-    context, preferences = comm._private(), comm._preferences
-    comm._want({**preferences, method.name: Choice(trial.candidate.name)})
-    try:
-        trial.run(context.comm, context.timeouts, lambda: comm._repeat(method, args))
-    finally:
-        comm._want(preferences)
 
 
 def _call_native(comm: MPI.Intracomm, method: Method, args: tuple[Any, ...],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mpi4py import MPI
@@ -11,6 +12,7 @@ from hpccoll.calls.call import Call, is_staged
 from hpccoll.calls.facts import CallFacts, facts_of
 from hpccoll.comm.cache import key_of
 from hpccoll.comm.methods import Method
+from hpccoll.comm.online import measure_after, start
 from hpccoll.comm.reproducible_sums import check_kept
 from hpccoll.comm.staged_calls import with_copies
 from hpccoll.comm.uncached.conditions import conditions_of
@@ -61,8 +63,7 @@ def choose_algorithm(comm: Base, method: Method, call: Call, barred: str = ""
         if (comm._config.checksums and choice.is_native and method.form == BLOCKING
                 and comm.Get_size() > 1):
             choice = instead_of_native(facts, conditions, CHECKSUMS) or choice
-        if choice.trial is None:
-            cache.remember(method, facts, choice)
+        cache.remember(method, facts, choice)
     return facts, with_copies(comm, method, call, facts, choice)
 
 
@@ -82,13 +83,15 @@ def measurements_of(comm: Base) -> JobTimes | None:
                               comm._probe)
         tuned = lifetime.tuned
         log_table(comm, tuned.source, tuned.note, tuned.online)
+        start(comm, comm._private(), tuned)
     return lifetime.tuned
 
 
 def guarded_native(comm: Base, method: Method, call: Call | None) -> Callable[..., Any]:
     """Return the native method, with a guard if native calls are monitored."""
     guard = comm._private().guard if comm._guards else None
-    return guard.native(method.native, method.name, call) if guard else method.native
+    return (guard.native(method.native, method.name, call, partial(measure_after, method))
+            if guard else method.native)
 
 
 def guarded_begin(comm: Base, method: Method, call: Call | None) -> Callable[..., MPI.Request]:

@@ -2,7 +2,7 @@
 
     line 0   alarm; length of the failure record; status request; call in which this rank failed
     line 1   number of the last blocking call; number of the pending native call; time of the last
-             poll of a wait; 1 if the rank has left
+             poll of a wait; 1 if the rank has left; number of the next call with a check behind it
     then     of the last REMEMBERED calls, by their numbers: call hashes; start and end times; the
              hashes of their forms and amounts of data, if their call hashes have no description
              status, in JSON
@@ -35,6 +35,8 @@ FAILED = 3
 #: length of the status; whether the rank has freed the communicator, or exited; and the number of
 #: descriptions written.
 ASKED, INSIDE, BEAT, DOING, LEFT, DESCRIBED = 2, 17, 18, 19, 20, 21
+#: Number of the next blocking native call that is followed by a check; 0 for none.
+CHECK = 22
 FREED, ENDED = 1, 2
 #: Calls in the ring; a power of two. The oldest is uncertain while a new one is written.
 REMEMBERED = 64

@@ -25,7 +25,8 @@ if BUILT:
 
 def log_calls(method: Callable[..., Any], log: Log, call_hash: int,
               raise_failure: Callable[[], NoReturn],
-              failed: Callable[[BaseException], bool]) -> Callable[..., Any]:
+              failed: Callable[[BaseException], bool],
+              check: Callable[..., None] | None = None) -> Callable[..., Any]:
     """Return a wrapper of a native method that logs its calls while they run.
 
     Args:
@@ -34,10 +35,11 @@ def log_calls(method: Callable[..., Any], log: Log, call_hash: int,
         call_hash: call hash of its calls; 0 if they may differ between ranks.
         raise_failure: raises an error after the failure of another rank.
         failed: raises a more specific error, or returns True if nothing was sent.
+        check: called behind a call, with its arguments, if the log says so; only machine code does.
     """
     if BUILT:
         return _executor.Noted(method, log.address, log.address + 8 * ALARM, call_hash,
-                               raise_failure, failed)
+                               raise_failure, failed, check)
     words = log.words
 
     def call(*args: Any, **options: Any) -> Any:

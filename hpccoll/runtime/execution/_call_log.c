@@ -35,20 +35,28 @@ static PyObject *noted_call(Noted *self, PyObject *const *args, size_t flags, Py
         ? PyObject_CallNoArgs(self->raise_failure)
         : PyObject_Vectorcall(self->method, args, flags, names);
     atomic_store_explicit(&log[INSIDE], 0, memory_order_relaxed);
-    if (result != NULL)
-        note_end(log, number);
-    if (result == NULL)
+    if (result == NULL) {
         judge(self, number);
+        return NULL;
+    }
+    note_end(log, number);
+    int64_t check = atomic_load_explicit(&log[CHECK], memory_order_relaxed);
+    if (check && number >= check && self->check != Py_None) {
+        PyObject *checked = PyObject_Vectorcall(self->check, args, flags, names);
+        if (checked == NULL)
+            Py_CLEAR(result);
+        Py_XDECREF(checked);
+    }
     return result;
 }
 
 static PyObject *noted_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    PyObject *method, *raise_failure, *failed;
+    PyObject *method, *raise_failure, *failed, *check;
     long long log, alarm, call_hash;
     (void)kwargs;
-    if (!PyArg_ParseTuple(args, "OLLLOO", &method, &log, &alarm, &call_hash,
-                          &raise_failure, &failed))
+    if (!PyArg_ParseTuple(args, "OLLLOOO", &method, &log, &alarm, &call_hash,
+                          &raise_failure, &failed, &check))
         return NULL;
     Noted *self = (Noted *)type->tp_alloc(type, 0);
     if (self == NULL)
@@ -57,6 +65,7 @@ static PyObject *noted_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->method = Py_NewRef(method);
     self->raise_failure = Py_NewRef(raise_failure);
     self->failed = Py_NewRef(failed);
+    self->check = Py_NewRef(check);
     self->log = (Word *)(intptr_t)log;
     self->alarm = (Word *)(intptr_t)alarm;
     self->call_hash.value = call_hash;
@@ -73,6 +82,7 @@ Noted *copy_noted(const Noted *noted)
     copy->method = Py_NewRef(noted->method);
     copy->raise_failure = Py_NewRef(noted->raise_failure);
     copy->failed = Py_NewRef(noted->failed);
+    copy->check = Py_NewRef(noted->check);
     copy->log = noted->log;
     copy->alarm = noted->alarm;
     copy->call_hash = noted->call_hash;
@@ -84,6 +94,7 @@ static int noted_clear(Noted *self)
     Py_CLEAR(self->method);
     Py_CLEAR(self->raise_failure);
     Py_CLEAR(self->failed);
+    Py_CLEAR(self->check);
     return 0;
 }
 
@@ -99,6 +110,7 @@ static int noted_traverse(Noted *self, visitproc visit, void *arg)
     Py_VISIT(self->method);
     Py_VISIT(self->raise_failure);
     Py_VISIT(self->failed);
+    Py_VISIT(self->check);
     return 0;
 }
 

@@ -25,9 +25,9 @@ enum { IN, OUT, SCRATCH, CELL, BASES };
 /* Results of a run. */
 enum { DONE, WAITING, ELSEWHERE, REMOTE };
 /* Words of a rank's log of calls, as in log.py: the alarm after a failure; the number of calls, the
- * number of the pending native call, call hashes of the last calls, their start and end times, the call hash
+ * number of the pending native call, that of the next call with a check behind it, call hashes of the last calls, their start and end times, the call hash
  * of their form and their amount. */
-enum { ALARM = 0, NUMBER = 16, INSIDE = 17, HASHES = 32, REMEMBERED = 64, STARTS = 96, ENDS = 160,
+enum { ALARM = 0, NUMBER = 16, INSIDE = 17, CHECK = 22, HASHES = 32, REMEMBERED = 64, STARTS = 96, ENDS = 160,
        FORMS = 224, AMOUNTS = 288 };
 /* The instructions: a word for each of op, phase and up to six operands; see compiled_plan.py. */
 enum { END, COPY, REDUCE, SEND, FLUSH, TAKE, TAKEN, NOTE, POST, START, AWAIT, OPERATIONS };
@@ -169,7 +169,7 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
-    PyObject *method, *raise_failure, *failed;
+    PyObject *method, *raise_failure, *failed, *check;
     Word *log, *alarm;
     CallHash call_hash;
 } Noted;

@@ -137,7 +137,7 @@ static Word *sleep_word(CompiledPlan *plan, const State *state, const int64_t *s
 
 /* Wait on a shared core until `end`: yield, then sleep. A launcher may give every rank a session of
  * its own, or a batch system a control group. The kernel shares processors between these first, and
- * then a yield has nobody to yield to: the rank keeps its core for milliseconds. */
+ * a yield then lets no other rank run: this one keeps its core for milliseconds. */
 static int yield_or_sleep(CompiledPlan *plan, State *state, const int64_t *step, int64_t end)
 {
     int found = WAITING;
@@ -176,14 +176,15 @@ static int wait_for(CompiledPlan *plan, State *state, const int64_t *step, int64
         return found;
     Py_BEGIN_ALLOW_THREADS
     int64_t end = nanoseconds() + 1000 * timeout_us;
-    if (!plan->spins)
+    if (plan->spins)
+        while (found == WAITING && nanoseconds() < end)
+            for (int yields = 0; yields < YIELDS && found == WAITING; yields++) {
+                sched_yield();
+                for (int i = 0; i < LOOKS && found == WAITING; i++)
+                    found = look(plan, state, step);
+            }
+    else
         found = yield_or_sleep(plan, state, step, end);
-    while (found == WAITING && nanoseconds() < end)
-        for (int yields = 0; yields < YIELDS && found == WAITING; yields++) {
-            sched_yield();
-            for (int i = 0; i < LOOKS && found == WAITING; i++)
-                found = look(plan, state, step);
-        }
     Py_END_ALLOW_THREADS
     return found;
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from hpccoll.algorithms import Algorithm, find
@@ -20,14 +20,12 @@ class Choice(NamedTuple):
         params: parameters of the algorithm.
         segment_bytes: bytes of a block per message; 0 for the value of the configuration.
         reason: text for the user.
-        trial: signature of the calls of an online trial, if this is a candidate of one.
     """
 
     algorithm: str | Schedule | Algorithm | Callable[..., Program]
     params: Mapping[str, int] = {}
     segment_bytes: int = 0
     reason: str = ""
-    trial: tuple[Hashable, ...] | None = None
 
     @property
     def name(self) -> str:

@@ -42,6 +42,7 @@ from hpccoll.runtime.execution.built import executor
 from hpccoll.tools.bench.provenance import LAUNCHER
 from hpccoll.tools.doctor.shm_cleanup import leftovers
 from hpccoll.tools.shadowed_install import hidden_install
+from hpccoll.tune.rules import is_measured
 
 #: Variables that findings use, in addition to those with the prefixes below or HPCCOLL_.
 VARIABLES = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
@@ -88,6 +89,7 @@ class RankFacts:
         compiling: seconds in which each process compiles modules of hpccoll, because Python
             cannot store their bytecode.
         no_recovery: why a job cannot continue after the death of a rank; empty if it can.
+        ruled: True if hpccoll's rules for algorithms were measured in such a job.
     """
 
     rank: int
@@ -120,6 +122,7 @@ class RankFacts:
     left: tuple[int, int, int] = (0, 0, 0)
     others: float = 0.0
     no_recovery: str = ""
+    ruled: bool = True
     package: str = ""
     hides: str = ""
     compiling: float = 0.0
@@ -214,7 +217,8 @@ def _test_hpccoll(mine: RankFacts) -> RankFacts:
         shared = single = None
         if node is not None and node.comm.Get_size() > 1:
             shared, single = bool(node.local), node.readv is not None
-        return replace(mine, layout=layout, right=right, shared=shared, single_copy=single)
+        return replace(mine, layout=layout, right=right, shared=shared, single_copy=single,
+                       ruled=state is None or is_measured(state.size, state.place))
     except HpccollError as error:
         return replace(mine, problem=str(error))
     finally:

@@ -290,6 +290,15 @@ def recovery(facts: Sequence[RankFacts]) -> Iterator[Finding]:
         yield Finding(OK, "recovery", "a job can continue after a rank dies: comm.shrink()")
 
 
+def rules(facts: Sequence[RankFacts]) -> Iterator[Finding]:
+    """Check that the built-in rules were measured in such a job."""
+    if not all(each.ruled for each in facts):
+        yield Finding(NOTE, "tuning", "hpccoll's rules were measured in other places: the MPI "
+                      "library runs most calls until a long job has measured some",
+                      "hpccoll tune --quick with the ranks of your jobs takes a minute, without "
+                      "--quick ten")
+
+
 def devices(facts: Sequence[RankFacts]) -> Iterator[Finding]:
     """Check that every rank has its own device."""
     hidden = tuple(each.rank for each in facts
@@ -403,7 +412,7 @@ def result(facts: Sequence[RankFacts]) -> Iterator[Finding]:
 
 
 CHECKS: tuple[Callable[[Sequence[RankFacts]], Iterable[Finding]], ...] = (
-    library, versions, settings, layout, binding, load, memory, leftover, recovery,
+    library, versions, settings, layout, binding, load, memory, leftover, recovery, rules,
     devices, surroundings, result)
 
 
