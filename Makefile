@@ -3,8 +3,8 @@
 # make test    units, and calls on 2, 3 and 5 ranks of MPICH and 2 of Open MPI: ten minutes on two idle
 #              cores, with the installation of both, without PyTorch, JAX and Keras
 # make check   the rest: frameworks (gigabytes, installed now), slow tests, other numbers of ranks,
-#              nothing compiled, pages, examples, faults, hosts, mpi4py's own tests: fifteen minutes
-# make long    what takes longer: the largest proofs, more ranks of Open MPI, make walk. An hour.
+#              nothing compiled, pages, examples, faults, hosts, mpi4py's own tests: 25 minutes
+# make long    what takes longer: the largest proofs, more ranks of Open MPI, make walk. 90 minutes.
 #              Writes docs/data/long.json
 # make walk    the README's commands, as pasted, and the wheel of make dist, in environments of their own
 # make dist    an sdist and a manylinux wheel of this Python, with the compiled parts, in dist/

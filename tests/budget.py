@@ -26,21 +26,21 @@ BUDGET = {
 #: Most lines and files of Python, by folder of the tests; ``tests`` is its own modules.
 TEST_BUDGET = {
     "benchmarks": (1445, 15),
-    "cluster": (1320, 12),
+    "cluster": (1325, 12),
     "contract": (909, 6),
-    "doc": (2329, 30),
-    "fault": (1848, 13),
+    "doc": (2341, 30),
+    "fault": (1857, 13),
     "golden": (227, 2),
     "gpu": (750, 7),
     "law": (386, 5),
-    "mpi": (17177, 97),
+    "mpi": (17198, 97),
     "sanitize": (196, 2),
     "scale": (865, 11),
     "suites": (85, 1),
     "support": (6510, 46),
-    "tests": (1853, 8),
+    "tests": (1889, 8),
     "uncompiled": (94, 2),
-    "unit": (35613, 356)}
+    "unit": (35678, 357)}
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
            tokenize.ENDMARKER}
 

@@ -38,10 +38,18 @@ def pytest_collection_modifyitems(config, items):
 
 
 def sample(items):
-    """Of a function marked ``slow(every=10)``, take the mark from its cases 1, 11, 21 and so on."""
-    cases = Counter()
+    """Of a function marked ``slow(every=10)``, take the mark from its cases 1, 11, 21 and so on.
+
+    Of the other nine in ten every fourth stays in ``make check``; the rest is ``long``, too.
+    """
+    cases, others = Counter(), Counter()
     for item in items:
         name = item.nodeid.partition("[")[0]
+        marks = [mark for mark in item.iter_markers() if mark.kwargs == {"every": 10}]
+        if [mark.name for mark in marks] == ["slow"] and cases[name] % 10:
+            if others[name] % 4:
+                item.add_marker(pytest.mark.long)
+            others[name] += 1
         item.own_markers = [mark for mark in item.own_markers
                             if mark.name not in ("slow", "long") or "every" not in mark.kwargs
                             or cases[name] % mark.kwargs["every"]]

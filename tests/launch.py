@@ -57,6 +57,11 @@ def without(*files: str) -> tuple[str, ...]:
     return tuple(f"--ignore={file}" for file in files)
 
 
+def except_for(tests: tuple[str, ...]) -> tuple[str, ...]:
+    """What makes pytest leave tests out that ``make test`` has run."""
+    return tuple(f"--deselect={test}" for test in tests)
+
+
 ALL = ("tests/mpi", "tests/contract")
 #: What needs PyTorch, JAX or Keras, and training that takes long without them.
 FRAMEWORKS = files("bench_step", "bench_torch", "jax*", "keras", "torch_*", "averaging", "compress",
@@ -78,11 +83,12 @@ MORE = (*BY_SIZE, "tests/contract/test_messages.py", *files(
     "objects_messages", "persistent", "registered", "requests", "sequences", "compiled_requests",
     "threads"))
 #: The same for what ``check`` leaves to itself, and what three ranks show less often.
-THREE = (*files("begun", "broken", "mpi4py_names", "objects", "objects_errors",
-                "profile", "survey", "tune", "uneven", "averaging", "compress", "exchange*", "jax",
-                "shard", "torch_group", "torch_training", "torch_hooks", "torch_horovod",
-                "torch_optimizer", "torch_peers", "torch_scaler"),
+THREE = (*files("begun", "broken", "mpi4py_names", "objects", "objects_errors", "uneven",
+                "averaging", "compress", "exchange*", "shard", "torch_group", "torch_peers"),
          "tests/mpi/test_nccl.py::test_unlike_nodes_are_refused")
+#: What three ranks show hardly ever.
+THREE_MORE = files("jax", "profile", "survey", "torch_hooks", "torch_horovod", "torch_optimizer",
+                   "torch_scaler", "torch_training", "tune")
 #: Any rank may be the one that differs from many others.
 MANY = (*BY_SIZE, *files("late"),
         "tests/mpi/test_contract.py::test_every_rank_learns_who_differs")
@@ -90,6 +96,10 @@ MANY = (*BY_SIZE, *files("late"),
 LIBRARY = (*files("calls", "derived", "requests", "compiled_requests", "mixed_requests",
                   "communicators", "threads", "first_call", "mpi4py_names", "objects"),
            "tests/contract")
+#: What it decides a part of: errors of arguments, threads inside of it, and starting programs.
+LIBRARY_TOO = files("arguments", "begun", "brought", "broken", "contract", "doctor", "groups",
+                    "exchange", "late", "leaks", "malformed", "objects_*", "persistent", "run",
+                    "sequences", "torch_group", "torch_run", "uneven")
 #: Decided by arithmetic, a framework or our own code, and not by the MPI library.
 ONCE = files("averaging", "bench_step", "compress", "exchange_errors", "jax*", "keras", "probe",
              "survey", "torch_accuracy", "torch_tools")
@@ -99,6 +109,16 @@ FAULTS = tuple(f"tests/fault/test_{name}" for name in (
     "faults.py::test_a_rank_that_crashes", "faults.py::test_a_rank_that_leaves_early",
     "faults.py::test_one_rank_in_the_library_and_the_others_in_ours", "missing.py",
     "endings.py::test_one_rank_ends_while_the_others_wait"))
+#: In this order one processor runs PyTorch's, which take longest, and the other one the rest.
+ALL_FAULTS = tuple(str(path.relative_to(ROOT))
+                   for path in sorted((ROOT / "tests/fault").glob("test_*.py"), reverse=True))
+#: What an MPI library decides of faults: whether jobs go on, signals, and its own calls.
+FAULTS_OF_LIBRARY = ("tests/fault/test_recovery.py", *(
+    f"tests/fault/{name}" for name in (
+        "test_endings.py::test_signals_leave_a_wait_at_once",
+        "test_endings.py::test_a_fatal_error_handler_ends_the_job_for_an_argument",
+        "test_faults.py::test_a_killed_rank_in_other_forms_of_the_librarys_calls",
+        "test_torch_endings.py::test_the_other_rank_has_ended")))
 #: The README as written, and examples of the three ways to write a program.
 SHOWN = ("tests/doc/test_pages.py::test_page[README.md]", *(
     f"tests/doc/test_examples.py::test_example[{name}]"
@@ -168,6 +188,8 @@ class Row(NamedTuple):
     variables: tuple[str, ...] = ()
 
 
+#: Tests marked ``long`` and the others.
+EVERYTHING = "(long or not long)"
 PYTHON_EXECUTOR, NOT_COMPILED = ("HPCCOLL_EXECUTOR=python",), ("PYTHONPATH={uncompiled}",)
 STAGES = (
     Row(TEST, 115, FIRST, "no launcher", (*PARALLEL, *UNITS), 0, "not slow"),
@@ -180,46 +202,52 @@ STAGES = (
     Row(TEST, 25, FIRST, "README and examples", (*PAIRED, *SHOWN)),
 
     Row(CHECK, 120, FIRST, "no launcher, slow tests", (*PARALLEL, *UNITS), 0, "slow"),
-    Row(CHECK, 60, FIRST, "no launcher, frameworks", (*PARALLEL, *UNITS_OF_FRAMEWORKS)),
-    Row(CHECK, 40, FIRST, "no launcher, nothing compiled", (*PARALLEL, *ABSENT_ALONE), 0,
+    Row(CHECK, 20, FIRST, "no launcher, frameworks", (*PARALLEL, *UNITS_OF_FRAMEWORKS)),
+    Row(CHECK, 20, FIRST, "no launcher, nothing compiled", (*PARALLEL, *ABSENT_ALONE), 0,
         "not slow", NOT_COMPILED),
     Row(CHECK, 40, FIRST, ", nothing compiled", ABSENT, 2, "", NOT_COMPILED),
     Row(CHECK, 150, FIRST, ", frameworks, devices and tools", CHECKED, 2),
-    Row(CHECK, 60, FIRST, ", slow tests", (*ALL, *without(*CHECKED)), 2, "slow"),
-    Row(CHECK, 60, FIRST, ", slow tests", MORE, 3, "slow"),
+    Row(CHECK, 40, FIRST, ", slow tests", (*ALL, *without(*CHECKED)), 2, "slow"),
+    Row(CHECK, 20, FIRST, ", slow tests", MORE, 3, "slow"),
     Row(CHECK, 20, SECOND, ", slow tests", LIBRARY, 2, "slow"),
-    Row(CHECK, 60, FIRST, "", MORE, 1),
+    Row(CHECK, 30, FIRST, "", MORE, 1),
     Row(CHECK, 90, FIRST, ", what is in no other stage", THREE, 3, "not slow"),
-    Row(CHECK, 40, FIRST, "", (
-        *BY_SIZE, *files("exchange", "groups"),
+    Row(CHECK, 20, FIRST, "", (
+        *files("exchange", "groups"),
         "tests/mpi/test_nccl.py::test_nccl_inside_nodes_and_ours_across"), 4),
-    Row(CHECK, 60, FIRST, "", MANY, 8),
-    Row(CHECK, 60, SECOND, ", what is in no other stage",
-        (*ALL, *without(*ONCE, *DEVICES, *LIBRARY)), 2),
+    Row(CHECK, 40, FIRST, "", MANY, 8),
+    Row(CHECK, 60, SECOND, ", what depends on the library less", LIBRARY_TOO, 2, "not slow"),
     Row(CHECK, 60, SECOND, "",
         (*BY_SIZE, *files("communicators", "contract", "groups", "requests")), 4),
-    Row(CHECK, 140, FIRST, "documentation", (*PAIRED, "tests/doc")),
-    Row(CHECK, 60, SECOND, "documentation", (*PAIRED, *STARTING)),
-    Row(CHECK, 130, FIRST, "faults", (*PAIRED_FILES, "tests/fault")),
-    Row(CHECK, 60, SECOND, "faults", (*PAIRED_FILES, "tests/fault")),
+    Row(CHECK, 140, FIRST, "documentation", (*PAIRED, "tests/doc", *except_for(SHOWN[1:]))),
+    Row(CHECK, 80, SECOND, "documentation", (*PAIRED, *STARTING)),
+    Row(CHECK, 130, FIRST, "faults", (
+        *PAIRED_FILES, "--no-loadscope-reorder", *ALL_FAULTS, *except_for(FAULTS))),
+    Row(CHECK, 100, SECOND, "faults", (*PAIRED_FILES, *FAULTS, *FAULTS_OF_LIBRARY)),
     Row(CHECK, 120, FIRST, "several hosts", ("tests/cluster",)),
     Row(CHECK, 120, FIRST, "mpi4py's own tests", ("tests/suites",)),
-    Row(CHECK, 120, SECOND, "mpi4py's own tests", ("tests/suites",)),
 
     Row(LONG, 600, FIRST, "no launcher, long tests", (*PARALLEL, *UNITS), 0, "long"),
     Row(LONG, 300, FIRST, "documentation, long tests", (*PAIRED, "tests/doc"), 0, "long"),
-    Row(LONG, 120, FIRST, ", long tests", FRAMEWORKS, 2, "long"),
+    Row(LONG, 120, FIRST, ", long tests", ALL, 2, "long"),
+    Row(LONG, 100, FIRST, "", BY_SIZE, 4),
+    Row(LONG, 100, FIRST, ", what is in no other stage", THREE_MORE, 3),
     Row(LONG, 200, SECOND, "", MORE, 1),
+    Row(LONG, 200, SECOND, ", what is in no other stage",
+        (*ALL, *without(*ONCE, *DEVICES, *LIBRARY)), 2),
     Row(LONG, 200, SECOND, "", BY_SIZE, 3),
     Row(LONG, 200, SECOND, "", MORE, 4),
     Row(LONG, 200, SECOND, "", MANY, 5),
     Row(LONG, 200, SECOND, "", MANY, 8),
     Row(LONG, 200, SECOND, ", python executor", INTERPRETED, 2, "", PYTHON_EXECUTOR),
     Row(LONG, 200, SECOND, ", nothing compiled", ABSENT, 2, "", NOT_COMPILED),
-    Row(LONG, 200, SECOND, "several hosts", ("tests/cluster",)),
+    Row(LONG, 300, SECOND, "faults", (*PAIRED_FILES, "tests/fault"), 0, EVERYTHING),
+    Row(LONG, 300, FIRST, "faults, long tests", (*PAIRED_FILES, "tests/fault"), 0, "long"),
+    Row(LONG, 200, SECOND, "several hosts", ("tests/cluster",), 0, EVERYTHING),
+    Row(LONG, 100, FIRST, "several hosts, long tests", ("tests/cluster",), 0, "long"),
     Row(LONG, 150, OLD_TORCH, ", PyTorch", files("torch_*"), 2),
     Row(LONG, 300, FIRST, "mpi4py's own tests", ("tests/suites",), 0, "long"),
-    Row(LONG, 300, SECOND, "mpi4py's own tests", ("tests/suites",), 0, "long"),
+    Row(LONG, 450, SECOND, "mpi4py's own tests", ("tests/suites",), 0, EVERYTHING),
     Row(LONG, 480, FIRST, "README and wheel in bare environments", (
         *PAIRED_FILES, "--bare", "tests/doc/test_bare.py", "tests/doc/test_wheel.py")),
 )

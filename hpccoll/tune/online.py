@@ -26,8 +26,9 @@ SHARE, SECONDS = 0.02, 0.25
 FIRST, DISTANCE = 64, 4099
 #: Maximum candidates in addition to native, and maximum bytes of a measured call.
 MOST, LARGEST = 3, 64 << 20
-#: Calls in a measurement, however short its time; and bytes per second of one that is slow.
-CALLS, SLOW = 40, 1e9
+#: Seconds per rank for communicators and schedules; calls in a measurement, however short its time;
+#: and bytes per second of one that is slow.
+PREPARATION, CALLS, SLOW = 1e-3, 40, 1e9
 
 
 def next_check(number: int) -> int:
@@ -62,5 +63,5 @@ class Allowance:
 
     def permits(self, nbytes: int, size: int) -> bool:
         """Return True if the time so far permits to measure calls of some size."""
-        seconds = SECONDS + CALLS * size * nbytes / SLOW
+        seconds = SECONDS + size * (PREPARATION + CALLS * nbytes / SLOW)
         return self.spent + seconds <= SHARE * (perf_counter() - self.start)

@@ -49,6 +49,7 @@ def test_allreduce_is_right_and_the_layout_found(four, launcher, ranks, layout):
     assert f"{sum(ranks)} ranks, layout {layout}, right" in done.stdout
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks, layout", [
     ([2, 2], "2x2"), pytest.param([1, 1, 1, 1], "4x1", marks=pytest.mark.once)], ids=str)

@@ -99,6 +99,7 @@ def test_the_tune_script_leaves_a_table(batch, tmp_path):
     assert '"2x2"' in json.dumps(table)
 
 
+@pytest.mark.long
 @several_nodes
 def test_nodes_given_to_sbatch_count(batch):
     """The script holds no number of ranks of its own."""
@@ -138,6 +139,7 @@ def test_the_training_script_trains_on_two_nodes(cluster, batch, tmp_path):
     assert "devices 0 1 0 1" in printed
 
 
+@pytest.mark.long(every=2)
 @several_nodes
 @pytest.mark.parametrize("fault, said", [
     ("raise RuntimeError('no such batch')", r"\[rank3\]: RuntimeError: no such batch"),
@@ -195,6 +197,7 @@ def test_doctor_finds_ranks_dealt_out_over_nodes(cluster):
     assert "ranks are not numbered node by node" in done.stdout and "2x2@0,2,1,3" in done.stdout
 
 
+@pytest.mark.long
 @several_nodes
 def test_doctor_finds_more_ranks_than_processors(cluster):
     done = srun(cluster, "-N2", "-n6", "--overcommit", "--mpi=pmi2", sys.executable, "-m",
@@ -203,6 +206,7 @@ def test_doctor_finds_more_ranks_than_processors(cluster):
     assert "more ranks than processors" in done.stdout
 
 
+@pytest.mark.long
 @several_nodes
 def test_allreduce_is_right_with_a_ragged_layout(cluster):
     done = srun(cluster, "-N2", "-n3", "--mpi=pmi2", sys.executable,

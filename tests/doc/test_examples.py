@@ -4,7 +4,7 @@ import re
 import sys
 
 import pytest
-from doc.pages import FRAMEWORKS, need_frameworks
+from doc.pages import FRAMEWORKS, PAGES, blocks, commands, need_frameworks
 from launch import ROOT
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -13,6 +13,10 @@ LONGER = {"synthesize": 190}
 #: Plain mpi4py programs: hpccoll comes in from outside, by ``hpccoll run``.
 UNCHANGED = [path for path in EXAMPLES
              if not re.search(r"^(import|from) hpccoll", path.read_text(), re.MULTILINE)]
+#: Examples that a page starts on ranks.
+SHOWN = {name for page in PAGES for block in blocks(page.read_text(encoding="utf-8"))
+         if block.mark == "run" for command in commands(block.code)
+         for name in re.findall(r"mpiexec .*examples/(\w+)\.py", command)}
 
 
 def test_there_are_examples_of_both_kinds():
@@ -34,9 +38,14 @@ def test_an_example_says_what_it_needs(path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [
+    pytest.param(path, marks=[pytest.mark.long] * (path.stem in SHOWN)) for path in EXAMPLES],
+    ids=lambda path: path.stem)
 def test_example(job, path):
-    """On three ranks; on two where each imports a framework for seconds."""
+    """On three ranks; on two where each imports a framework for seconds.
+
+    Those of pages run in ``make long`` only: ``test_pages.py`` runs what the page says.
+    """
     text = path.read_text(encoding="utf-8")
     need_frameworks(text)
     ranks = 2 if FRAMEWORKS.search(text) else 3
@@ -67,6 +76,7 @@ def test_a_misspelt_compressor_is_a_usage_error(job, name, words):
     assert "did you mean 'bf16'" in output
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.slow
 @pytest.mark.once
 @pytest.mark.parametrize("path", UNCHANGED, ids=lambda path: path.stem)

@@ -28,7 +28,7 @@ from launch import ROOT
 from support.folded import folded
 
 #: Pages whose commands start ranks of each kind: a sample for a second MPI library.
-LAUNCHING = ("README.md", "docs/machine.md", "docs/reliability.md", "docs/training/torch.md")
+LAUNCHING = ("README.md", "docs/machine.md", "docs/reliability.md")
 
 
 def name_of(page):

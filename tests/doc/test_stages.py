@@ -28,7 +28,8 @@ def paths(stage):
 def runs(stage, path):
     """Whether a stage runs a whole file of tests."""
     named, left_out = paths(stage)
-    whole = [word for word in named if not any(f"{word}::" in part for part in stage.command)]
+    whole = [word for word in named if not any(
+        part.startswith(f"{word}::") for part in stage.command)]
     return any(path == each or path.startswith(f"{each}/") for each in whole) and not any(
         path == each or path.startswith(f"{each}/") for each in left_out)
 

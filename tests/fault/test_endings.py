@@ -25,6 +25,7 @@ def ours():
     return found
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("who", ["all", "one"])
 @pytest.mark.parametrize("form", ["Iallreduce", "Allreduce_init"])
@@ -90,6 +91,7 @@ def total():
     assert sorted(ended.output.splitlines()) == [f"{rank} total 810.0 3" for rank in range(3)]
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("complete", ["Test", "Wait"])
 @pytest.mark.parametrize("other", ["another call", "sys.exit()"])
 def test_a_request_that_the_other_rank_never_begins_raises(other, complete):
@@ -206,6 +208,7 @@ with comm.using(**OURS):
     assert re.search("1 told .*rank 0", ended.output), ended.output
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("form", ["blocking", "request", "lower", "barrier"])
 @pytest.mark.parametrize("name, executor", [
     pytest.param("SIGINT", "compiled", marks=pytest.mark.once),
@@ -342,6 +345,7 @@ say("over")
     assert ended.status == 0 and ended.output.count("over") == 3, ended.output
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("handler", ["ERRORS_ARE_FATAL", "ERRORS_ABORT"])
 @pytest.mark.parametrize("call", ["comm.Bcast(numpy.ones(2), 99)", "comm.bcast(1, 99)"])
 def test_a_fatal_error_handler_ends_the_job_for_an_argument(call, handler):

@@ -66,6 +66,7 @@ os._exit(0)
 """
 
 
+@pytest.mark.long(every=2)
 @needs_ulfm
 @pytest.mark.parametrize("victim, size, preference, count, form, shared", [
     (0, 3, "ours", 8, "blocking", "yes"), (1, 3, "ours", 200_000, "request", "yes"),
@@ -144,6 +145,7 @@ assert comm.Shrink().size == size  # mpi4py's goes on to do what it does
                           ended.output)) == 4, ended.output
 
 
+@pytest.mark.long(every=3)
 @needs_ulfm
 @pytest.mark.parametrize("size, kill", [(4, "2@25"), (3, "0@0"), (3, "1@10")])
 def test_the_solver_survives(tmp_path, size, kill):

@@ -96,7 +96,7 @@ def received_first(phase, arriving):
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(phases(), st.data())
 def test_any_order_of_arrival_gives_the_same_memory(phase, data):
     uses = consumers(phase, SPACE)

@@ -59,6 +59,7 @@ def bench(*words):
     return CliRunner().invoke(main, ["bench", *words])
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("in_place", [False, True], ids=["", "in place"])
 @pytest.mark.parametrize("collective", METHODS)
 def test_every_candidate_is_right(collective, in_place):
@@ -91,6 +92,7 @@ def test_bfloat16():
                 if r.candidate == "native"} == {"barrier", "alltoallw"}
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("form", ["persistent", "nonblocking"])
 @pytest.mark.parametrize("collective", METHODS)
 def test_calls_that_begin_and_end(collective, form):
@@ -103,6 +105,7 @@ def test_calls_that_begin_and_end(collective, form):
         assert served["auto"] == "native" and len(served) > 2
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("collective", FORMS["lower-case"].collectives)
 @pytest.mark.parametrize("dtype", ["f4", "d", "i8", "F"])
 def test_calls_on_objects(collective, dtype):

@@ -42,6 +42,8 @@ except ImportError:
 
 pytestmark = pytest.mark.mpi
 SIZE = MPI.COMM_WORLD.Get_size()
+THREE, ANY = 3, 1 << 10
+MOST_TURNS = 3 if SIZE < THREE else 2
 WAYS = ("blocking", "nonblocking", "persistent")
 #: ``both``: every second rank has the interpreter.
 EXECUTORS = ("library", "python", *["compiled"] * BUILT, *["both"] * (BUILT and SIZE > 1))
@@ -57,12 +59,15 @@ UNEVEN, ROOTED = ("Alltoallv", "Alltoallw"), ("Gatherv", "Scatterv")
 class Row(NamedTuple):
     """Calls: all combinations of what is listed, or ``draws`` random sizes for each type and form.
 
+    Three ranks and more draw a quarter of these sizes, and make each call twice at most.
+
     Attributes:
         algorithms: ``auto``, names, places in the list of a collective; or ``every``, or every
             ``hierarchical`` one. Without meaning for the executor ``library``.
         roots: of one count after the other; from the last rank if negative.
         turns: how often each call is made, every second time with other data.
-        sizes: whether the row depends on the number of ranks: others run on one and two.
+        most: ranks on which the row runs: types and memory on one and two; ways to send and to
+            store on three, too; what algorithms do with ranks on any number.
         settings: environment variables, without their prefix.
     """
 
@@ -79,7 +84,7 @@ class Row(NamedTuple):
     executors: tuple = EXECUTORS
     turns: int = 3
     draws: int = 0
-    sizes: bool = True
+    most: int = 2
     settings: dict = {}
 
     def combinations(self) -> Iterator[dict]:
@@ -93,7 +98,8 @@ class Row(NamedTuple):
                            "form": form, "blocks": blocks, "equal": blocks == "packed"}
         source = random.Random(SIZE)
         for (dtype, form, blocks), _ in itertools.product(
-                zip(self.dtypes, self.forms, self.blocks), range(self.draws)):
+                zip(self.dtypes, self.forms, self.blocks),
+                range(self.draws if SIZE < THREE else self.draws // 4)):
             count = source.choice((1, 2, SIZE, *[source.randrange(1, most)
                                                  for most in (200, 200, 3000, 20_000)]))
             yield {"dtype": dtype, "op": "sum", "count": count, "root": count % SIZE, "form": form,
@@ -108,77 +114,79 @@ def few_types(calls):
 
 ONE = ("library", "python", *["compiled"] * BUILT)
 ROWS = {
-    "methods": Row(counts=(0, 1, SIZE - 1, SIZE + 1, 31)),
+    "methods": Row(counts=(0, 1, SIZE - 1, SIZE + 1, 31)[::1 if SIZE <= THREE else 2], most=ANY),
     "algorithms": Row(dtypes=("i4",), counts=(40,), roots=(SIZE // 2,), algorithms=("every",),
-                      ways=("blocking",), executors=OURS),
+                      ways=("blocking",), executors=OURS, most=ANY),
     # Sizes that a communicator has not seen before, with blocks that are cut in several ways.
     "new sizes": Row(dtypes=("f8", "f4", "i8"), forms=FORMS, blocks=("in order", "packed", "apart"),
                      algorithms=("auto",), ways=("blocking",), executors=OURS[1:], turns=1,
-                     draws=14),
+                     draws=14, most=ANY),
     "new sizes by name": Row(dtypes=("i4",), forms=("types",), blocks=("in order",),
                              algorithms=(0, 1, 2, 3), ways=("blocking",), executors=OURS[2:],
-                             turns=1, draws=14),
-    "large": Row(counts=(4099, 40_009), algorithms=("auto", 0), executors=OURS[-2:]),
+                             turns=1, draws=14, most=THREE),
+    "large": Row(counts=(4099, 40_009), algorithms=("auto", 0), executors=OURS[-2:], most=THREE),
     "segments": Row(dtypes=("f4",), counts=(3001,), algorithms=(0,), executors=OURS,
-                    settings={"SEGMENT_BYTES": "4K"}),
+                    settings={"SEGMENT_BYTES": "4K"}, most=THREE),
     "messages": Row(counts=(1, 3001), algorithms=(0,), executors=OURS[-1:],
-                    settings={"SHARED_MEMORY": "no"}),
+                    settings={"SHARED_MEMORY": "no"}, most=THREE),
     "checksums": Row(counts=(1, 3001), algorithms=(0,), executors=OURS[-1:],
-                     settings={"CHECKSUMS": "yes"}),
-    "dealt": Row(dtypes=("i8",), counts=(1, 7, 7, 5000), algorithms=("hierarchical",),
-                 ways=("blocking",), executors=OURS[-1:], settings={"TOPOLOGY": str(dealt())}),
-    "shuffled": Row(dtypes=("i8",), counts=(1, 7, 7, 5000), algorithms=("hierarchical",),
-                    ways=("blocking",), executors=OURS[-1:],
+                     settings={"CHECKSUMS": "yes"}, most=THREE),
+    "dealt": Row(dtypes=("i8",), counts=(1, 7, 5000), algorithms=("hierarchical",),
+                 ways=("blocking",), executors=OURS[-1:], most=ANY,
+                 settings={"TOPOLOGY": str(dealt())}),
+    "shuffled": Row(dtypes=("i8",), counts=(1, 7, 5000), algorithms=("hierarchical",),
+                    ways=("blocking",), executors=OURS[-1:], most=ANY,
                     settings={"TOPOLOGY": str(shuffled())}),
-    "operators": Row(few_types, DTYPES, tuple(OPERATORS), (7,), sizes=False, algorithms=(0,),
+    "operators": Row(few_types, DTYPES, tuple(OPERATORS), (7,), algorithms=(0,),
                      ways=("blocking",), executors=ONE, turns=2),
-    "pairs": Row(Calls.reductions, PAIRS, ("maxloc", "minloc"), (9,), sizes=False,
+    "pairs": Row(Calls.reductions, PAIRS, ("maxloc", "minloc"), (9,),
                  algorithms=(0,), forms=("types",), ways=("blocking",), executors=ONE),
     "order": Row(Calls.reductions, ("c16",), ("affine",), (6,), algorithms=("every",),
-                 executors=OURS[-1:], turns=2),
-    "types": Row(Calls.movements, DTYPES, counts=(3,), sizes=False, algorithms=(0,),
+                 executors=OURS[-1:], turns=2, most=ANY),
+    "types": Row(Calls.movements, DTYPES, counts=(3,), algorithms=(0,),
                  ways=("blocking",), executors=ONE),
-    "half": Row(dtypes=("f2", *DTYPES[18:]), counts=(0, 37), sizes=False, executors=ONE[1:]),
+    "half": Row(dtypes=("f2", *DTYPES[18:]), counts=(0, 37), executors=ONE[1:]),
     "half operators": Row(Calls.reductions, ("f2", *DTYPES[18:]), ("sum", "prod", "max", "min"),
-                          (3000,), algorithms=(0,), ways=("blocking",), executors=ONE[1:]),
+                          (3000,), algorithms=(0,), ways=("blocking",), executors=ONE[1:],
+                          most=THREE),
     # MPICH's Allgatherv cuts large messages by the extent of the own datatype: it gets small ones.
     "derived": Row(Calls.movements, counts=(1, 31), blocks=("packed",), algorithms=(0,),
-                   memories=("gaps", "columns"), executors=ONE),
+                   memories=("gaps", "columns"), executors=ONE, most=THREE),
     "derived and large": Row(Calls.movements, counts=(7, 6151), blocks=("packed",),
-                             algorithms=("every",), memories=("gaps", "columns"), sizes=False,
+                             algorithms=("every",), memories=("gaps", "columns"),
                              ways=("blocking",), executors=OURS[-1:]),
     # MPI libraries lose step if one rank passes no elements, and another elements without bytes.
     "derived and empty": Row(Calls.movements, counts=(0, 3), memories=("gaps",), algorithms=(0,),
-                             ways=("blocking",), executors=ONE[1:]),
-    "memory": Row(memories=("read-only", "subclass"), algorithms=("auto", 0), executors=ONE,
-                  sizes=False),
+                             ways=("blocking",), executors=ONE[1:], most=THREE),
+    "memory": Row(memories=("read-only", "subclass"), algorithms=("auto", 0), executors=ONE),
     "registered": Row(dtypes=("i8",), counts=(7, 16_385), algorithms=(0,), executors=ONE[1:],
-                      ways=("blocking",), memories=("registered", "registered inputs",
+                      ways=("blocking",), most=THREE, memories=("registered", "registered inputs",
                                                     "registered outputs", "registered on some")),
-    "registered requests": Row(counts=(7, 16_385), algorithms=(-1,), executors=ONE[1:], sizes=False,
+    "registered requests": Row(counts=(7, 16_385), algorithms=(-1,), executors=ONE[1:],
                                ways=WAYS[1:], memories=("registered on some",)),
     # Counts come again with other roots, and after larger ones: kept memory grows.
-    "devices": Row(counts=(7, 7, 3001, 7), algorithms=("auto", 0), sizes=False,
+    "devices": Row(counts=(7, 7, 3001, 7), algorithms=("auto", 0),
                    memories=("device",), executors=OURS[-1:]),
-    "devices on some": Row(counts=(7, 3001), algorithms=(-1,), sizes=False,
+    "devices on some": Row(counts=(7, 3001), algorithms=(-1,),
                            memories=("device on some",), executors=OURS[-1:]),
-    "devices natively": Row(counts=(7, 7), sizes=False, memories=("device", "device on some"),
+    "devices natively": Row(counts=(7, 7), memories=("device", "device on some"),
                             ways=("blocking",), executors=("library",)),
-    "device windows": Row(dtypes=("i8",), counts=(7, 3001), algorithms=(-1,), sizes=False,
+    "device windows": Row(dtypes=("i8",), counts=(7, 3001), algorithms=(-1,),
                           memories=("device on some windows",), executors=OURS[-1:],
                           settings={"SEGMENT_BYTES": "8K"}),
     "devices, half": Row(Calls.movements, DTYPES[18:], counts=(5, 70_001), algorithms=(0,),
-                         sizes=False, memories=("device",), ways=("blocking",),
+                         memories=("device",), ways=("blocking",),
                          executors=("library", OURS[-1])),
-    "devices, registered": Row(counts=(7, 3001), algorithms=(0,), sizes=False, ways=WAYS[:2],
+    "devices, registered": Row(counts=(7, 3001), algorithms=(0,), ways=WAYS[:2],
                                memories=("device registered", "device registered on some"),
                                executors=OURS[-1:]),
 }
-#: On many ranks the algorithms matter, and neither types nor who runs them.
+#: On three ranks one executor is enough beside the library, and on more a blocking call.
 ITEMS = [pytest.param(name, way, executor, id=f"{name}-{way}-{executor}")
-         for name, row in ROWS.items() if row.sizes or SIZE < 3
-         for way in row.ways for executor in row.executors
-         if SIZE < 3 or executor in ("library", row.executors[-1])]
+         for name, row in ROWS.items() if SIZE <= row.most
+         for way in (row.ways if SIZE <= THREE else row.ways[:1])
+         for executor in row.executors if SIZE < THREE or executor == row.executors[-1]
+         or executor == "library" and name == "methods"]
 
 
 @pytest.fixture
@@ -285,7 +293,7 @@ def run(comm, cases, way, name, turns):
     loses_order = case.calls.op == "affine" and not entry.rank_order
     try:
         with comm.using(**{collective: name}), prepared(comm, case, way) as call:
-            for data, _ in zip(itertools.cycle(cases), range(turns)):
+            for data in itertools.islice(itertools.cycle(cases), turns):
                 case.fill(data)
                 call()
                 case.check(data)
@@ -312,7 +320,7 @@ def test_calls(request, monkeypatch, make, row, way, executor):
                     case.title = f"{title} {memory_name} {way} {executor} {name}"
                     if not is_left_open(case, name, way) and words <= set(case.title.split()):
                         ran.add(case.method)
-                        run(comm, [case, *other], way, name, row.turns)
+                        run(comm, [case, *other], way, name, min(row.turns, MOST_TURNS))
     if op is not None:
         op.Free()
     assert words or ran and (row is not ROWS["methods"] or ran == {*METHODS})

@@ -30,6 +30,7 @@ def test_forward(world, case, wrap):
         numpy.testing.assert_array_equal(found, right)
 
 
+@pytest.mark.long(every=3)
 @every_case
 @pytest.mark.parametrize("wrap", [jax.grad, lambda f: jax.grad(jax.jit(f)),
                                   lambda f: jax.jit(jax.grad(f))],
@@ -57,6 +58,7 @@ def test_second_derivative_and_forward_mode(world, case):
     numpy.testing.assert_array_equal(twice, 2 * once)  # <x, Ax> has the gradient 2Ax
 
 
+@pytest.mark.long(every=3)
 @every_case
 @pytest.mark.parametrize("axis", [0, 1])
 def test_batches(world, case, axis):

@@ -110,6 +110,7 @@ def test_blocks_of_different_sizes(cupy, contract):
     comm.Free()
 
 
+@pytest.mark.long(every=5)
 @pytest.mark.parametrize("cuda_aware", [True, False], ids=["direct", "staged"])
 @pytest.mark.parametrize("count", [1, 7, 1000])
 @pytest.mark.parametrize("name", ["nccl+rails", "nccl+leader"])

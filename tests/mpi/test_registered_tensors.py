@@ -23,6 +23,7 @@ def torch(cupy, machine, monkeypatch):
     return module
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.parametrize("kind", ["float32", "bfloat16", "i8", float])
 @pytest.mark.parametrize("shape", [(), 0, 5, (3, 4)])
 def test_tensors_are_read_in_place(cupy, torch, monkeypatch, kind, shape):

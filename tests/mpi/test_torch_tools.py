@@ -19,6 +19,7 @@ from hpccoll.errors import ArgumentTypeError
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("group"), THREADS]
 
 
+@pytest.mark.long(every=5)
 @pytest.mark.filterwarnings("ignore:Sparse CSR")
 @pytest.mark.parametrize("async_op", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize("shape", [(5,), (4, 3), (0, 2)])

@@ -172,6 +172,7 @@ def sharded_and_alone(group):
     return model, alone
 
 
+@pytest.mark.long(every=5)
 @pytest.mark.parametrize("order", [2.0, 1.0, float("inf")])
 @pytest.mark.parametrize("limit", [0.05, 1e9])
 def test_clipping_of_sharded_gradients(group, order, limit):

@@ -44,7 +44,7 @@ print(json.dumps([time.process_time() - start,
 """
 
 
-@pytest.mark.long(every=4)
+@pytest.mark.long(every=9)
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("collective", "name", "layout", "seconds", "mebibytes"), CASES,

@@ -27,7 +27,7 @@ print(json.dumps([time.process_time() - start,
 """
 
 
-@pytest.mark.long(every=4)
+@pytest.mark.long(every=8)
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("model", "compress", "shard"), CASES)

@@ -269,19 +269,3 @@ def test_the_process_group_of_torch_needs_nothing_of_horovod():
             if room_of(name) == "torch" and name.startswith("hpccoll"):
                 assert name.startswith(f"{folder}.") or name in shared, f"{module}: {name}"
             assert not name.startswith("hpccoll.training"), f"{module}: {name}"
-
-
-@pytest.mark.slow
-def test_the_communicator_has_a_type_for_editors(tmp_path):
-    """The class is loaded on first use; type checkers must know it all the same."""
-    pytest.importorskip("mypy")
-    program = tmp_path / "program.py"
-    program.write_text("import hpccoll\n"
-                       "reveal_type(hpccoll.Comm().Split(0, 0))\n"
-                       "reveal_type(hpccoll.Comm().layout)\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--config-file=", f"--cache-dir={tmp_path / 'cache'}",
-         "--follow-imports=silent", str(program)], cwd=PACKAGE.parent, capture_output=True,
-        text=True, timeout=110, check=False)
-    assert "hpccoll.comm.communicator.Comm" in done.stdout, done.stdout
-    assert "hpccoll.ir.topology.Topology" in done.stdout, done.stdout

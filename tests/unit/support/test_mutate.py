@@ -36,6 +36,7 @@ def test_all_mutants_of_some(collective, name, size):
     assert {"drop", "duplicate", "redirect", "turn", "drop both"} <= set(found.mutants)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_every_kind_of_mutant_occurs():
     kinds, wrong = Counter(), Counter()

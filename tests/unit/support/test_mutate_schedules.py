@@ -22,6 +22,7 @@ from support.mutate_schedules import any_schedule, judge, suite, truth
 from support.mutations import MUTATIONS
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_proof_and_execution_agree(seed):

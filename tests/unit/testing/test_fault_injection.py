@@ -39,7 +39,7 @@ def judged(run, chosen=lambda harm: True):
                    if chosen(harm))
 
 
-@pytest.mark.long(every=4)
+@pytest.mark.long(every=6)
 @pytest.mark.slow
 @pytest.mark.parametrize("buffered", [False, True])
 @pytest.mark.parametrize("collective, name", [
@@ -53,15 +53,17 @@ def test_every_bit_of_every_message(collective, name, buffered):
     assert found[FLIP, NAMED] >= 128 and found[SWAP, HARMLESS] <= found[SWAP, NAMED]
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.slow
-def test_one_bit_of_every_message_of_every_algorithm():
+@pytest.mark.parametrize("first", range(4))
+def test_one_bit_of_every_message_of_every_algorithm(first):
     found = Counter()
-    for number, (entry, made) in enumerate(every(4, range(2, 3))):
+    for number, (entry, made) in list(enumerate(every(4, range(2, 3))))[first::4]:
         run = run_of(made, bool(number % 2), rank_order=entry.rank_order)
         found += judged(run, lambda harm, number=number: harm.kind in (LOSE, DOUBLE)
                         or harm.kind == FLIP and harm.bit == (7 * number + harm.number) % 16)
     assert set(found) == {(LOSE, NAMED), (DOUBLE, NAMED), (FLIP, NAMED)}
-    assert found[FLIP, NAMED] > 1000
+    assert found[FLIP, NAMED] > 250
 
 
 @pytest.mark.parametrize("buffered", [False, True])

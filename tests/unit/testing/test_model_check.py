@@ -31,7 +31,7 @@ MANY = {"allpairs", "recursive_multiplying", "linear", "scattered"}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("buffered", [False, True])
-@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("size", [1, 2, pytest.param(3, marks=pytest.mark.long)])
 def test_every_order_of_every_algorithm(size, buffered):
     states = 0
     for entry, made in every(size):
@@ -41,6 +41,7 @@ def test_every_order_of_every_algorithm(size, buffered):
     assert states >= {1: 1, 2: 200, 3: 1000}[size]
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("buffered", [False, True])
 def test_every_order_on_four_ranks(buffered):

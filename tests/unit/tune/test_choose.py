@@ -275,7 +275,7 @@ def crossing():
 def test_all_sizes_of_a_range_have_the_same_choice(times, determinism):
     source, conditions = random.Random(41), Conditions(SIZE, tuned=times, determinism=determinism)
     ends = set()
-    for _ in range(60):
+    for _ in range(30):
         facts = facts_of(allreduce())._replace(nbytes=8 * source.randint(1, 1 << source.randint(
             1, 18)))
         least, end = range_of_choice(facts, conditions, HERE)

@@ -41,6 +41,7 @@ def posed(made, kind, count=LANES):
                 made.root, "sum", "f4")
 
 
+@pytest.mark.long(every=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("collective", REDUCING)
 def test_run(collective):

@@ -43,6 +43,7 @@ def test_every_rule_can_be_the_first_to_fit():
     assert not never_first(RULES)
 
 
+@pytest.mark.long(every=6)
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(0, len(RULES), 19))
 def test_a_rule_behind_one_that_says_more_is_found(number):

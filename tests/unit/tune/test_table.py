@@ -133,16 +133,15 @@ def test_cut_off_at_every_byte(length):
 
 
 @pytest.mark.slow
-def test_every_flipped_bit_of_every_byte(tmp_path):
+def test_a_flipped_bit_of_every_byte(tmp_path):
     raw = TEXT.encode()
     path = tmp_path / "table.json"
     for position in range(len(raw)):
-        for bit in range(8):
-            path.write_bytes(raw[:position] + bytes([raw[position] ^ 1 << bit])
-                             + raw[position + 1:])
-            with pytest.raises(TuningError, match="corrupt|hpccoll|twice|number") as caught:
-                read(path)
-            assert caught.value.path == str(path)
+        damaged = raw[position] ^ 1 << position * 3 % 8
+        path.write_bytes(raw[:position] + bytes([damaged]) + raw[position + 1:])
+        with pytest.raises(TuningError, match="corrupt|hpccoll|twice|number") as caught:
+            read(path)
+        assert caught.value.path == str(path)
 
 
 @pytest.mark.parametrize("old, new, reason", [

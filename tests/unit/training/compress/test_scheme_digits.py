@@ -38,6 +38,7 @@ def test_no_compression_reads_digits():
     assert accuracy("none") >= 0.97 and accuracy("none", 3) >= 0.97
 
 
+@pytest.mark.long(every=4)
 @pytest.mark.parametrize("form", SCHEMES)
 def test_a_scheme_reads_digits_as_well(form):
     assert accuracy(form) >= accuracy("none") - 0.01

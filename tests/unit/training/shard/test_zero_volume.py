@@ -58,6 +58,7 @@ def test_what_the_backward_pass_begins_with_is_not_gathered_twice():
     assert first - second == 4 * sum(weights()[index].size for index in UNITS[-1])
 
 
+@pytest.mark.long(every=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("stage, size", [
     *((stage, size) for stage in (0, 1, 2) for size in (3, 8)), (3, 1), (3, 2), (3, 3), (3, 8)])
