@@ -12,8 +12,6 @@ Garbage collection never frees a communicator; ``Free`` does, for all its wrappe
 
 from __future__ import annotations
 
-import math
-import operator
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast, overload
@@ -34,7 +32,7 @@ from hpccoll.comm.persistent import PersistentMixin
 from hpccoll.comm.probes import Probes
 from hpccoll.comm.reproducible import Numbers
 from hpccoll.comm.ulfm import Recovery
-from hpccoll.errors import ArgumentError, ArgumentTypeError, CommunicatorError
+from hpccoll.errors import ArgumentError, CommunicatorError
 from hpccoll.machine.limits import FIRST_CALLS
 from hpccoll.runtime.attributes import existing_context, keyval
 from hpccoll.runtime.execution.built import executor
@@ -204,6 +202,7 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
                 or a rank of the node has no GPU for it.
             ArgumentTypeError: elements that are Python objects.
         """
+        from hpccoll.arrays.shapes import element_count
         from hpccoll.cuda import element_type
         from hpccoll.transport.shm.mapping import DIRECTORY
         lifetime = self._check_usable()
@@ -428,21 +427,6 @@ def _recording_class(cls: type[Comm]) -> type[Comm]:
     from hpccoll.measure.profiling.profiled import profiled_class
     found: type[Comm] = cls if OBSERVER.paused else profiled_class(cls)
     return found
-
-
-def element_count(shape: Any, dtype: Any) -> tuple[numpy.dtype, int]:
-    """Return the dtype of a new array and its number of elements; see ``Comm.empty``."""
-    try:
-        dtype = numpy.dtype(dtype)
-        dims = [operator.index(n) for n in numpy.atleast_1d(numpy.asarray(shape, dtype=object))]
-    except (TypeError, ValueError) as error:
-        raise ArgumentError("shape", f"cannot create an array of shape {shape!r}, type {dtype!r}",
-                            str(error)) from error
-    if any(n < 0 for n in dims):
-        raise ArgumentError("shape", f"expected dimensions of 0 or more, got {shape!r}")
-    if dtype.hasobject:
-        raise ArgumentTypeError("dtype", f"processes cannot share {dtype} elements")
-    return dtype, math.prod(dims)
 
 
 def _layout(text: str | Topology, size: int) -> Topology:

@@ -86,7 +86,7 @@ class RankFacts:
         package, hides: the folder that hpccoll is imported from, and the installed one with
             compiled parts that it hides; empty if there is none.
         others: share of the node's cores that processes outside this job use; 0 if unknown.
-        compiling: seconds in which each process compiles modules of hpccoll, because Python
+        compile_seconds: seconds in which each process compiles modules of hpccoll, because Python
             cannot store their bytecode.
         no_recovery: why a job cannot continue after the death of a rank; empty if it can.
         ruled: True if hpccoll's rules for algorithms were measured in such a job.
@@ -125,7 +125,7 @@ class RankFacts:
     ruled: bool = True
     package: str = ""
     hides: str = ""
-    compiling: float = 0.0
+    compile_seconds: float = 0.0
     slurm: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -155,10 +155,11 @@ def local_facts(environ: Mapping[str, str] = os.environ) -> RankFacts:
         slurm={name: value for name, value in sorted(environ.items())
                if name.startswith(("SLURM_", "SRUN_"))},
         no_recovery=ulfm_missing(environ),
-        package=str(Path(hpccoll.__file__).parent), hides=hidden_install(), compiling=compiling())
+        package=str(Path(hpccoll.__file__).parent), hides=hidden_install(),
+        compile_seconds=compile_time())
 
 
-def compiling() -> float:
+def compile_time() -> float:
     """Return the seconds in which the loaded modules of hpccoll without bytecode are compiled."""
     start = time.perf_counter()
     for module in [each for name, each in sys.modules.items() if name.startswith("hpccoll")]:

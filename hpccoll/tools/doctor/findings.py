@@ -95,9 +95,9 @@ def library(facts: Sequence[RankFacts]) -> Iterator[Finding]:
             yield Finding(WARNING, "hpccoll",
                           f"{describe_hidden(package, there)}: small collectives are several "
                           "times slower in the Python executor", REMEDY, ranks)
-    slow = tuple(each.rank for each in facts if each.compiling > NOTED_SECONDS)
+    slow = tuple(each.rank for each in facts if each.compile_seconds > NOTED_SECONDS)
     if slow:
-        seconds = max(each.compiling for each in facts)
+        seconds = max(each.compile_seconds for each in facts)
         yield Finding(NOTE, "bytecode", f"each process compiles hpccoll, {seconds:.1f} s of "
                                         "processor time: Python cannot store bytecode",
                       "unset PYTHONDONTWRITEBYTECODE, or install hpccoll as a wheel: pip install .",

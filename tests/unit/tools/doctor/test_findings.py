@@ -70,8 +70,8 @@ def test_a_clone_that_hides_what_is_installed_is_told():
 
 
 def test_processes_that_compile_hpccoll_are_reported_with_the_cost():
-    assert not bad(job(compiling=0.01))
-    found = one(job(compiling={1: 0.37}))
+    assert not bad(job(compile_seconds=0.01))
+    found = one(job(compile_seconds={1: 0.37}))
     assert (found.level, found.topic, found.ranks) == (NOTE, "bytecode", (1,))
     assert "0.4 s" in found.what and "PYTHONDONTWRITEBYTECODE" in found.remedy
 
