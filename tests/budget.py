@@ -28,7 +28,7 @@ TEST_BUDGET = {
     "benchmarks": (1475, 15),
     "cluster": (1325, 12),
     "contract": (909, 6),
-    "doc": (2341, 30),
+    "doc": (2345, 30),
     "fault": (1857, 13),
     "golden": (227, 2),
     "gpu": (750, 7),

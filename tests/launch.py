@@ -124,7 +124,7 @@ SHOWN = ("tests/doc/test_pages.py::test_page[README.md]", *(
     f"tests/doc/test_examples.py::test_example[{name}]"
     for name in ("custom_algorithm", "drop_in", "power_iteration")))
 #: Of the documentation, what starts ranks; the rest is the same with every MPI library.
-STARTING = tuple(f"tests/doc/test_{name}.py" for name in ("pages", "progress", "run", "torch"))
+STARTING = tuple(f"tests/doc/test_{name}.py" for name in ("pages", "progress", "run"))
 #: A sample for the interpreter, where most of the others run compiled.
 INTERPRETED = files("sequences", "registered")
 #: Takes the compiled parts away when it is on PYTHONPATH; samples for that, which need no launcher,
@@ -194,8 +194,8 @@ PYTHON_EXECUTOR, NOT_COMPILED = ("HPCCOLL_EXECUTOR=python",), ("PYTHONPATH={unco
 STAGES = (
     Row(TEST, 115, FIRST, "no launcher", (*PARALLEL, *UNITS), 0, "not slow"),
     Row(TEST, 120, FIRST, "", (*ALL, *without(*CHECKED)), 2, "not slow"),
-    Row(TEST, 55, FIRST, "", MORE, 3, "not slow"),
-    Row(TEST, 35, FIRST, "", MANY, 5, "not slow"),
+    Row(TEST, 100, FIRST, "", MORE, 3, "not slow"),
+    Row(TEST, 20, FIRST, "", MANY, 5, "not slow"),
     Row(TEST, 30, FIRST, ", python executor", INTERPRETED, 2, "", PYTHON_EXECUTOR),
     Row(TEST, 60, SECOND, "", LIBRARY, 2, "not slow"),
     Row(TEST, 50, FIRST, "faults", (*PAIRED, "--patient", *FAULTS)),

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from hpccoll.runtime.context import Context, GuardProtocol
     from hpccoll.runtime.planning.choice import Choice
     from hpccoll.tune.device_rules import DevicePlace
-    from hpccoll.tune.table import Curve, Curves, Fingerprint
 
 #: Largest number of sets of user choices with cached calls.
 MOST_WISHES = 128
@@ -166,13 +165,8 @@ class Base(MPI.Intracomm):
         """Return the layout of the ranks, if it has been discovered."""
         return self._context.place if self._context is not None else None
 
-    def _probe(self, context: Context, machine: Fingerprint, path: str
-               ) -> tuple[Curves, str, list[str]]:
-        """Measure some candidates in this job."""
-        raise NotImplementedError
-
-    def _measure_call(self, context: Context, collective: str, nbytes: int, path: str) -> Curve:
-        """Measure candidates for calls of one size."""
+    def _timed_class(self) -> Any:
+        """Return the class of communicators whose calls are measured."""
         raise NotImplementedError
 
     def _for_part(self, comm: MPI.Intracomm) -> Any:

@@ -43,9 +43,8 @@ if TYPE_CHECKING:
     from hpccoll.comm.preferences import PreferenceScope
     from hpccoll.ir.topology import Topology
     from hpccoll.measure.profiling.profile import Profile
-    from hpccoll.runtime.context import Context, GuardProtocol
+    from hpccoll.runtime.context import GuardProtocol
     from hpccoll.tune.loading import JobTimes
-    from hpccoll.tune.table import Curve, Curves, Fingerprint
 
 
 class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, Creation, Recovery,
@@ -298,15 +297,8 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
         from hpccoll.guard.flight_record import RECORDER
         return RECORDER.dump("comm.dump()", folder)
 
-    def _probe(self, context: Context, machine: Fingerprint, path: str
-               ) -> tuple[Curves, str, list[str]]:
-        # Only jobs with a probe import the benchmarks.
-        from hpccoll.measure.probe import probe
-        return probe(context, machine, path, Comm)
-
-    def _measure_call(self, context: Context, collective: str, nbytes: int, path: str) -> Curve:
-        from hpccoll.measure.probe import measure_call
-        return measure_call(context, collective, nbytes, path, Comm)
+    def _timed_class(self) -> Any:
+        return Comm
 
     def _wrap(self, comm: MPI.Comm) -> Any:
         return wrap(comm)

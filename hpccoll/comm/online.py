@@ -22,12 +22,21 @@ from hpccoll.tune.choose import wants_times
 from hpccoll.tune.loading import JobTimes, default_path
 from hpccoll.tune.online import next_check
 from hpccoll.tune.rules import is_measured
+from hpccoll.tune.table import Curves, Fingerprint
 
 if TYPE_CHECKING:
     from hpccoll.comm.base import Base
     from hpccoll.comm.methods import Method
+    from hpccoll.measure.wrapping import Wrap
 
 TITLE = "online tuning"
+
+
+def probe(wrap: Wrap, context: Context, machine: Fingerprint, path: str
+          ) -> tuple[Curves, str, list[str]]:
+    """Measure some candidates of every collective; see :func:`hpccoll.measure.probe.probe`."""
+    from hpccoll.measure.probe import probe as run_probe  # only jobs that measure load it
+    return run_probe(context, machine, path, wrap)
 
 
 def start(comm: Base, context: Context, tuned: JobTimes) -> None:
@@ -66,10 +75,11 @@ def _measure(comm: Base, context: Context, facts: CallFacts, tuned: JobTimes) ->
         context.abandoned.append(permitted)  # the library may still write to it
         raise context.fail(error, TITLE) from cause_of(error)
     if permitted:
+        from hpccoll.measure.probe import measure_call  # only jobs that measure load it
         start = perf_counter()
         path = "" if tuned.online else comm._config.tuning or default_path()
-        measure = context.service(Guard).watch_blocking(comm._measure_call, TITLE)
-        curve = measure(context, facts.collective, nbytes, path)
+        measure = context.service(Guard).watch_blocking(measure_call, TITLE)
+        curve = measure(context, facts.collective, nbytes, path, comm._timed_class())
         if curve or tuned.online:  # otherwise it was disturbed, and a later check repeats it
             tuned.add_tried(facts.collective, nbytes, curve)
         allowance.spent += perf_counter() - start

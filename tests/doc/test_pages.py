@@ -29,6 +29,9 @@ from support.folded import folded
 
 #: Pages whose commands start ranks of each kind: a sample for a second MPI library.
 LAUNCHING = ("README.md", "docs/machine.md", "docs/reliability.md")
+#: Pages of frameworks and predictions: the longest, of parts that have many tests of their own.
+LENGTHY = ("docs/training/shard.md", "docs/training/horovod.md",
+           "docs/training/jax-and-keras.md", "docs/training/predict.md")
 
 
 def name_of(page):
@@ -86,7 +89,8 @@ def test_the_readme_has_both_kinds():
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", [
-    pytest.param(page, marks=() if name_of(page) in LAUNCHING else pytest.mark.once)
+    pytest.param(page, marks=() if name_of(page) in LAUNCHING else pytest.mark.long
+                 if name_of(page) in LENGTHY else pytest.mark.once)
     for page in PAGES if to_run(page)], ids=name_of)
 def test_page(capture, job, tmp_path, page):
     for path in re.findall(r"\bexamples/\w+\.py\b", "".join(block.code for block in to_run(page))):

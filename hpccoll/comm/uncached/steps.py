@@ -12,7 +12,7 @@ from hpccoll.calls.call import Call, is_staged
 from hpccoll.calls.facts import CallFacts, facts_of
 from hpccoll.comm.cache import key_of
 from hpccoll.comm.methods import Method
-from hpccoll.comm.online import measure_after, start
+from hpccoll.comm.online import measure_after, probe, start
 from hpccoll.comm.reproducible_sums import check_kept
 from hpccoll.comm.staged_calls import with_copies
 from hpccoll.comm.uncached.conditions import conditions_of
@@ -80,7 +80,7 @@ def measurements_of(comm: Base) -> JobTimes | None:
         find = guard.watch_blocking(load) if guard is not None else load
         # Native methods: this call has already entered.
         lifetime.tuned = find(PrivateComm(comm), comm._config.tuning, comm._private,
-                              comm._probe)
+                              partial(probe, comm._timed_class()))
         tuned = lifetime.tuned
         log_table(comm, tuned.source, tuned.note, tuned.online)
         start(comm, comm._private(), tuned)
