@@ -47,14 +47,14 @@ LIMIT, TIMES, MORE = 100.0, 3.0, 20.0
 NOTICED, UNNOTICED, WRONG = "noticed", "NOT NOTICED", "CANNOT BE TRIED"
 #: Files of tests/mpi for the faults of a room, cheap ones first; some rooms start no ranks.
 RANKS = {
-    "algorithms": ["determinism", "calls"], "arrays": ["half", "bfloat16", "numbers"],
-    "calls": ["arguments", "specifications", "derived", "calls"], "cli": ["topo", "doctor"],
-    "comm": ["communicators", "arguments", "requests", "persistent", "cache", "objects_errors"],
+    "algorithms": ["determinism", "calls"], "arrays": ["half", "numbers"],
+    "calls": ["arguments", "argument_errors", "derived", "calls"], "cli": ["topo", "doctor"],
+    "comm": ["communicators", "arguments", "requests", "request_errors", "cache", "objects_errors"],
     "cuda": ["staged_calls", "node_answers", "nccl"], "errors": ["late"], "explain": [],
     "guard": ["first_call", "broken", "flight"], "ir": ["placement"],
     "jax": ["jax_training", "jax"], "keras": ["keras"], "machine": ["discover", "topo"],
     "measure": ["probe", "profile"], "proof": [],
-    "runtime": ["limits", "requests", "persistent", "any_size", "compiled"],
+    "runtime": ["limits", "requests", "request_errors", "any_size", "compiled"],
     "simulator": [], "testing": [], "tools": ["doctor", "profile"],
     "torch": ["torch_group", "torch_peers", "torch_horovod", "torch_optimizer"],
     "training": ["exchange", "exchange_errors", "averaging", "groups", "shard"],

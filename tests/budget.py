@@ -18,7 +18,7 @@ TESTS = Path(__file__).resolve().parent
 PACKAGE = TESTS.parent / "hpccoll"
 #: Most code lines, by room; ``hpccoll`` is the package's own modules.
 BUDGET = {
-    "algorithms": 2852, "arrays": 773, "calls": 1205, "cli": 2210, "comm": 3778, "config": 263,
+    "algorithms": 2852, "arrays": 773, "calls": 1205, "cli": 2210, "comm": 3775, "config": 263,
     "cuda": 1900, "errors": 330, "explain": 1090, "guard": 2027, "hpccoll": 260, "ir": 1540,
     "jax": 625, "keras": 225, "machine": 545, "measure": 2283, "proof": 1005, "runtime": 2869,
     "simulator": 2905, "testing": 640, "tools": 4314, "torch": 2880, "training": 5920,
@@ -33,14 +33,14 @@ TEST_BUDGET = {
     "golden": (227, 2),
     "gpu": (750, 7),
     "law": (386, 5),
-    "mpi": (17204, 97),
+    "mpi": (16800, 93),
     "sanitize": (196, 2),
     "scale": (865, 11),
     "suites": (85, 1),
     "support": (6510, 46),
-    "tests": (1889, 8),
+    "tests": (1887, 8),
     "uncompiled": (94, 2),
-    "unit": (35769, 360)}
+    "unit": (34789, 191)}
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
            tokenize.ENDMARKER}
 

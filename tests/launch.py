@@ -80,10 +80,9 @@ BY_SIZE = files("determinism", "discover", "placement", "calls")
 #: What depends on it as well: who is a minority, who is a neighbour, what a group leaves out.
 MORE = (*BY_SIZE, "tests/contract/test_messages.py", *files(
     "brought", "cache", "communicators", "compiled", "contract", "groups", "half", "numbers",
-    "objects_messages", "persistent", "registered", "requests", "sequences", "compiled_requests",
-    "threads"))
+    "objects_messages", "registered", "requests", "sequences", "threads"))
 #: The same for what ``check`` leaves to itself, and what three ranks show less often.
-THREE = (*files("begun", "broken", "mpi4py_names", "objects", "objects_errors", "uneven",
+THREE = (*files("request_errors", "broken", "mpi4py_names", "objects", "objects_errors", "uneven",
                 "averaging", "compress", "exchange*", "shard", "torch_group", "torch_peers"),
          "tests/mpi/test_nccl.py::test_unlike_nodes_are_refused")
 #: What three ranks show hardly ever.
@@ -93,13 +92,12 @@ THREE_MORE = files("jax", "profile", "survey", "torch_hooks", "torch_horovod", "
 MANY = (*BY_SIZE, *files("late"),
         "tests/mpi/test_contract.py::test_every_rank_learns_who_differs")
 #: What an MPI library decides, and not arithmetic, a framework or our own code.
-LIBRARY = (*files("calls", "derived", "requests", "compiled_requests", "mixed_requests",
-                  "communicators", "threads", "first_call", "mpi4py_names", "objects"),
-           "tests/contract")
+LIBRARY = (*files("calls", "derived", "requests", "communicators", "threads", "first_call",
+                  "mpi4py_names", "objects"), "tests/contract")
 #: What it decides a part of: errors of arguments, threads inside of it, and starting programs.
-LIBRARY_TOO = files("arguments", "begun", "brought", "broken", "contract", "doctor", "groups",
-                    "exchange", "late", "leaks", "malformed", "objects_*", "persistent", "run",
-                    "sequences", "torch_group", "torch_run", "uneven")
+LIBRARY_TOO = files("argument*", "brought", "broken", "contract", "doctor", "groups", "exchange",
+                    "late", "leaks", "objects_*", "request_errors", "run", "sequences",
+                    "torch_group", "torch_run", "uneven")
 #: Decided by arithmetic, a framework or our own code, and not by the MPI library.
 ONCE = files("averaging", "bench_step", "compress", "exchange_errors", "jax*", "keras", "probe",
              "survey", "torch_accuracy", "torch_tools")

@@ -235,14 +235,3 @@ def test_a_new_communicator_gets_no_message_that_was_never_received(monkeypatch)
         other = value.replace("x", str(turn))
         assert comm.bcast(other) == other
         comm.Free()
-
-
-@pytest.mark.parametrize("root", [-1, "size", 1.5, None])
-def test_a_root_that_is_none_is_no_call(world, root):
-    root = world.size if root == "size" else root
-    for _ in range(2):
-        with pytest.raises(HpccollError, match="root"):
-            world.gather(1, root)
-        with pytest.raises(HpccollError, match="root"):
-            world.scatter([1] * world.size, root)
-    assert world.allgather(world.rank) == list(range(world.size))

@@ -92,3 +92,23 @@ def test_recursive_doubling_where_ranks_share_processors(world, value):
         assert len(set(RAW.allgather(everywhere))) == 1
         if everywhere or world.rank == 0:
             assert same(result, wanted) or isinstance(result, (set, frozenset)) and result == wanted
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("op", [MPI.SUM, MPI.PROD, MPI.MAX, MPI.MIN, MPI.LAND],
+                         ids=["sum", "prod", "max", "min", "land"])
+def test_numbers_that_are_not_alike(world, op):
+    """What begins in machine code goes on in Python where something else turns up."""
+    native, big = MPI.Intracomm(world), 1 << 62
+    alike = [(1.5, -2.25, 3e300, 0.1), (1, 2, 3, 4), (1, 2.5, 3, 4.5), (True, 2, 0.5, 3),
+             (big, big, big, big), (big, 3, -big, 5), (1, 1 << 70, 2, 3),
+             (float("nan"), 1., 2., 3.), (1., 2., 3., float("nan")), (0.0, -0.0, 0.0, -0.0),
+             (numpy.float64(2), 3., 4., 5.)]
+    if op in (MPI.SUM, MPI.PROD):  # which are those that arrays have
+        alike.append((1., numpy.ones(3), 2., numpy.ones(3)))
+    for values in alike:
+        for shift in range(world.size):
+            mine = values[(world.rank + shift) % 4]
+            for _ in range(2):
+                theirs, ours = native.allreduce(mine, op), world.allreduce(mine, op=op)
+                assert type(ours) is type(theirs) and repr(ours) == repr(theirs)

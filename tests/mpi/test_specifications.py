@@ -1,4 +1,4 @@
-"""Every way to say what a buffer is, and every way to say it wrong."""
+"""Every way to say what a buffer is; wrong ones are in ``test_argument_errors.py``."""
 
 import array
 
@@ -6,18 +6,14 @@ import numpy
 import pytest
 from mpi4py import MPI
 
-import hpccoll
 from hpccoll.algorithms import ALGORITHMS
-from hpccoll.errors import (
-    ArgumentError,
-    ArgumentTypeError,
-    BufferArgumentError,
-    CommunicatorError,
-    HpccollError,
-)
+from hpccoll.errors import ArgumentError
+from support.gpu.tensors import BFLOAT, Tensor
 
 pytestmark = pytest.mark.mpi
+SIZE, RANK = MPI.COMM_WORLD.Get_size(), MPI.COMM_WORLD.Get_rank()
 D = MPI.DOUBLE
+ONE, ALL = numpy.ones(2), numpy.ones(2 * SIZE)
 
 
 @pytest.fixture(params=["auto", "ours"])
@@ -160,154 +156,6 @@ def test_derived_types_and_bottom_are_for_the_mpi_library(comm):
     where.Free()
 
 
-def readonly(count=3):
-    made = numpy.zeros(count)
-    made.flags.writeable = False
-    return made
-
-
-A, B = numpy.zeros(3), numpy.ones(3)
-BIG = numpy.zeros(8)
-#: Method, arguments, class of the error, name of the argument.
-WRONG = [
-    ("Allreduce", lambda c: (A, numpy.zeros(4)), ArgumentError, "sendbuf"),
-    ("Allreduce", lambda c: (A, B.astype("f4")), ArgumentError, "sendbuf"),
-    ("Allreduce", lambda c: (A, readonly()), BufferArgumentError, "recvbuf"),
-    ("Allreduce", lambda c: (A, [B, 4, D]), BufferArgumentError, "recvbuf"),
-    ("Allreduce", lambda c: (A, [B, (2, 2), D]), BufferArgumentError, "recvbuf"),
-    ("Allreduce", lambda c: (A, [B, -1, D]), ArgumentError, "recvbuf"),
-    ("Allreduce", lambda c: (A, [B, 1.5, D]), ArgumentTypeError, "recvbuf"),
-    ("Allreduce", lambda c: (BIG[:4], BIG[2:6]), BufferArgumentError, "recvbuf"),
-    ("Allreduce", lambda c: (BIG[::2], numpy.zeros(4)), BufferArgumentError, "sendbuf"),
-    ("Allreduce", lambda c: (A, B, "sum"), ArgumentTypeError, "op"),
-    ("Allreduce", lambda c: (A, B, MPI.BAND), ArgumentTypeError, "op"),
-    ("Allreduce", lambda c: (A, B, MPI.OP_NULL), ArgumentTypeError, "op"),
-    ("Allreduce", lambda c: (A, B, MPI.MAXLOC), ArgumentTypeError, "op"),
-    ("Allreduce", lambda c: (A > 0, B > 0, MPI.SUM), ArgumentTypeError, "op"),
-    ("Allreduce", lambda c: (A + 1j, B + 1j, MPI.MAX), ArgumentTypeError, "op"),
-    ("Scan", lambda c: (A, B, MPI.BOR), ArgumentTypeError, "op"),
-    ("Reduce", lambda c: (A, B, MPI.LXOR), ArgumentTypeError, "op"),
-    ("Bcast", lambda c: (B, c.size), ArgumentError, "root"),
-    ("Bcast", lambda c: (B, -1), ArgumentError, "root"),
-    ("Bcast", lambda c: (B, True), ArgumentTypeError, "root"),
-    ("Bcast", lambda c: (B, None), ArgumentTypeError, "root"),
-    ("Bcast", lambda c: (B, 0.), ArgumentTypeError, "root"),
-    ("Reduce", lambda c: (A, B, MPI.SUM, c.size), ArgumentError, "root"),
-    ("Gather", lambda c: (A, numpy.zeros(3 * c.size), -2), ArgumentError, "root"),
-    ("Scatter", lambda c: (numpy.zeros(3 * c.size), B, c.size), ArgumentError, "root"),
-    ("Allgather", lambda c: (A, numpy.zeros(4 * c.size)), ArgumentError, "sendbuf"),
-    ("Allgather", lambda c: (A, readonly(3 * c.size)), BufferArgumentError, "recvbuf"),
-    ("Allgatherv", lambda c: (A, [BIG, [3] * (c.size + 1), D]), ArgumentError, "recvbuf"),
-    ("Alltoall", lambda c: (numpy.zeros(c.size), numpy.zeros(2 * c.size)), ArgumentError,
-     "sendbuf"),
-    ("Alltoallv", lambda c: ([BIG, [9] * c.size], [BIG.copy(), [1] * c.size]),
-     BufferArgumentError, "sendbuf"),
-    ("Reduce_scatter", lambda c: (numpy.zeros(c.size), numpy.zeros(2), [1] * c.size),
-     ArgumentError, "recvbuf"),
-    ("Reduce_scatter", lambda c: (A, B, [3] * (c.size + 1)), ArgumentError, "recvcounts"),
-    ("Reduce_scatter", lambda c: (A, B, [1.5] * c.size), ArgumentTypeError, "recvcounts"),
-    ("Reduce_scatter", lambda c: (A, B, [[1]] * c.size), ArgumentTypeError, "recvcounts"),
-    ("Reduce_scatter_block", lambda c: (numpy.zeros(2 * c.size), B), ArgumentError, "sendbuf"),
-]
-
-
-@pytest.mark.parametrize("way", ["{}", "I{}", "{}_init"])
-@pytest.mark.parametrize("method, arguments, error, argument", WRONG)
-def test_bad_arguments_raise_everywhere_before_any_message(comm, way, method, arguments, error,
-                                                           argument):
-    name = way.format(method if way[0] == "{" else method.lower())
-    args = arguments(comm)
-    arrays = [a for a in args if isinstance(a, numpy.ndarray)]
-    before = [a.copy() for a in arrays]
-    with pytest.raises(error) as caught:
-        getattr(comm, name)(*args)
-    assert caught.value.argument == argument
-    assert str(caught.value).startswith(f"{argument}: ")
-    assert all((a == b).all() for a, b in zip(arrays, before))
-    comm.Barrier()  # nobody is left waiting, and no stray message is there to be received
-    out = numpy.zeros(1)
-    comm.Allreduce(numpy.ones(1), out)
-    assert out == comm.size
-
-
-@pytest.mark.parametrize("method, args", [
-    ("bcast", (1, -1)), ("bcast", (1, None)), ("reduce", (1, MPI.SUM, 99)), ("allreduce", (1, 3)),
-    ("scan", (1, "sum")), ("exscan", (1, None)), ("reduce", (1, None))])
-def test_bad_arguments_of_lower_case_methods(world, method, args):
-    with pytest.raises(ArgumentError) as caught:
-        getattr(world, method)(*args)
-    assert caught.value.argument in ("root", "op")
-    assert world.allreduce(1) == world.size
-
-
-def test_errors_are_what_a_user_would_catch(world):
-    with pytest.raises(MPI.Exception) as caught:
-        world.Bcast(numpy.zeros(1), world.size)
-    assert caught.value.Get_error_class() == MPI.ERR_ROOT
-    with pytest.raises(MPI.Exception) as caught:
-        world.Allreduce(numpy.zeros(1, "?"), numpy.zeros(1, "?"))
-    assert caught.value.Get_error_class() == MPI.ERR_OP
-    with pytest.raises(TypeError):
-        world.Allreduce(A, B, max)
-    with pytest.raises(BufferError):
-        world.Allreduce(A, readonly())
-    for nonsense in (object(), 1.5, [1., 2.], "text"):
-        with pytest.raises((TypeError, ValueError, KeyError)):
-            world.Allreduce(nonsense, B)
-    for dtype in ("O", "S3", "U2", "M8[s]", "m8[s]"):
-        for preferences in ({}, {"allreduce": "ring"}):
-            with world.using(**preferences), pytest.raises((KeyError, BufferError, ValueError)):
-                world.Allreduce(numpy.zeros(2, dtype), numpy.zeros(2, dtype))
-    with pytest.raises(BufferError):
-        world.Allreduce(A.astype(">f8"), B.astype(">f8"))
-
-
-@pytest.mark.parametrize("count", [4, 1 << 16])
-@pytest.mark.parametrize("call", [
-    lambda c, b: c.Allreduce(b, b), lambda c, b: c.Iallreduce(b, b),
-    lambda c, b: c.Allreduce_init(b, b), lambda c, b: c.Reduce(b, b, root=c.rank),
-    lambda c, b: c.Scan(b, b), lambda c, b: c.Exscan(b, b)])
-def test_the_same_buffer_twice_is_refused_as_by_mpi4py(comm, call, count):
-    """However well the call is known: mpi4py on MPICH says that buffers must not be aliased.
-
-    Was once taken for in place, so that a program could work with hpccoll and fail without.
-    """
-    both, other = numpy.ones(count), numpy.zeros(count)
-    for _ in range(3):
-        comm.Allreduce(both, other)
-        comm.Scan(both, other)
-    with pytest.raises(BufferArgumentError, match="MPI.IN_PLACE"):
-        call(comm, both)
-    assert (both == 1).all()
-
-
-@pytest.mark.parametrize("op, remedy", [
-    ("sum", "MPI.SUM"), (numpy.add, "MPI.SUM"), (max, "MPI.MAX"),
-    ("MPI.PROD", "MPI.PROD"), (3, "MPI.Op.Create")])
-def test_what_is_no_operator_is_told_which_one_is(world, op, remedy):
-    with pytest.raises(ArgumentTypeError, match=f"MPI.Op.*{remedy}"):
-        world.Allreduce(numpy.ones(2), numpy.ones(2), op=op)
-    if not callable(op):
-        with pytest.raises(ArgumentTypeError, match=remedy):
-            world.allreduce(1.0, op=op)
-
-
-def test_remedies_can_work(world):
-    """What cannot serve is not what the error says to choose."""
-    if world.size == 1:
-        return
-    comm = hpccoll.Comm(world.Dup(), determinism="size")
-    for preference in ("native", "ring"):
-        with comm.using(allreduce=preference), pytest.raises(ArgumentError) as told:
-            comm.Allreduce(MPI.IN_PLACE, numpy.ones(3))
-        remedy = str(told.value).partition("choose ")[2]
-        assert "recursive_doubling" in remedy and preference not in remedy.split(", ")
-    for name in remedy.partition(": ")[2].split(", "):
-        with comm.using(allreduce=name):
-            comm.Allreduce(MPI.IN_PLACE, numpy.ones(3))
-    comm.Free()
-
-
 def test_bytes_may_be_written_as_people_write_them(world):
     with world.using(allreduce="ring", segment_bytes="64K"):
         assert world._preferences["allreduce"].segment_bytes == 1 << 16
@@ -330,67 +178,113 @@ def test_none_means_in_place(comm):
     assert (both == comm.size * numpy.arange(4) + 10 * sum(range(comm.size))).all()
 
 
-@pytest.mark.parametrize("preferences, names", [
-    ({"allreduce": "rings"}, "mean 'ring'"), ({"all_reduce": "ring"}, "allreduce"),
-    ({"iallreduce": "nonsense"}, "ring, allpairs"), ({"allreduce": 7}, "algorithm"),
-    ({"allreduce": ("ring", {"k": 2})}, "parameter"),
-    ({"bcast": ("knomial", {"k": 0})}, "positive"),
-    ({"segment_bytes": -1, "allreduce": "ring"}, "bytes")])
-def test_unknown_algorithms_are_refused_with_a_list(world, preferences, names):
-    with pytest.raises(ArgumentError, match=names):
-        with world.using(**preferences):
-            world.Allreduce(A, B)
-            world.Bcast(B)
-    world.Barrier()
+# -- odd memory that mpi4py takes
+@pytest.fixture(params=["{}", "I{}", "{}_init"])
+def way(request):
+    return request.param
 
 
-@pytest.mark.parametrize("variable, text", [
-    ("HPCCOLL_ALGORITHM", "allreduce=rings"), ("HPCCOLL_ALGORITHM", "allreduce"),
-    ("HPCCOLL_SEGMENT_BYTES", "-1"), ("HPCCOLL_TIMEOUT", "soon"), ("HPCCOLL_TOPOLOGY", "2xx"),
-    ("HPCCOLL_NO_SUCH_THING", "1")])
-def test_malformed_environment_names_the_variable(monkeypatch, variable, text):
-    monkeypatch.setenv(variable, text)
-    with pytest.raises(ArgumentError) as caught:
-        hpccoll.Comm(MPI.COMM_WORLD)
-    assert caught.value.argument == variable and variable in str(caught.value)
+def finish(comm, way, method, *args):
+    """Call a method in one of the three ways, to the end."""
+    request = getattr(comm, way.format(method if way[0] == "{" else method.lower()))(*args)
+    if request is not None:
+        if way == "{}_init":
+            request.Start()
+        request.Wait()
+        if way == "{}_init":
+            request.Free()
 
 
-@pytest.mark.parametrize("text", ["2xx", "0", "-1", "", f"{MPI.COMM_WORLD.Get_size() + 1}"])
-def test_malformed_layout(text):
-    with pytest.raises(ArgumentError, match="^layout: ") as caught:
-        hpccoll.Comm(MPI.COMM_WORLD, layout=text)
-    assert caught.value.argument == "layout"
+@pytest.mark.parametrize("root", {0, SIZE - 1})
+def test_memory_of_other_kinds(comm, way, root):
+    data = bytes(range(5))
+    for make in (bytearray, lambda: memoryview(bytearray(5)), lambda: numpy.zeros(5, "u1"),
+                 lambda: [bytearray(5), 5, MPI.BYTE], lambda: [bytearray(5), "B"],
+                 lambda: MPI.memory.allocate(5)):
+        got = make() if make is not bytearray else bytearray(5)
+        finish(comm, way, "Bcast", data if RANK == root else got, root)
+        obj = got[0] if isinstance(got, list) else got
+        assert bytes(obj) == data or RANK == root
+    got = Tensor([1, 2, 3] if RANK == root else [0, 0, 0])
+    finish(comm, way, "Bcast", got, root)
+    assert got.array.tolist() == [1, 2, 3]
 
 
-def test_dead_communicators(world):
-    wrapper, dup = hpccoll.Comm(world), world.Dup()
-    other, again = hpccoll.Comm(dup), hpccoll.Comm(dup)
-    out = numpy.zeros(1)
-    for comm in (dup, other):
-        comm.Allreduce(numpy.ones(1), out)
-        comm.Allreduce(numpy.ones(1), out)
-    dup.Free()
-    for comm in (dup, other, again, hpccoll.Comm(), hpccoll.Comm(MPI.COMM_NULL)):
-        for call in (lambda c: c.Barrier(), lambda c: c.Allreduce(numpy.ones(1), out),
-                     lambda c: c.Ibarrier(), lambda c: c.Bcast_init(out), lambda c: c.bcast(1),
-                     lambda c: c.allreduce(1), lambda c: c.layout, lambda c: c.Free()):
-            with pytest.raises(CommunicatorError) as caught:
-                call(comm)
-            assert isinstance(caught.value, MPI.Exception)
-            assert isinstance(caught.value, HpccollError)
-    wrapper.Barrier()
-    assert wrapper == world
+def test_tensors(comm, way):
+    got = Tensor([0, 0, 0])
+    finish(comm, way, "Allreduce", Tensor([1, 2, RANK]), got)
+    assert got.array.tolist() == [SIZE, 2 * SIZE, sum(range(SIZE))]
+    finish(comm, way, "Allreduce", MPI.IN_PLACE, got)
+    assert got.array.tolist() == [SIZE * SIZE, 2 * SIZE * SIZE, SIZE * sum(range(SIZE))]
+    for code in (None, BFLOAT):  # which are only moved
+        every = Tensor([0] * SIZE, code=code)
+        finish(comm, way, "Allgather", Tensor([RANK], code=code), every)
+        assert every.array.tolist() == list(range(SIZE))
+        finish(comm, way, "Allgatherv", [Tensor([RANK + 1], code=code), MPI.UINT16_T],
+               [every, [1] * SIZE, MPI.UINT16_T])
+        assert every.array.tolist() == list(range(1, SIZE + 1))
 
 
-@pytest.mark.parametrize("spoil", [
-    lambda a: a[::2], lambda a: numpy.frombuffer(a.tobytes(), a.dtype)[:4]])
-def test_parts_that_cannot_be_used_are_named_after_calls_like_theirs(world, spoil):
-    given, out = numpy.arange(12.)[:4], numpy.zeros(12)
-    bad = spoil(numpy.zeros(8))
-    before = bad.tobytes()
-    with world.using(allreduce="native"):
-        for _ in range(3):
-            world.Allreduce(given, out[4:8])
-        with pytest.raises(BufferArgumentError, match="recvbuf"):
-            world.Allreduce(given, bad)
-    assert bad.tobytes() == before
+@pytest.mark.parametrize("root", {0, SIZE - 1})
+def test_none_where_a_rank_has_nothing(comm, way, root):
+    here, out = RANK == root, numpy.zeros(2)
+    finish(comm, way, "Reduce", ONE, out if here else None, MPI.SUM, root)
+    assert (out == (SIZE if here else 0)).all()
+    every = numpy.zeros(2 * SIZE)
+    for method in ("Gather", "Gatherv"):
+        finish(comm, way, method, ONE, every if here else None, root)
+        assert (every == (1 if here else 0)).all()
+        finish(comm, way, method, None if here else ONE, every if here else "nothing", root)
+    for method in ("Scatter", "Scatterv"):
+        out[:] = 0
+        finish(comm, way, method, ALL if here else None, out, root)
+        assert (out == 1).all()
+        finish(comm, way, method, ALL.copy() if here else object(), None if here else out, root)
+    nothing = [None, 0, D]
+    finish(comm, way, "Allgatherv", nothing, [None, [0] * SIZE, D])
+    finish(comm, way, "Allreduce", nothing, [None, 0, D])
+    finish(comm, way, "Bcast", nothing, root)
+
+
+@pytest.mark.parametrize("root", {0, SIZE - 1})
+def test_absolute_addresses(comm, way, root):
+    buf = numpy.full(3, float(RANK))
+    where = D.Create_hindexed([3], [MPI.Get_address(buf)]).Commit()
+    finish(comm, way, "Bcast", [MPI.BOTTOM, 1, where], root)
+    assert (buf == root).all()
+    where.Free()
+    if MPI.Get_library_version().startswith("Open MPI"):
+        return  # it refuses absolute displacements itself
+    every = numpy.zeros(SIZE)
+    places = [MPI.Get_address(every) + 8 * r for r in range(SIZE)]
+    finish(comm, way, "Allgatherv", [numpy.array([float(RANK)]), MPI.BYTE],
+           [MPI.BOTTOM, ([8] * SIZE, places), MPI.BYTE])
+    assert every.tolist() == list(range(SIZE))
+
+
+def test_typed_memory_of_any_kind(comm, way):
+    """Where a type is given, that of the elements does not matter."""
+    texts = numpy.array(["ab", "cd"] if RANK == 0 else ["", ""], "U2")
+    finish(comm, way, "Bcast", [texts, MPI.BYTE], 0)
+    assert texts.tolist() == ["ab", "cd"]
+    times = numpy.array([7, 8] if RANK == 0 else [0, 0], "M8[s]")
+    finish(comm, way, "Bcast", times.view("i8"), 0)
+    assert times.astype("i8").tolist() == [7, 8]
+    swapped = numpy.array([7, 8] if RANK == 0 else [0, 0], ">f8")
+    finish(comm, way, "Bcast", [swapped, MPI.BYTE], 0)
+    assert swapped.tolist() == [7, 8]
+
+
+def test_user_operators_on_derived_types(comm, way):
+    """Only the MPI library can apply them."""
+    pairs = D.Create_contiguous(2).Commit()
+
+    def add(left, right, datatype):
+        total = numpy.frombuffer(right, "f8")
+        total += numpy.frombuffer(left, "f8")
+
+    op, out = MPI.Op.Create(add, commute=True), numpy.zeros(4)
+    finish(comm, way, "Allreduce", [numpy.arange(4.0), 2, pairs], [out, 2, pairs], op)
+    assert (out == SIZE * numpy.arange(4)).all()
+    op.Free()
+    pairs.Free()

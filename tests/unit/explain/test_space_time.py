@@ -1,20 +1,24 @@
-"""Space-time pictures."""
+"""Pictures of schedules in space and time, and their replay."""
 
 import sys
 
 import pytest
 
-from hpccoll.algorithms import schedule
+from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.errors import ArgumentError, HpccollError
-from hpccoll.explain import draw
-from hpccoll.explain.replay import timeline
+from hpccoll.explain import draw, plotting
+from hpccoll.explain.replay import facts, ranks_of, timeline
 from hpccoll.explain.space_time import plot_schedule
 from hpccoll.ir.collectives import IN, OUT
 from hpccoll.ir.in_network import in_network
-from hpccoll.ir.schedule import Program, at, copy, recv, send
+from hpccoll.ir.schedule import LEFT, Program, at, copy, recv, send
+from hpccoll.ir.topology import Topology
+from hpccoll.proof.cases import cases
+from hpccoll.proof.verifier import prove
 from support.extra_schedules import extra_schedules
 
 
+# Space-time pictures
 def swapped(rank, size):
     """Ranks 0 and 1 exchange their contributions and forget their own: wrong on purpose."""
     return Program(((send(1 - rank, at(IN, 0)), recv(1 - rank, at(OUT, 0))),))
@@ -118,3 +122,116 @@ def test_what_the_network_does_goes_through_boxes():
         if made.algorithm == "summed":
             assert "copied or reduced by the network" in words
     assert plot_schedule(schedule("allreduce", summed, 40)).axes
+
+
+# Pictures of schedules for ranks with an order of their own
+def dealt(shape):
+    """The layout of ranks dealt out to the outermost groups in turn, as long as they have room."""
+    plain = Topology.parse(shape)
+    room, held = list(map(len, plain.groups())), [[] for _ in plain.groups()]
+    rank = 0
+    while rank < plain.size:
+        for places, group in zip(room, held):
+            if len(group) < places:
+                group.append(rank)
+                rank += 1
+    return Topology(plain.tree, tuple(rank for group in held for rank in group))
+
+
+@pytest.mark.parametrize("size", ["2x2@0,2,1,3", "4x8"])
+def test_drawn(tmp_path, size):
+    pytest.importorskip("matplotlib")
+    from hpccoll.explain.space_time import _Sheet, draw
+    layout = dealt(size) if "@" not in size else Topology.parse(size)
+    made = schedule("allgather", "rails", topology=layout)
+    sheet = _Sheet(made, 3)
+    for group in layout.groups():  # ranks of a group stand together
+        lines = sorted(sheet.y(rank) for rank in group)
+        assert lines[-1] - lines[0] == pytest.approx(sheet.row * (len(group) - 1))
+    draw(made, str(tmp_path / "x.png"))
+    assert (tmp_path / "x.png").stat().st_size > 3000
+
+
+# Figures: formats and folders that a picture can be drawn into
+def test_formats_and_folders(tmp_path):
+    pytest.importorskip("matplotlib")
+    plotting.check(str(tmp_path / "x.png"))
+    for path, problem in ((tmp_path / "x.xyz", "has an unknown suffix"),
+                          (tmp_path / "no" / "x.png", "cannot write")):
+        with pytest.raises(ArgumentError, match=problem):
+            plotting.check(str(path))
+
+
+def test_plotting_without_matplotlib_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(HpccollError, match=r"'hpccoll\[plot\]'"):
+        plotting.new_figure(1, 1)
+
+
+@pytest.mark.parametrize("low, high", [(0.7, 1.45), (0.7, 3.6), (0.9, 1.1), (0.01, 5), (0.7, 25)])
+def test_ratios_can_be_read_off(low, high):
+    """1x and 2x alone were once all that an axis named, and a point of 3.2x was read as 2.7x."""
+    ticks = plotting.ratio_ticks(low, high)
+    assert 1 in ticks and ticks == sorted(set(ticks)) and 3 <= len(ticks) <= 12
+    assert all(low <= tick <= high for tick in ticks)
+    if high > 1.6 and low > 0.2:
+        assert 1.5 in ticks
+    if 3 < high < 30 and low > 0.2:
+        assert 3 in ticks
+
+
+# The replay: what messages carry, as the proof counts it
+FLAT = [(c, a) for c, table in ALGORITHMS.items() for a, e in table.items() if not e.hierarchical]
+
+
+def agree(made):
+    """Compare what the replay counts with what the proof counts."""
+    one, *_ = cases(made, made.collective)
+    proof, found = prove(made, made.collective, one), facts(made)
+    assert found.proof == proof
+    assert (found.rounds, found.sent, found.messages) == (proof.rounds, proof.sent, proof.messages)
+
+
+@pytest.mark.slow(every=10)
+@pytest.mark.parametrize("collective, algorithm", FLAT)
+def test_replay_agrees_with_the_proof(collective, algorithm):
+    for size in (1, 2, 3, 5, 8):
+        agree(schedule(collective, algorithm, size, root=size // 2))
+
+
+@pytest.mark.parametrize("collective, algorithm", FLAT)
+def test_replay_moves_the_blocks_that_the_proof_moves(collective, algorithm):
+    """After the last round every slot holds the wanted block with the wanted contributions."""
+    size, root = 6, 4
+    made = schedule(collective, algorithm, size, root=root)
+    held = {rank: set() for rank in range(size)}
+    for message in timeline(made).messages:
+        assert None not in message.values
+        held[message.receiver] |= {value.block for value in message.values}
+        for value in message.values:
+            assert ranks_of(value.ranks)
+    for rank in range(size):
+        given = made.collective.given(rank, size, root, made.nblocks)
+        own = {key for keys in given.values() for key in keys}
+        for wanted in made.collective.wanted(rank, size, root, made.nblocks):
+            if set(wanted.ranks) - {rank}:
+                assert wanted.block in held[rank] | own
+
+
+def test_contributions_accumulate_round_the_ring():
+    messages = timeline(schedule("allreduce", "ring", 4)).messages
+    assert [(m.round, m.sender, m.receiver, m.values[0].block, ranks_of(m.values[0].ranks), m.side)
+            for m in messages if m.sender == 1] == [
+        (1, 1, 2, 1, [1], LEFT), (2, 1, 2, 0, [0, 1], LEFT), (3, 1, 2, 3, [0, 1, 3], LEFT),
+        (4, 1, 2, 2, [0, 1, 2, 3], ""), (5, 1, 2, 1, [0, 1, 2, 3], ""),
+        (6, 1, 2, 0, [0, 1, 2, 3], "")]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
+def test_replay_agrees_on_lanes_and_on_what_the_network_does(size):
+    for made in extra_schedules(size):
+        agree(made)
+        line = timeline(made)
+        if made.collective.name == "allreduce":
+            last = (*line.messages, *line.operations)[-1:]
+            assert all(value.ranks == (1 << size) - 1 for m in last for value in m.values)

@@ -1,19 +1,28 @@
-"""Explanations in words."""
+"""Explanations of one call: the text, what stands beside it, and its order."""
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import hpccoll
+from hpccoll import algorithms
 from hpccoll.algorithms import ALGORITHMS, schedule
-from hpccoll.explain import as_json, as_text
+from hpccoll.errors import ArgumentError
+from hpccoll.explain import as_json, as_list, as_text, collectives, draw
+from hpccoll.explain.catalogue import first_line
+from hpccoll.explain.columns import FittedTable, Header
 from hpccoll.explain.replay import facts
 from hpccoll.explain.text import WANTS
 from hpccoll.ir.collectives import COLLECTIVES, IN, OUT
-from hpccoll.ir.schedule import Program, at, copy, recv, send
+from hpccoll.ir.schedule import Program, Span, Step, at, copy, recv, send
 from hpccoll.proof.cases import cases
 from hpccoll.proof.verifier import prove
 from support.folded import folded
 
+# Explanations in words
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 FLAT = [(c, a) for c, table in ALGORITHMS.items() for a, e in table.items() if not e.hierarchical]
 LAYERED = [(c, a) for c, table in ALGORITHMS.items() for a, e in table.items() if e.hierarchical]
@@ -155,3 +164,155 @@ def test_what_the_network_does_is_told():
         schedule("bcast", f"{example}:BCAST", 2), brief=True)
     assert "  1: send [0-2 > 0-2] out[0]; recv [0-2 > 0-2] out[0]" in list(
         schedule("allreduce", f"{example}:ALLREDUCE", 3).lines())
+
+
+# Explanations of schedules for ranks with an order of their own
+def test_explained():
+    made = schedule("allreduce", "leader", topology="2x2@0,2,1,3")
+    assert "topology=2x2@0,2,1,3" in as_text(made)
+    assert as_json(made)["topology"] == "2x2@0,2,1,3"
+
+
+# The room: what its import needs
+def test_importing_needs_the_standard_library_only():
+    code = ("import sys, hpccoll.explain; "
+            "print([m for m in ('numpy', 'mpi4py', 'matplotlib', 'click') if m in sys.modules])")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+# What schedules and reports are as text: a few lines
+def test_a_small_schedule_prints_whole_and_a_large_one_how_it_begins():
+    small, large = (hpccoll.schedule("allreduce", "rails", topology=layout)
+                    for layout in ("1x3", "1024x8"))
+    assert str(small).splitlines() == list(small.lines())
+    assert len(str(large).splitlines()) < 12 and "8192 ranks in total" in str(large)
+    assert len(repr(large)) < 150 and repr(large).startswith("<Schedule allreduce rails size=8192")
+
+
+def test_it_is_the_schedule_of_the_table():
+    assert hpccoll.schedule is algorithms.schedule
+    mine = hpccoll.schedule("bcast", "knomial", 9, root=2, k=3)
+    assert hpccoll.verify(mine) and mine == hpccoll.schedule("bcast", "knomial", 9, root=2, k=3)
+    assert hpccoll.simulate(mine, "1M").seconds == hpccoll.simulate(mine, 1 << 20).seconds
+
+
+def test_it_is_drawn_and_told_for_a_number_of_bytes(tmp_path):
+    pytest.importorskip("matplotlib")
+    made = hpccoll.schedule("allreduce", "ring", 4)
+    draw(made, tmp_path / "x.svg", "1M")
+    assert "<svg" in (tmp_path / "x.svg").read_text(encoding="utf-8")
+    assert as_text(made, nbytes=1 << 20).startswith("allreduce ring size=4")
+
+
+def test_a_report_is_a_few_lines():
+    report = hpccoll.simulate(hpccoll.schedule("allreduce", "rails", topology="64x8"), "1G")
+    assert len(str(report).splitlines()) <= 6 and len(repr(report)) < 150
+    assert len(report.as_text().splitlines()) > 15
+
+
+# Schedules as plain data
+@folded("collective, algorithm", FLAT)
+def test_json_reads_back_unchanged_and_complete(collective, algorithm):
+    made = schedule(collective, algorithm, 5, root=3)
+    data = as_json(made)
+    assert json.loads(json.dumps(data)) == data
+    assert list(data) == ["format", "title", "collective", "algorithm", "size", "root", "nblocks",
+                          "uniform", "params", "topology", "digest", "wanted", "facts",
+                          "messages", "programs"]
+    for rank, program in enumerate(data["programs"]):
+        spans = {s["kind"]: s for steps in program["rounds"] for s in steps}
+        assert all(list(s) == ["kind", "peer", "side", "spans", "source"] for s in spans.values())
+        rounds = tuple(tuple(Step(s["kind"], s["peer"], tuple(Span(*x) for x in s["spans"]),
+                                  tuple(Span(*x) for x in s["source"]), s["side"]) for s in steps)
+                       for steps in program["rounds"])
+        assert (rounds, program["scratch"]) == (
+            made.program(rank).rounds, list(made.program(rank).scratch))
+
+
+# The table of algorithms as a list
+ENTRIES = [pytest.param(entry, id=f"{collective}-{name}")
+           for collective, table in ALGORITHMS.items() for name, entry in table.items()]
+
+
+def test_the_list_has_every_name_with_what_it_does():
+    lines = as_list().splitlines()
+    assert [line for line in lines if not line.startswith(" ")] == list(ALGORITHMS)
+    assert f"  {'ring':22} Each block travels once round, left behind at every stop." in lines
+    assert len(lines) == len(ALGORITHMS) + len(ENTRIES)
+    assert as_list("scan").splitlines()[0] == "scan" and "ring" not in as_list("scan")
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_the_list_fits(width):
+    assert max(map(len, as_list(width=width).splitlines())) <= width
+    assert " ".join(as_list(width=width).split()) == " ".join(as_list().split())
+    assert max(map(len, collectives(width).splitlines())) <= width
+    assert collectives(width).split() == collectives().split()
+
+
+def test_the_list_of_an_unknown_collective_names_the_known_ones():
+    with pytest.raises(ArgumentError, match="'scam'.*'scan'"):
+        as_list("scam")
+    assert as_list("Iscan") == as_list("scan")
+
+
+@folded("entry", ENTRIES)
+def test_a_first_line_is_a_sentence(entry):
+    line = first_line(entry)
+    assert line[0].isupper() and line.endswith(".") and len(line) < 100
+
+
+# Tables that fit: which columns give way, what is cut, what is left out
+COLUMNS = (Header("size"), Header("algorithm", right=False), Header("time"),
+           Header("p99", spare=2), Header("min", spare=3), Header("max", spare=3),
+           Header("note", right=False, spare=1))
+ROWS = [("8 B", "ring", "1 us", "3 us", "1 us", "9 us", ""),
+        ("1 MiB", "recursive_multiplying:k=4:segment=65536", "310.5 us", "1 ms", "1 us", "2 ms",
+         "-")]
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+def test_lines_fit(width):
+    table = FittedTable(COLUMNS, ROWS, width)
+    lines = table.lines(marked=[0])
+    assert max(map(len, lines)) <= width
+    assert lines[1].startswith("* ") and lines[2].startswith("  ")
+    assert "note" not in lines[0]  # empty in every row
+    assert all(word in lines[0] for word in ("size", "algorithm", "time"))
+
+
+def test_columns_give_way_together_and_are_named():
+    lean, wide = (FittedTable(COLUMNS, ROWS, width) for width in (75, 140))
+    assert lean.hidden == ["min", "max"] and "p99" in lean.head
+    assert lean.left_out() == "--full also shows: min, max"
+    assert wide.hidden == [] and wide.left_out() == ""
+
+
+def test_a_long_name_loses_its_middle():
+    line = FittedTable(COLUMNS[:3], ROWS, 60).lines()[2]
+    assert "recursive" in line and "=65536" in line
+    line = FittedTable([Header("x", right=False)] * 3, [["y" * 50] * 3], 60).lines()[1]
+    assert len(line) <= 60 and "\N{HORIZONTAL ELLIPSIS}" in line
+
+
+def test_full_is_as_wide_as_it_is():
+    table = FittedTable(COLUMNS, ROWS, 60, full=True)
+    assert "min" in table.head and ROWS[1][1] in table.lines()[2]
+
+
+def test_a_column_that_fits_takes_the_room_of_one_that_does_not():
+    columns = [Header("name", right=False), Header("wide", spare=1), Header("thin", spare=2)]
+    table = FittedTable(columns, [["n" * 40, "w" * 30, "t" * 5]], 60)
+    assert "ttttt" in table.lines()[1] and table.left_out() == "--full also shows: wide"
+
+
+def test_rows_one_by_one_keep_the_width():
+    table = FittedTable([Header("size", least=8), Header("name", right=False, least=10)], width=60)
+    assert {len(table.head), len(table.line(["8 B", "x" * 30], marked=True))} == {16, 22}
+    assert table.line(["8 B", "ring"]) == "       8 B  ring"
+
+
+def test_the_legend_says_what_is_not_plain():
+    columns = [Header("x best", meaning="over the fastest"), Header("time", meaning="unseen")]
+    assert FittedTable(columns, [["1", ""]]).legend() == ["x best: over the fastest"]

@@ -1,13 +1,56 @@
-"""Schedules as text and as values."""
+"""Schedules: steps, sizes, data flow, operators and order of reduction."""
 
+import operator
+import random
+
+import numpy
 import pytest
 
-from hpccoll.algorithms import schedule
-from hpccoll.errors import ArgumentError
-from hpccoll.ir.collectives import ALLREDUCE, IN, OUT, TMP, Collective
+from hpccoll.algorithms import ALGORITHMS, schedule
+from hpccoll.calls.layouts import block_layout, pair_layout, split_layout, vector_counts
+from hpccoll.errors import ArgumentError, HpccollError, ScheduleError
+from hpccoll.ir.collectives import (
+    ALLREDUCE,
+    COLLECTIVES,
+    IN,
+    METHODS,
+    OUT,
+    TMP,
+    Collective,
+    block_counts,
+    collective_named,
+    method_named,
+)
+from hpccoll.ir.dataflow import consumers, fused_with_next
+from hpccoll.ir.extents import (
+    Extent,
+    Local,
+    SlotLayout,
+    alias,
+    is_within,
+    merge_parts,
+    overlap,
+    pack_extents,
+    shift_scratch,
+)
+from hpccoll.ir.lowering import lower
+from hpccoll.ir.operators import OPERATORS
+from hpccoll.ir.order import (
+    by_lane,
+    chain_waits,
+    lane_numbers,
+    lanes,
+    one_after_another,
+    pasts,
+    waits,
+)
+from hpccoll.ir.passes import concatenate, relabel_ranks, reverse
 from hpccoll.ir.schedule import LEFT, RIGHT, Program, Schedule, at, copy, recv, reduce, send
+from hpccoll.ir.sizes import Size, UndecidedError, lowered_at, maximum
+from hpccoll.runtime.execution.compiled_plan import encode, encode_any_size
 
 
+# Schedules as text and as values
 @pytest.mark.parametrize("step, text", [
     (send(3, at(OUT, 2)), "send 3 out[2]"),
     (send(3, at(OUT, 2, 5), at(TMP, 0)), "send 3 out[2:5] tmp[0]"),
@@ -80,3 +123,354 @@ def test_a_schedule_checks_its_fields():
             Schedule(collective, "x", size, ring.build, root, nblocks)
     with pytest.raises(ArgumentError, match="rank: .*4.*0..3"):
         ring.program(4)
+
+
+# Collectives as pre- and postconditions, checked against MPI's own words
+SIZES = [1, 2, 3, 5]
+
+
+def contributions(collective, rank, size, root, nblocks=2):
+    """{(block, rank): times wanted}; what is wanted must have been given."""
+    return [(w.block, tuple(w.ranks)) for w in collective.wanted(rank, size, root, nblocks)]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_whatever_is_wanted_was_given(name, size):
+    collective = COLLECTIVES[name]
+    for root in range(size):
+        given = [collective.given(rank, size, root, 2) for rank in range(size)]
+        for rank in range(size):
+            for block, ranks in contributions(collective, rank, size, root):
+                assert ranks and list(ranks) == sorted(ranks)
+                for source in ranks:
+                    assert any(block in keys for keys in given[source].values()), (name, block)
+
+
+@pytest.mark.parametrize("name, given, wanted", [
+    ("bcast", {1: {OUT: [0, 1]}}, {r: [(0, (1,)), (1, (1,))] for r in range(3)}),
+    ("reduce", None, {1: [(0, (0, 1, 2)), (1, (0, 1, 2))]}),
+    ("allreduce", None, {r: [(0, (0, 1, 2)), (1, (0, 1, 2))] for r in range(3)}),
+    ("reduce_scatter", {r: {IN: [0, 1, 2]} for r in range(3)},
+     {r: [(r, (0, 1, 2))] for r in range(3)}),
+    ("allgather", {r: {IN: [r]} for r in range(3)},
+     {r: [(s, (s,)) for s in range(3)] for r in range(3)}),
+    ("gather", {r: {IN: [r]} for r in range(3)}, {1: [(s, (s,)) for s in range(3)]}),
+    ("scatter", {1: {IN: [0, 1, 2]}}, {r: [(r, (1,))] for r in range(3)}),
+    ("alltoall", {r: {IN: [3 * r, 3 * r + 1, 3 * r + 2]} for r in range(3)},
+     {r: [(3 * s + r, (s,)) for s in range(3)] for r in range(3)}),
+    ("scan", None, {r: [(b, tuple(range(r + 1))) for b in (0, 1)] for r in range(3)}),
+    ("exscan", None, {r: [(b, tuple(range(r))) for b in (0, 1)] for r in (1, 2)}),
+    ("barrier", {}, {}),
+])
+def test_three_ranks_and_root_one(name, given, wanted):
+    collective = COLLECTIVES[name]
+    if given is None:
+        given = {r: {IN: [0, 1]} for r in range(3)}
+    for rank in range(3):
+        found = {b: list(keys) for b, keys in collective.given(rank, 3, 1, 2).items()}
+        assert found == given.get(rank, {}), rank
+        assert contributions(collective, rank, 3, 1) == wanted.get(rank, []), rank
+
+
+def test_names_and_text():
+    assert all(str(c) == name == c.name for name, c in COLLECTIVES.items())
+    assert {n for n, c in COLLECTIVES.items() if c.rooted} == {"bcast", "reduce", "gather",
+                                                               "scatter"}
+    assert {n for n, c in COLLECTIVES.items() if c.reduces} == {
+        "reduce", "allreduce", "reduce_scatter", "scan", "exscan"}
+
+
+@pytest.mark.parametrize("count", [0, 1, 4, 5, 6, 1001])
+@pytest.mark.parametrize("nblocks", [1, 2, 5, 7])
+def test_blocks_are_near_equal_and_complete(count, nblocks):
+    counts = block_counts(count, nblocks)
+    assert len(counts) == nblocks and sum(counts) == count
+    assert max(counts) - min(counts) <= 1 and counts == sorted(counts, reverse=True)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_names_as_mpi_and_mpi4py_spell_them(name):
+    first = name.capitalize()
+    for text in (name, first, f"I{name}", f"i{name}", f"{first}_init", f"MPI_{first}",
+                 f"MPI_I{name}"):
+        assert (method_named(text), collective_named(text)) == (name, METHODS[name]), text
+
+
+@pytest.mark.parametrize("text", ["", "i", "allreduced", "Iring", "MPI_", "allreduce "])
+def test_what_is_no_collective_stays_as_it_was_written(text):
+    assert method_named(text) == collective_named(text) == text
+
+
+# What local steps do with messages, and with each other's results
+def lowered(*rounds, counts=(2, 2, 2), outs=None, scratch=()):
+    """Lower rounds on blocks of the given counts in ``in`` and ``out``."""
+    layout = SlotLayout({IN: pack_extents(IN, counts), OUT: pack_extents(OUT, outs or counts)},
+                    lambda key: counts[key])
+    return lower(Program(tuple(map(tuple, rounds)), scratch), layout)
+
+
+def used(program, number=0):
+    found = consumers(program.phases[number], program.landing)
+    return found and [list(map(str, steps)) for steps in found]
+
+
+def test_reductions_and_unpacking_can_use_messages_in_place():
+    program = lowered([recv(1, at(OUT, 0), reduce=LEFT), send(1, at(OUT, 1)),
+                       recv(2, at(OUT, 0), reduce=RIGHT)])
+    assert used(program) == [["out<0+2> <- tmp<0+2> op out<0+2>"], [],
+                             ["out<0+2> <- out<0+2> op tmp<2+2>"]]
+    scattered = lowered([recv(1, at(OUT, 2), at(OUT, 0))])
+    assert used(scattered) == [["out<4+2> <- tmp<0+2>", "out<0+2> <- tmp<2+2>"]]
+
+
+@pytest.mark.parametrize("steps", [
+    # The message stays in memory that is looked at later.
+    [recv(1, at(OUT, 0)), reduce(at(OUT, 1), at(OUT, 0))],
+    [recv(1, at(TMP, 0)), copy(at(OUT, 1), at(TMP, 0))],
+    # Memory that is being sent is written.
+    [recv(1, at(OUT, 0), reduce=LEFT), send(2, at(OUT, 0))],
+    # A local step uses no message.
+    [recv(1, at(OUT, 0), reduce=LEFT), reduce(at(OUT, 1), at(OUT, 2))],
+])
+def test_where_messages_must_be_received_first(steps):
+    assert used(lowered(steps, scratch=(0,))) is None
+
+
+def test_nothing_to_do_means_nothing_to_use():
+    phase = lowered([send(1, at(OUT, 0))]).phases[0]
+    assert consumers(phase, 0) == [[]]
+
+
+def test_steps_that_go_on_with_a_result():
+    x, y, a, b, c = (Extent(TMP, 10 * i, 5) for i in range(5))
+    half = Extent(TMP, 2, 5)
+    for steps, wanted in (
+            ([], []), ([Local(x, a, b)], [False]),
+            ([Local(x, a, b), Local(x, x, c), Local(x, a, x)], [True, True, False]),
+            ([Local(x, a, b), Local(y, x, c), Local(y, y, b)], [True, True, False]),
+            ([Local(x, a, b), Local(y, a, c)], [False, False]),
+            ([Local(x, a, b), Local(x, x, x)], [False, False]),  # taken twice
+            ([Local(x, a, b), Local(x, x, half)], [False, False]),  # and a part of it
+            ([Local(x, a), Local(x, x, b), Local(y, x)], [False, False, False])):
+        assert fused_with_next(steps) == wanted
+
+
+# Operators as data
+def test_names_are_those_of_mpi():
+    assert set(OPERATORS) == {"sum", "prod", "max", "min", "land", "lor", "lxor", "band", "bor",
+                              "bxor", "maxloc", "minloc"}
+    assert all(name == op.name for name, op in OPERATORS.items())
+
+
+@pytest.mark.parametrize("name, kinds", [
+    ("sum", "iufc"), ("prod", "iufc"), ("max", "iuf"), ("min", "iuf"), ("land", "iub"),
+    ("lor", "iub"), ("lxor", "iub"), ("band", "iu"), ("bor", "iu"), ("bxor", "iu"),
+    ("maxloc", ""), ("minloc", "")])
+def test_operators_are_defined_where_mpi_says(name, kinds):
+    assert {kind for kind in "biufcVO" if OPERATORS[name].defined_on(kind)} == set(kinds)
+    assert OPERATORS[name].pairs == name.endswith("loc")
+
+
+def test_floating_point_is_never_exact():
+    for op in OPERATORS.values():
+        assert not op.is_exact("f") and not op.is_exact("c")
+        assert all(op.defined_on(kind) for kind in op.exact)
+    assert OPERATORS["sum"].is_exact("i") and OPERATORS["land"].is_exact("b")
+
+
+# What rounds wait for: what is written, what the order of messages adds, and lanes
+TO_ONE, TO_TWO, FROM_ONE = send(1, at(OUT, 0)), send(2, at(OUT, 0)), recv(1, at(OUT, 1))
+
+
+def test_without_after_there_is_one_lane():
+    assert waits(Program(((TO_ONE,), (TO_TWO,)))) == ()
+    assert waits(lanes()) == ()
+
+
+def test_lanes_are_dealt_out_behind_what_comes_before_them():
+    program = lanes([(TO_ONE,), (FROM_ONE,)], [(TO_TWO,)], [], before=[(), (copy(at(OUT, 0),
+                                                                                 at(IN, 0)),)])
+    assert program.rounds[2:] == ((TO_ONE,), (TO_TWO,), (FROM_ONE,))
+    assert program.after == ((), (0,), (1,), (1,), (2,)) == waits(program)
+    assert lane_numbers(waits(program)) == [0, 0, 0, 1, 0]
+    assert list(by_lane(waits(program))) == [[0, 1, 2, 4], [3]]
+    assert pasts(waits(program)) == [0b0, 0b1, 0b11, 0b11, 0b111]
+
+
+@pytest.mark.parametrize(("other", "order"), [
+    (TO_ONE, (0,)), (TO_TWO, ()), (FROM_ONE, ()), (recv(1), ()), (send(1), (0,))])
+def test_messages_of_one_rank_and_direction_keep_their_order(other, order):
+    assert waits(Program(((TO_ONE,), (other,)), (), ((), ()))) == ((), order)
+
+
+def test_what_is_waited_for_anyway_is_left_out():
+    rounds = ((TO_ONE,), (TO_TWO,), (FROM_ONE,), (TO_ONE, TO_TWO))
+    assert waits(Program(rounds, (), ((), (0,), (1,), (0, 1, 2)))) == ((), (0,), (1,), (2,))
+    assert waits(Program(rounds, (), ((), (), (0,), (2, 2)))) == ((), (), (0,), (1, 2))
+
+
+def test_programs_after_programs_wait_for_all_ends():
+    two, one = lanes([(TO_ONE,)], [(TO_TWO,)]), Program(((FROM_ONE,), ()))
+    assert one_after_another([one, one]) == ()
+    assert one_after_another([two, one, two]) == ((), (), (0, 1), (2,), (3,), (3,))
+    assert concatenate(two, one).after == ((), (), (0, 1), (2,))
+    assert concatenate(one, one).after == ()
+    assert chain_waits(3) == ((), (0,), (1,))
+
+
+def test_passes_keep_lanes_or_say_that_they_cannot():
+    two = lanes([(send(1),)], [(recv(1),)])
+    assert relabel_ranks(two, [2, 0]).after == two.after
+    with pytest.raises(ScheduleError, match="lanes.*reverse"):
+        reverse(two)
+
+
+def test_builders_may_count_with_numpy():
+    """Sets of rounds are bits: those of NumPy's integers end with the 64th."""
+    rounds = [()] * 80
+    counted = [(), *((number,) for number in numpy.arange(79))]
+    assert waits(Program(tuple(rounds), (), tuple(counted))) == chain_waits(80)
+
+
+# Extents: how they join, shift, and share memory
+def places(ins, outs):
+    return {IN: pack_extents(IN, ins), OUT: pack_extents(OUT, outs)}
+
+
+def test_alias_same():
+    shared = places((2, 3), (2, 3))
+    alias("same", shared, 0, 0)
+    assert shared[IN] == shared[OUT] == pack_extents(OUT, (2, 3))
+    only = {IN: pack_extents(IN, (2,))}
+    alias("same", only, 1, 0)  # a rank that is not the root of a reduction
+    assert only == {IN: pack_extents(IN, (2,))}
+
+
+def test_alias_own():
+    shared = places((3,), (2, 3, 4))
+    alias("own", shared, 1, 0)
+    assert shared[IN] == [Extent(OUT, 2, 3)]
+
+
+def test_alias_front():
+    shared = places((2, 3), (3,))
+    alias("front", shared, 1, 0)
+    assert shared[IN] == pack_extents(OUT, (2, 3)) and shared[OUT] == [Extent(OUT, 0, 3)]
+
+
+def test_alias_root():
+    shared = places((2, 3), (3,))
+    alias("root", shared, 1, 1)
+    assert shared[OUT] == [Extent(IN, 2, 3)]
+    elsewhere = {OUT: pack_extents(OUT, (2,))}
+    alias("root", elsewhere, 0, 1)
+    assert elsewhere[OUT] == [Extent(OUT, 0, 2)]
+
+
+def test_scratch_does_not_shift():
+    assert shift_scratch(Extent(TMP, 3, 2), 10) == Extent(TMP, 3, 2)
+    assert shift_scratch(Extent(OUT, 3, 2), 10) == Extent(OUT, 13, 2)
+
+
+def test_parts_that_continue_each_other_are_joined_in_their_order():
+    assert merge_parts([at(OUT, 0, 2), at(OUT, 2), at(TMP, 3), at(TMP, 4), at(TMP, 0)]) == [
+        at(OUT, 0, 3), at(TMP, 3, 5), at(TMP, 0)]
+    assert merge_parts([Extent(OUT, 0, 2), Extent(OUT, 9, 0), Extent(OUT, 2, 1),
+                        Extent(TMP, 3, 1)]) == [
+        Extent(OUT, 0, 3), Extent(TMP, 3, 1)]
+
+
+def test_local_steps_are_joined_where_all_operands_go_on():
+    one, two = Extent(OUT, 0, 1), Extent(OUT, 1, 1)
+    left, right = Extent(IN, 4, 1), Extent(IN, 5, 1)
+    assert merge_parts([Local(one, left), Local(two, right)]) == [
+        Local(Extent(OUT, 0, 2), Extent(IN, 4, 2))]
+    assert merge_parts([Local(one, left, one), Local(two, right, two)]) == [
+        Local(Extent(OUT, 0, 2), Extent(IN, 4, 2), Extent(OUT, 0, 2))]
+    for apart in (Local(two, left), Local(two, right, two), Local(one, right)):
+        assert merge_parts([Local(one, left), apart]) == [Local(one, left), apart]
+    assert merge_parts([Local(one, left, one), Local(two, right)]) == [
+        Local(one, left, one), Local(two, right)]
+
+
+def test_sharing_elements():
+    extent = Extent(OUT, 2, 3)
+    assert overlap(extent, Extent(OUT, 4, 5)) and not overlap(extent, Extent(OUT, 5, 1))
+    assert not overlap(extent, Extent(TMP, 2, 3))
+    assert is_within(Extent(OUT, 2, 3), extent) and is_within(Extent(OUT, 3, 1), extent)
+    assert not is_within(Extent(OUT, 1, 2), extent) and not is_within(Extent(IN, 2, 1), extent)
+
+
+# Programs for blocks of any size equal the ones that are lowered for each size
+PAIRS = [(collective, name) for collective, entries in ALGORITHMS.items() for name in entries
+         if collective != "barrier"]
+N, M = Size.of(0), Size.of(1)
+
+
+def test_arithmetic_is_that_of_numbers():
+    values = [5, 9]
+    for make in (lambda n, m: 3 * n + m - n, lambda n, m: 4 - n + m, lambda n, m: sum([n, m, 2]),
+                 lambda n, m: (n + m) * 2 - m):
+        assert make(N, M).at(values) == make(*values)
+    assert N + M - M == N and N - N == 0 and not N - N and N and hash(N + M) == hash(M + N)
+
+
+def test_a_comparison_has_one_result_for_all_sizes_or_none():
+    assert N + M > N and N < 2 * N + 1 and N >= 1 and 0 < N and N <= N and not N > N
+    for compare in (operator.lt, operator.le, operator.gt, operator.ge):
+        with pytest.raises(UndecidedError):
+            compare(N, M)
+        with pytest.raises(UndecidedError):
+            compare(N, 2)
+    assert maximum(N, 2 * N) == 2 * N and maximum(3, 2) == 3 and maximum(N + 4, M) == N + M + 4
+
+
+def layouts(made, rank, source):
+    """Layouts for any sizes, and for some: of vectors, of equal blocks, of one count per rank."""
+    size, name = made.size, made.collective.name
+    for in_place in (False, True):
+        if made.collective.payload == "vector":
+            n = source.randint(made.nblocks, 40 * made.nblocks)
+            counts = vector_counts(n, made.nblocks, source.choice((1, 4)))
+            yield [split_layout(made, rank, blocks, in_place) for blocks in (
+                [Size.of(block) for block in range(made.nblocks)], counts)], counts
+        elif name == "alltoall":
+            n = source.randint(1, 50)
+            yield [pair_layout(made, rank, [one] * size, [one] * size, [i * one for i in range(
+                size)], [i * one for i in range(size)])[0] for one in (N, n)], [n]
+        else:
+            n, counts = source.randint(1, 50), [source.randint(1, 30) for _ in range(size)]
+            yield [block_layout(made, rank, [one] * size, in_place)[0] for one in (N, n)], [n]
+            if not made.uniform:
+                yield [block_layout(made, rank, blocks, in_place)[0] for blocks in (
+                    [Size.of(rank) for rank in range(size)], counts)], counts
+
+
+@pytest.mark.long(every=5)
+@pytest.mark.slow(every=10)
+@pytest.mark.parametrize("collective, name", PAIRS)
+def test_a_program_for_any_size_is_that_of_the_size(collective, name):
+    source, compared = random.Random(f"{collective} {name}"), 0
+    for size in range(1, 18):
+        nodes = [f"{size - size // 2},{size // 2}", f"1x{size}"] if size > 1 else []
+        for layout in nodes if ALGORITHMS[collective][name].hierarchical else [None]:
+            try:
+                made = schedule(collective, name, size, **({"topology": layout} if layout else {}))
+            except HpccollError:
+                continue  # it is not for so many ranks
+            for rank in {0, size // 2, size - 1}:
+                for (symbols, numbers), counts in layouts(made, rank, source):
+                    general, special = (lower(made.program(rank), one)
+                                        for one in (symbols, numbers))
+                    found = lowered_at(general, counts)
+                    assert found.scratch >= special.scratch
+                    assert found._replace(scratch=0) == special._replace(scratch=0)
+                    code, expected = encode_any_size(general, 8, 4), encode(special, 8, 4)
+                    assert (code is None) == (expected is None)
+                    if code is not None:
+                        words = [word.at(counts) if isinstance(word, Size) else word
+                                 for word in code.words]
+                        assert words == list(expected.words) and code.ways == expected.ways
+                    compared += 1
+    assert compared

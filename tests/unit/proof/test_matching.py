@@ -1,19 +1,24 @@
-"""Lanes and single dependencies: what the proof accepts, and every slip it must find."""
+"""Proofs of messages and memory: matching, rules, symbols, cases."""
 
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from hpccoll.algorithms import schedule
+from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.algorithms.outside import load
-from hpccoll.errors import ProofError
+from hpccoll.errors import HpccollError, ProofError
 from hpccoll.ir.collectives import ALLREDUCE, IN, OUT, TMP
+from hpccoll.ir.extents import Extent, Local, LoweredProgram, Phase, Segment
 from hpccoll.ir.schedule import Program, at, copy, recv, reduce, send
-from hpccoll.proof.verifier import verify
+from hpccoll.proof.cases import BlockSizes, cases, lower_all, most_scratch_blocks
+from hpccoll.proof.symbols import GARBAGE, BlockPart, SymbolTable, pieces_of, write_pieces
+from hpccoll.proof.verifier import prove_segments, verify
 from hpccoll.testing.model_check import Network, Run, wander
 from hpccoll.testing.world import Problem
+from support.folded import folded
 
+# Lanes and single dependencies: what the proof accepts, and every slip it must find
 LANES = str(Path(__file__).resolve().parents[3] / "examples" / "lanes.py")
 TWO_WAYS, PIPELINE = load(f"{LANES}:TWO_WAYS"), load(f"{LANES}:PIPELINE")
 
@@ -121,3 +126,162 @@ def test_a_barrier_knows_only_what_its_lanes_have_waited_for():
     with pytest.raises(ProofError, match=r"barrier.*ranks \[0\]") as info:
         verify(schedule("barrier", build, 3))
     assert info.value.rank == 2
+
+
+# Memory rules: what messages of a round, and segments, may share
+def proved(collective, size, *programs, scratch=(), **options):
+    """Prove hand-made programs: a list of rounds for each rank."""
+    def mine(rank, size, root=0):
+        return Program(tuple(map(tuple, programs[rank])), scratch)
+    return verify(schedule(collective, mine, size), **options)
+
+
+def refused(complaint, collective, size, *programs, scratch=(), **options):
+    with pytest.raises(ProofError, match=complaint) as caught:
+        proved(collective, size, *programs, scratch=scratch, **options)
+    assert f"{collective} mine size={size}" in str(caught.value)
+    return caught.value
+
+
+TAKE = copy(at(OUT, 0), at(IN, 0))
+
+
+def test_two_receives_into_one_place():
+    error = refused(r"'recv 1 out\[0\]'.*same round", "bcast", 3,
+                    [[recv(1, at(OUT, 0)), recv(2, at(OUT, 0))]], [[]], [[]])
+    assert (error.rank, error.round) == (0, 0)
+
+
+def test_a_receive_into_what_is_being_sent():
+    refused("same round", "allreduce", 2, *(
+        [[TAKE, reduce(at(OUT, 0), at(IN, 0))], [send(1 - r, at(OUT, 0)), recv(1 - r, at(OUT, 0))]]
+        for r in (0, 1)))
+
+
+def test_two_sends_from_one_place_are_fine():
+    proved("bcast", 3, [[send(1, at(OUT, 0)), send(2, at(OUT, 0))]],
+           *([[recv(0, at(OUT, 0))]] for _ in (1, 2)))
+
+
+def segments_of(*phases, scratch=0, landing=0):
+    return [Segment(LoweredProgram(tuple(Phase(*phase) for phase in phases), scratch, landing), 0)]
+
+
+def test_two_segments_in_one_place():
+    made = schedule("allreduce", "linear", 1)
+    case = BlockSizes(lambda key: 2, 1)
+    one = segments_of(((), (), (Local(Extent(OUT, 0, 1), Extent(IN, 0, 1)),)))
+    other = segments_of(((), (), (Local(Extent(OUT, 0, 2), Extent(IN, 0, 2)),)))
+    with pytest.raises(ProofError, match="segments"):
+        prove_segments(made, ALLREDUCE, case, [one + other])
+
+
+def test_overwriting_a_part_of_what_is_read():
+    made = schedule("allreduce", "linear", 1)
+    shift = segments_of(((), (), (Local(Extent(OUT, 0, 2), Extent(OUT, 1, 2)),)))
+    with pytest.raises(ProofError, match="overwrites"):
+        prove_segments(made, ALLREDUCE, BlockSizes(lambda key: 3, 1), [shift])
+
+
+# Symbols: histories of elements, and when two of them have the same bits
+def table(size=4):
+    """Blocks of 1, 2 and 3 elements."""
+    return SymbolTable(size, lambda key: key + 1, 3)
+
+
+def test_contributions_differ_and_are_no_combinations():
+    symbols = table()
+    leaves = [symbols.contribution(key, element, rank)
+              for key in range(3) for element in range(key + 1) for rank in range(4)]
+    assert len(set(leaves)) == len(leaves) and max(leaves) < 0
+
+
+def test_equal_histories_are_equal_symbols():
+    symbols = table()
+    one, two, three = (symbols.contribution(0, 0, rank) for rank in range(3))
+    left = symbols.combine(symbols.combine(one, two), three)
+    assert left == symbols.combine(symbols.combine(one, two), three) >= 0
+    assert left != symbols.combine(one, symbols.combine(two, three))
+    assert symbols.leaves(left, 9) == [one, two, three]
+    assert symbols.leaves(symbols.combine(left, left), 4) == [one, two, three, one]
+
+
+def test_garbage_spoils_what_it_meets():
+    symbols = table()
+    one = symbols.contribution(0, 0, 0)
+    assert symbols.combine(one, GARBAGE) is symbols.combine(GARBAGE, one) is GARBAGE
+
+
+def test_swapped_operands_have_the_same_bits_and_another_association_has_not():
+    symbols = table()
+    one, two, three = (symbols.contribution(0, 0, rank) for rank in range(3))
+    left = symbols.combine(symbols.combine(one, two), three)
+    swapped = symbols.combine(three, symbols.combine(two, one))
+    right = symbols.combine(one, symbols.combine(two, three))
+    assert symbols.associate_alike(left, swapped) and symbols.associate_alike(left, left)
+    assert not symbols.associate_alike(left, right)
+    assert symbols.associate_alike(one, one) and not symbols.associate_alike(one, two)
+    assert not symbols.associate_alike(one, GARBAGE)
+
+
+def test_contributions_in_words():
+    symbols = table()
+    assert symbols.describe([symbols.contribution(2, 1, 3), symbols.contribution(0, 0, 1)]) == (
+        "rank 3's block 2, rank 1's block 0")
+    assert symbols.describe([symbols.contribution(0, 0, 0)] * 9).endswith("block 0 ...")
+
+
+def test_a_row_is_in_parts_only_between_common_ends():
+    row = [(key, 10 + key) for key in range(5)]
+    keys = (0, 2, 1, 3, 4)
+    held = write_pieces(keys, row)
+    assert held[0] == 10 and held[3:] == [13, 14]
+    assert held[1:3] == [BlockPart(((1, 11), (2, 12)), (2, 1), place) for place in (0, 1)]
+    assert pieces_of(keys, held) == row
+    assert write_pieces(range(5), pieces_of(keys, held)) == [10, 11, 12, 13, 14]
+    assert pieces_of(keys[:2], held[:2]) == [(0, 10), (2, held[1])]
+    turned = write_pieces((4, 0, 1, 2, 3), row)
+    assert all(isinstance(symbol, BlockPart) for symbol in turned)
+
+
+def test_equal_keys_end_together_however_often_they_come():
+    assert write_pieces((1, 1, 2), [(1, 5), (1, 6), (2, 7)]) == [5, 6, 7]
+    held = write_pieces((1, 2, 1), [(1, 5), (1, 6), (2, 7)])
+    assert held[0] == 5 and held[1].slots == (2, 1) and held[2].place == 1
+
+
+# Cases: the samples of block sizes
+def test_samples_cover_the_hard_sizes():
+    ring = schedule("allreduce", "ring", 4)
+    made = list(cases(ring, ring.collective))
+    totals = {sum(map(c.size_of, range(c.keys))) for c in made}
+    assert {4, 6, 9, 10} <= totals
+    sizes = [[c.size_of(key) for key in range(4)] for c in made]
+    assert any(len(set(each)) == 4 and all(each) for each in sizes), "all different"
+    assert any(0 in each[1:-1] for each in sizes), "some empty in between"
+    assert any(c.segment for c in made)
+    for case in made:
+        if case.in_place:
+            assert sum(map(case.size_of, range(case.keys))), "in place is not vacuous"
+    assert sum(case.in_place for case in made) == 2
+    assert len(list(cases(schedule("allreduce", "linear", 200), ALLREDUCE))) == 1
+
+
+@pytest.mark.slow
+@folded("collective", [name for name in ALGORITHMS if name != "barrier"])
+def test_no_rank_needs_more_scratch_than_counted(collective):
+    """Also for uneven blocks, in place or not; and never more than four blocks for every rank."""
+    for algorithm in ALGORITHMS[collective]:
+        for size in (2, 3, 4, 8):
+            try:
+                made = schedule(collective, algorithm, size)
+            except HpccollError:  # not for this number of ranks
+                continue
+            most, cut = most_scratch_blocks(made), 5
+            assert most <= 4 * size
+            sizes = [lambda key: 13] if made.uniform else [lambda key: 13, lambda key: 13 - key % 3]
+            for size_of in sizes:
+                for in_place in {False, bool(made.collective.in_place)}:
+                    case = BlockSizes(size_of, 3, in_place, cut)
+                    assert all(each.program.scratch <= most * cut for rank in range(size)
+                               for each in lower_all(made, made.collective, rank, case))

@@ -1,16 +1,35 @@
-"""Late ranks, noise and work between rounds, by closed forms."""
+"""Runs of the simulator: conditions, events, symmetry and effort."""
 
+from dataclasses import replace
 from random import Random
 from statistics import mean, median
 
 import pytest
 
-from hpccoll.algorithms import schedule
-from hpccoll.errors import ArgumentError
-from hpccoll.simulator import simulate
+import hpccoll
+from hpccoll.algorithms import ALGORITHMS, schedule
+from hpccoll.errors import ArgumentError, ScheduleError
+from hpccoll.ir.collectives import COLLECTIVES, IN, OUT
+from hpccoll.ir.cost.network import NetworkPaths
+from hpccoll.ir.cost.workload import Workload
+from hpccoll.ir.schedule import Program, Schedule, at, copy, recv, send
+from hpccoll.ir.topology import Topology
+from hpccoll.simulator import effort as effort_module
+from hpccoll.simulator import simulate, symmetry
 from hpccoll.simulator.conditions import SimulatedConditions, delays, work_after_rounds
+from hpccoll.simulator.effort import (
+    COMPILED,
+    ESTIMATE,
+    MESSAGES,
+    MOST,
+    PROGRAMS,
+    check,
+    effort,
+)
 from hpccoll.simulator.machine_model import Level, Machine
+from hpccoll.simulator.symmetry import Symmetry
 
+# Late ranks, noise and work between rounds, by closed forms
 FLAT = Machine("flat", (Level("network", 1e-6, 1e-9),), 1e-10)
 PLAIN = {name: simulate(schedule("allreduce", name, 8), 8000, FLAT).seconds
          for name in ("ring", "recursive_doubling")}
@@ -132,3 +151,251 @@ def test_delays_for_other_ranks():
         timed(late="list:1,2")
     with pytest.raises(ArgumentError, match="conditions: .*SimulatedConditions"):
         simulate(schedule("allreduce", "ring", 8), 8, FLAT, conditions="late")
+
+
+# The event loop: processors, headers, messages that do not meet
+A, B, G, N = 1.3e-6, 1 / 7e9, 1 / 11e9, 1e6
+EVENT_LOOP_FLAT = Machine("flat", (Level("network", A, B),), G)
+
+
+def test_overhead_keeps_the_processor():
+    machine = Machine("m", (Level("network", A, B, overhead=1e-6),))
+    found = simulate(schedule("gather", "linear", 5), 0 + 5e3, machine)
+    # The root posts four receives, one after the other; the last message starts after them.
+    assert found.seconds == pytest.approx(4e-6 + A + 1e3 * B, rel=0.2)
+    assert sum(cost.posting for cost in found.critical) > 0
+
+
+def test_headers_are_on_the_way_but_no_bytes_of_a_message():
+    machine = Machine("m", (Level("network", A, B, link=1 / B, header=500), Level("node", A, B)))
+    pairs = schedule("allgather", "rails", topology="2x4")  # first across, all four ranks of a node
+    across, inside = 4 * (1e3 + 500) * B, 2 * A + 6 * 1e3 * B
+    found = simulate(pairs, 8e3, machine)
+    assert found.seconds == pytest.approx(A + across + inside)
+    assert found.level_bytes == simulate(pairs, 8e3, replace(machine, levels=tuple(
+        replace(level, header=0) for level in machine.levels))).level_bytes
+    # A message of nothing else takes its time, too.
+    barrier = simulate(schedule("barrier", "dissemination", 2), 0, machine, "2x1")
+    assert barrier.seconds == pytest.approx(A + 500 * B)
+
+
+def test_nothing_to_do():
+    assert simulate(schedule("allreduce", "ring", 1), 1e6, EVENT_LOOP_FLAT).seconds == 0
+    assert simulate(schedule("allreduce", "ring", 4), 0, EVENT_LOOP_FLAT).seconds == 0
+    result = simulate(schedule("barrier", "tree", 1), 0, EVENT_LOOP_FLAT)
+    assert "time           0 s" in result.as_text()
+    assert "GB/s" not in simulate(schedule("barrier", "tree", 4), 1e6, EVENT_LOOP_FLAT).as_text()
+
+
+def test_a_deadlock_is_named():
+    def stuck(rank, size):
+        return Program(((recv((rank + 1) % size, at(OUT, 0)),),))
+
+    with pytest.raises(ScheduleError, match="rank 0.*round 0.*1 message"):
+        simulate(schedule("allgather", stuck, 3), 8, EVENT_LOOP_FLAT)
+
+
+def test_messages_of_unequal_size_are_named():
+    def wrong(rank, size):
+        return Program(((copy(at(OUT, 0), at(IN, 0)),),
+                        (send(1, at(OUT, 0)),) if rank == 0 else (recv(0, at(OUT, 0, 2)),)))
+
+    with pytest.raises(ScheduleError, match="rank 1.*8 bytes.*round 0.*4"):
+        simulate(schedule("allgather", wrong, 2), 8, EVENT_LOOP_FLAT)
+
+
+def test_rounds_that_cut_messages_differently():
+    """One round sends two messages to a peer that receives them in two rounds."""
+    def cut(rank, size):
+        if rank == 0:
+            return Program(((send(1, at(OUT, 0)), send(1, at(OUT, 1))),))
+        return Program(((recv(0, at(OUT, 0)),), (recv(0, at(OUT, 1)),)))
+
+    made = Schedule(COLLECTIVES["bcast"], "cut", 2, lambda rank: cut(rank, 2), nblocks=2)
+    assert simulate(made, 2e6, EVENT_LOOP_FLAT).seconds == pytest.approx(2 * A + 2e6 * B)
+
+
+# What a simulation takes, said before and while it runs
+@pytest.mark.parametrize("collective, name, size, messages", [
+    ("allreduce", "ring", 100, 100 * 4 * 99), ("allgather", "bruck", 64, 64 * 12),
+    ("gather", "linear", 1000, 2 * 999)])
+def test_messages_are_estimated_from_a_few_ranks(collective, name, size, messages):
+    expected = effort(Workload(schedule(collective, name, size), 1000), size)
+    assert expected.messages == pytest.approx(messages, rel=0.02)
+    assert (expected.programs, expected.seconds > 0, expected.nbytes > 0) == (size, True, True)
+
+
+@pytest.mark.slow
+def test_what_would_never_end_is_refused():
+    made = schedule("alltoall", "pairwise", 30_000)
+    with pytest.raises(ArgumentError, match=r"30,000 .*1,799,\d+,\d+"):
+        check(effort(Workload(made, 1000), 30_000), made.title)
+    assert MOST < 1_799_000_000
+
+
+def test_it_is_told_how_far_it_is():
+    told = []
+    simulate(schedule("allreduce", "recursive_doubling", 300), 1e6, "hdr", "100,120,80",
+             progress=lambda *words: told.append(words))
+    stages = list(dict.fromkeys(stage for stage, *_ in told))
+    assert stages[:2] == [ESTIMATE, PROGRAMS] and set(stages) <= {ESTIMATE, PROGRAMS, MESSAGES}
+    parts = [part for stage, part, _ in told if stage != ESTIMATE]
+    assert all(0 <= part <= 1 for part in parts)
+
+
+@pytest.mark.slow
+def test_ranks_that_are_not_folded_are_announced_and_may_be_too_many():
+    told = []
+    simulate(schedule("scan", "linear", 300), 1e6, fold=False,
+             progress=lambda *words: told.append(words))
+    assert told[0][0] == ESTIMATE and told[0][2].startswith("300 programs and 598 messages")
+    with pytest.raises(ArgumentError, match="GiB.*limit"):
+        simulate(schedule("alltoall", "pairwise", 30_000), 1e6, fold=False)
+
+
+@pytest.mark.slow
+def test_the_event_loop_tells_what_time_it_is():
+    told = []
+    simulate(schedule("allreduce", "ring", 250), 1e6, "hdr", fold=False,
+             progress=lambda *words: told.append(words))
+    assert list(dict.fromkeys(stage for stage, *_ in told)) == [PROGRAMS, MESSAGES]
+    told = [words for words in told if words[0] == MESSAGES]
+    assert all(text.endswith("are simulated") for *_, text in told)
+    parts = [part for _, part, _ in told]
+    assert parts == sorted(parts) and 0 < parts[0] < parts[-1] <= 1
+
+
+def test_what_the_python_loop_serves_is_expected_to_take_longer():
+    work = Workload(schedule("alltoall", "pairwise", 64), 1000)
+    usual, chosen, often = (effort(work, 64, *how).seconds for how in ((), (False,), (False, 10)))
+    assert often > 5 * chosen and (chosen > 2 * usual or not COMPILED)
+
+
+def test_repeats_and_routes_that_are_chosen_are_announced_for_few_ranks_too():
+    told = []
+    for conditions, shape in ((SimulatedConditions(noise="exponential:1us", repeat=2), None),
+                              (None, "torus:4x4:routing=adaptive")):
+        simulate(schedule("allreduce", "ring", 16), 1e5, "hdr", shape=shape,
+                 conditions=conditions, progress=lambda *words: told.append(words))
+        assert told[0][0] == ESTIMATE
+        told.clear()
+
+
+def test_one_rank_with_work_and_no_messages_is_told_of():
+    """Hundreds of moments and not one message: their part of none is no division by zero."""
+    made = simulate(schedule("reduce_scatter", "ring", 1), "1M", "hdr", segment_bytes=2048,
+                    conditions=SimulatedConditions(late="one:0:5us"))
+    assert made.messages == 0 and made.seconds > 0
+
+
+def test_a_pause_while_one_program_is_made_is_not_multiplied(monkeypatch):
+    """A pause of a fifth of a second counted for all 100,000 programs: 20,000 s."""
+    clock = iter([0, 0.2, *[1, 1.001] * 100])
+    monkeypatch.setattr(effort_module, "perf_counter", lambda: next(clock))
+    work = Workload(schedule("bcast", "binomial", 64), 1000)
+    assert effort(work, 100_000).seconds < 110
+
+
+def test_comparing_long_programs_is_announced_and_shows_how_far_it_is(monkeypatch):
+    monkeypatch.setattr(symmetry, "WORTH", 0.0)
+    told = []
+    simulate(schedule("alltoall", "pairwise", 32), 1e6, "hdr", "4x8",
+             progress=lambda *words: told.append(words))
+    assert told[0][0] == ESTIMATE and "programs of about 20 ranks" in told[0][2]
+    parts = [part for stage, part, _ in told if stage == PROGRAMS]
+    assert parts == sorted(parts) and 0 < parts[0] < parts[-1] < 1
+
+
+# Symmetries: what is found, and that folding changes nothing
+A, B, G, N = 1.3e-6, 1 / 7e9, 1 / 11e9, 1e6
+SYMMETRY_FLAT = Machine("flat", (Level("network", A, B),), G)
+#: Two levels; the link of a node lets one rank out at full speed, and a bus slows the inside.
+SHARED = Machine("shared", (Level("network", 2e-6, 1 / 10e9, link=13e9, bus=70e9, overhead=3e-7),
+                            Level("node", 5e-7, 1 / 6e9, link=40e9, bus=17e9),
+                            Level("socket", 3e-7, 1 / 9e9, overhead=1e-7)), G, 1 / 15e9)
+
+#: The same, but no processor is busy with posting.
+AT_ONCE = Machine("at once", tuple(replace(level, overhead=0.0) for level in SHARED.levels),
+                  G, 1 / 15e9)
+
+
+@pytest.mark.slow(every=10)
+@pytest.mark.parametrize("layout", ["6", "2x4", "3x4", "2x2x2", "3x2x3", "3,5"])
+@pytest.mark.parametrize("collective", list(ALGORITHMS))
+def test_folding_changes_nothing(collective, layout):
+    """On a machine where everything is shared and slow, so that any wrong count shows."""
+    topology = Topology.parse(layout)
+    for name, entry in ALGORITHMS[collective].items():
+        made = (schedule(collective, name, topology=topology) if entry.hierarchical
+                else schedule(collective, name, topology.size))
+        folded = simulate(made, 3e5, SHARED, topology)
+        alone = simulate(made, 3e5, SHARED, topology, fold=False)
+        assert folded.seconds == pytest.approx(alone.seconds, rel=1e-9), made.title
+        assert folded.level_bytes == pytest.approx(alone.level_bytes)
+        assert folded.messages == alone.messages
+        assert folded.idle[:3] == pytest.approx(alone.idle[:3], rel=1e-6, abs=1e-12)
+        for load, other in zip(sorted(folded.busiest), sorted(alone.busiest)):
+            assert load.utilisation == pytest.approx(other.utilisation)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["6", "2x4", "3x4", "5x8"])
+@pytest.mark.parametrize(("collective", "name"), [
+    ("reduce_scatter", "linear"), ("allreduce", "allpairs"), ("alltoall", "linear")])
+def test_messages_posted_at_once_may_be_in_any_order(collective, name, layout):
+    made = schedule(collective, name, Topology.parse(layout).size)
+    for machine in (SYMMETRY_FLAT, AT_ONCE, "hdr", "dgx-h100"):
+        folded = simulate(made, 3e5, machine, layout)
+        assert "in 1 class " in folded.folding
+        assert folded.seconds == simulate(made, 3e5, machine, layout, fold=False).seconds
+
+
+def test_messages_posted_in_turn_are_in_order():
+    made = schedule("allreduce", "allpairs", 8)
+    assert SHARED.posts_in_turn and not AT_ONCE.posts_in_turn
+    folded = simulate(made, 3e5, SHARED, "2x4")
+    assert "each timed on its own" in folded.folding
+    assert folded.seconds == simulate(made, 3e5, SHARED, "2x4", fold=False).seconds
+
+
+@pytest.mark.parametrize(("collective", "name", "layout", "symmetry"), [
+    ("allreduce", "ring", "12", "12+"), ("allreduce", "ring", "4x3", "4+x3"),
+    ("allreduce", "recursive_doubling", "4x4", "4^x4^"),
+    ("allreduce", "rails", "6x2x4", "6+x2+x4+"), ("allreduce", "multi_leader", "5x4", "5+x4"),
+    ("allreduce", "leader", "8x3", "8^x3"), ("alltoall", "two_phase", "5x4", "5+x4^"),
+    ("allgather", "rails", "5x4", "5+x4+"), ("barrier", "dissemination", "3x5", "3+x5")])
+def test_symmetries_that_are_found(collective, name, layout, symmetry):
+    made = (schedule(collective, name, topology=layout)
+            if ALGORITHMS[collective][name].hierarchical
+            else schedule(collective, name, Topology.parse(layout).size))
+    assert f"symmetry {symmetry}, checked on all ranks" in simulate(
+        made, 4096, SHARED, layout).folding
+
+
+def test_one_rank_that_does_something_else_is_not_folded():
+    def ring_but_one(rank, size):
+        program = hpccoll.schedule("allgather", "ring", size).program(rank)
+        extra = ((send(1, at(OUT, 0)),) if rank == 0 else (recv(0, at(OUT, 0)),)
+                 if rank == 1 else ())
+        return program._replace(rounds=(*program.rounds, extra))
+
+    found = simulate(schedule("allgather", ring_but_one, 6), 6e4, SYMMETRY_FLAT)
+    assert "each timed on its own" in found.folding
+    assert found.seconds == pytest.approx(6 * (A + 1e4 * B))
+
+
+def test_symmetry_arithmetic():
+    symmetry = Symmetry((3, 4, 2), ("+", "^", "="))
+    paths = [NetworkPaths(Topology.parse("3x4x2")).path(r) for r in range(24)]
+    assert symmetry.order == 12
+    assert [symmetry.rank(path) for path in paths] == list(range(24))
+    assert list(symmetry.representatives()) == [0, 1]
+    assert symmetry.fixing_count((2,)) == 4
+    for path in paths:
+        there = symmetry.image_of(symmetry.representative_path(path), path)
+        assert there == path
+        for other in paths[::5]:
+            apart = symmetry.digit_difference(path, other)
+            assert all(symmetry.digit_difference(symmetry.image_of(path, by),
+                                                 symmetry.image_of(other, by)) == apart
+                       for by in paths[::7])

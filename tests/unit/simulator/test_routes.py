@@ -1,20 +1,30 @@
-"""Routes: what shares what, on shapes, rails and half-duplex ports, by closed forms."""
+"""Messages on simulated wires: routes, traffic, fair shares, colouring, packing."""
 
+import math
 from dataclasses import replace
+from pathlib import Path
+from random import Random
 
 import pytest
 
-from hpccoll.algorithms import schedule
-from hpccoll.errors import ArgumentError
+from hpccoll.algorithms import ALGORITHMS, schedule
+from hpccoll.algorithms.outside import load
+from hpccoll.errors import ArgumentError, ScheduleError
 from hpccoll.ir.collectives import COLLECTIVES, OUT
 from hpccoll.ir.cost.network import NetworkPaths
+from hpccoll.ir.cost.workload import Workload
+from hpccoll.ir.order import lanes
 from hpccoll.ir.schedule import Program, Schedule, at, recv, send
 from hpccoll.ir.topology import Topology
-from hpccoll.simulator import simulate
+from hpccoll.simulator import simulate, symmetry
+from hpccoll.simulator.colouring import colour
+from hpccoll.simulator.fair_share import fair_rates, new_rates
 from hpccoll.simulator.machine_model import Level, Machine
+from hpccoll.simulator.packed import LONG, pack
 from hpccoll.simulator.routes import Routes
 from hpccoll.simulator.shape_files import shape_from_text
 
+# Routes: what shares what, on shapes, rails and half-duplex ports, by closed forms
 ALPHA, HOP, RATE = 1e-6, 1e-7, 1e9
 #: Ports are a hundred times as fast as the links of the shapes.
 WIDE = Machine("m", (Level("network", ALPHA, 1 / 100e9), Level("node", ALPHA, 1 / 100e9)))
@@ -187,3 +197,283 @@ def test_what_bytes_and_seconds_take():
     assert simulate(sends(8, [(0, 3)]), 800, hops).energy == {"torus links": 2.0 * 300}
     assert simulate(made, 400, WIDE).energy == {} and "energy" not in simulate(
         made, 400, WIDE).as_text()
+
+
+# Lanes in the simulator: each takes its own time, and waits where it says so
+A, B = 1e-6, 1e-9
+FLAT = Machine("flat", (Level("network", A, B),))
+LANES = str(Path(__file__).resolve().parents[3] / "examples" / "lanes.py")
+TWO_WAYS, PIPELINE = load(f"{LANES}:TWO_WAYS"), load(f"{LANES}:PIPELINE")
+
+
+def serial(made):
+    """The same rounds, one after the other."""
+    return replace(made, rounds=None,
+                   build=lambda rank: made.program(rank)._replace(after=()))
+
+
+def spread(rank, size, root):
+    """Rank 0 sends two messages to each of the others, in a lane for each."""
+    if rank:
+        return Program(((recv(0, at(OUT, 0)),), (recv(0, at(OUT, 1)),)))
+    return lanes(*([(send(peer, at(OUT, block)),) for block in (0, 1)] for peer in range(1, size)))
+
+
+def test_lanes_take_the_time_of_the_longest():
+    made = schedule("bcast", spread, 4, nblocks=2)
+    assert simulate(made, 2, FLAT).seconds == pytest.approx(2 * A, rel=0.01)
+    assert simulate(serial(made), 2, FLAT).seconds == pytest.approx(6 * A, rel=0.01)
+    # What they send shares the port.
+    assert simulate(made, 2e6, FLAT).seconds == pytest.approx(2 * A + 6e6 * B, rel=1e-3)
+
+
+def test_a_chain_passes_blocks_on_while_others_come():
+    made = schedule("bcast", PIPELINE, 5, n=4)
+    found = simulate(made, 1600, FLAT)
+    assert found.seconds == pytest.approx(7 * (A + 400 * B))
+    assert sum(cost.latency for cost in found.critical) == pytest.approx(7 * A)
+    assert simulate(serial(made), 1600, FLAT).seconds > 1.5 * found.seconds
+
+
+def test_segments_follow_each_other_behind_all_lanes():
+    made = schedule("allreduce", TWO_WAYS, 3)
+    found = simulate(made, 6 * 500, FLAT, segment_bytes=100)
+    assert found.messages == 5 * simulate(made, 3000, FLAT).messages
+    # Two segments in flight share the ports: no time but that of the bytes, and of one segment.
+    assert 8 * 500 * B < found.seconds < 8 * 500 * B + 3 * 4 * A
+
+
+def test_ranks_that_do_the_same_in_lanes_are_folded():
+    made = schedule("allreduce", TWO_WAYS, 8)
+    folded = simulate(made, 8e3, FLAT)
+    assert folded.folding.startswith("8 ranks in 1 class")
+    assert folded.seconds == pytest.approx(simulate(made, 8e3, FLAT, fold=False).seconds)
+
+    def build(rank):  # rank 5 waits otherwise than the others: it is another kind of rank
+        program = made.program(rank)
+        return program._replace(after=()) if rank == 5 else program
+    assert not simulate(replace(made, build=build), 8e3, FLAT).folding.startswith(
+        "8 ranks in 1 class")
+
+
+def test_lanes_that_wait_for_ever():
+    def build(rank, size, root):
+        steps = ((recv(1 - rank, at(OUT, 0)),), (send(1 - rank, at(OUT, 0)),))
+        return Program(steps, (), ((), (0,)))
+    with pytest.raises(ScheduleError, match="rank 0.*round 0.*1 message"):
+        simulate(schedule("bcast", build, 2), 8, FLAT)
+
+
+# Max-min fair rates, and which of them change
+def test_fair_rates():
+    uses = [[(0, 1.0)], [(0, 1.0), (1, 1.0)], [(1, 1.0)], [(2, 2.0)]]
+    rates, held_by = zip(*fair_rates(uses, dict(enumerate([1.0, 2.0, 8.0]))))
+    assert rates == pytest.approx([0.5, 0.5, 1.5, 4.0])
+    assert held_by == (0, 0, 1, 2)
+    assert fair_rates([[]], {}) == [(math.inf, -1)]
+
+
+class Flow:
+    """A message with a rate, as the event loop has them."""
+
+    def __init__(self, uses):
+        self.uses, self.rate, self.held_by = uses, 0.0, -1
+
+
+class Shared:
+    """Messages that begin and end on resources."""
+
+    def __init__(self, capacity):
+        self.capacity, self.sharers = capacity, [{} for _ in capacity]
+        self.flows = {}
+        self.looked_at = 0
+
+    def change(self, begin=(), end=()):
+        """Some messages begin, some end; the others get the rates that they are given."""
+        changed = {}
+        for flow in (*begin, *end):
+            for resource, weight in flow.uses:
+                changed[resource] = None
+                if flow in self.flows:
+                    del self.sharers[resource][flow]
+                else:
+                    self.sharers[resource][flow] = weight
+        self.flows = dict.fromkeys(
+            [flow for flow in self.flows if flow not in end] + list(begin))
+        found = new_rates(changed, self.sharers, self.capacity)
+        self.looked_at += len(found)
+        for flow, (rate, held_by) in found.items():
+            flow.rate, flow.held_by = rate, held_by
+
+    def wrong(self):
+        """By how much the rate of a message differs from that of all shared anew, at most."""
+        anew = fair_rates([flow.uses for flow in self.flows], dict(enumerate(self.capacity)))
+        return max((abs(flow.rate / rate - 1) for flow, (rate, _) in zip(self.flows, anew)),
+                   default=0.0)
+
+
+@pytest.mark.parametrize("resources", [3, 8, 40])
+def test_rates_that_are_kept_are_those_of_all_shared_anew(resources):
+    """Fails if one comes in too late, is held by what is not full, or keeps more than others."""
+    draw = Random(resources)
+    shared = Shared([draw.choice((1.0, 1.0, 2.5, 7.0)) for _ in range(resources)])
+    for _ in range(120):
+        begin = [Flow([(resource, draw.choice((1.0, 1.0, 0.4, 2.0))) for resource in draw.sample(
+            range(resources), min(resources, draw.randint(1, 4)))])
+            for _ in range(draw.randrange(3))]
+        flows = list(shared.flows)
+        end = draw.sample(flows, draw.randint(0, min(len(flows), 1 + len(flows) // 20)))
+        shared.change(begin, end)
+        assert shared.wrong() < 1e-9
+
+
+def test_a_change_is_not_looked_for_beyond_what_it_reaches():
+    """A chain of messages on full ports: none but those beside one that ends get other rates."""
+    ports = 1000
+    shared = Shared([1.0] * ports)
+    # Message k on ports k and k + 1: all of them depend on each other.
+    chain = [Flow([(k, 1.0), (k + 1, 1.0)]) for k in range(ports - 1)]
+    shared.change(chain)
+    assert shared.wrong() < 1e-9
+    shared.looked_at = 0
+    narrow = Flow([(500, 50.0)])
+    shared.change([narrow])
+    shared.change(end=[narrow])
+    assert shared.wrong() < 1e-9
+    print(f"{shared.looked_at} messages looked at, of {2 * ports}")
+    assert shared.looked_at < 100
+
+
+# Colours: ranks that do the same where no symmetry says so; folding them changes nothing
+
+
+#: Everything is shared and slow, so that any wrong count shows.
+SHARED = Machine("shared", (Level("network", 2e-6, 1 / 10e9, link=13e9, bus=70e9, overhead=3e-7),
+                            Level("node", 5e-7, 1 / 6e9, link=40e9, bus=17e9),
+                            Level("socket", 3e-7, 1 / 9e9, overhead=1e-7)), 1 / 11e9, 1 / 15e9)
+
+
+def coloured(made, layout):
+    return colour(pack(Workload(made, 1000), range(made.size)),
+                  NetworkPaths(Topology.parse(layout)))
+
+
+@pytest.mark.slow(every=10)
+@pytest.mark.parametrize("layout", ["2x4", "3x2x3", "3,5", "13x2",
+                                    "4x4@0-12/4,1-13/4,2-14/4,3-15/4"])
+@pytest.mark.parametrize("collective", list(ALGORITHMS))
+def test_colours_change_nothing(monkeypatch, collective, layout):
+    """Fails without the groups around in what a rank sees, or the place in the peer's program."""
+    monkeypatch.setattr(symmetry, "MANY", 0)
+    monkeypatch.setattr(symmetry, "symmetries", lambda radices: ())
+    topology = Topology.parse(layout)
+    for name, entry in ALGORITHMS[collective].items():
+        made = (schedule(collective, name, topology=topology) if entry.hierarchical
+                else schedule(collective, name, topology.size))
+        folded = simulate(made, 3e5, SHARED, topology)
+        alone = simulate(made, 3e5, SHARED, topology, fold=False)
+        assert folded.seconds == pytest.approx(alone.seconds, rel=1e-9), made.title
+        assert folded.level_bytes == pytest.approx(alone.level_bytes)
+        assert folded.messages == alone.messages
+        assert folded.idle[:3] == pytest.approx(alone.idle[:3], rel=1e-6, abs=1e-12)
+        for mine, other in zip(sorted(folded.busiest), sorted(alone.busiest)):
+            assert mine.utilisation == pytest.approx(other.utilisation)
+            assert mine.kind == other.kind
+
+
+def test_folded_ranks_are_few_classes():
+    found = coloured(schedule("allreduce", "recursive_doubling", 48), "6x8")
+    assert found is not None and len(found.first) <= 16
+    assert sum(map(found.images, found.representatives())) == 48
+    assert "48 ranks in" in found.describe(48) and "by colour" in found.describe(48)
+
+
+def test_a_chain_has_no_colours():
+    assert coloured(schedule("bcast", "chain", 64), "8x8") is None
+
+
+def test_messages_that_do_not_meet_are_left_to_the_event_loop():
+    def lonely(rank, size):
+        return Program((((send if rank else recv)(1 - rank, at(OUT, 0)),),) if rank == 1 else ())
+    assert coloured(schedule("allgather", lonely, 2), "2") is None
+
+
+def test_ragged_layouts_are_coloured_too():
+    made = schedule("allreduce", "rabenseifner", 300)
+    folded = simulate(made, 1e6, "hdr", "100,120,80")
+    alone = simulate(made, 1e6, "hdr", "100,120,80", fold=False)
+    assert folded.seconds == pytest.approx(alone.seconds, rel=1e-9)
+    assert folded.idle.mean == pytest.approx(alone.idle.mean, rel=1e-6)
+    assert "timed on its own" in alone.folding
+
+
+# Programs in arrays say what the rounds say
+def unpacked(programs, number):
+    """The rounds of a rank as data, kind by kind."""
+    kinds = []
+    for place in range(number * programs.kinds, (number + 1) * programs.kinds):
+        rounds = []
+        for n in range(*programs.first_round[place:place + 2]):
+            held = slice(*programs.first_message[n:n + 2])
+            rounds.append(([(code & 1, code >> 1, nbytes) for code, nbytes in zip(
+                programs.codes[held], programs.nbytes[held])],
+                programs.reduced[n], programs.copied[n], programs.waits.get(n)))
+        kinds.append(rounds)
+    return kinds
+
+
+def expected(work, rank):
+    return [[([tuple(m) for m in messages], reduced, copied, waits)
+             for messages, reduced, copied, waits in work.rounds(rank, segment)]
+            for segment in work.kinds]
+
+
+@pytest.mark.parametrize("how", [{}, {"itemsize": 8, "segment_bytes": 64}],
+                         ids=["equal", "whole elements in segments"])
+@pytest.mark.parametrize(("collective", "name", "size"), [
+    ("allreduce", "rabenseifner", 7), ("bcast", "linear", 5), ("alltoall", "bruck", 6),
+    ("scan", "census", 1)])
+def test_packed_programs_are_the_programs(collective, name, size, how):
+    work = Workload(schedule(collective, name, size), 808, **how)
+    programs = pack(work, range(size))
+    assert len(programs) == size
+    for rank in range(size):
+        assert unpacked(programs, rank) == expected(work, rank)
+    few = programs.select([size - 1, 0])
+    assert len(few) == 2
+    assert [unpacked(few, n) for n in (0, 1)] == [expected(work, size - 1), expected(work, 0)]
+
+
+def test_what_rounds_of_lanes_wait_for_is_packed_and_shapes_them():
+    """Two lanes of one message each, on two ranks: in one lane, ranks look different."""
+    def build(rank):
+        half = [(send(1 - rank, at(OUT, rank)),), (recv(1 - rank, at(OUT, 1 - rank)),)]
+        return lanes(half[:1], half[1:]) if rank else Program(tuple(half))
+
+    work = Workload(Schedule(COLLECTIVES["allgather"], "lanes", 2, build), 16)
+    programs = pack(work, range(2))
+    assert programs.waits == {2: (), 3: ()}
+    assert unpacked(programs, 1) == expected(work, 1)
+    assert unpacked(programs.select([1, 0]), 0) == expected(work, 1)
+    assert programs.shape(0) != programs.shape(1)
+
+
+def test_a_message_is_found_in_short_and_long_programs():
+    size = 2 * LONG
+    programs = pack(Workload(schedule("bcast", "linear", size), 8), range(size))
+    assert [programs.place(0, 2 * rank + 1) for rank in (1, 2, size - 1)] == [0, 1, size - 2]
+    assert programs.place(5, 0) == 0
+    for rank in (0, 5):
+        with pytest.raises((KeyError, ValueError)):
+            programs.place(rank, 2 * rank)
+
+
+def test_shapes_tell_ranks_apart_by_what_they_do_and_not_with_whom():
+    programs = pack(Workload(schedule("bcast", "binomial", 8), 8), range(8))
+    assert programs.shape(3) == programs.shape(7) != programs.shape(0)
+
+
+def test_it_is_told_how_many_are_made():
+    told = []
+    pack(Workload(schedule("scan", "linear", 300), 8), range(300), progress=told.append)
+    assert told == sorted(told) and len(told) == 4 and 0 < told[0] < told[-1] < 1

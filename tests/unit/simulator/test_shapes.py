@@ -1,14 +1,32 @@
-"""Shapes: their links, their ways, and what is refused."""
+"""Machines of the simulator: catalog, shapes, files, routes and wires."""
 
+import json
+import math
 from itertools import product
 
 import pytest
 
+from hpccoll.algorithms import schedule
 from hpccoll.errors import ArgumentError
+from hpccoll.ir.cost.network import NetworkPaths
+from hpccoll.ir.cost.workload import Workload
+from hpccoll.ir.topology import Topology
+from hpccoll.simulator import catalog
+from hpccoll.simulator.effort import ignore_progress
 from hpccoll.simulator.grids import MeshShape, Torus
-from hpccoll.simulator.shape_files import shape_from_text
+from hpccoll.simulator.machine_model import (
+    Level,
+    Machine,
+    SwitchUnit,
+    machine_as_data,
+    machine_from_text,
+)
+from hpccoll.simulator.shape_files import shape_as_data, shape_from_data, shape_from_text
 from hpccoll.simulator.switched import Dragonfly, FatTree
+from hpccoll.simulator.symmetry import Folding, find_symmetry
+from hpccoll.simulator.wiring import ChannelWiring
 
+# Shapes: their links, their ways, and what is refused
 ALL = ["torus:5", "torus:2x2x2", "torus:4x3:wrap=truexfalse", "mesh:3x2x4", "mesh:1x1",
        "fat_tree:4", "fat_tree:4x3:up=2x3", "fat_tree:2x3x2:up=1x2x1", "dragonfly:5x4x2",
        "dragonfly:4x2x3:cables=3", "dragonfly:1x3x2"]
@@ -132,3 +150,232 @@ def test_too_many_ways_to_choose_from():
     for routing in ("spread", "adaptive"):
         with pytest.raises(ArgumentError, match="4,096"):
             Torus(extents=(2,) * 12, routing=routing).routes(0, 4095)
+
+
+# Shapes as data and as text, and what is refused
+SHAPE_FILES_ALL = ["torus:5", "torus:4x3:wrap=truexfalse", "mesh:3x2x4", "fat_tree:4x3:up=2x3",
+       "dragonfly:4x2x3:cables=3"]
+
+
+@pytest.mark.parametrize("text", SHAPE_FILES_ALL)
+def test_as_data_and_back(text):
+    shape = shape_from_text(f"{text}:routing=adaptive:hop_seconds=1e-7:joules_per_byte=1e-11")
+    assert shape_from_data(json.loads(json.dumps(shape_as_data(shape))), "f") == shape
+    machine = {"name": "m", "reduce_bytes_per_second": 1e9, "shape": shape_as_data(shape),
+               "levels": [{"name": "n", "alpha_seconds": 0, "bytes_per_second": 1e9}]}
+    made = machine_from_text(json.dumps(machine), "f")
+    assert made.shape == shape and machine_as_data(made)["shape"] == shape_as_data(shape)
+
+
+@pytest.mark.parametrize(("data", "problem"), [
+    (3, "f: shape: .*object"),
+    ({}, "f: shape.kind: None .*torus, mesh, fat_tree, dragonfly"),
+    ({"kind": []}, r"shape.kind: \[\]"),
+    ({"kind": "torus"}, "f: .*field extents"),
+    ({"kind": "torus", "extents": []}, "f: shape.extents of torus: .*nodes"),
+    ({"kind": "torus", "extents": [0]}, "shape.extents of torus: .*integer.*1"),
+    ({"kind": "torus", "extents": [2.5]}, "shape.extents of torus: .*integer"),
+    ({"kind": "torus", "extents": [1e6, 1e6]}, "16,777,216"),
+    ({"kind": "torus", "extents": [4], "cables": 2}, "f: shape .*cables"),
+    ({"kind": "torus", "extents": [4], "wrap": 1}, "shape.wrap of torus: .*true"),
+    ({"kind": "mesh", "extents": [4, 4, 4], "wrap": [True, False]}, "one or 3, got"),
+    ({"kind": "torus", "extents": [4], "routing": "best"}, "shape.routing of torus: .*stat"),
+    ({"kind": "torus", "extents": [4], "duplex": True}, "shape.duplex of torus: .*full"),
+    ({"kind": "torus", "extents": [4], "hop_seconds": -1}, "shape.hop_seconds of torus: "),
+    ({"kind": "torus", "extents": [4], "bytes_per_second": 0}, "shape.bytes_per_second of torus"),
+    ({"kind": "torus", "extents": [4, 4, 4], "bytes_per_second": [1, 2]}, "rate.*3.*2"),
+    ({"kind": "torus", "extents": [4], "joules_per_byte": "1"}, "joules"),
+    ({"kind": "torus", "extents": [4], "positions": [0, 0]}, "positions of torus"),
+    ({"kind": "torus", "extents": [4], "positions": [4]}, "numbers.*4"),
+    ({"kind": "fat_tree", "extents": [4, 4], "up": [1]}, "shape.up of fat_tree: .*2"),
+    ({"kind": "fat_tree", "extents": [4], "up": [0]}, "shape.up of fat_tree: .*integer"),
+    ({"kind": "dragonfly", "extents": [4, 4]}, "shape.extents of dragonfly: .*groups"),
+    ({"kind": "dragonfly", "extents": [4, 4, 1], "cables": 0}, "shape.cables of dragonfly")])
+def test_bad_shapes(data, problem):
+    with pytest.raises(ArgumentError, match=problem):
+        shape_from_data(data, "f")
+
+
+@pytest.mark.parametrize(("text", "problem"), [
+    ("torus", "shape: 'torus': shape.extents of torus"), ("torus:4x", "integer"),
+    ("torus:4:wrap", "'wrap'"), ("torus:4:wrap=true:wrap=true", "'wrap"),
+    ("ring:4", "shape.kind")])
+def test_bad_texts(text, problem):
+    with pytest.raises(ArgumentError, match=problem):
+        shape_from_text(text)
+
+
+# Machines by name and by file
+GOOD = {"name": "m", "reduce_bytes_per_second": 1e9,
+        "levels": [{"name": "network", "alpha_seconds": 1e-6, "bytes_per_second": 1e9}]}
+
+
+def test_machines_that_come_along():
+    for name in catalog.names():
+        machine = catalog.find(name)
+        assert machine.name == name
+        assert machine.description
+        assert machine.sources
+        again = machine_from_text(json.dumps(machine_as_data(machine)), name)
+        for level, other in zip(machine.levels, again.levels):
+            assert (level.name, level.alpha, level.link, level.bus, level.overhead,
+                    level.header) == (other.name, other.alpha, other.link, other.bus,
+                                      other.overhead, other.header)
+            assert level.beta == pytest.approx(other.beta)
+
+
+def test_machines_by_file_and_not_at_all(tmp_path):
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps(GOOD))
+    assert catalog.find(file) == catalog.find(str(file))
+    with pytest.raises(ArgumentError, match="'nowhere'"):
+        catalog.find("nowhere")
+    with pytest.raises(TypeError, match="Machine"):
+        catalog.find(7)
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(ArgumentError, match="not text"):
+        catalog.find(file)
+    with pytest.raises(ArgumentError, match="infinite"):
+        machine_as_data(Machine("m", (Level("a", 0, 0),)))
+
+
+# Machines as text: what is refused
+A, B, G, N = 1.3e-6, 1 / 7e9, 1 / 11e9, 1e6
+FLAT = Machine("flat", (Level("network", A, B),), G)
+
+
+def changed(*where, **fields):
+    data = json.loads(json.dumps(GOOD))
+    place = data["levels"][0] if where else data
+    for name, value in fields.items():
+        if value is None:
+            del place[name]
+        else:
+            place[name] = value
+    return json.dumps(data)
+
+
+@pytest.mark.parametrize(("text", "problem"), [
+    ("{", "f.json: .*JSON"),
+    pytest.param("[" * 100_000, "f.json: .*nested", id="nested"),
+    pytest.param(changed(0, alpha_seconds=1).replace(": 1,", f": {'1' * 400},"),
+                 r"levels\[0\].*alpha_seconds.*inf", id="400 digits"),
+    pytest.param(changed(0, alpha_seconds=1).replace(": 1,", f": {'1' * 5000},"),
+                 r"levels\[0\].*alpha_seconds.*inf", id="5000 digits"),
+    ("[]", "f.json: .*object"),
+    (changed(0, in_network=3), r"levels\[0\].*in_network.*object"),
+    (changed(0, in_network={"alpha_seconds": 1}), "in_network.*field bytes_per_second"),
+    (changed(0, in_network={"alpha_seconds": -1, "bytes_per_second": 1}),
+     r"levels\[0\].*in_network.alpha_seconds.*0.*-1"),
+    (changed(0, in_network={"alpha_seconds": 1, "bytes_per_second": 1, "reduces": "yes"}),
+     "in_network.reduces.*'yes'"),
+    (changed(0, in_network={"alpha_seconds": 1, "bytes_per_second": 1, "colour": 1}),
+     "in_network.*colour"),
+    (changed(name=None), "f.json: .*field name"),
+    (changed(levels=[]), "f.json: levels: .*list"),
+    (changed(colour=1), "f.json: .*colour"),
+    (changed(reduce_bytes_per_second=None), "field reduce_bytes_per_second"),
+    (changed(reduce_bytes_per_second=-1), "reduce_bytes_per_second: .*positive.*-1"),
+    (changed(sources="x"), "f.json: sources: .*strings"),
+    (changed(0, bytes_per_second=None), r"levels\[0\].*field bytes_per_second"),
+    (changed(0, bytes_per_second=0), r"levels\[0\].*bytes_per_second.*0"),
+    (changed(0, bytes_per_second="12"), r"levels\[0\].bytes_per_second: .*number"),
+    (changed(0, alpha_seconds=-1e-6), r"levels\[0\].alpha_seconds: .*0"),
+    (changed(0, link_bytes_per_second=True), "link_bytes_per_second: .*number"),
+    (changed(0, beta=1), r"levels\[0\] .*beta"),
+    (changed(0, name=""), r"levels\[0\].name: .*string"),
+    (changed(0, alpha_seconds=math.nan), "f.json: NaN"),
+    (changed(0, bytes_per_second=math.inf), "f.json: Infinity"),
+    (changed(0, bytes_per_second=0).replace("0,", "1e999,"), "expected|must be positive"),
+    ('{"name": "a", "name": "b"}', "f.json: name.*twice"),
+    (changed(levels=GOOD["levels"] * 2), "levels.*name")])
+def test_bad_machine_files(text, problem):
+    with pytest.raises(ArgumentError, match=problem):
+        machine_from_text(text, "f.json")
+
+
+@pytest.mark.parametrize("wrong", [
+    dict(alpha=-1), dict(beta=math.nan), dict(beta=math.inf), dict(link=0), dict(bus=-1),
+    dict(overhead="1"), dict(alpha=True), dict(header=-1)])
+def test_bad_levels(wrong):
+    with pytest.raises(ArgumentError, match=f"{next(iter(wrong))} of level 'x'"):
+        Level(**{"name": "x", "alpha": 1e-6, "beta": 1e-9, **wrong})
+
+
+def test_bad_machines():
+    with pytest.raises(ArgumentError, match="no levels"):
+        Machine("m", ())
+    with pytest.raises(ArgumentError, match="gamma.*'m'"):
+        Machine("m", FLAT.levels, -1)
+
+
+def test_what_switches_do_is_written_and_read_back():
+    level = Level("network", A, B, in_network=SwitchUnit(2e-6, 1e-9, reduces=False))
+    machine = Machine("m", (level, Level("node", A, B)), G)
+    data = machine_as_data(machine)
+    assert data["levels"][0]["in_network"] == {
+        "alpha_seconds": 2e-6, "bytes_per_second": pytest.approx(1e9), "reduces": False}
+    assert "in_network" not in data["levels"][1]
+    again = machine_from_text(json.dumps(data), "f.json")
+    assert again.levels[0].in_network == level.in_network and again.levels[1].in_network is None
+    with pytest.raises(ArgumentError, match="in_network alpha"):
+        SwitchUnit(-1, B)
+    with pytest.raises(ArgumentError, match="in_network beta.*'network'"):
+        machine_as_data(Machine("m", (Level("network", A, B, in_network=SwitchUnit(A, 0)),), G))
+
+
+# Channels: one for all images of a pair, with what its messages share
+MACHINE = Machine("m", (Level("network", 2e-6, 1 / 10e9, link=20e9, bus=70e9),
+                        Level("node", 5e-7, 1 / 6e9)), 1 / 11e9)
+
+
+def wired(fold, name="recursive_doubling", layout="2x4"):
+    topology = NetworkPaths(Topology.parse(layout))
+    work = Workload(schedule("allreduce", name, topology.size), 1000)
+    folding = find_symmetry(work, topology) if fold else Folding(None)
+    return ChannelWiring(work, MACHINE, topology, folding, ignore_progress)
+
+
+def used(wiring, channel):
+    """What a channel uses, by kind."""
+    held = range(*wiring.first_use[channel:channel + 2])
+    return {wiring.resources[wiring.uses[use]].kind: (wiring.weights[use], wiring.holds[use])
+            for use in held}
+
+
+def test_every_pair_has_a_channel_each_way():
+    wiring = wired(fold=False)
+    assert len(wiring.depths) == 8 * 3 and wiring.ends == 2 * 8 * 3
+    assert list(wiring.multiple) == [1] * 8
+    across = next(c for c, depth in enumerate(wiring.depths) if depth == 0)
+    assert used(wiring, across) == {"send": (1e-10, 1), "recv": (1e-10, 1), "out": (1, 1),
+                                    "in": (1, 1), "bus": (1, 1)}
+    inside = next(c for c, depth in enumerate(wiring.depths) if depth == 1)
+    assert used(wiring, inside) == {"send": (1 / 6e9, 1), "recv": (1 / 6e9, 1)}
+    assert wiring.betas[inside] == 1 / 6e9
+
+
+def test_a_class_weighs_as_much_as_all_its_ranks():
+    wiring = wired(fold=True)
+    assert list(wiring.multiple) == [8] and len(wiring.resources) == 5
+    across = next(c for c, depth in enumerate(wiring.depths) if depth == 0)
+    assert used(wiring, across) == {"send": (1e-10, 1), "recv": (1e-10, 1), "out": (4, 1),
+                                    "in": (4, 1), "bus": (8, 1)}
+
+
+def test_a_link_that_all_ports_together_cannot_fill_holds_nothing_up():
+    machine = Machine("wide", (Level("network", 0, 1 / 10e9, link=80e9), Level("node", 0, 1e-10)))
+    topology = NetworkPaths(Topology.parse("2x4"))
+    work = Workload(schedule("allreduce", "recursive_doubling", 8), 1000)
+    wiring = ChannelWiring(work, machine, topology, Folding(None), ignore_progress)
+    across = next(c for c, depth in enumerate(wiring.depths) if depth == 0)
+    assert used(wiring, across)["out"] == (1, 0)
+
+
+@pytest.mark.parametrize("segment_bytes", [0, 100])
+def test_ends_are_those_of_all_segments(segment_bytes):
+    topology = NetworkPaths(Topology.parse("5"))
+    work = Workload(schedule("allreduce", "ring", 5), 1000, 8, segment_bytes)
+    wiring = ChannelWiring(work, MACHINE, topology, Folding(None), ignore_progress)
+    assert wiring.ends == sum(len(r.messages) for rank in range(5)
+                              for s in range(work.segments) for r in work.rounds(rank, s))

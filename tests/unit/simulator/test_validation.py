@@ -1,12 +1,17 @@
-"""Simulated against measured times: what is compared, and how picks are counted."""
+"""Results of the simulator: tables, reports, pictures, and how they compare with measurements."""
 
 import json
 
 import pytest
 
+from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.errors import HpccollError
+from hpccoll.ir.topology import Topology
+from hpccoll.simulator import simulate
 from hpccoll.simulator.catalog import find
 from hpccoll.simulator.machine_model import Level, Machine
+from hpccoll.simulator.plot import merge_series
+from hpccoll.simulator.table import level_note, points, rates_of, simulated_table, summary
 from hpccoll.simulator.validation import (
     ComparedTimes,
     Picks,
@@ -17,6 +22,7 @@ from hpccoll.simulator.validation import (
 )
 
 
+# Simulated against measured times: what is compared, and how picks are counted
 def result(candidate, nbytes, seconds, **changes):
     return {"collective": "allreduce", "candidate": candidate, "nbytes": nbytes,
             "count": nbytes // 4, "ranks": 4, "root": None, "dtype": "float32", "op": "sum",
@@ -185,3 +191,131 @@ def test_measured_and_simulated_side_by_side_fit(width):
     assert max(map(len, lines)) <= width
     assert sum(line.startswith("* ") for line in lines) == 4  # each pick is right
     assert "1 MiB" in "\n".join(lines) and sum("allreduce " in line for line in lines) == 1
+
+
+# Records of ranks that are not numbered host by host
+def test_a_record_of_ranks_dealt_out_is_simulated_so():
+    def seconds(hosts):
+        record = {"environment": {"topology": None, "rank_hosts": hosts}, "results": [
+            {"collective": "allreduce", "candidate": name, "nbytes": 64, "count": 16,
+             "root": None, "statistics": {"p50_seconds": 1e-6}}
+            for name in ("leader", "linear")]}
+        return [found.simulated for found in compare(record, find("hdr"))]
+    assert seconds(["a", "b"] * 4)[0] == pytest.approx(seconds(["a"] * 4 + ["b"] * 4)[0])
+
+
+# Simulations side by side: a table that fits, and a sentence that says who is fastest
+def simulated(names, nodes, sizes, machine="hdr", collective="allreduce"):
+    made = []
+    for count in nodes:
+        for nbytes in sizes:
+            for name in names:
+                layout = Topology.parse(f"{count}x2")
+                inner = layout if name in ("rails", "leader") else None
+                made.append((count, simulate(
+                    schedule(collective, name, layout.size, topology=inner), nbytes, find(machine),
+                    layout)))
+    return made
+
+
+FEW = simulated(["ring", "recursive_doubling", "rails"], [4], [1 << 10, 1 << 30])
+MANY = simulated(["ring", "recursive_doubling", "rails"], [2, 4, 8, 16], [1 << 10, 1 << 30])
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+@pytest.mark.parametrize("reports", [FEW, MANY], ids=["few", "many"])
+def test_it_fits(reports, width):
+    lines, best = simulated_table(reports, width)
+    assert max(map(len, lines)) <= width
+    text = "\n".join(lines)
+    assert "\N{HORIZONTAL ELLIPSIS}" not in text  # no name is cut
+    assert "allreduce on hdr" in lines[0] and "vendor data" in lines[1]
+    assert "time" in text and best
+
+
+def test_the_fastest_stands_first_and_is_marked():
+    lines, best = simulated_table(FEW)
+    marked = [line for number, line in enumerate(lines) if number in best]
+    assert all(line.startswith("* ") and " 1.00" in line for line in marked) and len(marked) == 2
+    assert "# allreduce on hdr, 4 nodes, 8 ranks" in lines[0]  # constants; sizes are a column
+    assert "1 GiB" in "\n".join(lines)
+
+
+def test_many_points_get_a_line_each_and_full_shows_all():
+    short, _ = simulated_table(MANY)
+    assert sum("MiB" in line or "KiB" in line or "GiB" in line for line in short) == 8
+    assert any("--full shows all 3 algorithms" in line for line in short)
+    full, _ = simulated_table(MANY, full=True)
+    assert sum(" ring " in line for line in full) == 8 and "sharing" in "\n".join(full)
+
+
+def test_the_sentence_counts_and_names_what_is_level():
+    told = summary(points(MANY))
+    assert told.startswith("in simulation, ") and "at " in told and " of 8 points" in told
+    twice = simulated(["ring", "rails"], [4], [1 << 20]) * 1
+    level = [(4, twice[0][1]), (4, twice[0][1])]
+    assert "ring and ring are equal and fastest" in summary(points(level))
+    assert summary(points(twice[:1])) == ""
+    alone = simulated(["ring"], [8], [1 << 20])  # a point with nothing to compare
+    assert " points" not in summary(points([*twice, *alone]))
+
+
+def test_a_layout_shallower_than_the_machine_is_said():
+    note = level_note(find("frontier"), Topology.parse("4x8"))
+    assert "package is not used" in note and "--nodes N --ppn AxB" in note
+    assert level_note(find("frontier"), Topology.parse("4x4x2")) == ""
+    assert level_note(find("frontier"), Topology.parse("4x1")) == ""
+    assert "count as node" in level_note(find("hdr"), Topology.parse("2x2x2"))
+    lines, _ = simulated_table(simulated(["ring"], [4], [1 << 20], "frontier"))
+    assert any("note: frontier" in line for line in lines)
+
+
+def test_where_rates_come_from():
+    assert "peak rates from vendor data" in rates_of(find("frontier"))
+    assert "measured" in rates_of(find("vm-2core")) and "not measured" not in rates_of(
+        find("vm-2core"))
+
+
+def test_a_layout_stands_in_for_nodes():
+    lines, _ = simulated_table(FEW, layout="4,4")
+    assert "layout 4,4" in lines[0] and "nodes" not in lines[0]
+
+
+# Reports: the critical path adds up
+A, B, G, N = 1.3e-6, 1 / 7e9, 1 / 11e9, 1e6
+#: Two levels; the link of a node lets one rank out at full speed, and a bus slows the inside.
+SHARED = Machine("shared", (Level("network", 2e-6, 1 / 10e9, link=13e9, bus=70e9, overhead=3e-7),
+                            Level("node", 5e-7, 1 / 6e9, link=40e9, bus=17e9),
+                            Level("socket", 3e-7, 1 / 9e9, overhead=1e-7)), G, 1 / 15e9)
+
+
+@pytest.mark.parametrize(("collective", "name", "layout"), [
+    ("allreduce", "rails", "3x4"), ("bcast", "binomial", "3x4"), ("alltoall", "linear", "2x3"),
+    ("barrier", "leader", "2x5"), ("reduce", "rabenseifner", "3x3")])
+def test_the_critical_path_adds_up(collective, name, layout):
+    made = (schedule(collective, name, topology=layout)
+            if ALGORITHMS[collective][name].hierarchical
+            else schedule(collective, name, Topology.parse(layout).size))
+    for segment in (0, 2e4):
+        found = simulate(made, 3e5, SHARED, layout, segment_bytes=segment)
+        parts = sum(c.posting + c.latency + c.transfer + c.sharing for c in found.critical)
+        assert parts + found.local_seconds == pytest.approx(found.seconds, rel=1e-9)
+        assert sum(c.messages for c in found.critical) <= len(found.hops)
+        assert min(min(hop[4:]) for hop in found.hops) >= -1e-12
+        assert found.idle.least >= -1e-12
+        assert all(load.utilisation <= 1 + 1e-9 for load in found.busiest)
+        assert json.loads(json.dumps(found.as_json())) == found.as_json()
+        assert made.title in str(found)
+
+
+# What a picture of simulations makes of lines that cannot be told apart
+LINE = [(1, 1.0), (2, 2.0)]
+
+
+@pytest.mark.parametrize("other, alike", [
+    (LINE, True), ([(1, 1.0001), (2, 1.9999)], True), ([(1, 1.0), (2, 3.0)], False),
+    ([(1, 1.0), (4, 2.0)], False), (LINE[:1], False)])
+def test_lines_upon_each_other_are_one_with_all_names(other, alike):
+    found = merge_series({"rails": LINE, "leader": [(1, 9.0), (2, 9.0)], "ring": other})
+    assert (list(found) == [("rails", "ring"), ("leader",)]) is alike
+    assert len(found) == (2 if alike else 3) and LINE in found.values()

@@ -1,20 +1,30 @@
-"""Why jobs hung: recorded hangs of real jobs, each with its verdict, and records made up.
-
-A folder of ``records`` holds what three ranks wrote with MPICH: ``HPCCOLL_TRACE=records/WAY mpiexec
--n 3 python hang.py WAY``, where ten allreduces go well before something happens.
-"""
+"""Tools that read what a job left: failures, profiles, tuning reports, other installations."""
 
 import io
 import json
 import shutil
+import subprocess
+import sys
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+import hpccoll
 from hpccoll.errors import ArgumentError
+from hpccoll.machine.launcher import explain_single_ranks
+from hpccoll.measure.profiling.profile import CallRow, Profile, rows_of
+from hpccoll.measure.recording import Doubt
+from hpccoll.tools import tuning_report
 from hpccoll.tools.diagnose import diagnose, heading, read, table
+from hpccoll.tools.failures import KNOWN, explain_lines
+from hpccoll.tools.profile import LINES, draw, lines
+from hpccoll.tools.shadowed_install import hidden_install
+from hpccoll.tune.loading import JobTimes
+from hpccoll.tune.table import Candidate, Disagreement, Fingerprint
 
+# Why jobs hung: recorded hangs of real jobs, each with its verdict, and records made up
 RECORDS = Path(__file__).parent / "records"
 #: What happened, and words that the verdict begins with, or must have.
 VERDICTS = {
@@ -152,3 +162,193 @@ def test_what_is_no_record_is_named(tmp_path, text):
     (tmp_path / "flight-x-rank00000.json").write_text(text)
     with pytest.raises(ArgumentError, match="rank00000.json.*flight"):
         read(tmp_path)
+
+
+# Failures known by what they print: as jobs printed them, and in the page
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "api" / "launch-errors.md"
+#: Lines as they were printed, here or in public reports, and a part of the remedy.
+PRINTED = {
+    "MPICH ERROR [Rank 0] [job id 410301.1] [nid005414] - Abort(-1) (rank 0 in comm 0): "
+    "MPIDI_CRAY_init: GPU_SUPPORT_ENABLED is requested, but GTL library is not linked":
+        "craype-accel",
+    "check_MPIR_CVAR_PMI_VERSION(167):  Runtime environment uses unsupported PMI version PMIx. "
+    "Aborting.": "srun --mpi=pmi2",
+    "hpccoll: bench: launcher does not match the MPI library: mpiexec started 4 processes, Open "
+    "MPI 5.0.8 runs each as a job of 1 rank; use the mpiexec of mpi4py's MPI library":
+        "srun --mpi=pmi2",
+    "    /opt/openmpi/share/openmpi/help-mpi-runtime.txt: No such file or directory":
+        "srun --mpi=pmix",
+    "srun: error:  mpi/pmix_v5: init: (null) [0]: mpi_pmix.c:193: pmi/pmix: can not load PMIx "
+    "library": "--launcher mpirun",
+    "srun: error: task 2 launch failed: Unspecified error": "--mpi=pmi2",
+    "srun: error: cannot find mpi plugin for mpi/pmix": "srun --mpi=list",
+    "0: but OMPI was not built with SLURM's PMI support and therefore cannot": "srun --mpi=pmix",
+    "MPI startup(): PMI server not found. Please set I_MPI_PMI_LIBRARY variable if it is not a "
+    "singleton case.": "libpmi2.so",
+    "slurmstepd: error: mpi/pmi2: value not properly terminated in client request":
+        "UCX_NET_DEVICES",
+    "MPIDI_POSIX_comm_bootstrap(199)....: Out of memory": "/dev/shm/mpich_shm",
+    "There are not enough slots available in the system to satisfy the 8": "--oversubscribe",
+    "prterun has detected an attempt to run as root.": "--allow-run-as-root",
+    "RuntimeError: cannot load MPI library": "MPI module"}
+
+
+@pytest.mark.parametrize("line", PRINTED)
+def test_a_line_that_a_job_printed(line):
+    found, = explain_lines(["before\n", line + "\n", line + "\n", "after\n"])
+    assert found.level == "error" and PRINTED[line] in found.remedy
+    assert len(found.what) < 300
+
+
+def test_every_known_text_has_a_line_here():
+    assert all(any(known.text in line for line in PRINTED) for known in KNOWN)
+    assert len(PRINTED) == len(KNOWN)
+
+
+@pytest.mark.parametrize("library", ["MPICH 5.0.2", "Open MPI 5.0.8", "Intel MPI 2021"])
+def test_our_own_message_of_lone_ranks_is_known(library):
+    """Fails where the message is written anew and the table is not."""
+    problem, _ = explain_single_ranks(4, "srun --mpi=none", library)
+    found, = explain_lines([f"hpccoll: {problem}\n"])
+    assert "a job of one rank" in found.what
+
+
+def test_output_of_a_job_that_is_well_says_nothing():
+    assert list(explain_lines(["4 ranks, all is well\n", ""])) == []
+
+
+def test_the_page_has_the_same_table():
+    text = PAGE.read_text(encoding="utf-8")
+    for known in KNOWN:
+        row = next((line for line in text.splitlines() if f"`{known.text}`" in line), None)
+        assert row is not None, known.text
+        assert known.cause.split(",")[0] in row.replace("`", ""), row
+
+
+# Profiles as tables and pictures
+LONGEST = "knomial k=16, compiled"
+
+
+def made(count, **more):
+    """A profile of so many kinds of calls, with names and numbers as long as they get."""
+    titles = [f"reduce_scatter_block{suffix}" for suffix in ("", "_init")]
+    rows = [CallRow(title, 1023 << 20, 1023 << 20, "f8 sum", f"{LONGEST} {number}", (12345678,),
+                    123.4, 61.7, 12.345, 10.25, 3.0, **more)
+            for number in range(count) for title in titles[:1 + number % 2]][:count]
+    return Profile(1000, 500.0, rows_of(rows), tuple(rows))
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+@pytest.mark.parametrize("count", [0, 1, 2, LINES + 3])
+def test_profile_a_table_fits_its_columns(count, width):
+    text = lines(made(count), width)
+    assert max(map(len, text)) <= width
+    assert "1000 ranks: collectives took" in "\n".join(text)
+    assert any("more rows" in line for line in text) == (count > LINES)
+
+
+def test_columns_that_do_not_fit_are_named():
+    narrow, wide = (" ".join(lines(made(1), width)) for width in (80, 140))
+    assert "vs native" in narrow and "12.35" not in narrow
+    assert "--json also has column max/mean." in narrow
+    assert "12.35" in wide and "--json" not in wide
+
+
+@pytest.mark.parametrize("count", [0, 3, 40])
+def test_a_picture_is_drawn_of_any_number_of_rows(tmp_path, count):
+    draw(made(count), tmp_path / "profile.svg")
+    assert "</svg>" in (tmp_path / "profile.svg").read_text()
+
+
+# What a tuning says to people: lines of sizes, a verdict, and what a busy machine spoilt
+MACHINE = Fingerprint("MPICH 5.0.2", "AMD EPYC x 2", 4, "4", False)
+NATIVE, RING, LONG = (Candidate("native"), Candidate("ring"),
+                      Candidate("recursive_multiplying", (("k", 4),)))
+CURVES = {("allreduce", True): tuple(
+    (8 << n, {NATIVE: 4e-6, RING: 2e-6 if n < 3 else 5e-6, LONG: 9e-6}) for n in range(6)),
+    ("allreduce", False): ((8, {NATIVE: 1e-6, LONG: 5e-7}),),
+    ("barrier", True): ((0, {NATIVE: 1e-6}),)}
+
+
+def shown(width=100, full=False, doubtful=(), curves=CURVES):
+    return tuning_report.lines(MACHINE, tuning_report.fastest_candidates(curves, JobTimes(curves)),
+                               doubtful,
+                               width, full)
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_it_fits(width):
+    lines = shown(width, doubtful=[Doubt("bcast", 1 << 20, 93.0)])
+    assert max(map(len, lines)) <= width
+    assert any("recursive_multiplying" in line for line in lines)
+
+
+def test_sizes_with_one_winner_share_a_line():
+    rows = [line for line in shown() if not line.startswith("#")]
+    assert len(rows) == 1 + 4
+    assert rows[1].split() == ["*", "allreduce", "8", "B", "-", "32", "B", "ring", "2", "us", "4",
+                               "us", "2.00"]
+    assert "allreduce, ordered" in "\n".join(rows) and "barrier" in rows[4]
+    assert len([line for line in shown(full=True) if not line.startswith("#")]) == 1 + 8
+
+
+def test_the_verdict_and_what_was_spoilt():
+    text = "\n".join(shown(200, doubtful=[Doubt("bcast", 1 << 20, 93.4)] * 8))
+    assert "fastest at 4 of 8 points, 2.0x as fast as MPICH there; MPICH at the others" in text
+    assert "not saved: 8 points" in text and "bcast 1 MiB (93x as fast)" in text
+    assert "and 2 more" in text
+    assert "repeat it when the machine is idle" in text
+    text = "\n".join(shown(200, doubtful=[Doubt("alltoall", 64, late=4.05), Doubt(
+        "scan", 8, late=9.6, label="ring")]))
+    assert "1 point disturbed" in text and "alltoall 64 B (4x as long as a larger size)" in text
+    assert "1 time of one candidate, scan 8 B ring (10x as long as a larger size)" in text
+    only = {("barrier", True): CURVES["barrier", True]}
+    assert "MPICH is fastest at all 1 points" in "\n".join(shown(curves=only))
+    ours = {("allreduce", False): CURVES["allreduce", False]}
+    assert "fastest at all 1 points, 2.0x" in "\n".join(shown(curves=ours))
+    assert "not saved" not in "\n".join(shown())
+
+
+def test_times_that_stayed_are_named():
+    stayed = [Disagreement("allreduce", 8 << n, RING, 9.63e-6, 3.28e-3) for n in range(8)]
+    text = " ".join(tuning_report.lines(
+        MACHINE, tuning_report.fastest_candidates(CURVES,
+                                                  JobTimes(CURVES)), (), 1000, stayed=stayed))
+    assert "not changed: 8 times of the table that differ from the new ones by more" in text
+    assert "allreduce 8 B ring 9.63 us (now 3.28 ms)" in text and "and 2 more; --replace" in text
+
+
+# Which installed hpccoll a folder of source hides
+def package(folder, built):
+    runtime = folder / "hpccoll" / "runtime" / "execution"
+    runtime.mkdir(parents=True)
+    if built:
+        (runtime / f"_executor{EXTENSION_SUFFIXES[0]}").touch()
+    return folder / "hpccoll"
+
+
+@pytest.mark.parametrize("here, there, found", [
+    (False, True, True), (True, True, False), (False, False, False)])
+def test_only_what_is_lost_is_told(tmp_path, here, there, found):
+    clone, site = package(tmp_path / "clone", here), package(tmp_path / "site", there)
+    path = [str(tmp_path / "clone"), str(tmp_path / "nowhere"), str(tmp_path / "site")]
+    assert hidden_install(clone, path) == (str(site) if found else "")
+
+
+def test_a_program_started_in_a_clone(tmp_path):
+    """As Python finds it: the folder in which ``python -m`` starts comes before what is installed.
+
+    Both hold this package, by links: the one in the clone without its compiled parts.
+    """
+    source = Path(hpccoll.__file__).parent
+    clone, site = tmp_path / "clone" / "hpccoll", package(tmp_path / "site", True)
+    for file in source.rglob("*.py"):
+        link = clone / file.relative_to(source)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(file)
+    done = subprocess.run(
+        [sys.executable, "-c",
+         "from hpccoll.tools.shadowed_install import hidden_install; print(hidden_install())"],
+        cwd=clone.parent, env={"PYTHONPATH": str(site.parent)}, capture_output=True, text=True,
+        check=False)
+    assert done.stdout.strip() == str(site), done.stderr

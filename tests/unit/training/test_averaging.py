@@ -1,12 +1,23 @@
-"""Averages instead of exchange: when, over whom, and that no gradient is lost."""
+"""Averages of gradients: arguments, arrays, sparse gradients, Adasum."""
+
+import array as arrays_of_python
 
 import numpy
 import pytest
+from mpi4py import MPI
 
-from hpccoll.errors import ArgumentError, ShardError
+from hpccoll.errors import ArgumentError, ArgumentTypeError, CommunicatorError, ShardError
+from hpccoll.training.adasum import Adasum
+from hpccoll.training.arguments import array_names, as_list, as_number, communicator
+from hpccoll.training.arrays import as_array, dtype_of, is_writable, spec_of, specs_of
 from hpccoll.training.averaging import NODE, LateExchange, ModelAverager
+from hpccoll.training.buckets import ArraySpec
+from hpccoll.training.compress.scheme import finish
+from hpccoll.training.exchange import Exchange
+from hpccoll.training.sparse import check, exchange_rows
 from support.threads import run_ranks
 
+# Averages instead of exchange: when, over whom, and that no gradient is lost
 RANKS = (1, 2, 3, 5, 7, 8)
 
 
@@ -216,3 +227,329 @@ def test_gradients_of_other_shapes():
             LateExchange(comm, [], 0)
 
     run_ranks(1, work)
+
+
+# Communicators, lists, names and numbers that are none are refused by name, on this rank alone
+@pytest.mark.parametrize("value, what", [("world", "'world'"), (None, "None"),
+                                         (MPI.Intracomm, "Intracomm"), (MPI.INFO_NULL, "<mpi4py")])
+def test_what_is_no_communicator(value, what):
+    with pytest.raises(ArgumentTypeError, match=f"comm: .*{what}"):
+        communicator("comm", value)
+
+
+def test_a_communicator_that_is_null_or_was_freed():
+    freed = MPI.COMM_SELF.Dup()
+    freed.Free()
+    for value in (MPI.COMM_NULL, freed):
+        with pytest.raises(CommunicatorError, match="comm: .*null"):
+            communicator("comm", value)
+    assert communicator("comm", MPI.COMM_SELF) == MPI.COMM_SELF
+
+
+def test_a_communicator_of_two_groups():
+    class Between:
+        Get_rank, is_inter = None, True
+
+    with pytest.raises(CommunicatorError, match="comm.Merge"):
+        communicator("comm", Between())
+
+
+def test_lists():
+    assert as_list("like", iter((1, 2))) == as_list("like", (1, 2)) == [1, 2]
+    for value in (None, 5, "abc", b"abc"):
+        with pytest.raises(ArgumentTypeError, match=f"like: .*{value}|list"):
+            as_list("like", value)
+    with pytest.raises(ArgumentTypeError, match=r"dict.*list\(it.values\(\)\)"):
+        as_list("like", {"weight": 1})
+
+
+def test_names():
+    assert array_names(None, 2) == ["0", "1"] and array_names(("a", "b"), 2) == ["a", "b"]
+    for wrong, problem in (("ab", "a list of texts"), ([1, 2], "expected strings, got 1")):
+        with pytest.raises(ArgumentTypeError, match=f"names: .*{problem}"):
+            array_names(wrong, 2)
+    with pytest.raises(ArgumentError, match="names: .*1 names.*2 arrays"):
+        array_names(["a"], 2)
+
+
+def test_numbers():
+    assert as_number("rate", numpy.float32(0.5)) == as_number("rate", numpy.array(0.5)) == 0.5
+    for wrong in ("1", None, [1], 1j):
+        with pytest.raises(ArgumentTypeError, match="rate: .*number"):
+            as_number("rate", wrong)
+
+
+@pytest.mark.parametrize("wrong, problem", [
+    ({"comm": "world"}, "comm: .*communicator"),
+    ({"like": None}, "like: .*arrays"),
+    ({"names": 5}, "names: .*texts"),
+    ({"op": MPI.SUM}, "op: .*unknown"),
+    ({"prescale": "2"}, "prescale: .*'2'"),
+    ({"timeout_seconds": "1"}, "timeout_seconds: .*'1'"),
+    ({"report_seconds": -1}, "report_seconds: .*seconds.*0.*-1"),
+    ({"recorder": "trace.json"}, "recorder: .*'trace.json'")])
+def test_an_exchange_is_refused_before_anything_is_sent(wrong, problem):
+    def rank(comm):
+        with pytest.raises(ArgumentError, match=problem):
+            Exchange(**{"comm": comm, "like": [numpy.zeros(3)], **wrong})
+        return comm.sent_bytes
+
+    assert run_ranks(2, rank) == [0, 0]
+
+
+@pytest.mark.parametrize("call", [lambda exchange: exchange.reduce(None),
+                                  lambda exchange: exchange.broadcast(5)])
+def test_what_is_brought_must_be_a_list(call):
+    exchange = Exchange(MPI.COMM_SELF, [numpy.zeros(3)], progress="calls")
+    with pytest.raises(ArgumentTypeError, match="arrays: .*arrays"):
+        call(exchange)
+    exchange.close()
+
+
+@pytest.mark.parametrize("wrong, problem", [
+    ({"comm": 1}, "comm: .*communicator.*1"),
+    ({"arrays": None}, "arrays: .*arrays"),
+    ({"arrays": [1.0]}, "arrays: .*array 0.*NumPy")])
+def test_averages_of_what_is_none(wrong, problem):
+    with pytest.raises(ArgumentTypeError, match=problem):
+        ModelAverager(**{"comm": MPI.COMM_SELF, "arrays": [], **wrong})
+
+
+# Arrays of any kind, seen without a copy where that can be
+class Exporter:
+    """Shares its memory through DLPack, as tensors of a framework do."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __dlpack__(self, **options):
+        return self.values.__dlpack__()
+
+    def __dlpack_device__(self):
+        return self.values.__dlpack_device__()
+
+    def __array__(self, dtype=None, copy=None):
+        return self.values
+
+
+class Copier(Exporter):
+    """Gives ``numpy.asarray`` a copy: what is written there would be lost."""
+
+    def __array__(self, dtype=None, copy=None):
+        return self.values.copy()
+
+
+def test_shared_memory_is_written():
+    values = numpy.zeros(3)
+    view = as_array(Exporter(values))
+    assert is_writable(view)
+    view[...] = 5
+    assert values.tolist() == [5, 5, 5]
+    assert as_array(values) is values
+    assert is_writable(as_array(arrays_of_python.array("d", [1, 2])))
+
+
+def test_what_is_a_copy_or_read_only_is_not_written():
+    assert not is_writable(as_array(Copier(numpy.zeros(3))))
+    values = numpy.zeros(3)
+    values.flags.writeable = False
+    assert not is_writable(as_array(values))
+    assert not is_writable(as_array(numpy.frombuffer(bytes(8), "f8")))
+
+
+@pytest.mark.parametrize("bad", [
+    [1.0], 1.0, numpy.array(["text"]), numpy.array([None]), numpy.zeros(2, ">f4"), object(),
+    numpy.zeros(2, "M8[s]")])
+def test_what_cannot_be_exchanged_is_refused_by_name(bad):
+    with pytest.raises(ArgumentTypeError, match="weights"):
+        as_array(bad, "weights")
+
+
+def test_specifications():
+    assert spec_of("w", numpy.zeros((2, 3), "f4")) == ArraySpec("w", (2, 3), "float32", 4)
+    declared = ArraySpec("x", (5,))
+    assert spec_of("ignored", declared) is declared
+    assert [spec.name for spec in specs_of([numpy.zeros(1), numpy.zeros(2)])] == ["0", "1"]
+    with pytest.raises(ValueError):
+        specs_of([numpy.zeros(1)], ["a", "b"])
+
+
+def test_bfloat16():
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    spec = spec_of("w", numpy.zeros(3, ml_dtypes.bfloat16))
+    assert (spec.dtype, spec.itemsize) == ("bfloat16", 2)
+    assert dtype_of("bfloat16") == ml_dtypes.bfloat16 and dtype_of("float64") == numpy.float64
+
+
+def test_jax_arrays_are_seen_and_not_written():
+    jax = pytest.importorskip("jax")
+    view = as_array(jax.numpy.arange(3.0))
+    assert view.tolist() == [0, 1, 2] and not is_writable(view)
+
+
+def test_torch_tensors_are_written():
+    torch = pytest.importorskip("torch")
+    tensor = torch.zeros(3)
+    as_array(tensor)[...] = 2
+    assert tensor.tolist() == [2, 2, 2]
+    with pytest.raises(ArgumentTypeError):
+        as_array(torch.zeros(3, requires_grad=True), "w")
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_torch_tensors_of_types_that_numpy_lacks(name):
+    """``numpy.asarray`` raises for these; JAX exports them by itself."""
+    torch, ml_dtypes = pytest.importorskip("torch"), pytest.importorskip("ml_dtypes")
+    tensor = torch.arange(6.0).reshape(2, 3).t().to(getattr(torch, name))
+    view = as_array(tensor)
+    assert view.dtype == getattr(ml_dtypes, name) and view.astype("f4").tolist() == [
+        [0, 3], [1, 4], [2, 5]]
+    view[0] = 7
+    assert tensor[0].tolist() == [7, 7] and spec_of("w", tensor).dtype == name
+
+
+def test_a_torch_tensor_that_was_viewed_can_be_resized():
+    torch = pytest.importorskip("torch")
+    tensor = torch.ones(4)
+    view = as_array(tensor)
+    tensor.untyped_storage().resize_(64)
+    assert view.shape == (4,) and tensor.resize_(16).numel() == 16
+
+
+@pytest.mark.parametrize("kind, reason", [
+    ("meta", "no memory"), ("sparse", "storage"), ("conj", "resolve_conj"), ("leaf", "detach")])
+def test_torch_tensors_without_plain_memory(kind, reason):
+    torch = pytest.importorskip("torch")
+    tensor = {"meta": lambda: torch.ones(3, device="meta"),
+              "sparse": lambda: torch.ones(3).to_sparse(),
+              "conj": lambda: torch.zeros(3, dtype=torch.complex64).conj(),
+              "leaf": lambda: torch.nn.Parameter(torch.ones(3))}[kind]()
+    with pytest.raises(ArgumentTypeError, match=f"^w: .*{reason}"):
+        as_array(tensor, "w")
+
+
+# Rows by their indices, added up
+def drive(task):
+    while True:
+        try:
+            next(task).Wait()
+        except StopIteration as end:
+            return end.value
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_rows_of_all_ranks_are_added_up(size):
+    def rank(comm):
+        me = comm.Get_rank()
+        indices = numpy.array([me, 7, me], numpy.int64)[:me + 1]  # one row, two, then three
+        return drive(exchange_rows(comm, indices, numpy.full((len(indices), 2), 4.0 ** me)))
+
+    dense = numpy.zeros((8, 2))
+    for me in range(size):
+        for index in ([me, 7, me][:me + 1]):
+            dense[index] += 4.0 ** me
+    for indices, rows in run_ranks(size, rank):
+        assert indices.tolist() == sorted(set(indices.tolist()))
+        full = numpy.zeros((8, 2))
+        full[indices] = rows
+        assert (full == dense).all()
+
+
+def test_a_rank_without_rows_and_nobody_with_rows():
+    def rank(comm, count):
+        rows = numpy.ones((count, 3), numpy.float32)
+        return drive(exchange_rows(comm, numpy.arange(count), rows))
+
+    for indices, rows in run_ranks(2, lambda comm: rank(comm, comm.Get_rank() * 2)):
+        assert indices.tolist() == [0, 1] and rows.shape == (2, 3)
+    for indices, _ in run_ranks(2, lambda comm: rank(comm, 0)):
+        assert not len(indices)
+
+
+def test_rows_of_different_lengths_are_an_error_on_all_ranks():
+    def rank(comm):
+        with pytest.raises(ArgumentError, match="rows"):
+            drive(exchange_rows(comm, numpy.arange(1), numpy.ones((1, comm.Get_rank() + 1))))
+
+    run_ranks(2, rank)
+
+
+def test_unusable_rows_are_refused():
+    with pytest.raises(ArgumentTypeError):
+        check([0.5], [1.0])
+    with pytest.raises(ArgumentError):
+        check([1, 2], [1.0])
+    with pytest.raises(ArgumentError):
+        check([[1]], [1.0])
+
+
+# Adasum: orthogonal gradients give the sum, parallel ones the mean
+def combined(vectors, shapes):
+    """What every rank has in the end."""
+    def rank(comm):
+        values = vectors[comm.Get_rank()].copy()
+        finish(Adasum().start(comm, shapes).reduce(values))
+        return values
+
+    results = run_ranks(len(vectors), rank)
+    for other in results[1:]:
+        assert other.tobytes() == results[0].tobytes()
+    return results[0]
+
+
+def pairwise(a, b):
+    aa, bb, ab = a @ a, b @ b, a @ b
+    return a * (1 - ab / (2 * aa) if aa else 1) + b * (1 - ab / (2 * bb) if bb else 1)
+
+
+def tree(vectors):
+    """The definition, on whole vectors: extra ranks first, then neighbours of growing distance."""
+    vectors = list(vectors)
+    paired = 1 << (len(vectors).bit_length() - 1)
+    for extra, vector in enumerate(vectors[paired:]):
+        vectors[extra] = pairwise(vectors[extra], vector)
+    vectors = vectors[:paired]
+    while len(vectors) > 1:
+        vectors = [pairwise(a, b) for a, b in zip(vectors[::2], vectors[1::2])]
+    return vectors[0]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 8])
+def test_orthogonal_gives_the_sum_and_parallel_the_mean(size):
+    unit = numpy.eye(size)
+    assert combined([unit[rank] * 2.0 ** rank for rank in range(size)], [(size,)]).tolist() == [
+        2.0 ** rank for rank in range(size)]
+    line = numpy.array([1.0, -2.0, 4.0])
+    same = combined([line] * size, [(3,)])
+    assert numpy.allclose(same, line, rtol=1e-15)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 7, 8])
+@pytest.mark.parametrize("counts", [(1,), (5, 0, 2), (13, 1, 8)])
+def test_every_array_is_combined_by_itself(size, counts):
+    random = numpy.random.default_rng(size)
+    vectors = [random.standard_normal(sum(counts)) for _ in range(size)]
+    result, start = combined(vectors, [(count,) for count in counts]), 0
+    for count in counts:
+        part = slice(start, start + count)
+        wanted = tree([vector[part] for vector in vectors])
+        assert numpy.allclose(result[part], wanted, rtol=1e-12, atol=1e-14)
+        start += count
+
+
+def test_zeros_change_nothing():
+    some = numpy.array([3.0, 4.0])
+    assert combined([some, numpy.zeros(2)], [(2,)]).tolist() == [3.0, 4.0]
+    assert combined([numpy.zeros(2)] * 2, [(2,)]).tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 7, 8])
+@pytest.mark.parametrize("shapes", [[(24,)], [(5,), (3, 7), (1,)]], ids=str)
+def test_bytes_are_those_of_the_closed_form(size, shapes):
+    count = sum(int(numpy.prod(shape)) for shape in shapes)
+
+    def rank(comm):
+        finish(Adasum().start(comm, shapes).reduce(numpy.ones(count, "f4")))
+        return comm.sent_bytes
+
+    assert sum(run_ranks(size, rank)) == pytest.approx(size * Adasum().wire_bytes(shapes, size))

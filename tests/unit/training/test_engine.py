@@ -1,13 +1,40 @@
-"""Who drives: tasks of a lane in order, a thread or whoever waits."""
+"""Gradients in buckets: order, reports, stalls, negotiation and tuning while training runs."""
 
+import json
+import random
 import threading
 import time
+from pathlib import Path
 
+import numpy
 import pytest
 
+from hpccoll.errors import ArgumentError, ExchangeMismatch
+from hpccoll.training.autotune import SAMPLE, WARM_UP, Autotune, Knobs, knobs_from_log, search
+from hpccoll.training.buckets import ArraySpec, fitting_bucket_bytes, plan_buckets
 from hpccoll.training.engine import Engine
+from hpccoll.training.negotiation import (
+    JOINED,
+    MOST_SLOTS,
+    NOTHING_NEW,
+    STATUS,
+    Offer,
+    Registry,
+    completed_everywhere,
+)
+from hpccoll.training.order import PriorityScheduler
+from hpccoll.training.stall_inspector import (
+    FAILED,
+    MOST_NAMES,
+    Control,
+    Diagnosis,
+    Notice,
+    StallInspector,
+)
+from support.threads import run_ranks
 
 
+# Who drives: tasks of a lane in order, a thread or whoever waits
 class Request:
     """Complete after so many tests, or when told."""
 
@@ -109,3 +136,362 @@ def test_a_look_is_part_of_every_drive():
     looks = []
     engine = engine_of(look=lambda: looks.append(1) or True)
     assert engine.drive() and looks
+
+
+# Votes: what is ready everywhere, and what ranks disagree on
+def offer(name, shape=(3,), dtype="float32", op="sum"):
+    return Offer(name, (shape,), dtype, op, 1.0, 1.0)
+
+
+def known(size, names):
+    registry = Registry(size)
+    assert registry.add_descriptions([[offer(name) for name in names]] * size,
+                                     [False] * size) == names
+    return registry
+
+
+def outcome(registries, ready, completed=None, joined=()):
+    votes = [registry.bits(map(offer, names), False, rank in joined, (completed or [0] * 9)[rank])
+             for rank, (registry, names) in enumerate(zip(registries, ready))]
+    return numpy.bitwise_and.reduce(votes)
+
+
+def test_what_all_ranks_have_is_agreed_in_the_order_of_slots():
+    registries = [known(3, list("abcd")) for _ in range(3)]
+    vote = outcome(registries, ["dcba", "abd", "bda"])
+    assert [registry.ready_names(vote) for registry in registries] == [["a", "b", "d"]] * 3
+
+
+def test_a_rank_without_data_agrees_to_everything():
+    registries = [known(2, list("ab")) for _ in range(2)]
+    vote = outcome(registries, ["b", ""], joined={1})
+    assert registries[0].ready_names(vote) == ["b"] and not vote[STATUS] & JOINED
+    assert outcome(registries, ["", ""], joined={0, 1})[STATUS] & JOINED
+
+
+def test_more_than_one_word_of_slots():
+    names = [f"n{number}" for number in range(200)]
+    registry = known(1, names)
+    assert registry.ready_names(outcome([registry], [names[::7]])) == names[::7]
+
+
+def test_something_new_is_seen_by_all():
+    registry = known(2, ["a"])
+    votes = [registry.bits([], False, False, 0), registry.bits([], True, False, 0)]
+    assert not numpy.bitwise_and.reduce(votes)[STATUS] & NOTHING_NEW
+    assert votes[0][STATUS] & NOTHING_NEW
+
+
+@pytest.mark.parametrize("completed", [(0, 3, 2), (5, 5, 5), (64, 70, 64)])
+def test_completed_transfers_are_those_of_the_slowest_rank(completed):
+    registries = [known(3, ["a"]) for _ in range(3)]
+    assert completed_everywhere(outcome(registries, ["", "", ""], completed)) == min(completed)
+
+
+def test_an_array_is_ready_when_the_last_rank_describes_it():
+    registry = Registry(3)
+    assert registry.add_descriptions([[offer("a")], [], []], [False] * 3) == []
+    assert registry.is_described(offer("a"), 0) and not registry.is_described(offer("a"), 1)
+    assert registry.missing_ranks("a") == (1, 2)
+    assert registry.add_descriptions([[], [offer("a")], []], [False, False, True]) == ["a"]
+    assert registry.has_offer(offer("a")) and registry.missing_ranks("a") == ()
+
+
+@pytest.mark.parametrize("other, said", [
+    (offer("w", (4,)), "shapes ((3,),) and ((4,),)"),
+    (offer("w", dtype="float64"), "dtype float32 and float64"),
+    (offer("w", op="max"), "op sum and max")])
+def test_a_disagreement_names_array_and_ranks(other, said):
+    registry = Registry(3)
+    with pytest.raises(ExchangeMismatch) as raised:
+        registry.add_descriptions([[offer("w")], [other], [offer("w")]], [False] * 3)
+    assert raised.value.arrays == ("w",) and raised.value.ranks == (0, 1, 2)
+    for text in ("'w'", said, "ranks 0,2 and rank 1"):
+        assert text in str(raised.value)
+
+
+def test_a_new_shape_on_all_ranks_takes_the_place_of_the_old_one():
+    registry = known(2, ["a", "b"])
+    new = offer("a", (5, 5))
+    assert not registry.has_offer(new)
+    assert registry.add_descriptions([[new], []], [False] * 2) == []
+    assert not registry.has_offer(offer("a"))  # who held it as it was must describe it now
+    assert registry.add_descriptions([[], [new]], [False] * 2) == ["a"] and registry.has_offer(new)
+
+
+def test_a_new_shape_on_one_rank_only_is_a_disagreement():
+    registry = known(2, ["a"])
+    registry.add_descriptions([[offer("a", (5,))], []], [False] * 2)
+    with pytest.raises(ExchangeMismatch):
+        registry.add_descriptions([[], [offer("a")]], [False] * 2)
+
+
+def test_slots_are_bounded_and_the_least_recently_used_goes():
+    registry = known(1, [f"n{number}" for number in range(MOST_SLOTS)])
+    registry.ready_names(outcome([registry], [["n0"]]))
+    registry.add_descriptions([[offer("new")]], [False])
+    assert registry.has_offer(offer("n0")) and not registry.has_offer(offer("n1"))
+    assert len(registry.slots) == MOST_SLOTS == len(set(registry.slots.values()))
+
+
+def test_offers_survive_the_way_as_lists():
+    import json
+    group = Offer("g", ((2, 3), ()), "bfloat16", "average", 0.5, 2.0, 7)
+    assert Offer.read(json.loads(json.dumps(group))) == group
+
+
+# Pieces, priorities and credit
+def picked(transfers):
+    return [[(piece.name, piece.start, piece.stop) for piece in pieces] for pieces in transfers]
+
+
+def test_pieces_cover_an_array_once():
+    urgency = PriorityScheduler(40, 0, 0)
+    assert urgency.add("a", 23, 4, 0, ()) == 3
+    assert picked(urgency.pick()) == [[("a", 0, 10)], [("a", 10, 20)], [("a", 20, 23)]]
+
+
+def test_what_is_needed_first_goes_first_within_the_credit():
+    urgency = PriorityScheduler(40, 40, 80)
+    urgency.add("late", 40, 4, 9, ())
+    assert picked(urgency.pick()) == [[("late", 0, 10)], [("late", 10, 20)]]
+    urgency.add("urgent", 5, 4, 0, ())
+    assert urgency.pick() == [] and urgency.in_flight == 2
+    urgency.complete(1)
+    assert picked(urgency.pick()) == [[("urgent", 0, 5)], [("late", 20, 30)]]
+    urgency.complete(3)
+    assert picked(urgency.pick()) == [[("late", 30, 40)]] and not len(urgency)
+
+
+def test_credit_may_be_overdrawn_once():
+    urgency = PriorityScheduler(0, 0, 10)
+    urgency.add("large", 100, 4, 0, ())
+    urgency.add("next", 1, 4, 0, ())
+    assert picked(urgency.pick()) == [[("large", 0, 100)]]
+
+
+def test_neighbours_of_one_kind_share_a_transfer():
+    urgency = PriorityScheduler(0, 40, 0)
+    for name, kind in (("a", "f"), ("b", "f"), ("c", "i"), ("d", "f"), ("e", "f"), ("f", "f")):
+        urgency.add(name, 4, 4, 0, (kind,))
+    assert [[piece.name for piece in pieces] for pieces in urgency.pick()] == [
+        ["a", "b"], ["c"], ["d", "e"], ["f"]]
+
+
+def test_an_array_of_no_elements_and_one_that_must_stay_whole_are_one_piece():
+    urgency = PriorityScheduler(4, 4, 0)
+    assert urgency.add("none", 0, 4, 0, ()) == 1
+    assert urgency.add("whole", 100, 4, 0, (), whole=True) == 1
+    assert picked(urgency.pick()) == [[("none", 0, 0)], [("whole", 0, 100)]]
+
+
+# The plan of buckets: every array once, limits kept, the order followed
+def specs_of(counts, dtypes=("float32",)):
+    sizes = {"float32": 4, "float64": 8, "int8": 1}
+    return [ArraySpec(str(index), (count,), dtypes[index % len(dtypes)],
+                      sizes[dtypes[index % len(dtypes)]]) for index, count in enumerate(counts)]
+
+
+@pytest.mark.parametrize("counts", [[], [0], [1], [5, 0, 7], list(range(50))])
+@pytest.mark.parametrize("limit", [0, 1, 64, 10 ** 9])
+@pytest.mark.parametrize("dtypes", [("float32",), ("float32", "float64", "int8")])
+def test_every_array_is_in_one_bucket_of_its_type(counts, limit, dtypes):
+    specs = specs_of(counts, dtypes)
+    order = list(range(len(specs)))
+    random.Random(limit).shuffle(order)
+    plan = plan_buckets(specs, limit, limit // 2, order)
+    assert sorted(index for bucket in plan for index in bucket.members) == sorted(order)
+    for bucket in plan:
+        assert {specs[index].dtype for index in bucket.members} == {bucket.dtype}
+        assert bucket.count == sum(specs[index].count for index in bucket.members)
+        assert bucket.nbytes == sum(specs[index].nbytes for index in bucket.members)
+        ends = [start + specs[index].count for start, index in zip(bucket.starts, bucket.members)]
+        assert (0, *ends[:-1]) == bucket.starts and ends[-1] == bucket.count
+        # In the order given, and closed as soon as it holds enough.
+        assert list(bucket.members) == [index for index in order if index in bucket.members]
+        held = sum(specs[index].nbytes for index in bucket.members[:-1])
+        assert held < max(limit, 1) or not held
+
+
+def test_the_first_bucket_is_small_and_the_last_arrays_come_first():
+    plan = plan_buckets(specs_of([10] * 10), 120, 40)
+    assert [bucket.members for bucket in plan] == [(9,), (8, 7, 6), (5, 4, 3), (2, 1, 0)]
+
+
+def test_a_limit_of_nothing_gives_every_array_its_own():
+    assert [len(bucket.members) for bucket in plan_buckets(specs_of([3, 0, 5]), 0, 0)] == [1, 1, 1]
+
+
+def test_scalars_have_one_element():
+    assert ArraySpec("s", ()).count == 1 and ArraySpec("s", (), "float64", 8).nbytes == 8
+
+
+@pytest.mark.parametrize(("mebibytes", "limit"), [
+    (0, 25), (1, 1), (31, 1), (64, 2), (320, 10), (800, 25), (8000, 25)])
+def test_buckets_that_fit(mebibytes, limit):
+    specs = [ArraySpec(str(number), (mebibytes, 1 << 10)) for number in range(256)]
+    assert fitting_bucket_bytes(specs) == limit << 20
+
+
+# The search inside a run, its log and its replay
+def found(start, seconds):
+    asked, searching = [], search(start)
+    knobs = next(searching)
+    while True:
+        asked.append(knobs)
+        try:
+            knobs = searching.send(seconds(knobs))
+        except StopIteration as end:
+            return end.value, asked
+
+
+@pytest.mark.parametrize("best", [1 << 20, 8 << 20, 64 << 20])
+def test_the_best_size_is_found_up_and_down(best):
+    knobs, asked = found(Knobs(8 << 20), lambda k: 1 + abs(k.bucket_bytes / best - 1)
+                         + abs(best / k.bucket_bytes - 1))
+    assert knobs.bucket_bytes == best and len(asked) < 12
+
+
+def test_what_saves_nothing_is_not_changed():
+    start = Knobs(1 << 20, 0, 0, "auto")
+    knobs, asked = found(start, lambda k: 1.0)
+    assert knobs == start
+    assert all(k.partition_bytes == k.credit_bytes == 0 for k in asked)  # off stays off
+
+
+def test_a_faster_algorithm_is_taken():
+    knobs, _ = found(Knobs(1 << 20), lambda k: 0.5 if k.algorithm == "native" else 1.0)
+    assert knobs.algorithm == "native"
+
+
+def test_sizes_stay_within_bounds():
+    knobs, asked = found(Knobs(128 << 10), lambda k: k.bucket_bytes)
+    assert knobs.bucket_bytes == 64 << 10
+    assert min(k.bucket_bytes for k in asked) == 64 << 10
+
+
+def test_a_sample_leaves_the_first_steps_out():
+    tuner = Autotune(Knobs(1 << 20), None, 0)
+    times = [100.0] * WARM_UP + [1.0] * SAMPLE
+    assert [tuner.add_step(t) for t in times] == [None] * (len(times) - 1) + [1.0]
+
+
+def test_the_log_is_replayed(tmp_path):
+    path = str(tmp_path / "log.jsonl")
+    assert knobs_from_log(path) is None
+    start = Knobs(1 << 20)
+    tuner, other = Autotune(start, path, 0), Autotune(start, None, 1)
+    while not tuner.done:
+        assert knobs_from_log(path) is None  # not before it has ended
+        seconds = 1.0 if tuner.knobs.bucket_bytes == 4 << 20 else 2.0 + tuner.knobs.bucket_bytes**-1
+        assert tuner.next_knobs(seconds) == other.next_knobs(seconds)
+    assert knobs_from_log(path) == tuner.knobs
+    lines = list(map(json.loads, Path(path).read_text(encoding="utf-8").splitlines()))
+    assert lines[0]["seconds"] > 0 and lines[-1]["chosen"]
+
+
+def test_another_file_is_no_log(tmp_path):
+    path = tmp_path / "log"
+    path.write_text("hello\n")
+    with pytest.raises(ArgumentError, match="not an autotuning log"):
+        knobs_from_log(str(path))
+    path.write_text(json.dumps({"chosen": True}) + "\n")
+    with pytest.raises(ArgumentError):
+        knobs_from_log(str(path))
+
+
+# Notices between ranks, and who has not brought what
+def driven(stalls, control, over):
+    end = time.monotonic() + 10
+    while not over() and time.monotonic() < end:
+        for notice in control.poll():
+            stalls.process(notice)
+        time.sleep(0.0005)
+
+
+def test_notices_arrive_with_their_sender():
+    def rank(comm):
+        control, heard = Control(comm), []
+        if comm.Get_rank() == 1:
+            control.send_to_others(FAILED, ["text", 3])
+        end = time.monotonic() + 10
+        while comm.Get_rank() != 1 and not heard and time.monotonic() < end:
+            heard += control.poll()
+        comm.Barrier()
+        return heard
+
+    first, silent, third = run_ranks(3, rank)
+    assert silent == [] and first == third == [(FAILED, 1, ["text", 3])]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_all_who_ask_hear_who_lacks_what(size):
+    def rank(comm):
+        me, control = comm.Get_rank(), Control(comm)
+        stalls = StallInspector(control, lambda step, names: (
+            [name for name in names if name == "w" and me == size - 1], f"at step {step + me}"))
+        stalls.query(4, ["v", "w"])
+        driven(stalls, control, lambda: stalls.diagnosis is not None)
+        done = comm.Ibarrier()
+        driven(stalls, control, done.Test)  # others may still ask
+        return stalls.diagnosis
+
+    for diagnosis in run_ranks(size, rank):
+        assert diagnosis.missing_ranks == {"w": [size - 1]} and diagnosis.ranks == (size - 1,)
+        assert f"'w' is missing on rank {size - 1}" in str(diagnosis)
+        assert f"rank {size - 1}: at step {4 + size - 1}" in str(diagnosis)
+
+
+def test_a_rank_that_does_not_answer_is_named_when_asked_again():
+    def rank(comm):
+        me, control = comm.Get_rank(), Control(comm)
+        stalls = StallInspector(control, lambda step, names: ([], "here"))
+        if me == 2:
+            comm.Barrier()
+            list(control.poll())
+            return None
+        end = time.monotonic() + 10
+        while stalls.diagnosis is None and time.monotonic() < end:
+            stalls.query(0, ["w"])
+            for _ in range(20):
+                for notice in control.poll():
+                    stalls.process(notice)
+                time.sleep(0.001)
+        for _ in range(50):
+            for notice in control.poll():
+                stalls.process(notice)
+            time.sleep(0.001)
+        comm.Barrier()
+        return stalls.diagnosis
+
+    for diagnosis in run_ranks(3, rank)[:2]:
+        assert 2 in diagnosis.unresponsive and "did not answer" in str(diagnosis)
+
+
+def test_questions_are_short():
+    def rank(comm):
+        asked = []
+        stalls = StallInspector(Control(comm), lambda step, names: (asked.extend(names) or [], ""))
+        stalls.query(0, map(str, range(1000)))
+        return asked
+
+    assert len(run_ranks(1, rank)[0]) == MOST_NAMES
+
+
+def test_without_a_missing_array_every_place_is_said():
+    text = str(Diagnosis({}, [], {0: "in reduce()", 1: "in reduce()", 2: "joined"}))
+    assert text == "ranks 0-1: in reduce(); rank 2: joined"
+
+
+def test_queries_that_a_dead_rank_never_answers_are_dropped():
+    def rank(comm):
+        stalls = StallInspector(Control(comm), lambda step, names: ([], "here"))
+        for step in range(20 if comm.Get_rank() == 0 else 0):
+            for _ in range(3):
+                stalls.query(step, ["w"])
+        comm.Barrier()
+        # A late answer to a query of an earlier step.
+        stalls.process(Notice("answer", 1, [[3, ["w"]], [[], "here"]]))
+        return len(stalls._queries), sum(map(len, stalls._askers.values()))
+
+    assert run_ranks(2, rank)[0] == (1, 1)

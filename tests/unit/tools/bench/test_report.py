@@ -1,20 +1,29 @@
-"""The table that people read."""
+"""Reports of the benchmark: tables, formats and pictures."""
 
+import csv
 import io
 import json
 import re
+import sys
+from contextlib import nullcontext
 from pathlib import Path
 
+import numpy
 import pytest
-
-pytest.importorskip("click")
-pytest.importorskip("rich")
-
+from click.testing import CliRunner
 from rich.console import Console
 from unit.bench_results import ENVIRONMENT, result, written
 
+from hpccoll.cli import main
+from hpccoll.explain import plotting
 from hpccoll.measure import results
-from hpccoll.tools.bench import report
+from hpccoll.measure.cases import make
+from hpccoll.tools.bench import formats, plot, report, torch_groups
+
+# The table that people read
+pytest.importorskip("click")
+pytest.importorskip("rich")
+
 
 DATA = Path(__file__).parents[4] / "docs/data"
 
@@ -181,3 +190,147 @@ def test_colours_show_on_terminals(kind):
     text = output.getvalue()
     assert re.search(r"\x1b\[32m.*2\.00.*\x1b", text)
     assert re.search(r"\x1b\[31m.*0\.50.*\x1b", text)
+
+
+# What programs read: OSU's lines, CSV, JSON
+@pytest.mark.parametrize("labels", [["auto"], ["auto", "ring"]])
+def test_osu_is_what_reframe_reads(labels):
+    output = io.StringIO()
+    made = formats.Osu(output, full=True, validation=True, tail=True)
+    made.begin_collective("allreduce", labels)
+    for nbytes in (8, 16):
+        made.group([result(label, [4, 6], nbytes=nbytes) for label in labels], {})
+    made.end([], False)
+    text = output.getvalue()
+    assert re.search(r"^8.*Pass", text, re.M)
+    assert re.search(r"^16\s+(\S+)", text, re.M)[1] == "2.00"
+    assert text.count("# Datatype: MPI_FLOAT.") == len(labels)
+    line = next(line for line in text.splitlines() if line.startswith("8 "))
+    assert line[:10].strip() == "8" and line[10:30].strip() == "2.00"
+    assert line[30:50].strip() == "1.00" and line[50:70].strip() == "3.00"
+    assert line[70:82].strip() == "2" and line[82:102].strip() == "Pass"
+    assert all(line.startswith(("#", "8 ", "16 ")) for line in text.splitlines())
+
+
+def test_osu_fails_on_wrong_elements():
+    output = io.StringIO()
+    made = formats.Osu(output, full=False, validation=True, tail=False)
+    made.begin_collective("allreduce", ["auto"])
+    made.group([result("auto", [4], nbytes=8, changed=1)], {})
+    made.group([], {"ring": "a reason"})
+    assert re.search(r"^8 +2.00 +Fail$", output.getvalue(), re.M)
+
+
+def test_csv():
+    output = io.StringIO()
+    written(formats.Csv(output), [[result("native", [4]), result("ring", [2])]] * 2)
+    rows = list(csv.DictReader(io.StringIO(output.getvalue())))
+    assert [row["candidate"] for row in rows] == ["native", "ring"] * 2
+    assert float(rows[1]["ratio"]) == pytest.approx(2)
+    assert float(rows[1]["p50_seconds"]) == pytest.approx(2e-6)
+
+
+def test_json_keeps_every_time():
+    output = io.StringIO()
+    made = formats.Json(lambda: nullcontext(output), {"op": "sum"})
+    written(made, [[result("native", [4, 5, 6])]])
+    record = json.loads(output.getvalue())
+    assert record["schema"] == formats.SCHEMA
+    assert record["complete"] is True
+    entry, = record["results"]
+    statistics = entry.pop("statistics")
+    assert statistics["max_seconds"] == pytest.approx(6e-6)
+    entry["seconds"], entry["rank_mean_seconds"] = map(
+        tuple, (entry["seconds"], entry["rank_mean_seconds"]))
+    assert results.Result(**entry) == result("native", [4, 5, 6])
+
+
+@pytest.mark.parametrize("keep, kept", [
+    (0, [*range(1, 11)]), (4, [1, 3, 6, 8]), (1, [1]), (10, [*range(1, 11)]),
+    (99, [*range(1, 11)])])
+def test_a_record_may_keep_some_of_the_times(keep, kept):
+    record = io.StringIO()
+    groups = [[result("native", [2]), result("ring", range(1, 11))]]
+    written(formats.Json(lambda: nullcontext(record), {}, keep=keep), groups)
+    native, ring = json.loads(record.getvalue())["results"]
+    assert [round(1e6 * s) for s in ring["seconds"]] == kept and len(native["seconds"]) == 1
+    assert ring["statistics"]["iterations"] == 10
+    assert ring["statistics"]["p50_seconds"] == pytest.approx(5.5e-6)
+    assert ring["statistics"]["trimmed_seconds"] == pytest.approx(5.5e-6)
+
+
+# The picture
+@pytest.mark.slow
+def test_picture(tmp_path):
+    pytest.importorskip("matplotlib")
+    groups = [[result("native", [4 * n], nbytes=n), result("ring", [2], nbytes=n)]
+              for n in (8, 1024)]
+    groups += [[result(name, [400], nbytes=1 << 20, limit_seconds=1e-4)
+                for name in ("native", "ring")]]
+    barrier = [[result("native", [4], nbytes=0, collective="barrier", dtype=None, op=None)]]
+    for name, drawn in (("one.png", groups), ("many.svg", groups + barrier),
+                        ("none.pdf", [[result("ring", [2])]])):
+        plotting.check(str(tmp_path / name))
+        plot.draw(drawn, ENVIRONMENT, str(tmp_path / name))
+        assert (tmp_path / name).stat().st_size > 5000
+
+
+@pytest.mark.parametrize("names, sizes, said", [
+    (("native", "ring"), 2, "shaded: the middle parts of the run; "),
+    (("native", "auto", "ring", "rails", "pat"), 2, "shaded: the middle parts of the run of auto"),
+    (("native", "ring", "rails", "pat", "rabenseifner"), 2, None),
+    (("native", "ring"), 1, None)])
+def test_shades_are_named_where_there_are_some(tmp_path, monkeypatch, names, sizes, said):
+    pytest.importorskip("matplotlib")
+    groups = [[result(name, [4, 5, 6, 7, 8, 9], nbytes=8 << n) for name in names]
+              for n in range(sizes)]
+    drawn = []
+    monkeypatch.setattr(plot, "save", lambda figure, path: drawn.append(figure))
+    plot.draw(groups, ENVIRONMENT, str(tmp_path / "one.png"))
+    texts = " ".join(text.get_text() for text in drawn[0].texts)
+    assert said in texts if said else "shaded" not in texts
+    assert bool(said) == any(panel.collections for panel in drawn[0].axes)
+
+
+@pytest.mark.parametrize("limited", [True, False])
+def test_the_memory_limit_is_named_in_the_legend_where_there_is_one(monkeypatch, limited):
+    """A name beside the line would lie on curves, or be cut off at the edge."""
+    groups = [[result(name, [late * 2 ** n], nbytes=1 << n,
+                      limit_seconds=2 ** n / 2e10 if limited and n > 20 else None)
+               for name, late in (("native", 2), ("auto", 1))] for n in range(3, 25, 2)]
+    drawn = []
+    monkeypatch.setattr(plot, "save", lambda figure, path: drawn.append(figure))
+    plot.draw(groups, ENVIRONMENT, "one.png")
+    legend, = drawn[0].legends
+    named = [text.get_text() for text in legend.get_texts()]
+    assert named == ["auto", "native", *["memory limit"] * limited]
+    limits = [line for line in drawn[0].axes[1].get_lines() if line.get_label() == "memory limit"]
+    assert len(limits) == limited and not drawn[0].axes[1].texts
+
+
+# PyTorch's process groups as candidates
+pytest.importorskip("click")
+pytest.importorskip("rich")
+
+
+def bench(*words):
+    return CliRunner().invoke(main, ["bench", *words])
+
+
+def test_without_pytorch_one_line_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    ran = bench("allreduce", "--peers")
+    assert ran.exit_code == 2 and ran.stdout == ""
+    assert ran.stderr.startswith("hpccoll: bench: --peers requires PyTorch; run pip")
+    assert ran.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("collective, dtype, op, in_place, problem", [
+    ("allreduce", "f4", "sum", False, ""), ("allreduce", "i8", "max", True, ""),
+    ("barrier", "f4", "sum", False, ""), ("scan", "f4", "sum", False, "PyTorch has no scan"),
+    ("bcast", "F", "sum", False, "Gloo has no complex64"),
+    ("reduce", "i4", "bxor", False, "PyTorch has no operator bxor"),
+    ("allgather", "f4", "sum", True, "PyTorch has no allgather in place")])
+def test_what_pytorch_can_serve(collective, dtype, op, in_place, problem):
+    case = make(collective, 4, 1024, numpy.dtype(dtype), op=op, in_place=in_place)
+    assert torch_groups.objection(case) == problem

@@ -1,18 +1,33 @@
-"""The table of schemes, and how they are read from text."""
+"""Compressors, one by one: what each sends, and what it makes of it."""
 
 import inspect
 import re
 from dataclasses import FrozenInstanceError, fields
 from pathlib import Path
 
+import numpy
 import pytest
-from unit.training.compress.runs import FORMS
+from unit.training.compress.runs import FORMS, drifting, run
 
 from hpccoll.errors import ArgumentError, ArgumentTypeError
 from hpccoll.training import compress
-from hpccoll.training.compress.powersgd import PowerSgd
+from hpccoll.training.compress import select
+from hpccoll.training.compress.dithering import DitheringScheme
+from hpccoll.training.compress.onebit import OneBit
+from hpccoll.training.compress.powersgd import Matrix, PowerSgd, orthonormalise
+from hpccoll.training.compress.quantise import (
+    AT_ONCE,
+    dequantise,
+    pack,
+    packed_bytes,
+    quantise,
+    unpack,
+)
+from hpccoll.training.compress.randomk import RandomK
 from hpccoll.training.compress.topk import TopK
+from support.folded import folded
 
+# The table of schemes, and how they are read from text
 MODULES = Path(compress.__file__).parent
 
 
@@ -79,3 +94,428 @@ def test_the_page_has_the_bytes_of_the_closed_forms():
     for name, *numbers in rows:
         assert [int(number.replace(",", "")) for number in numbers] == [
             compress.parse(name).wire_bytes([(1600, 1024)] * 4, size) for size in (8, 64)]
+
+
+# 1-bit: against the two phases written out, the loss of a step, and what a mistake would do
+COUNT = 541
+
+
+def coded(vector, block, scale):
+    out = numpy.empty_like(vector)
+    for start in range(0, vector.size, block):
+        part = vector[start:start + block]
+        size = (numpy.abs(part).mean(dtype="f8") if scale == "l1"
+                else numpy.sqrt((part ** 2).mean(dtype="f8")))
+        out[start:start + block] = numpy.where(part >= 0, 1, -1) * numpy.float32(size)
+    return out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scale", ["l1", "l2"])
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 8])
+def test_two_phases_written_out(size, scale):
+    scheme = OneBit(block=32, scale=scale)
+    ran = run(f"onebit:block=32,scale={scale}", size, COUNT, 6)
+    block = scheme.block_length(COUNT, size)
+    errors, owner = numpy.zeros((size, COUNT)), numpy.zeros(COUNT)
+    for step in range(6):
+        given = [drifting(rank, step, COUNT) + errors[rank] for rank in range(size)]
+        codes = [coded(one, block, scale) for one in given]
+        errors = numpy.subtract(given, codes)
+        mean = sum(codes) / size + owner
+        out = coded(mean, block, scale)
+        owner = mean - out
+        assert ran[0].outs[step] == pytest.approx(out, rel=1e-6)
+    for one, error in zip(ran, errors):
+        assert one.reduction.vectors["error"] == pytest.approx(error, rel=1e-5, abs=1e-2)
+
+
+@pytest.mark.parametrize("scale, left", [("l1", 1 - 2 / numpy.pi),
+                                         ("l2", 2 - 2 * numpy.sqrt(2 / numpy.pi))])
+def test_what_one_step_leaves_of_gaussian_values(scale, left):
+    values = numpy.random.default_rng(0).standard_normal((1, 1 << 16))
+    scheme, scales, out = OneBit(scale=scale), numpy.empty(1, "f4"), numpy.empty_like(values)
+    scheme.decode(scheme.encode(values, scales, None), scales, out)
+    assert ((values - out) ** 2).mean() == pytest.approx(left, abs=0.01)
+
+
+def test_bits_and_zeros():
+    rows = numpy.array([[-1.0, 2, 0, -0.0, 3, -4, 5, 6, -7]])
+    scales = numpy.empty(1, "f4")
+    codes = OneBit(scale="l1").encode(rows, scales, None)
+    assert codes.tolist() == [[0b01111011, 0]] and scales[0] == numpy.float32(28 / 9)
+
+
+def broken(how):
+    """The 1-bit reduction with one mistake."""
+    def start(comm, shapes):
+        mine = compress.parse("onebit:block=32").start(comm, shapes)
+        kind = type(mine)
+
+        class Broken(kind):
+            def _store_errors(self, error, lost):
+                worker = error is self.vectors["error"]
+                if how != f"{'worker' if worker else 'owner'} feedback dropped":
+                    super()._store_errors(error, -lost if how == "sign flipped" else lost)
+
+            def _mean(self, received, first, rows, spare):
+                super()._mean(received, first, rows, spare)
+                if how == "division omitted":
+                    rows *= self.size
+
+        mine.__class__ = Broken
+        return mine
+    return start
+
+
+@pytest.mark.parametrize("how", ["worker feedback dropped", "owner feedback dropped",
+                                 "sign flipped", "division omitted", "nothing"])
+def test_the_law_tells_mistakes(how):
+    ran = run("onebit:block=32", 3, COUNT, 8, reduction=broken(how))
+    given, held = (sum(one) / 3 for one in zip(*((one.given, one.residual) for one in ran)))
+    error = numpy.abs(given - sum(ran[0].outs) - held).max()
+    assert (error < 1e-7) == (how == "nothing")
+
+
+# PowerSGD: which arrays pay, the best product in the end, arrays of no rank at all
+def test_which_arrays_pay():
+    scheme = PowerSgd(rank=2)
+    shapes = [(100, 30), (7,), (5, 1), (0, 9), (4, 5, 5), (64, 3, 3, 3), ()]
+    assert scheme.matrices(shapes) == [Matrix(0, 0, 100, 30, 2), Matrix(5, 3112, 64, 27, 2)]
+    assert PowerSgd(rank=1).matrices([(4, 5, 5)]) == [Matrix(0, 0, 4, 25, 1)]
+    assert PowerSgd(rank=9, rate=0.5).matrices([(4, 50)]) == [Matrix(0, 0, 4, 50, 4)]
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+def test_the_same_mean_again_and_again_becomes_its_best_product(rank):
+    """Without feedback's sum: every step gives what is left, so results add up to the mean."""
+    random = numpy.random.default_rng(3)
+    left, right = random.standard_normal((40, 5)), random.standard_normal((5, 30))
+    base = (left * [16, 8, 4, 0.5, 0.25]) @ right
+
+    def inputs(step_rank, step, count):
+        return (base + (step_rank - 1) * numpy.eye(40, 30)).ravel()
+
+    (one, *_) = run(f"powersgd:rank={rank},dense_steps=0", 3, 1200, 60, inputs=inputs,
+                    shapes=[(40, 30)])
+    lag = numpy.linalg.norm(sum(one.outs) / 60 - base.ravel()) / numpy.linalg.norm(base)
+    assert lag < 0.2 / rank
+    assert numpy.linalg.matrix_rank(one.outs[-1].reshape(40, 30), tol=1e-6) <= rank
+
+
+def test_small_arrays_between_matrices_are_exact():
+    def inputs(rank, step, count):
+        return (numpy.arange(count) % 17 - 8.0 + rank) * 4
+
+    shapes = [(3,), (20, 30), (2, 2), (20, 20), (5,)]
+    for one in run("powersgd:dense_steps=0", 4, 1012, 2, inputs=inputs, shapes=shapes):
+        wanted = sum(inputs(rank, 0, 1012) for rank in range(4)) / 4
+        for part in (slice(0, 3), slice(603, 607), slice(1007, 1012)):
+            assert (one.outs[0][part] == wanted[part]).all()
+            assert not one.residual[part].any()
+        assert one.outs[0][3:603] != pytest.approx(wanted[3:603])
+
+
+def test_dense_steps_then_products():
+    ran = run("powersgd:dense_steps=2", 2, 600, 4, shapes=[(20, 30)])
+    ranks = [numpy.linalg.matrix_rank(out.reshape(20, 30)) for out in ran[0].outs]
+    assert ranks == [20, 20, 2, 2]
+
+
+def test_a_matrix_that_was_zero_may_grow():
+    def inputs(rank, step, count):
+        return numpy.outer(numpy.arange(1, 21), numpy.arange(2, 32)).ravel() * float(step > 1)
+
+    ran = run("powersgd:rank=1,dense_steps=0", 2, 600, 5, inputs=inputs, shapes=[(20, 30)])
+    assert not ran[0].outs[1].any() and ran[0].outs[4] == pytest.approx(inputs(0, 4, 600))
+
+
+def test_orthonormal_columns():
+    random = numpy.random.default_rng(0)
+    matrix = random.standard_normal((9, 3))
+    for one in (matrix, matrix[:, [0, 0, 1]], matrix * 0, matrix[:2, :2]):
+        columns = orthonormalise(one)
+        assert columns.T @ columns == pytest.approx(numpy.eye(one.shape[1]), abs=1e-12)
+        assert columns @ (columns.T @ one) == pytest.approx(one, abs=1e-12)
+
+
+def test_a_step_begins_where_the_last_one_ended():
+    base = numpy.random.default_rng(0).standard_normal((20, 30))
+
+    def left(form):
+        """What a second step of the same matrix leaves, without what the first one held back."""
+        (one,) = run(form, 1, 600, 1, shapes=[(20, 30)], inputs=lambda *_: base.ravel())
+        kept = {"steps": 1, "bases": one.reduction.state()["bases"]}
+        (again,) = run(form, 1, 600, 1, shapes=[(20, 30)], inputs=lambda *_: base.ravel(),
+                       state=[kept])
+        return numpy.linalg.norm(one.residual), numpy.linalg.norm(again.residual)
+
+    first, second = left("powersgd:rank=1,dense_steps=0")
+    assert second < 0.99 * first
+    again, anew = left("powersgd:rank=1,dense_steps=0,warm_start=no")
+    assert again == first and anew > second
+
+
+@pytest.mark.parametrize("form", ["powersgd:dense_steps=0", "powersgd:dense_steps=5"])
+def test_what_another_bucket_held_back_is_sent_once(form):
+    """Everywhere, where this one would hold back nothing as well."""
+    error = numpy.arange(603.0) + 1
+    ran = run(form, 2, 603, 3, shapes=[(20, 30), (3,)], state=[{"error": error}] * 2)
+    given, held = (sum(one) / 2 for one in zip(*((one.given, one.residual) for one in ran)))
+    assert given + error == pytest.approx(sum(ran[0].outs) + held, rel=1e-11, abs=1e-6)
+
+
+# Block quantisation: what is exact, the bound of the error, and values that have no integer
+COUNTS = [0, 1, 2, 3, 7, 8, 255, 256, 257, 1021]
+FORMATS = [(bits, block, full) for bits in (4, 8) for block in (2, 16, 256)
+           for full in (False, True)]
+
+
+def there_and_back(values, bits, block, full=False):
+    return dequantise(*quantise(values, bits, block, full), values.size, bits, block)
+
+
+@folded("bits, block, full", FORMATS)
+@folded("count", COUNTS)
+def test_values_on_the_grid_stay(bits, block, full, count):
+    top = 2 ** (bits - 1)
+    integers = numpy.random.default_rng(count).integers(1 - top, top, count)
+    integers[::block] = -top if full else 1 - top  # every block reaches its end
+    scales = 2.0 ** (numpy.arange(-(-count // block)) % 20)
+    values = (integers * scales.repeat(block)[:count]).astype("f4")
+    packed, found = quantise(values, bits, block, full)
+    assert packed.nbytes == packed_bytes(count, bits) and (found == scales).all()
+    assert (dequantise(packed, found, count, bits, block) == values).all()
+
+
+@pytest.mark.parametrize("bits, block, full", FORMATS)
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_the_error_is_half_a_step_and_a_whole_one_at_the_end_of_the_full_range(
+        bits, block, full, dtype):
+    values = numpy.random.default_rng(1).standard_normal(1021).astype(dtype)
+    packed, scales = quantise(values, bits, block, full)
+    error = numpy.abs(dequantise(packed, scales, 1021, bits, block, numpy.empty(1021, dtype))
+                      - values)
+    steps = error / scales.repeat(block)[:1021]
+    assert steps.max() <= (1.0 if full else 0.5) + 1e-4
+    assert (steps <= 0.5 + 1e-4).mean() > 0.4 and steps.max() > 0.25
+
+
+def test_slices_make_no_difference():
+    values = numpy.random.default_rng(2).standard_normal(2 * AT_ONCE + 77).astype("f4")
+    packed, scales = quantise(values, 4, 64)
+    for start in (0, 64, AT_ONCE - 64, AT_ONCE, 2 * AT_ONCE):
+        alone, scale = quantise(values[start:start + 64], 4, 64)
+        assert (alone == packed[start // 2:start // 2 + alone.size]).all()
+        assert scale[0] == scales[start // 64]
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_zeros_have_no_error(bits):
+    packed, scales = quantise(numpy.zeros(9, "f4"), bits, 4)
+    assert not packed.any() and (scales == 1).all()
+    assert not there_and_back(numpy.full(5, 1e-45, "f4"), bits, 4).any()
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("bad", [numpy.nan, numpy.inf, -numpy.inf])
+def test_a_block_with_what_is_no_number_is_none(bits, bad):
+    values = numpy.arange(12, dtype="f4")
+    values[5] = bad
+    back = there_and_back(values, bits, 4)
+    assert numpy.isnan(back[4:8]).all()
+    assert numpy.isfinite(back[:4]).all() and numpy.isfinite(back[8:]).all()
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("width", [1, 3, 4, 5, 16])
+def test_packed_codes_come_back(bits, width):
+    codes = numpy.random.default_rng(width).integers(0, 2 ** bits, (3, width)).astype("u1")
+    packed = pack(codes, bits)
+    assert packed.shape == (3, packed_bytes(width, bits))
+    assert (unpack(packed, bits)[:, :width] == codes).all()
+
+
+@pytest.mark.parametrize("bits, block", [(3, 8), (16, 8), (8, 3), (8, 0), (4, -2)])
+def test_formats_that_do_not_exist(bits, block):
+    with pytest.raises(ArgumentError):
+        quantise(numpy.ones(4, "f4"), bits, block)
+
+
+# The sparse schemes: how many, which ones, and how many at the beginning
+SPARSE = 1000
+
+
+def test_the_density_falls_by_the_same_factor():
+    scheme = TopK(density=0.01, warmup=4)
+    assert [scheme.share(10_000, step) for step in (0, 1, 2, 3, 4, 5, None)] == [
+        10_000, 3162, 1000, 316, 100, 100, 100]
+    assert [scheme.share(count, None) for count in (1, 3, 100, 250)] == [1, 1, 1, 2]
+    assert TopK(density=1).share(7, None) == 7
+
+
+@pytest.mark.parametrize("form", ["topk:density=0.02", "topk:density=0.02,method=sampled"])
+def test_topk_sends_the_largest_of_every_rank(form):
+    ran = run(form, 3, SPARSE, 1)
+    sent = 0
+    for rank in range(3):
+        mine = drifting(rank, 0, SPARSE)
+        order = numpy.argsort(-numpy.abs(mine), kind="stable")[:20]
+        kept = ran[rank].residual
+        went = numpy.flatnonzero(mine != kept)
+        assert set(went) <= set(order) and (kept[went] == 0).all()
+        assert went.size == 20 or "sampled" in form and went.size > 5
+        sent = sent + numpy.where(mine != kept, mine, 0)
+    assert ran[0].outs[0] == pytest.approx(sent / 3)
+
+
+def test_pairs_give_way_where_everything_is_fewer_bytes():
+    scheme, dense = TopK(density=0.3), compress.parse("none")
+    assert scheme.wire_bytes([(100,)], 2) == 30 * 8 < dense.wire_bytes([(100,)], 2)
+    assert scheme.wire_bytes([(100,)], 4) == dense.wire_bytes([(100,)], 4)
+    for one in run("topk:density=0.3", 4, 100, 2, dtype="f4"):
+        assert not one.residual.any()
+
+
+def test_randomk_draws_alike_everywhere_and_anew_in_every_step():
+    scheme = RandomK(density=0.1)
+    draws = [scheme.draw(SPARSE, step) for step in range(200)]
+    assert all(one.size == 100 and (numpy.diff(one) > 0).all() for one in draws)
+    assert numpy.unique(numpy.concatenate(draws)).size == SPARSE
+    assert (draws[0] == RandomK(density=0.1).draw(SPARSE, 0)).all()
+    assert (draws[0] != RandomK(density=0.1, seed=1).draw(SPARSE, 0)).any()
+    for one in run("randomk:density=0.1", 3, SPARSE, 2):
+        assert set(numpy.flatnonzero(one.outs[1])) <= set(draws[1])
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_csc_sends_the_chunks_whose_sums_are_largest(size):
+    form, chunk = "csc:density=0.2,chunk=64", 64  # 16 chunks, the last one of 40
+    values = [drifting(rank, 0, SPARSE) for rank in range(size)]
+    norms = numpy.add.reduceat(sum(map(numpy.abs, values)), range(0, SPARSE, chunk))
+    best = numpy.argsort(-norms, kind="stable")[:3]
+    wanted = numpy.where(numpy.isin(numpy.arange(SPARSE) // chunk, best), sum(values), 0) / size
+    for one in run(form, size, SPARSE, 1):
+        assert one.outs[0] == pytest.approx(wanted)
+
+
+def test_csc_sends_a_short_last_chunk():
+    def inputs(rank, step, count):
+        return numpy.where(numpy.arange(count) >= 960, 840.0 * (rank + 1), 1.0)
+
+    for one in run("csc:density=0.1,chunk=64", 2, SPARSE, 1, inputs=inputs):
+        assert (one.outs[0][960:] == 1260).all() and not one.residual[960:].any()
+        assert numpy.count_nonzero(one.outs[0]) == 40 + 64 and (one.residual[64:960] == 1).all()
+
+
+def test_chunks_of_equal_norm_go_from_the_front():
+    for one in run("csc:density=0.25,chunk=10", 2, 80, 3,
+                   inputs=lambda rank, step, count: numpy.ones(count)):
+        sent = [sorted(set(numpy.flatnonzero(out) // 10)) for out in one.outs]
+        assert sent == [[0, 1], [2, 3], [4, 5]]
+
+
+# Dithering: levels, no error in the mean, the same chance for the same seed
+DITHERING_FORMS = [DitheringScheme(kind=kind, bits=bits, norm=norm) for kind, bits in (
+    ("linear", 2), ("linear", 4), ("linear", 8), ("natural", 2), ("natural", 4))
+    for norm in ("max", "l2")]
+
+
+def dithering_there_and_back(scheme, rows, seed=0):
+    scales, out = numpy.empty(len(rows), "f4"), numpy.empty_like(rows)
+    codes = scheme.encode(rows, scales, numpy.random.Generator(numpy.random.SFC64(seed)))
+    assert codes.shape == (len(rows), scheme.code_bytes(rows.shape[1]))
+    scheme.decode(codes, scales, out)
+    return out, scales
+
+
+@pytest.mark.parametrize("scheme", DITHERING_FORMS, ids=str)
+def test_values_become_neighbouring_levels(scheme):
+    rows = numpy.random.default_rng(1).standard_normal((20, 64)).astype("f4")
+    out, scales = dithering_there_and_back(scheme, rows)
+    top = 2 ** (scheme.bits - 1) - 1
+    levels = numpy.arange(top + 1.0)
+    if scheme.kind == "natural":
+        levels[1:] = 2.0 ** (levels[1:] - 1)
+    found, wanted = numpy.abs(out) / scales[:, None], numpy.abs(rows) / scales[:, None]
+    place = numpy.abs(found[..., None] - levels).argmin(axis=-1)
+    assert found == pytest.approx(levels[place])
+    below = levels[numpy.maximum(place - 1, 0)]
+    above = levels[numpy.minimum(place + 1, top)]
+    assert (wanted > below - 1e-5).all() and (wanted < numpy.maximum(above, levels[place]) + 1e-5
+                                              ).all()
+    assert (numpy.sign(out) * numpy.sign(rows) >= 0).all()
+    norms = numpy.abs(rows).max(axis=1) if scheme.norm == "max" else numpy.sqrt(
+        (rows ** 2).sum(axis=1))
+    assert scales * levels[-1] == pytest.approx(norms)
+
+
+@pytest.mark.parametrize("scheme", DITHERING_FORMS, ids=str)
+def test_the_mean_of_many_tries_is_the_value(scheme):
+    tries = 4000
+    row = numpy.array([-1.0, 0.9, 0.63, 0.5, -0.31, 0.2, 0.07, 0.011, -0.001, 0, 0, 0])
+    out, scales = dithering_there_and_back(scheme, numpy.tile(row, (tries, 1)))
+    step = numpy.abs(out).max(axis=0) + scales[0]
+    assert numpy.abs(out.mean(axis=0) - row).max() < 5 * step.max() / numpy.sqrt(tries)
+    assert not out[:, row == 0].any()
+
+
+def test_chance_is_that_of_the_seed_the_rank_and_the_step():
+    def runs(form):
+        return run(form, 2, 300, 2, inputs=lambda rank, step, count: drifting(rank, 0, count))
+
+    first, again, other = runs("dithering"), runs("dithering"), runs("dithering:seed=1")
+    assert (first[0].outs[0] == again[0].outs[0]).all()
+    assert (first[0].outs[0] != other[0].outs[0]).any()
+    assert (first[0].outs[0] != first[0].outs[1]).any()
+    assert (first[0].reduction.sent != first[1].reduction.sent).any()
+
+
+# The largest of many: against sorting, with ties, whatever the sample says
+SELECT_COUNTS = [1, 2, 7, 100, 4099, 20011]
+
+
+def by_sorting(values, count):
+    order = numpy.lexsort((numpy.arange(values.size), -values))
+    return numpy.sort(order[:count])
+
+
+def cases(count):
+    random = numpy.random.default_rng(count)
+    yield random.standard_normal(count)
+    yield random.integers(0, 3, count).astype("f4")  # ties
+    yield numpy.zeros(count)
+    yield numpy.arange(count)[::-1] * 1.0
+    periodic = numpy.zeros(count)  # the sample sees nothing, or all
+    periodic[::5] = 1 + random.random(-(-count // 5))
+    yield periodic
+    rare = numpy.full(count, 1e-30)
+    rare[count // 2] = numpy.inf
+    yield rare
+
+
+@pytest.mark.parametrize("count", SELECT_COUNTS)
+def test_the_largest_are_those_of_sorting(count):
+    for values in cases(count):
+        for wanted in {1, 2, count // 100 + 1, count // 2 + 1, count, count + 5}:
+            found = select.select_largest(numpy.abs(values), wanted)
+            assert found.tolist() == by_sorting(numpy.abs(values), wanted).tolist()
+
+
+@pytest.mark.parametrize("count", SELECT_COUNTS)
+def test_sampled_ones_are_no_more_and_above_the_others(count):
+    for values in cases(count):
+        for wanted in {1, count // 100 + 1, count // 2 + 1, count}:
+            sizes = numpy.abs(values)
+            found = select.select_sampled(sizes, wanted)
+            assert 0 < found.size <= wanted and (numpy.diff(found) > 0).all()
+            others = numpy.delete(sizes, found)
+            assert others.size == 0 or sizes[found].min() >= others.max()
+
+
+def test_a_sample_is_near_enough():
+    sizes = numpy.abs(numpy.random.default_rng(0).standard_normal(200_003))
+    for wanted in (200, 2000, 20_000):
+        assert 0.5 * wanted < select.select_sampled(sizes, wanted).size <= wanted
+        reached = (sizes >= select.estimate_threshold(sizes, wanted)).sum()
+        assert 0.5 * wanted < reached < 2 * wanted

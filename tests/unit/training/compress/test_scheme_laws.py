@@ -1,11 +1,17 @@
-"""What every scheme owes: the conservation law, the same bits on all ranks, its wire bytes."""
+"""Laws of all compressors: errors, exact results, bytes and states."""
 
 import numpy
 import pytest
 from unit.training.compress.runs import FEEDBACK, FORMS, RANKS, SELECTING, drifting, run, shapes_of
 
+from hpccoll.errors import ArgumentError, NonFiniteError
 from hpccoll.training import compress
+from hpccoll.training.compress import states
+from hpccoll.training.compress.int8 import Int8
+from hpccoll.training.compress.onebit import OneBit
+from support.threads import run_ranks
 
+# What every scheme owes: the conservation law, the same bits on all ranks, its wire bytes
 STEPS = 50
 COUNT = 541
 
@@ -89,3 +95,374 @@ def test_an_empty_bucket_sends_nothing(form):
 def test_zeros_stay_zeros(form):
     for one in run(form, 3, COUNT, 3, inputs=lambda rank, step, count: numpy.zeros(count)):
         assert not any(out.any() for out in one.outs) and not one.residual.any()
+
+
+# Cases in which a scheme must not differ from no compression, to the bit
+def mean(size, step=0, inputs=drifting, count=COUNT):
+    return sum(inputs(rank, step, count) for rank in range(size)) / size
+
+
+def few(rank, step, count):
+    """At most two elements that are not zero, of the rank's own."""
+    values = numpy.zeros(count)
+    values[[rank * 7 % count, (rank * 7 + 3 + step) % count]] = 840 * (rank + 1), -1680
+    return values
+
+
+def same(rank, step, count):
+    return numpy.where(numpy.arange(count) % 3 == 1, -4.0, 4.0)
+
+
+def halves(rank, step, count):
+    """Exact in 8 bits of precision, and so are the sums of 8 ranks."""
+    return (numpy.arange(count) % 13 - 6 + rank % 2) * 0.5
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("form", [
+    "none", "topk:density=1", "randomk:density=1", "csc:density=1", "csc:density=1,momentum=0",
+    "powersgd:dense_steps=3"])
+def test_everything_is_the_mean(form, size):
+    for one in run(form, size, COUNT, 2):
+        for step, out in enumerate(one.outs):
+            assert (out == mean(size, step)).all()
+        assert not one.residual.any()
+
+
+@pytest.mark.parametrize("form", ["csc:density=1", "randomk:density=1", "topk:density=1"])
+def test_density_one_has_the_bits_of_no_compression(form):
+    def rounding(rank, step, count):
+        return numpy.random.default_rng([rank, step]).standard_normal(count)
+
+    dense = run("none", 5, COUNT, 2, inputs=rounding, dtype="f4")
+    for one, other in zip(run(form, 5, COUNT, 2, inputs=rounding, dtype="f4"), dense):
+        assert all((out == wanted).all() for out, wanted in zip(one.outs, other.outs))
+
+
+@pytest.mark.parametrize("method", ["exact", "sampled"])
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_topk_of_few_elements_is_the_mean(size, method):
+    for one in run(f"topk:density=0.01,method={method}", size, COUNT, 3, inputs=few):
+        for step, out in enumerate(one.outs):
+            assert (out == mean(size, step, few)).all()
+        assert not one.residual.any()
+
+
+@pytest.mark.slow(every=10)
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 8])
+@pytest.mark.parametrize("form", ["onebit", "onebit:scale=l1", "onebit:block=32", "int8",
+                                  "dithering", "dithering:kind=natural", "dithering:bits=8"])
+def test_two_phases_of_one_magnitude_are_exact(form, size):
+    """Every rank holds the same plus or minus a power of two: added first, then divided."""
+    for one in run(form, size, COUNT, 3, inputs=same, dtype="f4"):
+        for out in one.outs:
+            assert numpy.abs(out - same(0, 0, COUNT)).max() <= (0 if "one" in form else 1e-6)
+        assert not one.residual.any()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("form", ["fp16", "bf16"])
+def test_casts_of_exact_sums_are_exact(form, size):
+    for one in run(form, size, COUNT, 2, inputs=halves, dtype="f4"):
+        wanted = mean(size, 0, halves)
+        exact = (wanted * size).astype("f4") / numpy.float32(size)
+        assert (one.outs[0] == exact).all()
+
+
+def test_fp16_adds_what_float16_could_not_hold():
+    for one in run("fp16", 8, 16, 1, dtype="f4",
+                   inputs=lambda rank, step, count: numpy.full(count, 28672.0)):
+        assert (one.outs[0] == 28672).all()
+
+
+def grid(rank, step, count):
+    """Whole multiples of a power of two, whose largest is 127 of them, on all ranks alike."""
+    values = numpy.random.default_rng(step).integers(-127, 128, count) * 0.25
+    values[::32] = 127 * 0.25
+    return values
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
+def test_int8_of_its_grid_is_exact(size):
+    for one in run("int8:block=32", size, COUNT, 2, inputs=grid, dtype="f4"):
+        for step, out in enumerate(one.outs):
+            assert (out == grid(0, step, COUNT)).all()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_powersgd_of_a_mean_of_rank_one(size):
+    left, right = numpy.arange(1.0, 31), numpy.cos(numpy.arange(20))
+
+    def products(rank, step, count):
+        noise = numpy.random.default_rng(5).standard_normal((30, 20))  # cancels in the sum
+        sign = (rank - (size - 1) / 2)
+        return (numpy.outer(left, right) + sign * noise).ravel()
+
+    for one in run("powersgd:rank=1,dense_steps=0", size, 600, 1, inputs=products,
+                   shapes=[(30, 20)]):
+        assert one.outs[0] == pytest.approx(numpy.outer(left, right).ravel(), rel=1e-12, abs=1e-12)
+
+
+# NaN and infinity: the same error on all ranks, or through; a refused step leaves no trace
+CARRYING = [one for one in FORMS if compress.parse(one).carries_nan]
+
+
+def test_every_scheme_either_keeps_or_carries():
+    assert {*CARRYING, *FEEDBACK} == set(FORMS)
+    assert not {*CARRYING} & {*FEEDBACK}
+
+
+def copied(mine):
+    return {name: one.copy() if hasattr(one, "copy") else one
+            for name, one in mine.state().items()}
+
+
+@pytest.mark.slow(every=10)
+@pytest.mark.parametrize("bad", [numpy.nan, numpy.inf])
+@pytest.mark.parametrize("where", [0, 327, COUNT - 1])  # in matrices, in the rest, in a tail
+@pytest.mark.parametrize("form", FEEDBACK)
+def test_all_ranks_refuse_the_step_alike(form, where, bad):
+    scheme = compress.parse(form)
+
+    def work(comm):
+        mine = scheme.start(comm, shapes_of(COUNT))
+        twin = scheme.start(comm, shapes_of(COUNT))
+        for step in range(scheme.warmup_steps + 2):
+            for one in (mine, twin):
+                compress.finish(one.reduce(drifting(comm.rank, step, COUNT)))
+        values = drifting(comm.rank, 9, COUNT)
+        if comm.rank in (0, 2):
+            values[where] = bad
+        with pytest.raises(NonFiniteError, match=r"ranks 0, 2") as caught:
+            compress.finish(mine.reduce(values))
+        assert caught.value.ranks == (0, 2) and f"'{scheme}'" in str(caught.value)
+        after, before = mine.state(), twin.state()
+        for name, one in before.items():
+            assert numpy.array_equal(after[name], one) if name != "bases" else all(
+                numpy.array_equal(*pair) for pair in zip(after[name], one))
+        values, wanted = (drifting(comm.rank, 10, COUNT) for _ in range(2))
+        compress.finish(mine.reduce(values))
+        compress.finish(twin.reduce(wanted))
+        assert (values == wanted).all()
+
+    run_ranks(3, work)
+
+
+@pytest.mark.parametrize("form", ["topk:density=0.5,warmup=3", "csc:density=0.5,warmup=3",
+                                  "randomk:density=0.5,warmup=3", "powersgd:dense_steps=3"])
+def test_dense_steps_of_schemes_refuse_too(form):
+    def bad(rank, step, count):
+        return numpy.full(count, numpy.inf if rank else 1.0)
+
+    with pytest.raises(NonFiniteError, match=r"ranks? 1"):
+        run(form, 2, 100, 1, inputs=bad)
+
+
+@pytest.mark.parametrize("form", FEEDBACK)
+def test_a_sum_that_overflows_is_nobodys(form):
+    def huge(rank, step, count):
+        return numpy.full(count, 3e38, "f4")
+
+    with pytest.raises(NonFiniteError, match="sum|rank") as caught:
+        run(form, 3, COUNT, 8, inputs=huge, dtype="f4")
+    assert caught.value.ranks in ((), (0, 1, 2))
+
+
+@pytest.mark.parametrize("bad", [numpy.nan, numpy.inf, -numpy.inf])
+@pytest.mark.parametrize("form", CARRYING)
+def test_others_carry_it(form, bad):
+    def inputs(rank, step, count):
+        values = drifting(rank, step, count) / 840 / 64
+        if rank == 1 and step == 1:
+            values[70] = bad
+        return values
+
+    for one in run(form, 3, COUNT, 3, inputs=inputs, dtype="f4"):
+        assert numpy.isfinite(one.outs[0]).all() and numpy.isfinite(one.outs[2]).all()
+        assert not numpy.isfinite(one.outs[1][70])
+        block = getattr(compress.parse(form), "block", 1)
+        assert (~numpy.isfinite(one.outs[1])).sum() <= max(block, 1)
+
+
+@pytest.mark.parametrize("form", ["none", "onebit", "topk", "powersgd"])
+def test_other_vectors_are_refused_before_anything_is_sent(form):
+    def work(comm):
+        mine = compress.parse(form).start(comm, [(5,), (2, 3)])
+        for values in (numpy.zeros(10), numpy.zeros((11, 1)), numpy.zeros(11, "i4"),
+                       numpy.zeros(11, "f2")):
+            with pytest.raises(ArgumentError, match="11 float32.*float64"):
+                compress.finish(mine.reduce(values))
+
+    run_ranks(1, work)
+
+
+# States: a restart goes on to the bit; other buckets and other ranks keep the law
+def later(rank, step, count):
+    return drifting(rank, step + 4, count)
+
+
+def states_of(form, size, steps, count=COUNT, shapes=None):
+    scheme = compress.parse(form)
+
+    def work(comm):
+        mine = scheme.start(comm, shapes or shapes_of(count))
+        for step in range(steps):
+            compress.finish(mine.reduce(drifting(comm.rank, step, count)))
+        return mine.state()
+
+    return run_ranks(size, work)
+
+
+@pytest.mark.slow(every=10)
+@pytest.mark.parametrize("form", FEEDBACK)
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_restart_goes_on_to_the_bit(form, size):
+    kept = states_of(form, size, 4)
+    again = run(form, size, COUNT, 3, inputs=later, state=kept)
+    whole = run(form, size, COUNT, 7)
+    for one, other in zip(again, whole):
+        assert all((out == wanted).all() for out, wanted in zip(one.outs, other.outs[4:]))
+        assert (one.residual == other.residual).all()
+
+
+@pytest.mark.slow(every=10)
+@pytest.mark.parametrize("form", FEEDBACK)
+@pytest.mark.parametrize("before, after", [(2, 3), (3, 2), (5, 1)])
+def test_another_number_of_ranks_keeps_the_law(form, before, after):
+    old = run(form, before, COUNT, 4)
+    mean = states.average_states(states_of(form, before, 4))
+    new = run(form, after, COUNT, 0, state=[mean] * after)
+    wanted, held = (sum(one.residual for one in ran) / len(ran) for ran in (old, new))
+    assert held == pytest.approx(wanted, rel=1e-12, abs=1e-9)
+    for name, one in mean.items():
+        if name == "velocity":
+            assert one == pytest.approx(
+                sum(ran.reduction.vectors[name] for ran in old) / before)
+
+
+@pytest.mark.parametrize("form", FEEDBACK)
+def test_other_buckets_keep_the_law(form):
+    """Two buckets of three and one arrays become one of two and one of two, in another order."""
+    arrays = [(16, 20), (3,), (30, 7), (24, 9)]
+    sizes = [int(numpy.prod(shape)) for shape in arrays]
+    old = [[0, 1, 2], [3]]
+    new = [[3, 1], [2, 0]]
+    scheme = compress.parse(form)
+
+    def work(comm):
+        def make(bucket):
+            return scheme.start(comm, [arrays[index] for index in bucket])
+
+        held, parts = {}, {}
+        for bucket in old:
+            mine, counts = make(bucket), [sizes[index] for index in bucket]
+            for step in range(4):
+                compress.finish(mine.reduce(drifting(comm.rank, step, sum(counts))))
+            parts.update(zip(bucket, states.split_state(mine.state(), counts)))
+            held.update(zip(bucket, numpy.split(mine.residual(), numpy.cumsum(counts)[:-1])))
+        seen = {}
+        for bucket in new:
+            mine, counts = make(bucket), [sizes[index] for index in bucket]
+            mine.load(states.join_states([parts[index] for index in bucket], counts))
+            assert mine.steps == 4
+            if "powersgd" in form:
+                assert set(mine.bases) == {array for array, index in enumerate(bucket)
+                                           if parts[index]["bases"][0] is not None}
+            seen.update(zip(bucket, numpy.split(mine.residual(), numpy.cumsum(counts)[:-1])))
+        return held, seen
+
+    both = run_ranks(3, work)
+    for index in range(len(arrays)):
+        wanted, held = (sum(one[which][index] for one in both) for which in (0, 1))
+        assert held == pytest.approx(wanted, rel=1e-12, abs=1e-9)
+    assert any(one.any() for one in both[0][1].values())
+
+
+def test_join_fills_what_is_missing():
+    whole = states.join_states([{"steps": 5, "error": numpy.ones(2, "f4"), "bases": ["a"]}, {}],
+                               [2, 3])
+    assert whole["steps"] == 0 and whole["error"].tolist() == [1, 1, 0, 0, 0]
+    assert whole["error"].dtype == "f4" and whole["bases"] == ["a", None]
+    assert states.join_states([], []) == {}
+
+
+@pytest.mark.parametrize("form", ["onebit", "topk", "powersgd"])
+def test_states_of_other_lengths_are_refused(form):
+    def work(comm):
+        with pytest.raises(ArgumentError, match="4 elements.*5"):
+            compress.parse(form).start(comm, [(5,)]).load({"error": numpy.zeros(4)})
+
+    run_ranks(1, work)
+
+
+def test_states_are_copies():
+    def work(comm):
+        mine = compress.parse("topk:density=0.1").start(comm, [(50,)])
+        compress.finish(mine.reduce(drifting(0, 0, 50)))
+        kept = mine.state()
+        mine.vectors["error"][:] = 7
+        assert not (kept["error"] == 7).all()
+        mine.load(kept)
+        kept["error"][:] = 8
+        assert not (mine.vectors["error"] == 8).all()
+
+    run_ranks(1, work)
+
+
+def test_other_types_take_a_state_over():
+    kept = states_of("onebit", 2, 3)
+    ran = run("onebit", 2, COUNT, 1, state=kept, dtype="f4")
+    assert all(one.reduction.vectors["error"].dtype == "f4" for one in ran)
+
+
+# Two phases: how long blocks are, who owns what, and the bounds of rounded codes
+@pytest.mark.parametrize("size", RANKS)
+def test_owners_share_all_elements(size):
+    for form in ("onebit", "int8", "dithering:block=64"):
+        for count in (1, size - 1 or 2, size + 1, 31, 32, 33, 10_007):
+            def owned(comm):
+                mine = compress.parse(form).start(comm, [(count,)])
+                return mine.owned, mine.block
+            found = run_ranks(size, owned)
+            assert [place for one, _ in found for place in range(count)[one]] == [*range(count)]
+            lengths = [one.stop - one.start for one, _ in found]
+            assert max(lengths) - min(lengths) <= 2 * found[0][1]
+
+
+def test_no_block_is_longer_than_a_share():
+    assert [OneBit(block=2048).block_length(count, 4) for count in (1, 128, 129, 4000, 9000)] == [
+        32, 32, 64, 1024, 2048]
+    assert Int8().wire_bytes([(1024,)], 4) == 2 * 4 * (256 + 4) * 3 / 4
+    assert OneBit().wire_bytes([(1024,)], 4) == 2 * 4 * (256 / 8 + 4) * 3 / 4
+
+
+@pytest.mark.parametrize("size", RANKS)
+def test_int8_is_wrong_by_half_a_step_of_each_rounding(size):
+    count, block = 541, 32
+    blocks = numpy.arange(count) // block
+
+    def steps_of(values):
+        starts = range(0, count, block)
+        return (numpy.maximum.reduceat(numpy.abs(values), starts) / 127)[blocks]
+
+    given = [drifting(rank, 0, count) for rank in range(size)]
+    mean = sum(given) / size
+    bound = sum(map(steps_of, given)) / size / 2 + steps_of(mean) / 2 * 1.02
+    for one in run("int8:block=32", size, count, 1):
+        error = numpy.abs(one.outs[0] - mean)
+        assert (error <= bound * 1.001).all() and error.max() > 0.2 * bound.max()
+
+
+@pytest.mark.parametrize("form", ["onebit", "int8", "dithering"])
+def test_large_buckets_have_the_results_of_small_ones(form):
+    """Rows are worked on in slices; blocks know nothing of each other."""
+    count = (1 << 16) + 300
+    values = numpy.random.default_rng(0).standard_normal(count).astype("f4")
+    whole = run(form, 2, count, 1, inputs=lambda rank, step, n: values * (1 + rank))[0].outs[0]
+    if form == "dithering":  # chance falls otherwise
+        assert numpy.abs(whole - 1.5 * values).max() < 2 * 1.5 * 2 * 5 / 7
+        return
+    block = compress.parse(form).block
+    part = slice(10 * block, 26 * block)
+    small = run(form, 2, 16 * block, 1, inputs=lambda rank, step, n: values[part] * (1 + rank))
+    assert (small[0].outs[0] == whole[part]).all()

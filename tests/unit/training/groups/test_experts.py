@@ -1,13 +1,18 @@
-"""Experts: rows reach whom they chose, come back weighted, are dropped and counted; gradients."""
+"""Sequences and experts on groups of ranks."""
+
+import time
 
 import ml_dtypes
 import numpy
 import pytest
 
-from hpccoll.errors import ArgumentError
+from hpccoll.errors import ArgumentError, CollectiveTimeout, MessageSizeError
 from hpccoll.training.groups.experts import Experts
+from hpccoll.training.groups.ring import ring_blocks, ring_sums
+from hpccoll.training.groups.sequence import Ulysses, part_boundaries
 from support.threads import run_ranks
 
+# Experts: rows reach whom they chose, come back weighted, are dropped and counted; gradients
 SIZES = 1, 2, 3, 5, 7, 8
 
 
@@ -174,3 +179,219 @@ def test_numbers_of_experts(experts, capacity, words):
             Experts(comm, experts, capacity)
 
     run_ranks(2, function)
+
+
+# Rings: every rank sees every block once, sums come home, and bytes are the formula's
+def block_of(rank, dtype="i8"):
+    return (numpy.arange(2 * (rank % 3)).reshape(-1, 2) + 100 * rank + 1).astype(dtype)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_every_block_comes_round_once_and_own_first(size):
+    def function(comm):
+        own = block_of(comm.rank)
+        seen = []
+        for owner, block in ring_blocks(comm, own):
+            assert numpy.array_equal(block, block_of(owner)) and not block.flags.writeable
+            time.sleep(0.0005 * (comm.rank % 2))
+            assert numpy.array_equal(block, block_of(owner))
+            seen.append(owner)
+        assert numpy.array_equal(own, block_of(comm.rank)) and own.flags.writeable
+        return seen
+
+    for rank, seen in enumerate(run_ranks(size, function)):
+        assert seen == [(rank - turn) % size for turn in range(size)]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_sums_come_home(size):
+    def function(comm):
+        own = block_of(comm.rank, "f8")
+        sums = numpy.full_like(own, numpy.nan)
+        for owner, block, added in ring_sums(comm, own, sums):
+            assert not added.any()
+            added += block * 2.0 ** comm.rank
+            assert numpy.array_equal(block, block_of(owner))
+        return sums
+
+    for rank, sums in enumerate(run_ranks(size, function)):
+        assert numpy.array_equal(sums, block_of(rank) * (2.0 ** size - 1))
+
+
+def test_a_ring_of_attention_gives_the_gradients_of_whole_attention():
+    rng = numpy.random.default_rng(3)
+    queries, keys = rng.integers(-3, 4, (2, 8, 4)).astype("f8")
+
+    def function(comm):
+        mine = slice(2 * comm.rank, 2 * comm.rank + 2)
+        scores, gradient = numpy.empty((2, 8)), numpy.empty((2, 4))
+        for owner, block in ring_blocks(comm, keys[mine]):
+            scores[:, 2 * owner:2 * owner + 2] = queries[mine] @ block.T
+        for owner, _, added in ring_sums(comm, keys[mine], gradient):
+            added += scores[:, 2 * owner:2 * owner + 2].T @ queries[mine]
+        return scores, gradient
+
+    scores, gradients = zip(*run_ranks(4, function))
+    assert numpy.array_equal(numpy.concatenate(scores), queries @ keys.T)
+    assert numpy.array_equal(numpy.concatenate(gradients), (queries @ keys.T).T @ queries)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_bytes_on_the_wire(size):
+    shapes = [(3, 5)] * size
+
+    def function(comm):
+        block = numpy.zeros((3, 5), ml_dtypes.bfloat16)
+        before = comm.sent_bytes
+        for _ in ring_blocks(comm, block, shapes):
+            pass
+        blocks = comm.sent_bytes - before
+        for _ in ring_sums(comm, block, numpy.empty_like(block), shapes):
+            pass
+        return blocks, comm.sent_bytes - before - blocks
+
+    # Blocks stop before they would come home; sums do come home.
+    assert run_ranks(size, function) == [
+        (30 * (size - 1), 30 * (size - 1) + 30 * size * (size > 1))] * size
+
+
+def test_the_next_block_travels_while_this_one_is_used():
+    def function(comm):
+        ring = ring_blocks(comm, block_of(comm.rank), [block_of(r).shape for r in range(2)])
+        next(ring)
+        before = comm.sent_bytes
+        comm.Barrier()
+        assert comm.sent_bytes == before
+        return before, len(list(ring))
+
+    assert run_ranks(2, function) == [(block_of(rank).nbytes, 1) for rank in range(2)]
+
+
+def test_shapes_that_are_not_those_of_the_blocks():
+    def function(comm):
+        for _ in ring_blocks(comm, numpy.zeros(3 + comm.rank), [(3,), (3,)]):
+            pass
+
+    with pytest.raises(MessageSizeError, match="rank 1.*bytes|32 bytes"):
+        run_ranks(2, function)
+    with pytest.raises(MessageSizeError, match="rank 1.*16 bytes, rank 0.*24"):
+        run_ranks(2, lambda comm: list(ring_blocks(comm, numpy.zeros(3 - comm.rank), [(3,)] * 2)))
+
+
+def test_a_neighbour_that_does_not_come_is_named(monkeypatch):
+    monkeypatch.setenv("HPCCOLL_TIMEOUT", "0.05")
+
+    def function(comm):
+        if comm.rank == 1:
+            return comm.recv(source=0, tag=5)
+        with pytest.raises(CollectiveTimeout, match="rank 1: ring.*rank 0"):
+            list(ring_blocks(comm, numpy.zeros(2), [(2,), (2,)]))
+        comm.isend("over", 1, 5).wait()
+        return "over"
+
+    assert run_ranks(2, function, timeout=20) == ["over"] * 2
+
+
+# Ulysses: position-coded tensors land where they must, and come back; bytes are the formula's
+def coded(tokens, heads, rest=(2,), dtype="i8"):
+    """Every element says where it belongs."""
+    shape = tokens, heads, *rest
+    return numpy.arange(numpy.prod(shape)).reshape(shape).astype(dtype)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("tokens, heads, rest", [
+    (0, 4, (2,)), (1, 1, ()), (17, 5, (3,)), (24, 8, (2, 2)), (7, 3, (0,)), (840, 840, ())])
+def test_elements_land_at_their_computed_places(size, tokens, heads, rest):
+    whole = coded(tokens, heads, rest)
+
+    def function(comm):
+        form, rank = Ulysses(comm, tokens, heads), comm.rank
+        token, head = form.token_cuts, form.head_cuts
+        mine = whole[token[rank]:token[rank + 1]]
+        before = mine.copy()
+        inside = form.to_heads(mine)
+        assert inside.flags.c_contiguous and inside.dtype == whole.dtype
+        assert numpy.array_equal(inside, whole[:, head[rank]:head[rank + 1]])
+        back = form.to_tokens(inside)
+        assert numpy.array_equal(back, before) and numpy.array_equal(mine, before)
+        return back.shape
+
+    assert sum(shape[0] for shape in run_ranks(size, function)) == tokens
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f2", ml_dtypes.bfloat16, "?"])
+def test_types_and_strides(dtype):
+    whole = coded(6, 4, (3,), dtype)
+
+    def function(comm):
+        form = Ulysses(comm, 6, 4)
+        mine = numpy.asfortranarray(whole[form.token_cuts[comm.rank]:][:form.my_tokens])
+        inside = form.to_heads(mine)
+        back = form.to_tokens(numpy.asfortranarray(inside))
+        return numpy.array_equal(mine, back) and back.dtype == dtype
+
+    assert all(run_ranks(3, function))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_four_exchanges_send_what_the_formula_says(size):
+    tokens, heads, width, itemsize = 2 * size, 3 * size, 4, 4
+
+    def function(comm):
+        form = Ulysses(comm, tokens, heads)
+        part = numpy.zeros((form.my_tokens, heads, width), "f4")
+        before = comm.sent_bytes
+        inside = [form.to_heads(part) for _ in range(3)]
+        form.to_tokens(inside[0])
+        return comm.sent_bytes - before
+
+    hidden = heads * width
+    formula = 4 * (tokens * hidden // size) * itemsize * (size - 1) // size
+    assert run_ranks(size, function) == [formula] * size
+
+
+def test_uneven_parts_send_as_much_as_they_must():
+    def function(comm):
+        form = Ulysses(comm, 7, 5)
+        before = comm.sent_bytes
+        form.to_heads(numpy.zeros((form.my_tokens, 5), "u1"))
+        return comm.sent_bytes - before
+
+    heads, tokens = numpy.diff(part_boundaries(5, 3)), numpy.diff(part_boundaries(7, 3))
+    assert run_ranks(3, function) == [tokens[rank] * (5 - heads[rank]) for rank in range(3)]
+
+
+def test_each_way_is_the_transpose_of_the_other():
+    rng = numpy.random.default_rng(0)
+    whole, other = rng.integers(-9, 9, (2, 7, 5)).astype("f8")
+
+    def function(comm):
+        form, rank = Ulysses(comm, 7, 5), comm.rank
+        mine = whole[form.token_cuts[rank]:form.token_cuts[rank + 1]]
+        theirs = other[:, form.head_cuts[rank]:form.head_cuts[rank + 1]]
+        return (form.to_heads(mine) * theirs).sum(), (mine * form.to_tokens(theirs)).sum()
+
+    forward, backward = map(sum, zip(*run_ranks(3, function)))
+    assert forward == backward == (whole * other).sum()
+
+
+def test_another_shape_is_refused():
+    def function(comm):
+        form = Ulysses(comm, 4, 4)
+        with pytest.raises(ArgumentError, match=r"\(3, 4\).*rank \d.*2 tokens"):
+            form.to_heads(numpy.zeros((3, 4)))
+        with pytest.raises(ArgumentError, match="4 tokens.*2 heads"):
+            form.to_tokens(numpy.zeros((4, 4)))
+        with pytest.raises(ArgumentError, match="heads: .*-1"):
+            Ulysses(comm, 4, -1)
+
+    run_ranks(2, function)
+
+
+def test_cuts_are_even():
+    for count in range(20):
+        for parts in SIZES:
+            lengths = numpy.diff(part_boundaries(count, parts))
+            assert len(lengths) == parts and lengths.sum() == count
+            assert lengths.max() - lengths.min() <= 1 and sorted(lengths)[::-1] == lengths.tolist()

@@ -1,13 +1,33 @@
-"""Sharded training against plain training: same bits at every stage, whatever the ranks."""
+"""Sharded training: the same steps as without, and the bytes that they move."""
+
+import gc
+import math
+import tracemalloc
+from pathlib import Path
 
 import numpy
 import pytest
 
+from hpccoll.errors import ArgumentError, ArgumentTypeError
+from hpccoll.training import shard
+from hpccoll.training.buckets import ArraySpec
 from hpccoll.training.optimizers import Sgd
+from hpccoll.training.shard.in_flight_window import MOST_SPARE, InFlightWindow, VectorPool
+from hpccoll.training.shard.memory_model import (
+    footprint,
+    gathered_bytes,
+    scattered_bytes,
+    sent_bytes,
+)
+from hpccoll.training.shard.partition import WHOLE, check_units, part_sizes, plan_groups
+from hpccoll.training.shard.quantised import encode
+from hpccoll.training.shard.scale import LossScale, Scale
+from hpccoll.training.shard.storage import InMemory, MappedFiles
 from hpccoll.training.shard.weights import Fetching
-from support.shards import SHAPES, adam, make, one_pass, plain, same, weights, whole
+from support.shards import SHAPES, UNITS, adam, make, one_pass, plain, same, weights, whole
 from support.threads import run_ranks
 
+# Sharded training against plain training: same bits at every stage, whatever the ranks
 RANKS = (1, 2, 3, 5, 7, 8)
 
 
@@ -151,3 +171,357 @@ def test_state_in_files_has_the_same_bits(tmp_path):
         assert not list(tmp_path.iterdir())
 
     run_ranks(3, work, determinism="size")
+
+
+# What a stage sends and holds is its closed form
+COUNT = sum(array.size for array in weights())
+#: The allreduce of three numbers of float64, in which ranks agree.
+AGREEMENT = 24
+SHARD = str(Path(shard.__file__).parent / "*")
+
+
+@pytest.mark.slow(every=10)
+@pytest.mark.parametrize("size", RANKS)
+@pytest.mark.parametrize("stage, persistent", [(0, 0), (1, 0), (2, 0), (3, 0), (3, 6)])
+def test_a_step_sends_what_its_closed_form_says(stage, persistent, size):
+    def work(comm):
+        options = {"fetching": Fetching(persistent=persistent, reuse=0)} if stage == 3 else {}
+        sharded = make(comm, stage, Sgd(), **options)
+        sent = []
+        for number in (1, 2, 3):
+            before = comm.sent_bytes
+            one_pass(sharded, number)
+            sharded.step()
+            sent.append(comm.sent_bytes - before)
+        return sent
+
+    small = sum(array.size for array in weights() if array.size < persistent)
+    wanted = sent_bytes(stage, COUNT, size, 4, small) * size + 2 * AGREEMENT * (size - 1)
+    for sent in zip(*run_ranks(size, work)):
+        assert sum(sent) == pytest.approx(wanted, rel=1e-12)
+
+
+def test_what_the_backward_pass_begins_with_is_not_gathered_twice():
+    """From the second step on: the first one does not know what comes."""
+    def work(comm):
+        sharded = make(comm, 3, Sgd(), fetching=Fetching(persistent=0))
+        sent = []
+        for number in (1, 2):
+            before = comm.sent_bytes
+            one_pass(sharded, number)
+            sharded.step()
+            sent.append(comm.sent_bytes - before)
+        return sent
+
+    first, second = (sum(sent) for sent in zip(*run_ranks(2, work)))
+    assert first - second == 4 * sum(weights()[index].size for index in UNITS[-1])
+
+
+@pytest.mark.long(every=3)
+@pytest.mark.slow
+@pytest.mark.parametrize("stage, size", [
+    *((stage, size) for stage in (0, 1, 2) for size in (3, 8)), (3, 1), (3, 2), (3, 3), (3, 8)])
+def test_memory_is_within_five_percent_of_its_closed_form(stage, size):
+    shapes = [(300, 200), (200,), (200, 301), (301,)]
+    arrays = [numpy.ones(shape, "f4") for shape in shapes]
+    count = sum(array.size for array in arrays)
+
+    def work(comm):
+        options = {"units": [[0, 1], [2, 3]], "fetching": Fetching(persistent=0, reuse=0)} \
+            if stage == 3 else {"bucket_bytes": 40_000}
+        sharded = make(comm, stage, adam(), arrays, **options)
+        one_pass(sharded, 1)
+        sharded.step()
+        comm.Barrier()
+        return sharded
+
+    gc.collect()
+    tracemalloc.start()
+    held = run_ranks(size, work)
+    gc.collect()
+    # What threads need to be communicators is not meant.
+    ours = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, SHARD)])
+    tracemalloc.stop()
+    measured = sum(trace.size for trace in ours.traces) / size
+    wanted = footprint(stage, count, size)
+    for sharded in held:
+        for kind, nbytes in wanted._asdict().items():
+            assert getattr(sharded.footprint, kind) == pytest.approx(nbytes, rel=0.001)
+    assert measured == pytest.approx(wanted.total, rel=0.05)
+
+
+def test_memory_of_weights_of_two_bytes():
+    """16 bytes an element without shards, as DeepSpeed counts: 2 + 2 + 4 + 4 + 4."""
+    arrays = [numpy.ones(1000, "f2"), numpy.ones(600, "f2")]
+
+    def work(comm):
+        options = {"units": [[0], [1]], "fetching": Fetching(persistent=0)}
+        return [make(comm, stage, adam(), arrays, **(options if stage == 3 else {})).footprint
+                for stage in range(4)]
+
+    for stages in run_ranks(4, work):
+        for stage, found in enumerate(stages):
+            assert found == footprint(stage, 1600, 4, itemsize=2, state_bytes=12)
+        assert stages[0].total == 16 * 1600
+
+
+def test_buffers_of_gradients_are_few():
+    """At stage 2 no more than two groups are whole at a time, and none after the step."""
+    arrays = [numpy.ones(1000, "f4") for _ in range(8)]
+
+    def work(comm):
+        sharded = make(comm, 2, Sgd(), arrays, bucket_bytes=0, first_bucket_bytes=0)
+        most = 0
+        for index in reversed(range(8)):
+            sharded.ready(index, numpy.ones(1000, "f4"))
+            most = max(most, sharded.footprint.gradients)
+        sharded.step()
+        return most, sharded.footprint.gradients
+
+    for most, after in run_ranks(2, work):
+        assert after == 8 * 4000 / 2
+        assert most <= after + 2 * 4000
+
+
+# Loss scales follow the gradients as PyTorch's GradScaler does
+def test_the_defaults_are_pytorchs():
+    assert LossScale() == LossScale(65536.0, 2.0, 0.5, 2000)
+
+
+def test_growth_wants_finite_steps_in_a_row():
+    rule, scale, seen = LossScale(4.0, interval=3), Scale(4.0), []
+    for finite in (1, 1, 0, 1, 1, 1, 1, 0, 0):
+        scale = rule.next_scale(scale, bool(finite))
+        seen.append(scale)
+    assert seen == [(4, 1), (4, 2), (2, 0), (2, 1), (2, 2), (4, 0), (4, 1), (2, 0), (1, 0)]
+
+
+def test_without_an_interval_it_never_grows():
+    rule, scale = LossScale(interval=0), Scale(1.0)
+    for _ in range(3000):
+        scale = rule.next_scale(scale, True)
+    assert scale.value == 1
+
+
+@pytest.mark.parametrize("wrong", [{"initial": 0}, {"growth": 0.5}, {"backoff": 0},
+                                   {"backoff": 2}, {"interval": -1}], ids=str)
+def test_numbers_that_cannot_work(wrong):
+    with pytest.raises(ArgumentError, match="loss_scale"):
+        LossScale(**wrong)
+
+
+def test_what_is_no_number():
+    with pytest.raises(ArgumentTypeError, match="loss_scale: .*'8'"):
+        LossScale("8")
+
+
+# Generators of requests are resumed in their order, whichever request is done first
+class Request:
+    def __init__(self):
+        self.done = self.waited = False
+        self.tests = 0
+
+    def Test(self):
+        self.tests += 1
+        return self.done
+
+    def Wait(self):
+        self.waited = self.done = True
+
+
+def flight(log, name, requests):
+    for number, request in enumerate(requests):
+        log.append(f"{name}{number}")
+        yield request
+    log.append(f"{name} over")
+
+
+def test_a_later_one_is_not_resumed_before_an_earlier_one_is_over():
+    log, first, second = [], [Request(), Request()], [Request(), Request()]
+    flights = InFlightWindow()
+    flights.launch(flight(log, "a", first), lambda: log.append("a landed"))
+    flights.launch(flight(log, "b", second), lambda: log.append("b landed"))
+    second[0].done = True
+    flights.poll()
+    assert log == ["a0", "b0"]
+    # MPI moves a transfer on when somebody looks at it.
+    assert (first[0].tests, second[0].tests) == (1, 1)
+    first[0].done = True
+    flights.poll()
+    assert log == ["a0", "b0", "a1"]
+    first[1].done = True
+    flights.poll()
+    assert log == ["a0", "b0", "a1", "a over", "a landed", "b1"] and len(flights) == 1
+    flights.wait()
+    assert log[-2:] == ["b over", "b landed"] and len(flights) == 0 and second[1].waited
+
+
+def test_waiting_for_some_leaves_the_others():
+    requests = [Request() for _ in range(3)]
+    flights = InFlightWindow()
+    for request in requests:
+        flights.launch(iter([request]))
+    flights.wait(most=1)
+    assert [request.waited for request in requests] == [True, True, False]
+
+
+def test_what_waits_for_nothing_lands_in_its_turn():
+    log, request, flights = [], Request(), InFlightWindow()
+    flights.launch(iter(()), lambda: log.append("a"))
+    flights.launch(iter([request]), lambda: log.append("b"))
+    flights.launch(iter(()), lambda: log.append("c"))
+    assert log == ["a"]
+    flights.wait()
+    assert log == ["a", "b", "c"]
+
+
+def test_memory_is_used_again_where_it_fits():
+    buffers = VectorPool()
+    vector = buffers.get(100, "f4")
+    place = vector.ctypes.data
+    buffers.put(vector)
+    assert buffers.get(30, "f4").ctypes.data != place  # much too large
+    again = buffers.get(40, "f8")
+    assert again.ctypes.data == place and again.shape == (40,)
+    for _ in range(5):
+        buffers.put(buffers.get(10, "f4").copy())
+    assert len(buffers._spare) <= MOST_SPARE
+    buffers.clear()
+    assert not buffers._spare
+
+
+def test_memory_that_others_may_look_at_is_not_used_again():
+    buffers = VectorPool(0)
+    vector = buffers.get(100, "f4")
+    vector[:] = 7
+    buffers.put(vector)
+    buffers.get(100, "f4")[:] = 8
+    assert not buffers._spare and (vector == 7).all()
+
+
+# The closed forms, against the table of the ZeRO paper and against messages that are made
+@pytest.mark.parametrize("stage, each", [(0, 16), (1, 4 + 12 / 64), (2, 2 + 14 / 64), (3, 16 / 64)])
+def test_the_figures_of_the_paper(stage, each):
+    """7.5 billion parameters on 64 ranks: 120, 31.4, 16.6 and 1.9 GB."""
+    total = footprint(stage, 7_500_000_000, 64, itemsize=2, state_bytes=12).total
+    assert total == pytest.approx(7.5e9 * each)
+    assert total / 1e9 == pytest.approx([120, 31.4, 16.6, 1.9][stage], abs=0.05)
+
+
+@pytest.mark.parametrize("figure", [footprint, sent_bytes])
+def test_there_are_four_stages(figure):
+    with pytest.raises(ArgumentError, match="stage: .*4.*0, 1, 2, 3"):
+        figure(4, 1000, 2)
+
+
+def test_bytes_sent():
+    assert [sent_bytes(stage, 1000, 5, 2) for stage in range(4)] == [3200, 3200, 3200, 4800]
+    assert sent_bytes(3, 1000, 5, 2, persistent=1000) == sent_bytes(0, 1000, 5, 2)
+    assert [sent_bytes(stage, 1000, 1) for stage in range(4)] == [0] * 4
+
+
+@pytest.mark.parametrize("bits", (4, 8))
+def test_a_message_has_the_bytes_of_its_closed_form(bits):
+    assert gathered_bytes(2048, 2, bits, 64) * 2 == encode(numpy.ones(2048, "f4"), bits, 64).size
+
+
+def test_a_quarter_of_the_gradients_crosses_nodes():
+    """ZeRO++: int4 of half-precision gradients, a node of Y ranks sends 1/4 of their bytes."""
+    across = scattered_bytes(1 << 20, 1, 1 << 10, 4, 1 << 19)
+    assert across == pytest.approx((1 << 20) * 2 / 4, rel=2e-3)
+
+
+# Where vectors lie
+@pytest.mark.parametrize("count", (0, 1, 5000))
+@pytest.mark.parametrize("dtype", ("f4", "f8"))
+def test_vectors_are_zero_and_can_be_written(tmp_path, count, dtype):
+    for storage in InMemory(), MappedFiles(tmp_path / "new" / "folder"):
+        vectors = [storage.zeros(count, dtype) for _ in range(2)]
+        assert all(vector.dtype == dtype and vector.shape == (count,) and not vector.any()
+                   for vector in vectors)
+        vectors[0][:] = 3
+        assert not vectors[1].any() and (vectors[0] == 3).all()
+
+
+def test_mapped_vectors_lie_in_a_file_that_nobody_else_sees(tmp_path):
+    vector = MappedFiles(tmp_path).zeros(10, "f4")
+    assert isinstance(vector, numpy.memmap) and not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_used(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ArgumentError, match="storage: .*file"):
+        MappedFiles(tmp_path / "file")
+
+
+def test_a_disk_that_is_full_is_an_error_at_once(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.posix_fallocate", full)
+    with pytest.raises(OSError, match="No space left"):
+        MappedFiles(tmp_path).zeros(10, "f4")
+
+
+# Who owns what: every element has one owner, and shards are as equal as can be
+SPECS = [ArraySpec(f"a{i}", shape) for i, shape in enumerate(
+    [(3, 5), (), (0,), (2,), (41,), (1,), (8, 8)])]
+
+
+@pytest.mark.parametrize("size", (1, 2, 3, 5, 7, 8))
+@pytest.mark.parametrize("count", (0, 1, 4, 6, 8, 9, 101))
+def test_parts_differ_by_one_and_make_the_whole(count, size):
+    for turn in range(size):
+        counts = part_sizes(count, size, turn)
+        assert sum(counts) == count and max(counts) - min(counts) <= 1
+        assert [counts[(turn + k) % size] for k in range(size)] == sorted(counts, reverse=True)
+
+
+@pytest.mark.parametrize("size", (1, 2, 3, 5, 7, 8))
+@pytest.mark.parametrize("options", [
+    {}, {"bucket_bytes": 0, "first_bucket_bytes": 0}, {"bucket_bytes": 80},
+    {"units": [[0, 1, 2], [3], [4, 5, 6]]},
+    {"units": [[6], [5, 4], [3, 2, 1, 0]], "persistent": 5}], ids=str)
+def test_every_element_has_one_owner_and_shards_are_equal(options, size):
+    groups = plan_groups(SPECS, size, **{"bucket_bytes": 1 << 20, "first_bucket_bytes": 40,
+                                         **options})
+    owners = {}
+    for group in groups:
+        for rank in range(size):
+            for index, elements, place in group.pieces(group.part(rank)):
+                assert elements.stop - elements.start == place.stop - place.start
+                for element in range(elements.start, elements.stop):
+                    assert owners.setdefault((index, element), rank) == rank
+                    where = group.starts[rank] + place.start + element - elements.start
+                    place_of = dict(zip(group.bucket.members, group.bucket.starts))[index]
+                    assert where == place_of + element
+    assert len(owners) == sum(spec.count for spec in SPECS)
+    shards = [sum(group.counts[rank] for group in groups) for rank in range(size)]
+    assert max(shards) - min(shards) <= 1
+    assert math.fsum(shards) == sum(spec.count for spec in SPECS)
+
+
+def test_units_are_groups_from_the_last_to_the_first_and_small_arrays_come_at_the_end():
+    groups = plan_groups(SPECS, 2, 0, 0, [[0, 1, 2], [3], [4, 5, 6]], persistent=3)
+    assert [(group.unit, group.bucket.members) for group in groups] == [
+        (2, (6, 4)), (0, (0,)), (WHOLE, (5, 3, 2, 1))]
+
+
+def test_arrays_of_different_kinds_share_no_group():
+    groups = plan_groups(SPECS, 2, 0, 0, [[0, 1, 2], [3], [4, 5, 6]], persistent=3,
+                         kinds=[0, 1, 0, 1, 0, 0, -1])
+    assert [(group.unit, group.bucket.members) for group in groups] == [
+        (2, (6,)), (2, (4,)), (0, (0,)), (WHOLE, (5, 2)), (WHOLE, (3, 1))]
+
+
+def test_a_unit_of_two_types_is_two_groups():
+    specs = [ArraySpec("a", (4,)), ArraySpec("b", (4,), "float16", 2), ArraySpec("c", (4,))]
+    groups = plan_groups(specs, 2, 0, 0, [[0, 1, 2]])
+    assert [(group.unit, group.bucket.members) for group in groups] == [(0, (2, 0)), (0, (1,))]
+
+
+@pytest.mark.parametrize("units, odd", [([[0, 1]], "2, 3, 4, 5, 6"), ([list(range(8))], "7"),
+                                        ([list(range(7)), [3]], "3"), ([[*range(6), -1]], "-1, 6")])
+def test_units_that_are_none(units, odd):
+    with pytest.raises(ArgumentError, match=f"units: arrays {odd} "):
+        check_units(units, len(SPECS))
