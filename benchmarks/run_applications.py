@@ -35,7 +35,7 @@ CACHE = environments.ROOT / "build" / "applications"
     environments.LIBRARIES)), help="An MPI library; repeatable. All by default.")
 @click.option("--ranks", default="2,4", show_default=True, metavar="N,...",
               help="Numbers of ranks.")
-@click.option("--rounds", default=2, show_default=True, type=click.IntRange(1),
+@click.option("--rounds", default=3, show_default=True, type=click.IntRange(1),
               help="Jobs of each candidate, in turns.")
 @click.option("--cache", default=str(CACHE), metavar="FOLDER",
               help="Environments, sources and outputs.")

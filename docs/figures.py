@@ -455,8 +455,12 @@ def applications_machine() -> Iterator[str]:
     yield f"* {', '.join(about['libraries'].values())}, from PyPI"
     yield (f"* Python {about['python']}, NumPy {about['numpy']}, mpi4py {about['mpi4py']}, "
            f"`hpccoll` {about['hpccoll']}, {about['time'][:10]}")
+    loads = [one[kind]["others"] for one in known["results"] for kind in ("plain", "hpccoll")
+             if "others" in one[kind]]
+    others = (f"other programs used at most {max(loads):.0%} of the cores" if loads else
+              f"load of the machine at the start: {about['load']:.1f}")
     yield (f"* {known['rounds']} job{'s' * (known['rounds'] > 1)} of each kind in turns, one "
-           f"thread a rank; load of the machine at the start: {about['load']:.1f}")
+           f"thread a rank; {others}")
 
 
 def applications() -> Iterator[str]:

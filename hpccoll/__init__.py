@@ -13,45 +13,54 @@ reads it.
 A new transport goes into ``transport``, an algorithm into ``algorithms``, a check that may stop a
 call into ``guard``, a compressor into ``training.compress``, a sub-command into ``cli``.
 
-Importing this package starts neither MPI nor a GPU; ``hpccoll.Comm`` is loaded on first use.
+Importing this package starts neither MPI nor a GPU. Its names are loaded on first use, so a program
+that uses ``hpccoll.Comm`` alone does not load the simulator.
 """
 
 from __future__ import annotations
 
 import atexit
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-from hpccoll.algorithms import Algorithm, algorithm_names, schedule
-from hpccoll.errors import HpccollError
-from hpccoll.ir.topology import Topology
-from hpccoll.proof.verifier import verify
-from hpccoll.simulator import simulate
-
 if TYPE_CHECKING:
+    from hpccoll.algorithms import Algorithm as Algorithm
+    from hpccoll.algorithms import algorithm_names as algorithm_names
+    from hpccoll.algorithms import schedule as schedule
     from hpccoll.arrays.reproducible import ReproducibleSum as ReproducibleSum
     from hpccoll.arrays.reproducible import reproducible_sum as reproducible_sum
     from hpccoll.arrays.user_operators import Op as Op
     from hpccoll.comm import Comm as Comm
     from hpccoll.comm import Request as Request
+    from hpccoll.errors import HpccollError as HpccollError
+    from hpccoll.ir.topology import Topology as Topology
+    from hpccoll.proof.verifier import verify as verify
+    from hpccoll.simulator import simulate as simulate
 else:
+    #: Module of each name.
+    _MODULES = {name: module for module, names in {
+        "algorithms": "Algorithm algorithm_names schedule",
+        "arrays.reproducible": "ReproducibleSum reproducible_sum",
+        "arrays.user_operators": "Op",
+        "comm": "Comm Request",
+        "errors": "HpccollError",
+        "ir.topology": "Topology",
+        "proof.verifier": "verify",
+        "simulator": "simulate",
+    }.items() for name in names.split()}
+    #: Names that need MPI, which mpi4py initialises on import.
+    _OF_MPI = "Comm", "Op", "Request"
+
     # Hidden from type checkers, which would accept any name.
     def __getattr__(name):
-        # mpi4py initialises MPI on import, so it is imported at the first use of Comm.
-        if name in ("Comm", "Request"):
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name in _OF_MPI:
             from hpccoll.machine.launcher import require_mpi
             require_mpi()
-            from hpccoll import comm
-            return getattr(comm, name)
-        if name == "Op":
-            from hpccoll.machine.launcher import require_mpi
-            require_mpi()
-            from hpccoll.arrays.user_operators import Op
-            return Op
-        if name in ("ReproducibleSum", "reproducible_sum"):
-            from hpccoll.arrays import reproducible
-            return getattr(reproducible, name)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+        return found
 
 #: Modules whose ``at_exit`` runs when the program exits, if they are loaded.
 _AT_EXIT = ("hpccoll.guard.watchdog", "hpccoll.runtime.execution.compiled_operations",

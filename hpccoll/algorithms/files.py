@@ -6,9 +6,7 @@ algorithm outside the table it is proved before use.
 
 from __future__ import annotations
 
-import json
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from hpccoll.algorithms.entry import Algorithm
@@ -29,6 +27,7 @@ def read(path: str) -> Schedule:
         ArgumentError: there is no such file.
         ScheduleError: it does not contain a schedule.
     """
+    from pathlib import Path
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -43,6 +42,7 @@ def read_json(text: str, name: str) -> Schedule:
     Raises:
         ScheduleError: other text.
     """
+    import json
     try:
         data = json.loads(text)
         if data["format"] != 1:

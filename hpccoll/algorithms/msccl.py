@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
-from xml.etree import ElementTree
 
 from hpccoll.errors import ScheduleError
 from hpccoll.ir.collectives import COLLECTIVES, IN, OUT, TMP
@@ -81,6 +80,7 @@ def read_msccl(text: str, name: str) -> Schedule:
         ScheduleError: malformed, not expressible as a schedule, unmatched messages, or cyclic
             dependencies.
     """
+    from xml.etree import ElementTree
     try:
         root = ElementTree.fromstring(text)
     except ElementTree.ParseError as error:

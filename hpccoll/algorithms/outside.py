@@ -17,9 +17,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import cache
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +29,7 @@ from hpccoll.ir.collectives import COLLECTIVES
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+    from pathlib import Path
 
 #: The group of entry points.
 GROUP = "hpccoll.algorithms"
@@ -107,6 +106,7 @@ def display_name(label: str) -> str:
     >>> display_name("my/folder/my.py:torus:x=2"), display_name("knomial:k=8")
     ('my.py:torus:x=2', 'knomial:k=8')
     """
+    from pathlib import Path
     if not is_reference(label):
         return label
     place, colon, rest = label.partition(":")
@@ -126,6 +126,7 @@ def column_names(labels: Sequence[str]) -> list[str]:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return a hint with the most similar name; empty if there is none."""
+    from difflib import get_close_matches
     near = get_close_matches(name, list(known), 1)
     return f"; did you mean {near[0]!r}" if near else ""
 
@@ -186,6 +187,7 @@ def _load_algorithm(entry: Algorithm, where: str) -> Algorithm:
 
 
 def _file(text: str) -> ModuleType:
+    from pathlib import Path
     path = Path(text)
     if not path.is_file():
         beside = [each.name for each in path.parent.glob("*.py")] if path.parent.is_dir() else []
@@ -205,6 +207,7 @@ def _file(text: str) -> ModuleType:
 
 
 def _module(name: str) -> ModuleType:
+    from pathlib import Path
     with _runs(name), _import_path(Path.cwd()):
         return importlib.import_module(name)
 

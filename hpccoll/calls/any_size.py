@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 from hpccoll.calls import layouts
 from hpccoll.calls.call import Call, is_loaded
-from hpccoll.calls.facts import UNKNOWN_COUNTS
 from hpccoll.calls.resolve import blocks_call, pairs_call, vector_call
 from hpccoll.calls.specification import Buffer
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.extents import SlotLayout
+from hpccoll.ir.methods import UNKNOWN_COUNTS
 from hpccoll.ir.schedule import Schedule
 from hpccoll.ir.sizes import Size
 from hpccoll.machine.limits import LINE

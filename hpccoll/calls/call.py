@@ -14,10 +14,8 @@ from hpccoll.calls.specification import Buffer, host_buffer
 from hpccoll.errors import ArgumentError
 from hpccoll.ir import collectives
 from hpccoll.ir.extents import SlotLayout
+from hpccoll.ir.methods import METHODS
 from hpccoll.ir.schedule import Schedule
-
-#: Method name in lower case -> collective under which its algorithms are registered.
-METHODS = collectives.METHODS
 
 
 def collective_of(method: str) -> str:

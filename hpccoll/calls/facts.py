@@ -14,14 +14,11 @@ from mpi4py import MPI
 from hpccoll.arrays.half import is_bfloat16
 from hpccoll.arrays.kernels import has_compiled_kernel, is_exact, operator_of
 from hpccoll.calls.call import Call
+from hpccoll.ir.methods import COUNTS_AT_ROOT, UNKNOWN_COUNTS
 from hpccoll.ir.operators import OPERATORS
 
 #: Name of all user-defined operators.
 USER = "user"
-#: Methods whose counts only the root has.
-COUNTS_AT_ROOT = ("gatherv", "scatterv")
-#: Methods whose counts no rank, or not every rank, has.
-UNKNOWN_COUNTS = (*COUNTS_AT_ROOT, "alltoallv", "alltoallw")
 
 
 class CallFacts(NamedTuple):

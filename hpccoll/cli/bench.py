@@ -219,7 +219,7 @@ def _parse_options(collectives: tuple[str, ...], osu: bool, algorithm: str, size
     Raises:
         ArgumentError: an invalid option.
     """
-    from hpccoll.calls.call import METHODS
+    from hpccoll.ir.methods import METHODS
     from hpccoll.measure import candidates, cases
     from hpccoll.measure.call_forms import FORMS
     from hpccoll.measure.timing import Settings

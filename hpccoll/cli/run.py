@@ -1,152 +1,31 @@
 """``hpccoll run``: an unchanged mpi4py program on hpccoll's collectives.
 
-``MPI.COMM_WORLD`` and ``MPI.COMM_SELF`` become :class:`hpccoll.Comm` when the program imports
-``mpi4py.MPI``, so settings of ``mpi4py.rc`` count, and a program without MPI does not start it.
-Otherwise it works as ``python -m mpi4py``: ``sys.argv``, ``sys.path`` and ``__main__`` are those of
-the program, and an uncaught exception or a nonzero exit status aborts the job.
+:mod:`hpccoll.cli.program` runs it; ``python -m hpccoll`` calls that directly for a script without
+options.
 """
 
 from __future__ import annotations
 
 import atexit
-import copyreg
 import os
-import runpy
 import sys
 import threading
-import time
-from collections.abc import Callable
-from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.machinery import PathFinder
 from importlib.util import find_spec
-from pkgutil import get_importer
-from types import ModuleType, TracebackType
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
 from hpccoll import config
-from hpccoll.cli.options import check_outputs
-from hpccoll.cli.ranks import BAD_OPTIONS, without_mpi
+from hpccoll.cli.program import run_program
+from hpccoll.cli.ranks import BAD_OPTIONS
 from hpccoll.errors import (
     ArgumentError,
-    BrokenCommunicatorError,
-    CollectiveTimeout,
-    HpccollError,
-    MpiLibraryError,
-    PeerLost,
 )
-from hpccoll.ir.topology import Topology
-from hpccoll.machine.launcher import launcher_rank, not_loaded, require_mpi
+from hpccoll.machine.launcher import launcher_rank
 
-REPLACED = "COMM_WORLD", "COMM_SELF"
 #: Programs that run instead of a script.
 KINDS = {"-m": "a module", "-c": "code"}
-#: Seconds for threads and exit handlers of a failed program, before the job is aborted.
-GRACE = 30.0
-#: Seconds before rank 1 prints an error; additional seconds per rank, and their maximum; additional
-#: seconds for an error that another rank has caused.
-FIRST_TURN, TURN, LAST_TURN, SECOND_HAND = 0.5, 0.05, 3.0, 1.0
-#: Folder of hpccoll.
-PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-
-
-class Importer:
-    """Import hook: sets hpccoll's communicators in ``mpi4py.MPI`` after its import."""
-
-    def __init__(self, topology: str | None):
-        self.topology = topology
-
-    def find_spec(self, name: str, path: Any, target: ModuleType | None = None):
-        if name != "mpi4py.MPI":
-            return None
-        others = (finder for finder in sys.meta_path if finder is not self)
-        try:
-            spec = next(filter(None, (f.find_spec(name, path, target) for f in others)), None)
-        except RuntimeError as error:
-            raise not_loaded(error) from error
-        if spec is not None and spec.loader is not None:
-            create, execute = spec.loader.create_module, spec.loader.exec_module
-
-            def create_module(spec: ModuleSpec) -> ModuleType | None:
-                try:
-                    return create(spec)
-                except ImportError as error:
-                    raise not_loaded(error) from error
-
-            def exec_module(module: ModuleType) -> None:
-                def load() -> ModuleType:
-                    execute(module)
-                    return module
-
-                adopt(require_mpi(steps=True, load=load), self.topology)
-
-            # Type stubs do not allow it, but a loader's methods may be replaced for one module.
-            loader: Any = spec.loader
-            loader.create_module, loader.exec_module = create_module, exec_module
-        return spec
-
-
-class Variables:
-    """Import hook: sets torchrun's environment variables before a rank imports ``torch``."""
-
-    def find_spec(self, name: str, path: Any, target: ModuleType | None = None) -> None:
-        # A single rank needs them, too; torchrun has set them for its processes.
-        if name == "torch" and (launcher_rank()[1] > 1 or "RANK" not in os.environ):
-            MPI = require_mpi()
-            if MPI.Is_initialized() and not MPI.Is_finalized():
-                from hpccoll.tools.torchrun_environment import set_variables
-                set_variables()
-
-
-def adopt(MPI: Any, topology: str | None = None) -> None:
-    """Replace the predefined communicators of ``mpi4py.MPI`` once MPI runs."""
-    if MPI.Is_initialized():
-        _replace(MPI, topology)
-        return
-    # With ``mpi4py.rc.initialize = False`` the program starts MPI itself.
-    for name in ("Init", "Init_thread"):
-        setattr(MPI, name, _start_function(getattr(MPI, name), MPI, topology))
-
-
-def _start_function(start: Callable, MPI: Any, topology: str | None) -> Callable:
-    """Return a function that starts MPI and then replaces the communicators."""
-    def start_and_replace(*arguments: Any, **named: Any) -> Any:
-        result = start(*arguments, **named)
-        _replace(MPI, topology)
-        return result
-
-    return start_and_replace
-
-
-def _replace(MPI: Any, topology: str | None) -> None:
-    from hpccoll.comm.communicator import Comm  # needs mpi4py.MPI
-    try:
-        world = Comm(MPI.COMM_WORLD, topology)
-    except ArgumentError as error:  # a layout of another number of ranks; raised on all ranks
-        if not MPI.COMM_WORLD.Get_rank():
-            click.echo(f"hpccoll: run: {error}", err=True)
-        sys.exit(BAD_OPTIONS)
-    MPI.COMM_WORLD = world
-    MPI.COMM_SELF = Comm(MPI.COMM_SELF)
-    # mpi4py pickles every object with such a handle by the name of its own object. The class of the
-    # world is a subclass of ``Comm`` if calls are recorded.
-    for cls in (Comm, type(MPI.COMM_WORLD), MPI.Comm, MPI.Intracomm):
-        copyreg.pickle(cls, _reduce)
-
-
-def _reduce(comm: Any):
-    """Pickle predefined communicators by name, as mpi4py does, and others with their handles."""
-    for name in REPLACED:
-        predefined = getattr(sys.modules["mpi4py.MPI"], name)
-        if comm == predefined:
-            return ((_predefined_comm, (name,)) if comm is predefined
-                    else (type(comm), (predefined,)))
-    return comm.__reduce_ex__(4)
-
-
-def _predefined_comm(name: str):
-    from mpi4py import MPI
-    return getattr(MPI, name)
 
 
 def _algorithms(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> str:
@@ -161,6 +40,9 @@ def _algorithms(context: click.Context, parameter: click.Parameter, texts: tuple
 
 def _topology(context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
     """Check the form of a layout; whether it fits shows when the number of ranks is known."""
+    if text is None:
+        return None
+    from hpccoll.ir.topology import Topology
     try:
         return text and str(Topology.parse(text))
     except ArgumentError as error:
@@ -238,7 +120,9 @@ def command(algorithms: str, topology: str | None, profiled: bool, compare: bool
         raise click.UsageError(f"there is no module {program[1]!r}")
     if algorithms:
         os.environ["HPCCOLL_ALGORITHM"] = algorithms
-    check_outputs(json_path, plot_path)
+    if json_path is not None or plot_path is not None:
+        from hpccoll.cli.options import check_outputs
+        check_outputs(json_path, plot_path)
     profiled |= compare or bool(json_path or plot_path)
     ended = threading.Event()
     if profiled:
@@ -246,23 +130,7 @@ def command(algorithms: str, topology: str | None, profiled: bool, compare: bool
         # Runs after the exit handlers of the program: other ranks may wait for these.
         atexit.register(_tell_profile, ended, compare, json_path, plot_path)
     config.load()  # a malformed variable is reported here, before MPI is started
-    if "mpi4py.MPI" in sys.modules:
-        adopt(sys.modules["mpi4py.MPI"], topology)
-    else:
-        sys.meta_path.insert(0, Importer(topology))
-    sys.meta_path.insert(0, Variables())
-    try:
-        execute(kind, *program[1 if kind else 0:])
-    except SystemExit as stop:
-        if stop.code:
-            _abort_with(stop)
-            _limit(stop.code if isinstance(stop.code, int) else 1)
-            raise
-        ended.set()
-        raise
-    except BaseException as error:
-        _fail(error)
-    ended.set()
+    run_program(kind, program[1 if kind else 0:], topology, ended.set)
 
 
 def _is_module(package: str) -> bool:
@@ -290,97 +158,3 @@ def _tell_profile(ended: threading.Event, compare: bool, json_path: str | None,
     if found is not None:
         wrote = [f"wrote {path}" for path in (json_path, plot_path) if path]
         click.echo("\n".join([*lines(found, columns(2)), *wrote]), err=True)
-
-
-def execute(kind: str, name: str, *arguments: str) -> None:
-    """Run a script (``kind`` is empty), a module (``-m``) or code (``-c``) as Python does."""
-    if kind == "-c":
-        _start("", "-c", *arguments)
-        _run(name, "<string>")
-    elif kind == "-m":
-        _start(os.getcwd(), name, *arguments)
-        runpy.run_module(name, run_name="__main__", alter_sys=True)
-    elif get_importer(name) is not None:  # a directory or an archive, with a __main__.py
-        _start(None, name, *arguments)
-        # Absolute, because runpy puts it on the path, and the program may change directory.
-        runpy.run_path(os.path.abspath(name), run_name="__main__")
-    else:
-        _start(os.path.dirname(os.path.realpath(name)), name, *arguments)
-        path = os.path.abspath(name)
-        loader = SourceFileLoader("__main__", path)
-        _run(loader.get_data(path), path, __file__=path, __loader__=loader, __cached__=None)
-
-
-def _run(source: str | bytes, path: str, **attributes: Any) -> None:
-    """Run source text as ``__main__``, which stays for threads and exit handlers."""
-    main = sys.modules["__main__"] = ModuleType("__main__")
-    vars(main).update(attributes)
-    exec(compile(source, path, "exec", dont_inherit=True), vars(main))
-
-
-def _start(place: str | None, *argv: str) -> None:
-    """Set the program's arguments, and the first folder of its import path."""
-    sys.argv[:] = argv
-    if not getattr(sys.flags, "safe_path", sys.flags.isolated):
-        sys.path[:1] = [] if place is None else [place]
-
-
-def _fail(error: BaseException) -> NoReturn:
-    """Show the traceback from the program's first line on, and abort the job at exit."""
-    if isinstance(error, ModuleNotFoundError) and error.name == "mpi4py":
-        error = not_loaded(error)
-    if isinstance(error, MpiLibraryError):
-        # No rank waits for this one: none knows of others.
-        sys.exit(without_mpi(error))
-    here = __file__, runpy.run_path.__code__.co_filename
-    trace: TracebackType | None = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename in here:
-        trace = trace.tb_next
-    if isinstance(error, HpccollError):
-        _end_in_program(trace)
-        time.sleep(_turn(error, launcher_rank()[0]))
-    sys.excepthook(type(error), error.with_traceback(trace), trace)
-    status = 130 if isinstance(error, KeyboardInterrupt) else 1
-    _abort_with(status)
-    _limit(status)
-    sys.exit(status)
-
-
-def _end_in_program(trace: TracebackType | None) -> None:
-    """Cut a traceback behind its last frame that is not hpccoll's: the message says the rest."""
-    last = None
-    while trace is not None:
-        if not trace.tb_frame.f_code.co_filename.startswith(PACKAGE):
-            last = trace
-        trace = trace.tb_next
-    if last is not None:
-        last.tb_next = None
-
-
-def _turn(error: HpccollError, rank: int) -> float:
-    """Return the seconds after which a rank shows an error that other ranks may have as well.
-
-    The first rank that shows it aborts the job, which ends the others before their turn. Ranks
-    that wait report at once: each has another view. A rank that only learns that a call failed
-    elsewhere leaves the first turn to that rank.
-    """
-    if isinstance(error, (CollectiveTimeout, PeerLost)):
-        return 0.0
-    elsewhere = isinstance(error, BrokenCommunicatorError)
-    return min((FIRST_TURN + TURN * rank) * (rank > 0), LAST_TURN) + SECOND_HAND * elsewhere
-
-
-def _abort_with(status: Any) -> None:
-    """Let mpi4py abort the job at exit, if the program has loaded it."""
-    if "mpi4py" in sys.modules:
-        from mpi4py.run import set_abort_status
-        set_abort_status(status)
-
-
-def _limit(status: int) -> None:
-    """Abort even if a thread or an exit handler of the program keeps this process alive."""
-    MPI = sys.modules.get("mpi4py.MPI")
-    if MPI is not None and MPI.Is_initialized() and not MPI.Is_finalized():
-        timer = threading.Timer(GRACE, MPI.COMM_WORLD.Abort, (status,))
-        timer.daemon = True
-        timer.start()

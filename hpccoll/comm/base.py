@@ -3,24 +3,19 @@
     arguments --resolve--> Call --facts_of--> CallFacts --choose--> Choice --plan_for--> Plan
                                                                               --prepare--> Execution
 
-Blocking, nonblocking and persistent methods share these steps and differ in how they run the
-choice.
+Blocking, nonblocking and persistent methods share these steps, which :mod:`hpccoll.comm.uncached`
+has, and differ in how they run the choice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from contextlib import nullcontext
-from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from mpi4py import MPI
 from numpy import ndarray
 
-from hpccoll.calls.call import Call, is_staged, lacks_mpi_type
-from hpccoll.calls.facts import CallFacts, facts_of
-from hpccoll.calls.memory import any_staged, as_host_arrays
-from hpccoll.calls.native import NativeOnly, native_form
 from hpccoll.comm.cache import (
     IN_PLACE,
     CallCache,
@@ -28,44 +23,29 @@ from hpccoll.comm.cache import (
     Signature,
     address,
     is_usable,
-    key_of,
     parts_of,
     plain,
 )
 from hpccoll.comm.lifetime import Lifetime
 from hpccoll.comm.methods import Method
-from hpccoll.comm.online import measure_after, probe, start
-from hpccoll.comm.promise import check_promise
 from hpccoll.comm.recognition import note
-from hpccoll.comm.reproducible_sums import check_kept
-from hpccoll.comm.staged_calls import with_copies
 from hpccoll.comm.waitall import extend_mpi4py
-from hpccoll.config import ALWAYS, ANY_P, OFF, Config
-from hpccoll.errors import BufferArgumentError
-from hpccoll.errors.mpi import DeadCommunicatorError, error_handler_of
-from hpccoll.guard.guard import Guard
-from hpccoll.guard.pending_calls import keep_buffers
-from hpccoll.guard.setup import SetupCall
-from hpccoll.ir.topology import Topology
-from hpccoll.machine.discovery import Place
-from hpccoll.machine.identity import library_name
-from hpccoll.runtime.context import Context, GuardProtocol, context_of, existing_context
-from hpccoll.runtime.events.logger import log_choice, log_communicator, log_table, served_by
-from hpccoll.runtime.execution.executor import run_prepared
-from hpccoll.runtime.planning.call_hash import Description
-from hpccoll.runtime.planning.choice import Choice
-from hpccoll.runtime.progress.engine import can_progress
-from hpccoll.transport.private_comm import PrivateComm
-from hpccoll.tune.choose import Conditions, before_setup, choose, decide, instead_of_native
-from hpccoll.tune.determinism import check_served
-from hpccoll.tune.device_rules import DevicePlace
-from hpccoll.tune.loading import JobTimes, load
-from hpccoll.tune.rules import BLOCKING, NONBLOCKING
+from hpccoll.config import ALWAYS, OFF, Config
+from hpccoll.errors.mpi import DeadCommunicatorError
+from hpccoll.runtime.attributes import existing_context
+from hpccoll.runtime.planning.description import Description
+
+if TYPE_CHECKING:
+    from hpccoll.calls.call import Call
+    from hpccoll.guard.setup import SetupCall
+    from hpccoll.ir.topology import Topology
+    from hpccoll.machine.discovery import Place
+    from hpccoll.runtime.context import Context, GuardProtocol
+    from hpccoll.runtime.planning.choice import Choice
+    from hpccoll.tune.device_rules import DevicePlace
 
 #: Largest number of sets of user choices with cached calls.
 MOST_WISHES = 128
-#: Reason to run an hpccoll algorithm for a call that rules leave to the MPI library.
-CHECKSUMS = "hpccoll's messages have checksums, the MPI library's do not"
 
 
 class Base(MPI.Intracomm):
@@ -94,6 +74,7 @@ class Base(MPI.Intracomm):
 
     def __repr__(self) -> str:
         """Return the class, the name, this rank, the layout and the MPI library; sends nothing."""
+        from hpccoll.machine.identity import library_name
         kind = f"hpccoll.{type(self).__name__}"
         if self == MPI.COMM_NULL or self._lifetime is None or self._lifetime.freed:
             return f"<{kind}: null, or freed>"
@@ -160,78 +141,17 @@ class Base(MPI.Intracomm):
         if context is None or execution is None:
             return False
         with context.call_guard:
-            try:
-                run_prepared(execution, context.timeouts)
-            except BaseException as error:
-                context.abandon(execution, error)
-                raise
+            context.run(execution)
         return True
 
     # -- uncached calls ----------------------------------------------------------------------
     def _serve(self, method: Method, args: tuple[Any, ...]) -> Any:
         """Run an uncached call."""
-        with self._check_alive().call_guard:
-            check_promise(method, args, self._device)
-            arrays = as_host_arrays(args, method.buffers)
-            if arrays:
-                return self._serve_arrays(method, arrays)
-            serve = self._serve_blocking if method.form == BLOCKING else self._begin
-            return serve(method, args)
-
-    def _serve_arrays(self, method: Method, arrays: tuple[Any, ...]) -> Any:
-        """Make a call on the arrays over its buffers: it may be in the cache."""
-        result = self._repeat(method, arrays)
-        if self._seen is not None:  # it knows the buffers by their addresses, which are used again
-            key, known = (method, key_of(method, arrays)[0]), self._cache.observed
-            self._served = known[key] = self._served or known.get(key)
-            self._seen.reported = True
-        return result
-
-    def _serve_blocking(self, method: Method, args: tuple[Any, ...]) -> None:
-        raise NotImplementedError
-
-    def _begin(self, method: Method, args: tuple[Any, ...]) -> MPI.Request:
         raise NotImplementedError
 
     def _repeat(self, method: Method, args: tuple[Any, ...]) -> Any:
+        """Make a call that is part of the running one, or replaces it."""
         raise NotImplementedError
-
-    def _resolve(self, method: Method, args: tuple[Any, ...]) -> Call | None:
-        """Check the arguments of a call; return ``None`` if only mpi4py supports it.
-
-        Raises:
-            HpccollError: an argument is wrong, or only the MPI library supports the call and a
-                guarantee excludes it.
-        """
-        self._check_usable()
-        try:
-            with error_handler_of(self):
-                return method.resolve(self.Get_size(), self.Get_rank(), *args)
-        except NativeOnly:
-            check_served(None, method.title, args, self._config.determinism)
-            return None
-
-    def _choose(self, method: Method, call: Call, barred: str = "") -> tuple[CallFacts, Choice]:
-        """Choose the algorithm of a call; create the context if the choice needs it.
-
-        All ranks create the context, or none. ``barred`` is the reason why NCCL does not run it.
-        """
-        facts, cache = facts_of(call), self._cache
-        if self._config.determinism == ANY_P:
-            check_kept(facts, method.form)
-        choice = cache.choices.get((method, facts))
-        if choice is None:
-            conditions, size = self._conditions(method)._replace(barred=barred), self.Get_size()
-            if method.form == NONBLOCKING and size > 1 and existing_context(self) is None:
-                return facts, with_copies(self, method, call, facts, before_setup(
-                    facts, conditions, is_staged(call)))
-            choice = (choose(facts, conditions, self._known_place())
-                      or decide(facts, conditions, self._private().place))
-            if (self._config.checksums and choice.is_native and method.form == BLOCKING
-                    and self.Get_size() > 1):
-                choice = instead_of_native(facts, conditions, CHECKSUMS) or choice
-            cache.remember(method, facts, choice)
-        return facts, with_copies(self, method, call, facts, choice)
 
     def _note(self, method: Method, args: tuple[Any, ...], target: Any, call: Call | None = None
               ) -> bool:
@@ -241,53 +161,9 @@ class Base(MPI.Intracomm):
         self._calls.guard(self._check_alive().call_guard)
         return note(self._calls, method, args, target, call)
 
-    def _log_choice(self, method: Method, call: Call | None, choice: Choice | None) -> None:
-        """Log the algorithm of an uncached call; ``None`` is the MPI library."""
-        self._served = served_by(choice), call.nbytes if call is not None else None
-        if self._seen is not None:
-            self._seen.reported = True
-        if self._lifetime is not None:
-            log_choice(self, self._lifetime.logged, method.title, call, choice)
-
     def _known_place(self) -> Place | None:
         """Return the layout of the ranks, if it has been discovered."""
         return self._context.place if self._context is not None else None
-
-    def _conditions(self, method: Method) -> Conditions:
-        """Return the inputs of a choice for a method, except the call."""
-        tuned, form = self._lifetime.tuned if self._lifetime else None, method.form
-        return Conditions(self.Get_size(), *self._preference(method), tuned,
-                          self._config.determinism, form,
-                          form == BLOCKING or can_progress(self._config.progress),
-                          device=self._device_place)
-
-    def _preference(self, method: Method) -> tuple[Choice | None, bool]:
-        """Return the user's choice for a method, and whether it comes from the environment."""
-        for name in method.names if self._preferences else ():
-            if name in self._preferences:
-                return _wish_by(name, method, self._preferences[name]), False
-        asked = self._config.algorithm.get(method.collective)
-        return _wish_by(method.collective, method, Choice(
-            *asked, reason="HPCCOLL_ALGORITHM")) if asked else None, True
-
-    def _measurements(self) -> JobTimes | None:
-        """Return the measured times, if any; the first call of a communicator loads them.
-
-        Collective, so it precedes all checks that can fail on some ranks only.
-        """
-        lifetime = self._check_usable()
-        first = lifetime.tuned is None and self.Get_size() > 1
-        # On the first call at every log level: the level may differ between ranks.
-        guard = self._private().guard if first or self._guards else None
-        if first:
-            find = guard.watch_blocking(load) if guard is not None else load
-            # Native methods: this call has already entered.
-            lifetime.tuned = find(PrivateComm(self), self._config.tuning, self._private,
-                                  partial(probe, self._timed_class()))
-            tuned = lifetime.tuned
-            log_table(self, tuned.source, tuned.note, tuned.online)
-            start(self, self._private(), tuned)
-        return lifetime.tuned
 
     def _timed_class(self) -> Any:
         """Return the class of communicators whose calls are measured."""
@@ -312,6 +188,9 @@ class Base(MPI.Intracomm):
     def _private(self) -> Context:
         """Return this communicator's private context; the first call is collective."""
         if self._context is None or self._context.freed:
+            from hpccoll.guard.guard import Guard
+            from hpccoll.runtime.context import context_of
+            from hpccoll.runtime.events.logger import log_communicator
             known = existing_context(self)
             with self._setup("set-up") if known is None or known.guard is None else nullcontext():
                 context = context_of(self, self._config, self._layout)
@@ -333,6 +212,7 @@ class Base(MPI.Intracomm):
         Raises:
             BrokenCommunicatorError: such a call has failed before.
         """
+        from hpccoll.guard.setup import SetupCall
         lifetime = self._check_alive()
         if lifetime.raise_setup_failure is not None:
             lifetime.raise_setup_failure()
@@ -366,19 +246,6 @@ class Base(MPI.Intracomm):
         if lifetime.raise_failure is not None:
             lifetime.raise_failure()
         return lifetime
-
-    def _guard_native(self, method: Method, call: Call | None) -> Callable[..., Any]:
-        """Return the native method, with a guard if native calls are monitored."""
-        guard = self._private().guard if self._guards else None
-        return (guard.native(method.native, method.name, call, partial(measure_after, method))
-                if guard else method.native)
-
-    def _begun_by(self, method: Method, call: Call | None) -> Callable[..., MPI.Request]:
-        """Return the native nonblocking method, with a guard if native calls are monitored."""
-        guard = self._known_guard()
-        if guard is None:
-            return keep_buffers(method.native)
-        return guard.watch_nonblocking(method.native, method.name, call)
 
     def _known_guard(self) -> GuardProtocol | None:
         """Return the guard of native requests; ``None`` before a call has created it.
@@ -421,27 +288,3 @@ class Base(MPI.Intracomm):
         self._caches.clear()
         self._numbers = None
 
-
-def _wish_by(name: str, method: Method, preference: Choice) -> Choice | None:
-    """Return the user's choice under a name, or None.
-
-    ``auto`` counts for the method itself, but not for all forms of a collective.
-    """
-    return None if preference.is_auto and name != method.title else preference
-
-
-def native_arguments(call: Call | None, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the arguments in the form of the MPI library."""
-    return args if call is None or not lacks_mpi_type(call) else tuple(map(native_form, args))
-
-
-def reject_staged(method: Method, args: tuple[Any, ...]) -> None:
-    """Raise an error for device memory that the MPI library cannot move.
-
-    Raises:
-        BufferArgumentError: device memory; the message advises to let hpccoll run the collective.
-    """
-    if any_staged(args):
-        raise BufferArgumentError("buffer", "is device memory, which this MPI library does not "
-                                            "support",
-                                  f"choose an algorithm, as in comm.using({method.name}=...)")

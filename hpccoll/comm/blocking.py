@@ -6,22 +6,14 @@ sent. Calls that hpccoll does not run go to the native method unchanged.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mpi4py import MPI
-from mpi4py.typing import BufSpec, BufSpecB, BufSpecV, BufSpecW, InPlace
 
-from hpccoll.calls.call import Call, is_loaded
-from hpccoll.calls.facts import CallFacts, facts_of
-from hpccoll.calls.memory import any_staged, is_staged, stage_spec
-from hpccoll.comm.base import Base, native_arguments
-from hpccoll.comm.cache import MOST_SIGNATURES, Location, Signature
-from hpccoll.comm.devices import on_registered_memory, run_by_nccl, run_registered
-from hpccoll.comm.first_calls import BARE, FIRST, needs_no_setup, precedes_setup
+from hpccoll.comm.base import Base
+from hpccoll.comm.cache import Signature
 from hpccoll.comm.methods import (
     ALLGATHER,
     ALLGATHERV,
@@ -43,24 +35,12 @@ from hpccoll.comm.methods import (
     Method,
 )
 from hpccoll.comm.nonblocking import NonblockingMixin
-from hpccoll.comm.online import measure_first
-from hpccoll.comm.preferences import check_preference
-from hpccoll.comm.promise import is_queued_or_promised
-from hpccoll.comm.recognition import note_any_size, recognise_calls
-from hpccoll.comm.reproducible_sums import is_served, sum_call
-from hpccoll.comm.staged_calls import is_small, run_new, run_staged
-from hpccoll.config import ANY_P, NAN, NATIVE, RESULTS
-from hpccoll.guard.data_checks import check_equal, check_finite, result_of
-from hpccoll.runtime.events.logger import served_by
-from hpccoll.runtime.execution.any_size import form_hash, native_at_any_size, plan_at_any_size
-from hpccoll.runtime.execution.compiled import compiled_plan_for, run_plan
-from hpccoll.runtime.execution.executor import drive
-from hpccoll.runtime.planning.call_hash import describe_native
-from hpccoll.runtime.planning.choice import Choice
-from hpccoll.runtime.planning.planner import longest_whole, plan_for, prepare, with_counts
+from hpccoll.comm.recognition import recognise_calls
+from hpccoll.ir.methods import BLOCKING
 from hpccoll.runtime.progress.waiting import progress_once
-from hpccoll.tune.choose import range_of_choice
-from hpccoll.tune.rules import BLOCKING
+
+if TYPE_CHECKING:
+    from mpi4py.typing import BufSpec, BufSpecB, BufSpecV, BufSpecW, InPlace
 
 
 class BlockingMixin(Base):
@@ -68,7 +48,7 @@ class BlockingMixin(Base):
 
     Each looks the call up in the cache of the compiled executor (:mod:`hpccoll.comm.recognition`),
     then in the Python cache (:meth:`Base._call`), and otherwise resolves it
-    (:meth:`_serve_blocking`).
+    (:mod:`hpccoll.comm.uncached`).
     """
 
     @recognise_calls
@@ -165,161 +145,10 @@ class BlockingMixin(Base):
         self._call(ALLTOALLW, sendbuf, recvbuf)
 
     # -- implementation ----------------------------------------------------------------------
-    def _serve_blocking(self, method: Method, args: tuple[Any, ...]) -> None:
-        """Run an uncached call; check its input for NaN, or its result for equality."""
-        if self._cache.staged and run_staged(self, method, args):
-            return
-        checks = self._config.check
-        if not checks:
-            self._serve_unchecked(method, args)
-            return
-        call = self._resolve(method, args)
-        if NAN in checks and call is not None and facts_of(call).rounds:
-            check_finite(self._private(), call.source, method.name)
-        self._serve_unchecked(method, args)
-        if RESULTS in checks and (result := result_of(call)) is not None:
-            check_equal(self._private(), result, f"the result of {method.name}")
-
-    def _serve_unchecked(self, method: Method, args: tuple[Any, ...]) -> None:
-        """Check the arguments, choose an algorithm, and run it or the native method."""
-        if self._preference(method)[0] is None and (
-                precedes_setup(self) or self._stays_without()) and self._run_first(method, args):
-            return
-        check_preference(self, method, args)
-        tuned = self._measurements()
-        barred, (preference, gives_way) = "", self._preference(method)
-        if is_queued_or_promised(self, method, preference):
-            barred = run_by_nccl(self, method, args, preference, gives_way)
-            if not barred:
-                return
-        found, always = on_registered_memory(self, method, args), self._always
-        call, registered = found or (self._resolve(method, args), None)
-        if call is None:
-            self._log_choice(method, None, None)
-            if always:
-                self._compare(describe_native(None, method.name))
-            _call_native(self, method, args, self._guard_native(method, None))
-            return
-        if registered is None and is_small(call) and not (
-                preference is not None and preference.is_queued):
-            run_new(self, method, args, call)
-            return
-        if self._config.determinism == ANY_P and is_served(facts_of(call)):
-            with self._outside():
-                sum_call(self, call)
-            return
-        if tuned is not None:
-            measure_first(self, method, facts_of(call), tuned)
-        facts, choice = self._choose(method, call, barred)
-        self._log_choice(method, call, choice)
-        if always:
-            self._compare(describe_native(call, method.name)._replace(algorithm=str(choice.name)))
-        if choice.is_native:
-            native = self._guard_native(method, call)
-            # With checksums hpccoll may run another call with the same signature.
-            remembers = self._remembers and not self._config.checksums
-            if remembers and self._note(method, args, native):
-                self._note_any_size(method, args, facts, lambda nbytes: native_at_any_size(
-                    call, native, self._form_hash(method, call), self.Get_rank(), self.Get_size(),
-                    nbytes))
-            elif remembers:
-                self._cache.store(method, args, native)
-            _call_native(self, method, native_arguments(call, args), native)
-        elif registered is None:
-            self._run(method, args, call, choice)
-        else:
-            context = self._private()
-            plan = plan_for(context, with_counts(context, call, choice), choice)
-            if not run_registered(context, registered, call, plan):
-                self._run(method, args, self._resolve(method, args) or call, choice)
-
-    def _stays_without(self) -> bool:
-        """Set the communicator up; return True if the MPI library has no communicator left for it.
-
-        The library says so on all ranks.
-        """
-        lifetime = self._check_usable()
-        if not lifetime.bare and needs_no_setup(self):
-            try:
-                self._private()
-            except MPI.Exception as error:
-                lifetime.bare = True
-                warnings.warn("hpccoll: the MPI library runs the calls of a communicator that "
-                              f"cannot be set up: {error.Get_error_string()}; free communicators "
-                              "that are not needed", RuntimeWarning, stacklevel=6)
-        return lifetime.bare
-
-    def _run_first(self, method: Method, args: tuple[Any, ...]) -> bool:
-        """Run a first call by the MPI library; return False if it cannot reduce the type."""
-        call = self._resolve(method, args)
-        if call is not None and not facts_of(call).has_mpi_type:
-            return False
-        self._check_alive().first_calls += 1
-        self._log_choice(method, call, Choice(
-            NATIVE, reason=BARE if self._check_alive().bare else FIRST))
-        native = native_arguments(call, args)
-        # Also without a contract: another rank may have one, or other settings.
-        with self._setup(method.name, describe_native(call, method.name).without_moved_type()):
-            _call_native(self, method, native, method.native)
-        return True
-
-    def _run(self, method: Method, args: tuple[Any, ...], call: Call, choice: Choice) -> None:
-        """Run an algorithm; prepare it if the call repeats on the same memory."""
-        context = self._private()
-        call = with_counts(context, call, choice)
-        plan = plan_for(context, call, choice)
-        # Calls on temporary copies are not cached.
-        plain = not is_loaded(call)
-        compiled_plan = compiled_plan_for(context, call,
-                                          plan) if plain and self._calls is not None else None
-        # The Python cache is faster for calls that the compiled executor does not cache.
-        if (compiled_plan is not None and not compiled_plan.should_fall_back()
-                and self._note(method, args, compiled_plan, call)):
-            self._served = f"{served_by(choice)}, compiled", call.nbytes
-            self._note_any_size(method, args, facts_of(call), lambda nbytes: plan_at_any_size(
-                context, call, plan, partial(plan_for, context, choice=choice), nbytes,
-                longest_whole(context, call, choice)))
-            run_plan(compiled_plan, call)
-            return
-        location: Location | None = None
-        if plain and self._remembers:
-            location = self._cache.store(method, args, Signature())
-        known = location is not None and location in context.seen
-        execution = prepare(context, call, plan, repeated=known)
-        try:
-            drive(execution, context.timeouts)
-        except BaseException as error:
-            context.abandon(execution, error)
-            raise
-        if known and execution.repeated:
-            context.prepared.keep(location, execution)
-        elif location is not None:
-            context.seen.keep(location, True)
-        if call.sink is not None and call.sink.store is not None:
-            call.sink.store()
-
-    def _note_any_size(self, method: Method, args: tuple[Any, ...], facts: CallFacts,
-                       make: Callable[[tuple[int, int]], Any]) -> None:
-        """Store a target for calls that differ from this one only in their sizes, if there are any.
-
-        ``make`` returns it for a range of bytes, or ``None`` if there is no such target.
-        """
-        form, forms = (method, facts._replace(nbytes=0)), self._cache.forms
-        if form not in forms:  # only programs with several sizes need it
-            if len(forms) >= MOST_SIGNATURES:
-                forms.clear()
-            forms[form] = True
-        elif forms[form] and self._record is None and method is not BARRIER:
-            nbytes = range_of_choice(facts, self._conditions(method), self._known_place())
-            target = make(nbytes) if nbytes is not None else None
-            if target is not None:  # otherwise a block is empty, for example
-                forms[form] = note_any_size(self._calls, method, args, target)
-
-    def _form_hash(self, method: Method, call: Call) -> int:
-        """Return the call hash of the form of a native call."""
-        context = self._context
-        return form_hash(context, describe_native(call, method.name)) if (
-            context is not None and self._guards) else 0
+    def _serve(self, method: Method, args: tuple[Any, ...]) -> Any:
+        """Run an uncached call."""
+        from hpccoll.comm.uncached.dispatch import serve
+        return serve(self, method, args)
 
     def _repeat(self, method: Method, args: tuple[Any, ...]) -> Any:
         """Make a call that is part of the running one, or replaces it."""
@@ -346,22 +175,3 @@ class BlockingMixin(Base):
         finally:
             call_guard.owner_thread, call_guard.outer_thread = thread, outer
 
-
-#: Index of the buffer that only the root uses.
-AT_ROOT = {"reduce": 1, "gather": 1, "gatherv": 1, "scatter": 0, "scatterv": 0}
-
-
-def _call_native(comm: MPI.Intracomm, method: Method, args: tuple[Any, ...],
-                 native: Callable[..., Any]) -> None:
-    """Call the native method, on host copies of device memory that it cannot reach."""
-    if not any_staged(args):
-        method.serve_native(comm, *args, native=native)
-        return
-    written, unused = 0 if method.name == "bcast" else 1, AT_ROOT.get(method.name)
-    if unused is not None and comm.Get_rank() != args[-1]:
-        args = *args[:unused], None, *args[unused + 1:]
-    places = [stage_spec(arg, "buffer") if is_staged(arg) else (arg, None) for arg in args]
-    method.serve_native(comm, *(arg for arg, _ in places), native=native)
-    store = places[written][1]
-    if store is not None and (written or comm.Get_rank() != args[-1]):
-        store()

@@ -14,16 +14,17 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mpi4py import MPI
 from numpy import ndarray
 
-from hpccoll.calls.facts import COUNTS_AT_ROOT
-from hpccoll.calls.native import native_form
 from hpccoll.comm.methods import BARRIER, Method
 from hpccoll.comm.recognition import LASTING, TYPES, new_calls
-from hpccoll.runtime.planning.choice import Choice
+from hpccoll.ir.methods import COUNTS_AT_ROOT
+
+if TYPE_CHECKING:
+    from hpccoll.runtime.planning.choice import Choice
 
 address, IN_PLACE, Op = MPI.Get_address, MPI.IN_PLACE, MPI.Op
 #: Cached signatures before the cache is cleared: every call may have a new size.
@@ -85,6 +86,7 @@ class CallCache(dict[Hashable, Any]):
             method, args: the call.
             served: the native method, or a new :class:`Signature`.
         """
+        from hpccoll.calls.native import native_form
         key, arrays = key_of(method, args)
         # An in-place alltoall works on a temporary copy. Ranks do not know each other's counts in a
         # gatherv, so a signature does not determine the plan.

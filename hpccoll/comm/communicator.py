@@ -12,8 +12,6 @@ Garbage collection never frees a communicator; ``Free`` does, for all its wrappe
 
 from __future__ import annotations
 
-import math
-import operator
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast, overload
@@ -26,35 +24,28 @@ from hpccoll.comm.blocking import BlockingMixin
 from hpccoll.comm.cache import CallCache
 from hpccoll.comm.creation import Creation
 from hpccoll.comm.devices import DeviceMessages, DeviceWays, nccl_problem, registered_array
-from hpccoll.comm.first_calls import FIRST_CALLS, precedes_setup
+from hpccoll.comm.first_calls import precedes_setup
 from hpccoll.comm.lifetime import Lifetime
 from hpccoll.comm.nonblocking import NonblockingMixin
 from hpccoll.comm.objects.methods import Objects
 from hpccoll.comm.persistent import PersistentMixin
-from hpccoll.comm.preferences import PreferenceScope, choices_of
 from hpccoll.comm.probes import Probes
-from hpccoll.comm.promise import device_promise
 from hpccoll.comm.reproducible import Numbers
 from hpccoll.comm.ulfm import Recovery
-from hpccoll.cuda import element_type
-from hpccoll.errors import ArgumentError, ArgumentTypeError, CommunicatorError
-from hpccoll.guard.flight_record import RECORDER
-from hpccoll.guard.setup import SetupCall
-from hpccoll.ir.collectives import collective_named
-from hpccoll.ir.topology import Topology
-from hpccoll.runtime.context import GuardProtocol, existing_context, keyval
-from hpccoll.runtime.events.logger import start as start_logging
-from hpccoll.runtime.execution.compiled import executor
-from hpccoll.runtime.planning.call_hash import Description
-from hpccoll.runtime.planning.choice import Choice
+from hpccoll.errors import ArgumentError, CommunicatorError
+from hpccoll.machine.limits import FIRST_CALLS
+from hpccoll.runtime.attributes import existing_context, keyval
+from hpccoll.runtime.execution.built import executor
+from hpccoll.runtime.planning.description import Description
 from hpccoll.runtime.progress.engine import PROGRESS
-from hpccoll.transport.shm.mapping import DIRECTORY
-from hpccoll.tune.choose import Conditions
-from hpccoll.tune.describe import describe
-from hpccoll.tune.loading import JobTimes
 
 if TYPE_CHECKING:
+    from hpccoll.comm.preferences import PreferenceScope
+    from hpccoll.ir.topology import Topology
     from hpccoll.measure.profiling.profile import Profile
+    from hpccoll.runtime.context import GuardProtocol
+    from hpccoll.tune.loading import JobTimes
+
 
 class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, Creation, Recovery,
            Probes, DeviceMessages, DeviceWays):
@@ -121,8 +112,12 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
         self._config = settings.override(
             determinism=determinism, progress=progress, tuning=tuning, contract=contract,
             checksums=checksums, timeout=timeout)
-        self._device = device_promise(device)
-        start_logging(self._config.log)
+        if device is not None:
+            from hpccoll.comm.promise import device_promise
+            self._device = device_promise(device)
+        if self._config.log:
+            from hpccoll.runtime.events.logger import start
+            start(self._config.log)
         self._cache = CallCache()
         self._caches = {(): self._cache}
         executor(self._config)  # raises now if the executor was not built
@@ -161,6 +156,10 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
         Raises:
             ArgumentError: unknown collective, or an invalid number of bytes.
         """
+        from hpccoll.ir.collectives import collective_named
+        from hpccoll.runtime.planning.choice import Choice
+        from hpccoll.tune.choose import Conditions
+        from hpccoll.tune.describe import describe
         collective = collective_named(collective)
         preference, environment = self._preferences.get(collective), False
         if preference is None and collective in self._config.algorithm:
@@ -202,6 +201,9 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
                 or a rank of the node has no GPU for it.
             ArgumentTypeError: elements that are Python objects.
         """
+        from hpccoll.arrays.shapes import element_count
+        from hpccoll.cuda import element_type
+        from hpccoll.transport.shm.mapping import DIRECTORY
         lifetime = self._check_usable()
         dtype, sized = element_type(xp, dtype)
         sized, count = element_count(shape, sized)
@@ -254,6 +256,7 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
         Raises:
             ArgumentError: unknown collective or algorithm; the message lists the valid ones.
         """
+        from hpccoll.comm.preferences import PreferenceScope, choices_of
         return PreferenceScope(self, choices_of(algorithms, segment_bytes))
 
     def choose(self, *, segment_bytes: int | str = 0, **algorithms: Any) -> None:
@@ -265,6 +268,7 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
         Raises:
             ArgumentError: unknown collective or algorithm; the message lists valid ones.
         """
+        from hpccoll.comm.preferences import choices_of
         self._want({**self._preferences, **choices_of(algorithms, segment_bytes)})
 
     def stats(self, all_ranks: bool = False) -> Profile:
@@ -290,6 +294,7 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
         Returns:
             The file's path; empty if it cannot be written, which is reported.
         """
+        from hpccoll.guard.flight_record import RECORDER
         return RECORDER.dump("comm.dump()", folder)
 
     def _timed_class(self) -> Any:
@@ -316,6 +321,7 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
                           info: MPI.Info = MPI.INFO_NULL,
                           errhandler: MPI.Errhandler | None = None) -> Comm:
         """Create a communicator of a group, without a parent."""
+        from hpccoll.guard.setup import SetupCall
         with SetupCall(group, "create_from_group", config.load()):
             return wrap(super().Create_from_group(group, stringtag, info, errhandler))
 
@@ -415,22 +421,8 @@ def _recording_class(cls: type[Comm]) -> type[Comm]:
     return found
 
 
-def element_count(shape: Any, dtype: Any) -> tuple[numpy.dtype, int]:
-    """Return the dtype of a new array and its number of elements; see ``Comm.empty``."""
-    try:
-        dtype = numpy.dtype(dtype)
-        dims = [operator.index(n) for n in numpy.atleast_1d(numpy.asarray(shape, dtype=object))]
-    except (TypeError, ValueError) as error:
-        raise ArgumentError("shape", f"cannot create an array of shape {shape!r}, type {dtype!r}",
-                            str(error)) from error
-    if any(n < 0 for n in dims):
-        raise ArgumentError("shape", f"expected dimensions of 0 or more, got {shape!r}")
-    if dtype.hasobject:
-        raise ArgumentTypeError("dtype", f"processes cannot share {dtype} elements")
-    return dtype, math.prod(dims)
-
-
 def _layout(text: str | Topology, size: int) -> Topology:
+    from hpccoll.ir.topology import Topology
     try:
         return Topology.parse(text, size)
     except ArgumentError as error:

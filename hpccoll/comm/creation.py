@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mpi4py import MPI
 
 from hpccoll.comm.base import Base
-from hpccoll.guard.setup import SetupCall
-from hpccoll.runtime.planning.call_hash import Description
+from hpccoll.runtime.planning.description import Description
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -77,6 +76,7 @@ class Creation(Base):
 
     def Create_group(self, group: MPI.Group, tag: int = 0) -> Comm:
         """Create a communicator of a group; only its members call."""
+        from hpccoll.guard.setup import SetupCall
         self._check_alive()
         with SetupCall(group, "create_group", self._config):
             return self._wrap(super().Create_group(group, tag))

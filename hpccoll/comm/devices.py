@@ -14,42 +14,24 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib.machinery import PathFinder
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mpi4py import MPI
 
-from hpccoll.calls.call import Call
-from hpccoll.calls.facts import CallFacts, facts_of
-from hpccoll.calls.memory import is_staged, stage_spec
-from hpccoll.calls.native import NativeOnly
 from hpccoll.comm.base import Base
 from hpccoll.comm.methods import Method
-from hpccoll.comm.promise import device_place, learn_other_paths
 from hpccoll.config import ANY_P, AUTO, NCCL
-from hpccoll.cuda import (
-    DeviceMemory,
-    RegisteredCall,
-    Resident,
-    Ways,
-    as_resident,
-    describe_ways,
-    device_namespace,
-    missing_device,
-    module_name,
-    mpi_moves_device_memory,
-    queue_of,
-)
 from hpccoll.errors import ArgumentError, BufferArgumentError, HpccollError
 from hpccoll.errors.mpi import error_handler_of
-from hpccoll.ir.collectives import COLLECTIVES
-from hpccoll.runtime.context import MOST_KEPT, Context, existing_context
-from hpccoll.runtime.execution.executor import drive
-from hpccoll.runtime.planning.call_hash import describe_native
-from hpccoll.runtime.planning.choice import Choice
-from hpccoll.runtime.planning.plan import Plan
-from hpccoll.runtime.planning.planner import prepare_registered
-from hpccoll.tune.choose import Conditions, choose, instead_of_native, obstacle
-from hpccoll.units import ranks_text
+from hpccoll.runtime.attributes import existing_context
+
+if TYPE_CHECKING:
+    from hpccoll.calls.call import Call
+    from hpccoll.calls.facts import CallFacts
+    from hpccoll.cuda import RegisteredCall
+    from hpccoll.runtime.context import Context
+    from hpccoll.runtime.planning.choice import Choice
+    from hpccoll.runtime.planning.plan import Plan
 
 #: Methods of mpi4py that send.
 SENDING = "Send", "Ssend", "Bsend", "Rsend", "Isend", "Issend", "Ibsend", "Irsend"
@@ -68,6 +50,7 @@ class DeviceWays(Base):
         The first access is collective, and takes seconds if there are devices. Afterwards
         ``explain`` shows them, too.
         """
+        from hpccoll.cuda import Ways, describe_ways
         with self._check_alive().call_guard:
             reports = self._private().service(Ways).look()
             return "".join(f"{line}\n" for line in describe_ways(reports))
@@ -75,10 +58,12 @@ class DeviceWays(Base):
     @property
     def moves_device_memory(self) -> bool:
         """True if the MPI library moves device memory; the first access takes seconds."""
+        from hpccoll.cuda import mpi_moves_device_memory
         return mpi_moves_device_memory()
 
     def _known_ways(self) -> str:
         """Return the lines for ``explain``: empty before the first access to :attr:`ways`."""
+        from hpccoll.cuda import Ways, describe_ways
         context = existing_context(self)
         if context is None or context.freed:
             return ""
@@ -93,6 +78,7 @@ class DeviceWays(Base):
 
     def _registered_memory(self, nbytes: int) -> Any:
         """Return registered device memory as bytes; or why there is none, the same on all ranks."""
+        from hpccoll.cuda import DeviceMemory
         context = self._private()
         if context.registered is None:
             context.registered = context.service(DeviceMemory)
@@ -104,6 +90,8 @@ class DeviceWays(Base):
 
     def _check_alike(self, xp: Any) -> None:
         """Raise an error unless ``xp`` is the same on all ranks of the node; collective."""
+        from hpccoll.cuda import missing_device, module_name
+        from hpccoll.units import ranks_text
         name = module_name(xp)
         node = self._private().node
         mine = self.Get_rank(), (name, missing_device(xp) if name in ("cupy", "torch") else "")
@@ -124,6 +112,7 @@ class DeviceWays(Base):
 def registered_array(comm: DeviceWays, shape: int | Sequence[int], dtype: Any, nbytes: int,
                      xp: Any) -> Any:
     """Return an array in registered device memory; without such memory, warn and use ordinary."""
+    from hpccoll.cuda import device_namespace, module_name
     torch = module_name(xp) == "torch"
     number = xp.cuda.current_device() if torch else None
     with device_namespace().cuda.Device(number):
@@ -143,6 +132,8 @@ def on_registered_memory(comm: Base, method: Method, args: tuple[Any, ...]
 
     Wrong arguments also give ``None``; the resolver then raises the error.
     """
+    from hpccoll.calls.native import NativeOnly
+    from hpccoll.cuda import RegisteredCall, as_resident, queue_of
     context = comm._context
     memory = context.registered if context is not None else None
     if memory is None or memory.scratch is None or comm._config.determinism == ANY_P:
@@ -162,6 +153,8 @@ def on_registered_memory(comm: Base, method: Method, args: tuple[Any, ...]
 
 def run_registered(context: Context, made: RegisteredCall, call: Call, plan: Plan) -> bool:
     """Run a call on registered memory; return False if it needs too much scratch."""
+    from hpccoll.runtime.execution.executor import drive
+    from hpccoll.runtime.planning.planner import prepare_registered
     execution = prepare_registered(context, call, plan, made)
     if execution is None:
         return False
@@ -191,7 +184,18 @@ def run_by_nccl(comm: Base, method: Method, args: tuple[Any, ...], preference: C
         ArgumentError: ``comm.using`` selected NCCL, which cannot run the call; or only this rank
             may have the reason why it cannot.
     """
-    from hpccoll.cuda import Nccl  # imported only for NCCL
+    from hpccoll.calls.facts import facts_of
+    from hpccoll.calls.native import NativeOnly
+    from hpccoll.comm.promise import device_place, learn_other_paths
+    from hpccoll.comm.uncached.conditions import conditions_of, record_choice
+    from hpccoll.cuda import (
+        Nccl,  # imported only for NCCL
+        as_resident,
+        queue_of,
+    )
+    from hpccoll.ir.collectives import COLLECTIVES
+    from hpccoll.runtime.planning.call_hash import describe_native
+    from hpccoll.tune.choose import choose, obstacle
 
     promised = preference is None or not preference.is_queued
     specs, elsewhere = [as_resident(arg) for arg in args], (
@@ -220,7 +224,7 @@ def run_by_nccl(comm: Base, method: Method, args: tuple[Any, ...], preference: C
                             ) from problem
     if where is None:
         return elsewhere
-    facts, conditions = facts_of(call), comm._conditions(method)
+    facts, conditions = facts_of(call), conditions_of(comm, method)
     choice = choose(facts, conditions, comm._known_place())
     if choice is None or not choice.is_queued:
         if promised or preference is None:
@@ -234,7 +238,7 @@ def run_by_nccl(comm: Base, method: Method, args: tuple[Any, ...], preference: C
         raise ArgumentError("sendbuf", f"is on GPU {where.device.id}, but NCCL uses GPU "
                                        f"{ranks.group.device.id} for this communicator",
                             "use one GPU for all calls of a communicator")
-    comm._log_choice(method, call, choice)
+    record_choice(comm, method, call, choice)
     if comm._always:
         comm._compare(describe_native(call, method.name)._replace(algorithm=name))
     ranks.run(call, where, describe_native(call, call.name)._replace(algorithm=name))
@@ -259,17 +263,20 @@ def nccl_problem(comm: MPI.Intracomm, name: str) -> str:
 
 
 def _any_resident(specs: Sequence[Any]) -> bool:
+    from hpccoll.cuda import Resident
     return any(isinstance(part, Resident) for spec in specs
                for part in (spec if isinstance(spec, list) else [spec]))
 
 
 def _algorithm_across(call: Call, size: int, nbytes: int) -> str:
+    from hpccoll.calls.facts import facts_of
     return choose_across_nodes(facts_of(call), size, nbytes)
 
 
-@lru_cache(MOST_KEPT)
+@lru_cache(256)
 def choose_across_nodes(facts: CallFacts, size: int, nbytes: int) -> str:
     """Return the algorithm for a part of an allreduce across ``size`` nodes."""
+    from hpccoll.tune.choose import Conditions, instead_of_native
     choice = instead_of_native(facts._replace(nbytes=nbytes), Conditions(size),
                                "it uses several nodes")
     return choice.name if choice is not None else AUTO
@@ -277,11 +284,13 @@ def choose_across_nodes(facts: CallFacts, size: int, nbytes: int) -> str:
 
 def host_copy(spec: Any) -> tuple[Any, Callable[[], None]]:
     """Return a host copy of a buffer, and a callback that copies it back."""
+    from hpccoll.calls.memory import is_staged, stage_spec
     return stage_spec(spec, "buf") if is_staged(spec) else (spec, lambda: None)
 
 
 def wrap_send(name: str) -> Callable[..., Any]:
     """Return a wrapper of an mpi4py method that sends."""
+    from hpccoll.calls.memory import is_staged
     native = getattr(MPI.Comm, name)
 
     def send(self: MPI.Comm, buf: Any, dest: int, tag: int = 0) -> Any:
@@ -294,6 +303,7 @@ def wrap_send(name: str) -> Callable[..., Any]:
 def receive(self: MPI.Comm, buf: Any, source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG,
             status: MPI.Status | None = None) -> None:
     """Implement ``Recv``."""
+    from hpccoll.calls.memory import is_staged
     if not is_staged(buf):
         MPI.Comm.Recv(self, buf, source, tag, status)
         return
@@ -321,6 +331,7 @@ def replace(self: MPI.Comm, buf: Any, dest: int, sendtag: int = 0, source: int =
 
 def check_host(name: str, *bufs: Any) -> None:
     """Raise an error for device memory in calls that outlive their return, which cannot copy."""
+    from hpccoll.calls.memory import is_staged
     for buf in bufs:
         if is_staged(buf):
             raise BufferArgumentError(

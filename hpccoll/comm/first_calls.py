@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 from mpi4py import MPI
 
 from hpccoll.config import ALWAYS, NONE
-from hpccoll.runtime.context import existing_context
+from hpccoll.machine.limits import FIRST_CALLS
+from hpccoll.runtime.attributes import existing_context
 
 if TYPE_CHECKING:
     from hpccoll.comm.base import Base
 
-#: Number of blocking collectives, of buffers and objects, before the one that sets up.
-FIRST_CALLS = 8
 #: Reasons of the choice of such calls.
 FIRST = f"one of the first {FIRST_CALLS} calls of a communicator; the next one sets it up"
 BARE = "the library has no communicator left for the set-up of this one"
@@ -41,3 +40,14 @@ def needs_no_setup(comm: Base) -> bool:
     return (existing_context(comm) is None and comm.Get_size() > 1 and comm._layout is None
             and config.determinism == NONE and not config.checksums
             and config.contract != ALWAYS and not config.check and not comm._device)
+
+
+def first_by_mpi4py(comm: Base) -> bool:
+    """Return True if mpi4py runs the next call; the same on all ranks.
+
+    Not if a program has replaced ``MPI.pickle`` by something that has no bytes, such as JSON.
+    """
+    try:
+        return precedes_setup(comm) and MPI.pickle.loads(MPI.pickle.dumps(b"")) == b""
+    except Exception:
+        return False

@@ -20,14 +20,14 @@ from hpccoll.config import NONE
 from hpccoll.errors import ForkedError
 from hpccoll.guard.call_guard import new_call_guard
 from hpccoll.guard.job_status import JOB
-from hpccoll.runtime.context import stop_all_starts
+from hpccoll.runtime.attributes import stop_all_starts
 from hpccoll.runtime.events.call_log import ENDED, LEFT
-from hpccoll.runtime.planning.call_hash import Description
+from hpccoll.runtime.planning.description import Description
 from hpccoll.runtime.progress.engine import PROGRESS
-from hpccoll.tune.loading import JobTimes
 
 if TYPE_CHECKING:
     from hpccoll.comm.base import Base
+    from hpccoll.tune.loading import JobTimes
 
 
 class Lifetime:

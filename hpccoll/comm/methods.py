@@ -1,24 +1,21 @@
-"""Table of collective methods: the resolver and the native method of each."""
+"""Table of collective methods: the native method of each, and its resolver, loaded on first use."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from mpi4py import MPI
 
-from hpccoll.calls import resolve
-from hpccoll.calls.call import METHODS, Call
-from hpccoll.calls.native import call_native
-from hpccoll.tune.rules import BLOCKING, NONBLOCKING, PERSISTENT
+from hpccoll.ir.methods import BLOCKING, METHODS, NONBLOCKING, PERSISTENT
 
 if TYPE_CHECKING:
+    from hpccoll.calls.call import Call
     from hpccoll.comm.base import Base
 
 #: Native methods. ``super()`` would find the same ones in a third of a microsecond more.
 native = MPI.Intracomm
-#: ``resolve(size, rank, *arguments)``.
-Resolver = Callable[..., Call]
 
 
 #: Arguments that mpi4py lets a caller omit.
@@ -30,7 +27,6 @@ class Method:
 
     Args:
         name: the name of its blocking form, in lower case.
-        resolve: returns the call for a size, a rank and arguments.
         native: the native method.
         form: blocking, nonblocking or persistent.
 
@@ -41,12 +37,18 @@ class Method:
         buffers: number of its first arguments that are buffers.
     """
 
-    def __init__(self, name: str, resolve: Resolver, native: Callable[..., Any],
-                 form: str = BLOCKING):
-        self.name, self.resolve, self.native, self.form = name, resolve, native, form
+    def __init__(self, name: str, native: Callable[..., Any], form: str = BLOCKING):
+        self.name, self.native, self.form = name, native, form
         self.title, self.collective = form.format(name), METHODS[name]
         self.names = self.title, name, self.collective
         self.buffers = {"barrier": 0, "bcast": 1}.get(name, 2)
+
+    @cached_property
+    def resolve(self) -> Callable[..., Call]:
+        """Return ``resolve(size, rank, *arguments)``, which returns a call."""
+        from hpccoll.calls import resolve
+        resolver: Callable[..., Call] = getattr(resolve, self.name)
+        return resolver
 
     def positional(self, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]:
         """Return all arguments of a call in the order of the parameters."""
@@ -65,32 +67,32 @@ class Method:
 
         ``native`` is a wrapper of that method, if the call has to be recorded.
         """
+        from hpccoll.calls.native import call_native
         argument = "buf" if self.name == "bcast" else "sendbuf"
         return call_native(native or self.native, argument, comm, *args, **options)
 
 
-BARRIER = Method("barrier", resolve.barrier, native.Barrier)
-BCAST = Method("bcast", resolve.bcast, native.Bcast)
-REDUCE = Method("reduce", resolve.reduce, native.Reduce)
-ALLREDUCE = Method("allreduce", resolve.allreduce, native.Allreduce)
-SCAN = Method("scan", resolve.scan, native.Scan)
-EXSCAN = Method("exscan", resolve.exscan, native.Exscan)
-REDUCE_SCATTER_BLOCK = Method("reduce_scatter_block", resolve.reduce_scatter_block,
-                              native.Reduce_scatter_block)
-REDUCE_SCATTER = Method("reduce_scatter", resolve.reduce_scatter, native.Reduce_scatter)
-ALLGATHER = Method("allgather", resolve.allgather, native.Allgather)
-ALLGATHERV = Method("allgatherv", resolve.allgatherv, native.Allgatherv)
-GATHER = Method("gather", resolve.gather, native.Gather)
-GATHERV = Method("gatherv", resolve.gatherv, native.Gatherv)
-SCATTER = Method("scatter", resolve.scatter, native.Scatter)
-SCATTERV = Method("scatterv", resolve.scatterv, native.Scatterv)
-ALLTOALL = Method("alltoall", resolve.alltoall, native.Alltoall)
-ALLTOALLV = Method("alltoallv", resolve.alltoallv, native.Alltoallv)
-ALLTOALLW = Method("alltoallw", resolve.alltoallw, native.Alltoallw)
+BARRIER = Method("barrier", native.Barrier)
+BCAST = Method("bcast", native.Bcast)
+REDUCE = Method("reduce", native.Reduce)
+ALLREDUCE = Method("allreduce", native.Allreduce)
+SCAN = Method("scan", native.Scan)
+EXSCAN = Method("exscan", native.Exscan)
+REDUCE_SCATTER_BLOCK = Method("reduce_scatter_block", native.Reduce_scatter_block)
+REDUCE_SCATTER = Method("reduce_scatter", native.Reduce_scatter)
+ALLGATHER = Method("allgather", native.Allgather)
+ALLGATHERV = Method("allgatherv", native.Allgatherv)
+GATHER = Method("gather", native.Gather)
+GATHERV = Method("gatherv", native.Gatherv)
+SCATTER = Method("scatter", native.Scatter)
+SCATTERV = Method("scatterv", native.Scatterv)
+ALLTOALL = Method("alltoall", native.Alltoall)
+ALLTOALLV = Method("alltoallv", native.Alltoallv)
+ALLTOALLW = Method("alltoallw", native.Alltoallw)
 
 
 def _form(form: str, method: Method, native: Callable[..., Any]) -> Method:
-    return Method(method.name, method.resolve, native, form)
+    return Method(method.name, native, form)
 
 
 IBARRIER = _form(NONBLOCKING, BARRIER, native.Ibarrier)

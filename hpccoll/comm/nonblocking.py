@@ -13,13 +13,11 @@ the default, the library also runs all of them without ``MPI.THREAD_MULTIPLE``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from mpi4py import MPI
-from mpi4py.typing import BufSpec, BufSpecB, BufSpecV, BufSpecW, InPlace
 
-from hpccoll.calls.call import is_loaded
-from hpccoll.comm.base import Base, native_arguments, reject_staged
+from hpccoll.comm.base import Base
 from hpccoll.comm.methods import (
     IALLGATHER,
     IALLGATHERV,
@@ -38,15 +36,11 @@ from hpccoll.comm.methods import (
     ISCAN,
     ISCATTER,
     ISCATTERV,
-    Method,
 )
 from hpccoll.comm.recognition import recognise_calls
-from hpccoll.comm.requests import request_factory, request_of
-from hpccoll.config import THREAD
-from hpccoll.runtime.context import LANE_BYTES, LANE_TAG
-from hpccoll.runtime.execution.compiled import addresses_of, compiled_plan_for
-from hpccoll.runtime.planning.planner import plan_for, prepare
-from hpccoll.runtime.progress.operations import Operation
+
+if TYPE_CHECKING:
+    from mpi4py.typing import BufSpec, BufSpecB, BufSpecV, BufSpecW, InPlace
 
 
 class NonblockingMixin(Base):
@@ -146,39 +140,3 @@ class NonblockingMixin(Base):
     def Ialltoallw(self, sendbuf: BufSpecW | InPlace, recvbuf: BufSpecW) -> MPI.Request:
         """Start to send one block of any size and type from every rank to every rank."""
         return self._call(IALLTOALLW, sendbuf, recvbuf)
-
-    # -- implementation ----------------------------------------------------------------------
-    def _begin(self, method: Method, args: tuple[Any, ...]) -> MPI.Request:
-        """Check the arguments, and start the user's algorithm or the native method."""
-        call = self._resolve(method, args)
-        choice = None
-        if call is not None:
-            facts, choice = self._choose(method, call)
-        self._log_choice(method, call, choice)
-        if call is None or choice is None or choice.is_native:
-            reject_staged(method, args)
-            native = self._begun_by(method, call)
-            if call is not None and not self._note(method, args, native):
-                self._cache.store(method, args, native)
-            return method.serve_native(self, *native_arguments(call, args), native=native)
-        context, threaded = self._private(), self._config.progress == THREAD
-        queue, tag = None, LANE_TAG
-        if context.request_queue is not None:
-            # Depends only on data of all ranks: operations without a plan use the queue, too.
-            segment = context.request_segment(facts, tag)
-            if segment or call.nbytes is not None and call.nbytes <= LANE_BYTES:
-                queue, choice = context.request_queue, choice.in_segments(segment)
-        if queue is None:
-            tag = context.next_tag()
-        plan = plan_for(context, call, choice)
-        compiled_plan = None
-        plain = not is_loaded(call) and (call.sink is None or call.sink.store is None)
-        if queue is not None and self._calls is not None and plain:
-            compiled_plan = compiled_plan_for(context, call, plan, tag)
-        if compiled_plan is not None:
-            begins = request_factory(context, compiled_plan, threaded)
-            self._note(method, args, begins, call)
-            return begins.begin(*addresses_of(call), call)
-        execution = prepare(context, call, plan, tag, own_scratch=True)
-        return request_of(Operation(context, execution, call, call.sink and call.sink.store,
-                                    threaded, queue))

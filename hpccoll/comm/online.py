@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from hpccoll.calls.facts import CallFacts, facts_of
+from hpccoll.comm.uncached.conditions import conditions_of, resolve_call
 from hpccoll.config import NONE, OFF, PROBE
 from hpccoll.errors import cause_of
 from hpccoll.guard.guard import Guard
@@ -48,19 +49,19 @@ def start(comm: Base, context: Context, tuned: JobTimes) -> None:
 
 def measure_after(method: Method, comm: Base, *args: Any, **options: Any) -> None:
     """Measure the kind of a native call that has just ended, if that is worth its time."""
-    context, tuned = comm._private(), comm._measurements()
+    context, tuned = comm._private(), comm._check_usable().tuned
     natives = context.service(Guard).natives
     natives.check = next_check(natives.guard.number)
-    call = comm._resolve(method, method.positional(args, options))
+    call = resolve_call(comm, method, method.positional(args, options))
     if call is not None and tuned is not None:
         facts = facts_of(call)
-        if wants_times(facts, comm._conditions(method)):
+        if wants_times(facts, conditions_of(comm, method)):
             _measure(comm, context, facts, tuned)
 
 
 def measure_first(comm: Base, method: Method, facts: CallFacts, tuned: JobTimes) -> None:
     """Measure a kind of call before its first call, if the user has asked for it."""
-    if tuned.online and wants_times(facts, comm._conditions(method)):
+    if tuned.online and wants_times(facts, conditions_of(comm, method)):
         _measure(comm, comm._private(), facts, tuned)
 
 

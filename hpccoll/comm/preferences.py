@@ -13,9 +13,10 @@ from hpccoll.algorithms import Algorithm
 from hpccoll.algorithms.outside import read_algorithm
 from hpccoll.calls.call import collective_of
 from hpccoll.calls.facts import facts_of
+from hpccoll.comm.uncached.conditions import conditions_of, preference_of, resolve_call
 from hpccoll.errors import ArgumentError, ArgumentTypeError
 from hpccoll.ir.schedule import Schedule
-from hpccoll.runtime.context import existing_context
+from hpccoll.runtime.attributes import existing_context
 from hpccoll.runtime.planning.choice import Choice
 from hpccoll.runtime.planning.planner import check_choice
 from hpccoll.tune.choose import choose
@@ -99,7 +100,7 @@ def check_preference(comm: Base, method: Method, args: tuple[Any, ...]) -> None:
     """
     if comm._context is not None or existing_context(comm) is not None:
         return
-    call = comm._resolve(method, args) if comm._preference(method)[0] is not None else None
-    choice = call and choose(facts_of(call), comm._conditions(method))
+    call = resolve_call(comm, method, args) if preference_of(comm, method)[0] is not None else None
+    choice = call and choose(facts_of(call), conditions_of(comm, method))
     if call is not None and choice is not None:
         check_choice(call, choice, comm.Get_rank(), comm.Get_size())

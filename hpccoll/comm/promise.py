@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from mpi4py import MPI
 
-from hpccoll.calls.memory import may_be_device
 from hpccoll.config import NCCL
-from hpccoll.cuda import AWARE, Ways, has_cupy
 from hpccoll.errors import ArgumentError
-from hpccoll.runtime.planning.choice import Choice
-from hpccoll.tune.device_rules import DevicePlace
 
 if TYPE_CHECKING:
     from hpccoll.comm.base import Base
     from hpccoll.comm.methods import Method
+    from hpccoll.runtime.planning.choice import Choice
+    from hpccoll.tune.device_rules import DevicePlace
 
 #: Supported devices.
 DEVICES = ("cuda",)
@@ -28,14 +26,13 @@ DEVICES = ("cuda",)
 NO_MEMORY = type(None), type(MPI.IN_PLACE), type(MPI.BOTTOM)
 
 
-def device_promise(device: str | None) -> str:
-    """Return the argument ``device`` of a communicator; empty without one.
+def device_promise(device: str) -> str:
+    """Return the argument ``device`` of a communicator.
 
     Raises:
         ArgumentError: unknown, or CuPy is not installed.
     """
-    if device is None:
-        return ""
+    from hpccoll.cuda import has_cupy
     if device not in DEVICES:
         raise ArgumentError.unknown_word("device", device, DEVICES)
     if not has_cupy():
@@ -52,6 +49,7 @@ def check_promise(method: Method, args: Sequence[Any], device: str) -> None:
     """
     if not device:
         return
+    from hpccoll.calls.memory import may_be_device
     names = {"barrier": (), "bcast": ("buf",)}.get(method.name, ("sendbuf", "recvbuf"))
     for name, spec in zip(names, args, strict=False):
         one = spec[0] if isinstance(spec, (list, tuple)) and spec else spec
@@ -76,6 +74,7 @@ def device_place(comm: Base, device: Any, across: Any) -> DevicePlace:
     changed, by ``comm.empty(xp=cupy)`` for example.
     """
     from hpccoll.cuda import Nccl  # imported only for NCCL
+    from hpccoll.tune.device_rules import DevicePlace
 
     context, before = comm._private(), comm._device_place
     service, memory = context.service(Nccl), context.registered
@@ -95,6 +94,7 @@ def learn_other_paths(comm: Base) -> str:
 
     Collective: all ranks have the same choice of this call.
     """
+    from hpccoll.cuda import AWARE, Ways
     place = comm._device_place
     if place is not None and place.mpi is None:
         reports = comm._private().service(Ways).look()

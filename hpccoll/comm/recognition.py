@@ -12,17 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import update_wrapper
 from types import FunctionType
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from mpi4py import MPI
 from numpy import ndarray
 
-from hpccoll.calls.call import Call
-from hpccoll.calls.facts import COUNTS_AT_ROOT
-from hpccoll.calls.native import native_form
 from hpccoll.comm.methods import Method
+from hpccoll.ir.methods import COUNTS_AT_ROOT
 from hpccoll.ir.operators import OPERATORS
-from hpccoll.runtime.execution.compiled import BUILT
+from hpccoll.runtime.execution.built import BUILT
+
+if TYPE_CHECKING:
+    from hpccoll.calls.call import Call
 
 if BUILT:
     from hpccoll.runtime.execution import _executor
@@ -83,6 +84,7 @@ def note(calls: Any, method: Method, args: tuple[Any, ...], target: Any,
         target: a compiled plan, a ``_executor.Begin`` that starts it, or the native method.
         call: the resolved call, if a compiled plan runs it.
     """
+    from hpccoll.calls.native import native_form
     if method.title not in NUMBERS or not all(map(_lasts, args)):
         return False
     places: tuple[tuple[int, int], ...] = ()

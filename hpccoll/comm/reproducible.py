@@ -6,11 +6,8 @@ from typing import Any
 
 import numpy
 
-from hpccoll.arrays.reproducible import ReproducibleSum, sum_axis
 from hpccoll.comm.base import Base
-from hpccoll.comm.reproducible_sums import sum_all
 from hpccoll.errors import ArgumentTypeError
-from hpccoll.guard import data_checks
 
 
 class Numbers(Base):
@@ -34,6 +31,8 @@ class Numbers(Base):
         Raises:
             ArgumentError, ArgumentTypeError: an unsupported type, or an invalid axis.
         """
+        from hpccoll.arrays.reproducible import ReproducibleSum, sum_axis
+        from hpccoll.comm.reproducible_sums import sum_all
         self._check_usable()
         sums = values if isinstance(values, ReproducibleSum) else sum_axis(values, axis)
         return sum_all(self, sums).value()
@@ -52,6 +51,7 @@ class Numbers(Base):
             UnequalError: on every rank; names the ranks that differ from the majority.
             ArgumentTypeError: elements that are Python objects.
         """
+        from hpccoll.guard import data_checks
         checked = numpy.asarray(array)
         if checked.dtype.hasobject:
             raise ArgumentTypeError("array", f"has elements of type {checked.dtype}")

@@ -20,7 +20,7 @@ from hpccoll.comm.recognition import shortcut
 from hpccoll.comm.waitall import Several, extend_mpi4py
 from hpccoll.errors.mpi import DeadCommunicatorError, RequestError
 from hpccoll.runtime.context import Context
-from hpccoll.runtime.execution.compiled import BUILT
+from hpccoll.runtime.execution.built import BUILT
 from hpccoll.runtime.progress.engine import PROGRESS, PendingOperation
 from hpccoll.runtime.progress.operations import NULL, Operation, PersistentOperation, cell
 

@@ -23,6 +23,7 @@ from hpccoll.calls.memory import PLAIN, may_be_device
 from hpccoll.calls.specification import is_in_place
 from hpccoll.comm.methods import Method
 from hpccoll.comm.recognition import LASTING, TYPES
+from hpccoll.comm.uncached.conditions import conditions_of
 from hpccoll.cuda import (
     allocate_pinned,
     device_namespace,
@@ -32,9 +33,9 @@ from hpccoll.cuda import (
     keep,
 )
 from hpccoll.errors import cause_of
+from hpccoll.ir.methods import BLOCKING
 from hpccoll.runtime.planning.choice import Choice
 from hpccoll.tune.choose import instead_of_native
-from hpccoll.tune.rules import BLOCKING
 
 if TYPE_CHECKING:
     from hpccoll.comm.base import Base
@@ -128,7 +129,7 @@ def with_copies(comm: Base, method: Method, call: Call, facts: CallFacts, choice
         return choice
     found = comm._cache.choices.get((method, (facts, STAGING)))
     if found is None:
-        found = instead_of_native(facts, comm._conditions(method), STAGING) or choice
+        found = instead_of_native(facts, conditions_of(comm, method), STAGING) or choice
         if comm._context is not None:  # before its set-up there are no measured times
             comm._cache.remember(method, (facts, STAGING), found)
     return found

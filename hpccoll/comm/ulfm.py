@@ -20,8 +20,7 @@ from mpi4py import MPI
 from hpccoll.comm.base import Base
 from hpccoll.errors import UnavailableError
 from hpccoll.errors.waits import RankStates
-from hpccoll.machine.failures import failed_ranks, ulfm_missing
-from hpccoll.runtime.context import existing_context
+from hpccoll.runtime.attributes import existing_context
 from hpccoll.runtime.progress.engine import PROGRESS
 
 
@@ -70,12 +69,14 @@ class Recovery(Base):
         Raises:
             CollectiveTimeout, PeerLost: without ULFM, a rank does not make the call.
         """
+        from hpccoll.machine.failures import ulfm_missing
         self._check_alive()
         # With ULFM the library itself ends the wait for a dead rank.
         with self._setup("agree") if ulfm_missing() else nullcontext():
             return self._agree(good)
 
     def _agree(self, good: bool) -> bool:
+        from hpccoll.machine.failures import failed_ranks
         try:
             return bool(self.Agree(int(bool(good) and not failed_ranks(self))))
         except MPI.Exception as error:
@@ -115,6 +116,7 @@ class Recovery(Base):
         return guard.check_ranks(peers) if guard is not None else None
 
     def _check_recovery(self, method: str) -> None:
+        from hpccoll.machine.failures import ulfm_missing
         missing = ulfm_missing()
         if missing:
             raise UnavailableError(f"comm.{method}() is not available: {missing}")
@@ -124,6 +126,7 @@ class Recovery(Base):
 
         Pending collectives have failed before, and their requests raise the errors.
         """
+        from hpccoll.machine.failures import failed_ranks
         context = existing_context(self)
         if context is not None and not context.freed and (
                 context.comm.Is_revoked() or failed_ranks(self)):

@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import importlib
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -207,6 +206,7 @@ def _probe_mpi(device: int) -> Answer:
 
     The child gets none of the job's variables, so that it starts as a job of one rank.
     """
+    import subprocess
     job = ("PMI", "PMIX", "OMPI", "PRTE", "SLURM", "MPIR", "HYDRA", "FLUX", "PALS")
     environ = {k: v for k, v in os.environ.items() if not k.startswith(job)}
     try:

@@ -18,8 +18,6 @@ import ctypes
 import functools
 import importlib
 import os
-import secrets
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -157,6 +155,7 @@ class PeerMemory:
         Returns:
             The memory of all ranks as bytes; or an error text, the same on all ranks.
         """
+        import secrets
         cupy, mark = self.cupy, secrets.token_bytes(MARK)
         owned, before = len(self.memory), len(self.opened)
 
@@ -314,6 +313,7 @@ class IpcQueue:
 @functools.lru_cache(maxsize=1)
 def probe_ipc() -> Answer:
     """Test once per process if another process can read this one's device memory."""
+    import subprocess
     mark = os.urandom(64)
     try:
         cupy: Any = importlib.import_module("cupy")

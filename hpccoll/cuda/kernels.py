@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy
@@ -43,6 +42,7 @@ Action = tuple[Callable[..., Any], tuple[Any, ...]]
 @functools.cache
 def source() -> str:
     """Return the source of the kernel."""
+    from pathlib import Path
     return Path(__file__).with_name("reduce.cu").read_text()
 
 

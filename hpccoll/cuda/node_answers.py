@@ -8,7 +8,6 @@ Ranks that need it meanwhile wait for the lock and read. A rank may need a resul
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import zlib
 from collections.abc import Callable
@@ -55,6 +54,7 @@ class NodeAnswers:
             key: equal on ranks whose results are equal.
             test: runs it, for seconds.
         """
+        import json
         place = zlib.crc32(key.encode()) % PLACES * WIDTH
         try:
             fcntl.lockf(self.file, fcntl.LOCK_EX, WIDTH, place)

@@ -13,8 +13,7 @@ import threading
 from typing import Any, NoReturn
 
 from hpccoll.errors import ConcurrentCallError
-from hpccoll.guard.call_sites import call_site
-from hpccoll.runtime.execution.compiled import BUILT
+from hpccoll.runtime.execution.built import BUILT
 
 if BUILT:
     from hpccoll.runtime.execution import _executor
@@ -47,6 +46,7 @@ def reject_concurrent_call(owner_thread: int) -> NoReturn:
     Raises:
         ConcurrentCallError: names both call sites.
     """
+    from hpccoll.guard.call_sites import call_site
     same = owner_thread == threading.get_ident()
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     raise ConcurrentCallError(call_site(), call_site(owner_thread),

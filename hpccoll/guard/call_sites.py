@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-import sysconfig
 import threading
+from functools import cache
 from types import FrameType
 
 #: Folder of the package.
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-#: Folders of Python's library and of installed packages.
-_LIBRARIES = tuple(sysconfig.get_paths()[name] + os.sep
-                   for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
 def call_site(thread: int = 0) -> str:
@@ -27,7 +24,15 @@ def call_site(thread: int = 0) -> str:
 def main_site() -> str:
     """Return file and line of the main thread, in the program rather than in a library."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    return _site(frame, _LIBRARIES) or _site(frame)
+    return _site(frame, _libraries()) or _site(frame)
+
+
+@cache
+def _libraries() -> tuple[str, ...]:
+    """Return the folders of Python's library and of installed packages."""
+    import sysconfig
+    return tuple(sysconfig.get_paths()[name] + os.sep
+                 for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
 def _site(frame: FrameType | None, libraries: tuple[str, ...] = ()) -> str:

@@ -5,7 +5,6 @@ Each check is one exchange of a few bytes per rank, with the usual reports and t
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import numpy
@@ -75,6 +74,7 @@ def check_equal(context: Context, array: numpy.ndarray, what: str) -> None:
     Raises:
         UnequalError: names the groups of ranks with equal data.
     """
+    import hashlib
     text = f"{array.dtype.name} of shape {array.shape}".encode()[:TOLD_BYTES]
     digest = hashlib.blake2b(numpy.ascontiguousarray(array).view("u1").data
                              if array.size else b"", digest_size=DIGEST_BYTES).digest()

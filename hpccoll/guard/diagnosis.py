@@ -9,7 +9,7 @@ from hpccoll.errors import BrokenCommunicatorError, HpccollError, PeerLost
 from hpccoll.errors.contract import ContractError, Party
 from hpccoll.errors.waits import RankStates, rank_list
 from hpccoll.runtime.events.call_log import LogRecord
-from hpccoll.runtime.planning.call_hash import Description
+from hpccoll.runtime.planning.description import Description
 from hpccoll.transport.call_hashes import KIND
 
 

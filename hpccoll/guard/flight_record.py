@@ -4,24 +4,15 @@
 
 The logs are always kept (``runtime/events/call_log.py``). With ``HPCCOLL_TRACE`` each rank writes a
 record when a long wait is reported, when a call fails, and on SIGUSR1 and SIGTERM; ``comm.dump()``
-does so at any time. A killed or stopped rank cannot: the others on its node write for it. A thread
-writes on signals, because the main thread may block in a native call.
+does so at any time. A killed or stopped rank cannot: the others on its node write for it.
 """
 
 from __future__ import annotations
 
-import ctypes
-import json
 import os
-import platform
-import signal
-import socket
 import threading
 import time
 import weakref
-from contextlib import suppress
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mpi4py import MPI
@@ -42,8 +33,6 @@ FORMAT = "hpccoll flight 1"
 FOLDER = "hpccoll-trace"
 #: States of ranks that can write their own record.
 ABLE = (WAITING, NATIVE, IN_PROGRAM)
-#: Signals on which a rank writes a record; the second one then ends it.
-SIGNALS = signal.SIGUSR1, signal.SIGTERM
 
 
 class FlightRecorder:
@@ -76,6 +65,7 @@ class FlightRecorder:
             self.folder = guard.context.config.trace
             if self.listening != os.getpid():
                 self.listening = os.getpid()
+                from hpccoll.guard.flight_signals import listen
                 listen(self)
 
     def write_record(self, why: str, failed: bool = False) -> None:
@@ -93,6 +83,8 @@ class FlightRecorder:
             why: reason, as text.
             folder: the destination; that of ``HPCCOLL_TRACE``, else :data:`FOLDER`, if omitted.
         """
+        import json
+        from pathlib import Path
         place = Path(folder or self.folder or FOLDER)
         rank = MPI.COMM_WORLD.Get_rank()
         path = place / f"flight-{self.job or 'job'}-rank{rank:05}.json"
@@ -108,6 +100,7 @@ class FlightRecorder:
 
     def snapshot(self, why: str) -> dict[str, Any]:
         """Return the state of this process as plain data; times in seconds since 1970."""
+        import platform
         since = time.time_ns() - time.monotonic_ns()
         return {"format": FORMAT, "why": why, "when": time.time(), "job": self.job,
                 "rank": MPI.COMM_WORLD.Get_rank(), "ranks": MPI.COMM_WORLD.Get_size(),
@@ -152,59 +145,6 @@ def _requests(guard: Guard) -> list[dict[str, Any]]:
             round, peers = operation.pending_run.pending_peers()
             found.append({"title": operation.pending_run.title, "round": round, "peers": peers})
     return found
-
-
-# -- signals -----------------------------------------------------------------------------------
-def listen(recorder: FlightRecorder) -> None:
-    """Write records on signals, unless the program has its own handlers for them."""
-    if threading.current_thread() is not threading.main_thread():
-        return  # handlers can be set only there
-    ours = [one for one in SIGNALS if signal.getsignal(one) == signal.SIG_DFL]
-    if not ours:
-        return
-    reading, writing = socket.socketpair()
-    writing.setblocking(False)
-    before = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
-    if before != -1:  # the program uses the wakeup descriptor itself
-        signal.set_wakeup_fd(before)
-        return
-    for one in ours:
-        # The thread wakes before this handler runs, which waits for the interpreter.
-        signal.signal(one, partial(_handle, recorder, writing))
-    threading.Thread(target=_work, args=(recorder, reading, writing, ours), daemon=True,
-                     name="hpccoll flight recorder").start()
-
-
-def _handle(recorder: FlightRecorder, writing: socket.socket, number: int, frame: Any) -> None:
-    """Do what the thread would do, if another wakeup descriptor has replaced its own.
-
-    asyncio sets one with its first signal handler, of whatever signal.
-    """
-    current = signal.set_wakeup_fd(-1)
-    with suppress(OSError, ValueError):  # of an event loop that is closed
-        signal.set_wakeup_fd(current)
-    if current != writing.fileno():
-        _write_on(recorder, number)
-
-
-def _write_on(recorder: FlightRecorder, number: int) -> None:
-    """Write a record on a signal; SIGTERM ends the process then."""
-    if number == signal.SIGUSR1:
-        recorder.dump("SIGUSR1")
-        return
-    recorder.write_record("SIGTERM")
-    # Only the main thread may call Python for it, which may never return to Python.
-    ctypes.CDLL(None).signal(int(number), None)
-    os.kill(os.getpid(), number)
-
-
-def _work(recorder: FlightRecorder, reading: socket.socket, writing: socket.socket,
-          ours: list[signal.Signals]) -> None:
-    with reading, writing:
-        while numbers := reading.recv(64):
-            for number in numbers:
-                if number in ours:
-                    _write_on(recorder, number)
 
 
 RECORDER = FlightRecorder()

@@ -53,7 +53,7 @@ from hpccoll.runtime.events.call_records import begins, ends
 from hpccoll.runtime.execution.executor import Execution, PreparedRun, Timeouts
 from hpccoll.runtime.execution.slow_path import SlowPath
 from hpccoll.runtime.planning.binding import Action
-from hpccoll.runtime.planning.call_hash import Description
+from hpccoll.runtime.planning.description import Description
 from hpccoll.runtime.progress.waiting import Meeting, PendingRun, WaitTimer
 from hpccoll.transport import Batch
 from hpccoll.transport.call_hashes import split

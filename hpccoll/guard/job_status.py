@@ -7,20 +7,18 @@ in ``/proc`` whether it is alive. Processes without a ``Comm``, and other nodes,
 
 from __future__ import annotations
 
-import json
 import os
+import pickle
 from typing import Protocol
 
 import numpy
 from mpi4py import MPI
 
-from hpccoll.guard.library_calls import answer
 from hpccoll.guard.watchdog import STATUS, WATCHDOG
-from hpccoll.machine.failures import ulfm_missing
 from hpccoll.machine.launcher import job_key, local_size
 from hpccoll.machine.processes import DEAD, Process, state_of, this_process
-from hpccoll.runtime.events.call_log import LEFT, LOG_BYTES, Log
-from hpccoll.runtime.execution.compiled import BUILT
+from hpccoll.runtime.events.call_log import ASKED, LEFT, LOG_BYTES, Log
+from hpccoll.runtime.execution.built import BUILT
 from hpccoll.transport.shm.job_file import FAILURE, JobFile
 
 if BUILT:
@@ -61,7 +59,7 @@ class JobLogs:
         self.pid, self.rank, key = os.getpid(), MPI.COMM_WORLD.Get_rank(), job_key()
         # Spawned processes have ranks in another COMM_WORLD.
         if key and MPI.Comm.Get_parent() == MPI.COMM_NULL:
-            identity = json.dumps([self.rank, *this_process()]).encode()
+            identity = pickle.dumps((self.rank, this_process()))
             try:
                 self.file = JobFile(key, LOG_BYTES, local_size(), identity)
                 self.mine = Log(self.file.mine)
@@ -73,9 +71,8 @@ class JobLogs:
         """Add the logs of new processes; return True if there are any."""
         new = self.file.new() if self.file is not None else []
         for identity, memory in new:
-            rank, *process = json.loads(identity)
+            rank, self.processes[rank] = pickle.loads(identity)
             self.logs[rank] = Log(memory)
-            self.processes[rank] = Process(*process)
         return bool(new)
 
     def ask(self) -> None:
@@ -96,7 +93,9 @@ class JobLogs:
     # -- interface of the watchdog -----------------------------------------------------------------
     def poll(self) -> str:
         """Answer status requests; check the pending calls of the MPI library."""
-        answer(self.mine)
+        if self.mine.words[ASKED]:
+            from hpccoll.guard.library_calls import answer
+            answer(self.mine)
         for call in list(self.calls):
             text = call.check()
             if text:
@@ -117,6 +116,7 @@ class JobLogs:
         self.mine.words[LEFT] = how
         if self.file is None:
             return
+        from hpccoll.machine.failures import ulfm_missing
         self.look()
         # A library with ULFM does not wait for dead processes.
         if BUILT and ulfm_missing() and not MPI.Is_finalized():

@@ -33,7 +33,8 @@ from hpccoll.guard.rank_status import IN_PROGRAM, NATIVE, QUIET, format_call
 from hpccoll.guard.watchdog import STATUS
 from hpccoll.runtime.events.call_log import ASKED, CHECK, ENDS, INSIDE, LAST, LEFT, NUMBER, Log
 from hpccoll.runtime.events.call_records import log_calls
-from hpccoll.runtime.planning.call_hash import Description, describe_native
+from hpccoll.runtime.planning.call_hash import describe_native
+from hpccoll.runtime.planning.description import Description
 from hpccoll.runtime.progress.waiting import STANDSTILL, Meeting
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from hpccoll.errors.contract import format_fields
 from hpccoll.errors.waits import MOST_NAMED, RankStates, rank_list
 from hpccoll.machine.processes import ALIVE, STOPPED, TRACED, Process, state_of
 from hpccoll.runtime.events.call_log import ASKED, ENDED, INSIDE, LEFT, NUMBER, Log
-from hpccoll.runtime.planning.call_hash import Description
+from hpccoll.runtime.planning.description import Description
 
 #: States of a rank.
 WAITING, NATIVE, IN_PROGRAM, HALTED = "waiting", "in the MPI library", "in no wait", "stopped"

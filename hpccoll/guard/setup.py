@@ -11,7 +11,6 @@ before that its first collective, and ``Split`` and similar methods.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -45,7 +44,7 @@ from hpccoll.guard.watchdog import STATUS
 from hpccoll.machine.limits import OVERSUBSCRIBED, SPINS
 from hpccoll.runtime.events.call_log import INSIDE
 from hpccoll.runtime.planning.agreement import exchange_processes
-from hpccoll.runtime.planning.call_hash import Description
+from hpccoll.runtime.planning.description import Description
 from hpccoll.runtime.progress.waiting import Meeting, PendingRun, WaitTimer
 from hpccoll.transport.call_hashes import agree
 from hpccoll.transport.private_comm import PrivateComm
@@ -182,6 +181,7 @@ class SetupCall(Meeting):
             ArgumentError: a setting differs, so that only some ranks set the communicator up.
             ContractError: it does not.
         """
+        import json
         self.disagrees = True
         exchange_processes(PrivateComm(comm), self.config)
         text = json.dumps([self.ranks.description, call_site()[-200:]]).encode()

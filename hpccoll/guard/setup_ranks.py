@@ -34,7 +34,7 @@ from hpccoll.runtime.events.call_log import (
     SOME_TIME,
     Log,
 )
-from hpccoll.runtime.planning.call_hash import Description
+from hpccoll.runtime.planning.description import Description
 
 #: Ends of a call that has failed, and of one that was withdrawn because of wrong arguments.
 GAVE_UP, WITHDRAWN = -1, -2

@@ -28,7 +28,7 @@ from hpccoll.guard.library_calls import GRACE
 from hpccoll.guard.rank_status import format_call
 from hpccoll.guard.watchdog import WATCHDOG
 from hpccoll.runtime.events.call_log import NUMBER
-from hpccoll.runtime.planning.call_hash import Description
+from hpccoll.runtime.planning.description import Description
 
 if TYPE_CHECKING:
     from hpccoll.guard.guard import Guard

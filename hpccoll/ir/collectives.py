@@ -19,6 +19,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
+from hpccoll.ir.methods import METHODS
+
 IN, OUT, TMP = "in", "out", "tmp"
 
 
@@ -151,12 +153,6 @@ def slot_keys(collective: Collective, rank: int, size: int, root: int = 0,
         # Rank 0 has a result buffer too; it is not written.
         keys[OUT] = range(nblocks)
     return keys
-
-#: Method name in lower case -> name of its algorithms in the registry.
-METHODS = {
-    **{name: name for name in COLLECTIVES}, "reduce_scatter_block": "reduce_scatter",
-    "allgatherv": "allgather", "gatherv": "gather", "scatterv": "scatter",
-    "alltoallv": "alltoall", "alltoallw": "alltoall"}
 
 
 def method_named(text: str) -> str:

@@ -41,7 +41,6 @@ order in which they are written, so that messages match.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -250,6 +249,7 @@ class Schedule:
     @property
     def digest(self) -> str:
         """Return sixteen hexadecimal digits that change with any step of any rank."""
+        import hashlib
         sha = hashlib.sha256()
         for line in self.lines():
             sha.update(line.encode() + b"\n")

@@ -6,10 +6,10 @@ Imports no MPI, so it works without a loadable library. The command line and ``h
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 import warnings
+import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import ModuleType
@@ -83,7 +83,8 @@ def job_key() -> str:
     if not rank or daemon is None:
         return ""
     words = [*map(str, daemon), str(os.getuid()), *(os.environ.get(name, "") for name in JOBS)]
-    return hashlib.blake2b("\0".join(words).encode(), digest_size=8).hexdigest()
+    # The launcher is unique; ``hashlib`` would load OpenSSL into every rank.
+    return f"{daemon.pid}-{daemon.began}-{zlib.crc32(chr(0).join(words).encode()):08x}"
 
 
 def launcher(environ: Mapping[str, str] = os.environ) -> str:

@@ -13,16 +13,14 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.topology import Group, Topology
+from hpccoll.machine.level_names import GPU, L3, LEVELS, NODE, NUMA, SOCKET, SWITCH
 from hpccoll.machine.slurm import slurm_switches
 
-#: Names of levels, outermost first. There may be several levels of switches.
-SWITCH, NODE, GPU, SOCKET, NUMA, L3 = LEVELS = ("switch", "node", "gpu", "socket", "numa", "l3")
-SYSTEM = Path("/sys/devices/system")
+SYSTEM = "/sys/devices/system"
 
 
 class Position(NamedTuple):
@@ -82,29 +80,25 @@ def position(processors: Iterable[int], environ: Mapping[str, str] = os.environ,
 
 
 @lru_cache(maxsize=16)
-def inside(mine: tuple[int, ...], system: Path = SYSTEM) -> tuple[int, int, int]:
+def inside(mine: tuple[int, ...], system: str | os.PathLike[str] = SYSTEM) -> tuple[int, int, int]:
     """Return socket, NUMA group and L3 cache of a rank's processors; -1 if they are on several."""
-    sockets = {_number(system / f"cpu/cpu{cpu}/topology/physical_package_id") for cpu in mine}
+    folders = [os.path.join(system, f"cpu/cpu{cpu}") for cpu in mine]
+    sockets = {_first(f"{folder}/topology/physical_package_id") for folder in folders}
     # Not every kernel numbers caches: the first processor of a cache identifies it.
-    caches = {_first(system / f"cpu/cpu{cpu}/cache/index3/shared_cpu_list") for cpu in mine}
+    caches = {_first(f"{folder}/cache/index3/shared_cpu_list") for folder in folders}
     # A processor's directory names its NUMA group by an entry like node3.
-    groups = {_number(entry, entry.name.removeprefix("node")) for cpu in mine
-              for entry in (system / f"cpu/cpu{cpu}").glob("node[0-9]*")}
+    groups = {int(name[4:]) for folder in folders if os.path.isdir(folder)
+              for name in os.listdir(folder) if name[:4] == "node" and name[4:].isdecimal()}
     socket, numa, l3 = (numbers.pop() if len(numbers) == 1 else -1
                         for numbers in (sockets, groups, caches))
     return socket, numa, l3
 
 
-def _number(path: Path, text: str | None = None) -> int:
+def _first(path: str) -> int:
+    """Return the number at the start of a file; -1 without one."""
     try:
-        return int(path.read_text() if text is None else text)
-    except (OSError, ValueError):
-        return -1
-
-
-def _first(path: Path) -> int:
-    try:
-        return int(re.split("[-,]", path.read_text())[0])
+        with open(path, encoding="ascii") as file:
+            return int(re.split("[-,]", file.read())[0])
     except (OSError, ValueError):
         return -1
 

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 #: Failed tests before a rank yields its processor, if every rank has one.
 SPINS = 5
+#: Blocking collectives of a communicator, of buffers and objects, before the one that sets it up.
+FIRST_CALLS = 8
 #: Bytes of a cache line: aligned copies are fastest.
 LINE = 64
 

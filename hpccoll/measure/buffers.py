@@ -13,7 +13,7 @@ from hpccoll.ir.topology import Topology
 from hpccoll.measure import inputs
 from hpccoll.measure.cases import Case, arguments
 from hpccoll.measure.wrapping import Wrap
-from hpccoll.runtime.context import existing_context
+from hpccoll.runtime.attributes import existing_context
 
 #: Alignment in bytes of the start of a buffer in an arena.
 ALIGNED = 64

@@ -12,9 +12,9 @@ from typing import Any
 from mpi4py import MPI
 
 from hpccoll.algorithms import find
-from hpccoll.calls.call import METHODS
 from hpccoll.config import AUTO, NATIVE, Config, load
 from hpccoll.errors import ArgumentError
+from hpccoll.ir.methods import METHODS
 from hpccoll.measure import candidates as choosing
 from hpccoll.measure.buffers import CaseBuffers
 from hpccoll.measure.cases import Case

@@ -10,10 +10,11 @@ from hpccoll.algorithms import ALGORITHMS, algorithm_names, schedule
 from hpccoll.algorithms.outside import is_reference, load, split
 from hpccoll.algorithms.table import picks
 from hpccoll.calls import resolve
-from hpccoll.calls.call import METHODS, Call, lacks_mpi_type
+from hpccoll.calls.call import Call, lacks_mpi_type
 from hpccoll.calls.facts import facts_of
 from hpccoll.config import AUTO, NATIVE, QUEUED, Config
 from hpccoll.errors import ArgumentError
+from hpccoll.ir.methods import METHODS
 from hpccoll.machine.discovery import Place
 from hpccoll.measure.buffers import CaseBuffers
 from hpccoll.measure.cases import Case

@@ -18,11 +18,11 @@ from mpi4py import MPI
 
 from hpccoll.arrays.half import BFLOAT16, is_bfloat16
 from hpccoll.arrays.kernels import check_op
-from hpccoll.calls.call import METHODS
 from hpccoll.calls.datatypes import datatype_of
 from hpccoll.calls.specification import is_in_place
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import COLLECTIVES, IN, OUT, Collective, ExpectedBlock
+from hpccoll.ir.methods import METHODS
 from hpccoll.ir.operators import OPERATORS
 
 #: Collectives whose blocks may differ in size.

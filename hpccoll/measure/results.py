@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy
 
-from hpccoll.calls.call import METHODS
 from hpccoll.config import NATIVE
+from hpccoll.ir.methods import METHODS
 
 
 class Result(NamedTuple):

@@ -22,17 +22,18 @@ from typing import NamedTuple, Protocol, TypeVar
 import numpy
 from mpi4py import MPI
 
-from hpccoll.calls.call import METHODS
 from hpccoll.config import AUTO, NATIVE, NONE, OFF, load
+from hpccoll.ir.methods import METHODS
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.discovery import Place
+from hpccoll.machine.limits import FIRST_CALLS
 from hpccoll.measure.buffers import CaseBuffers
 from hpccoll.measure.call_forms import BlockingForm
 from hpccoll.measure.candidates import FORWARDED, serves
 from hpccoll.measure.cases import Case
 from hpccoll.measure.results import Result
 from hpccoll.measure.wrapping import Wrap
-from hpccoll.runtime.context import existing_context
+from hpccoll.runtime.attributes import existing_context
 from hpccoll.transport.private_comm import PrivateComm
 from hpccoll.tune.loading import JobTimes
 from hpccoll.tune.table import Candidate
@@ -41,9 +42,9 @@ from hpccoll.tune.table import Candidate
 REPETITIONS = 25
 #: Minimum and maximum iterations of a candidate under a budget.
 LEAST, MOST = 10, 5000
-#: Warm-up iterations for each set of buffers: eight calls precede set-up, three more prepare
-#: everything.
-WARM = 12
+#: Warm-up iterations for each set of buffers; after the calls before set-up, three
+#: prepare everything.
+WARM = FIRST_CALLS + 4
 
 AnyRunner = TypeVar("AnyRunner")
 

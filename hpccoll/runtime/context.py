@@ -16,14 +16,13 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import nullcontext
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 import numpy
 from mpi4py import MPI
 
 from hpccoll.calls.facts import CallFacts
 from hpccoll.config import COMPILED, Config
-from hpccoll.cuda import NODE_ANSWERS, SCRATCH_BYTES, gpu_island, is_in_use
 from hpccoll.errors import ArgumentError, cause_of
 from hpccoll.errors.mpi import RequestError
 from hpccoll.errors.waits import RankStates
@@ -31,15 +30,17 @@ from hpccoll.ir.topology import Topology
 from hpccoll.machine.discovery import Place, discover, on_one_node
 from hpccoll.machine.groups import private_copy
 from hpccoll.machine.limits import DEDICATED, OVERSUBSCRIBED
+from hpccoll.runtime.attributes import CONTEXTS, existing_context, keyval
 from hpccoll.runtime.bounded import BoundedDict
 from hpccoll.runtime.events.logger import log_error
 from hpccoll.runtime.events.phase_events import Moments
-from hpccoll.runtime.execution.compiled import BoundPlan, channel_class, executor, new_queue
-from hpccoll.runtime.execution.executor import Execution, Timeouts
+from hpccoll.runtime.execution.built import executor
+from hpccoll.runtime.execution.compiled import BoundPlan, channel_class, new_queue
+from hpccoll.runtime.execution.executor import Execution, Timeouts, run_prepared
 from hpccoll.runtime.execution.remote import RunBatches
 from hpccoll.runtime.planning.agreement import exchange_processes
 from hpccoll.runtime.planning.binding import Action
-from hpccoll.runtime.planning.call_hash import Description
+from hpccoll.runtime.planning.description import Description
 from hpccoll.runtime.planning.plan import Plan
 from hpccoll.runtime.progress.waiting import Meeting, WaitTimer
 from hpccoll.transport import Endpoint
@@ -68,10 +69,6 @@ KEPT_SCRATCH = 16 << 20
 MOST_KEPT = 256
 #: Cached prepared calls per communicator, in messages; a call counts as at least 32.
 MOST_PREPARED, LEAST_WEIGHT = 8192, 32
-
-_keyvals: list[int] = []
-#: All contexts of this process that are still referenced.
-_contexts: weakref.WeakSet[Context] = weakref.WeakSet()
 
 
 class GuardProtocol(Protocol):
@@ -195,6 +192,7 @@ class Context:
     """
 
     def __init__(self, user: MPI.Intracomm, config: Config, topology: Topology | None):
+        from hpccoll.cuda import NODE_ANSWERS, gpu_island, is_in_use
         self.user = MPI.Intracomm(user)
         self.comm = private_copy(self.user)
         self.comm.Set_name(f"hpccoll private of {user.Get_name()}"[:MPI.MAX_OBJECT_NAME - 1])
@@ -259,7 +257,7 @@ class Context:
         self.moments = Moments() if config.trace and config.trace_phases else None
         self.guard: GuardProtocol | None = None
         self.call_guard: Any = nullcontext()
-        _contexts.add(self)
+        CONTEXTS.add(self)
         self._services: dict[type, Any] = {}
         self._scratch = numpy.empty(0, numpy.uint8)
         self._large: Callable[[], numpy.ndarray | None] = lambda: None
@@ -273,6 +271,7 @@ class Context:
 
     def use_registered(self) -> None:
         """Plan later calls for registered device memory, which all ranks have from now on."""
+        from hpccoll.cuda import SCRATCH_BYTES
         self.limits = self.limits.on_devices("ipc")
         self.scratch_bytes = SCRATCH_BYTES
         self.plans.clear()
@@ -358,6 +357,14 @@ class Context:
         tags = self._unused[-1:] or self._persistent_tags[self._persistent:self._persistent + 1]
         return self.node is not None and any(tag in self.node.tags for tag in tags)
 
+    def run(self, execution: Execution) -> None:
+        """Run a prepared execution; see :meth:`abandon`."""
+        try:
+            run_prepared(execution, self.timeouts)
+        except BaseException as error:
+            self.abandon(execution, error)
+            raise
+
     def abandon(self, execution: Execution, error: BaseException) -> None:
         """Keep a failed execution alive: its messages may still be in flight.
 
@@ -429,22 +436,3 @@ def context_of(user: MPI.Intracomm, config: Config, topology: Topology | None) -
                                       f"{context.topology}",
                             "pass it to the first hpccoll.Comm of a communicator, or use a Dup")
     return context
-
-
-def existing_context(user: MPI.Intracomm) -> Context | None:
-    """Return the context of a communicator, or None; never communicates."""
-    return cast("Context | None", user.Get_attr(_keyvals[0])) if _keyvals else None
-
-
-def stop_all_starts() -> None:
-    """Call :meth:`Context.stop_starts` of all contexts, in a forked process."""
-    for context in list(_contexts):
-        context.stop_starts()
-
-
-def keyval() -> int:
-    """Return the attribute key, created on first use (not inherited by ``Dup``)."""
-    if not _keyvals:
-        _keyvals.append(MPI.Comm.Create_keyval(
-            delete_fn=lambda comm, key, context: None if MPI.Is_finalized() else context.free()))
-    return _keyvals[0]

@@ -26,6 +26,7 @@ from hpccoll.calls.facts import CallFacts
 from hpccoll.config import AUTO, NATIVE, NONE, QUEUED
 from hpccoll.cuda import nccl_lacks
 from hpccoll.errors import ArgumentError
+from hpccoll.ir.methods import BLOCKING, NONBLOCKING
 from hpccoll.ir.schedule import Schedule
 from hpccoll.machine.discovery import Place
 from hpccoll.runtime.planning.choice import Choice
@@ -42,8 +43,6 @@ from hpccoll.tune.device_rules import DevicePlace, device_bounds, device_choices
 from hpccoll.tune.loading import JobTimes
 from hpccoll.tune.online import may_be_measured
 from hpccoll.tune.rules import (
-    BLOCKING,
-    NONBLOCKING,
     PAIRS,
     PAIRS_ELSEWHERE,
     RULES,

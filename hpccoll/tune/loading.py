@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Hashable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy
@@ -227,6 +226,7 @@ def _difference(path: str, table: Table, machine: Fingerprint) -> str:
 
 def default_path() -> str:
     """Return the default path of the table."""
+    from pathlib import Path
     cache = os.environ.get("XDG_CACHE_HOME", "")
     base = Path(cache) if os.path.isabs(cache) else Path(os.path.expanduser("~/.cache"))
     return str(base / "hpccoll" / "tuning.json")

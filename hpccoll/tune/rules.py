@@ -13,14 +13,13 @@ from typing import NamedTuple
 from mpi4py import MPI
 
 from hpccoll.calls.facts import USER, CallFacts
+from hpccoll.ir.methods import BLOCKING, FORMS, NONBLOCKING, PERSISTENT
 from hpccoll.machine.discovery import Place
 from hpccoll.tune.crowd_rules import ROWS
 from hpccoll.units import size_text
 
 KIB, MIB = 1 << 10, 1 << 20
 MPICH, OPEN_MPI, INTEL = "MPICH", "Open MPI", "Intel MPI"
-#: Forms of a collective, and the spelling of its method in each.
-FORMS = BLOCKING, NONBLOCKING, PERSISTENT = "{}", "i{}", "{}_init"
 #: Libraries of most measurements.
 MEASURED = (MPICH, OPEN_MPI)
 THREE = (*MEASURED, INTEL)

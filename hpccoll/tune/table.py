@@ -17,14 +17,10 @@ the whole file atomically: after a crash the old one still exists.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
 import stat
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
-from statistics import median
 from typing import Any, NamedTuple
 
 from hpccoll.algorithms import ALGORITHMS
@@ -148,6 +144,7 @@ def parse(text: str, path: str | os.PathLike[str]) -> Table:
     Raises:
         TuningError: it cannot be used.
     """
+    import json
     if not text:
         raise TuningError(path, "is empty")
     try:
@@ -164,6 +161,7 @@ def parse(text: str, path: str | os.PathLike[str]) -> Table:
 
 def render(table: Table) -> str:
     """Return the text of a table."""
+    import json
     entries = []
     for machine, curves in table.items():
         points = ",\n".join("   " + json.dumps(
@@ -180,6 +178,7 @@ def render(table: Table) -> str:
 
 def add_checksum(body: str) -> str:
     """Append the checksum to a file's text."""
+    import hashlib
     return f'{body}"checksum": "{hashlib.sha256(body.encode()).hexdigest()}"\n}}\n'
 
 
@@ -189,6 +188,7 @@ def write(path: str | os.PathLike[str], table: Table) -> None:
     Raises:
         TuningError: it cannot be written; an existing file is unchanged.
     """
+    from pathlib import Path
     try:
         Path(os.path.realpath(path)).parent.mkdir(parents=True, exist_ok=True)
         with open_replacement(path) as file:
@@ -238,6 +238,7 @@ def average(one: Curve, two: Curve) -> Curve:
 
 def _mean(one: Mapping[Candidate, float], two: Mapping[Candidate, float]
           ) -> Mapping[Candidate, float]:
+    from statistics import median
     ratios = [one[c] / two[c] for c in one if c in two]
     if not ratios:
         return two
@@ -318,6 +319,7 @@ def _check_seal(text: str, document: Any) -> None:
 
 
 def _entries(document: dict[str, Any]) -> Iterable[Any]:
+    import json
     entries: list[Any]
     _, entries, _ = _fields(document, "the file", format=int, entries=list, checksum=str)
     machines = [json.dumps(_parts(entry)[:-1], sort_keys=True) for entry in entries]

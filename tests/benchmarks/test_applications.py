@@ -58,6 +58,36 @@ def test_a_job_reports_time_memory_passes_and_numbers(place, tmp_path, monkeypat
     assert (tmp_path / "one-mpich-2-plain.txt").read_text() == "done\n"
 
 
+def test_a_job_may_write_bytecode_and_its_record_has_the_load(place, tmp_path, monkeypatch):
+    script = tmp_path / "script.py"
+    script.write_text("import sys\nfrom applications.results import report\n"
+                      "report({'none': sys.dont_write_bytecode}, [sum(range(3_000_000))])\n")
+    monkeypatch.setattr(jobs, "CANDIDATES", {"plain": ()})
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    found = jobs.run(program(words=(str(script),)), "plain", place)
+    assert found.passes == {"none": False}
+    assert found.processor_seconds > 0 and 0 <= found.others <= 1
+    shown = bench.summary([found, found._replace(others=1.0)])
+    assert shown["others"] == 1.0 and shown["processor_seconds"] > 0
+
+
+def test_hpccoll_is_installed_again_if_its_sources_change(tmp_path, monkeypatch):
+    ran = []
+    monkeypatch.setattr(environments.subprocess, "run", lambda words, check: (
+        ran.append(words), (tmp_path / "mpich").mkdir(exist_ok=True)))
+    monkeypatch.setattr(environments, "digest", lambda package: "one")
+    environments.create("mpich", tmp_path)
+    assert [words[2] for words in ran if "venv" in words] == ["venv"]
+    assert ran[-1][-1].endswith("[mpich,plot]") and "--editable" not in ran[-1]
+    assert str(environments.ROOT) not in ran[-1][-1]
+    del ran[:]
+    environments.create("mpich", tmp_path)
+    assert not ran
+    monkeypatch.setattr(environments, "digest", lambda package: "other")
+    environments.create("mpich", tmp_path)
+    assert len(ran) == 1 and "--force-reinstall" in ran[0]
+
+
 def test_a_suite_names_files_and_tests(tmp_path, monkeypatch):
     monkeypatch.setenv(results.FOLDER, str(tmp_path))
     for name in ("test_a.py", "test_b.py"):

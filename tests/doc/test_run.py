@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from hpccoll.cli.run import _turn
+from hpccoll.cli.program import _turn
 from hpccoll.errors import ArgumentError, BrokenCommunicatorError, CollectiveTimeout, PeerLost
 from hpccoll.errors.waits import RankStates
 
@@ -20,7 +20,7 @@ print(sys.argv[1:], sys.path[0], __name__, globals().get("__file__"), __package_
 FAILING = """
 import sys, threading
 from mpi4py import MPI
-import hpccoll, hpccoll.cli.run
+import hpccoll, hpccoll.cli.program
 comm, how = MPI.COMM_WORLD, sys.argv[1]
 if comm.rank == 1 and how == "exception":
     raise RuntimeError("rank 1 is lost")
@@ -33,7 +33,7 @@ if comm.rank == 1 and how == "status":
 if comm.rank == 1 and how == "message":
     sys.exit("no input")
 if comm.rank == 1 and how == "stuck thread":
-    hpccoll.cli.run.GRACE = 0.5
+    hpccoll.cli.program.GRACE = 0.5
     threading.Thread(target=threading.Event().wait).start()
     raise RuntimeError("rank 1 is lost")
 comm.Barrier()

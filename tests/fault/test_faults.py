@@ -18,7 +18,7 @@ import launch
 import pytest
 
 import jobs
-from hpccoll.runtime.execution.compiled import BUILT
+from hpccoll.runtime.execution.built import BUILT
 
 BIN = Path(sys.executable).parent
 TIMEOUT = 6.0

@@ -13,7 +13,7 @@ import hpccoll
 from hpccoll.algorithms import ALGORITHMS
 from hpccoll.comm.requests import Prequest, Request
 from hpccoll.guard.pending_calls import NativePrequest, NativeRequest
-from hpccoll.runtime.execution.compiled import BUILT
+from hpccoll.runtime.execution.built import BUILT
 
 #: An algorithm of hpccoll's for every collective.
 OURS = {collective: next(iter(table)) for collective, table in ALGORITHMS.items()}

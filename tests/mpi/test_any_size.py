@@ -36,8 +36,8 @@ def test_a_new_size_is_not_planned(world, monkeypatch):
 
     for n in (200, 201):
         run(n)
-    serve = type(world)._serve_blocking
-    monkeypatch.setattr(type(world), "_serve_blocking", lambda comm, method, args: (
+    serve = type(world)._serve
+    monkeypatch.setattr(type(world), "_serve", lambda comm, method, args: (
         planned.append(method.title), serve(comm, method, args)))
     for n in range(210, 400):
         run(n)

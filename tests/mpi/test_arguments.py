@@ -12,7 +12,7 @@ from mpi4py import MPI
 
 import hpccoll
 from hpccoll.algorithms import ALGORITHMS
-from hpccoll.runtime.execution.compiled import BUILT
+from hpccoll.runtime.execution.built import BUILT
 
 D = MPI.DOUBLE
 pytestmark = pytest.mark.mpi

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 import hpccoll
 from hpccoll.algorithms import ALGORITHMS, Algorithm
 from hpccoll.algorithms.flat import ring
-from hpccoll.calls.call import METHODS
 from hpccoll.cli import main
+from hpccoll.ir.methods import METHODS
 from hpccoll.ir.schedule import Program
 from hpccoll.measure import candidates
 from hpccoll.measure.buffers import CaseBuffers

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from hpccoll.cli import main
 from hpccoll.tools.bench import fresh
+from hpccoll.tools.bench.start import measure_start
 
 WORLD = MPI.COMM_WORLD
 pytestmark = pytest.mark.mpi
@@ -27,6 +28,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(fresh, "MADE", 14)
     monkeypatch.setattr(fresh, "KEPT", 3)
     monkeypatch.setattr(fresh, "BUSY", 20)
+    monkeypatch.setattr(fresh, "measure_start", lambda: measure_start(2))
 
 
 def test_what_is_measured(quick):
@@ -45,9 +47,11 @@ def test_what_is_measured(quick):
     if not root:
         assert outcome.environment is None
         return
-    for word in (*fresh.METHODS, "Dup, one Allreduce, Free", "with 1 call takes", "with 20 calls"):
+    for word in (*fresh.METHODS, "Dup, one Allreduce, Free", "with 1 call takes", "with 20 calls",
+                 "a process without calls takes"):
         assert word in text.getvalue()
     found = json.loads(record.getvalue())
+    assert found["start"]["seconds"] > 0 < found["start"]["plain_seconds"]
     assert len(found["sizes"]) == 12 and found["environment"]["ranks"] == WORLD.size
 
 

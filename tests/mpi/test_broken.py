@@ -12,8 +12,9 @@ from mpi4py import MPI
 import hpccoll
 from hpccoll.errors import BrokenCommunicatorError, CollectiveTimeout
 from hpccoll.guard import alarm
-from hpccoll.runtime.context import LANE_BYTES, existing_context
-from hpccoll.runtime.execution.compiled import BUILT
+from hpccoll.runtime.attributes import existing_context
+from hpccoll.runtime.context import LANE_BYTES
+from hpccoll.runtime.execution.built import BUILT
 
 RAW = MPI.COMM_WORLD
 RANK, SIZE = RAW.Get_rank(), RAW.Get_size()

@@ -12,7 +12,7 @@ import hpccoll
 from hpccoll.config import COMPILED, EXECUTORS
 from hpccoll.errors import BrokenCommunicatorError, CommunicatorError, HpccollError
 from hpccoll.runtime import context as contexts
-from hpccoll.runtime.execution.compiled import BUILT
+from hpccoll.runtime.execution.built import BUILT
 
 VIEWS = pytest.mark.parametrize("form", [lambda array: array, lambda array: array[:]],
                                 ids=["owner", "view"])

@@ -25,12 +25,12 @@ from mpi4py import MPI
 
 import hpccoll
 from hpccoll.algorithms import ALGORITHMS
-from hpccoll.calls.call import METHODS as COLLECTIVE
 from hpccoll.comm import staged_calls
 from hpccoll.cuda import windows
 from hpccoll.errors import ArgumentError
+from hpccoll.ir.methods import METHODS as COLLECTIVE
 from hpccoll.ir.operators import OPERATORS
-from hpccoll.runtime.execution.compiled import BUILT
+from hpccoll.runtime.execution.built import BUILT
 from hpccoll.testing.exact import affine
 from support.gpu.device import installed
 from support.gpu.streams import Devices

@@ -15,7 +15,7 @@ from hpccoll.errors import ArgumentError, BrokenCommunicatorError, CommunicatorE
 from hpccoll.errors.contract import ContractError
 from hpccoll.machine.groups import world_ranks
 from hpccoll.measure.profiling.observer import Observer
-from hpccoll.runtime.context import existing_context
+from hpccoll.runtime.attributes import existing_context
 from hpccoll.training.exchange import Exchange
 from hpccoll.training.shard.communicators import ShardCommunicators
 from hpccoll.training.shard.quantised import ZeroPlusPlus

@@ -35,7 +35,7 @@ from hpccoll.errors import (
     HpccollError,
 )
 from hpccoll.errors.contract import ContractError
-from hpccoll.runtime.execution.compiled import BUILT
+from hpccoll.runtime.execution.built import BUILT
 
 pytestmark = [pytest.mark.mpi(min_size=2)]
 EXECUTORS = ["compiled", "python"] if BUILT else ["python"]

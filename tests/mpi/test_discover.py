@@ -7,7 +7,7 @@ import hpccoll
 from hpccoll.errors import ArgumentError
 from hpccoll.machine.discovery import discover
 from hpccoll.machine.levels import LEVELS
-from hpccoll.runtime.context import existing_context
+from hpccoll.runtime.attributes import existing_context
 from hpccoll.transport.shm.caches import share_a_cache
 
 pytestmark = pytest.mark.mpi

@@ -20,7 +20,7 @@ from hpccoll.errors.contract import ContractError
 from hpccoll.errors.mpi import OperatorError, RootError
 from hpccoll.ir.schedule import Program
 from hpccoll.runtime import context as contexts
-from hpccoll.runtime.context import existing_context
+from hpccoll.runtime.attributes import existing_context
 
 RAW = MPI.COMM_WORLD
 RANK, SIZE = RAW.Get_rank(), RAW.Get_size()

@@ -12,7 +12,7 @@ from mpi4py import MPI
 
 import hpccoll
 from hpccoll.guard.flight_record import RECORDER
-from hpccoll.runtime.execution.compiled import BUILT
+from hpccoll.runtime.execution.built import BUILT
 from hpccoll.tools.diagnose import diagnose, read
 
 RAW = MPI.COMM_WORLD

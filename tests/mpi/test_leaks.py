@@ -10,7 +10,8 @@ from mpi4py import MPI
 from hpccoll.algorithms.flat import recursive_doubling
 from hpccoll.comm.base import MOST_WISHES
 from hpccoll.comm.cache import MOST_SIGNATURES
-from hpccoll.runtime.context import MOST_KEPT, MOST_PREPARED, existing_context
+from hpccoll.runtime.attributes import existing_context
+from hpccoll.runtime.context import MOST_KEPT, MOST_PREPARED
 
 #: Calls in all, and those after which everything that is kept has been made.
 CALLS, WARM = 100_000, 50_000

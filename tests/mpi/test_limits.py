@@ -14,7 +14,7 @@ from mpi4py import MPI
 
 import hpccoll
 from hpccoll.runtime import context
-from hpccoll.runtime.execution.compiled import BUILT
+from hpccoll.runtime.execution.built import BUILT
 from hpccoll.transport import mpi
 from hpccoll.transport.shm import channels
 

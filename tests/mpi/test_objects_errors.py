@@ -9,7 +9,7 @@ from mpi4py import MPI
 import hpccoll
 from hpccoll.errors import CollectiveTimeout, HpccollError
 from hpccoll.errors.contract import ContractError
-from hpccoll.runtime.execution.compiled import BUILT
+from hpccoll.runtime.execution.built import BUILT
 
 pytestmark = pytest.mark.mpi
 RAW = MPI.COMM_WORLD

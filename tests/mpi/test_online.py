@@ -12,8 +12,8 @@ from hpccoll.errors import BrokenCommunicatorError, CollectiveTimeout
 from hpccoll.guard.guard import Guard
 from hpccoll.measure import probe
 from hpccoll.measure.survey import Survey
-from hpccoll.runtime.context import existing_context
-from hpccoll.runtime.execution.compiled import BUILT
+from hpccoll.runtime.attributes import existing_context
+from hpccoll.runtime.execution.built import BUILT
 from hpccoll.tune import choose, online
 from hpccoll.tune.cost_model import plausible_algorithms
 from hpccoll.tune.table import Candidate, fingerprint, read

@@ -12,7 +12,7 @@ from hpccoll.measure.profiling.observer import OBSERVER
 from hpccoll.measure.profiling.phases import activities, spans
 from hpccoll.measure.profiling.record import read, save
 from hpccoll.runtime.events.phase_events import Activity
-from hpccoll.runtime.execution.compiled import BUILT
+from hpccoll.runtime.execution.built import BUILT
 
 RAW = MPI.COMM_WORLD
 RANK, SIZE = RAW.Get_rank(), RAW.Get_size()

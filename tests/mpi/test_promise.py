@@ -12,7 +12,7 @@ import hpccoll
 from hpccoll.cuda import Ways, nccl_runner
 from hpccoll.cuda.nccl_runner import Nccl
 from hpccoll.errors import ArgumentError, HpccollError
-from hpccoll.runtime.context import existing_context
+from hpccoll.runtime.attributes import existing_context
 from support.gpu.device import installed
 from support.gpu.streams import Devices
 

@@ -12,7 +12,7 @@ import numpy
 import pytest
 
 from hpccoll.errors import ArgumentError, ArgumentTypeError, CommunicatorError
-from hpccoll.runtime.context import existing_context
+from hpccoll.runtime.attributes import existing_context
 from hpccoll.transport.shm import mapping
 
 pytestmark = pytest.mark.mpi

@@ -23,7 +23,7 @@ from hpccoll.comm.requests import Prequest, Request
 from hpccoll.comm.waitall import NATIVE
 from hpccoll.errors import ArgumentError
 from hpccoll.guard.pending_calls import NativeRequest
-from hpccoll.runtime.execution.compiled import BUILT
+from hpccoll.runtime.execution.built import BUILT
 from hpccoll.runtime.progress.engine import PROGRESS
 from support.gpu.device import installed
 
@@ -352,7 +352,7 @@ def test_freeing_a_communicator_waits_for_its_collectives(kind, comm, monkeypatc
 @pytest.mark.mpi(min_size=2)
 def test_a_call_like_an_earlier_one_needs_no_python(comm, monkeypatch):
     comm.Iallreduce(numpy.ones(9), numpy.empty(9)).Wait()
-    monkeypatch.setattr(type(comm), "_begin", None)
+    monkeypatch.setattr(type(comm), "_serve", None)
     for turn in range(20):
         sinks = [numpy.empty(9) for _ in range(3)]
         requests = [comm.Iallreduce(numpy.full(9, float(turn + i)), sink)

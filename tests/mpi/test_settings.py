@@ -14,7 +14,7 @@ from hpccoll.arrays.half import BLOCK
 from hpccoll.config import SETTINGS
 from hpccoll.errors import ArgumentError, CollectiveTimeout
 from hpccoll.measure.profiling import profiled
-from hpccoll.runtime.execution.compiled import BUILT
+from hpccoll.runtime.execution.built import BUILT
 
 pytestmark = pytest.mark.mpi
 RAW = MPI.Intracomm(MPI.COMM_WORLD)

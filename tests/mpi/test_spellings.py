@@ -12,7 +12,7 @@ import numpy
 import pytest
 from mpi4py import MPI
 
-from hpccoll.runtime.execution.compiled import executor
+from hpccoll.runtime.execution.built import executor
 from support.python_calls import python_calls
 
 pytestmark = pytest.mark.mpi

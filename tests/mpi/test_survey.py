@@ -11,7 +11,7 @@ from hpccoll.algorithms import ALGORITHMS
 from hpccoll.ir.schedule import Program
 from hpccoll.ir.topology import Topology
 from hpccoll.measure import rounds, survey, survey_plan
-from hpccoll.runtime.context import existing_context
+from hpccoll.runtime.attributes import existing_context
 from hpccoll.tune.table import Candidate, fingerprint
 
 pytestmark = pytest.mark.mpi

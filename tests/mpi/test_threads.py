@@ -15,7 +15,7 @@ from mpi4py import MPI
 import hpccoll
 from hpccoll.comm.lifetime import Lifetime
 from hpccoll.errors import ConcurrentCallError
-from hpccoll.runtime.execution.compiled import BUILT
+from hpccoll.runtime.execution.built import BUILT
 
 pytestmark = [pytest.mark.mpi(min_size=2), pytest.mark.skipif(
     MPI.Query_thread() < MPI.THREAD_MULTIPLE, reason="this MPI has no MPI.THREAD_MULTIPLE")]

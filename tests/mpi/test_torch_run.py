@@ -3,7 +3,7 @@
 import pytest
 from mpi4py import MPI
 
-from hpccoll.cli import run
+from hpccoll.cli import program
 from hpccoll.tools import torchrun_environment
 
 pytestmark = pytest.mark.mpi
@@ -23,7 +23,7 @@ def test_the_import_of_torch_sets_them(monkeypatch):
     seen = []
     monkeypatch.delenv("RANK", raising=False)
     monkeypatch.setattr(torchrun_environment, "set_variables", lambda: seen.append(1))
-    hook = run.Variables()
+    hook = program.Variables()
     assert hook.find_spec("numpy", None) is None and not seen
     assert hook.find_spec("torch", None) is None
     assert len(seen) == 1

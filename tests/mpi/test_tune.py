@@ -18,7 +18,7 @@ import hpccoll
 from hpccoll.cli import main
 from hpccoll.errors import TuningError
 from hpccoll.measure import load, survey
-from hpccoll.runtime.context import existing_context
+from hpccoll.runtime.attributes import existing_context
 from hpccoll.tune.table import Candidate, add_checksum, fingerprint, read, render, write
 
 pytestmark = pytest.mark.mpi

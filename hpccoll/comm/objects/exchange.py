@@ -36,7 +36,7 @@ from hpccoll.comm.objects.wire import (
     same_type_and_shape,
     type_and_shape,
 )
-from hpccoll.runtime.execution.compiled import BUILT
+from hpccoll.runtime.execution.built import BUILT
 
 if BUILT:
     from hpccoll.runtime.execution import _executor

@@ -12,25 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy
 from mpi4py import MPI
 
-from hpccoll.comm.first_calls import precedes_setup
 from hpccoll.comm.objects.messages import operator_name
 from hpccoll.comm.objects.wire import FRAME, LONG, RemoteError, decode, encode, memory_for
 from hpccoll.runtime.events.call_log import OBJECTS
-from hpccoll.runtime.planning.call_hash import Description
+from hpccoll.runtime.planning.description import Description
 
 if TYPE_CHECKING:
     from hpccoll.comm.base import Base
-
-
-def first_by_mpi4py(comm: Base) -> bool:
-    """Return True if mpi4py runs the next call; the same on all ranks.
-
-    Not if a program has replaced ``MPI.pickle`` by something that has no bytes, such as JSON.
-    """
-    try:
-        return precedes_setup(comm) and MPI.pickle.loads(MPI.pickle.dumps(b"")) == b""
-    except Exception:
-        return False
 
 
 def run_first(comm: Base, name: str, obj: Any, root: int | None = None, op: Any = None) -> Any:

@@ -34,7 +34,7 @@ from hpccoll.runtime.context import OBJECTS_TAG, Context
 from hpccoll.runtime.events.call_log import OBJECTS
 from hpccoll.runtime.execution.compiled import exchange_plan
 from hpccoll.runtime.execution.executor import TRIES
-from hpccoll.runtime.planning.call_hash import Description
+from hpccoll.runtime.planning.description import Description
 from hpccoll.runtime.progress.engine import PROGRESS
 from hpccoll.runtime.progress.waiting import WaitTimer
 from hpccoll.transport import Batch, MessageSpec

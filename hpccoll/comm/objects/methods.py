@@ -20,20 +20,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
 
 from mpi4py import MPI
 
-from hpccoll.arrays.kernels import not_an_operator
-from hpccoll.calls.resolve import check_root
 from hpccoll.comm.base import Base
-from hpccoll.comm.objects.exchange import ObjectExchange, Operator
-from hpccoll.comm.objects.first import first_by_mpi4py, run_first
+from hpccoll.comm.first_calls import first_by_mpi4py
 from hpccoll.comm.recognition import shortcut
 from hpccoll.errors import HpccollError
 from hpccoll.errors.mpi import error_handler_of
 from hpccoll.runtime.events.call_log import OBJECTS
-from hpccoll.runtime.planning.call_hash import Description
+from hpccoll.runtime.planning.description import Description
+
+if TYPE_CHECKING:
+    from hpccoll.comm.objects.exchange import ObjectExchange, Operator
 
 #: True if objects are combined one after another; mpi4py reads its ``rc`` at its import only.
 SERIAL = getattr(sys.modules.get("mpi4py.rc"), "fast_reduce", True) in (False, "no")
@@ -51,7 +52,7 @@ class Objects(Base):
             if size == 1:
                 return super().bcast(obj, root)
             if first_by_mpi4py(self):
-                return run_first(self, "bcast", obj, root)
+                return _run_first(self, "bcast", obj, root)
             return self._exchange("bcast", root=root).share(obj, root, False)
 
     def reduce(self, sendobj: Any, op: Operator | MPI.Op = MPI.SUM, root: int = 0) -> Any:
@@ -59,7 +60,7 @@ class Objects(Base):
         with self._check_usable().call_guard:
             root = self._check_root(root, self.Get_size())
             if self._reduces_first(op, "reduce"):
-                return run_first(self, "reduce", sendobj, root, op)
+                return _run_first(self, "reduce", sendobj, root, op)
             exchange = self._reduction("reduce", op, root)
             if exchange is None:
                 return super().reduce(sendobj, op, root)
@@ -76,7 +77,7 @@ class Objects(Base):
         """Combine every rank's object on every rank."""
         with self._check_usable().call_guard:
             if self._reduces_first(op, "allreduce"):
-                return run_first(self, "allreduce", sendobj, op=op)
+                return _run_first(self, "allreduce", sendobj, op=op)
             exchange = self._reduction("allreduce", op)
             if exchange is None:
                 return super().allreduce(sendobj, op)
@@ -95,7 +96,7 @@ class Objects(Base):
 
     def _resume_allreduce(self, value: Any, op: MPI.Op, distance: int, exchanged: bool) -> Any:
         """Continue an allreduce whose operands are no longer numbers of one type."""
-        exchange = self._private().service(ObjectExchange)
+        exchange = self._private().service(_exchange_class())
         exchange.select("allreduce", op)
         exchange.mark()
         exchange.error = None
@@ -106,7 +107,7 @@ class Objects(Base):
         """Combine the objects of ranks 0 to this one."""
         with self._check_usable().call_guard:
             if self._reduces_first(op, "scan"):
-                return run_first(self, "scan", sendobj, op=op)
+                return _run_first(self, "scan", sendobj, op=op)
             exchange = self._reduction("scan", op)
             if exchange is None:
                 return super().scan(sendobj, op)
@@ -116,7 +117,7 @@ class Objects(Base):
         """Combine the objects of the ranks before this one; ``None`` on rank 0."""
         with self._check_usable().call_guard:
             if self._reduces_first(op, "exscan"):
-                return run_first(self, "exscan", sendobj, op=op)
+                return _run_first(self, "exscan", sendobj, op=op)
             exchange = self._reduction("exscan", op)
             if exchange is None:
                 return super().exscan(sendobj, op)
@@ -134,7 +135,7 @@ class Objects(Base):
                 return super().gather(sendobj, root)
             data = MPI.pickle.dumps(sendobj)  # before the call is counted
             if first_by_mpi4py(self):
-                parts = run_first(self, "gather", data, root)
+                parts = _run_first(self, "gather", data, root)
             else:
                 parts = self._exchange("gather", root=root).gather(data, root)
             return None if parts is None else [MPI.pickle.loads(part) for part in parts]
@@ -152,7 +153,7 @@ class Objects(Base):
                 if len(parts) != size:
                     raise ValueError(f"expecting {size} items, got {len(parts)}")
             if first_by_mpi4py(self):
-                return MPI.pickle.loads(run_first(self, "scatter", parts, root))
+                return MPI.pickle.loads(_run_first(self, "scatter", parts, root))
             exchange = self._exchange("scatter", root=root)
             return MPI.pickle.loads(exchange.scatter(parts, root))
 
@@ -160,7 +161,7 @@ class Objects(Base):
         """Collect every rank's object on every rank."""
         with self._check_usable().call_guard:
             if first_by_mpi4py(self):
-                return cast("list[Any]", run_first(self, "allgather", sendobj))
+                return cast("list[Any]", _run_first(self, "allgather", sendobj))
         return cast("list[Any]", self._call_native("allgather", sendobj))
 
     def alltoall(self, sendobj: Sequence[Any]) -> list[Any]:
@@ -171,7 +172,7 @@ class Objects(Base):
                 objects = [None] * size if sendobj is None else list(sendobj)
                 if len(objects) != size:
                     raise ValueError(f"expecting {size} items, got {len(objects)}")
-                return cast("list[Any]", run_first(self, "alltoall", objects))
+                return cast("list[Any]", _run_first(self, "alltoall", objects))
         return cast("list[Any]", self._call_native("alltoall", sendobj))
 
     # -- implementation ----------------------------------------------------------------------
@@ -179,6 +180,7 @@ class Objects(Base):
         """Return the root as an ``int``; raise like :func:`check_root`."""
         if type(root) is int and 0 <= root < size:
             return root
+        from hpccoll.calls.resolve import check_root
         with error_handler_of(self):
             return check_root(root, size)
 
@@ -234,7 +236,7 @@ class Objects(Base):
         Raises:
             ContractError: the ranks have made different calls.
         """
-        exchange = self._private().service(ObjectExchange)
+        exchange = self._private().service(_exchange_class())
         exchange.select(name, op, root)
         if self._always:
             self._compare(exchange.call.description)
@@ -248,6 +250,7 @@ class Objects(Base):
             ArgumentTypeError: the operator is not callable.
         """
         if not callable(op):
+            from hpccoll.arrays.kernels import not_an_operator
             raise not_an_operator(op, name)
         return first_by_mpi4py(self)
 
@@ -255,3 +258,16 @@ class Objects(Base):
         """Start a reduction of objects; return ``None`` on one rank."""
         self._check_usable()
         return self._exchange(name, op, root) if self.Get_size() > 1 else None
+
+
+@cache
+def _exchange_class() -> type[ObjectExchange]:
+    """Return the class of exchanges; only the first call imports it, every call needs it."""
+    from hpccoll.comm.objects.exchange import ObjectExchange
+    return ObjectExchange
+
+
+def _run_first(comm: Base, name: str, obj: Any, root: int | None = None, op: Any = None) -> Any:
+    """Run a collective of objects by mpi4py; see :mod:`hpccoll.comm.objects.first`."""
+    from hpccoll.comm.objects.first import run_first
+    return run_first(comm, name, obj, root, op)

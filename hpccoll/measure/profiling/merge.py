@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy
 
-from hpccoll.ir.collectives import METHODS
+from hpccoll.ir.methods import METHODS
 from hpccoll.measure.profiling.record import CallKind, CallRecord, RankRecord, ordered_kinds
 
 #: Ranks that a call needs before it can complete: all, the root, all at the root only, or the

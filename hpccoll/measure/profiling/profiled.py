@@ -17,13 +17,13 @@ from typing import Any, cast
 from mpi4py import MPI
 from numpy import ndarray
 
-from hpccoll.calls.call import METHODS
 from hpccoll.ir.collectives import COLLECTIVES
+from hpccoll.ir.methods import METHODS
 from hpccoll.ir.operators import OPERATORS
 from hpccoll.machine.groups import private_copy
 from hpccoll.measure.profiling.observer import OBSERVER, write_at_end
 from hpccoll.measure.profiling.record import INIT, OBJECTS, CallKind, CallRecord
-from hpccoll.runtime.execution.compiled import BUILT
+from hpccoll.runtime.execution.built import BUILT
 
 if BUILT:
     from hpccoll.runtime.execution import _executor

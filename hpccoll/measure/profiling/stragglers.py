@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy
 
-from hpccoll.ir.collectives import METHODS
+from hpccoll.ir.methods import METHODS
 from hpccoll.measure.profiling.merge import JoinedRecords
 from hpccoll.units import count_text, time_text
 

@@ -15,14 +15,13 @@ and call hashes. Other ranks write only the alarm and the status request.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy
 
-from hpccoll.runtime.planning.call_hash import Description
+from hpccoll.runtime.planning.description import Description
 from hpccoll.transport.call_hashes import agree, hash_of_amount
 
 #: Words of a log: the number plus one of the call in which a rank failed, 1 without a number; the
@@ -77,6 +76,7 @@ class LogRecord(NamedTuple):
 
     def pack(self) -> bytes:
         """Return the record as bytes."""
+        import json
         used = set(self.call_hashes.values())
         return json.dumps([self.number, [*self.call_hashes.items()],
                            [(call_hash, text) for call_hash, text in self.descriptions.items()
@@ -85,6 +85,7 @@ class LogRecord(NamedTuple):
     @classmethod
     def unpack(cls, data: bytes) -> LogRecord:
         """Return the record from bytes of :meth:`pack`."""
+        import json
         number, call_hashes, descriptions, report = json.loads(data)
         return cls(number, dict(call_hashes),
                    {call_hash: Description(*fields) for call_hash, fields in descriptions}, report)
@@ -123,6 +124,7 @@ class Log:
 
     def describe(self, call_hash: int, description: Description) -> None:
         """Store the description of a call hash."""
+        import json
         if call_hash in self.known:
             return
         start = TEXTS_START + self.texts % MOST_TEXTS * TEXT_BYTES
@@ -143,6 +145,7 @@ class Log:
 
     def write_report(self, report: Mapping[str, Any]) -> None:
         """Store the failure record of this rank."""
+        import json
         text = json.dumps(report).encode()
         if len(text) > TEXTS_START - STORY_START:
             text = json.dumps({**report, "lines": (),
@@ -153,6 +156,7 @@ class Log:
 
     def report(self) -> Mapping[str, Any] | None:
         """Return the failure record of this rank, or None."""
+        import json
         length = self.words[STORY]
         if not length:
             return None
@@ -162,6 +166,7 @@ class Log:
 
     def publish_status(self, doing: Mapping[str, Any], looks: bool = True) -> None:
         """Store the status of this rank and, if ``looks``, the time of this poll."""
+        import json
         text = json.dumps(doing).encode()
         if len(text) <= STORY_START - DOING_START:
             self.words[DOING] = 0
@@ -181,6 +186,7 @@ class Log:
 
     def status(self) -> Mapping[str, Any]:
         """Return the last status of this rank; empty while the rank writes it."""
+        import json
         try:
             said = json.loads(bytes(self.memory[DOING_START:DOING_START + self.words[DOING]]))
         except ValueError:
@@ -250,6 +256,7 @@ class Log:
 
     def descriptions(self) -> dict[int, Description]:
         """Return the descriptions by call hash."""
+        import json
         descriptions = {}
         # Stop here: reading would allocate pages.
         for number in range(self.words[DESCRIBED]):

@@ -17,7 +17,7 @@ from hpccoll.runtime.events.call_log import (
     STARTS,
     Log,
 )
-from hpccoll.runtime.execution.compiled import BUILT
+from hpccoll.runtime.execution.built import BUILT
 
 if BUILT:
     from hpccoll.runtime.execution import _executor

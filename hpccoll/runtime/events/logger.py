@@ -9,45 +9,63 @@ all ranks. A call from the cache logs nothing and has no extra cost.
 
 from __future__ import annotations
 
-import logging
+import sys
 import threading
+from functools import cache
 from typing import TYPE_CHECKING
 
 from mpi4py import MPI
 
 from hpccoll.calls.call import Call
 from hpccoll.errors.waits import summary
-from hpccoll.runtime.planning.call_hash import Description, describe_native
+from hpccoll.runtime.planning.call_hash import describe_native
 from hpccoll.runtime.planning.choice import Choice
+from hpccoll.runtime.planning.description import Description
 
 if TYPE_CHECKING:
+    from logging import Logger
+
     from hpccoll.runtime.context import Context
 
-LOGGER = logging.getLogger("hpccoll")
+#: Levels of :mod:`logging`, which takes 4 ms to load.
+DEBUG, INFO = 10, 20
 #: Largest number of calls logged per communicator: every call may have a new size.
 MOST_TOLD = 2048
 
 
+@cache
+def logger() -> Logger:
+    """Return the logger ``hpccoll``."""
+    import logging
+    return logging.getLogger("hpccoll")
+
+
+def is_enabled(level: int) -> bool:
+    """Return True if a record of a level would be logged: not in programs without logging."""
+    return "logging" in sys.modules and logger().isEnabledFor(level)
+
+
 def start(level: str) -> None:
     """Log to standard error from a level on, unless the program has configured handlers."""
-    if not level or LOGGER.level:
+    import logging
+    if not level or logger().level:
         return
-    LOGGER.setLevel(level.upper())
-    if not LOGGER.hasHandlers():
+    logger().setLevel(level.upper())
+    if not logger().hasHandlers():
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter(
             f"%(asctime)s hpccoll rank {MPI.COMM_WORLD.Get_rank()}: %(message)s", "%H:%M:%S"))
-        LOGGER.addHandler(handler)
+        logger().addHandler(handler)
 
 
 def log_communicator(comm: MPI.Intracomm, context: Context) -> None:
     """Log the properties of a communicator, when hpccoll prepares its first call."""
-    if not LOGGER.isEnabledFor(_level(context.rank)):
+    if not is_enabled(_level(context.rank)):
         return
     place, node = context.place, context.node
     peers = len(node.local) if node is not None else 0
     paths = ["shared memory"] * bool(peers) + ["MPI messages"] * (peers < context.size - 1)
-    LOGGER.log(_level(context.rank), "%s: %d ranks, layout %s%s; messages by %s; %s executor",
+    logger().log(_level(context.rank), "%s: %d ranks, layout %s%s; messages by %s; %s executor",
                name_of(comm), context.size, context.topology,
                ", ranks share processors" * place.oversubscribed
                + ", ranks share a cache" * place.shared_cache,
@@ -56,17 +74,20 @@ def log_communicator(comm: MPI.Intracomm, context: Context) -> None:
 
 def log_table(comm: MPI.Intracomm, source: str, note: str, online: bool) -> None:
     """Log the source of the measured times behind choices."""
+    level = _level(comm.Get_rank())
+    if not is_enabled(level):
+        return
     text = "candidates are measured in this job" if online else (
         f"measured times of {source}" if source else
         f"no measured times{f' ({note})' * bool(note)}, built-in rules select")
-    LOGGER.log(_level(comm.Get_rank()), "%s: %s", name_of(comm), text)
+    logger().log(level, "%s: %s", name_of(comm), text)
 
 
 def log_choice(comm: MPI.Intracomm, logged: set[Description], title: str, call: Call | None,
                 choice: Choice | None) -> None:
     """Log which algorithm runs a call, and why; once per kind of call."""
     level = _level(comm.Get_rank())
-    if not LOGGER.isEnabledFor(level):
+    if not is_enabled(level):
         return
     known = describe_native(call, title)._replace(
         collective=title, algorithm=str(choice.key) if choice is not None else "")
@@ -76,7 +97,7 @@ def log_choice(comm: MPI.Intracomm, logged: set[Description], title: str, call: 
     words = [known.collective, *filter(None, (
         known.count and f"count {known.count}", known.dtype, known.operator,
         known.root and f"root {known.root}"))]
-    LOGGER.log(level, "%s: %s: %s (%s)", name_of(comm), ", ".join(words), served_by(choice),
+    logger().log(level, "%s: %s: %s (%s)", name_of(comm), ", ".join(words), served_by(choice),
                (choice.reason or "asked for") if choice is not None
                else "only the MPI library supports this call")
 
@@ -87,8 +108,9 @@ def log_error(rank: int, error: BaseException) -> None:
     Without a handler, logging prints errors itself. Here it does so for other threads only: the
     caller may never see their errors, while errors of its own thread are raised.
     """
-    if LOGGER.hasHandlers() or threading.current_thread() is not threading.main_thread():
-        LOGGER.error("a call failed on rank %d: %s", rank, summary(error))
+    if ("logging" in sys.modules and logger().hasHandlers()
+            or threading.current_thread() is not threading.main_thread()):
+        logger().error("a call failed on rank %d: %s", rank, summary(error))
 
 
 def served_by(choice: Choice | None) -> str:
@@ -106,4 +128,4 @@ def name_of(comm: MPI.Intracomm) -> str:
 
 
 def _level(rank: int) -> int:
-    return logging.DEBUG if rank else logging.INFO
+    return DEBUG if rank else INFO

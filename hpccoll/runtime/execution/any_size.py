@@ -31,10 +31,11 @@ from hpccoll.calls.facts import facts_of
 from hpccoll.ir.collectives import IN, OUT
 from hpccoll.ir.lowering import lower
 from hpccoll.ir.sizes import Size, UndecidedError
-from hpccoll.runtime.execution.compiled import BUILT, addresses, channels_of, hash_of, kernel_of
+from hpccoll.runtime.execution.built import BUILT
+from hpccoll.runtime.execution.compiled import addresses, channels_of, hash_of, kernel_of
 from hpccoll.runtime.execution.compiled_plan import Code, encode, encode_any_size
 from hpccoll.runtime.execution.slow_path import PlanWaits
-from hpccoll.runtime.planning.call_hash import Description
+from hpccoll.runtime.planning.description import Description
 from hpccoll.runtime.planning.plan import Plan
 from hpccoll.transport.shm.channels import PLACES, SMALL_CELL_BYTES, Channel
 from hpccoll.transport.shm.endpoint import SharedEndpoint

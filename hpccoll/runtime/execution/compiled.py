@@ -20,25 +20,12 @@ from mpi4py import MPI
 from hpccoll.arrays import half
 from hpccoll.arrays.kernels import UFUNCS, operator_of, ufunc_of
 from hpccoll.calls.call import Call
-from hpccoll.config import COMPILED, Config
-from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import IN, OUT
 from hpccoll.ir.extents import Extent, LoweredProgram, Message, Phase
 from hpccoll.ir.schedule import RECV, SEND
-from hpccoll.runtime.events.call_log import (
-    ALARM,
-    AMOUNTS,
-    ENDS,
-    FORMS,
-    HASHES,
-    INSIDE,
-    NUMBER,
-    REMEMBERED,
-    STARTS,
-)
+from hpccoll.runtime.execution.built import BUILT
 from hpccoll.runtime.execution.compiled_plan import (
     DONE,
-    REMOTE,
     WIDTH,
     Code,
     Instruction,
@@ -48,12 +35,14 @@ from hpccoll.runtime.execution.compiled_plan import (
 from hpccoll.runtime.execution.remote import RemoteMessages
 from hpccoll.runtime.execution.slow_path import SLICE, PlanWaits
 from hpccoll.runtime.planning.plan import Plan
-from hpccoll.runtime.progress.waiting import incomplete_request
 from hpccoll.transport import MessageSpec
 from hpccoll.transport.call_hashes import tag_with_hash
-from hpccoll.transport.shm.channels import PLACES, SIZE_BITS, SMALL_CELL_BYTES, Channel
+from hpccoll.transport.shm.channels import PLACES, Channel
 from hpccoll.transport.shm.endpoint import SharedEndpoint
 from hpccoll.transport.shm.rendezvous import Receive
+
+if BUILT:
+    from hpccoll.runtime.execution import _executor
 
 if TYPE_CHECKING:
     from hpccoll.runtime.context import Context
@@ -61,42 +50,6 @@ if TYPE_CHECKING:
 #: Segments of a request's compiled plan. The interpreter runs blocking calls of several segments:
 #: it reads long messages in place.
 MOST_SEGMENTS = 2048
-
-def _first_progress() -> None:
-    """Progress once; from then on barriers call the request's method, which takes 0.1 us less."""
-    incomplete_request().Test()
-    _executor.set_library_progress(incomplete_request().Test)
-
-
-try:
-    from hpccoll.runtime.execution import _executor
-except ImportError:  # it was not built
-    BUILT = False
-else:
-    # Both modules or none: the set of types with kernels must not depend on the rank.
-    BUILT = half.BUILT and _executor.OPERATIONS == len(Instruction) and (
-        (_executor.PLACES, getattr(_executor, "SMALL", None), _executor.SIZE_BITS, _executor.WIDTH,
-         _executor.DONE,
-         _executor.REMOTE) == (PLACES, SMALL_CELL_BYTES, SIZE_BITS, WIDTH, DONE, REMOTE)) and (
-        (getattr(_executor, "ALARM", None), _executor.NUMBER, _executor.INSIDE, _executor.HASHES,
-         _executor.STARTS,
-         _executor.ENDS, _executor.REMEMBERED, getattr(_executor, "FORMS", None),
-         getattr(_executor, "AMOUNTS", None)) == (ALARM, NUMBER, INSIDE, HASHES, STARTS, ENDS,
-                                                  REMEMBERED, FORMS, AMOUNTS))
-    _executor.set_in_place(MPI.IN_PLACE)
-    _executor.set_library_progress(_first_progress)
-
-
-def executor(config: Config) -> str:
-    """Return the executor of this process: ``compiled`` or ``python``.
-
-    Raises:
-        ArgumentError: the configuration requires the compiled one, which was not built.
-    """
-    if config.executor == COMPILED and not BUILT:
-        raise ArgumentError("HPCCOLL_EXECUTOR", "the compiled executor was not built",
-                            "install hpccoll with a C compiler, or use 'python'")
-    return config.executor or (COMPILED if BUILT else "python")
 
 
 def channel_class() -> type[Channel]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
-
 from hpccoll.config import Config, common_values
 from hpccoll.errors import ArgumentError
 from hpccoll.errors.waits import rank_list
 from hpccoll.machine.processes import Process, this_process
+from hpccoll.transport.call_hashes import hash_of_text
 from hpccoll.transport.private_comm import PrivateComm
 
 
@@ -21,7 +20,7 @@ def exchange_processes(comm: PrivateComm, config: Config) -> list[Process]:
         ArgumentError: on every rank; names the first variable that differs, and its values.
     """
     values = common_values(config)
-    digest = blake2b(repr(values).encode(), digest_size=8).digest()
+    digest = hash_of_text(repr(values), 8)
     # Values are longer than digests: ranks exchange values only if a digest differs.
     answers = comm.allgather((digest, tuple(this_process())))
     if any(other != digest for other, _ in answers):

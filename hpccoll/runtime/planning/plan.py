@@ -13,7 +13,7 @@ from hpccoll.ir.extents import Segment, SlotLayout
 from hpccoll.ir.lowering import segments
 from hpccoll.ir.schedule import Schedule
 from hpccoll.machine.limits import LINE
-from hpccoll.runtime.planning.call_hash import Description
+from hpccoll.runtime.planning.description import Description
 
 #: Segments in flight: one is transferred while another is reduced.
 DEPTH = 2

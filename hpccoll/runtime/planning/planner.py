@@ -7,7 +7,7 @@ addresses, and a lookup needs the address of a living array.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 from mpi4py import MPI
@@ -25,11 +25,8 @@ from hpccoll.ir.collectives import IN, OUT
 from hpccoll.ir.extents import SlotLayout
 from hpccoll.ir.schedule import Schedule
 from hpccoll.ir.wellformed import keys_of
-from hpccoll.proof.cases import most_scratch_blocks, similar_sizes
-from hpccoll.proof.result import Proof
-from hpccoll.proof.verifier import verify
 from hpccoll.runtime.context import Context
-from hpccoll.runtime.events.logger import LOGGER
+from hpccoll.runtime.events.logger import DEBUG, is_enabled, logger
 from hpccoll.runtime.events.phase_events import PhaseRecorder
 from hpccoll.runtime.execution.executor import Execution
 from hpccoll.runtime.planning import plan as plans
@@ -38,6 +35,9 @@ from hpccoll.runtime.planning.call_hash import describe, element_of
 from hpccoll.runtime.planning.capabilities import check
 from hpccoll.runtime.planning.choice import Choice
 from hpccoll.transport.call_hashes import tag_with_hash
+
+if TYPE_CHECKING:
+    from hpccoll.proof.result import Proof
 
 
 def with_counts(context: Context, call: Call, choice: Choice) -> Call:
@@ -62,9 +62,11 @@ def plan_for(context: Context, call: Call, choice: Choice) -> plans.Plan:
     known = context.plans.get(key)
     if known is None:
         known = context.plans.keep(key, _plan(context, call, choice))
-        LOGGER.debug("plan of rank %d: %s, %d messages, %d segments, %d elements of scratch",
-                     context.rank, known.schedule.title, known.messages, len(known.segments),
-                     known.depth * known.scratch)
+        if is_enabled(DEBUG):
+            logger().debug(
+                "plan of rank %d: %s, %d messages, %d segments, %d elements of scratch",
+                context.rank, known.schedule.title, known.messages, len(known.segments),
+                known.depth * known.scratch)
     return known
 
 
@@ -108,6 +110,7 @@ def _in_scratch(most: int, schedule: Schedule, longest: int, nbytes: int) -> int
         longest: bytes of the longest block.
         nbytes: bytes of a segment with scratch of any size.
     """
+    from hpccoll.proof.cases import most_scratch_blocks
     if 4 * plans.DEPTH * schedule.size * longest <= most:
         return nbytes  # no algorithm needs more than four blocks for every rank
     blocks = most_scratch_blocks(schedule)
@@ -176,6 +179,8 @@ def _prove(schedule: Schedule, call: Call, layout: SlotLayout | None = None, seg
         ProofError: it does not implement the collective.
         ArgumentError: its results could differ between ranks.
     """
+    from hpccoll.proof.cases import similar_sizes
+    from hpccoll.proof.verifier import verify
     sizes = None
     if layout is not None and call.collective != "alltoall":  # whose sizes no rank knows
         sizes = similar_sizes([layout.scratch(key) for key in range(keys_of(schedule))],

@@ -6,7 +6,8 @@ plain mpi4py take turns on the same memory, and each result is compared. Times a
 calls, of the slowest rank in each.
 
 A communicator is created, used for one small Allreduce, and freed. Memory is that of one additional
-communicator that is not freed: used once, or some hundred times.
+communicator that is not freed: used once, or some hundred times. The start is that of a process of
+its own, :mod:`hpccoll.tools.bench.start`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from hpccoll.tools.bench.provenance import record
 from hpccoll.tools.bench.records import SCHEMA
 from hpccoll.tools.bench.report import Lines, header
 from hpccoll.tools.bench.spellings import SpelledCall, measure
+from hpccoll.tools.bench.start import Start, measure_start
 from hpccoll.units import size_text, time_text
 
 #: Bytes of a rank's block at the start of each class of sizes; calls of a class have up to twice
@@ -91,6 +93,7 @@ class FreshOutcome(NamedTuple):
     communicators: list[FreshCommunicators]
     footprints: list[CommunicatorMemory]
     spellings: list[SpelledCall]
+    start: Start | None
     environment: dict[str, Any] | None
     failures: int
     interrupted: bool
@@ -169,7 +172,11 @@ def run(comm: MPI.Intracomm, console: Console | None, json_path: TextIO | None =
     if not interrupted:
         progress("spellings", len(todo) / (len(todo) + 2))
         spellings += measure(control, meet, _median_of_slowest)
-    outcome = FreshOutcome(sizes, communicators, footprints, spellings, environment,
+    start = None
+    if not interrupted:
+        progress("start", (len(todo) + 1) / (len(todo) + 2))
+        start = control.bcast(measure_start() if comm.Get_rank() == 0 else None)
+    outcome = FreshOutcome(sizes, communicators, footprints, spellings, start, environment,
                            sum(one.wrong for one in sizes) + sum(one.wrong for one in spellings),
                            interrupted)
     if console is not None and environment is not None:
@@ -177,8 +184,8 @@ def run(comm: MPI.Intracomm, console: Console | None, json_path: TextIO | None =
     if json_path is not None and environment is not None:
         json.dump({"schema": SCHEMA, "environment": environment, **{
             name: [one._asdict() for one in getattr(outcome, name)]
-            for name in ("sizes", "communicators", "footprints", "spellings")}}, json_path,
-            indent=1)
+            for name in ("sizes", "communicators", "footprints", "spellings")},
+            "start": start._asdict() if start is not None else None}, json_path, indent=1)
         json_path.write("\n")
     control.Free()
     return outcome
@@ -316,6 +323,10 @@ def show(console: Console, outcome: FreshOutcome, environment: Mapping[str, Any]
     for made in outcome.communicators:
         lines.say(f"{made.method}, one Allreduce, Free: {time_text(made.seconds, 3)}, "
                   f"{made.seconds / made.plain_seconds:.1f} times plain mpi4py")
+    if outcome.start is not None:
+        start = outcome.start
+        lines.say(f"a process without calls takes {time_text(start.seconds, 3)} of processor "
+                  f"time, plain mpi4py and NumPy {time_text(start.plain_seconds, 3)}")
     for one in outcome.footprints:
         shared, resident = (size_text(each) if each >= 0 else "unknown"
                             for each in (one.shared_bytes, one.resident_bytes))

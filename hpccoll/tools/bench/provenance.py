@@ -17,7 +17,7 @@ from mpi4py import MPI
 from hpccoll import __version__
 from hpccoll.config import load
 from hpccoll.machine.identity import library_name, library_version, processor, thread_level
-from hpccoll.runtime.execution.compiled import executor
+from hpccoll.runtime.execution.built import executor
 from hpccoll.tools.shadowed_install import hidden_install
 from hpccoll.transport.shm.caches import share_a_cache
 

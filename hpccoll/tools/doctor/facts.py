@@ -10,8 +10,10 @@ import hashlib
 import os
 import platform
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from importlib.util import cache_from_source
 from pathlib import Path
 
 import mpi4py
@@ -36,7 +38,7 @@ from hpccoll.machine.failures import ulfm_missing
 from hpccoll.machine.identity import library_name, library_version, thread_level
 from hpccoll.machine.launcher import launcher, launcher_rank
 from hpccoll.measure.load import OtherLoad
-from hpccoll.runtime.execution.compiled import executor
+from hpccoll.runtime.execution.built import executor
 from hpccoll.tools.bench.provenance import LAUNCHER
 from hpccoll.tools.doctor.shm_cleanup import leftovers
 from hpccoll.tools.shadowed_install import hidden_install
@@ -84,6 +86,8 @@ class RankFacts:
         package, hides: the folder that hpccoll is imported from, and the installed one with
             compiled parts that it hides; empty if there is none.
         others: share of the node's cores that processes outside this job use; 0 if unknown.
+        compile_seconds: seconds in which each process compiles modules of hpccoll, because Python
+            cannot store their bytecode.
         no_recovery: why a job cannot continue after the death of a rank; empty if it can.
         ruled: True if hpccoll's rules for algorithms were measured in such a job.
     """
@@ -121,6 +125,7 @@ class RankFacts:
     ruled: bool = True
     package: str = ""
     hides: str = ""
+    compile_seconds: float = 0.0
     slurm: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -150,7 +155,18 @@ def local_facts(environ: Mapping[str, str] = os.environ) -> RankFacts:
         slurm={name: value for name, value in sorted(environ.items())
                if name.startswith(("SLURM_", "SRUN_"))},
         no_recovery=ulfm_missing(environ),
-        package=str(Path(hpccoll.__file__).parent), hides=hidden_install())
+        package=str(Path(hpccoll.__file__).parent), hides=hidden_install(),
+        compile_seconds=compile_time())
+
+
+def compile_time() -> float:
+    """Return the seconds in which the loaded modules of hpccoll without bytecode are compiled."""
+    start = time.perf_counter()
+    for module in [each for name, each in sys.modules.items() if name.startswith("hpccoll")]:
+        path = getattr(module, "__file__", None) or ""
+        if path.endswith(".py") and not os.path.exists(cache_from_source(path)):
+            compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
+    return time.perf_counter() - start
 
 
 def gather(mine: RankFacts) -> list[RankFacts] | None:
@@ -187,7 +203,7 @@ def _settings(facts: RankFacts) -> tuple[tuple[str, str], ...]:
 
 def _test_hpccoll(mine: RankFacts) -> RankFacts:
     """Test hpccoll on all ranks: its layout, shared memory, and one allreduce."""
-    from hpccoll.runtime.context import existing_context
+    from hpccoll.runtime.attributes import existing_context
 
     comm = hpccoll.Comm(MPI.Intracomm(MPI.COMM_WORLD).Dup())
     try:

@@ -24,6 +24,8 @@ LEVELS = ERROR, WARNING, NOTE, OK
 BINDS = (("srun", "srun --cpu-bind=cores with --cpus-per-task"),
          ("mpiexec (MPICH", "mpiexec -bind-to core"), ("mpiexec (Open", "mpiexec --bind-to core"),
          ("mpiexec (HPE", "mpiexec --cpu-bind core"), ("flux", "flux run --cores-per-task"))
+#: Seconds of compilation of a process that are reported.
+NOTED_SECONDS = 0.05
 #: Bytes of shared memory below which large messages may not fit.
 LITTLE_SHARED = 64 << 20
 
@@ -93,6 +95,13 @@ def library(facts: Sequence[RankFacts]) -> Iterator[Finding]:
             yield Finding(WARNING, "hpccoll",
                           f"{describe_hidden(package, there)}: small collectives are several "
                           "times slower in the Python executor", REMEDY, ranks)
+    slow = tuple(each.rank for each in facts if each.compile_seconds > NOTED_SECONDS)
+    if slow:
+        seconds = max(each.compile_seconds for each in facts)
+        yield Finding(NOTE, "bytecode", f"each process compiles hpccoll, {seconds:.1f} s of "
+                                        "processor time: Python cannot store bytecode",
+                      "unset PYTHONDONTWRITEBYTECODE, or install hpccoll as a wheel: pip install .",
+                      () if len(slow) == len(facts) else slow)
 
 
 def versions(facts: Sequence[RankFacts]) -> Iterator[Finding]:

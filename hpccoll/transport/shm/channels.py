@@ -19,7 +19,6 @@ import bisect
 import ctypes
 import os
 import platform
-import secrets
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, cast
 
@@ -290,6 +289,7 @@ class SharedNode:
         In containers, ranks can have the same process number and addresses, and would
         read their own memory. So every rank tests it with random bytes of the others.
         """
+        import secrets
         mark = secrets.token_bytes(64)
         address = numpy.frombuffer(mark, numpy.uint8).__array_interface__["data"][0]
         marks = self.comm.allgather((address, mark))

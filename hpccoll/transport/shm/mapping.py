@@ -15,7 +15,6 @@ import ctypes
 import errno
 import mmap
 import os
-import secrets
 import weakref
 from typing import NamedTuple
 
@@ -140,6 +139,7 @@ def _create_file(kind: str) -> tuple[str, int]:
     removed when its processes exit, however they exit.
     """
     if kind == NAMED:
+        import secrets
         path = os.path.join(DIRECTORY, f"{PREFIX}{secrets.token_hex(8)}")
         return path, _open(path, os.O_CREAT | os.O_EXCL)
     file = _open(DIRECTORY, os.O_TMPFILE)

@@ -12,7 +12,6 @@ from click.testing import CliRunner
 from mpi4py import MPI
 
 from hpccoll.algorithms import ALGORITHMS
-from hpccoll.calls.call import METHODS
 from hpccoll.cli import COMMANDS, Commands, main, ranks, tune
 from hpccoll.cli.bench import SECTIONS as BENCH
 from hpccoll.cli.bench import command as bench
@@ -21,6 +20,7 @@ from hpccoll.cli.options import OneOf, buffer_sizes, names, parameters, parse_al
 from hpccoll.cli.simulate import SECTIONS as SIMULATE
 from hpccoll.cli.simulate import command as simulate
 from hpccoll.errors import ArgumentError, HpccollError, MpiLibraryError, did_you_mean
+from hpccoll.ir.methods import METHODS
 from hpccoll.measure.survey import Survey
 from hpccoll.measure.survey_plan import SurveyPlan
 from hpccoll.tools import tuning_report

@@ -17,7 +17,7 @@ from hpccoll.comm.methods import (
     SCATTERV,
 )
 from hpccoll.comm.recognition import ROLES, new_calls, note
-from hpccoll.runtime.execution.compiled import BUILT
+from hpccoll.runtime.execution.built import BUILT
 
 A, B = numpy.ones(4), numpy.empty(4)
 

@@ -12,7 +12,7 @@ from hpccoll.comm.devices import choose_across_nodes
 from hpccoll.cuda.nccl_runner import Nccl, groups_of
 from hpccoll.errors import ArgumentError, BrokenCommunicatorError, BufferArgumentError
 from hpccoll.ir.topology import Topology
-from hpccoll.runtime.context import existing_context
+from hpccoll.runtime.attributes import existing_context
 from support.gpu.device import installed
 from support.gpu.streams import Devices
 from support.gpu.tensors import DeviceTensor, torch_on

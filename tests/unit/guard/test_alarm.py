@@ -22,7 +22,7 @@ from hpccoll.runtime.events.call_log import (
     Log,
     LogRecord,
 )
-from hpccoll.runtime.planning.call_hash import Description
+from hpccoll.runtime.planning.description import Description
 
 
 @pytest.fixture

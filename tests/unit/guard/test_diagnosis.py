@@ -6,7 +6,7 @@ import pytest
 from hpccoll.errors.contract import ContractError
 from hpccoll.guard.diagnosis import groups, judge, unexpected_message_error
 from hpccoll.runtime.events.call_log import HASHES, LOG_BYTES, NUMBER, REMEMBERED, Log, LogRecord
-from hpccoll.runtime.planning.call_hash import Description
+from hpccoll.runtime.planning.description import Description
 
 SUM = Description("allreduce", "100", "f8", "sum", algorithm="ring")
 ODD = {"collective": SUM._replace(collective="scan"), "count": SUM._replace(count="99"),

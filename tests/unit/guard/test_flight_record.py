@@ -13,7 +13,7 @@ import pytest
 from hpccoll.guard.flight_record import FORMAT, FlightRecorder
 from hpccoll.guard.rank_status import RankActivity
 from hpccoll.runtime.events.call_log import ENDS, HASHES, LOG_BYTES, NUMBER, SOME_TIME, STARTS, Log
-from hpccoll.runtime.planning.call_hash import Description
+from hpccoll.runtime.planning.description import Description
 
 RING = Description("allreduce", "1000", "f8", "sum", "", "ring")
 
@@ -89,7 +89,8 @@ def test_signals_beside_asyncio(tmp_path, number, loop):
     """Its first signal handler takes the wakeup descriptor that the thread reads."""
     program = f"""if True:
         import asyncio, os, time
-        from hpccoll.guard.flight_record import FlightRecorder, listen
+        from hpccoll.guard.flight_record import FlightRecorder
+        from hpccoll.guard.flight_signals import listen
         recorder = FlightRecorder()
         recorder.folder = {str(tmp_path)!r}
         listen(recorder)

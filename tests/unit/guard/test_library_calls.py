@@ -27,7 +27,7 @@ from hpccoll.runtime.events.call_log import (
     Log,
 )
 from hpccoll.runtime.execution.executor import Timeouts
-from hpccoll.runtime.planning.call_hash import Description
+from hpccoll.runtime.planning.description import Description
 
 SUM, MAX = (Description("allreduce", "9", "f8", operator, algorithm="native")
             for operator in ("sum", "max"))

@@ -33,7 +33,7 @@ from hpccoll.runtime.events.call_log import (
     NUMBER,
     Log,
 )
-from hpccoll.runtime.planning.call_hash import Description
+from hpccoll.runtime.planning.description import Description
 
 SUM = Description("allreduce", "100", "f8", "sum", algorithm="ring")
 

@@ -11,7 +11,7 @@ from hpccoll.guard import stream_calls
 from hpccoll.guard.rank_status import IN_PROGRAM, RankActivity
 from hpccoll.guard.stream_calls import StreamMonitor
 from hpccoll.runtime.events.call_log import NUMBER
-from hpccoll.runtime.planning.call_hash import Description
+from hpccoll.runtime.planning.description import Description
 
 CALL = Description("allreduce", "4", "f4", "sum", algorithm="nccl")
 

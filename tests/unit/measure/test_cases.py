@@ -10,10 +10,10 @@ from hpccoll.algorithms import ALGORITHMS
 from hpccoll.arrays import exact
 from hpccoll.arrays.kernels import UFUNCS
 from hpccoll.calls import resolve
-from hpccoll.calls.call import METHODS
 from hpccoll.config import Config
 from hpccoll.errors import ArgumentError, ArgumentTypeError
 from hpccoll.ir.collectives import COLLECTIVES
+from hpccoll.ir.methods import METHODS
 from hpccoll.ir.operators import OPERATORS
 from hpccoll.measure import candidates, inputs
 from hpccoll.measure.buffers import CaseBuffers

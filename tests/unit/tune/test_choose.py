@@ -25,10 +25,11 @@ from hpccoll.algorithms import schedule
 from hpccoll.calls import resolve
 from hpccoll.calls.facts import facts_of
 from hpccoll.errors import ArgumentError
+from hpccoll.ir.methods import BLOCKING, NONBLOCKING, PERSISTENT
 from hpccoll.runtime.planning.choice import Choice
 from hpccoll.tune.choose import Conditions, decide, range_of_choice
 from hpccoll.tune.loading import JobTimes
-from hpccoll.tune.rules import BLOCKING, NONBLOCKING, PERSISTENT, Place
+from hpccoll.tune.rules import Place
 
 
 def choose(call, size, wanted, from_environment, tuned=None, **more):

@@ -5,7 +5,8 @@ from itertools import product
 import pytest
 
 from hpccoll.algorithms import ALGORITHMS
-from hpccoll.tune.rules import FORMS, INTEL, MPICH, OPEN_MPI, RULES, Place
+from hpccoll.ir.methods import FORMS
+from hpccoll.tune.rules import INTEL, MPICH, OPEN_MPI, RULES, Place
 from support.folded import folded
 
 #: A library that no rule names.

@@ -17,7 +17,7 @@ from hpccoll.runtime.planning.choice import Choice
 def fresh(monkeypatch):
     """A logger as it is in a fresh process, where pytest does not listen."""
     made = logging.Logger("fresh")
-    monkeypatch.setattr(logger, "LOGGER", made)
+    monkeypatch.setattr(logger, "logger", lambda: made)
     return made
 
 

@@ -17,7 +17,7 @@ from hpccoll.runtime.events.phase_events import (
     Moments,
     PhaseRecorder,
 )
-from hpccoll.runtime.execution.compiled import BUILT
+from hpccoll.runtime.execution.built import BUILT
 from hpccoll.runtime.execution.compiled_plan import Instruction
 from hpccoll.testing.loopback_direct import Direct
 from hpccoll.testing.world import Problem, Seat, interleave

@@ -11,9 +11,9 @@ from mpi4py import MPI
 from unit.bench_records import OLD, bench, without_mpi, written
 from unit.bench_results import ENVIRONMENT, result
 
-from hpccoll.calls.call import METHODS
 from hpccoll.cli import main
 from hpccoll.cli.bench_overlap import command
+from hpccoll.ir.methods import METHODS
 from hpccoll.measure.cases import make
 from hpccoll.tools.bench import compare, comparison_result, overlap, records, roofline
 from support.folded import folded

@@ -69,6 +69,13 @@ def test_a_clone_that_hides_what_is_installed_is_told():
     assert "/env/hpccoll has them" in found.what and "pip install -e" in found.remedy
 
 
+def test_processes_that_compile_hpccoll_are_reported_with_the_cost():
+    assert not bad(job(compile_seconds=0.01))
+    found = one(job(compile_seconds={1: 0.37}))
+    assert (found.level, found.topic, found.ranks) == (NOTE, "bytecode", (1,))
+    assert "0.4 s" in found.what and "PYTHONDONTWRITEBYTECODE" in found.remedy
+
+
 def test_findings_come_in_the_order_of_their_levels():
     levels = [each.level for each in examine(job(
         single_copy=False, versions={1: {"mpi4py": "4.0.0"}}, variables={0: {}}))]

@@ -1,0 +1,228 @@
+"""Uncached blocking calls: checked, chosen, run, and stored in the caches."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from mpi4py import MPI
+
+from hpccoll.calls.call import Call, is_loaded
+from hpccoll.calls.facts import CallFacts, facts_of
+from hpccoll.calls.memory import any_staged, is_staged, stage_spec
+from hpccoll.comm.cache import MOST_SIGNATURES, Location, Signature
+from hpccoll.comm.devices import on_registered_memory, run_by_nccl, run_registered
+from hpccoll.comm.first_calls import BARE, FIRST, needs_no_setup, precedes_setup
+from hpccoll.comm.methods import BARRIER, Method
+from hpccoll.comm.online import measure_first
+from hpccoll.comm.preferences import check_preference
+from hpccoll.comm.promise import is_queued_or_promised
+from hpccoll.comm.recognition import note_any_size
+from hpccoll.comm.reproducible_sums import is_served, sum_call
+from hpccoll.comm.staged_calls import is_small, run_new, run_staged
+from hpccoll.comm.uncached.conditions import (
+    conditions_of,
+    native_arguments,
+    preference_of,
+    record_choice,
+    resolve_call,
+)
+from hpccoll.comm.uncached.steps import choose_algorithm, guarded_native, measurements_of
+from hpccoll.config import ANY_P, NAN, NATIVE, RESULTS
+from hpccoll.guard.data_checks import check_equal, check_finite, result_of
+from hpccoll.runtime.events.logger import served_by
+from hpccoll.runtime.execution.any_size import form_hash, native_at_any_size, plan_at_any_size
+from hpccoll.runtime.execution.compiled import compiled_plan_for, run_plan
+from hpccoll.runtime.execution.executor import drive
+from hpccoll.runtime.planning.call_hash import describe_native
+from hpccoll.runtime.planning.choice import Choice
+from hpccoll.runtime.planning.planner import longest_whole, plan_for, prepare, with_counts
+from hpccoll.tune.choose import range_of_choice
+
+if TYPE_CHECKING:
+    from hpccoll.comm.blocking import BlockingMixin
+
+#: Index of the buffer that only the root uses.
+AT_ROOT = {"reduce": 1, "gather": 1, "gatherv": 1, "scatter": 0, "scatterv": 0}
+
+
+def serve_blocking(comm: BlockingMixin, method: Method, args: tuple[Any, ...]) -> None:
+    """Run an uncached call; check its input for NaN, or its result for equality."""
+    if comm._cache.staged and run_staged(comm, method, args):
+        return
+    checks = comm._config.check
+    if not checks:
+        serve_unchecked(comm, method, args)
+        return
+    call = resolve_call(comm, method, args)
+    if NAN in checks and call is not None and facts_of(call).rounds:
+        check_finite(comm._private(), call.source, method.name)
+    serve_unchecked(comm, method, args)
+    if RESULTS in checks and (result := result_of(call)) is not None:
+        check_equal(comm._private(), result, f"the result of {method.name}")
+
+
+def serve_unchecked(comm: BlockingMixin, method: Method, args: tuple[Any, ...]) -> None:
+    """Check the arguments, choose an algorithm, and run it or the native method."""
+    if preference_of(comm, method)[0] is None and (
+            precedes_setup(comm) or stays_without(comm)) and run_first(comm, method, args):
+        return
+    check_preference(comm, method, args)
+    tuned = measurements_of(comm)
+    barred, (preference, gives_way) = "", preference_of(comm, method)
+    if is_queued_or_promised(comm, method, preference):
+        barred = run_by_nccl(comm, method, args, preference, gives_way)
+        if not barred:
+            return
+    found, always = on_registered_memory(comm, method, args), comm._always
+    call, registered = found or (resolve_call(comm, method, args), None)
+    if call is None:
+        record_choice(comm, method, None, None)
+        if always:
+            comm._compare(describe_native(None, method.name))
+        _call_native(comm, method, args, guarded_native(comm, method, None))
+        return
+    if registered is None and is_small(call) and not (
+            preference is not None and preference.is_queued):
+        run_new(comm, method, args, call)
+        return
+    if comm._config.determinism == ANY_P and is_served(facts_of(call)):
+        with comm._outside():
+            sum_call(comm, call)
+        return
+    if tuned is not None:
+        measure_first(comm, method, facts_of(call), tuned)
+    facts, choice = choose_algorithm(comm, method, call, barred)
+    record_choice(comm, method, call, choice)
+    if always:
+        comm._compare(describe_native(call, method.name)._replace(algorithm=str(choice.name)))
+    if choice.is_native:
+        native = guarded_native(comm, method, call)
+        # With checksums hpccoll may run another call with the same signature.
+        remembers = comm._remembers and not comm._config.checksums
+        if remembers and comm._note(method, args, native):
+            store_any_size(comm, method, args, facts, lambda nbytes: native_at_any_size(
+                call, native, hash_of_form(comm, method, call), comm.Get_rank(), comm.Get_size(),
+                nbytes))
+        elif remembers:
+            comm._cache.store(method, args, native)
+        _call_native(comm, method, native_arguments(call, args), native)
+    elif registered is None:
+        run_algorithm(comm, method, args, call, choice)
+    else:
+        context = comm._private()
+        plan = plan_for(context, with_counts(context, call, choice), choice)
+        if not run_registered(context, registered, call, plan):
+            run_algorithm(comm, method, args, resolve_call(comm, method, args) or call, choice)
+
+
+def stays_without(comm: BlockingMixin) -> bool:
+    """Set the communicator up; return True if the MPI library has no communicator left for it.
+
+    The library says so on all ranks.
+    """
+    lifetime = comm._check_usable()
+    if not lifetime.bare and needs_no_setup(comm):
+        try:
+            comm._private()
+        except MPI.Exception as error:
+            lifetime.bare = True
+            warnings.warn("hpccoll: the MPI library runs the calls of a communicator that "
+                          f"cannot be set up: {error.Get_error_string()}; free communicators "
+                          "that are not needed", RuntimeWarning, stacklevel=7)
+    return lifetime.bare
+
+
+def run_first(comm: BlockingMixin, method: Method, args: tuple[Any, ...]) -> bool:
+    """Run a first call by the MPI library; return False if it cannot reduce the type."""
+    call = resolve_call(comm, method, args)
+    if call is not None and not facts_of(call).has_mpi_type:
+        return False
+    comm._check_alive().first_calls += 1
+    record_choice(comm, method, call, Choice(
+        NATIVE, reason=BARE if comm._check_alive().bare else FIRST))
+    native = native_arguments(call, args)
+    # Also without a contract: another rank may have one, or other settings.
+    with comm._setup(method.name, describe_native(call, method.name).without_moved_type()):
+        _call_native(comm, method, native, method.native)
+    return True
+
+
+def run_algorithm(comm: BlockingMixin, method: Method, args: tuple[Any, ...], call: Call,
+                  choice: Choice) -> None:
+    """Run an algorithm; prepare it if the call repeats on the same memory."""
+    context = comm._private()
+    call = with_counts(context, call, choice)
+    plan = plan_for(context, call, choice)
+    # Calls on temporary copies are not cached.
+    plain = not is_loaded(call)
+    compiled_plan = compiled_plan_for(context, call,
+                                      plan) if plain and comm._calls is not None else None
+    # The Python cache is faster for calls that the compiled executor does not cache.
+    if (compiled_plan is not None and not compiled_plan.should_fall_back()
+            and comm._note(method, args, compiled_plan, call)):
+        comm._served = f"{served_by(choice)}, compiled", call.nbytes
+        store_any_size(comm, method, args, facts_of(call), lambda nbytes: plan_at_any_size(
+            context, call, plan, partial(plan_for, context, choice=choice), nbytes,
+            longest_whole(context, call, choice)))
+        run_plan(compiled_plan, call)
+        return
+    location: Location | None = None
+    if plain and comm._remembers:
+        location = comm._cache.store(method, args, Signature())
+    known = location is not None and location in context.seen
+    execution = prepare(context, call, plan, repeated=known)
+    try:
+        drive(execution, context.timeouts)
+    except BaseException as error:
+        context.abandon(execution, error)
+        raise
+    if known and execution.repeated:
+        context.prepared.keep(location, execution)
+    elif location is not None:
+        context.seen.keep(location, True)
+    if call.sink is not None and call.sink.store is not None:
+        call.sink.store()
+
+
+def store_any_size(comm: BlockingMixin, method: Method, args: tuple[Any, ...], facts: CallFacts,
+                   make: Callable[[tuple[int, int]], Any]) -> None:
+    """Store a target for calls that differ from this one only in their sizes, if there are any.
+
+    ``make`` returns it for a range of bytes, or ``None`` if there is no such target.
+    """
+    form, forms = (method, facts._replace(nbytes=0)), comm._cache.forms
+    if form not in forms:  # only programs with several sizes need it
+        if len(forms) >= MOST_SIGNATURES:
+            forms.clear()
+        forms[form] = True
+    elif forms[form] and comm._record is None and method is not BARRIER:
+        nbytes = range_of_choice(facts, conditions_of(comm, method), comm._known_place())
+        target = make(nbytes) if nbytes is not None else None
+        if target is not None:  # otherwise a block is empty, for example
+            forms[form] = note_any_size(comm._calls, method, args, target)
+
+
+def hash_of_form(comm: BlockingMixin, method: Method, call: Call) -> int:
+    """Return the call hash of the form of a native call."""
+    context = comm._context
+    return form_hash(context, describe_native(call, method.name)) if (
+        context is not None and comm._guards) else 0
+
+
+def _call_native(comm: MPI.Intracomm, method: Method, args: tuple[Any, ...],
+                 native: Callable[..., Any]) -> None:
+    """Call the native method, on host copies of device memory that it cannot reach."""
+    if not any_staged(args):
+        method.serve_native(comm, *args, native=native)
+        return
+    written, unused = 0 if method.name == "bcast" else 1, AT_ROOT.get(method.name)
+    if unused is not None and comm.Get_rank() != args[-1]:
+        args = *args[:unused], None, *args[unused + 1:]
+    places = [stage_spec(arg, "buffer") if is_staged(arg) else (arg, None) for arg in args]
+    method.serve_native(comm, *(arg for arg, _ in places), native=native)
+    store = places[written][1]
+    if store is not None and (written or comm.Get_rank() != args[-1]):
+        store()

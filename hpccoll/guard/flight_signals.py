@@ -1,0 +1,70 @@
+"""Flight records on signals: a thread writes them, the main thread may block in a native call."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import threading
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hpccoll.guard.flight_record import FlightRecorder
+
+#: Signals on which a rank writes a record; the second one then ends it.
+SIGNALS = signal.SIGUSR1, signal.SIGTERM
+
+
+def listen(recorder: FlightRecorder) -> None:
+    """Write records on signals, unless the program has its own handlers for them."""
+    if threading.current_thread() is not threading.main_thread():
+        return  # handlers can be set only there
+    ours = [one for one in SIGNALS if signal.getsignal(one) == signal.SIG_DFL]
+    if not ours:
+        return
+    reading, writing = socket.socketpair()
+    writing.setblocking(False)
+    before = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
+    if before != -1:  # the program uses the wakeup descriptor itself
+        signal.set_wakeup_fd(before)
+        return
+    for one in ours:
+        # The thread wakes before this handler runs, which waits for the interpreter.
+        signal.signal(one, partial(_handle, recorder, writing))
+    threading.Thread(target=_work, args=(recorder, reading, writing, ours), daemon=True,
+                     name="hpccoll flight recorder").start()
+
+
+def _handle(recorder: FlightRecorder, writing: socket.socket, number: int, frame: Any) -> None:
+    """Do what the thread would do, if another wakeup descriptor has replaced its own.
+
+    asyncio sets one with its first signal handler, of whatever signal.
+    """
+    current = signal.set_wakeup_fd(-1)
+    with suppress(OSError, ValueError):  # of an event loop that is closed
+        signal.set_wakeup_fd(current)
+    if current != writing.fileno():
+        _write_on(recorder, number)
+
+
+def _write_on(recorder: FlightRecorder, number: int) -> None:
+    """Write a record on a signal; SIGTERM ends the process then."""
+    if number == signal.SIGUSR1:
+        recorder.dump("SIGUSR1")
+        return
+    recorder.write_record("SIGTERM")
+    # Only the main thread may call Python for it, which may never return to Python.
+    ctypes.CDLL(None).signal(int(number), None)
+    os.kill(os.getpid(), number)
+
+
+def _work(recorder: FlightRecorder, reading: socket.socket, writing: socket.socket,
+          ours: list[signal.Signals]) -> None:
+    with reading, writing:
+        while numbers := reading.recv(64):
+            for number in numbers:
+                if number in ours:
+                    _write_on(recorder, number)
