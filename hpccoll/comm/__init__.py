@@ -6,7 +6,7 @@ line in ``methods``, a resolver in :mod:`hpccoll.calls.resolve` and a method in 
 
 A program that calls no collective loads a small part of hpccoll: modules of the class import inside
 functions what only an uncached call needs, which is below ``uncached``.
-``tests/unit/test_start.py`` counts the modules.
+``tests/unit/comm/test_communicator_start.py`` counts the modules.
 """
 
 from typing import TYPE_CHECKING

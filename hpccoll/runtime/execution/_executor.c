@@ -686,7 +686,7 @@ PyMODINIT_FUNC PyInit__executor(void)
         {"WatchedMethod", &WatchedMethodType}};
     static struct { const char *name; long value; } numbers[] = {
         {"PLACES", PLACES}, {"SMALL", SMALL}, {"SIZE_BITS", SIZE_BITS}, {"WIDTH", WIDTH},
-        {"OFFSET_BITS", OFFSET_BITS}, {"NUMBER", NUMBER}, {"INSIDE", INSIDE}, {"ALARM", ALARM},
+        {"OFFSET_BITS", OFFSET_BITS}, {"NUMBER", NUMBER}, {"INSIDE", INSIDE}, {"CHECK", CHECK}, {"ALARM", ALARM},
         {"HASHES", HASHES}, {"STARTS", STARTS}, {"ENDS", ENDS}, {"FORMS", FORMS}, {"AMOUNTS", AMOUNTS},
         {"REMEMBERED", REMEMBERED}, {"DONE", DONE}, {"WAITING", WAITING},
         {"ELSEWHERE", ELSEWHERE}, {"REMOTE", REMOTE}, {"OPERATIONS", OPERATIONS}, {"BASES", BASES}};

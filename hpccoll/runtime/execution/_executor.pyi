@@ -10,6 +10,7 @@ WIDTH: int
 OFFSET_BITS: int
 NUMBER: int
 INSIDE: int
+CHECK: int
 ALARM: int
 HASHES: int
 STARTS: int
