@@ -9,9 +9,9 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
+from hpccoll import cuda
 from hpccoll.cuda import device, device_probes
 from hpccoll.cuda.node_answers import NodeAnswers
-from hpccoll.runtime import context
 from support.gpu.device import installed
 from support.gpu.streams import Devices
 
@@ -37,7 +37,7 @@ def started(monkeypatch, machine):
         return SimpleNamespace(returncode=-11)
 
     answers = NodeAnswers()
-    for module in device, device_probes, context:
+    for module in device, device_probes, cuda:
         monkeypatch.setattr(module, "NODE_ANSWERS", answers)
     with installed(False, machine):
         monkeypatch.setattr(subprocess, "run", run)

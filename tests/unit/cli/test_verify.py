@@ -307,7 +307,7 @@ def test_an_unknown_command_is_refused():
 def test_a_missing_dependency_is_named(monkeypatch):
     def missing(name):
         raise ModuleNotFoundError(f"No module named {name!r}", name="mpi4py")
-    monkeypatch.setattr("hpccoll.cli.import_module", missing)
+    monkeypatch.setattr("hpccoll.cli.commands.import_module", missing)
     done = call("bench")
     assert done.exit_code == 2 and "bench requires mpi4py, which is not installed" in done.stderr
 

@@ -14,7 +14,7 @@ from hpccoll.arrays import half
 from hpccoll.arrays.kernels import UFUNCS, has_loop
 from hpccoll.config import Config
 from hpccoll.errors import ArgumentError
-from hpccoll.runtime.execution import compiled
+from hpccoll.runtime.execution import built, compiled
 from hpccoll.runtime.execution.compiled_plan import BASES, OFFSET_BITS, Form, Instruction
 
 if not compiled.BUILT:
@@ -273,12 +273,12 @@ def test_ranks_on_shared_cores_sleep_until_a_peer_wakes_them(awaited):
 
 
 def test_who_runs_plans(monkeypatch):
-    assert compiled.executor(Config()) == "compiled"
-    assert compiled.executor(Config(executor="python")) == "python"
-    monkeypatch.setattr(compiled, "BUILT", False)
-    assert compiled.executor(Config()) == "python"
+    assert built.executor(Config()) == "compiled"
+    assert built.executor(Config(executor="python")) == "python"
+    monkeypatch.setattr(built, "BUILT", False)
+    assert built.executor(Config()) == "python"
     with pytest.raises(ArgumentError, match="built"):
-        compiled.executor(Config(executor="compiled"))
+        built.executor(Config(executor="compiled"))
 
 
 # -- calls ------------------------------------------------------------------------------------
