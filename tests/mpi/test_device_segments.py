@@ -10,9 +10,9 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
+from hpccoll import cuda
 from hpccoll.cuda import registered
 from hpccoll.machine import limits
-from hpccoll.runtime import context
 from support.gpu.device import installed
 from support.gpu.streams import Devices
 
@@ -129,7 +129,7 @@ def test_registered_memory_changes_the_plans_of_repeated_calls(cupy):
 @pytest.mark.parametrize("host", [None, 0], ids=["all registered", "rank 0 on the host"])
 def test_segments_fit_into_the_scratch_of_registered_memory(cupy, algorithm, host, monkeypatch):
     """Longer ones would be staged."""
-    for module in (registered, context):
+    for module in (registered, cuda):
         monkeypatch.setattr(module, "SCRATCH_BYTES", 32 << 10)
     found, finish = [], registered.RegisteredCall.finish
     monkeypatch.setattr(registered.RegisteredCall, "finish",

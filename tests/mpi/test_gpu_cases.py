@@ -8,9 +8,9 @@ import pytest
 from gpu import rank_cases as cases
 from mpi4py import MPI
 
+from hpccoll import cuda
 from hpccoll.comm import devices
 from hpccoll.cuda import registered
-from hpccoll.runtime import context
 from support.gpu.device import installed
 from support.gpu.streams import Devices
 
@@ -32,7 +32,7 @@ def cupy(monkeypatch):
 def test_cupy(cupy, name, monkeypatch):
     case = cases.CUPY[name]
     if name == "scratch":  # smaller arrays, and less of it
-        for module in (registered, context):
+        for module in (registered, cuda):
             monkeypatch.setattr(module, "SCRATCH_BYTES", 32 << 10)
         case = partial(case, count=100_003, segment_bytes="64K")
     case(cupy)
