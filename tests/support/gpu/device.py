@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, Literal, NamedTuple
@@ -221,6 +222,7 @@ def module(machine: Devices, shift: int = 0, folder: Path | None = None) -> Modu
     that use NCCL, or share memory.
     """
     cupy = ModuleType("cupy")
+    cupy.__spec__ = ModuleSpec("cupy", None)  # for those who look whether it is installed
     share = machine.share = ipc.SharedFolder(machine, folder, shift)
 
     def placed(raw: numpy.ndarray) -> DeviceArray:
