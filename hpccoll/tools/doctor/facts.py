@@ -161,10 +161,11 @@ def local_facts(environ: Mapping[str, str] = os.environ) -> RankFacts:
 
 def compile_time() -> float:
     """Return the seconds in which the loaded modules of hpccoll without bytecode are compiled."""
-    start = time.perf_counter()
-    for module in [each for name, each in sys.modules.items() if name.startswith("hpccoll")]:
+    start, package = time.perf_counter(), f"{Path(hpccoll.__file__).parent}{os.sep}"
+    for module in list(sys.modules.values()):
         path = getattr(module, "__file__", None) or ""
-        if path.endswith(".py") and not os.path.exists(cache_from_source(path)):
+        if (path.startswith(package) and path.endswith(".py")
+                and not os.path.exists(cache_from_source(path))):
             compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
     return time.perf_counter() - start
 
