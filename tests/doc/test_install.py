@@ -29,7 +29,7 @@ for dtype in "f8", "f2":
         comm.Allreduce(mine, total)
     assert (total == comm.size).all()
 if comm.rank == 0:
-    from hpccoll.runtime.execution.compiled import executor
+    from hpccoll.runtime.execution.built import executor
     from hpccoll.config import Config
     print(hpccoll.__version__, executor(Config()))
 """
