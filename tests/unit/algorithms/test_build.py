@@ -47,6 +47,7 @@ from hpccoll.ir.schedule import SEND, Program, at, copy
 from hpccoll.ir.topology import Topology
 from hpccoll.proof.verifier import verify
 from support.folded import folded
+from support.layouts import dealt
 
 
 # From names and builders to schedules
@@ -104,19 +105,6 @@ def test_a_collective_may_be_spelled_as_in_mpi():
 # Schedules for ranks that are not numbered group by group: proofs, and what crosses
 HIERARCHICAL = [(collective, name) for collective, table in ALGORITHMS.items()
                 for name, entry in table.items() if entry.hierarchical]
-
-
-def dealt(shape):
-    """The layout of ranks dealt out to the outermost groups in turn, as long as they have room."""
-    plain = Topology.parse(shape)
-    room, held = list(map(len, plain.groups())), [[] for _ in plain.groups()]
-    rank = 0
-    while rank < plain.size:
-        for places, group in zip(room, held):
-            if len(group) < places:
-                group.append(rank)
-                rank += 1
-    return Topology(plain.tree, tuple(rank for group in held for rank in group))
 
 
 def shuffled(shape, seed):

@@ -3,38 +3,27 @@
 import sys
 
 import pytest
+from unit.explain.explained import FLAT, agree, lonely, swapped
 
-from hpccoll.algorithms import ALGORITHMS, schedule
+from hpccoll.algorithms import schedule
 from hpccoll.errors import ArgumentError, HpccollError
 from hpccoll.explain import draw, plotting
-from hpccoll.explain.replay import facts, ranks_of, timeline
+from hpccoll.explain.replay import ranks_of, timeline
 from hpccoll.explain.space_time import plot_schedule
 from hpccoll.ir.collectives import IN, OUT
 from hpccoll.ir.in_network import in_network
 from hpccoll.ir.schedule import LEFT, Program, at, copy, recv, send
 from hpccoll.ir.topology import Topology
-from hpccoll.proof.cases import cases
-from hpccoll.proof.verifier import prove
 from support.extra_schedules import extra_schedules
+from support.layouts import dealt
 
 
 # Space-time pictures
-def swapped(rank, size):
-    """Ranks 0 and 1 exchange their contributions and forget their own: wrong on purpose."""
-    return Program(((send(1 - rank, at(IN, 0)), recv(1 - rank, at(OUT, 0))),))
-
-
 def summed(rank, size):
     """The network adds up."""
     everybody = in_network(range(size), range(size))
     return Program(((copy(at(OUT, 0), at(IN, 0)),),
                     (send(everybody, at(OUT, 0)), recv(everybody, at(OUT, 0)))))
-
-
-def lonely(rank, size):
-    """Rank 0 sends what nobody receives."""
-    return Program(((send(1, at(IN, 0)),), (copy(at(OUT, 0), at(IN, 0)),)) if rank == 0 else
-                   ((copy(at(OUT, 0), at(IN, 0)),),))
 
 
 @pytest.mark.parametrize("collective, algorithm, size", [
@@ -125,19 +114,6 @@ def test_what_the_network_does_goes_through_boxes():
 
 
 # Pictures of schedules for ranks with an order of their own
-def dealt(shape):
-    """The layout of ranks dealt out to the outermost groups in turn, as long as they have room."""
-    plain = Topology.parse(shape)
-    room, held = list(map(len, plain.groups())), [[] for _ in plain.groups()]
-    rank = 0
-    while rank < plain.size:
-        for places, group in zip(room, held):
-            if len(group) < places:
-                group.append(rank)
-                rank += 1
-    return Topology(plain.tree, tuple(rank for group in held for rank in group))
-
-
 @pytest.mark.parametrize("size", ["2x2@0,2,1,3", "4x8"])
 def test_drawn(tmp_path, size):
     pytest.importorskip("matplotlib")
@@ -181,15 +157,6 @@ def test_ratios_can_be_read_off(low, high):
 
 
 # The replay: what messages carry, as the proof counts it
-FLAT = [(c, a) for c, table in ALGORITHMS.items() for a, e in table.items() if not e.hierarchical]
-
-
-def agree(made):
-    """Compare what the replay counts with what the proof counts."""
-    one, *_ = cases(made, made.collective)
-    proof, found = prove(made, made.collective, one), facts(made)
-    assert found.proof == proof
-    assert (found.rounds, found.sent, found.messages) == (proof.rounds, proof.sent, proof.messages)
 
 
 @pytest.mark.slow(every=10)

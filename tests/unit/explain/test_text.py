@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from unit.explain.explained import FLAT, agree, lonely, swapped
 
 import hpccoll
 from hpccoll import algorithms
@@ -14,37 +15,14 @@ from hpccoll.errors import ArgumentError
 from hpccoll.explain import as_json, as_list, as_text, collectives, draw
 from hpccoll.explain.catalogue import first_line
 from hpccoll.explain.columns import FittedTable, Header
-from hpccoll.explain.replay import facts
 from hpccoll.explain.text import WANTS
-from hpccoll.ir.collectives import COLLECTIVES, IN, OUT
-from hpccoll.ir.schedule import Program, Span, Step, at, copy, recv, send
-from hpccoll.proof.cases import cases
-from hpccoll.proof.verifier import prove
+from hpccoll.ir.collectives import COLLECTIVES, OUT
+from hpccoll.ir.schedule import Program, Span, Step, at, recv, send
 from support.folded import folded
 
 # Explanations in words
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
-FLAT = [(c, a) for c, table in ALGORITHMS.items() for a, e in table.items() if not e.hierarchical]
 LAYERED = [(c, a) for c, table in ALGORITHMS.items() for a, e in table.items() if e.hierarchical]
-
-
-def swapped(rank, size):
-    """Ranks 0 and 1 exchange their contributions and forget their own: wrong on purpose."""
-    return Program(((send(1 - rank, at(IN, 0)), recv(1 - rank, at(OUT, 0))),))
-
-
-def lonely(rank, size):
-    """Rank 0 sends what nobody receives."""
-    return Program(((send(1, at(IN, 0)),), (copy(at(OUT, 0), at(IN, 0)),)) if rank == 0 else
-                   ((copy(at(OUT, 0), at(IN, 0)),),))
-
-
-def agree(made):
-    """Compare what the replay counts with what the proof counts."""
-    one, *_ = cases(made, made.collective)
-    proof, found = prove(made, made.collective, one), facts(made)
-    assert found.proof == proof
-    assert (found.rounds, found.sent, found.messages) == (proof.rounds, proof.sent, proof.messages)
 
 
 @pytest.mark.slow(every=10)
