@@ -1,17 +1,15 @@
 """Device arrays of a communicator: the methods that use the package ``cuda``.
 
     DeviceWays       data paths for device arrays, registered memory
-    DeviceMessages   point-to-point messages of memory that the MPI library cannot move
+    DeviceMessages   point-to-point messages of memory that the MPI library cannot move, with the
+                     methods of device_messages
     run_by_nccl      runs a blocking call by NCCL
-
-The MPI library would crash on such messages. So sent data is first copied to the host, and received
-data is then copied to the device.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, Any
@@ -21,7 +19,7 @@ from mpi4py import MPI
 from hpccoll.comm.base import Base
 from hpccoll.comm.methods import Method
 from hpccoll.config import ANY_P, AUTO, NCCL
-from hpccoll.errors import ArgumentError, BufferArgumentError, HpccollError
+from hpccoll.errors import ArgumentError, HpccollError
 from hpccoll.errors.mpi import error_handler_of
 from hpccoll.runtime.attributes import existing_context
 
@@ -33,11 +31,8 @@ if TYPE_CHECKING:
     from hpccoll.runtime.planning.choice import Choice
     from hpccoll.runtime.planning.plan import Plan
 
-#: Methods of mpi4py that send.
-SENDING = "Send", "Ssend", "Bsend", "Rsend", "Isend", "Issend", "Ibsend", "Irsend"
-#: Methods that send after they have returned, and methods that receive after it.
-PREPARING = "Send_init", "Ssend_init", "Bsend_init", "Rsend_init"
-RECEIVING = "Irecv", "Recv_init"
+#: Maximum cached choices across nodes.
+MOST_CHOICES = 256
 
 
 class DeviceWays(Base):
@@ -188,11 +183,7 @@ def run_by_nccl(comm: Base, method: Method, args: tuple[Any, ...], preference: C
     from hpccoll.calls.native import NativeOnly
     from hpccoll.comm.promise import device_place, learn_other_paths
     from hpccoll.comm.uncached.conditions import conditions_of, record_choice
-    from hpccoll.cuda import (
-        Nccl,  # imported only for NCCL
-        as_resident,
-        queue_of,
-    )
+    from hpccoll.cuda import Nccl, as_resident, queue_of
     from hpccoll.ir.collectives import COLLECTIVES
     from hpccoll.runtime.planning.call_hash import describe_native
     from hpccoll.tune.choose import choose, obstacle
@@ -273,132 +264,13 @@ def _algorithm_across(call: Call, size: int, nbytes: int) -> str:
     return choose_across_nodes(facts_of(call), size, nbytes)
 
 
-@lru_cache(256)
+@lru_cache(MOST_CHOICES)
 def choose_across_nodes(facts: CallFacts, size: int, nbytes: int) -> str:
     """Return the algorithm for a part of an allreduce across ``size`` nodes."""
     from hpccoll.tune.choose import Conditions, instead_of_native
     choice = instead_of_native(facts._replace(nbytes=nbytes), Conditions(size),
                                "it uses several nodes")
     return choice.name if choice is not None else AUTO
-
-
-def host_copy(spec: Any) -> tuple[Any, Callable[[], None]]:
-    """Return a host copy of a buffer, and a callback that copies it back."""
-    from hpccoll.calls.memory import is_staged, stage_spec
-    return stage_spec(spec, "buf") if is_staged(spec) else (spec, lambda: None)
-
-
-def wrap_send(name: str) -> Callable[..., Any]:
-    """Return a wrapper of an mpi4py method that sends."""
-    from hpccoll.calls.memory import is_staged
-    native = getattr(MPI.Comm, name)
-
-    def send(self: MPI.Comm, buf: Any, dest: int, tag: int = 0) -> Any:
-        if is_staged(buf):
-            buf = host_copy(buf)[0]
-        return native(self, buf, dest, tag)
-    return send
-
-
-def receive(self: MPI.Comm, buf: Any, source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG,
-            status: MPI.Status | None = None) -> None:
-    """Implement ``Recv``."""
-    from hpccoll.calls.memory import is_staged
-    if not is_staged(buf):
-        MPI.Comm.Recv(self, buf, source, tag, status)
-        return
-    memory, store = host_copy(buf)
-    MPI.Comm.Recv(self, memory, source, tag, status)
-    store()
-
-
-def exchange(self: MPI.Comm, sendbuf: Any, dest: int, sendtag: int = 0, recvbuf: Any = None,
-             source: int = MPI.ANY_SOURCE, recvtag: int = MPI.ANY_TAG,
-             status: MPI.Status | None = None) -> None:
-    """Implement ``Sendrecv``."""
-    memory, store = host_copy(recvbuf)
-    MPI.Comm.Sendrecv(self, host_copy(sendbuf)[0], dest, sendtag, memory, source, recvtag, status)
-    store()
-
-
-def replace(self: MPI.Comm, buf: Any, dest: int, sendtag: int = 0, source: int = MPI.ANY_SOURCE,
-            recvtag: int = MPI.ANY_TAG, status: MPI.Status | None = None) -> None:
-    """Implement ``Sendrecv_replace``."""
-    memory, store = host_copy(buf)
-    MPI.Comm.Sendrecv_replace(self, memory, dest, sendtag, source, recvtag, status)
-    store()
-
-
-def check_host(name: str, *bufs: Any) -> None:
-    """Raise an error for device memory in calls that outlive their return, which cannot copy."""
-    from hpccoll.calls.memory import is_staged
-    for buf in bufs:
-        if is_staged(buf):
-            raise BufferArgumentError(
-                "buf", f"is device memory, which this MPI library does not support in {name}",
-                "use Send, Isend, Recv or Sendrecv, or a NumPy array: cupy.asnumpy(...), and "
-                "array.set(...) after the wait")
-
-
-def wrap_send_init(name: str) -> Callable[..., Any]:
-    """Return a wrapper of an mpi4py method that prepares a send of host memory."""
-    native = getattr(MPI.Comm, name)
-
-    def prepare(self: MPI.Comm, buf: Any, dest: int, tag: int = 0) -> Any:
-        check_host(name, buf)
-        return native(self, buf, dest, tag)
-    return prepare
-
-
-def wrap_irecv(name: str) -> Callable[..., Any]:
-    """Return a wrapper of a nonblocking mpi4py receive into host memory."""
-    native = getattr(MPI.Comm, name)
-
-    def receive_later(self: MPI.Comm, buf: Any, source: int = MPI.ANY_SOURCE,
-                      tag: int = MPI.ANY_TAG) -> Any:
-        check_host(name, buf)
-        return native(self, buf, source, tag)
-    return receive_later
-
-
-def exchange_later(self: MPI.Comm, sendbuf: Any, dest: int, sendtag: int = 0, recvbuf: Any = None,
-                   source: int = MPI.ANY_SOURCE, recvtag: int = MPI.ANY_TAG) -> Any:
-    """Implement ``Isendrecv``."""
-    check_host("Isendrecv", sendbuf, recvbuf)
-    return MPI.Comm.Isendrecv(self, sendbuf, dest, sendtag, recvbuf, source, recvtag)
-
-
-def replace_later(self: MPI.Comm, buf: Any, dest: int, sendtag: int = 0,
-                  source: int = MPI.ANY_SOURCE, recvtag: int = MPI.ANY_TAG) -> Any:
-    """Implement ``Isendrecv_replace``."""
-    check_host("Isendrecv_replace", buf)
-    return MPI.Comm.Isendrecv_replace(self, buf, dest, sendtag, source, recvtag)
-
-
-def prepare_parts(self: MPI.Comm, buf: Any, partitions: int, dest: int, tag: int = 0,
-                  info: MPI.Info = MPI.INFO_NULL) -> Any:
-    """Implement ``Psend_init``."""
-    check_host("Psend_init", buf)
-    return MPI.Comm.Psend_init(self, buf, partitions, dest, tag, info)
-
-
-def prepare_receive_of_parts(self: MPI.Comm, buf: Any, partitions: int,
-                             source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG,
-                             info: MPI.Info = MPI.INFO_NULL) -> Any:
-    """Implement ``Precv_init``."""
-    check_host("Precv_init", buf)
-    return MPI.Comm.Precv_init(self, buf, partitions, source, tag, info)
-
-
-def message_methods() -> dict[str, Callable[..., Any]]:
-    """Return the methods by name, as far as this mpi4py has them."""
-    found = {name: wrap_send(name) for name in SENDING}
-    found |= {name: wrap_send_init(name) for name in PREPARING}
-    found |= {name: wrap_irecv(name) for name in RECEIVING}
-    found |= {"Recv": receive, "Sendrecv": exchange, "Sendrecv_replace": replace,
-              "Isendrecv": exchange_later, "Isendrecv_replace": replace_later,
-              "Psend_init": prepare_parts, "Precv_init": prepare_receive_of_parts}
-    return {name: method for name, method in found.items() if hasattr(MPI.Comm, name)}
 
 
 class DeviceMessages(Base):
@@ -408,5 +280,6 @@ class DeviceMessages(Base):
 # Without CuPy there are no device arrays, and messages must cost the same as in mpi4py: the check
 # takes 75 to 310 ns. The path finder looks for files and imports nothing.
 if PathFinder.find_spec("cupy") is not None:
+    from hpccoll.comm.device_messages import message_methods
     for each, method in message_methods().items():
         setattr(DeviceMessages, each, method)

@@ -9,7 +9,7 @@ from gpu import rank_cases as cases
 from mpi4py import MPI
 
 from hpccoll import cuda
-from hpccoll.comm import devices
+from hpccoll.comm import device_messages, devices
 from hpccoll.cuda import registered
 from support.gpu.device import installed
 from support.gpu.streams import Devices
@@ -20,7 +20,8 @@ WORLD = MPI.COMM_WORLD
 
 @pytest.fixture
 def cupy(monkeypatch):
-    for name, method in devices.message_methods().items():  # as they are where CuPy is installed
+    # As they are where CuPy is installed.
+    for name, method in device_messages.message_methods().items():
         monkeypatch.setattr(devices.DeviceMessages, name, method, raising=False)
     with tempfile.TemporaryDirectory() as folder:
         with installed(False, Devices(), Path(WORLD.bcast(folder))) as cupy:

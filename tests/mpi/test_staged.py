@@ -8,7 +8,7 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll.comm import devices, staged_calls
+from hpccoll.comm import device_messages, devices, staged_calls
 from hpccoll.cuda import device_probes, windows
 from hpccoll.cuda.device_paths import STAGED, Answer
 from hpccoll.errors import BufferArgumentError
@@ -24,7 +24,8 @@ def device(world, monkeypatch, request):
     monkeypatch.setattr(windows, "FAIR", 4096)
     if request.param == "windows":
         monkeypatch.setattr(staged_calls, "MOST_BYTES", -1)
-    for name, method in devices.message_methods().items():  # as they are where CuPy is installed
+    # As they are where CuPy is installed.
+    for name, method in device_messages.message_methods().items():
         monkeypatch.setattr(devices.DeviceMessages, name, method, raising=False)
     with installed(False, Devices(seed=world.rank)) as cupy, cupy.cuda.Stream(non_blocking=True):
         yield cupy
