@@ -18,7 +18,7 @@ TESTS = Path(__file__).resolve().parent
 PACKAGE = TESTS.parent / "hpccoll"
 #: Most code lines, by room; ``hpccoll`` is the package's own modules.
 BUDGET = {
-    "algorithms": 2852, "arrays": 773, "calls": 1205, "cli": 2210, "comm": 3775, "config": 263,
+    "algorithms": 2852, "arrays": 773, "calls": 1205, "cli": 2210, "comm": 3777, "config": 263,
     "cuda": 1900, "errors": 330, "explain": 1090, "guard": 2027, "hpccoll": 260, "ir": 1540,
     "jax": 625, "keras": 225, "machine": 545, "measure": 2283, "proof": 1005, "runtime": 2869,
     "simulator": 2905, "testing": 640, "tools": 4315, "torch": 2880, "training": 5920,

@@ -29,6 +29,8 @@ def precedes_setup(comm: Base) -> bool:
     ``COMM_WORLD`` is set up by its first call: there is one, and its requests are monitored from
     then on.
     """
+    if comm._context is not None:  # fast: every collective of objects asks
+        return False
     lifetime = comm._lifetime
     done = lifetime is not None and (lifetime.first_calls >= FIRST_CALLS or lifetime.freed)
     return not done and comm != MPI.COMM_WORLD and needs_no_setup(comm)
