@@ -357,10 +357,10 @@ def load(environ: Mapping[str, str] = os.environ) -> Config:
     Raises:
         ArgumentError: a malformed value; names the variable.
     """
-    # Cached: reading all variables takes as long as a small collective. As bytes, which Python does
-    # not decode: some sites have hundreds of variables.
-    names = ([os.fsdecode(name) for name in os.environb if name.startswith(b"HPCCOLL_")]
-             if environ is os.environ else
+    # Cached: reading all variables takes as long as a small collective. ``os.environ`` calls Python
+    # for each of its names, of which some sites have hundreds; the mapping behind it does not.
+    names = ([os.fsdecode(name) for name in getattr(os.environ, "_data", os.environb)
+              if name.startswith(b"HPCCOLL_")] if environ is os.environ else
              [name for name in environ if name.startswith("HPCCOLL_")])
     return _load(tuple((name, environ[name]) for name in names))
 

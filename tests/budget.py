@@ -20,9 +20,9 @@ PACKAGE = TESTS.parent / "hpccoll"
 BUDGET = {
     "algorithms": 2852, "arrays": 773, "calls": 1205, "cli": 2210, "comm": 3777, "config": 263,
     "cuda": 1900, "errors": 330, "explain": 1090, "guard": 2027, "hpccoll": 260, "ir": 1540,
-    "jax": 625, "keras": 225, "machine": 545, "measure": 2283, "proof": 1005, "runtime": 2869,
-    "simulator": 2905, "testing": 640, "tools": 4315, "torch": 2880, "training": 5920,
-    "transport": 1148, "tune": 1645}
+    "jax": 625, "keras": 225, "machine": 545, "measure": 2312, "proof": 1005, "runtime": 2882,
+    "simulator": 2905, "testing": 640, "tools": 4318, "torch": 2880, "training": 5920,
+    "transport": 1143, "tune": 1645}
 #: Most lines and files of Python, by folder of the tests; ``tests`` is its own modules.
 TEST_BUDGET = {
     "benchmarks": (1475, 15),
@@ -37,10 +37,10 @@ TEST_BUDGET = {
     "sanitize": (196, 2),
     "scale": (865, 11),
     "suites": (85, 1),
-    "support": (6528, 47),
+    "support": (6541, 47),
     "tests": (1887, 8),
     "uncompiled": (94, 2),
-    "unit": (34752, 192)}
+    "unit": (34812, 192)}
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
            tokenize.ENDMARKER}
 

@@ -17,21 +17,21 @@ class Limits(NamedTuple):
 
     Attributes:
         cell_bytes: largest message that may be copied through a cell of shared memory.
-        eager_bytes: largest message that always is; see :mod:`hpccoll.transport.shm.endpoint`.
         segment_bytes: bytes of a block in one message.
         large_segment_bytes: the same for large blocks, which exceed the cache.
         large_block_bytes: blocks of more bytes are large.
         spins: failed tests before a rank yields its processor; 0 for an immediate yield.
-        plan_bytes: largest message that the compiled executor copies through cells.
     """
 
     cell_bytes: int
-    eager_bytes: int
     segment_bytes: int
     large_segment_bytes: int
     large_block_bytes: int
     spins: int
-    plan_bytes: int
+
+    def without_large_segments(self) -> Limits:
+        """Return the limits of one node with the compiled executor, whose segments fit a cell."""
+        return self._replace(large_segment_bytes=self.segment_bytes)
 
     def on_devices(self, path: str) -> Limits:
         """Return the limits with the segments of a data path for devices."""
@@ -45,14 +45,12 @@ class Limits(NamedTuple):
 
 #: Every rank has a processor: segments that stay in its cache, several in flight.
 DEDICATED = Limits(
-    cell_bytes=256 << 10, eager_bytes=16 << 10, segment_bytes=256 << 10,
-    large_segment_bytes=1 << 20, large_block_bytes=16 << 20, spins=SPINS,
-    plan_bytes=256 << 10)
+    cell_bytes=256 << 10, segment_bytes=256 << 10,
+    large_segment_bytes=1 << 20, large_block_bytes=16 << 20, spins=SPINS)
 #: More ranks than processors: each rank copies as much as possible in its time slice.
 OVERSUBSCRIBED = Limits(
-    cell_bytes=512 << 10, eager_bytes=512 << 10, segment_bytes=512 << 10,
-    large_segment_bytes=4 << 20, large_block_bytes=1 << 20, spins=0,
-    plan_bytes=512 << 10)
+    cell_bytes=512 << 10, segment_bytes=512 << 10,
+    large_segment_bytes=4 << 20, large_block_bytes=1 << 20, spins=0)
 #: Segments for programs that use GPUs, by data path, measured on one H100 (docs/gpu.md). A segment
 #: of staged memory costs 0.45 ms of Python; one of registered memory serializes ranks that share a
 #: GPU. They belong to the communicator, because ranks may pass different kinds of memory.

@@ -211,6 +211,8 @@ class Context:
         self.config, self.topology = config, topology or around.topology
         self.timeouts = Timeouts(config.timeout, config.report)
         self.limits = OVERSUBSCRIBED if around.oversubscribed else DEDICATED
+        if around.compiled and node_comm is self.comm:
+            self.limits = self.limits.without_large_segments()
         if around.devices:
             self.limits = self.limits.on_devices("staged")
             NODE_ANSWERS.connect(node_comm)
@@ -227,7 +229,7 @@ class Context:
         self.node: SharedNode | None = None
         if config.shared_memory:
             self.node = SharedNode(
-                self.comm, node_comm, self.limits.cell_bytes, self.limits.eager_bytes,
+                self.comm, node_comm, self.limits.cell_bytes,
                 (OBJECTS_TAG, LANE_TAG, *self._persistent_tags[:MOST_PERSISTENT]), channel_class())
             if self.node.local:
                 self.endpoint = SharedEndpoint(self.node, self.remote)

@@ -52,12 +52,11 @@ class CompiledEndpoint:
 
     Args:
         endpoint: the channels, and what moves the messages that no compiled plan can.
-        longest: bytes of the longest message of a compiled plan.
         pauses: a seed; ``None`` for a loop without pauses.
     """
 
-    def __init__(self, endpoint: SharedEndpoint, longest: int, pauses: int | None):
-        self.endpoint, self.longest = endpoint, longest
+    def __init__(self, endpoint: SharedEndpoint, pauses: int | None):
+        self.endpoint = endpoint
         self.rank, self.size, self.offers = endpoint.rank, endpoint.size, endpoint.offers
         self.numbers = None if pauses is None else random.Random(pauses)
         self.open: list[TurnBatch] = []
@@ -98,7 +97,7 @@ class CompiledEndpoint:
                       1,
                       PLACES)
         assert code is not None
-        channels = compiled.channels_of(self.endpoint, code, tag, self.longest)
+        channels = compiled.channels_of(self.endpoint, code, tag)
         if channels is None:
             return None
         size = max((start - base + posting.array.nbytes

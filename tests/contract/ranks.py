@@ -38,8 +38,8 @@ from support.gpu.streams import Devices
 PATIENCE = 40.0
 #: Registered memory of a rank, in bytes.
 REGISTERED = 2 << 20
-#: Largest message that may, and that always does, go through a cell, in bytes.
-CELL_BYTES, EAGER_BYTES = 64 << 10, 16 << 10
+#: Largest message that goes through a cell, in bytes.
+CELL_BYTES = 16 << 10
 #: Name of a payload: elements of 8 bytes, and whether they lie in registered memory.
 PAYLOADS = {
     "empty": (0, False), "small": (3, False), "cell": (CELL_BYTES // 8, False),
@@ -171,7 +171,7 @@ def on_mpi(flavour: str, session: pytest.Session) -> Iterator[Ranks]:
     endpoint, node, region = MpiEndpoint(comm), None, None
     if flavour not in (SINGLE, PERSISTENT, CHECKED_MPI):
         node = SharedNode(comm, comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.Get_rank()),
-                          CELL_BYTES, EAGER_BYTES, channel=compiled.channel_class())
+                          CELL_BYTES, channel=compiled.channel_class())
         if flavour == NO_READV:
             node.readv = None
         if flavour == TWO_NODES:
@@ -182,8 +182,7 @@ def on_mpi(flavour: str, session: pytest.Session) -> Iterator[Ranks]:
     if flavour in WITH_CHECKSUMS:
         endpoint = CheckedEndpoint(endpoint)
     if flavour in BUILT:
-        endpoint = CompiledEndpoint(endpoint, CELL_BYTES,
-                                    endpoint.rank if flavour == PAUSED else None)
+        endpoint = CompiledEndpoint(endpoint, endpoint.rank if flavour == PAUSED else None)
     yield Ranks(flavour, endpoint.size, [
         Rank(endpoint, flavour in (PERSISTENT, CHECKED_MPI), region)])
     # Freeing is collective: after a failure, other ranks may never come here.

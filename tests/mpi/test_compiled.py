@@ -105,34 +105,23 @@ def test_a_freed_communicator(world):
             child.Allreduce(numpy.ones(2), numpy.empty(2))
 
 
-def test_slow_copies_are_left_to_the_interpreter(world):
-    """Where they are slow, on this rank alone, Python reads messages in place; and tries again.
-
-    The others' compiled plans find messages elsewhere, in one call after the other, on memory of
-    two calls.
-    """
+def test_messages_are_read_where_copies_into_cells_are_slow(world):
+    """Slow on one rank alone: the others find its messages where they are."""
     terms = [numpy.empty(30_000), world.empty(30_000)]
     results = [numpy.empty(30_000), world.empty(30_000)]
     ranks = sum(range(world.size))
     with world.using(allreduce="recursive_doubling"):
         terms[0][:] = 1
         world.Allreduce(terms[0], results[0])
-        compiled_plans = [bound.compiled_plan
+        compiled_plan, = [bound.compiled_plan
                           for bound in world._private().compiled_plans.entries.values()]
-        if not any(compiled_plans):
-            pytest.skip("such messages are read in place here anyway")
-        compiled_plan, = compiled_plans
-        for turn in range(210):
-            if world.rank == 0 and turn % 70 == 0:
+        if compiled_plan is None:
+            pytest.skip("the compiled executor does not run this call")
+        for turn in range(130):
+            if world.rank == 0:
                 compiled_plan.copy_cost = 10 ** 9
             mine, result = terms[turn // 3 % 2], results[turn // 5 % 2]
             mine[:] = numpy.arange(30_000.0) + world.rank + turn
             result[:] = -1
             world.Allreduce(mine, result)
             assert (result == world.size * (numpy.arange(30_000.0) + turn) + ranks).all()
-        if world.rank == 0 and compiled_plan.copy_cost < 10 ** 9:
-            # Ranks with a processor each time their copies, and one call of 64 was such a try.
-            assert not world._private().place.oversubscribed
-            compiled_plan.copy_cost = 10 ** 9
-            assert sum(not compiled_plan.should_fall_back() for _ in range(128)) == 2
-            compiled_plan.copy_cost = 0

@@ -8,8 +8,8 @@
  *     channels [ROUNDS]      make sanitize builds and runs it; prints a line for each pattern
  *
  * The patterns are the ways in which a channel is used: one message each way; more messages than there
- * are places; reductions out of cells; messages long enough to be timed; a message that lies elsewhere;
- * several peers at once. Each runs with and without a processor for every rank, at once and in slices,
+ * are places; reductions out of cells; messages long enough to be timed, and longer ones that are read
+ * from the sender's memory; a message that the test receives; several peers at once. Each runs with and without a processor for every rank, at once and in slices,
  * with random delays between the slices.
  */
 #include "_executor.h"
@@ -17,6 +17,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 /* What the executor calls of the interpreter: there is none to let go. */
 PyThreadState *PyEval_SaveThread(void) { return NULL; }
@@ -49,6 +50,7 @@ typedef struct {
 } Rank;
 
 static Wire wires[MOST_RANKS][MOST_RANKS];
+static int64_t no_regions[] = {0, 3};
 
 static void add(char **operands, npy_intp const *count, npy_intp const *strides, void *data)
 {
@@ -83,7 +85,7 @@ static int64_t write_code(int64_t *code, const Pattern *pattern)
     for (int m = 0; m < pattern->messages; m++)
         for (int i = 0; i < peers; i++) {
             int64_t into = AT(OUT) + (i * pattern->messages + m) * nbytes;
-            at = emit(at, TAKE, 2 * i + 1, 0, nbytes, nbytes, 0);
+            at = emit(at, TAKE, 2 * i + 1, into, nbytes, nbytes, 0);
             at = pattern->reduces
                 ? emit(at, REDUCE, 0, into, AT(CELL), AT(IN) + m * nbytes, nbytes / 8)
                 : emit(at, COPY, into, AT(CELL), nbytes, 0, 0);
@@ -147,7 +149,7 @@ static void *run_rank(void *argument)
         for (int incoming = 0; incoming < 2; incoming++) {
             Wire *wire = incoming ? &wires[peer][rank->rank] : &wires[rank->rank][peer];
             Channel made = {&sides[2 * i + incoming], wire->line, wire->taken, wire->small,
-                            wire->cells, LONGEST};
+                            wire->cells, LONGEST, getpid(), no_regions, 0};
             channels[2 * i + incoming] = made;
         }
     }
@@ -248,6 +250,8 @@ int main(int count, char **arguments)
         {"more than places", 2, 7, 0, 0, 24, 4},
         {"messages elsewhere", 2, 1, 0, 1, 40, 1},
         {"long ones, timed", 2, 1, 0, 0, LONGEST, 400},
+        {"longer than a cell", 2, 3, 0, 0, 2 * LONGEST, 4000},
+        {"longer, four ranks", 4, 2, 0, 0, 2 * LONGEST, 8000},
         {"four ranks", 4, 1, 1, 0, 16, 8},
         {"four ranks, many", 4, 5, 0, 0, 16, 16},
     };

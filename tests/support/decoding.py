@@ -13,19 +13,22 @@ from hpccoll.runtime.execution.compiled_plan import (
     Code,
     Form,
     Instruction,
+    Overlap,
     Way,
     forms,
     split_address,
 )
 
 
-def decode(code: Code, itemsize: int, chains: Collection[int] = ()) -> tuple[Phase, ...]:
+def decode(code: Code, itemsize: int, chains: Collection[int] = (), usual: Overlap = Overlap.ALONE
+           ) -> tuple[Phase, ...]:
     """Make the program of a compiled plan, in the :func:`normal_form`.
 
     Args:
         code: the compiled plan.
         itemsize: bytes of an element.
         chains: the phases in which results are held in an accumulator.
+        usual: how it sends messages that are not exchanged.
 
     Raises:
         ValueError: these instructions are no compiled plan.
@@ -39,6 +42,11 @@ def decode(code: Code, itemsize: int, chains: Collection[int] = ()) -> tuple[Pha
         if found != [form for steps in (phase.before, phase.after)
                      for form in forms(steps, number in chains)]:
             raise ValueError("a chain that the program has not")
+    for (_, messages, after), ways in zip(reader.parts, reader.sent):
+        exchanged = (any(message.kind == RECV for message in messages)
+                     and all(step.right is None for step in after))
+        if ways - {Overlap.EXCHANGED if exchanged else usual}:
+            raise ValueError("a message that is sent in another way")
     if max((step.into.count for phase, found in zip(reader.phases(), reader.forms)
             for step, form in zip((*phase.before, *phase.after), found) if form & Form.HELD),
            default=0) != code.held:
@@ -68,6 +76,7 @@ class _Reader:
         self.code, self.itemsize = code, itemsize
         self.parts: list[tuple[list[Local], list[Message], list[Local]]] = []
         self.forms: list[list[int]] = []
+        self.sent: list[set[int]] = []
         self.landing: Extent | None = None
         self.way: int | None = None
         self.unsent = self.landed = self.used = self.ended = False
@@ -80,7 +89,7 @@ class _Reader:
             raise ValueError("a rank both near and far")
         self.readers: dict[int, tuple[int, Callable[..., None]]] = {
             Instruction.END: (0, self.end), Instruction.COPY: (3, self.copy),
-            Instruction.REDUCE: (5, self.reduce), Instruction.SEND: (3, self.send),
+            Instruction.REDUCE: (5, self.reduce), Instruction.SEND: (5, self.send),
             Instruction.FLUSH: (0, self.flush), Instruction.TAKE: (3, self.take),
             Instruction.TAKEN: (1, self.taken), Instruction.NOTE: (2, self.note),
             Instruction.POST: (3, self.post), Instruction.START: (1, self.start),
@@ -108,6 +117,7 @@ class _Reader:
             self.awaited = False
             self.parts.append(([], [], []))
             self.forms.append([])
+            self.sent.append(set())
         reader(*operands[:used])
 
     def copy(self, into: int, source: int, nbytes: int) -> None:
@@ -132,8 +142,11 @@ class _Reader:
         (after if messages else before).append(step)
         self.forms[-1].append(form)
 
-    def send(self, way: int, source: int, nbytes: int) -> None:
+    def send(self, way: int, source: int, nbytes: int, empty: int, how: int) -> None:
         messages = self.parts[-1][1]
+        if empty:
+            raise ValueError("a send with another operand")
+        self.sent[-1].add(how)
         if self.awaited or any(message.kind == RECV and message.peer not in self.far
                                for message in messages):
             raise ValueError("a message that is sent too late")

@@ -161,7 +161,7 @@ def run_algorithm(comm: BlockingMixin, method: Method, args: tuple[Any, ...], ca
     compiled_plan = compiled_plan_for(context, call,
                                       plan) if plain and comm._calls is not None else None
     # The Python cache is faster for calls that the compiled executor does not cache.
-    if (compiled_plan is not None and not compiled_plan.should_fall_back()
+    if (compiled_plan is not None
             and comm._note(method, args, compiled_plan, call)):
         comm._served = f"{served_by(choice)}, compiled", call.nbytes
         store_any_size(comm, method, args, facts_of(call), lambda nbytes: plan_at_any_size(

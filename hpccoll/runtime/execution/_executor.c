@@ -84,6 +84,12 @@ static int inside(const CompiledPlan *plan, int64_t address, int64_t nbytes, int
     return nbytes <= size && offset <= size - nbytes;
 }
 
+/* Return 1 if a message of a size fits a channel's cells, or its memory can be read. */
+static int passes(const Channel *channel, int64_t nbytes)
+{
+    return channel->process || (nbytes <= channel->cell_bytes && nbytes <= LARGEST);
+}
+
 /* Check every instruction; return NULL or an error text. */
 const char *check_plan(CompiledPlan *plan)
 {
@@ -123,8 +129,7 @@ const char *check_plan(CompiledPlan *plan)
             break;
         }
         case SEND:
-            if (!inside(plan, step[3], step[4], -1) || step[4] > LARGEST
-                || step[4] > plan->channels[step[2]].cell_bytes)
+            if (!inside(plan, step[3], step[4], -1) || !passes(&plan->channels[step[2]], step[4]))
                 return "a message out of bounds";
             plan->sends++;
             break;
@@ -134,9 +139,9 @@ const char *check_plan(CompiledPlan *plan)
             if (plan->moments == NULL)
                 return "a moment that nobody wants";
             break;
-        case TAKE:  /* in a long wait, Python may receive it at its landing */
-            if (open >= 0 || step[4] > LARGEST || !inside(plan, step[3], step[4], -1)
-                || step[4] > plan->channels[step[2]].cell_bytes)
+        case TAKE:  /* a message that is not in its cell is received at its landing */
+            if (open >= 0 || !inside(plan, step[3], step[4], -1)
+                || !passes(&plan->channels[step[2]], step[4]))
                 return "a message out of bounds";
             open = step[4];
             opened = step[2];
@@ -227,12 +232,14 @@ static int read_channels(CompiledPlan *self, PyObject *channels)
         return -1;
     for (Py_ssize_t i = 0; i < self->channel_count; i++) {
         Counters *counters;
-        long long line, taken, small, cells, cell_bytes;
-        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(channels, i), "O!LLLLL", &CountersType, &counters,
-                              &line, &taken, &small, &cells, &cell_bytes))
+        long long line, taken, small, cells, cell_bytes, process, regions, column;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(channels, i), "O!LLLLLLLL", &CountersType, &counters,
+                              &line, &taken, &small, &cells, &cell_bytes, &process, &regions,
+                              &column))
             return -1;
         Channel channel = {counters, (Word *)(intptr_t)line, (Word *)(intptr_t)taken,
-                           (char *)(intptr_t)small, (char *)(intptr_t)cells, cell_bytes};
+                           (char *)(intptr_t)small, (char *)(intptr_t)cells, cell_bytes, process,
+                           (int64_t *)(intptr_t)regions, column};
         self->channels[i] = channel;
     }
     return 0;
@@ -419,6 +426,21 @@ static inline int opened(const CompiledPlan *plan)
     return !alarm || number < alarm - 1;
 }
 
+/* Advance a run; a long one releases the GIL, as the MPI library's calls do: it copies and reduces
+ * for longer than other threads of Python should wait. */
+int advance_detached(CompiledPlan *plan, State *state, int64_t timeout_us)
+{
+    if (plan->sizes[IN] + plan->sizes[OUT] < LONG_CALL)
+        return advance(plan, state, timeout_us);
+    int found;
+    Py_BEGIN_ALLOW_THREADS
+    state->detached = 1;
+    found = advance(plan, state, timeout_us);
+    state->detached = 0;
+    Py_END_ALLOW_THREADS
+    return found;
+}
+
 static PyObject *library_progress;
 
 static PyObject *set_library_progress(PyObject *module, PyObject *function)
@@ -446,12 +468,12 @@ int play(CompiledPlan *plan, char *in, char *out, PyObject *buffers)
         PyErr_NoMemory();
         return -1;
     }
-    State state = {{in, out, plan->scratch, NULL}, 0, 0, unsent};
+    State state = {{in, out, plan->scratch, NULL}, 0, 0, unsent, 0};
     Run *under_way = NULL;
     int found = WAITING, here = opened(plan);
     Py_INCREF(plan);
     if (here)
-        found = advance(plan, &state, others_under_way() ? SLICE : PATIENCE);
+        found = advance_detached(plan, &state, others_under_way() ? SLICE : PATIENCE);
     if (found != DONE) {
         under_way = new_run(plan, in, out, buffers);
         if (under_way != NULL) {
@@ -498,14 +520,7 @@ static PyObject *plan_begin(CompiledPlan *self, PyObject *args)
     return (PyObject *)new_run(self, (char *)(intptr_t)in, (char *)(intptr_t)out, buffers);
 }
 
-static PyObject *plan_should_fall_back(CompiledPlan *self, PyObject *Py_UNUSED(none))
-{
-    return PyBool_FromLong(should_fall_back(self));
-}
-
 static PyMethodDef plan_methods[] = {
-    {"should_fall_back", (PyCFunction)plan_should_fall_back, METH_NOARGS,
-     "Return whether Python should run a call, because copies of long messages are too slow."},
     {"run", (PyCFunction)plan_run, METH_VARARGS,
      "Run to the end, on input and output at addresses; a third argument keeps them alive."},
     {"begin", (PyCFunction)plan_begin, METH_VARARGS,
@@ -547,7 +562,7 @@ static PyObject *run_advance(Run *self, PyObject *args)
     long long timeout_us = PATIENCE;
     if (!PyArg_ParseTuple(args, "|L", &timeout_us))
         return NULL;
-    return PyLong_FromLong(advance(self->plan, &self->state, timeout_us));
+    return PyLong_FromLong(advance_detached(self->plan, &self->state, timeout_us));
 }
 
 static PyObject *run_restart(Run *self, PyObject *Py_UNUSED(none))

@@ -32,12 +32,17 @@ enum { ALARM = 0, NUMBER = 16, INSIDE = 17, CHECK = 22, HASHES = 32, REMEMBERED 
 /* The instructions: a word for each of op, phase and up to six operands; see compiled_plan.py. */
 enum { END, COPY, REDUCE, SEND, FLUSH, TAKE, TAKEN, NOTE, POST, START, AWAIT, OPERATIONS };
 enum { WIDTH = 8 };
+/* Ways of sending a message: while others of the call are under way; alone; while this rank receives
+ * another one, and reduces none. */
+enum { PIPELINED, ALONE, EXCHANGED };
 /* Numbers of a moment, as in moments.py. */
 enum { MOMENT = 3 };
 /* Microseconds of a wait before Python handles it. */
 #define PATIENCE 1000
 /* The same with other pending operations, which need progress too. */
 #define SLICE 50
+/* Bytes of input and output from which a plan runs without the GIL: copies of some 10 us. */
+#define LONG_CALL (128 << 10)
 
 /* Addresses keep their base in the bits above these. */
 #define OFFSET_BITS 48
@@ -47,12 +52,17 @@ enum { MOMENT = 3 };
 #define PLACES 4
 #define SMALL 1024  /* bytes of a small cell */
 /* Words behind those of `taken`: ASLEEP while the receiver sleeps for a message, or the sender for a
- * cell. It is 1 in both halves, one of which is the futex. */
-enum { NO_MESSAGE = PLACES, NO_CELL };
+ * cell. It is 1 in both halves, one of which is the futex. Then the receiver's costs of reads of the
+ * sender's memory, and of copies out of cells, in ps per byte. */
+enum { NO_MESSAGE = PLACES, NO_CELL, READ_COST, TAKE_COST };
 #define ASLEEP ((int64_t)1 << 32 | 1)
 #define SIZE_BITS 24
 /* Sizes, and values mixed into them, do not use their highest bit. */
 #define LARGEST (((int64_t)1 << (SIZE_BITS - 1)) - 1)
+/* In the place of the size: the message is not in its cell. The words of its place in the line, at
+ * these distances, say where it is, its bytes and its call hash. */
+#define NOT_IN_CELL (((int64_t)1 << SIZE_BITS) - 1)
+enum { WHERE = PLACES, NBYTES = 2 * PLACES, CALL_HASH = 3 * PLACES };
 /* Polls of a word before the GIL is released, if every rank has its own core: 1-2 us. */
 #define SPINS 1500
 
@@ -105,7 +115,14 @@ typedef struct {
     Word *line, *taken;
     char *small, *cells;
     int64_t cell_bytes;
+    int64_t process;   /* number of the process of the peer; 0 if its memory cannot be read */
+    int64_t *regions;  /* registered memory: number of rows; the words of a row; the rows .. */
+    int64_t column;    /* .. with the address, here, of the peer's part in this column */
 } Channel;
+
+/* Words of a row of registered memory: address and bytes of this rank's part, then, by rank of the
+ * node, the addresses of all parts in this process. See channels.py. */
+enum { REGION_START, REGION_BYTES, REGION_PARTS };
 
 /* Return the cell of a message, by its number and its size. */
 static inline char *
@@ -138,7 +155,6 @@ typedef struct {
     int64_t accumulator_bytes;
     int spins, remote; /* remote: it has MPI messages */
     int64_t copy_cost;    /* cost of recent copies of long messages into cells, in ps per byte */
-    unsigned skip_count; /* number of calls that were left to Python, because copies were too slow */
     CallHash call_hash;     /* call hash of its call, in a word next to a message's number */
     int64_t *counts; /* of its call, if its form has plans for any size: their number, and they */
     Word *log;       /* log of calls, NULL if they are not recorded; .. */
@@ -148,14 +164,15 @@ typedef struct {
     PyObject *memory, *owners, *waiter;
 } CompiledPlan;
 
-/* A message for which there was no cell. */
-typedef struct { const int64_t *step; int64_t number; } Unsent;
+/* A message for which there was no place, or, if `announced`, that its receiver has not read. */
+typedef struct { const int64_t *step; int64_t number; int announced; } Unsent;
 
 typedef struct {
     char *base[BASES];
     Py_ssize_t at;
     Py_ssize_t unsent_count;
     Unsent *unsent;
+    int detached;  /* its thread has released the GIL */
 } State;
 
 typedef struct {
@@ -199,7 +216,7 @@ extern PyTypeObject CallGuardType, NoteType;
 
 /* _running.c */
 int advance(CompiledPlan *plan, State *state, int64_t timeout_us);
-int should_fall_back(CompiledPlan *plan);
+int advance_detached(CompiledPlan *plan, State *state, int64_t timeout_us);
 void note_moment(int64_t *moments, int64_t kept, int64_t where, int64_t what);
 
 /* _executor.c */

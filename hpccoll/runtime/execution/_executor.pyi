@@ -43,12 +43,11 @@ class CompiledPlan:
     owners: tuple[Any, ...]
     copy_cost: int
     def __init__(self, code: Any, sizes: tuple[int, int],
-                 channels: tuple[tuple[Counters, int, int, int, int, int], ...],
+                 channels: tuple[tuple[Counters, int, int, int, int, int, int, int, int], ...],
                  kernel: Any, scratch: numpy.ndarray, owners: Any,
                  waiter: Callable[[Run], object], yields: bool, call_hash: int = ...,
                  log: int = ..., alarm: int = ..., accumulator: numpy.ndarray | None = ...,
                  moments: numpy.ndarray | None = ...): ...
-    def should_fall_back(self) -> bool: ...
     def run(self, input: int, output: int, /) -> None: ...
     def begin(self, input: int, output: int, buffers: Any = ..., /) -> Run: ...
 

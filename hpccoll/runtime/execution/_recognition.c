@@ -510,7 +510,7 @@ static PyObject *fitted(Calls *calls, AnySize *any_size, Key *key, uint64_t hash
 {
     static const long long none[2] = {0, 0};
     PyObject *target = target_for(any_size, key);
-    if (target == NULL || (Py_IS_TYPE(target, &CompiledPlanType) && should_fall_back((CompiledPlan *)target)))
+    if (target == NULL)
         return NULL;
     for (int i = 0; i < 2; i++) {
         entry->side[i] = sides_of(any_size)[i];
@@ -552,9 +552,7 @@ static PyObject *recognised_call(Recognised *self, PyObject *const *args, size_t
         if (target == NULL)
             any_size = (AnySize *)Py_XNewRef(any_size_of((Calls *)calls, &key));
         call_guard = (CallGuard *)Py_XNewRef(((Calls *)calls)->call_guard);
-        if ((target != NULL || any_size != NULL)
-            && !(target != NULL && Py_IS_TYPE(target, &CompiledPlanType)
-                 && should_fall_back((CompiledPlan *)target))) {
+        if (target != NULL || any_size != NULL) {
             slow = 0;
             if (call_guard == NULL || acquire(call_guard) == 0) {
                 if (any_size != NULL)

@@ -101,28 +101,6 @@ static int64_t microseconds(void)
     return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
-/* Run without the GIL until a message is missing for `timeout_us` microseconds. */
-static int run_freely(Run *run, int64_t timeout_us)
-{
-    CompiledPlan *plan = run->plan;
-    State *state = &run->state;
-    int found = advance(plan, state, 0);
-    Py_ssize_t at = state->at;
-    for (int64_t end = microseconds() + timeout_us; found == WAITING && timeout_us;) {
-        for (int looks = plan->spins ? LOOKS : 1; looks && found == WAITING; looks--)
-            found = advance(plan, state, 0);
-        if (found != WAITING)
-            break;
-        if (state->at != at) {
-            at = state->at;
-            end = microseconds() + timeout_us;
-        } else if (microseconds() >= end)
-            break;
-        sched_yield();
-    }
-    return found;
-}
-
 /* Wait some time for another thread to release an operation; return 1 if it did. */
 static int given_back(CompiledRun *operation, int64_t timeout_us)
 {
@@ -156,7 +134,9 @@ static int step(CompiledRun *self, int64_t timeout_us)
             break;
         }
         Py_BEGIN_ALLOW_THREADS
-        found = run_freely(self->run, timeout_us);
+        self->run->state.detached = 1;
+        found = advance(self->run->plan, &self->run->state, timeout_us);
+        self->run->state.detached = 0;
         if (found == DONE)
             atomic_store_explicit(&self->ended, 1, memory_order_release);
         release(self);

@@ -9,6 +9,7 @@
 #ifdef __linux__
 #include <linux/futex.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 #endif
 
@@ -17,11 +18,14 @@
 #define YIELDS 16
 /* Yields of a rank on a shared core before it sleeps: on an idle machine, yields alone are faster. */
 #define YIELDS_BEFORE_SLEEP 24
-/* Longer messages are timed. Picoseconds per byte above which reading in place is better, and calls
- * after which that is measured again; the same numbers as in rendezvous.py. */
+/* Longer messages may be read from the sender's memory, and both ways are timed. Picoseconds per byte
+ * above which copies into cells are slow, and messages after which the other way is timed again; the
+ * same numbers as in rendezvous.py. */
 #define TIMED (64 << 10)
 #define SLOW 250
 #define PROBE 64
+/* Bits of a call hash that tell kinds of elements; 0 is equal to every kind. See call_hashes.py. */
+#define KIND ((int64_t)7 << 20)
 
 static inline char *place_of(const State *state, int64_t address)
 {
@@ -44,24 +48,57 @@ void note_moment(int64_t *moments, int64_t kept, int64_t where, int64_t what)
     moment[2] = nanoseconds();
 }
 
-/* Copy a long message and update the estimate of the copy cost.
+/* Return the estimate of a cost after a transfer that took some time, in picoseconds per byte; 0 is
+ * unknown.
  *
- * The estimate falls immediately and rises slowly: three slow copies in a row exceed the limit,
- * one does not, because another process may have had the core meanwhile. */
-static void copy_timed(CompiledPlan *plan, char *into, const char *from, int64_t nbytes)
+ * It falls immediately and rises slowly: three slow transfers in a row exceed the limit, one does
+ * not, because another process may have had the core meanwhile. */
+static int64_t new_cost(int64_t cost, int64_t start, int64_t nbytes)
 {
-    int64_t start = nanoseconds();
-    memcpy(into, from, (size_t)nbytes);
-    int64_t copy_cost = (nanoseconds() - start) * 1000 / nbytes;
-    copy_cost = copy_cost < 2 * SLOW ? copy_cost : 2 * SLOW;
-    plan->copy_cost = copy_cost < plan->copy_cost ? copy_cost : plan->copy_cost + (copy_cost - plan->copy_cost) / 4;
+    int64_t last = (nanoseconds() - start) * 1000 / nbytes;
+    last = last < 4 * SLOW ? last + 1 : 4 * SLOW;
+    return !cost || last < cost ? last : cost + (last - cost) / 4;
 }
 
-/* Return 1 if Python should run a call: reading its long messages in place is faster than writing
- * to cache lines of another core. The copy is measured again at intervals. */
-int should_fall_back(CompiledPlan *plan)
+/* Update a cost of the receiver of a channel, which the sender reads. */
+static void publish(const Channel *channel, int which, int64_t start, int64_t nbytes)
 {
-    return plan->copy_cost > SLOW && ++plan->skip_count % PROBE;
+    Word *word = &channel->taken[which];
+    int64_t cost = atomic_load_explicit(word, memory_order_relaxed);
+    atomic_store_explicit(word, new_cost(cost, start, nbytes), memory_order_relaxed);
+}
+
+/* Return where a message is in this rank's memory, for a receiver that maps or reads it; 0 if it is
+ * copied into its cell.
+ *
+ * Registered memory is read in place. A read of other memory is one copy, by the receiver, instead of
+ * one by each rank. Both take time if the ranks exchange messages or have only this one; otherwise one
+ * copies while the other copies the message before. A reduction uses the message in its cell. */
+static int64_t where_to_read(const CompiledPlan *plan, const Channel *channel, const int64_t *step,
+                             const char *message, int64_t number)
+{
+    int64_t nbytes = step[4], address = (int64_t)(intptr_t)message;
+    int fits = nbytes <= channel->cell_bytes, way = (int)step[6];
+    for (int64_t i = 0; i < channel->regions[0]; i++) {
+        const int64_t *row = channel->regions + 2 + i * channel->regions[1];
+        if (address >= row[REGION_START] && address + nbytes <= row[REGION_START] + row[REGION_BYTES])
+            return (i + 1) << OFFSET_BITS | (address - row[REGION_START]);
+    }
+    if (!fits)
+        return address;
+    if (!channel->process)
+        return 0;
+    int usual = number % PROBE != 0;
+    if (plan->kernel.itemsize && way != EXCHANGED)
+        return plan->spins && plan->copy_cost > SLOW && usual ? address : 0;
+    if (!plan->spins)  /* on shared cores other processes would be timed */
+        return way != PIPELINED ? address : 0;
+    int64_t read_cost = atomic_load_explicit(&channel->taken[READ_COST], memory_order_relaxed);
+    int64_t take_cost = atomic_load_explicit(&channel->taken[TAKE_COST], memory_order_relaxed);
+    int64_t copy_cost = plan->copy_cost, cell_cost = copy_cost + take_cost;
+    if (way == PIPELINED)
+        cell_cost = copy_cost > take_cost ? copy_cost : take_cost;
+    return (read_cost <= cell_cost) == usual ? address : 0;
 }
 
 /* Wake the rank that sleeps at a word of a channel, after the store that it waits for. */
@@ -78,31 +115,106 @@ static inline void wake(const CompiledPlan *plan, Word *asleep)
 #endif
 }
 
-/* Copy a message into its cell and announce it; return 0 if the cell is not free. */
+enum { SENT = 1, ANNOUNCED };
+
+/* Send a message: copy it into its cell, or announce where it is. Return 0 if its place is not free;
+ * an announced message must not change until its receiver has read it. */
 static inline int put(CompiledPlan *plan, const State *state, const int64_t *step, int64_t number)
 {
     const Channel *channel = &plan->channels[step[2]];
-    int64_t place = number & (PLACES - 1);
+    int64_t place = number & (PLACES - 1), nbytes = step[4], word = step[5];
     if (atomic_load_explicit(&channel->taken[place], memory_order_acquire) < number - PLACES)
         return 0;
-    char *cell = cell_of(channel, number, step[4]);
-    if (step[4] > TIMED && plan->spins)  /* on shared cores it would time other processes */
-        copy_timed(plan, cell, place_of(state, step[3]), step[4]);
-    else
-        memcpy(cell, place_of(state, step[3]), (size_t)step[4]);
-    atomic_store_explicit(&channel->line[place], number << SIZE_BITS | step[5],
-                          memory_order_release);
+    char *message = place_of(state, step[3]), *cell = cell_of(channel, number, nbytes);
+    int64_t where = nbytes <= TIMED && nbytes <= channel->cell_bytes
+        ? 0 : where_to_read(plan, channel, step, message, number);
+    if (where) {
+        word = NOT_IN_CELL;
+        atomic_store_explicit(&channel->line[WHERE + place], where, memory_order_relaxed);
+        atomic_store_explicit(&channel->line[NBYTES + place], nbytes, memory_order_relaxed);
+        atomic_store_explicit(&channel->line[CALL_HASH + place], plan->call_hash.value,
+                              memory_order_relaxed);
+    } else if (nbytes > TIMED && plan->spins) {
+        int64_t start = nanoseconds();
+        memcpy(cell, message, (size_t)nbytes);
+        plan->copy_cost = new_cost(plan->copy_cost, start, nbytes);
+    } else
+        memcpy(cell, message, (size_t)nbytes);
+    atomic_store_explicit(&channel->line[place], number << SIZE_BITS | word, memory_order_release);
     wake(plan, &channel->taken[NO_MESSAGE]);
-    return 1;
+    return where ? ANNOUNCED : SENT;
 }
 
+/* Send messages that had no place; forget announced ones that have been read. */
 static void put_unsent(CompiledPlan *plan, State *state)
 {
     Py_ssize_t kept = 0;
-    for (Py_ssize_t i = 0; i < state->unsent_count; i++)
-        if (!put(plan, state, state->unsent[i].step, state->unsent[i].number))
-            state->unsent[kept++] = state->unsent[i];
+    for (Py_ssize_t i = 0; i < state->unsent_count; i++) {
+        Unsent one = state->unsent[i];
+        if (!one.announced) {
+            int sent = put(plan, state, one.step, one.number);
+            if (sent == SENT)
+                continue;
+            one.announced = sent == ANNOUNCED;
+        } else if (atomic_load_explicit(
+                       &plan->channels[one.step[2]].taken[one.number & (PLACES - 1)],
+                       memory_order_acquire) >= one.number)
+            continue;
+        state->unsent[kept++] = one;
+    }
     state->unsent_count = kept;
+}
+
+/* Copy memory of another process; return -1 if that is not possible. */
+static int read_process(int64_t process, char *into, int64_t from, int64_t nbytes)
+{
+#ifdef __linux__
+    while (nbytes) {  /* at most 2 GiB minus one page each time */
+        struct iovec here = {into, (size_t)nbytes}, there = {(void *)(intptr_t)from, (size_t)nbytes};
+        ssize_t copied = process_vm_readv((pid_t)process, &here, 1, &there, 1, 0);
+        if (copied <= 0)
+            return -1;
+        into += copied, from += copied, nbytes -= copied;
+    }
+    return 0;
+#else
+    (void)process, (void)into, (void)from, (void)nbytes;
+    return -1;
+#endif
+}
+
+/* Return the memory of an announced message, after a read if this process cannot map it; NULL if
+ * Python has to receive it: it comes by MPI, is in device memory, or differs; or has copied it, while
+ * this rank waited for a message before it, and released its sender. */
+static char *fetch(CompiledPlan *plan, State *state, const int64_t *step)
+{
+    const Channel *channel = &plan->channels[step[2]];
+    int64_t number = channel->counters->received + 1, place = number & (PLACES - 1);
+    int64_t word = atomic_load_explicit(&channel->line[place], memory_order_acquire);
+    if (word != (number << SIZE_BITS | NOT_IN_CELL)
+        || atomic_load_explicit(&channel->taken[place], memory_order_relaxed) == number)
+        return NULL;
+    int64_t where = atomic_load_explicit(&channel->line[WHERE + place], memory_order_relaxed);
+    int64_t nbytes = atomic_load_explicit(&channel->line[NBYTES + place], memory_order_relaxed);
+    int64_t call_hash = atomic_load_explicit(&channel->line[CALL_HASH + place],
+                                             memory_order_relaxed);
+    int64_t own = plan->call_hash.value, differs = call_hash ^ own, region = where >> OFFSET_BITS;
+    if (nbytes != step[4] || (differs & ~KIND) || (differs && (call_hash & KIND) && (own & KIND)))
+        return NULL;
+    if (region) {
+        const int64_t *regions = channel->regions;
+        int64_t memory = region <= regions[0]
+            ? regions[2 + (region - 1) * regions[1] + REGION_PARTS + channel->column] : 0;
+        return memory ? (char *)(intptr_t)(memory + OFFSET(where)) : NULL;
+    }
+    char *into = place_of(state, step[3]);
+    int64_t start = nanoseconds();
+    if (!where || !channel->process || read_process(channel->process, into, where, nbytes) < 0)
+        return NULL;
+    if (plan->spins && nbytes > TIMED)
+        publish(channel, READ_COST, start, nbytes);
+    /* A failed sender publishes the failure before it returns the memory to its caller. */
+    return plan->alarm != NULL && atomic_load_explicit(plan->alarm, memory_order_acquire) ? NULL : into;
 }
 
 /* Poll the word of the message of a TAKE: WAITING, ELSEWHERE, or DONE if it is in its cell. */
@@ -122,13 +234,16 @@ static inline int look(CompiledPlan *plan, State *state, const int64_t *step)
 }
 
 /* Return the word at which to sleep for the message or the cell of an instruction; NULL if several
- * messages wait for cells, or where there are no futexes. */
+ * messages wait for places, or where there are no futexes. */
 static Word *sleep_word(CompiledPlan *plan, const State *state, const int64_t *step)
 {
 #ifdef __linux__
-    if (step[0] == TAKE && !state->unsent_count)
+    int placeless = 0;  /* messages that this rank has to send when there is a place */
+    for (Py_ssize_t i = 0; i < state->unsent_count; i++)
+        placeless += !state->unsent[i].announced;
+    if (step[0] == TAKE && !placeless)
         return &plan->channels[step[2]].taken[NO_MESSAGE];
-    if (step[0] == FLUSH && state->unsent_count == 1)
+    if (step[0] == FLUSH && (!placeless || state->unsent_count == 1))
         return &plan->channels[state->unsent->step[2]].taken[NO_CELL];
 #endif
     (void)plan, (void)state, (void)step;
@@ -174,7 +289,7 @@ static int wait_for(CompiledPlan *plan, State *state, const int64_t *step, int64
         found = look(plan, state, step);
     if (found != WAITING || !timeout_us)
         return found;
-    Py_BEGIN_ALLOW_THREADS
+    PyThreadState *saved = state->detached ? NULL : PyEval_SaveThread();
     int64_t end = nanoseconds() + 1000 * timeout_us;
     if (plan->spins)
         while (found == WAITING && nanoseconds() < end)
@@ -185,7 +300,8 @@ static int wait_for(CompiledPlan *plan, State *state, const int64_t *step, int64
             }
     else
         found = yield_or_sleep(plan, state, step, end);
-    Py_END_ALLOW_THREADS
+    if (saved != NULL)
+        PyEval_RestoreThread(saved);
     return found;
 }
 
@@ -203,11 +319,20 @@ static void reduce_half(const CompiledPlan *plan, int form, int64_t count, char 
 int advance(CompiledPlan *plan, State *state, int64_t timeout_us)
 {
     const int64_t *step = plan->code + state->at * WIDTH;
+    const Channel *received_from = NULL;  /* the channel of the message in use */
     for (;; step += WIDTH) {
         switch (step[0]) {
-        case COPY:
-            memmove(place_of(state, step[2]), place_of(state, step[3]), (size_t)step[4]);
+        case COPY: {
+            char *into = place_of(state, step[2]), *from = place_of(state, step[3]);
+            int timed = step[4] > TIMED && BASE(step[3]) == CELL && plan->spins;
+            int64_t start = timed ? nanoseconds() : 0;
+            if (into == from)  /* a message that was read is at its destination */
+                break;
+            memmove(into, from, (size_t)step[4]);
+            if (timed)
+                publish(received_from, TAKE_COST, start, step[4]);
             break;
+        }
         case REDUCE: {
             const Kernel *kernel = &plan->kernel;
             npy_intp count = step[6], size = kernel->itemsize, strides[3] = {size, size, size};
@@ -221,9 +346,10 @@ int advance(CompiledPlan *plan, State *state, int64_t timeout_us)
         }
         case SEND: {
             int64_t number = ++plan->channels[step[2]].counters->sent;
-            if (!put(plan, state, step, number)) {
-                Unsent missing = {step, number};
-                state->unsent[state->unsent_count++] = missing;
+            int sent = put(plan, state, step, number);
+            if (sent != SENT) {
+                Unsent one = {step, number, sent == ANNOUNCED};
+                state->unsent[state->unsent_count++] = one;
             }
             break;
         }
@@ -235,6 +361,9 @@ int advance(CompiledPlan *plan, State *state, int64_t timeout_us)
             int found = look(plan, state, step);
             if (found == WAITING)
                 found = wait_for(plan, state, step, timeout_us);
+            received_from = &plan->channels[step[2]];
+            if (found == ELSEWHERE && (state->base[CELL] = fetch(plan, state, step)) != NULL)
+                break;
             if (found != DONE) {
                 state->at = (step - plan->code) / WIDTH;
                 return found;

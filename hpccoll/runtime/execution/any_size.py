@@ -86,7 +86,7 @@ def plan_at_any_size(context: Context, call: Call, plan: Plan, planner: Planner,
         most_block: elements of the longest block that is not cut into segments.
     """
     cut = cut_of(call, context.size)
-    if (cut is None or cut == UNKNOWN or context.moments is not None
+    if (cut is None or cut == UNKNOWN or context.moments is not None or len(plan.segments) > 1
             or call.op is not None and half.is_half(call.dtype)):
         return None
     sides, itemsize = sides_of(call, cut, context.size), call.dtype.itemsize
@@ -109,8 +109,8 @@ def plan_at_any_size(context: Context, call: Call, plan: Plan, planner: Planner,
         return None
     if here.longest > most_bytes:
         # Cells of a larger size take more shared memory, and a larger message needs a new target.
-        most_bytes = min(GROWTH << (here.longest - 1).bit_length(), context.limits.plan_bytes)
-    channels = channels_of(endpoint, here._replace(longest=most_bytes), 0, most_bytes)
+        most_bytes = min(GROWTH << (here.longest - 1).bit_length(), endpoint.node.cell_bytes)
+    channels = channels_of(endpoint, here._replace(longest=most_bytes), 0)
     if channels is None:
         return None
     # Python receives messages of a long wait there: of every size that the target runs.

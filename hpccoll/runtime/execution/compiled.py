@@ -47,8 +47,8 @@ if BUILT:
 if TYPE_CHECKING:
     from hpccoll.runtime.context import Context
 
-#: Segments of a request's compiled plan. The interpreter runs blocking calls of several segments:
-#: it reads long messages in place.
+#: Segments of a compiled plan. The interpreter runs calls with more, and blocking calls of several
+#: segments with messages to other nodes, which it sends while others are reduced.
 MOST_SEGMENTS = 2048
 
 
@@ -114,7 +114,7 @@ def compiled_plan_for(context: Context, call: Call, plan: Plan, tag: int = 0,
 
 def _compiled_plan_for(context: Context, call: Call, plan: Plan, tag: int) -> Any:
     buffers = [one for one in (call.source, call.sink) if one is not None]
-    if (not 0 < len(plan.segments) <= (MOST_SEGMENTS if tag else 1)
+    if (not 0 < len(plan.segments) <= MOST_SEGMENTS
             or any(segment.program.waits for segment in plan.segments)
             or any(one.namespace is not numpy or not one.array.nbytes for one in buffers)):
         return None
@@ -130,10 +130,9 @@ def _compiled_plan_for(context: Context, call: Call, plan: Plan, tag: int) -> An
     code = encode_segments(plan.segments, plan.depth, itemsize, PLACES,
                            call.op is not None and half.is_half(call.dtype), remote,
                            moments.of(plan) if moments is not None else None)
-    if code is None:
+    if code is None or code.remote and len(plan.segments) > 1:
         return None
-    channels = channels_of(cast(SharedEndpoint, context.endpoint), code, tag,
-                         context.limits.plan_bytes)
+    channels = channels_of(cast(SharedEndpoint, context.endpoint), code, tag)
     if channels is None:
         return None
     nbytes = plan.scratch * itemsize
@@ -171,25 +170,28 @@ def kernel_of(call: Call) -> Any:
                                                                                     call.dtype)
 
 
-def channels_of(endpoint: SharedEndpoint, code: Code, tag: int, most: int) -> list[Channel] | None:
-    """Return the channels of a compiled plan; ``None`` if a message may find no cell."""
+def channels_of(endpoint: SharedEndpoint, code: Code, tag: int) -> list[Channel] | None:
+    """Return the channels of a compiled plan; ``None`` if a message may find no way."""
     node = endpoint.node
     if any(tag + way.slot not in node.tags or way.peer not in node.local for way in code.ways):
         return None
     channels = [(node.send_channel if way.kind == SEND else node.recv_channel)(way.peer,
                                                                                tag + way.slot)
                 for way in code.ways]
-    if code.longest > most or not all(channel.cells and channel.cells_for(code.longest)
-                                      for channel in channels):
+    in_cells = all(channel.cells and channel.cells_for(min(code.longest, channel.cell_bytes))
+                   for channel in channels)
+    if not in_cells or node.readv is None and any(code.longest > channel.cell_bytes
+                                                  for channel in channels):
         return None
     return channels
 
 
-def addresses(channel: Channel) -> tuple[Any, int, int, int, int, int]:
-    """Return the words, the cells and the cell size of a channel for the compiled executor."""
+def addresses(channel: Channel) -> tuple[Any, int, int, int, int, int, int, int, int]:
+    """Return the words, the cells and the peer of a channel for the compiled executor."""
+    process, index, regions = channel.peer
     return (channel, MPI.Get_address(channel.line), MPI.Get_address(channel.taken),
             MPI.Get_address(channel.small[0]), MPI.Get_address(channel.cells[0]),
-            channel.cell_bytes)
+            channel.cell_bytes, process, MPI.Get_address(regions), index)
 
 
 def exchange_plan(context: Context, messages: Sequence[MessageSpec], tag: int,
@@ -211,7 +213,7 @@ def exchange_plan(context: Context, messages: Sequence[MessageSpec], tag: int,
                                                               one.array.nbytes))
         for one in messages), ())
     code = encode(LoweredProgram((phase,), 0, 0), 1, PLACES)
-    channels = channels_of(endpoint, code, tag, max(sizes)) if code is not None else None
+    channels = channels_of(endpoint, code, tag) if code is not None else None
     if code is None or channels is None:
         return None
     posting, incoming = messages[-1], channels[-1]

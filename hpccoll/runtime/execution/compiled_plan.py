@@ -4,8 +4,10 @@ Each instruction is ``WIDTH`` words of 64 bits: the operation, its phase, and op
 
     copy    into, from, bytes               copy bytes
     reduce  form, into, left, right, n      into = left op right, on n elements
-    send    channel, from, bytes            copy into the channel's next cell, announce it there
-    flush                                   wait for cells for all unsent messages
+    send    channel, from, bytes, -, how    announce a message in the channel: in its next cell, or
+                                            where it is if a read is faster; see ``Overlap``
+    flush                                   wait until all messages of the phase are in their cells
+                                            or have been read
     take    channel, landing, bytes         wait for the channel's next message
     taken   channel                         release that message's cell to the sender
     note    where, what                     record this moment, see runtime/events/phase_events.py
@@ -88,6 +90,17 @@ class Form(IntFlag):
     RIGHT = 2
     HELD = 4
     ROUNDED = 8
+
+
+class Overlap(IntEnum):
+    """What else happens while a message is sent; ``_executor.h`` has the same numbers."""
+
+    #: Other messages of the call are under way.
+    PIPELINED = 0
+    #: It is the only segment.
+    ALONE = 1
+    #: This rank receives a message at the same time, and reduces none.
+    EXCHANGED = 2
 
 
 class Way(NamedTuple):
@@ -203,6 +216,7 @@ def encode_any_size(program: LoweredProgram, itemsize: int, places: int) -> Code
 def _encode(segments: Sequence[Segment], depth: int, itemsize: int, places: int, chains: bool,
             remote: Collection[int], noting: PhaseRecorder | None) -> _Writer | None:
     writer, number = _Writer(itemsize, remote, noting), 0
+    writer.alone = len(segments) == 1
     for index, (program, shift) in enumerate(segments):
         writer.shift, writer.slot = shift, index % depth
         for local, phase in enumerate(program.phases):
@@ -242,7 +256,7 @@ class _Writer:
     def __init__(self, itemsize: int, remote: Collection[int], noting: PhaseRecorder | None):
         self.itemsize, self.longest, self.held = itemsize, 0, 0
         self.shift = self.slot = self.batches = 0
-        self.noting, self.place = noting, (0, 0)
+        self.noting, self.place, self.alone = noting, (0, 0), True
         self.words: list[int] = []
         self.ways: dict[Way, int] = {}
         #: Ranks of other nodes, and the ways of their messages.
@@ -281,9 +295,13 @@ class _Writer:
                      self.address(message.extent), message.extent.count * self.itemsize)
         if remote:
             self.put(Instruction.START, number, self.batches)
+        how = Overlap.ALONE if self.alone else Overlap.PIPELINED
+        if (any(message.kind == RECV for message in phase.messages)
+                and all(step.right is None for step in phase.after)):
+            how = Overlap.EXCHANGED
         for message in sends:
             self.put(Instruction.SEND, number, self.way(message), self.address(message.extent),
-                     self.nbytes(message))
+                     self.nbytes(message), 0, how)
         # Messages of MPI are never used in place.
         uses = (consumers(phase, space) if phase.after
                 and not any(message.kind == RECV for message in remote) else None)

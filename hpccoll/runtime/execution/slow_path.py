@@ -333,10 +333,11 @@ class SlowPath:
             return True
         ahead = {id(receive.channel): 1}
         for index, later in self.receives.items():
-            if index > run.at and not later.aside:
+            if index > run.at:
                 key = id(later.channel)
                 ahead[key] = ahead.get(key, 0) + 1
-                if self._lies_elsewhere(later, ahead[key]) and later.is_readable():
+                if (not later.aside and self._lies_elsewhere(later, ahead[key])
+                        and later.is_readable()):
                     later.put_aside()
         return False
 

@@ -17,6 +17,7 @@ from mpi4py import MPI
 from hpccoll import __version__
 from hpccoll.config import load
 from hpccoll.machine.identity import library_name, library_version, processor, thread_level
+from hpccoll.measure.memory_rates import memory_rates
 from hpccoll.runtime.execution.built import executor
 from hpccoll.tools.shadowed_install import hidden_install
 from hpccoll.transport.shm.caches import share_a_cache
@@ -35,6 +36,7 @@ def record(comm: MPI.Intracomm, topology: str | None) -> dict[str, Any] | None:
     # Input of the rules, and the largest influence on the times of two ranks.
     paired = len(hosts) == 2 and len(set(hosts)) == 1 and (os.cpu_count() or 1) > 1
     shared_cache = share_a_cache(comm) if paired else None
+    rates = memory_rates(comm)
     if comm.Get_rank():
         return None
     return {
@@ -47,6 +49,7 @@ def record(comm: MPI.Intracomm, topology: str | None) -> dict[str, Any] | None:
         "ranks": len(hosts), "hosts": dict(Counter(hosts)), "rank_hosts": hosts,
         "topology": topology,
         "cpu": processor(), "cores": os.cpu_count(), "shared_cache": shared_cache,
+        "memory_rates": rates,
         "kernel": platform.release(),
         "command": shlex.join(["hpccoll", *sys.argv[1:]]),
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),

@@ -5,7 +5,8 @@ that messages are copied through: small cells for short messages, and others, wh
 as far as messages have needed it. A region is further shared memory, whose arrays users get.
 
     channel = sender's line [word ... | where ... | nbytes ... | call hash ...] and its cells
-              receiver's line [taken ... | asleep for a message | asleep for a cell]
+              receiver's line [taken ... | asleep for a message | asleep for a cell |
+                               cost of reads | cost of copies out of cells]
 
 The messages of a channel are numbered from 1 and use the places of the line in turn. ``word``
 announces a message: its number, and its size if it is in the cell of that place, mixed with the
@@ -51,6 +52,9 @@ LAST = PLACES - 1
 CELLS_BYTES, LEAST_CELL_BYTES = 12 << 20, 4 << 10
 #: Bytes of a cache line, with room for adjacent-line prefetching.
 LINE = 128
+#: Regions that the compiled executor knows, and a table of none.
+MOST_REGIONS = 64
+NO_REGIONS = numpy.zeros(2, numpy.int64)
 #: A word is the number of a message above its size, mixed with its call hash, whose highest bit is
 #: never set. ELSEWHERE instead of the size: the message is not in the cell, see the line.
 SIZE_BITS = 24
@@ -72,20 +76,21 @@ class Channel:
         small: cells for messages of up to ``SMALL_CELL_BYTES``.
         grow: makes the first bytes of all cells exist, and returns whether there was room; ``None``
             at the receiver, to which the sender's cells exist when a message is in one.
+        peer: process of the other rank, 0 if its memory cannot be read; its index in the node; the
+            table of registered memory.
     """
 
     def __init__(self, line: View, taken: View, cells: Sequence[numpy.ndarray], tag: int,
                  fence: Callable[[], Any] | None, small: Sequence[numpy.ndarray] = (),
-                 grow: Callable[[int], bool] | None = None):
+                 grow: Callable[[int], bool] | None = None,
+                 peer: tuple[int, int, numpy.ndarray] = (0, 0, NO_REGIONS)):
         self.line, self.taken, self.cells, self.tag, self.fence = line, taken, cells, tag, fence
-        self.small, self.grow = small, grow
+        self.small, self.grow, self.peer = small, grow, peer
         #: Bytes of a cell, and how many of them exist.
         self.cell_bytes = cells[0].nbytes if len(cells) else 0
         self.ready = 0 if grow is not None else self.cell_bytes
         #: Numbers of the last messages.
         self.sent = self.received = 0
-        #: Seconds per byte of recent copies into cells; if large, reading in place is faster.
-        self.copy_seconds = 0.0
 
     def cells_for(self, nbytes: int) -> Sequence[numpy.ndarray]:
         """Return the cells for messages of a size; none if they do not fit, or there is no room."""
@@ -125,8 +130,6 @@ class SharedNode:
         comm: the communicator.
         node_comm: the communicator of this node, freed with this object; ``comm`` on one node.
         cell_bytes: largest message that may be copied through a cell; less with many ranks.
-        eager_bytes: messages of up to this size always use cells; larger ones if that is faster
-            than reading them from the memory of the sender.
         more: first tags of groups of ``CHANNELS`` tags, which get channels as long as there is room
             for their lines.
         channel: the class of the channels.
@@ -135,20 +138,19 @@ class SharedNode:
         comm: communicator of the node's ranks.
         local: index in ``comm`` of every other rank of the node, by rank in the communicator;
             empty without shared memory.
-        cell_bytes, eager_bytes: as above, reduced for the number of ranks.
+        cell_bytes: as above, reduced for the number of ranks.
         tags: tags with channels, and their places in memory.
         readv: ``process_vm_readv``; ``None`` if ranks may not read each other's memory.
     """
 
     def __init__(self, comm: MPI.Intracomm, node_comm: MPI.Intracomm, cell_bytes: int,
-                 eager_bytes: int, more: Sequence[int] = (), channel: type[Channel] = Channel):
+                 more: Sequence[int] = (), channel: type[Channel] = Channel):
         self.channel = channel
         self.comm, self.rank, self.owned = node_comm, node_comm.Get_rank(), node_comm is not comm
         members = node_comm.allgather((comm.Get_rank(), os.getpid()))
         count = len(members)
         self.pids = [pid for _, pid in members]
         self.cell_bytes = _cell_bytes(count, cell_bytes)
-        self.eager_bytes = min(eager_bytes, self.cell_bytes)
         most = LINES_BYTES // (count * CHANNELS * 2 * LINE)
         self.tags = {tag: place for place, tag in enumerate(
             first + offset for first in (0, *more[:most]) for offset in range(CHANNELS))}
@@ -163,6 +165,10 @@ class SharedNode:
         self.regions: dict[int, Region] = {}
         #: Sorted addresses and numbers of the regions with memory of this rank.
         self.starts: list[tuple[int, int]] = []
+        #: The same for the compiled executor, see ``_executor.h``: number of rows, words of a row,
+        #: rows. It reads later regions as it reads private memory.
+        self.table = numpy.zeros(2 + MOST_REGIONS * (2 + count), numpy.int64)
+        self.table[1] = 2 + count
         self.fence = _fence() if self.local else None
         self.readv: Any = self._probe() if self.local else None
 
@@ -174,11 +180,10 @@ class SharedNode:
         """Return the channel from a peer to this rank."""
         return self._channel(self.local[peer], self.rank, tag)
 
-    def eager_limit(self, tag: int) -> int:
-        """Return the largest size of messages that always use cells; 0 without channels."""
+    def cell_limit(self, tag: int) -> int:
+        """Return the largest size of messages that use cells; 0 without channels."""
         place = self.tags.get(tag, -1)
-        return (0 if place < 0 else self.eager_bytes if place < CHANNELS else
-                min(self.eager_bytes, OTHER_CELL_BYTES))
+        return 0 if place < 0 else self.cell_bytes if place < CHANNELS else OTHER_CELL_BYTES
 
     def _channel(self, source: int, sink: int, tag: int) -> Channel:
         key = source, sink, tag
@@ -204,11 +209,13 @@ class SharedNode:
                             for number in range(PLACES)])
             # Without room for small cells this sender uses no cells.
             room = not sends or shared.populate(source, small, PLACES * SMALL_CELL_BYTES)
+            other = sink if sends else source
+            peer = self.pids[other] if self.readv is not None else 0, other, self.table
             # The progress thread may have created it meanwhile: two would use equal numbers.
             return self.channels.setdefault(key, self.channel(
                 line[:LINE].data.cast("q"), taken.data.cast("q"),
                 cut(cells, cell_bytes) if room else [], tag, self.fence,
-                cut(small, SMALL_CELL_BYTES) if room else [], grow if sends else None))
+                cut(small, SMALL_CELL_BYTES) if room else [], grow if sends else None, peer))
         return self.channels[key]
 
     def _line(self, shared: SharedMemory, rank: int, number: int) -> numpy.ndarray:
@@ -237,6 +244,12 @@ class SharedNode:
         """Register memory whose messages are read in place; the same on all ranks of the node."""
         region = Region(memory, self.rank, len(self.regions) + 1, copy_out)
         self.regions[region.number] = region
+        if region.number <= MOST_REGIONS:
+            parts = [0 if copy_out is not None else _address(part) for part in memory]
+            start = 2 + (region.number - 1) * int(self.table[1])
+            self.table[start:start + 2 + len(parts)] = (
+                region.start, 0 if copy_out is not None else region.mine.nbytes, *parts)
+            self.table[0] = region.number
         if region.mine.nbytes:
             bisect.insort(self.starts, (region.start, region.number))
         return region

@@ -7,9 +7,8 @@ Every ordered pair of ranks has a channel (:mod:`hpccoll.transport.shm.channels`
 * in the private memory of the sender, read by ``process_vm_readv``: one copy (rendezvous);
 * in an MPI message, if no other way is possible.
 
-Small messages always use cells. For larger ones the processors of the two ranks matter: writing
-lines that another core has in its cache reaches 25 GB/s with a shared cache and 2 GB/s without.
-So a sender measures its copies, and uses cells as long as they are fast.
+Here messages that fit a cell use it. The executor in C measures which way is faster: writing lines
+that another core has in its cache reaches 25 GB/s with a shared cache and 2 GB/s without.
 
 The receiver reads or reduces the message in place (``uses``), and marks it as consumed. Then the
 sender may reuse its memory, as with a synchronous send.
@@ -61,7 +60,7 @@ class SharedEndpoint:
         if not local or plain not in self.node.tags:
             return self.remote.batch(postings, tag, repeated)
         eager = fits_places(local) and all(
-            isinstance(p.array, numpy.ndarray) and p.array.nbytes <= self.node.eager_limit(plain)
+            isinstance(p.array, numpy.ndarray) and p.array.nbytes <= self.node.cell_limit(plain)
             and (not p.sends or self.uses_cell(p, plain)) for p in local)
         batch: Batch = (EagerBatch(self, local, tag) if eager
                         else RendezvousBatch(self, local, tag))

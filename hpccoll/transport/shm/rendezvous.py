@@ -8,7 +8,6 @@ it there.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -25,10 +24,6 @@ if TYPE_CHECKING:
 BY_MPI = 0
 #: Tests without progress after which later messages are copied aside.
 ASIDE = 64
-#: Seconds per byte above which copying into a cell is slower than reading in place.
-SLOW = 2.5e-10
-#: While copies are slow, one message in this many is copied anyway, to measure again.
-PROBE = 64
 #: Location of a message that has been received; other values are cells or places in regions.
 HERE = -1
 
@@ -82,9 +77,9 @@ class Send:
                  call_hash: int = 0):
         self.endpoint, self.channel, self.call_hash = endpoint, channel, call_hash
         self.array, self.peer, self.nbytes = posting.array, posting.peer, posting.array.nbytes
-        #: Copies into the cells, if the message may use one; ``always_copied`` if it must.
+        #: Copies into the cells, if the message uses one.
         self.copies: list[Action] = []
-        self.where, self.always_copied = BY_MPI, False
+        self.where = BY_MPI
         self.request: Batch | None = None
         node = endpoint.node
         if isinstance(self.array, numpy.ndarray):
@@ -93,7 +88,6 @@ class Send:
             if endpoint.uses_cell(posting, channel.tag):
                 self.copies = [copy_action(cell[:self.nbytes], self.array)
                                for cell in channel.cells_for(self.nbytes)]
-                self.always_copied = self.nbytes <= node.eager_bytes or self.where == BY_MPI
 
     def start(self) -> None:
         channel = self.channel
@@ -108,9 +102,9 @@ class Send:
         if channel.taken[place] < number - PLACES:
             return
         size = ELSEWHERE
-        if self.copies and (self.always_copied or channel.copy_seconds < SLOW
-                            or number % PROBE == 0):
-            self.copy_in()
+        if self.copies:
+            copy, operands = self.copies[place]
+            copy(*operands)
             size, self.done = self.nbytes ^ self.call_hash & MIX, True
         else:
             if self.where == BY_MPI:
@@ -127,23 +121,6 @@ class Send:
             channel.fence()
         line[place] = number << SIZE_BITS | size
         self.posted = True
-
-    def copy_in(self) -> None:
-        """Copy into the cell and update the cost per byte of the channel.
-
-        The cost falls immediately and rises slowly: three slow copies in a row exceed the limit,
-        one does not, because another process may have had the processor meanwhile.
-        """
-        channel = self.channel
-        copy, operands = self.copies[self.place]
-        if self.always_copied:
-            copy(*operands)
-            return
-        start = perf_counter()
-        copy(*operands)
-        seconds = min((perf_counter() - start) / self.nbytes, 2 * SLOW)
-        channel.copy_seconds = min(
-            seconds, channel.copy_seconds + (seconds - channel.copy_seconds) / 4)
 
     def test(self) -> bool:
         if not self.posted:

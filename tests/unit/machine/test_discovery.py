@@ -150,8 +150,8 @@ def test_large_blocks_have_large_segments(limits):
 
 
 @pytest.mark.parametrize("limits", [DEDICATED, OVERSUBSCRIBED])
-def test_eager_messages_fit_cells(limits):
-    assert 0 < limits.eager_bytes <= limits.cell_bytes
+def test_segments_of_the_compiled_executor_fit_cells(limits):
+    assert limits.without_large_segments().segment_of(1 << 40) == limits.cell_bytes
 
 
 def test_oversubscribed_ranks_yield_at_once():

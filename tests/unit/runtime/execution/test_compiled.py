@@ -1,6 +1,7 @@
 """The compiled executor on channels in this process: two ranks, or two threads, side by side."""
 
 import itertools
+import os
 import random
 import sys
 import threading
@@ -15,7 +16,14 @@ from hpccoll.arrays.kernels import UFUNCS, has_loop
 from hpccoll.config import Config
 from hpccoll.errors import ArgumentError
 from hpccoll.runtime.execution import built, compiled
-from hpccoll.runtime.execution.compiled_plan import BASES, OFFSET_BITS, Form, Instruction
+from hpccoll.runtime.execution.compiled_plan import (
+    BASES,
+    OFFSET_BITS,
+    Form,
+    Instruction,
+    Overlap,
+)
+from hpccoll.transport.shm.channels import ELSEWHERE
 
 if not compiled.BUILT:
     pytest.skip("the compiled executor was not built", allow_module_level=True)
@@ -23,6 +31,8 @@ if not compiled.BUILT:
 from hpccoll.runtime.execution import _executor
 
 PLACES, CELL = _executor.PLACES, 4096
+#: Words of the costs that a receiver publishes, see ``_executor.h``.
+READ_COST, TAKE_COST = PLACES + 2, PLACES + 3
 INPUT, OUTPUT, SCRATCH, MESSAGE = (base << OFFSET_BITS for base in range(len(BASES)))
 
 
@@ -31,9 +41,10 @@ class Side(_executor.Counters):
 
 
 class Wire:
-    """The memory of a channel, and its two sides."""
+    """The memory of a channel, its two sides, and the process that it reads messages from."""
 
-    def __init__(self):
+    def __init__(self, process=0, regions=(0, 3)):
+        self.process, self.regions = process, numpy.array(regions, "q")
         self.words, self.taken = numpy.zeros(16, "q"), numpy.zeros(16, "q")
         self.small = numpy.zeros((PLACES, _executor.SMALL), "u1")
         self.cells = numpy.zeros((PLACES, CELL), "u1")
@@ -42,7 +53,8 @@ class Wire:
     def side(self, receives):
         """What a compiled plan takes for a channel."""
         return (self.sides[receives], *(memory.__array_interface__["data"][0] for memory in (
-            self.words, self.taken, self.small, self.cells)), CELL)
+            self.words, self.taken, self.small, self.cells)), CELL, self.process,
+            *addresses(self.regions), 0)
 
 
 def words(*steps):
@@ -199,6 +211,74 @@ def test_messages_wait_for_cells_and_for_each_other():
     run.skip()
     assert run.advance(0) == _executor.DONE and wire.sides[1].received == PLACES + 1
     del back
+
+
+@pytest.mark.parametrize("kind", ["private", "registered"])
+def test_a_message_longer_than_a_cell_is_read_where_it_is(kind):
+    """Its sender waits until it has been read; registered memory is not even copied."""
+    nbytes, sizes = 20 * CELL, (20 * CELL, 20 * CELL)
+    message, total = numpy.arange(nbytes // 8), numpy.zeros(nbytes // 8, "q")
+    regions = (1, 3, *addresses(message), nbytes, *addresses(message))
+    wire = Wire(os.getpid(), regions if kind == "registered" else (0, 3))
+    send = compiled_plan(words((Instruction.SEND, 0, 0, INPUT, nbytes), (Instruction.FLUSH, 0),
+                               (Instruction.END, 0)), [wire.side(False)], sizes)
+    take = compiled_plan(words((Instruction.TAKE, 0, 0, SCRATCH, nbytes),
+                               (Instruction.REDUCE, 0, 0, OUTPUT, OUTPUT, MESSAGE, nbytes // 8),
+                               (Instruction.TAKEN, 0, 0), (Instruction.END, 0)), [wire.side(True)],
+                         sizes, (numpy.add, numpy.dtype("q")), scratch=nbytes)
+    total[:] = 1
+    sender = send.begin(*addresses(message, message))
+    assert sender.advance(0) == _executor.WAITING
+    assert take.begin(*addresses(message, total)).advance(0) == _executor.DONE
+    assert (total == message + 1).all() and not wire.cells.any()
+    assert sender.advance(0) == _executor.DONE
+
+
+@pytest.mark.parametrize("how, read, copy, take, is_read", [
+    (Overlap.EXCHANGED, 150, 80, 80, True), (Overlap.EXCHANGED, 170, 80, 80, False),
+    (Overlap.ALONE, 150, 80, 80, True), (Overlap.PIPELINED, 150, 80, 80, False),
+    (Overlap.PIPELINED, 70, 60, 80, True), (Overlap.EXCHANGED, 0, 0, 0, True)])
+def test_the_sender_chooses_the_faster_way(how, read, copy, take, is_read):
+    """Of a message that fits a cell; one in many goes the other way, to be timed."""
+    cell = 100_000
+    wire = Wire(os.getpid())
+    wire.cells = numpy.zeros((PLACES, cell), "u1")
+    message = numpy.arange(cell // 8)
+    channel = (*wire.side(False)[:5], cell, *wire.side(False)[6:])
+    send = compiled_plan(words((Instruction.SEND, 0, 0, INPUT, cell, 0, how), (Instruction.END, 0)),
+                         [channel], (cell, cell), yields=False)
+    ways = []
+    for number in range(1, 129):
+        wire.taken[READ_COST], wire.taken[TAKE_COST], send.copy_cost = read, take, copy
+        send.run(*addresses(message, message))
+        ways.append(int(wire.words[number % PLACES]) & ELSEWHERE == ELSEWHERE)
+        wire.taken[number % PLACES] = number
+    assert ways.count(is_read) == 126 and ways[63] == ways[127] != is_read
+
+
+def test_long_plans_run_without_the_gil():
+    """As the calls of MPI libraries do: other threads go on."""
+    nbytes, ticks, ended = 1 << 24, [], threading.Event()
+
+    def tick():
+        while not ended.is_set():
+            ticks.append(1)
+            time.sleep(1e-4)
+
+    memory = numpy.ones(nbytes, "u1"), numpy.zeros(nbytes, "u1")
+    copies = compiled_plan(words(*[(Instruction.COPY, 0, OUTPUT, INPUT, nbytes)] * 100,
+                                 (Instruction.END, 0)), sizes=(nbytes, nbytes))
+    thread, interval = threading.Thread(target=tick), sys.getswitchinterval()
+    thread.start()
+    sys.setswitchinterval(100)  # nobody is asked to release the GIL
+    try:
+        before = len(ticks)
+        copies.run(*addresses(*memory))
+        assert len(ticks) > before + 3
+    finally:
+        sys.setswitchinterval(interval)
+        ended.set()
+        thread.join()
 
 
 def test_a_message_of_another_size_lies_elsewhere():

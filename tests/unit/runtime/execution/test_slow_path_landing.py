@@ -60,9 +60,10 @@ class Scene:
         call = SimpleNamespace(op=None, datatype=None, source=None, sink=sink)
         memory = numpy.empty(0, "u1"), numpy.empty(0, "u1")
         self.looks = PlanWaits(self.context, call, plan, Code(TAKES, (), 0), [channel], memory, 0)
-        self.compiled_plan = _executor.CompiledPlan(TAKES, (0, NBYTES), ((channel, *addresses(
-            wire.words, wire.taken, wire.small, wire.cells), CELL),), None, memory[0], self.looks,
-            self.looks.wait, True)
+        words = addresses(wire.words, wire.taken, wire.small, wire.cells)
+        self.compiled_plan = _executor.CompiledPlan(
+            TAKES, (0, NBYTES), ((channel, *words, CELL, 0, *addresses(wire.regions), 0),), None,
+            memory[0], self.looks, self.looks.wait, True)
         self.taken = wire.taken
 
     def run(self):

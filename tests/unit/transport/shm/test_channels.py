@@ -81,7 +81,7 @@ def test_two_threads_that_make_a_channel_at_once_get_the_same():
     node.channel, node.rank, node.local, node.pids = channels.Channel, 0, {1: 1}, [1, 2]
     node.tags, node.cell_bytes, node.early_bytes = {0: 0}, 4096, 4 * 2 * channels.LINE
     node.small_start, node.cells_start = node.early_bytes, 1 << 16
-    node.channels, node.fence = {}, None
+    node.channels, node.fence, node.readv, node.table = {}, None, None, channels.NO_REGIONS
     part = numpy.zeros(1 << 20, "u1")
     meanwhile = []
 
@@ -113,6 +113,7 @@ def made_node(room):
     node.tags, node.cell_bytes, node.early_bytes = {0: 0, 1: 1}, 4096, 1 << 12
     node.small_start, node.cells_start = node.early_bytes, 1 << 16
     node.channels, node.fence, node.shared = {}, None, Grown(room)
+    node.readv, node.table = None, channels.NO_REGIONS
     return node
 
 

@@ -138,14 +138,14 @@ class Near:
     """One rank's side of a node whose ranks are all in this process."""
 
     fence = readv = None
-    eager_bytes, tags = 128, (0, 1)
+    tags = 0, 1
 
     def __init__(self, memory, rank, size):
         self.memory, self.rank, self.channels = memory, rank, {}
         self.local = [peer for peer in range(size) if peer != rank]
 
-    def eager_limit(self, tag):
-        return self.eager_bytes
+    def cell_limit(self, tag):
+        return 128
 
     def locate(self, array):
         return None

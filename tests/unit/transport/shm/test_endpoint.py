@@ -28,9 +28,9 @@ class Node:
     """Ranks 0 to 2 are near; tag 0 has channels. Arrays of one-byte numbers are registered."""
 
     fence = readv = None
-    tags, local, eager_bytes = {0: 0}, {1: 1, 2: 2}, EAGER_BYTES
+    tags, local = {0: 0}, {1: 1, 2: 2}
 
-    def eager_limit(self, tag):
+    def cell_limit(self, tag):
         return EAGER_BYTES
 
     def locate(self, array):

@@ -7,9 +7,8 @@ import numpy
 import pytest
 
 from hpccoll.transport import MessageSpec
-from hpccoll.transport.shm import rendezvous
 from hpccoll.transport.shm.channels import ELSEWHERE, PLACES, SIZE_BITS, Channel
-from hpccoll.transport.shm.rendezvous import BY_MPI, SLOW, Receive, Send
+from hpccoll.transport.shm.rendezvous import BY_MPI, Receive, Send
 from support.gpu.device import installed
 
 NBYTES = 80
@@ -91,25 +90,3 @@ def test_private_memory_is_read_onto_a_device(channel, endpoint, aside):
             sent[:] = -1  # its sender goes on
         receive.use()
         assert channel.taken[1] == 1 and (cupy.asnumpy(landing) == numpy.arange(10)).all()
-
-
-def test_one_slow_copy_into_a_cell_decides_nothing(endpoint, monkeypatch):
-    """Another process may have had the processor; several slow ones are the machine's."""
-    line, taken = (memoryview(numpy.zeros(16, "i8")) for _ in range(2))
-    channel = Channel(line, taken, list(numpy.zeros((PLACES, NBYTES), "u1")), 0, None)
-    endpoint.uses_cell = lambda *_: True
-    endpoint.node = SimpleNamespace(locate=lambda array: None, readv=True, eager_bytes=0)
-    send = Send(endpoint, MessageSpec(True, 1, numpy.zeros(NBYTES, "u1")), channel)
-
-    def figures(*durations):
-        for seconds in durations:
-            now = iter((0.0, seconds))
-            monkeypatch.setattr(rendezvous, "perf_counter", lambda: next(now))
-            send.place = 0
-            send.copy_in()
-            yield channel.copy_seconds
-
-    quick = NBYTES * SLOW / 10
-    assert all(figure < SLOW for figure in figures(quick, 1.0, 1.0))
-    assert list(figures(1.0, 1.0))[-1] >= SLOW
-    assert list(figures(quick)) == [pytest.approx(SLOW / 10)]
