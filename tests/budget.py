@@ -20,7 +20,7 @@ PACKAGE = TESTS.parent / "hpccoll"
 BUDGET = {
     "algorithms": 2852, "arrays": 773, "calls": 1205, "cli": 2210, "comm": 3777, "config": 263,
     "cuda": 1900, "errors": 330, "explain": 1090, "guard": 2027, "hpccoll": 260, "ir": 1540,
-    "jax": 625, "keras": 225, "machine": 545, "measure": 2312, "proof": 1005, "runtime": 2882,
+    "jax": 625, "keras": 225, "machine": 545, "measure": 2312, "proof": 1005, "runtime": 2883,
     "simulator": 2905, "testing": 640, "tools": 4318, "torch": 2880, "training": 5920,
     "transport": 1143, "tune": 1645}
 #: Most lines and files of Python, by folder of the tests; ``tests`` is its own modules.

@@ -93,7 +93,7 @@ class Form(IntFlag):
 
 
 class Overlap(IntEnum):
-    """What else happens while a message is sent; ``_executor.h`` has the same numbers."""
+    """Other messages at the time of one; ``_executor.h`` has the same numbers."""
 
     #: Other messages of the call are under way.
     PIPELINED = 0
