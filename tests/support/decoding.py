@@ -13,15 +13,15 @@ from hpccoll.runtime.execution.compiled_plan import (
     Code,
     Form,
     Instruction,
-    Overlap,
+    MessageOverlap,
     Way,
     forms,
     split_address,
 )
 
 
-def decode(code: Code, itemsize: int, chains: Collection[int] = (), usual: Overlap = Overlap.ALONE
-           ) -> tuple[Phase, ...]:
+def decode(code: Code, itemsize: int, chains: Collection[int] = (),
+           usual: MessageOverlap = MessageOverlap.ALONE) -> tuple[Phase, ...]:
     """Make the program of a compiled plan, in the :func:`normal_form`.
 
     Args:
@@ -45,7 +45,7 @@ def decode(code: Code, itemsize: int, chains: Collection[int] = (), usual: Overl
     for (_, messages, after), ways in zip(reader.parts, reader.sent):
         exchanged = (any(message.kind == RECV for message in messages)
                      and all(step.right is None for step in after))
-        if ways - {Overlap.EXCHANGED if exchanged else usual}:
+        if ways - {MessageOverlap.EXCHANGED if exchanged else usual}:
             raise ValueError("a message that is sent in another way")
     if max((step.into.count for phase, found in zip(reader.phases(), reader.forms)
             for step, form in zip((*phase.before, *phase.after), found) if form & Form.HELD),

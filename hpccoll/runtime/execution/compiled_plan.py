@@ -5,7 +5,7 @@ Each instruction is ``WIDTH`` words of 64 bits: the operation, its phase, and op
     copy    into, from, bytes               copy bytes
     reduce  form, into, left, right, n      into = left op right, on n elements
     send    channel, from, bytes, -, how    announce a message in the channel: in its next cell, or
-                                            where it is if a read is faster; see ``Overlap``
+                                            where it is if a read is faster; see ``MessageOverlap``
     flush                                   wait until all messages of the phase are in their cells
                                             or have been read
     take    channel, landing, bytes         wait for the channel's next message
@@ -92,7 +92,7 @@ class Form(IntFlag):
     ROUNDED = 8
 
 
-class Overlap(IntEnum):
+class MessageOverlap(IntEnum):
     """Other messages at the time of one; ``_executor.h`` has the same numbers."""
 
     #: Other messages of the call are under way.
@@ -295,10 +295,10 @@ class _Writer:
                      self.address(message.extent), message.extent.count * self.itemsize)
         if remote:
             self.put(Instruction.START, number, self.batches)
-        how = Overlap.ALONE if self.alone else Overlap.PIPELINED
+        how = MessageOverlap.ALONE if self.alone else MessageOverlap.PIPELINED
         if (any(message.kind == RECV for message in phase.messages)
                 and all(step.right is None for step in phase.after)):
-            how = Overlap.EXCHANGED
+            how = MessageOverlap.EXCHANGED
         for message in sends:
             self.put(Instruction.SEND, number, self.way(message), self.address(message.extent),
                      self.nbytes(message), 0, how)

@@ -21,7 +21,7 @@ from hpccoll.runtime.execution.compiled_plan import (
     OFFSET_BITS,
     Form,
     Instruction,
-    Overlap,
+    MessageOverlap,
 )
 from hpccoll.transport.shm.channels import ELSEWHERE
 
@@ -235,9 +235,9 @@ def test_a_message_longer_than_a_cell_is_read_where_it_is(kind):
 
 
 @pytest.mark.parametrize("how, read, copy, take, is_read", [
-    (Overlap.EXCHANGED, 150, 80, 80, True), (Overlap.EXCHANGED, 170, 80, 80, False),
-    (Overlap.ALONE, 150, 80, 80, True), (Overlap.PIPELINED, 150, 80, 80, False),
-    (Overlap.PIPELINED, 70, 60, 80, True), (Overlap.EXCHANGED, 0, 0, 0, True)])
+    (MessageOverlap.EXCHANGED, 150, 80, 80, True), (MessageOverlap.EXCHANGED, 170, 80, 80, False),
+    (MessageOverlap.ALONE, 150, 80, 80, True), (MessageOverlap.PIPELINED, 150, 80, 80, False),
+    (MessageOverlap.PIPELINED, 70, 60, 80, True), (MessageOverlap.EXCHANGED, 0, 0, 0, True)])
 def test_the_sender_chooses_the_faster_way(how, read, copy, take, is_read):
     """Of a message that fits a cell; one in many goes the other way, to be timed."""
     cell = 100_000

@@ -16,7 +16,7 @@ from hpccoll.runtime.execution.compiled_plan import (
     WIDTH,
     Code,
     Instruction,
-    Overlap,
+    MessageOverlap,
     Way,
     encode,
     encode_segments,
@@ -129,7 +129,7 @@ def test_segments_follow_each_other(collective, name):
     for program, itemsize, _ in programs(collective, name, (4,)):
         cut = [Segment(program, shift) for shift in (0, 5, 10)]
         code = encode_segments(cut, 2, itemsize, PLACES)
-        assert decode(code, itemsize, usual=Overlap.PIPELINED) == normal_form(
+        assert decode(code, itemsize, usual=MessageOverlap.PIPELINED) == normal_form(
             [moved(phase, segment.shift) for segment in cut for phase in segment.program.phases])
         sent = [code.ways[step[2]].slot for step in code.steps() if step[0] in (
             Instruction.SEND, Instruction.TAKE)]
@@ -227,7 +227,7 @@ def test_batches_have_their_place_in_a_phase(order, problem):
     code = Code(sum((instruction(*words[word]) for word in order.split()), array("q")),
                 (Way(SEND, 1), Way(RECV, 1)), 8, remote=(Way(RECV, 2),))
     if problem is None:
-        phase, = decode(code, 8, usual=Overlap.PIPELINED)
+        phase, = decode(code, 8, usual=MessageOverlap.PIPELINED)
         assert [message.peer for message in phase.messages] == [1, 2, 1] and len(phase.after) == 1
         assert code.batches()[0][0].way == Way(RECV, 2)
     else:
