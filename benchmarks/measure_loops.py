@@ -29,7 +29,7 @@ from hpccoll.tune.table import Candidate, Curves, fingerprint, write
 #: Bytes of a rank's larger buffer. For more than MANY ranks every second one of them, and longer
 #: turns: they leave a barrier of MPICH up to 50 ms after each other.
 MANY = 16
-SIZES = tuple(8 << shift for shift in (0, 3, 6, 9, 11, 13, 15, 17, 19))
+SIZES = tuple(8 << shift for shift in (0, 3, 6, 9, 11, 13, 15, 17, 19, 21))
 #: Calls before the first turn, turns, and seconds of a turn.
 WARM, TURNS, SECONDS = 3, 5, 0.015
 #: Calls of a turn, fewest and most.
@@ -125,7 +125,7 @@ def command(path: Path, only: str | None) -> None:
         names = [only] if only else list(ALGORITHMS[collective])
         found = [(nbytes, times(world, comm, collective, nbytes, names)) for nbytes in sizes]
         curves[collective, True] = tuple(point for point in found if point[1])
-    machine = fingerprint(Topology.parse(world.Get_size()), oversubscribed=True)
+    machine = fingerprint(Topology.parse(world.Get_size()), world.Get_size() > 2)
     if world.Get_rank() == 0:
         write(path, {machine: curves})
 

@@ -22,10 +22,10 @@ BUDGET = {
     "cuda": 1900, "errors": 330, "explain": 1090, "guard": 2027, "hpccoll": 260, "ir": 1540,
     "jax": 625, "keras": 225, "machine": 545, "measure": 2312, "proof": 1005, "runtime": 2883,
     "simulator": 2905, "testing": 640, "tools": 4318, "torch": 2880, "training": 5920,
-    "transport": 1143, "tune": 1645}
+    "transport": 1143, "tune": 1674}
 #: Most lines and files of Python, by folder of the tests; ``tests`` is its own modules.
 TEST_BUDGET = {
-    "benchmarks": (1475, 15),
+    "benchmarks": (1480, 15),
     "cluster": (1325, 12),
     "contract": (909, 6),
     "doc": (2345, 30),
@@ -37,10 +37,10 @@ TEST_BUDGET = {
     "sanitize": (196, 2),
     "scale": (865, 11),
     "suites": (85, 1),
-    "support": (6540, 47),
+    "support": (6541, 47),
     "tests": (1887, 8),
     "uncompiled": (94, 2),
-    "unit": (34812, 192)}
+    "unit": (34815, 192)}
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
            tokenize.ENDMARKER}
 

@@ -13,16 +13,16 @@ from typing import NamedTuple
 from mpi4py import MPI
 
 from hpccoll.calls.facts import USER, CallFacts
+from hpccoll.config import NATIVE
 from hpccoll.ir.methods import BLOCKING, FORMS, NONBLOCKING, PERSISTENT
 from hpccoll.machine.discovery import Place
-from hpccoll.tune.crowd_rules import ROWS
+from hpccoll.tune.one_node_rules import ROWS
 from hpccoll.units import size_text
 
 KIB, MIB = 1 << 10, 1 << 20
 MPICH, OPEN_MPI, INTEL = "MPICH", "Open MPI", "Intel MPI"
 #: Libraries of most measurements.
 MEASURED = (MPICH, OPEN_MPI)
-THREE = (*MEASURED, INTEL)
 
 
 @cache
@@ -111,10 +111,9 @@ def _swift_pair(collective: str, algorithm: str, end: int,
         compiled=True, forms=(BLOCKING,))
 
 
-def _near_pair(collective: str, algorithm: str, end: int = 0,
-               vendors: tuple[str, ...] = MEASURED) -> Rule:
-    """Return the same for two cores that share a cache, where reads of written data are cheap."""
-    return _swift_pair(collective, algorithm, end, vendors)._replace(shared_cache=True)
+def _near_pair(collective: str, algorithm: str, end: int) -> Rule:
+    """Return the same for Intel MPI and two cores that share a cache."""
+    return _swift_pair(collective, algorithm, end, (INTEL,))._replace(shared_cache=True)
 
 
 def _swift_crowd(collective: str, algorithm: str, least: int = 1, end: int = 64 * KIB + 1,
@@ -122,6 +121,15 @@ def _swift_crowd(collective: str, algorithm: str, least: int = 1, end: int = 64 
     """Return a rule for up to four ranks on shared cores, and the compiled executor."""
     return _crowd(collective, algorithm, least, end, vendors, least_ranks)._replace(
         compiled=True, forms=(BLOCKING,))
+
+
+def _measured(collective: str, algorithm: str, nbytes: tuple[int, int], fewest: int, most: int,
+              vendors: tuple[str, ...]) -> Rule:
+    """Return a rule that ``make rules`` has measured."""
+    pair = most == 2
+    return Rule(collective, algorithm, nbytes, most, oversubscribed=not pair, vendors=vendors,
+                least_ranks=fewest, compiled=True, forms=(BLOCKING,),
+                shared_cache=True if pair else None)
 
 
 def _begun_pair(collective: str, algorithm: str) -> Rule:
@@ -203,55 +211,31 @@ def is_ruled(facts: CallFacts) -> bool:
 #: algorithms that send all messages together are best for short messages, and algorithms that
 #: balance the work for long ones.
 SWIFT_CROWD = (
-    _swift_crowd("barrier", "recursive_doubling", 0, 0),
-    _swift_crowd("allreduce", "recursive_multiplying", 1, KIB + 1, THREE, least_ranks=4),
-    _swift_crowd("allreduce", "recursive_doubling", 1, 16 * KIB + 1, THREE),
-    _swift_crowd("allreduce", "allpairs", 16 * KIB + 1, 512 * KIB),
-    _swift_crowd("allreduce", "ring", 3 * MIB // 2, 2 * MIB + 1, least_ranks=4),
-    _swift_crowd("reduce_scatter", "linear", 1, 16 * KIB + 1, THREE),
-    _swift_crowd("reduce_scatter", "linear", 16 * KIB + 1, 64 * KIB + 1),
-    _swift_crowd("reduce_scatter", "circulant", 16 * KIB + 1, 64 * KIB + 1, (INTEL,)),
-    _swift_crowd("reduce_scatter", "pairwise", 64 * KIB + 1, MIB),
-    _swift_crowd("reduce_scatter", "pairwise", 64 * KIB + 1, 3 * MIB, (INTEL,)),
-    _swift_crowd("allgather", "linear", 1, 16 * KIB + 1, THREE),
-    _swift_crowd("allgather", "neighbor_exchange", 16 * KIB + 1, 3 * MIB // 2, least_ranks=4),
-    _swift_crowd("allgather", "circulant", 16 * KIB + 1, 512 * KIB),
-    _swift_crowd("allgather", "recursive_doubling", 16 * KIB + 1, 64 * KIB + 1, (INTEL,)),
-    _swift_crowd("reduce", "linear", 1, 768 * KIB, (MPICH,)),
-    _swift_crowd("reduce", "linear", 1, 64 * KIB + 1, (OPEN_MPI, INTEL)),
-    _swift_crowd("reduce", "linear", 256 * KIB, 768 * KIB, (OPEN_MPI, INTEL)),
-    _swift_crowd("reduce", "double_tree", 768 * KIB, 3 * MIB // 2),
-    _swift_crowd("reduce", "circulant", 3 * MIB // 2, 0, THREE),
-    _swift_crowd("bcast", "bine", 1, 384 * KIB, (MPICH,), least_ranks=4),
-    _swift_crowd("bcast", "knomial", 1, 16 * KIB + 1, THREE),
-    _swift_crowd("bcast", "scatter_allgather", 384 * KIB, 3 * MIB // 2, (MPICH,), least_ranks=4),
-    _swift_crowd("bcast", "scatter_allgather", 768 * KIB, 3 * MIB // 2, (OPEN_MPI,),
-                 least_ranks=4),
-    _swift_crowd("bcast", "linear", 3 * MIB, 0, (OPEN_MPI,), least_ranks=4),
-    _swift_crowd("alltoall", "linear", 1, 16 * KIB + 1, THREE),
-    _swift_crowd("alltoall", "linear", 16 * KIB + 1, 128 * KIB + 1, (MPICH,)),
-    _swift_crowd("alltoall", "linear", 16 * KIB + 1, 64 * KIB + 1, (OPEN_MPI,)),
-    _swift_crowd("alltoall", "pairwise", 128 * KIB + 1, 384 * KIB, (MPICH,), least_ranks=4),
-    _swift_crowd("alltoall", "pairwise", MIB, 3 * MIB, (MPICH,), least_ranks=4),
-    _swift_crowd("gather", "linear", 1, 16 * KIB + 1, THREE),
-    _swift_crowd("gather", "linear", 16 * KIB + 1, 3 * MIB, (OPEN_MPI,), least_ranks=4),
-    _swift_crowd("scatter", "linear", 1, 16 * KIB + 1, THREE),
-    _swift_crowd("scatter", "linear", 16 * KIB + 1, 96 * KIB, (OPEN_MPI,), least_ranks=4),
+    _swift_crowd("allreduce", "recursive_multiplying", 1, KIB + 1, (INTEL,), least_ranks=4),
+    *(_swift_crowd(collective, algorithm, least, end, (INTEL,))
+      for collective, algorithm, least, end in (
+        ("allreduce", "recursive_doubling", 1, 16 * KIB + 1),
+        ("reduce_scatter", "linear", 1, 16 * KIB + 1),
+        ("reduce_scatter", "circulant", 16 * KIB + 1, 64 * KIB + 1),
+        ("reduce_scatter", "pairwise", 64 * KIB + 1, 3 * MIB),
+        ("allgather", "linear", 1, 16 * KIB + 1),
+        ("allgather", "recursive_doubling", 16 * KIB + 1, 64 * KIB + 1),
+        ("reduce", "linear", 1, 64 * KIB + 1), ("reduce", "linear", 256 * KIB, 768 * KIB),
+        ("reduce", "circulant", 3 * MIB // 2, 0), ("bcast", "knomial", 1, 16 * KIB + 1),
+        ("alltoall", "linear", 1, 16 * KIB + 1), ("gather", "linear", 1, 16 * KIB + 1),
+        ("scatter", "linear", 1, 16 * KIB + 1),
+        ("scan", "census", 1, MIB), ("scan", "linear", MIB, 0),
+        ("exscan", "census", 1, MIB), ("exscan", "linear", MIB, 0))),
     _swift_crowd("scatter", "linear", 16 * KIB + 1, 768 * KIB, (INTEL,), least_ranks=4),
-    _swift_crowd("scatter", "linear", 384 * KIB, 5 * MIB // 2, (OPEN_MPI,), least_ranks=4),
-    _swift_crowd("scan", "census", 1, 16 * KIB + 1, THREE),
-    _swift_crowd("scan", "linear", 16 * KIB + 1),
-    _swift_crowd("exscan", "census", 1, 32 * KIB + 1, THREE),
-    _swift_crowd("exscan", "census", 32 * KIB + 1, 192 * KIB),
-    *(_swift_crowd(collective, algorithm, *sizes, (INTEL,))
-      for collective in ("scan", "exscan")
-      for algorithm, sizes in (("census", (16 * KIB + 1, MIB)), ("linear", (MIB, 0)))),
 )
-#: Five and more ranks on shared cores.
-LARGER_CROWDS = tuple(
-    Rule(collective, algorithm, (least, end), most, oversubscribed=True, vendors=libraries,
-         least_ranks=fewest, compiled=True, forms=(BLOCKING,))
-    for collective, algorithm, least, end, fewest, most, libraries in ROWS)
+#: Measured by ``make rules``: two ranks with a core each that share a cache, and more on shared
+#: cores. What they leave out is the library's, and no rule behind them matches.
+ONE_NODE = (
+    *(_measured(collective, algorithm, (least, end), fewest, most, libraries)
+      for collective, algorithm, least, end, fewest, most, libraries in ROWS),
+    *(_measured(collective, NATIVE, (0, 0), fewest, most, MEASURED)
+      for collective in sorted({row[0] for row in ROWS}) for fewest, most in ((2, 2), (3, 4))),
+)
 #: Requests of ranks on shared cores; Open MPI itself is faster for the smallest sizes.
 CROWDED_REQUESTS = (
     _begun_crowd("barrier", "recursive_doubling", 0),
@@ -275,29 +259,17 @@ CROWDED_REQUESTS = (
 )
 #: Reading a message in place, as MPI libraries do, has the same speed from memory and from a shared
 #: cache. A copy through a cell is several times faster in a shared cache, and slower elsewhere.
-NEAR_PAIRS = (
-    *(_near_pair(collective, algorithm, end) for collective, algorithm, end in (
-        ("bcast", "binomial", 32 * KIB), ("bcast", "circulant", MIB + 1),
-        ("reduce", "binomial", 32 * KIB), ("reduce", "circulant", 0),
-        ("allgather", "recursive_doubling", 512 * KIB + 1),
-        ("alltoall", "pairwise", 512 * KIB + 1), ("gather", "linear", 4 * MIB + 1),
-        ("scatter", "linear", 4 * MIB + 1), ("scan", "linear", 0))),
-    _near_pair("exscan", "recursive_doubling", 0, (MPICH,)),
-    _near_pair("exscan", "recursive_doubling", 256 * KIB, (OPEN_MPI,)),
-    _near_pair("allreduce", "recursive_doubling", 16 * KIB + 1),
-    _near_pair("allreduce", "allpairs"),
-    _near_pair("reduce_scatter", "pairwise"),
-    *(_near_pair(collective, algorithm, end, (INTEL,)) for collective, algorithm, end in (
-        ("bcast", "binomial", 32 * KIB), ("bcast", "circulant", 512 * KIB + 1),
-        ("reduce", "binomial", 128 * KIB), ("reduce", "circulant", 0),
-        ("allgather", "recursive_doubling", 64 * KIB + 1),
-        ("alltoall", "pairwise", 64 * KIB + 1), ("gather", "linear", 64 * KIB + 1),
-        ("scatter", "linear", 512 * KIB + 1), ("scan", "linear", 0),
-        ("exscan", "recursive_doubling", 0), ("allreduce", "recursive_doubling", 32 * KIB),
-        ("allreduce", "allpairs", 512 * KIB + 1), ("reduce_scatter", "pairwise", 0))),
-)
+NEAR_PAIRS = tuple(_near_pair(collective, algorithm, end) for collective, algorithm, end in (
+    ("bcast", "binomial", 32 * KIB), ("bcast", "circulant", 512 * KIB + 1),
+    ("reduce", "binomial", 128 * KIB), ("reduce", "circulant", 0),
+    ("allgather", "recursive_doubling", 64 * KIB + 1), ("alltoall", "pairwise", 64 * KIB + 1),
+    ("gather", "linear", 64 * KIB + 1), ("scatter", "linear", 512 * KIB + 1),
+    ("scan", "linear", 0), ("exscan", "recursive_doubling", 0),
+    ("allreduce", "recursive_doubling", 32 * KIB), ("allreduce", "allpairs", 512 * KIB + 1),
+    ("reduce_scatter", "pairwise", 0)))
 #: The first matching rule wins.
 RULES = (
+    *ONE_NODE,
     *NEAR_PAIRS,
     _swift_pair("barrier", "recursive_doubling", 0),
     _swift_pair("allreduce", "recursive_doubling", 16 * KIB + 1),
@@ -321,7 +293,6 @@ RULES = (
         ("gather", "linear", 8 * KIB), ("scatter", "linear", 8 * KIB),
         ("scan", "recursive_doubling", 4 * KIB), ("exscan", "recursive_doubling", 4 * KIB))),
     *SWIFT_CROWD,
-    *LARGER_CROWDS,
     *(_begun_pair(collective, algorithm) for collective, algorithm in (
         ("barrier", "recursive_doubling"), ("allreduce", "recursive_doubling"),
         ("reduce_scatter", "pairwise"), ("reduce", "binomial"), ("bcast", "binomial"),

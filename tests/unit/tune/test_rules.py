@@ -5,6 +5,7 @@ from itertools import product
 import pytest
 
 from hpccoll.algorithms import ALGORITHMS
+from hpccoll.config import NATIVE
 from hpccoll.ir.methods import FORMS
 from hpccoll.tune.rules import INTEL, MPICH, OPEN_MPI, RULES, Place
 from support.folded import folded
@@ -53,5 +54,5 @@ def test_a_rule_behind_one_that_says_more_is_found(number):
 
 @folded("rule", RULES)
 def test_rules_name_algorithms_of_the_table(rule):
-    assert rule.algorithm in ALGORITHMS[rule.collective]
+    assert rule.algorithm in (NATIVE, *ALGORITHMS[rule.collective])
     assert not rule.nbytes[1] or rule.nbytes[0] < rule.nbytes[1]
