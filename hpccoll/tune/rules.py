@@ -123,7 +123,7 @@ def _swift_crowd(collective: str, algorithm: str, least: int = 1, end: int = 64 
         compiled=True, forms=(BLOCKING,))
 
 
-def _measured(collective: str, algorithm: str, nbytes: tuple[int, int], fewest: int, most: int,
+def _rule_of_row(collective: str, algorithm: str, nbytes: tuple[int, int], fewest: int, most: int,
               vendors: tuple[str, ...]) -> Rule:
     """Return a rule that ``make rules`` has measured."""
     pair = most == 2
@@ -231,9 +231,9 @@ SWIFT_CROWD = (
 #: Measured by ``make rules``: two ranks with a core each that share a cache, and more on shared
 #: cores. What they leave out is the library's, and no rule behind them matches.
 ONE_NODE = (
-    *(_measured(collective, algorithm, (least, end), fewest, most, libraries)
+    *(_rule_of_row(collective, algorithm, (least, end), fewest, most, libraries)
       for collective, algorithm, least, end, fewest, most, libraries in ROWS),
-    *(_measured(collective, NATIVE, (0, 0), fewest, most, MEASURED)
+    *(_rule_of_row(collective, NATIVE, (0, 0), fewest, most, MEASURED)
       for collective in sorted({row[0] for row in ROWS}) for fewest, most in ((2, 2), (3, 4))),
 )
 #: Requests of ranks on shared cores; Open MPI itself is faster for the smallest sizes.
