@@ -12,7 +12,8 @@
 # make rules   the rules for ranks of one node, in hpccoll/tune: a quiet quarter of an hour
 # make applications  programs of other projects, plain and with hpccoll, on MPICH and Open MPI: an hour.
 #              With SHORT=yes four of them on two ranks of MPICH
-# make lint    types, style, size and words: mypy, ruff, code lines of each room, words of messages
+# make lint    types, style, size and words: mypy, ruff, warnings of the C compiler, clang-format, code
+#              lines of each room, words of messages
 # make sanitize the compiled executor, and stress of its channels, under AddressSanitizer and
 #              ThreadSanitizer: a minute
 # make cuda    every kernel compiled for three GPUs, every use of CuPy compared with it; needs no GPU.
@@ -83,12 +84,26 @@ dist: .venv-dist/installed
 	@.venv-dist/bin/twine check --strict dist/*
 	@echo 'To install it: pip install "$$(ls $(CURDIR)/dist/hpccoll-*.whl)[mpich]"'
 
-lint: .venv-mpich/installed
+C_FILES = $(wildcard hpccoll/*/_*.[ch] hpccoll/*/*/_*.[ch] tests/sanitize/*.c)
+
+lint: .venv-mpich/installed build/lint/compiled
 	.venv-mpich/bin/ruff check hpccoll tests examples docs benchmarks
+	.venv-mpich/bin/clang-format --dry-run -Werror $(C_FILES)
 	.venv-mpich/bin/mypy
 	@.venv-mpich/bin/python tests/budget.py
 	@.venv-mpich/bin/python tests/words.py
 	@.venv-mpich/bin/python tests/long_record.py
+
+# Warnings are errors here only: another compiler may have others. A part that does not compile is
+# skipped, so they are counted.
+build/lint/compiled: .venv-mpich/installed $(C_FILES)
+	@rm -rf build/lint && mkdir -p build/lint
+	@if command -v $(CC) >/dev/null; then \
+	    CFLAGS="-Wall -Wextra -Werror" .venv-mpich/bin/python setup.py -q build_ext \
+	        --build-temp build/lint --build-lib build/lint && \
+	    test "$$(find build/lint -name '*.so' | wc -l)" = 3; \
+	else echo "No C compiler: its warnings are not checked"; fi
+	@touch $@
 
 sanitize: .venv-mpich/installed
 	.venv-mpich/bin/python tests/sanitize/run.py
@@ -255,7 +270,7 @@ clean:
 	    HOROVOD_WITH_PYTORCH=1 $(@D)/bin/pip install --quiet --no-build-isolation build/horovod
 	@touch $@
 
-%/installed: setup.cfg pyproject.toml setup.py $(wildcard hpccoll/*/_*.[ch] hpccoll/*/*/_*.[ch])
+%/installed: setup.cfg pyproject.toml setup.py $(filter hpccoll/%,$(C_FILES))
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and \
 	    "hpccoll needs Python 3.10 or newer: make PYTHON=python3.12 ...")'
 	@test -x $*/bin/pip || $(PYTHON) -m venv $*

@@ -3,6 +3,8 @@
 All other metadata is in setup.cfg.
 """
 
+from glob import glob
+
 from setuptools import Extension, setup
 
 #: The event loop of the simulator: standard library only. Products and sums are not fused, so that
@@ -21,12 +23,8 @@ def extensions():
     kernel = "hpccoll/arrays/_half.h"
     with_numpy = [
         ("hpccoll.arrays._half", ["hpccoll/arrays/_half.c"], [kernel], []),
-        ("hpccoll.runtime.execution._executor",
-         [f"hpccoll/runtime/execution/_{part}.c" for part in
-          ("executor", "running", "arguments", "recognition", "requests", "background", "conversions",
-           "call_log", "phase_events", "call_guard", "profiled", "finalize", "any_size")],
-         [kernel, *(f"hpccoll/runtime/execution/_{part}.h"
-          for part in ("executor", "recognition", "requests"))],
+        ("hpccoll.runtime.execution._executor", sorted(glob("hpccoll/runtime/execution/_*.c")),
+         [kernel, *sorted(glob("hpccoll/runtime/execution/_*.h"))],
          ["-pthread"])]
     return [EVENTS] + [
         Extension(name, sources, depends=depends, optional=True,

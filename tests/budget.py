@@ -1,70 +1,59 @@
-"""Print the code lines of each room of the package beside its budget: ``python tests/budget.py``
+"""Print the lines of each room of the package beside its budget: ``python tests/budget.py``
 
-Docstrings, comments and blank lines are free. A room above its budget is an error: delete as much
-as was added, or raise the budget in a commit that says why. The same for the folders of tests,
-whose lines are all counted, and their files.
+Docstrings and comments count, blank lines are free; ``C`` is C and CUDA in all rooms. A room above
+its budget is an error: delete as much as was added, or raise the budget in a commit that says why.
+The same for the folders of tests, whose lines are all counted, and their files.
 """
 
 from __future__ import annotations
 
-import ast
-import io
 import sys
-import tokenize
 from collections import Counter
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent
 PACKAGE = TESTS.parent / "hpccoll"
-#: Most code lines, by room; ``hpccoll`` is the package's own modules.
+#: Most lines, by room; ``hpccoll`` is the package's own modules.
 BUDGET = {
-    "algorithms": 2852, "arrays": 773, "calls": 1205, "cli": 2210, "comm": 3777, "config": 263,
-    "cuda": 1900, "errors": 330, "explain": 1090, "guard": 2027, "hpccoll": 260, "ir": 1540,
-    "jax": 625, "keras": 225, "machine": 545, "measure": 2312, "proof": 1005, "runtime": 2883,
-    "simulator": 2905, "testing": 640, "tools": 4318, "torch": 2880, "training": 5920,
-    "transport": 1143, "tune": 1674}
+    "C": 6996,
+    "algorithms": 3813, "arrays": 1061, "calls": 1550, "cli": 2685, "comm": 4654, "config": 320,
+    "cuda": 2598, "errors": 574, "explain": 1322, "guard": 2775, "hpccoll": 384, "ir": 2127,
+    "jax": 780, "keras": 280, "machine": 824, "measure": 3118, "proof": 1316, "runtime": 3744,
+    "simulator": 3697, "testing": 820, "tools": 5297, "torch": 3783, "training": 8414,
+    "transport": 1429, "tune": 2160}
 #: Most lines and files of Python, by folder of the tests; ``tests`` is its own modules.
 TEST_BUDGET = {
     "benchmarks": (1480, 15),
     "cluster": (1325, 12),
-    "contract": (909, 6),
+    "contract": (907, 6),
     "doc": (2345, 30),
     "fault": (1857, 13),
     "golden": (227, 2),
     "gpu": (750, 7),
     "law": (386, 5),
-    "mpi": (16800, 93),
+    "mpi": (16723, 93),
     "sanitize": (196, 2),
     "scale": (865, 11),
     "suites": (85, 1),
-    "support": (6541, 47),
-    "tests": (1887, 8),
+    "support": (6571, 48),
+    "tests": (1876, 8),
     "uncompiled": (94, 2),
-    "unit": (34815, 192)}
-NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
-           tokenize.ENDMARKER}
-
-
-def code_lines(text: str) -> int:
-    """Count the lines of a module that hold code."""
-    lines: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type not in NO_CODE:
-            lines.update(range(token.start[0], token.end[0] + 1))
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            if ast.get_docstring(node, clean=False) is not None:
-                lines.difference_update(range(node.body[0].lineno, node.body[0].end_lineno + 1))
-    return len(lines)
+    "unit": (34896, 193)}
+SUFFIXES = {".c", ".h", ".cu"}
 
 
 def count() -> Counter[str]:
-    """The code lines of every room."""
+    """The lines of every room that are not blank."""
     rooms: Counter[str] = Counter()
-    for path in PACKAGE.rglob("*.py"):
+    for path in PACKAGE.rglob("*.*"):
         parts = path.relative_to(PACKAGE).parts
         room = parts[0] if len(parts) > 1 else path.stem
-        rooms[room if room in BUDGET else "hpccoll"] += code_lines(path.read_text("utf-8"))
+        if path.suffix in SUFFIXES:
+            room = "C"
+        elif path.suffix != ".py":
+            continue
+        rooms[room if room in BUDGET else "hpccoll"] += sum(
+            bool(line.strip()) for line in path.read_text("utf-8").splitlines())
     return rooms
 
 
@@ -83,7 +72,7 @@ def main() -> int:
     """Print the tables; return 1 if a room or a folder of tests is above its budget."""
     found = count()
     above = [room for room in sorted(found) if found[room] > BUDGET[room]]
-    print("room         code  budget")
+    print("room        lines  budget")
     for room in sorted(BUDGET):
         print(f"{room:11s} {found[room]:5d}  {BUDGET[room]:6d}{'  <- above' * (room in above)}")
     print(f"{'all':11s} {sum(found.values()):5d}  {sum(BUDGET.values()):6d}")

@@ -17,10 +17,10 @@
 #include <immintrin.h>
 #endif
 
-/* Elements of a block; elements from which the GIL is given up. */
+/* Elements of a block; elements from which the GIL is released. */
 enum { BLOCK = 2048, LONG = 1 << 14 };
 
-/* ---- conversions, a number at a time ---------------------------------------------------------- */
+/* ---- conversions, a number at a time --------------------------------------------------------- */
 
 static inline uint32_t bits_of(float value)
 {
@@ -53,12 +53,15 @@ static inline float wide_float16(uint16_t half)
 {
     uint32_t sign = (uint32_t)(half & 0x8000) << 16, digits = (uint32_t)(half & 0x7fff) << 13;
     uint32_t bits;
-    if (digits >= 0x7c00u << 13)
-        bits = digits | 0xffu << 23;               /* infinity or NaN: all ones stay all ones */
-    else if (digits >= 0x0400u << 13)
+    if (digits >= 0x7c00u << 13) {
+        bits = digits | 0xffu << 23; /* infinity or NaN: all ones stay all ones */
+    }
+    else if (digits >= 0x0400u << 13) {
         bits = digits + ((127u - 15u) << 23);
-    else                                           /* subnormal: 2^-14 added, and taken away */
+    }
+    else { /* subnormal: 2^-14 added, and taken away */
         bits = bits_of(float_of(digits + (113u << 23)) - float_of(113u << 23));
+    }
     return float_of(sign | bits);
 }
 
@@ -66,34 +69,37 @@ static inline uint16_t narrow_float16(float value)
 {
     uint32_t bits = bits_of(value), sign = bits >> 16 & 0x8000;
     bits &= 0x7fffffff;
-    if (bits > 0xffu << 23)
+    if (bits > 0xffu << 23) {
         return (uint16_t)(sign | 0x7e00 | (bits >> 13 & 0x3ff));
-    if (bits >= 0x477ff000u)                       /* 65520 and more become infinity */
+    }
+    if (bits >= 0x477ff000u) { /* 65520 and more become infinity */
         return (uint16_t)(sign | 0x7c00);
-    if (bits < 113u << 23)                         /* 0.5's last digit is the smallest number */
+    }
+    if (bits < 113u << 23) { /* 0.5's last digit is the smallest number */
         return (uint16_t)(sign | (bits_of(float_of(bits) + 0.5f) - bits_of(0.5f)));
+    }
     return (uint16_t)(sign | (bits - (112u << 23) + 0xfff + (bits >> 13 & 1)) >> 13);
 }
 
-/* ---- conversions of arrays -------------------------------------------------------------------- */
+/* ---- conversions of arrays ------------------------------------------------------------------- */
 
 /* 16-bit numbers may lie at odd addresses: NumPy's arrays need not be aligned. */
-#define WIDEN(name, one, attributes)                                                              \
-    attributes static void name(const char *from, float *into, int64_t count)                     \
-    {                                                                                             \
-        for (int64_t i = 0; i < count; i++) {                                                     \
-            uint16_t half;                                                                        \
-            memcpy(&half, from + 2 * i, 2);                                                       \
-            into[i] = one(half);                                                                  \
-        }                                                                                         \
+#define WIDEN(name, one, attributes)                                                               \
+    attributes static void name(const char *from, float *into, int64_t count)                      \
+    {                                                                                              \
+        for (int64_t i = 0; i < count; i++) {                                                      \
+            uint16_t half;                                                                         \
+            memcpy(&half, from + 2 * i, 2);                                                        \
+            into[i] = one(half);                                                                   \
+        }                                                                                          \
     }
-#define NARROW(name, one, attributes)                                                             \
-    attributes static void name(const float *from, char *into, int64_t count)                     \
-    {                                                                                             \
-        for (int64_t i = 0; i < count; i++) {                                                     \
-            uint16_t half = one(from[i]);                                                         \
-            memcpy(into + 2 * i, &half, 2);                                                       \
-        }                                                                                         \
+#define NARROW(name, one, attributes)                                                              \
+    attributes static void name(const float *from, char *into, int64_t count)                      \
+    {                                                                                              \
+        for (int64_t i = 0; i < count; i++) {                                                      \
+            uint16_t half = one(from[i]);                                                          \
+            memcpy(into + 2 * i, &half, 2);                                                        \
+        }                                                                                          \
     }
 
 #if defined(__aarch64__)
@@ -130,23 +136,26 @@ NARROW(narrow_bfloat16_fast, narrow_bfloat16, FAST)
 FAST static void widen_float16_fast(const char *from, float *into, int64_t count)
 {
     int64_t i = 0;
-    for (; i + 8 <= count; i += 8)
-        _mm256_storeu_ps(into + i, _mm256_cvtph_ps(
-            _mm_loadu_si128((const __m128i *)(const void *)(from + 2 * i))));
+    for (; i + 8 <= count; i += 8) {
+        _mm256_storeu_ps(into + i, _mm256_cvtph_ps(_mm_loadu_si128(
+                                       (const __m128i *)(const void *)(from + 2 * i))));
+    }
     widen_float16(from + 2 * i, into + i, count - i);
 }
 
 FAST static void narrow_float16_fast(const float *from, char *into, int64_t count)
 {
     int64_t i = 0;
-    for (; i + 8 <= count; i += 8)
-        _mm_storeu_si128((__m128i *)(void *)(into + 2 * i), _mm256_cvtps_ph(
-            _mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    for (; i + 8 <= count; i += 8) {
+        _mm_storeu_si128((__m128i *)(void *)(into + 2 * i),
+                         _mm256_cvtps_ph(_mm256_loadu_ps(from + i),
+                                         _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    }
     narrow_float16s(from + i, into + 2 * i, count - i);
 }
 #endif
 
-/* ---- a kernel --------------------------------------------------------------------------------- */
+/* ---- a kernel -------------------------------------------------------------------------------- */
 
 static void apply(const HalfKernel *kernel, int form, int64_t count, const char *left,
                   const char *right, char *into, char *rounded)
@@ -167,10 +176,12 @@ static void apply(const HalfKernel *kernel, int form, int64_t count, const char 
             operands[1] = (char *)two;
         }
         kernel->loop(operands, &length, strides, kernel->data);
-        if (!(form & INTO_WIDE))
+        if (!(form & INTO_WIDE)) {
             kernel->narrow(one, into + start * 2, length);
-        else if (form & ROUNDED)
+        }
+        else if (form & ROUNDED) {
             kernel->narrow((const float *)(const void *)operands[2], rounded + start * 2, length);
+        }
     }
 }
 
@@ -178,8 +189,9 @@ static void apply(const HalfKernel *kernel, int form, int64_t count, const char 
 static int find_loop(PyObject *object, HalfKernel *kernel)
 {
     PyUFuncObject *ufunc = (PyUFuncObject *)object;
-    if (ufunc->nin != 2 || ufunc->nout != 1 || ufunc->functions == NULL)
+    if (ufunc->nin != 2 || ufunc->nout != 1 || ufunc->functions == NULL) {
         return 0;
+    }
     for (int i = 0; i < ufunc->ntypes; i++) {
         const char *types = ufunc->types + 3 * i;
         if (types[0] == NPY_FLOAT && types[1] == NPY_FLOAT && types[2] == NPY_FLOAT
@@ -197,11 +209,14 @@ static PyObject *kernel_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     static char *names[] = {"ufunc", "bfloat16", NULL};
     PyObject *ufunc;
     int bfloat16;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!p", names, &PyUFunc_Type, &ufunc, &bfloat16))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!p", names, &PyUFunc_Type, &ufunc,
+                                     &bfloat16)) {
         return NULL;
+    }
     HalfKernel *self = (HalfKernel *)type->tp_alloc(type, 0);
-    if (self == NULL)
+    if (self == NULL) {
         return NULL;
+    }
     if (!find_loop(ufunc, self)) {
         Py_DECREF(self);
         PyErr_SetString(PyExc_TypeError, "this function has no loop for float32");
@@ -229,8 +244,7 @@ static int read_operand(PyObject *object, npy_intp count, int writable)
     PyArrayObject *array = (PyArrayObject *)object;
     npy_intp size = PyArray_ITEMSIZE(array);
     if ((size != 2 && size != 4) || PyArray_SIZE(array) != count || !PyArray_IS_C_CONTIGUOUS(array)
-        || (size == 4 && !PyArray_ISALIGNED(array))
-        || (writable && !PyArray_ISWRITEABLE(array))) {
+        || (size == 4 && !PyArray_ISALIGNED(array)) || (writable && !PyArray_ISWRITEABLE(array))) {
         PyErr_SetString(PyExc_ValueError, "expected contiguous arrays of the same "
                                           "length, of 16-bit or float32 numbers");
         return -1;
@@ -242,21 +256,27 @@ static int read_operand(PyObject *object, npy_intp count, int writable)
 static PyObject *kernel_call(HalfKernel *self, PyObject *args, PyObject *kwargs)
 {
     PyObject *left, *right, *into, *rounded = NULL;
-    if (kwargs != NULL && PyDict_GET_SIZE(kwargs) && !PyArg_ValidateKeywordArguments(kwargs))
+    if (kwargs != NULL && PyDict_GET_SIZE(kwargs) && !PyArg_ValidateKeywordArguments(kwargs)) {
         return NULL;
+    }
     static char *names[] = {"left", "right", "into", "rounded", NULL};
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO|O", names, &left, &right, &into, &rounded))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO|O", names, &left, &right, &into,
+                                     &rounded)) {
         return NULL;
-    if (rounded == Py_None)
+    }
+    if (rounded == Py_None) {
         rounded = NULL;
+    }
     npy_intp count = PyArray_Check(into) ? PyArray_SIZE((PyArrayObject *)into) : 0;
     int one = read_operand(left, count, 0), two = one < 0 ? -1 : read_operand(right, count, 0);
     int three = two < 0 ? -1 : read_operand(into, count, 1);
-    if (three < 0)
+    if (three < 0) {
         return NULL;
+    }
     if (rounded != NULL && read_operand(rounded, count, 1) != 0) {
-        if (!PyErr_Occurred())
+        if (!PyErr_Occurred()) {
             PyErr_SetString(PyExc_ValueError, "the rounded result has 16 bits");
+        }
         return NULL;
     }
     int form = LEFT_WIDE * one | RIGHT_WIDE * two | INTO_WIDE * three | ROUNDED * (rounded != NULL);
@@ -264,8 +284,9 @@ static PyObject *kernel_call(HalfKernel *self, PyObject *args, PyObject *kwargs)
     const char *first = PyArray_BYTES((PyArrayObject *)left);
     const char *second = PyArray_BYTES((PyArrayObject *)right);
     char *target = PyArray_BYTES((PyArrayObject *)into);
-    if (count < LONG)
+    if (count < LONG) {
         apply(self, form, count, first, second, target, data);
+    }
     else {
         Py_BEGIN_ALLOW_THREADS
         apply(self, form, count, first, second, target, data);
@@ -274,7 +295,7 @@ static PyObject *kernel_call(HalfKernel *self, PyObject *args, PyObject *kwargs)
     Py_RETURN_NONE;
 }
 
-PyTypeObject KernelType = {
+static PyTypeObject KernelType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "hpccoll.arrays._half.Kernel",
     .tp_basicsize = sizeof(HalfKernel),
@@ -285,7 +306,10 @@ PyTypeObject KernelType = {
 };
 
 static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT, "_half", "Kernels for 16-bit floats.", -1, NULL,
+    PyModuleDef_HEAD_INIT,
+    .m_name = "_half",
+    .m_doc = "Kernels for 16-bit floats.",
+    .m_size = -1,
 };
 
 PyMODINIT_FUNC PyInit__half(void)

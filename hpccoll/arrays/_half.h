@@ -6,7 +6,7 @@
 #include <Python.h>
 #include <stdint.h>
 
-/* Which operands are float32 instead; ROUNDED: the result is wanted in 16 bits as well. */
+/* Which operands are float32 instead; ROUNDED: the result is also stored in 16 bits. */
 enum { LEFT_WIDE = 1, RIGHT_WIDE = 2, INTO_WIDE = 4, ROUNDED = 8 };
 
 typedef struct HalfKernel {

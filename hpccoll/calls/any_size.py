@@ -152,7 +152,7 @@ def with_counts(call: Call, cut: int, counts: Sequence[int], size: int) -> Call:
         displs = [i * each[0] for i in range(size)]
         return pairs_call(call.name, source, sink, each, each, displs, displs, sum(each), True)
     displs = call.key[1] and [0, *accumulate(each[:-1])]
-    return blocks_call(call.name, call.collective, source, sink, each, displs, call.op, call.root,
+    return blocks_call(call.name, source, sink, each, displs, call.op, call.root,
                        call.in_place)
 
 

@@ -30,6 +30,7 @@ from hpccoll.calls.specification import (
 from hpccoll.cuda import allocator_like, has_kernel, performer
 from hpccoll.errors import ArgumentError, ArgumentTypeError, BufferArgumentError
 from hpccoll.errors.mpi import RootError
+from hpccoll.ir.methods import METHODS, TABLE
 from hpccoll.machine.limits import LINE
 
 
@@ -96,7 +97,7 @@ def reduce_scatter_block(size: int, rank: int, sendbuf: Any, recvbuf: Any, op: A
     each = sink.count // size if in_place else sink.count
     source = sink if in_place else buffer_of(sendbuf, "sendbuf", blocks=size)
     _same(source, sink, size * each, op, "reduce_scatter")
-    return blocks_call("reduce_scatter_block", "reduce_scatter", source, sink, [each] * size,
+    return blocks_call("reduce_scatter_block", source, sink, [each] * size,
                    op=op, in_place=in_place)
 
 
@@ -126,7 +127,7 @@ def reduce_scatter(size: int, rank: int, sendbuf: Any, recvbuf: Any, recvcounts:
     if sink.count != expected:
         raise ArgumentError("recvbuf", f"has {sink.count} elements, recvcounts has {expected}")
     _same(source, sink, sum(counts), op, "reduce_scatter")
-    return blocks_call("reduce_scatter", "reduce_scatter", source, sink, counts, op=op,
+    return blocks_call("reduce_scatter", source, sink, counts, op=op,
                    in_place=in_place)
 
 
@@ -156,7 +157,7 @@ def gather(size: int, rank: int, sendbuf: Any, recvbuf: Any, root: Any) -> Call:
     root = check_root(root, size)
     if rank != root:
         source = buffer_of(sendbuf, "sendbuf", raw=True)
-        return blocks_call("gather", "gather", source, None, [source.count] * size, root=root)
+        return blocks_call("gather", source, None, [source.count] * size, root=root)
     sink = buffer_of(recvbuf, "recvbuf", writable=True, blocks=size, raw=True)
     return _gather_call("gather", rank, sendbuf, sink, [sink.count // size] * size, None, root)
 
@@ -177,7 +178,7 @@ def scatter(size: int, rank: int, sendbuf: Any, recvbuf: Any, root: Any) -> Call
     root = check_root(root, size)
     if rank != root:
         sink = buffer_of(recvbuf, "recvbuf", writable=True, raw=True)
-        return blocks_call("scatter", "scatter", None, sink, [sink.count] * size, root=root)
+        return blocks_call("scatter", None, sink, [sink.count] * size, root=root)
     source = buffer_of(sendbuf, "sendbuf", blocks=size, raw=True)
     return _scatter_call("scatter", rank, source, recvbuf, [source.count // size] * size, None,
                          root)
@@ -277,12 +278,12 @@ def vector_call(name: str, source: Buffer | None, sink: Buffer | None, op: Any =
                                                    unit))
 
 
-def blocks_call(name: str, collective: str, source: Buffer | None, sink: Buffer | None,
-                counts: Sequence[int], displs: Sequence[int] | None = None, op: Any = None,
+def blocks_call(name: str, source: Buffer | None, sink: Buffer | None, counts: Sequence[int],
+                displs: Sequence[int] | None = None, op: Any = None,
                 root: int = 0, in_place: bool = False, nbytes: int | None = 0,
                 uniform: bool = True) -> Call:
     """Return the call of a method with a block for every rank, resolved."""
-    one = _output_or_input(source, sink)
+    one, collective = _output_or_input(source, sink), METHODS[name]
     whole, own = (source, sink) if collective in ("reduce_scatter", "scatter") else (sink, source)
     # Displacements are relative to the start of the memory, packed blocks to the first block.
     base = whole.displs[0] if whole and displs is None else 0
@@ -301,7 +302,7 @@ def pairs_call(name: str, source: Buffer, sink: Buffer, sent: Sequence[int],
                received: Sequence[int], sdispls: Sequence[int], rdispls: Sequence[int],
                nbytes: int | None = None, uniform: bool = False) -> Call:
     """Return the call of a method with a block for every pair of ranks, resolved."""
-    return Call(name, "alltoall", source, sink, sink.datatype, None, 0, False, nbytes, uniform,
+    return Call(name, METHODS[name], source, sink, sink.datatype, None, 0, False, nbytes, uniform,
                 tuple(map(tuple, (sent, received, sdispls, rdispls))),
                 lambda s, rank: layouts.pair_layout(s, rank, sent, received, sdispls, rdispls),
                 nbytes is not None)
@@ -316,8 +317,8 @@ def _gather_call(name: str, rank: int, sendbuf: Any, sink: Buffer, counts: Seque
                                        f"expects {_amount(sink, counts[rank], source)} from this "
                                        "rank")
     _same(source, sink, None)
-    known = name != "gatherv"
-    return blocks_call(name, name.removesuffix("v"), source, sink, counts, displs, root=root,
+    known = TABLE[name].counts == "all"
+    return blocks_call(name, source, sink, counts, displs, root=root,
                    in_place=in_place, nbytes=0 if known else None, uniform=known)
 
 
@@ -329,8 +330,8 @@ def _scatter_call(name: str, rank: int, source: Buffer, recvbuf: Any, counts: Se
         raise ArgumentError("recvbuf", f"has {_amount(sink, sink.count, source)}, sendbuf has "
                                        f"{_amount(source, counts[rank], sink)} for this rank")
     _same(source, sink, None)
-    known = name == "scatter"
-    return blocks_call(name, "scatter", source, sink, counts, displs, root=root, in_place=in_place,
+    known = TABLE[name].counts == "all"
+    return blocks_call(name, source, sink, counts, displs, root=root, in_place=in_place,
                    nbytes=0 if known else None, uniform=known)
 
 
@@ -381,11 +382,11 @@ def _call_with_own_count(name: str, source: Buffer | None, sink: Buffer | None, 
             raise ArgumentError("sendbuf" if source else "recvbuf",
                                 f"has {_amount(used, count, used)}, the root has "
                                 f"{_amount(used, counts[rank], used)} for this rank")
-        return blocks_call(name, name.removesuffix("v"), source, sink, counts, root=root,
+        return blocks_call(name, source, sink, counts, root=root,
                        uniform=False)
 
     alone = [count if r == rank else 0 for r in range(size)]
-    return blocks_call(name, name.removesuffix("v"), source, sink, alone, root=root, nbytes=None,
+    return blocks_call(name, source, sink, alone, root=root, nbytes=None,
                    uniform=False)._replace(learn=learn)
 
 

@@ -1,8 +1,9 @@
 """``hpccoll.Comm``: an ``MPI.Intracomm`` of thin methods over one base.
 
 ``base`` dispatches calls. ``blocking``, ``nonblocking``, ``persistent`` and ``objects`` derive from
-it. ``methods`` is the table of collectives, ``cache`` the cache of calls. A new collective needs a
-line in ``methods``, a resolver in :mod:`hpccoll.calls.resolve` and a method in each subclass.
+it. ``methods`` reads the table of collectives, ``cache`` is the cache of calls. A new collective
+needs a row in :mod:`hpccoll.ir.methods`, a resolver in :mod:`hpccoll.calls.resolve` and a method in
+each subclass.
 
 A program that calls no collective loads a small part of hpccoll: modules of the class import inside
 functions what only an uncached call needs, which is below ``uncached``.

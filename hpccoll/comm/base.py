@@ -9,29 +9,19 @@ has, and differ in how they run the choice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from contextlib import nullcontext
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, cast
 
 from mpi4py import MPI
 from numpy import ndarray
 
-from hpccoll.comm.cache import (
-    IN_PLACE,
-    CallCache,
-    Location,
-    Signature,
-    address,
-    is_usable,
-    parts_of,
-    plain,
-)
-from hpccoll.comm.lifetime import Lifetime
+from hpccoll.comm.cache import IN_PLACE, CallCache, is_usable, parts_of, plain
+from hpccoll.comm.lifetime import Wrapper
 from hpccoll.comm.methods import Method
 from hpccoll.comm.recognition import note
 from hpccoll.comm.waitall import extend_mpi4py
-from hpccoll.config import ALWAYS, OFF, Config
-from hpccoll.errors.mpi import DeadCommunicatorError
+from hpccoll.config import ALWAYS, OFF
 from hpccoll.runtime.attributes import existing_context
 from hpccoll.runtime.planning.description import Description
 
@@ -40,7 +30,7 @@ if TYPE_CHECKING:
     from hpccoll.guard.setup import SetupCall
     from hpccoll.ir.topology import Topology
     from hpccoll.machine.discovery import Place
-    from hpccoll.runtime.context import Context, GuardProtocol
+    from hpccoll.runtime.context import Context, LibraryProtocol
     from hpccoll.runtime.planning.choice import Choice
     from hpccoll.tune.device_rules import DevicePlace
 
@@ -48,12 +38,10 @@ if TYPE_CHECKING:
 MOST_WISHES = 128
 
 
-class Base(MPI.Intracomm):
+class Base(Wrapper):
     """Communicator with its cache of calls."""
 
     # ``Dup`` and ``Clone`` create instances without ``__init__``, hence class defaults.
-    _config: Config
-    _lifetime: Lifetime | None = None
     _context: Context | None = None
     _layout: Topology | None = None
     #: Promised memory of all ranks, ``cuda`` or empty for any; its data paths after the exchange.
@@ -86,63 +74,30 @@ class Base(MPI.Intracomm):
     # -- cached calls ------------------------------------------------------------------------
     def _call(self, method: Method, *args: Any) -> Any:
         """Run a call from the cache, or resolve it."""
+        # Hot path: extra function calls and lookups would dominate small messages.
         try:
-            parts = parts_of(method, args)
+            sendbuf, recvbuf, extra = parts_of(method, args)
         except (TypeError, ValueError):
             return self._serve(method, args)  # which checks the arguments
-        serve = self._lookup(method, *parts)
-        return None if serve is None else serve(self, *args)
-
-    def _lookup(self, method: Method, sendbuf: Any, recvbuf: Any, extra: Hashable
-                ) -> Callable[..., Any] | None:
-        """Run a call from the cache, or return the function that can run it.
-
-        Returns:
-            ``None`` if the call has completed. Otherwise the native method or ``method.serve``, for
-            the caller to call with this communicator and the arguments.
-        """
-        # Hot path: extra function calls and lookups would dominate small messages.
         cache = self._cache
         if type(sendbuf) is ndarray and type(recvbuf) is ndarray:
-            served = cache.get((method, extra, recvbuf.nbytes, recvbuf.dtype,
+            native = cache.get((method, extra, recvbuf.nbytes, recvbuf.dtype,
                                 sendbuf.nbytes, sendbuf.dtype))
         elif type(recvbuf) is ndarray and (sendbuf is IN_PLACE or sendbuf is None):
             sendbuf = None
-            served = cache.get((method, extra, recvbuf.nbytes, recvbuf.dtype))
+            native = cache.get((method, extra, recvbuf.nbytes, recvbuf.dtype))
         else:
             recvbuf, sendbuf, extra = plain(sendbuf, recvbuf, extra)
             if recvbuf is None:
-                return method.serve
-            served = cache.get(
+                return self._serve(method, args)
+            native = cache.get(
                 (method, extra, recvbuf.nbytes, recvbuf.dtype) if sendbuf is None else
                 (method, extra, recvbuf.nbytes, recvbuf.dtype, sendbuf.nbytes, sendbuf.dtype))
-        if served is None:
-            return method.serve
-        if type(served) is not Signature:
-            if sendbuf is not None and (
-                    sendbuf is recvbuf or sendbuf.base is not None or recvbuf.base is not None
-            ) and not is_usable(sendbuf, recvbuf):
-                return method.serve
-            return served
-        try:
-            # Arrays that are not contiguous raise here.
-            location = served, address(recvbuf), None if sendbuf is None else address(sendbuf)
-        except BufferError:
-            return method.serve
-        # A read-only array is an error unless it is this rank's input; the uncached path checks.
-        if recvbuf.flags.writeable and self._run_kept(location):
-            return None
-        return method.serve
-
-    def _run_kept(self, location: Location) -> bool:
-        """Run the cached execution of a location; return True if there is one."""
-        context = self._context
-        execution = context.prepared.get(location) if context is not None else None
-        if context is None or execution is None:
-            return False
-        with context.call_guard:
-            context.run(execution)
-        return True
+        if native is None or sendbuf is not None and (
+                sendbuf is recvbuf or sendbuf.base is not None or recvbuf.base is not None
+                ) and not is_usable(sendbuf, recvbuf):
+            return self._serve(method, args)
+        return native(self, *args)
 
     # -- uncached calls ----------------------------------------------------------------------
     def _serve(self, method: Method, args: tuple[Any, ...]) -> Any:
@@ -152,6 +107,17 @@ class Base(MPI.Intracomm):
     def _repeat(self, method: Method, args: tuple[Any, ...]) -> Any:
         """Make a call that is part of the running one, or replaces it."""
         raise NotImplementedError
+
+    @contextmanager
+    def _outside(self) -> Iterator[None]:
+        """Make the call guard admit calls of this thread that are part of this one."""
+        call_guard = self._check_alive().call_guard
+        outer, thread = call_guard.outer_thread, call_guard.owner_thread
+        call_guard.outer_thread, call_guard.owner_thread = thread, 0
+        try:
+            yield
+        finally:
+            call_guard.owner_thread, call_guard.outer_thread = thread, outer
 
     def _note(self, method: Method, args: tuple[Any, ...], target: Any, call: Call | None = None
               ) -> bool:
@@ -188,19 +154,15 @@ class Base(MPI.Intracomm):
     def _private(self) -> Context:
         """Return this communicator's private context; the first call is collective."""
         if self._context is None or self._context.freed:
-            from hpccoll.guard.guard import Guard
-            from hpccoll.runtime.context import context_of
+            from hpccoll.guard.opening import context_of
             from hpccoll.runtime.events.logger import log_communicator
-            known = existing_context(self)
-            with self._setup("set-up") if known is None or known.guard is None else nullcontext():
-                context = context_of(self, self._config, self._layout)
-                if context.guard is None:
-                    guard = context.guard = context.service(Guard)
-                    guard.on_failure = self._check_alive().end
-                    context.call_guard = self._check_alive().call_guard
-                    # From now on native calls are monitored.
-                    self._check_alive().forget_calls()
-                    log_communicator(self, context)
+            known, lifetime = existing_context(self), self._check_alive()
+            with self._setup("set-up") if known is None else nullcontext():
+                context = context_of(self, self._config, self._layout, lifetime.end,
+                                     lifetime.call_guard)
+                if known is None:
+                    lifetime.forget_calls()  # from now on native calls are monitored
+                    log_communicator(self, context.ranks)
             self._context = context
         return self._context
 
@@ -220,40 +182,13 @@ class Base(MPI.Intracomm):
         return SetupCall(self, title, self._config, lifetime.setups, lifetime.end_setup,
                          description, lifetime.duplicates)
 
-    def _check_alive(self) -> Lifetime:
-        """Return the communicator's lifetime.
+    def _known_library(self) -> LibraryProtocol | None:
+        """Return the monitor of native requests; ``None`` before a call has created it.
 
-        Raises:
-            CommunicatorError: the communicator is null or freed.
-        """
-        lifetime = self._lifetime
-        if lifetime is None and not MPI.Is_finalized() and self != MPI.COMM_NULL:
-            # Dup and similar create instances before they have a handle: this is the first check.
-            lifetime = self._lifetime = Lifetime.of(self)
-        if lifetime is None or lifetime.freed:
-            raise DeadCommunicatorError("MPI has been finalised" if MPI.Is_finalized() else
-                                        "the communicator is null or was freed; "
-                                        "make a new hpccoll.Comm")
-        return lifetime
-
-    def _check_usable(self) -> Lifetime:
-        """Return the communicator's lifetime, if a collective can run on it.
-
-        Raises:
-            CommunicatorError: it is null or freed, or an earlier call failed.
-        """
-        lifetime = self._check_alive()
-        if lifetime.raise_failure is not None:
-            lifetime.raise_failure()
-        return lifetime
-
-    def _known_guard(self) -> GuardProtocol | None:
-        """Return the guard of native requests; ``None`` before a call has created it.
-
-        A nonblocking call must not wait for other ranks, but creating the guard would.
+        A nonblocking call must not wait for other ranks, but its creation would.
         """
         context = self._context or existing_context(self)
-        return context.guard if context is not None and self._guards else None
+        return context.library if context is not None and self._guards else None
 
     @property
     def _guards(self) -> bool:
@@ -278,13 +213,10 @@ class Base(MPI.Intracomm):
             description: the call; ``None`` if only mpi4py can interpret its arguments.
             title: name of the call, for messages; the collective if omitted.
         """
-        guard = self._private().guard
-        if guard is not None:
-            guard.compare(description, title)
+        self._private().guard.compare(description, title)
 
     def forget_calls(self) -> None:
         """Clear the cache of calls, so that the next call checks the communicator's lifetime."""
         self._cache.clear()
         self._caches.clear()
         self._numbers = None
-

@@ -6,34 +6,13 @@ sent. Calls that hpccoll does not run go to the native method unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mpi4py import MPI
 
 from hpccoll.comm.base import Base
-from hpccoll.comm.cache import Signature
-from hpccoll.comm.methods import (
-    ALLGATHER,
-    ALLGATHERV,
-    ALLREDUCE,
-    ALLTOALL,
-    ALLTOALLV,
-    ALLTOALLW,
-    BARRIER,
-    BCAST,
-    EXSCAN,
-    GATHER,
-    GATHERV,
-    REDUCE,
-    REDUCE_SCATTER,
-    REDUCE_SCATTER_BLOCK,
-    SCAN,
-    SCATTER,
-    SCATTERV,
-    Method,
-)
+from hpccoll.comm.methods import Method, methods_of
 from hpccoll.comm.nonblocking import NonblockingMixin
 from hpccoll.comm.recognition import recognise_calls
 from hpccoll.ir.methods import BLOCKING
@@ -41,6 +20,11 @@ from hpccoll.runtime.progress.waiting import progress_once
 
 if TYPE_CHECKING:
     from mpi4py.typing import BufSpec, BufSpecB, BufSpecV, BufSpecW, InPlace
+
+#: The methods in the order of the table.
+(BARRIER, BCAST, REDUCE, ALLREDUCE, SCAN, EXSCAN, REDUCE_SCATTER_BLOCK, REDUCE_SCATTER, ALLGATHER,
+ ALLGATHERV, GATHER, GATHERV, SCATTER, SCATTERV, ALLTOALL, ALLTOALLV, ALLTOALLW
+ ) = methods_of(BLOCKING)
 
 
 class BlockingMixin(Base):
@@ -55,11 +39,10 @@ class BlockingMixin(Base):
     def Barrier(self) -> None:
         """Wait until every rank has entered the barrier."""
         served = self._cache.get(BARRIER)
-        if served is not None and type(served) is not Signature:
+        if served is not None:
             served(self)
             return
-        if served is None or not self._run_kept((served, None, None)):
-            self._serve(BARRIER, ())
+        self._serve(BARRIER, ())
         progress_once()  # a compiled plan of a barrier ends with it, too
 
     @recognise_calls
@@ -163,15 +146,3 @@ class BlockingMixin(Base):
         finally:
             call_guard.owner_thread, call_guard.outer_thread, self._device = (
                 thread, outer, promised)
-
-    @contextmanager
-    def _outside(self) -> Iterator[None]:
-        """Make the call guard admit calls of this thread that are part of this one."""
-        call_guard = self._check_alive().call_guard
-        outer, thread = call_guard.outer_thread, call_guard.owner_thread
-        call_guard.outer_thread, call_guard.owner_thread = thread, 0
-        try:
-            yield
-        finally:
-            call_guard.owner_thread, call_guard.outer_thread = thread, outer
-

@@ -1,13 +1,10 @@
 """Cache of calls: a repeated call runs without a new resolution or choice.
 
-Two calls have one *signature* if they have the same method, array sizes and types, operator and
-root. All ranks have cached the same signatures, so all take the same path: a native call is native
-again, and a prepared execution runs again if the arrays have the same addresses. At other addresses
-this rank takes the uncached path, which leads to the same plan; other ranks are unaffected.
+The compiled executor has its own cache (:mod:`hpccoll.comm.recognition`). The library's calls that
+it does not hold are kept here.
 
-    signatures -----> native | Signature        by sizes and types
-    (Signature, addresses) --> execution        cached by the context
-    choices --------> Choice                    by facts, for calls without a signature
+    key of a call ---> native method       method, sizes and types of the arrays, operator, root
+    choices ---------> Choice              by facts, for calls that are resolved every time
 """
 
 from __future__ import annotations
@@ -19,28 +16,19 @@ from typing import TYPE_CHECKING, Any
 from mpi4py import MPI
 from numpy import ndarray
 
-from hpccoll.comm.methods import BARRIER, Method
+from hpccoll.comm.methods import Method
 from hpccoll.comm.recognition import LASTING, TYPES, new_calls
-from hpccoll.ir.methods import COUNTS_AT_ROOT
 
 if TYPE_CHECKING:
     from hpccoll.runtime.planning.choice import Choice
 
-address, IN_PLACE, Op = MPI.Get_address, MPI.IN_PLACE, MPI.Op
-#: Cached signatures before the cache is cleared: every call may have a new size.
-MOST_SIGNATURES = 2048
-#: Cache key of an execution: signature, addresses of output and input.
-Location = tuple["Signature", int | None, int | None]
-
-
-class Signature:
-    """Signature of a call that hpccoll runs; equal only to itself."""
+IN_PLACE, Op = MPI.IN_PLACE, MPI.Op
+#: Cached calls before the cache is cleared: every call may have a new size.
+MOST_CALLS = 2048
 
 
 class CallCache(dict[Hashable, Any]):
-    """Cached calls of a communicator.
-
-    Maps signatures to the native method, or to a :class:`Signature` if hpccoll runs the call.
+    """Cached calls of a communicator: maps the keys of calls to the native method.
 
     Attributes:
         calls: the cache of the compiled executor; ``None`` without it.
@@ -75,36 +63,23 @@ class CallCache(dict[Hashable, Any]):
 
     def remember(self, method: Method, facts: Hashable, choice: Choice) -> None:
         """Store a choice; equal facts and equal user choices give the same choice."""
-        if len(self.choices) >= MOST_SIGNATURES:
+        if len(self.choices) >= MOST_CALLS:
             self.choices.clear()
         self.choices[method, facts] = choice
 
-    def store(self, method: Method, args: tuple[Any, ...], served: Any) -> Location | None:
-        """Store the target of a call; return the cache key of its execution, if it can repeat.
-
-        Args:
-            method, args: the call.
-            served: the native method, or a new :class:`Signature`.
-        """
+    def store(self, method: Method, args: tuple[Any, ...], native: Any) -> None:
+        """Store the native method of a call, if the method gets these arguments unconverted."""
         from hpccoll.calls.native import native_form
-        key, arrays = key_of(method, args)
-        # An in-place alltoall works on a temporary copy. Ranks do not know each other's counts in a
-        # gatherv, so a signature does not determine the plan.
-        if key is None or isinstance(served, Signature) and (
-                method.name in COUNTS_AT_ROOT
-                or method.name.startswith("alltoall") and len(arrays) < 2):
-            return None
-        if not isinstance(served, Signature) and any(native_form(arg) is not arg for arg in args):
-            return None  # the method gets converted arguments
-        if len(self) >= MOST_SIGNATURES:
+        key = key_of(method, args)
+        if key is None or any(native_form(arg) is not arg for arg in args):
+            return
+        if len(self) >= MOST_CALLS:
             self.clear()  # on one rank or on all: the uncached path leads to the same choice
-        known = self.setdefault(key, served)
-        first, second = (*map(address, arrays), None, None)[:2]
-        return known, first, second
+        self[key] = native
 
 
 def parts_of(method: Method, args: tuple[Any, ...]) -> tuple[Any, Any, Hashable]:
-    """Return the input, the output, and the rest of a call's signature.
+    """Return the input, the output, and the rest of a call's key.
 
     Raises:
         TypeError: the rest is not an operator, a number or a list of numbers.
@@ -132,7 +107,7 @@ def _value(argument: Any) -> Hashable:
 
 def plain(sendbuf: Any, recvbuf: Any, extra: Hashable
           ) -> tuple[ndarray | None, ndarray | None, Hashable]:
-    """Return the output and input arrays of a call, and the rest of its signature.
+    """Return the output and input arrays of a call, and the rest of its key.
 
     Both arrays are ``None`` for unsupported buffers.
     """
@@ -173,18 +148,17 @@ def _freeze(part: Any) -> Hashable:
     raise TypeError
 
 
-def key_of(method: Method, args: tuple[Any, ...]) -> tuple[Hashable, Sequence[ndarray]]:
-    """Return the key of a call's signature or ``None``, and its output and input arrays."""
-    if method.name == BARRIER.name:
-        return method, ()
+def key_of(method: Method, args: tuple[Any, ...]) -> Hashable:
+    """Return the key of a call; ``None`` if it has none."""
+    if not method.buffers:
+        return method
     if any(isinstance(arg, MPI.Op) and id(arg) not in LASTING for arg in args):
-        return None, ()
+        return None
     recvbuf, sendbuf, extra = plain(*parts_of(method, args))
     arrays = [array for array in (recvbuf, sendbuf) if array is not None]
     if not arrays or not all(array.flags.c_contiguous for array in arrays):
-        return None, ()
-    return (method, extra, *(part for array in arrays for part in (array.nbytes, array.dtype))
-            ), arrays
+        return None
+    return method, extra, *(part for array in arrays for part in (array.nbytes, array.dtype))
 
 
 def is_usable(sendbuf: ndarray, recvbuf: ndarray) -> bool:
@@ -196,5 +170,5 @@ def is_usable(sendbuf: ndarray, recvbuf: ndarray) -> bool:
     if (owner is not another and type(owner) is ndarray and type(another) is ndarray
             and owner.base is None and another.base is None):
         return True  # views of two arrays that own their memory
-    first, second = address(sendbuf), address(recvbuf)
+    first, second = MPI.Get_address(sendbuf), MPI.Get_address(recvbuf)
     return first >= second + recvbuf.nbytes or second >= first + sendbuf.nbytes

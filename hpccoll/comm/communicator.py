@@ -12,18 +12,16 @@ Garbage collection never frees a communicator; ``Free`` does, for all its wrappe
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any
 
-import numpy
 from mpi4py import MPI
 
 from hpccoll import config
 from hpccoll.comm.blocking import BlockingMixin
 from hpccoll.comm.cache import CallCache
 from hpccoll.comm.creation import Creation
-from hpccoll.comm.devices import DeviceMessages, DeviceWays, nccl_problem, registered_array
+from hpccoll.comm.devices import DeviceMessages, DeviceWays, nccl_problem
 from hpccoll.comm.first_calls import precedes_setup
 from hpccoll.comm.lifetime import Lifetime
 from hpccoll.comm.nonblocking import NonblockingMixin
@@ -36,14 +34,12 @@ from hpccoll.errors import ArgumentError, CommunicatorError
 from hpccoll.machine.limits import FIRST_CALLS
 from hpccoll.runtime.attributes import existing_context, keyval
 from hpccoll.runtime.execution.built import executor
-from hpccoll.runtime.planning.description import Description
 from hpccoll.runtime.progress.engine import PROGRESS
 
 if TYPE_CHECKING:
     from hpccoll.comm.preferences import PreferenceScope
     from hpccoll.ir.topology import Topology
     from hpccoll.measure.profiling.profile import Profile
-    from hpccoll.runtime.context import GuardProtocol
     from hpccoll.tune.loading import JobTimes
 
 
@@ -181,64 +177,6 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
         """Measured times behind the choices; ``None`` before the set-up."""
         return self._lifetime.tuned if self._lifetime else None
 
-    @overload
-    def empty(self, shape: int | Sequence[int], dtype: Any = ...) -> numpy.ndarray: ...
-    @overload
-    def empty(self, shape: int | Sequence[int], dtype: Any = ..., *, xp: Any) -> Any: ...
-    def empty(self, shape: int | Sequence[int], dtype: Any = float, *, xp: Any = numpy) -> Any:
-        """Create an array in registered memory, which other ranks of the node read in place.
-
-        ``xp`` is ``numpy``; or ``cupy`` or ``torch`` for memory of the current GPU, read by CUDA
-        IPC. ``torch`` makes a CUDA tensor; ``dtype`` may be one of PyTorch's.
-
-        Collective; every rank may pass a different shape. The memory stays allocated until the
-        communicator is freed, so create such arrays once, not in a loop. Afterwards they are
-        ordinary arrays and stay valid. They are ordinary from the start if the node has no shared
-        memory, or if too little of it is free (a ``RuntimeWarning`` reports that).
-
-        Raises:
-            ArgumentError: a negative or malformed shape; ``xp`` differs between ranks of a node,
-                or a rank of the node has no GPU for it.
-            ArgumentTypeError: elements that are Python objects.
-        """
-        from hpccoll.arrays.shapes import element_count
-        from hpccoll.cuda import element_type
-        from hpccoll.transport.shm.mapping import DIRECTORY
-        lifetime = self._check_usable()
-        dtype, sized = element_type(xp, dtype)
-        sized, count = element_count(shape, sized)
-        nbytes = count * sized.itemsize
-
-        def make() -> Any:
-            node = context.node
-            self._check_alike(xp)
-            if xp is not numpy:
-                return registered_array(self, shape, dtype, nbytes, xp)
-            if node is None or not node.local:
-                return numpy.zeros(shape, dtype)
-            region = node.allocate(nbytes)
-            return region and region.mine.view(sized).reshape(shape)
-
-        with lifetime.call_guard:
-            context = self._private()
-            array = cast("GuardProtocol", context.guard).run_after_meeting(make,
-                                                                           Description("empty"))()
-        if array is None:
-            warnings.warn(f"hpccoll: array is not registered: no space for {nbytes} bytes in "
-                          f"{DIRECTORY}; free space there", RuntimeWarning, stacklevel=2)
-            return numpy.zeros(shape, dtype)
-        return array
-
-    @overload
-    def zeros(self, shape: int | Sequence[int], dtype: Any = ...) -> numpy.ndarray: ...
-    @overload
-    def zeros(self, shape: int | Sequence[int], dtype: Any = ..., *, xp: Any) -> Any: ...
-    def zeros(self, shape: int | Sequence[int], dtype: Any = float, *, xp: Any = numpy) -> Any:
-        """Create an array of zeros in registered memory; see :meth:`empty`."""
-        array = self.empty(shape, dtype, xp=xp)
-        array[...] = 0
-        return array
-
     def using(self, *, segment_bytes: int | str = 0, **algorithms: Any) -> PreferenceScope[Comm]:
         """Choose algorithms inside a ``with`` block; use the same choices on every rank.
 
@@ -300,15 +238,58 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
     def _timed_class(self) -> Any:
         return Comm
 
-    def _wrap(self, comm: MPI.Comm) -> Any:
-        return wrap(comm)
-
     def _for_part(self, comm: MPI.Intracomm) -> Comm:
         return Comm(comm, determinism=config.NONE, tuning=config.OFF,
                     contract=self._config.contract, checksums=self._config.checksums,
                     timeout=self._config.timeout)
 
     # -- communicators from others -----------------------------------------------------------
+    def Create(self, group: MPI.Group) -> Comm:
+        """Create a communicator of a group of this one's ranks."""
+        return wrap(self._create_after_meeting(super().Create, group))
+
+    def Create_group(self, group: MPI.Group, tag: int = 0) -> Comm:
+        """Create a communicator of a group; only its members call."""
+        from hpccoll.guard.setup import SetupCall
+        self._check_alive()
+        with SetupCall(group, "create_group", self._config):
+            return wrap(super().Create_group(group, tag))
+
+    def Split(self, color: int = 0, key: int = 0) -> Comm:
+        """Split into one communicator per color; null for ``MPI.UNDEFINED``."""
+        return wrap(self._create_after_meeting(super().Split, color, key))
+
+    def Split_type(self, split_type: int, key: int = 0, info: MPI.Info = MPI.INFO_NULL) -> Comm:
+        """Split by a shared resource, such as a node."""
+        return wrap(self._create_after_meeting(super().Split_type, split_type, key, info))
+
+    def Create_cart(self, dims: Sequence[int], periods: Sequence[bool] | None = None,
+                    reorder: bool = False) -> Cart:
+        """Create a communicator with a Cartesian topology."""
+        return wrap(self._create_after_meeting(super().Create_cart, dims, periods, reorder))
+
+    def Create_graph(self, index: Sequence[int], edges: Sequence[int],
+                     reorder: bool = False) -> Graph:
+        """Create a communicator with a graph topology."""
+        return wrap(self._create_after_meeting(super().Create_graph, index, edges, reorder))
+
+    def Create_dist_graph_adjacent(self, sources: Sequence[int], destinations: Sequence[int],
+                                   sourceweights: Sequence[int] | None = None,
+                                   destweights: Sequence[int] | None = None,
+                                   info: MPI.Info = MPI.INFO_NULL,
+                                   reorder: bool = False) -> Distgraph:
+        """Create a communicator with a graph topology; each rank passes its neighbours."""
+        return wrap(self._create_after_meeting(
+            super().Create_dist_graph_adjacent, sources, destinations, sourceweights, destweights,
+            info, reorder))
+
+    def Create_dist_graph(self, sources: Sequence[int], degrees: Sequence[int],
+                          destinations: Sequence[int], weights: Sequence[int] | None = None,
+                          info: MPI.Info = MPI.INFO_NULL, reorder: bool = False) -> Distgraph:
+        """Create a communicator with a graph topology; any rank passes any edges."""
+        return wrap(self._create_after_meeting(
+            super().Create_dist_graph, sources, degrees, destinations, weights, info, reorder))
+
     def Shrink(self) -> Comm:
         """Create a communicator without the failed ranks; collective over the others."""
         self._check_alive()
@@ -378,8 +359,7 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
         if context is not None:
             self.Delete_attr(keyval())
         self.Delete_attr(Lifetime._keyvals[0])
-        guard = context.guard if context is not None else None
-        return guard.unraised if guard is not None else None
+        return context.guard.unraised if context is not None else None
 
 
 class Cart(Comm, MPI.Cartcomm):

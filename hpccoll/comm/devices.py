@@ -12,8 +12,9 @@ import warnings
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib.machinery import PathFinder
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
+import numpy
 from mpi4py import MPI
 
 from hpccoll.comm.base import Base
@@ -22,6 +23,7 @@ from hpccoll.config import ANY_P, AUTO, NCCL
 from hpccoll.errors import ArgumentError, HpccollError
 from hpccoll.errors.mpi import error_handler_of
 from hpccoll.runtime.attributes import existing_context
+from hpccoll.runtime.planning.description import Description
 
 if TYPE_CHECKING:
     from hpccoll.calls.call import Call
@@ -58,11 +60,11 @@ class DeviceWays(Base):
 
     def _known_ways(self) -> str:
         """Return the lines for ``explain``: empty before the first access to :attr:`ways`."""
-        from hpccoll.cuda import Ways, describe_ways
+        from hpccoll.cuda import DeviceMemory, Ways, describe_ways
         context = existing_context(self)
         if context is None or context.freed:
             return ""
-        reports, memory = context.service(Ways).reports, context.registered
+        reports, memory = context.service(Ways).reports, context.existing_service(DeviceMemory)
         devices = reports is not None and any(each.device for each in reports)
         shown = describe_ways(reports or ()) if devices else []
         if memory is not None:
@@ -71,14 +73,70 @@ class DeviceWays(Base):
                 "read in place, by CUDA IPC"))
         return "\nDevice arrays:\n" + "".join(f"  {line}\n" for line in shown) if shown else ""
 
+    @overload
+    def empty(self, shape: int | Sequence[int], dtype: Any = ...) -> numpy.ndarray: ...
+    @overload
+    def empty(self, shape: int | Sequence[int], dtype: Any = ..., *, xp: Any) -> Any: ...
+    def empty(self, shape: int | Sequence[int], dtype: Any = float, *, xp: Any = numpy) -> Any:
+        """Create an array in registered memory, which other ranks of the node read in place.
+
+        ``xp`` is ``numpy``; or ``cupy`` or ``torch`` for memory of the current GPU, read by CUDA
+        IPC. ``torch`` makes a CUDA tensor; ``dtype`` may be one of PyTorch's.
+
+        Collective; every rank may pass a different shape. The memory stays allocated until the
+        communicator is freed, so create such arrays once, not in a loop. Afterwards they are
+        ordinary arrays and stay valid. They are ordinary from the start if the node has no shared
+        memory, or if too little of it is free (a ``RuntimeWarning`` reports that).
+
+        Raises:
+            ArgumentError: a negative or malformed shape; ``xp`` differs between ranks of a node,
+                or a rank of the node has no GPU for it.
+            ArgumentTypeError: elements that are Python objects.
+        """
+        from hpccoll.arrays.shapes import element_count
+        from hpccoll.cuda import element_type
+        from hpccoll.transport.shm.mapping import DIRECTORY
+        lifetime = self._check_usable()
+        dtype, sized = element_type(xp, dtype)
+        sized, count = element_count(shape, sized)
+        nbytes = count * sized.itemsize
+
+        def make() -> Any:
+            node = context.node
+            self._check_alike(xp)
+            if xp is not numpy:
+                return registered_array(self, shape, dtype, nbytes, xp)
+            if node is None or not node.local:
+                return numpy.zeros(shape, dtype)
+            region = node.allocate(nbytes)
+            return region and region.mine.view(sized).reshape(shape)
+
+        with lifetime.call_guard:
+            context = self._private()
+            array = context.library.run_after_meeting(make, Description("empty"))()
+        if array is None:
+            warnings.warn(f"hpccoll: array is not registered: no space for {nbytes} bytes in "
+                          f"{DIRECTORY}; free space there", RuntimeWarning, stacklevel=2)
+            return numpy.zeros(shape, dtype)
+        return array
+
+    @overload
+    def zeros(self, shape: int | Sequence[int], dtype: Any = ...) -> numpy.ndarray: ...
+    @overload
+    def zeros(self, shape: int | Sequence[int], dtype: Any = ..., *, xp: Any) -> Any: ...
+    def zeros(self, shape: int | Sequence[int], dtype: Any = float, *, xp: Any = numpy) -> Any:
+        """Create an array of zeros in registered memory; see :meth:`empty`."""
+        array = self.empty(shape, dtype, xp=xp)
+        array[...] = 0
+        return array
+
     def _registered_memory(self, nbytes: int) -> Any:
         """Return registered device memory as bytes; or why there is none, the same on all ranks."""
         from hpccoll.cuda import DeviceMemory
         context = self._private()
-        if context.registered is None:
-            context.registered = context.service(DeviceMemory)
-        memory = context.registered.allocate(nbytes)
-        if context.registered.scratch is not None and not context.scratch_bytes:
+        registered = context.service(DeviceMemory)
+        memory = registered.allocate(nbytes)
+        if registered.scratch is not None and not context.scratch_bytes:
             context.use_registered()
             self._check_alive().forget_calls()  # their plans have other segments
         return memory
@@ -128,9 +186,9 @@ def on_registered_memory(comm: Base, method: Method, args: tuple[Any, ...]
     Wrong arguments also give ``None``; the resolver then raises the error.
     """
     from hpccoll.calls.native import NativeOnly
-    from hpccoll.cuda import RegisteredCall, as_resident, queue_of
+    from hpccoll.cuda import DeviceMemory, RegisteredCall, as_resident, queue_of
     context = comm._context
-    memory = context.registered if context is not None else None
+    memory = context.existing_service(DeviceMemory) if context is not None else None
     if memory is None or memory.scratch is None or comm._config.determinism == ANY_P:
         return None
     specs = [as_resident(arg) for arg in args]

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 from mpi4py import MPI
 
 from hpccoll.comm.waitall import extend_mpi4py
-from hpccoll.config import NONE
+from hpccoll.config import NONE, Config
 from hpccoll.errors import ForkedError
+from hpccoll.errors.mpi import DeadCommunicatorError
 from hpccoll.guard.call_guard import new_call_guard
 from hpccoll.guard.job_status import JOB
 from hpccoll.runtime.attributes import stop_all_starts
@@ -26,7 +27,6 @@ from hpccoll.runtime.planning.description import Description
 from hpccoll.runtime.progress.engine import PROGRESS
 
 if TYPE_CHECKING:
-    from hpccoll.comm.base import Base
     from hpccoll.tune.loading import JobTimes
 
 
@@ -65,16 +65,16 @@ class Lifetime:
         self.call_guard = new_call_guard()
         self.observed: Any = None
         self.logged: set[Description] = set()
-        self.wrappers: dict[int, weakref.ref[Base]] = {}
+        self.wrappers: dict[int, weakref.ref[Wrapper]] = {}
 
     @classmethod
-    def of(cls, comm: Base) -> Lifetime:
+    def of(cls, comm: Wrapper) -> Lifetime:
         """Return the lifetime of a communicator and register the wrapper."""
         with cls._first:  # threads may wrap communicators at the same time
             return cls._find_or_create(comm)
 
     @classmethod
-    def _find_or_create(cls, comm: Base) -> Lifetime:
+    def _find_or_create(cls, comm: Wrapper) -> Lifetime:
         if not cls._keyvals:
             cls._keyvals.append(MPI.Comm.Create_keyval(
                 delete_fn=lambda comm, key, lifetime: lifetime.end()))
@@ -100,7 +100,8 @@ class Lifetime:
 
         ``raise_failure`` raises the error of later calls on a broken communicator; None if freed.
         """
-        self.freed, self.raise_failure = raise_failure is None, raise_failure
+        # A thread may find a failure of a communicator that has just been freed.
+        self.freed, self.raise_failure = self.freed or raise_failure is None, raise_failure
         self.forget_calls()
 
     def end_setup(self, raise_failure: Callable[[], NoReturn]) -> None:
@@ -130,6 +131,45 @@ class Lifetime:
         stop_all_starts()
         for lifetime in list(cls._all):
             lifetime.end_setup(_reject_fork)
+
+
+class Wrapper(MPI.Intracomm):
+    """One of the wrappers of a communicator, which share its lifetime."""
+
+    # ``Dup`` and ``Clone`` create instances without ``__init__``, hence class defaults.
+    _config: Config
+    _lifetime: Lifetime | None = None
+
+    def _check_alive(self) -> Lifetime:
+        """Return the communicator's lifetime.
+
+        Raises:
+            CommunicatorError: the communicator is null or freed.
+        """
+        lifetime = self._lifetime
+        if lifetime is None and not MPI.Is_finalized() and self != MPI.COMM_NULL:
+            # Dup and similar create instances before they have a handle: this is the first check.
+            lifetime = self._lifetime = Lifetime.of(self)
+        if lifetime is None or lifetime.freed:
+            raise DeadCommunicatorError("MPI has been finalised" if MPI.Is_finalized() else
+                                        "the communicator is null or was freed; "
+                                        "make a new hpccoll.Comm")
+        return lifetime
+
+    def _check_usable(self) -> Lifetime:
+        """Return the communicator's lifetime, if a collective can run on it.
+
+        Raises:
+            CommunicatorError: it is null or freed, or an earlier call failed.
+        """
+        lifetime = self._check_alive()
+        if lifetime.raise_failure is not None:
+            lifetime.raise_failure()
+        return lifetime
+
+    def forget_calls(self) -> None:
+        """Clear the cache of calls, so that the next call checks the communicator's lifetime."""
+        raise NotImplementedError
 
 
 def _reject_fork() -> NoReturn:

@@ -18,29 +18,17 @@ from typing import TYPE_CHECKING
 from mpi4py import MPI
 
 from hpccoll.comm.base import Base
-from hpccoll.comm.methods import (
-    IALLGATHER,
-    IALLGATHERV,
-    IALLREDUCE,
-    IALLTOALL,
-    IALLTOALLV,
-    IALLTOALLW,
-    IBARRIER,
-    IBCAST,
-    IEXSCAN,
-    IGATHER,
-    IGATHERV,
-    IREDUCE,
-    IREDUCE_SCATTER,
-    IREDUCE_SCATTER_BLOCK,
-    ISCAN,
-    ISCATTER,
-    ISCATTERV,
-)
+from hpccoll.comm.methods import methods_of
 from hpccoll.comm.recognition import recognise_calls
+from hpccoll.ir.methods import NONBLOCKING
 
 if TYPE_CHECKING:
     from mpi4py.typing import BufSpec, BufSpecB, BufSpecV, BufSpecW, InPlace
+
+#: The methods in the order of the table.
+(IBARRIER, IBCAST, IREDUCE, IALLREDUCE, ISCAN, IEXSCAN, IREDUCE_SCATTER_BLOCK, IREDUCE_SCATTER,
+ IALLGATHER, IALLGATHERV, IGATHER, IGATHERV, ISCATTER, ISCATTERV, IALLTOALL, IALLTOALLV, IALLTOALLW
+ ) = methods_of(NONBLOCKING)
 
 
 class NonblockingMixin(Base):
@@ -49,7 +37,8 @@ class NonblockingMixin(Base):
     @recognise_calls
     def Ibarrier(self) -> MPI.Request:
         """Start a barrier of all ranks."""
-        return (self._cache.get(IBARRIER) or IBARRIER.serve)(self)
+        served = self._cache.get(IBARRIER)
+        return served(self) if served is not None else self._serve(IBARRIER, ())
 
     @recognise_calls
     def Ibcast(self, buf: BufSpec, root: int = 0) -> MPI.Request:

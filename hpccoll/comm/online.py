@@ -15,7 +15,6 @@ from hpccoll.calls.facts import CallFacts, facts_of
 from hpccoll.comm.uncached.conditions import conditions_of, resolve_call
 from hpccoll.config import NONE, OFF, PROBE
 from hpccoll.errors import cause_of
-from hpccoll.guard.guard import Guard
 from hpccoll.runtime.context import Context
 from hpccoll.runtime.progress.waiting import Meeting
 from hpccoll.tune.choose import wants_times
@@ -41,17 +40,16 @@ def probe(wrap: Wrap, context: Context, machine: Fingerprint, path: str
 
 def start(comm: Base, context: Context, tuned: JobTimes) -> None:
     """Let calls be measured later, where rules were not; the same on all ranks."""
-    config, guard = comm._config, context.service(Guard)
+    config = comm._config
     if not (tuned.online or config.tuning in (OFF, PROBE) or config.determinism != NONE
             or is_measured(context.size, context.place)):
-        guard.natives.check = next_check(guard.number)
+        context.library.check_after(next_check(context.guard.number))
 
 
 def measure_after(method: Method, comm: Base, *args: Any, **options: Any) -> None:
     """Measure the kind of a native call that has just ended, if that is worth its time."""
     context, tuned = comm._private(), comm._check_usable().tuned
-    natives = context.service(Guard).natives
-    natives.check = next_check(natives.guard.number)
+    context.library.check_after(next_check(context.guard.number))
     call = resolve_call(comm, method, method.positional(args, options))
     if call is not None and tuned is not None:
         facts = facts_of(call)
@@ -78,7 +76,7 @@ def _measure(comm: Base, context: Context, facts: CallFacts, tuned: JobTimes) ->
         from hpccoll.measure.probe import measure_call  # only jobs that measure load it
         start = perf_counter()
         path = "" if tuned.online else comm._config.tuning or default_path()
-        measure = context.service(Guard).watch_blocking(measure_call, TITLE)
+        measure = context.library.watch_blocking(measure_call, TITLE)
         curve = measure(context, facts.collective, nbytes, path, comm._timed_class())
         if curve or tuned.online:  # otherwise it was disturbed, and a later check repeats it
             tuned.add_tried(facts.collective, nbytes, curve)

@@ -14,31 +14,18 @@ from typing import TYPE_CHECKING, Any
 from mpi4py import MPI
 
 from hpccoll.comm.base import Base
-from hpccoll.comm.methods import (
-    ALLGATHER_INIT,
-    ALLGATHERV_INIT,
-    ALLREDUCE_INIT,
-    ALLTOALL_INIT,
-    ALLTOALLV_INIT,
-    ALLTOALLW_INIT,
-    BARRIER_INIT,
-    BCAST_INIT,
-    EXSCAN_INIT,
-    GATHER_INIT,
-    GATHERV_INIT,
-    REDUCE_INIT,
-    REDUCE_SCATTER_BLOCK_INIT,
-    REDUCE_SCATTER_INIT,
-    SCAN_INIT,
-    SCATTER_INIT,
-    SCATTERV_INIT,
-    Method,
-)
+from hpccoll.comm.methods import Method, methods_of
+from hpccoll.ir.methods import PERSISTENT
 
 if TYPE_CHECKING:
     from mpi4py.typing import BufSpec, BufSpecB, BufSpecV, BufSpecW, InPlace
 
 Info = MPI.Info
+#: The methods in the order of the table.
+(BARRIER_INIT, BCAST_INIT, REDUCE_INIT, ALLREDUCE_INIT, SCAN_INIT, EXSCAN_INIT,
+ REDUCE_SCATTER_BLOCK_INIT, REDUCE_SCATTER_INIT, ALLGATHER_INIT, ALLGATHERV_INIT, GATHER_INIT,
+ GATHERV_INIT, SCATTER_INIT, SCATTERV_INIT, ALLTOALL_INIT, ALLTOALLV_INIT, ALLTOALLW_INIT
+ ) = methods_of(PERSISTENT)
 
 
 class PersistentMixin(Base):

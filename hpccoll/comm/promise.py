@@ -50,8 +50,7 @@ def check_promise(method: Method, args: Sequence[Any], device: str) -> None:
     if not device:
         return
     from hpccoll.calls.memory import may_be_device
-    names = {"barrier": (), "bcast": ("buf",)}.get(method.name, ("sendbuf", "recvbuf"))
-    for name, spec in zip(names, args, strict=False):
+    for name, spec in zip(method.buffers, args, strict=False):
         one = spec[0] if isinstance(spec, (list, tuple)) and spec else spec
         if not isinstance(one, NO_MEMORY) and not may_be_device(one):
             raise ArgumentError(
@@ -73,11 +72,11 @@ def device_place(comm: Base, device: Any, across: Any) -> DevicePlace:
     ``across`` is the allreduce between nodes. The cache of calls is cleared if the paths have
     changed, by ``comm.empty(xp=cupy)`` for example.
     """
-    from hpccoll.cuda import Nccl  # imported only for NCCL
+    from hpccoll.cuda import DeviceMemory, Nccl  # imported only for NCCL
     from hpccoll.tune.device_rules import DevicePlace
 
     context, before = comm._private(), comm._device_place
-    service, memory = context.service(Nccl), context.registered
+    service, memory = context.service(Nccl), context.existing_service(DeviceMemory)
     turns = service.takes_turns(device)
     # Messages of NCCL have no checksums.
     usable = not comm._config.checksums and not isinstance(

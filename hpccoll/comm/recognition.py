@@ -1,8 +1,8 @@
 """Cache of the compiled executor: the cached methods and the arguments in the key.
 
-Machine code looks up a call of a method in :data:`ROLES` by its arguments' forms, sizes and types,
-its operator, root and counts, and finds a compiled plan or the native method. Other calls go to the
-Python method of the class, which resolves the call and stores its target (:func:`note`).
+Machine code looks up a call of a method in :data:`NUMBERS` by its arguments' forms, sizes and
+types, its operator, root and counts, and finds a compiled plan or the native method. Other calls go
+to the Python method of the class, which resolves the call and stores its target (:func:`note`).
 
 Without the compiled executor the Python methods are called directly.
 """
@@ -18,7 +18,7 @@ from mpi4py import MPI
 from numpy import ndarray
 
 from hpccoll.comm.methods import Method
-from hpccoll.ir.methods import COUNTS_AT_ROOT
+from hpccoll.ir.methods import BLOCKING, NONBLOCKING, TABLE
 from hpccoll.ir.operators import OPERATORS
 from hpccoll.runtime.execution.built import BUILT
 
@@ -29,16 +29,9 @@ if BUILT:
     from hpccoll.runtime.execution import _executor
     _executor.set_operators(MPI.SUM, MPI.PROD, MPI.MAX, MPI.MIN)
 
-#: The roles of a method's arguments: s is sent from, r received into, b both; o is an operator,
-#: n a root, c counts.
-ROLES = {
-    "barrier": "", "bcast": "bn", "reduce": "sron", "allreduce": "sro", "scan": "sro",
-    "exscan": "sro", "reduce_scatter_block": "sro", "reduce_scatter": "srco", "allgather": "sr",
-    "allgatherv": "sr", "gather": "srn", "gatherv": "srn", "scatter": "srn", "scatterv": "srn",
-    "alltoall": "sr", "alltoallv": "sr"}
 #: Methods by lower-case name, in the forms that can be cached.
-NUMBERS = {form + name: number
-           for number, (form, name) in enumerate((f, n) for f in ("", "i") for n in ROLES)}
+NUMBERS = {form.format(name): number for number, (form, name) in enumerate(
+    (form, name) for form in (BLOCKING, NONBLOCKING) for name, row in TABLE.items() if row.cached)}
 #: Predefined operators; the ``id`` of any other may be reused by another operator.
 LASTING = frozenset(id(getattr(MPI, name.upper())) for name in OPERATORS)
 #: Predefined types, by ``id``.
@@ -59,7 +52,7 @@ def recognise_calls(slow: F) -> F:
     name = slow.__name__.lower()
     function = cast(FunctionType, slow)
     code = function.__code__
-    fast: Any = _executor.Recognised(slow, NUMBERS[name], ROLES[name.removeprefix("i")],
+    fast: Any = _executor.Recognised(slow, NUMBERS[name], TABLE[name.removeprefix("i")].roles,
                                      code.co_varnames[1:code.co_argcount], function.__defaults__ or
                                      ())
     return cast(F, update_wrapper(fast, slow))
@@ -89,7 +82,7 @@ def note(calls: Any, method: Method, args: tuple[Any, ...], target: Any,
         return False
     places: tuple[tuple[int, int], ...] = ()
     if call is not None:
-        if method.name in COUNTS_AT_ROOT:
+        if method.row.counts == "root":
             return False  # the counts of other ranks may differ at the next call
         sides = _sides(method, args)
         found = [_place(one.array, sides) if one is not None else (-1, 0)
@@ -99,12 +92,12 @@ def note(calls: Any, method: Method, args: tuple[Any, ...], target: Any,
             return False  # it works on a copy
     elif any(native_form(arg) is not arg for arg in args):
         return False  # the method gets converted arguments
-    return bool(calls.store(NUMBERS[method.title], ROLES[method.name], args, target, *places))
+    return bool(calls.store(NUMBERS[method.title], method.row.roles, args, target, *places))
 
 
 def note_any_size(calls: Any, method: Method, args: tuple[Any, ...], target: Any) -> bool:
     """Store the target of calls of this form and any size; return True if there is room."""
-    return bool(calls.store_any_size(NUMBERS[method.title], ROLES[method.name], args, target))
+    return bool(calls.store_any_size(NUMBERS[method.title], method.row.roles, args, target))
 
 
 def _lasts(argument: Any) -> bool:
@@ -120,7 +113,7 @@ def _lasts(argument: Any) -> bool:
 def _sides(method: Method, args: tuple[Any, ...]) -> list[Any]:
     """Return the arrays that a call sends from and receives into."""
     sides: list[Any] = [None, None]
-    for role, argument in zip(ROLES[method.name], args):
+    for role, argument in zip(method.row.roles, args):
         if role in "srb":
             array = argument[0] if type(argument) in (list, tuple) else argument
             sides[role != "s"] = array if type(array) is ndarray else None

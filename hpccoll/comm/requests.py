@@ -22,7 +22,7 @@ from hpccoll.errors.mpi import DeadCommunicatorError, RequestError
 from hpccoll.runtime.context import Context
 from hpccoll.runtime.execution.built import BUILT
 from hpccoll.runtime.progress.engine import PROGRESS, PendingOperation
-from hpccoll.runtime.progress.operations import NULL, Operation, PersistentOperation, cell
+from hpccoll.runtime.progress.operations import NULL, Operation, cell
 
 if BUILT:
     from hpccoll.runtime.execution import _executor
@@ -183,12 +183,12 @@ class Prequest(DrivenRequest, MPI.Prequest):
     _context: Context
     _make: Callable[[], tuple[Any, ...]] | None
     _free: Callable[[], None]
-    _prepared: PersistentOperation | CompiledOperation | None
+    _prepared: CompiledOperation | None
     _cell: Any
 
     def __new__(cls, context: Context, make: Callable[[], tuple[Any, ...]],
                 free: Callable[[], None],
-                prepared: PersistentOperation | CompiledOperation | None = None) -> Prequest:
+                prepared: CompiledOperation | None = None) -> Prequest:
         extend_mpi4py()
         self = MPI.Prequest.__new__(cls)
         self._context, self._make, self._free = context, make, free

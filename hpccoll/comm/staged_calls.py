@@ -25,6 +25,7 @@ from hpccoll.comm.methods import Method
 from hpccoll.comm.recognition import LASTING, TYPES
 from hpccoll.comm.uncached.conditions import conditions_of
 from hpccoll.cuda import (
+    DeviceMemory,
     allocate_pinned,
     device_namespace,
     find_stream,
@@ -151,7 +152,7 @@ def run_staged(comm: Base, method: Method, args: tuple[Any, ...]) -> bool:
         BufferArgumentError: the stream of an array is captured.
     """
     context = comm._context
-    if context is None or context.registered is not None:
+    if context is None or context.existing_service(DeviceMemory) is not None:
         return False  # the memory may be registered: a choice of all ranks
     arrays = _arrays(args)
     known = comm._cache.staged.get(_key(method, args, arrays))
@@ -193,7 +194,7 @@ def run_new(comm: Base, method: Method, args: tuple[Any, ...], call: Call) -> No
             given[index] = [view, *spec[1:]] if type(spec) in (list, tuple) else view
     made = StagedCall(tuple(moves), tuple(given))
     key, staged = _key(method, args, arrays), comm._cache.staged
-    if key is not None and context.registered is None:
+    if key is not None and context.existing_service(DeviceMemory) is None:
         if len(staged) >= MOST_FORMS:
             staged.clear()
         staged[key] = made
@@ -203,8 +204,7 @@ def run_new(comm: Base, method: Method, args: tuple[Any, ...], call: Call) -> No
 def _run(comm: Any, context: Context, method: Method, known: StagedCall, arrays: Arrays) -> None:
     """Load, call, and store, on the caller's stream of each array."""
     memory = context.service(HostMemory)
-    names = ("buf",) if method.name == "bcast" else ("sendbuf", "recvbuf")
-    streams = [find_stream(obj, array, names[index]) for index, obj, array in arrays]
+    streams = [find_stream(obj, array, method.buffers[index]) for index, obj, array in arrays]
     try:
         memory.wait()
         for (_, _, array), (stream, _), (host, loads, _, _) in zip(arrays, streams, known.moves):

@@ -33,9 +33,8 @@ class Recovery(Base):
         super().Revoke()
         context = existing_context(self)
         if context is not None and not context.freed:
-            if context.guard is not None:
-                context.guard.revoke()
-            context.revoke()
+            context.guard.revoke()
+            context.ranks.revoke()
 
     def revoke(self) -> None:
         """Call ``Revoke``, if this MPI library can continue after the death of a rank.
@@ -95,7 +94,7 @@ class Recovery(Base):
         self._config = self._config.override(timeout=seconds)
         context = existing_context(self)
         if context is not None:
-            context.timeouts = context.timeouts._replace(timeout=self._config.timeout)
+            context.guard.use_timeout(self._config.timeout)
 
     def check_ranks(self, peers: Sequence[int] = ()) -> RankStates | None:
         """Return the states of the ranks without communication; for loops that wait for messages.
@@ -112,8 +111,7 @@ class Recovery(Base):
             BrokenCommunicatorError: a call has failed on a rank.
         """
         context = existing_context(self)
-        guard = context.guard if context is not None else None
-        return guard.check_ranks(peers) if guard is not None else None
+        return context.guard.check_ranks(peers) if context is not None else None
 
     def _check_recovery(self, method: str) -> None:
         from hpccoll.machine.failures import ulfm_missing

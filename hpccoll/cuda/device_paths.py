@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from hpccoll.errors.agreement import ranks_by_value
 from hpccoll.units import count_text, ranks_text
 
 
@@ -112,10 +113,7 @@ def shares(reports: Sequence[RankReport]) -> list[Share]:
     Pairs with equal reports have equal results if both or neither are on one node. So one pair of
     each kind is evaluated, and the others are counted.
     """
-    kinds: dict[tuple[tuple[str, Answer], ...], list[int]] = {}
-    for rank, one in enumerate(reports):
-        kinds.setdefault(tuple(sorted(one.found.items())), []).append(rank)
-    groups = list(kinds.values())
+    groups = list(ranks_by_value(tuple(sorted(one.found.items())) for one in reports).values())
     counted: dict[tuple[str, bool, str], tuple[int, tuple[int, int]]] = {}
     for index, mine in enumerate(groups):
         for theirs in groups[index:]:

@@ -84,9 +84,7 @@ class Ways:
     def look(self) -> list[RankReport]:
         """Return the reports of all ranks; the first call is collective."""
         if self.reports is None:
-            guard = self.context.guard
-            ask = guard.watch_blocking(agree_on_ways) if guard is not None else agree_on_ways
-            self.reports = ask(self.context.comm)
+            self.reports = self.context.library.watch_blocking(agree_on_ways)(self.context.comm)
         return list(self.reports or ())
 
     def free(self) -> None:

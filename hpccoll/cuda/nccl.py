@@ -15,6 +15,7 @@ import numpy
 
 from hpccoll.arrays.half import BFLOAT16, is_bfloat16
 from hpccoll.cuda.device import has_cupy
+from hpccoll.errors.agreement import first_difference, ranks_by_value
 from hpccoll.units import ranks_text
 
 #: CuPy's names of NCCL's types, by NumPy's kind and bytes of an element.
@@ -136,28 +137,20 @@ def obstacle(members: Sequence[Member]) -> str:
         rank, problem = problems[0]
         more = f" (and {len(problems) - 1} more)" * (len(problems) > 1)
         return f"rank {rank}{more}: {problem}"
-    users: dict[tuple[str, str], list[int]] = {}
-    versions: dict[str, list[int]] = {}
-    for rank, one in enumerate(members):
-        users.setdefault((one.host, one.device), []).append(rank)
-        versions.setdefault(one.version, []).append(rank)
+    users = ranks_by_value((one.host, one.device) for one in members)
     lacking = _lacking_for_shared_gpu(members)
     for (host, device), ranks in users.items():
         if len(ranks) > 1 and lacking:
             return (f"{ranks_text(ranks)} share GPU {device} of {host}: {SHARED_GPU_NEEDS}, on all "
                     f"ranks; {lacking}")
-    if len(versions) > 1:
-        return "ranks have different versions of NCCL: " + "; ".join(
-            f"{number} on {ranks_text(ranks)}" for number, ranks in versions.items())
-    return ""
+    difference = first_difference([[one.version] for one in members])
+    return f"ranks have different versions of NCCL: {difference}" if difference else ""
 
 
 def _lacking_for_shared_gpu(members: Sequence[Member]) -> str:
     """Return what ranks that share a GPU lack, and on which ranks; empty if they may."""
-    old: dict[str, list[int]] = {}
-    for rank, one in enumerate(members):
-        if tuple(map(int, one.version.split(".")[:2])) < SHARED_GPU_VERSION:
-            old.setdefault(one.version, []).append(rank)
     unset = [rank for rank, one in enumerate(members) if not one.enabled]
-    return "; ".join([f"NCCL is {number} on {ranks_text(ranks)}" for number, ranks in old.items()]
+    versions = ranks_by_value(one.version for one in members).items()
+    return "; ".join([f"NCCL is {number} on {ranks_text(ranks)}" for number, ranks in versions
+                      if tuple(map(int, number.split(".")[:2])) < SHARED_GPU_VERSION]
                      + [f"{SHARED_GPU_VARIABLE} is not 1 on {ranks_text(unset)}"] * bool(unset))

@@ -61,13 +61,14 @@ class NcclRunner:
         owned: communicators to free with it.
     """
 
-    def __init__(self, guard: Any, name: str, group: NcclGroup, cross: Any,
+    def __init__(self, library: Any, name: str, group: NcclGroup, cross: Any,
                  algorithm: Callable[[Any, int, int], str], owned: Sequence[MPI.Intracomm]):
-        self.guard, self.name, self.group = guard, name, group
+        self.library, self.name, self.group = library, name, group
         self.cross, self.owned, self.leader = cross, owned, name == NCCL_LEADER
         self.algorithm = algorithm
-        self.queued = guard.stream_monitor(group.check, group.abort, group.device,
-                                           partial(has_completed, importlib.import_module("cupy")))
+        self.queued = library.stream_monitor(
+            group.check, group.abort, group.device,
+            partial(has_completed, importlib.import_module("cupy")))
 
     def run(self, call: Any, where: Queue, description: Any) -> None:
         """Queue a call that this rank can run; ``description`` is for the guard.
@@ -77,13 +78,13 @@ class NcclRunner:
         """
         self.queued.raise_if_broken()
         with self.queued.abort_on_error(description), self._report_failures():
-            part = self.guard.watch_queued(self._begin, description)(call, where, description)
+            part = self.library.watch_queued(self._begin, description)(call, where, description)
             if self.cross is not None:
                 self._combine_across(self.cross, call, where, part)
                 self.queued.raise_if_broken()
                 # A rank of this node whose part across nodes failed never joins: the watchdog must
                 # see this.
-                self.guard.watch_blocking(self.group.gather_parts, call.name)(
+                self.library.watch_blocking(self.group.gather_parts, call.name)(
                     call, where.stream, self.leader)
                 self.queued.add(description, where.mark(), call)
 
@@ -169,7 +170,7 @@ class Nccl:
             The runner; or an error text, the same on all ranks.
         """
         if name not in self.made and name not in self.reasons:
-            made = self.context.guard.watch_blocking(self._make)(name, device, across)
+            made = self.context.library.watch_blocking(self._make)(name, device, across)
             if isinstance(made, str):
                 self.reasons[name] = made
             else:
@@ -179,7 +180,7 @@ class Nccl:
     def takes_turns(self, device: Any) -> bool:
         """Return True if ranks share a GPU without MPS; the first call is collective."""
         if self.shared_in_turns is None:
-            exchange = self.context.guard.watch_blocking(self.context.comm.allgather)
+            exchange = self.context.library.watch_blocking(self.context.comm.allgather)
             self.shared_in_turns = takes_turns(exchange(introduce(device)))
         return self.shared_in_turns
 
@@ -188,7 +189,7 @@ class Nccl:
         if name == NCCL:
             group = join(context.comm, context.comm, device, self._meet)
             return group if isinstance(group, str) else NcclRunner(
-                context.guard, name, group, None, across.algorithm, ())
+                context.library, name, group, None, across.algorithm, ())
         nodes = groups_of(context.topology)
         if name == NCCL_RAILS and len(set(map(len, nodes))) > 1:
             return (f"the nodes of the layout {context.topology} have different numbers of ranks, "
@@ -202,7 +203,7 @@ class Nccl:
             return group
         cross = across.wrap(MPI.Intracomm(context.comm.Split(local, number)))
         cross._private()  # now, so that a failing rank can notify the others there
-        return NcclRunner(context.guard, name, group, cross, across.algorithm, (node, cross))
+        return NcclRunner(context.library, name, group, cross, across.algorithm, (node, cross))
 
     def _meet(self, failed: bool) -> None:
         """Wait until all ranks have connected or failed.
@@ -215,7 +216,7 @@ class Nccl:
                 for a failed rank; the alarm that this sets ends its process.
         """
         timeouts = self.context.timeouts
-        self.context.guard.natives.wait(
+        self.context.library.wait(
             self.context.comm.Ibarrier(), "set-up of NCCL",
             timeout=min(timeouts.timeout, timeouts.report) if failed else timeouts.timeout)
 

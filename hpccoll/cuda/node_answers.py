@@ -16,7 +16,7 @@ from contextlib import suppress
 from mpi4py import MPI
 
 from hpccoll.cuda.device_paths import Answer
-from hpccoll.transport.shm.mapping import DIRECTORY, identity
+from hpccoll.transport.shm.mapping import open_on_node
 
 #: Bytes of a result, and number of places for results.
 WIDTH, PLACES = 1 << 10, 1 << 12
@@ -32,28 +32,14 @@ class NodeAnswers:
         """Open one file on all ranks of a node, unless all have one; collective."""
         if all(node_comm.allgather(self.file >= 0)):
             return
-        file, path, leads = -1, "", node_comm.Get_rank() == 0
-        with suppress(OSError):
-            if leads:  # without a name: it disappears with the processes
-                file = os.open(DIRECTORY, os.O_RDWR | os.O_TMPFILE, 0o600)
-                path = f"/proc/{os.getpid()}/fd/{file}"
-        path, wanted = node_comm.bcast((path, identity(file)))
-        with suppress(OSError):
-            file = file if leads else os.open(path, os.O_RDWR)
-        # In another PID namespace the path may lead to the file of another process.
-        usable = file >= 0 and identity(file) == wanted
-        if all(node_comm.allgather(usable)):
+        file, _ = open_on_node(node_comm)
+        if file >= 0:
             self.file, file = file, self.file
         if file >= 0:
             os.close(file)
 
     def find(self, key: str, test: Callable[[], Answer]) -> Answer:
-        """Return the result of a test, from the node or by running it.
-
-        Args:
-            key: equal on ranks whose results are equal.
-            test: runs it, for seconds.
-        """
+        """Return the result of a test, which ranks share if ``key`` is equal, or run it."""
         import json
         place = zlib.crc32(key.encode()) % PLACES * WIDTH
         try:
@@ -68,7 +54,8 @@ class NodeAnswers:
             answer = test()
             text = json.dumps((key, answer.can, answer.why)).encode()
             if not known and len(text) <= WIDTH:
-                os.pwrite(self.file, text, place)
+                with suppress(OSError):  # a full file system: other ranks run the test too
+                    os.pwrite(self.file, text, place)
             return answer
         finally:
             fcntl.lockf(self.file, fcntl.LOCK_UN, WIDTH, place)

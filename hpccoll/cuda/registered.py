@@ -98,9 +98,8 @@ class DeviceMemory:
         """Close memory of peers; collective, except in MPI_Finalize or after a failure."""
         peers = self.peers
         if peers is not None:
-            guard, user = self.context.guard, self.context.user
-            agreed = (guard is None or guard.failure is None) and (
-                user not in (MPI.COMM_WORLD, MPI.COMM_SELF))
+            agreed = (self.context.guard.failure is None
+                      and self.context.user not in (MPI.COMM_WORLD, MPI.COMM_SELF))
             if agreed and self.last is not None:
                 try:  # queued kernels may still read peers' memory
                     self.wait()

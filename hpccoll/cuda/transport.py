@@ -1,6 +1,6 @@
 """Transport in registered device memory: the kernels of the receiver read messages in place.
 
-Channels, numbers and words are those of :mod:`hpccoll.transport.shm.rendezvous`: a word announces a
+Channels, numbers and words are those of :mod:`hpccoll.transport.shm.endpoint`: a word announces a
 message and its address. In addition, events order the access to its bytes. The host only queues
 work on a stream. So the writer of a word first records an event, and after reading the word the
 receiver makes its stream wait for that event. Each slot of a channel has two events:
@@ -32,9 +32,16 @@ from hpccoll.transport.shm.channels import (
     SIZE_BITS,
     Channel,
 )
-from hpccoll.transport.shm.endpoint import SharedEndpoint
-from hpccoll.transport.shm.rendezvous import ASIDE, BY_MPI, HERE, Receive, RendezvousBatch, Send
-from hpccoll.transport.shm.rendezvous import actions_on as host_actions
+from hpccoll.transport.shm.endpoint import (
+    ASIDE,
+    BY_MPI,
+    HERE,
+    Receive,
+    RendezvousBatch,
+    Send,
+    SharedEndpoint,
+)
+from hpccoll.transport.shm.endpoint import actions_on as host_actions
 
 #: Kinds of events.
 READY, READ = 0, 1
@@ -81,10 +88,6 @@ class DeviceEndpoint:
     def on_alarm(self) -> Callable[[], None] | None:
         """Callback that raises an error if a rank has failed; None without a guard."""
         return self.inner.on_alarm
-
-    @on_alarm.setter
-    def on_alarm(self, heard: Callable[[], None] | None) -> None:
-        self.inner.on_alarm = heard
 
     def direct(self, peers: Sequence[int], tag: int) -> bool:
         """Return True: the kernels of this rank use messages in place."""

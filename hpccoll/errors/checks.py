@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hpccoll.errors import MOST_NAMED, HpccollError, NonFiniteError
+from hpccoll.errors.waits import rank_list
 
 __all__ = ["CorruptMessage", "NonFiniteInput", "UnequalError"]
 
@@ -60,7 +61,6 @@ class UnequalError(HpccollError, ValueError):
         self.ranks = tuple(sorted(rank for ranks in self.groups[1:] for rank in ranks)
                            ) if clear else ()
         ordered = [*groups[1:], groups[0]] if clear else groups
-        text = "; ".join(f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}: {text}"
-                         for ranks, text in ordered[:MOST_NAMED])
+        text = "; ".join(f"{rank_list(ranks)}: {text}" for ranks, text in ordered[:MOST_NAMED])
         super().__init__(f"ranks have different {what}: {text}; check how these ranks computed or "
                          "received them")

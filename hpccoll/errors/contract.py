@@ -35,11 +35,6 @@ class Party(NamedTuple):
     sites: tuple[str, ...]
 
     @property
-    def ranks_text(self) -> str:
-        """The ranks as text."""
-        return f"rank{'s' * (len(self.ranks) > 1)} {', '.join(map(str, self.ranks))}"
-
-    @property
     def call(self) -> str:
         """Return the calls and their lines as text."""
         text = format_fields(self.fields) or "unknown"
@@ -69,7 +64,7 @@ class ContractError(HpccollError, RuntimeError):
         self.absent = absent
         ordered = (*self.groups[1:], first) if clear else self.groups
         calls = "; ".join(
-            f"{group.ranks_text}: {group.fields.get(self.field) or 'another'} ({group.call})"
+            f"{rank_list(group.ranks)}: {group.fields.get(self.field) or 'another'} ({group.call})"
             for group in ordered)
         missing = f"; no report from {rank_list(absent)}" if absent else ""
         super().__init__(f"ranks disagree on {self.field} in {call}: {calls}{missing}; make the "

@@ -16,7 +16,6 @@ from typing import Any
 import numpy
 from mpi4py import MPI
 
-from hpccoll.runtime.context import ALARM_TAG, Context
 from hpccoll.runtime.events.call_log import (
     ALARM,
     EARLY_BYTES,
@@ -27,6 +26,7 @@ from hpccoll.runtime.events.call_log import (
     Log,
     LogRecord,
 )
+from hpccoll.runtime.ranks import ALARM_TAG, Ranks
 from hpccoll.transport.call_hashes import agree
 from hpccoll.transport.shm.mapping import share
 
@@ -235,16 +235,16 @@ class MessagedLogs:
             self.arriving.pop(other, None)
 
 
-def logs_of(context: Context) -> SharedLogs | MessagedLogs:
+def logs_of(ranks: Ranks) -> SharedLogs | MessagedLogs:
     """Return the logs of a communicator; collective."""
-    node = context.node
+    node = ranks.node
     if node is not None and node.local:
         shared = share(node.comm, LOG_BYTES, EARLY_BYTES)
         if shared is not None:
             logs = {rank: Log(shared.parts[index]) for rank, index in node.local.items()}
-            logs[context.rank] = Log(shared.parts[node.rank],
+            logs[ranks.rank] = Log(shared.parts[node.rank],
                                      partial(shared.populate, node.rank))
-            if context.place.one_node:
-                return SharedLogs(logs, context.rank, node.fence)
-            return MessagedLogs(context.comm, logs)
-    return MessagedLogs(context.comm)
+            if ranks.place.one_node:
+                return SharedLogs(logs, ranks.rank, node.fence)
+            return MessagedLogs(ranks.comm, logs)
+    return MessagedLogs(ranks.comm)

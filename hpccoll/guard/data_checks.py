@@ -11,6 +11,7 @@ import numpy
 
 from hpccoll.calls.specification import Buffer, host_buffer
 from hpccoll.errors import cause_of
+from hpccoll.errors.agreement import ranks_by_value
 from hpccoll.errors.checks import NonFiniteInput, UnequalError
 from hpccoll.guard.call_sites import call_site
 from hpccoll.runtime.context import Context
@@ -83,9 +84,8 @@ def check_equal(context: Context, array: numpy.ndarray, what: str) -> None:
     if len(set(records)) == 1:
         return
     kinds = {record[DIGEST_BYTES:] for record in records}
-    groups: dict[bytes, list[int]] = {}
-    for rank, record in enumerate(records):
-        groups.setdefault(record if len(kinds) == 1 else record[DIGEST_BYTES:], []).append(rank)
+    groups = ranks_by_value(record if len(kinds) == 1 else record[DIGEST_BYTES:]
+                            for record in records)
     raise UnequalError(
         f"{'bits' if len(kinds) == 1 else 'types or shapes'} in {what}",
         [(tuple(ranks), f"digest {key[:4].hex()}" if len(kinds) == 1

@@ -13,26 +13,31 @@ import os
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from mpi4py import MPI
 
 from hpccoll.atomic_file import open_replacement
 from hpccoll.errors.waits import print_report
 from hpccoll.guard.call_sites import main_site
+from hpccoll.guard.guard import Guard
 from hpccoll.guard.rank_status import IN_PROGRAM, NATIVE, WAITING
 from hpccoll.machine.groups import world_ranks
 from hpccoll.runtime.events.call_log import SOME_TIME, Log
 from hpccoll.runtime.progress.engine import PROGRESS
-
-if TYPE_CHECKING:
-    from hpccoll.guard.guard import Guard
 
 FORMAT = "hpccoll flight 1"
 #: Default folder of records.
 FOLDER = "hpccoll-trace"
 #: States of ranks that can write their own record.
 ABLE = (WAITING, NATIVE, IN_PROGRAM)
+
+
+class CommunicatorName(NamedTuple):
+    """Name of a communicator, the same on all ranks, and its ranks in ``COMM_WORLD``."""
+
+    name: str
+    world_ranks: tuple[int, ...]
 
 
 class FlightRecorder:
@@ -42,27 +47,25 @@ class FlightRecorder:
         folder: of records written on failures; empty if not configured.
         job: name of the job, the same on all ranks.
         failed: True once the record of the first failed call is written; it is never replaced.
-        guards: of communicators.
+        guards: of communicators, with their names.
     """
 
     def __init__(self) -> None:
         self.folder, self.job, self.count = "", "", 0
         self.failed = False
-        self.guards: weakref.WeakSet[Guard] = weakref.WeakSet()
+        self.guards = weakref.WeakKeyDictionary[Guard, CommunicatorName]()
         self.lock = threading.Lock()
         self.listening = 0
 
     def add(self, guard: Guard) -> None:
         """Record a communicator from now on; collective over it."""
-        comm, self.count = guard.context.comm, self.count + 1
+        comm, self.count = guard.ranks.comm, self.count + 1
         mine = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{self.count}"
-        guard.name = comm.bcast(mine, 0)
-        guard.world_ranks = world_ranks(comm)
-        if not self.job and guard.context.size == MPI.COMM_WORLD.Get_size():
-            self.job = guard.name
-        self.guards.add(guard)
-        if guard.context.config.trace:
-            self.folder = guard.context.config.trace
+        named = self.guards[guard] = CommunicatorName(comm.bcast(mine, 0), world_ranks(comm))
+        if not self.job and guard.ranks.size == MPI.COMM_WORLD.Get_size():
+            self.job = named.name
+        if guard.ranks.config.trace:
+            self.folder = guard.ranks.config.trace
             if self.listening != os.getpid():
                 self.listening = os.getpid()
                 from hpccoll.guard.flight_signals import listen
@@ -105,16 +108,17 @@ class FlightRecorder:
         return {"format": FORMAT, "why": why, "when": time.time(), "job": self.job,
                 "rank": MPI.COMM_WORLD.Get_rank(), "ranks": MPI.COMM_WORLD.Get_size(),
                 "host": platform.node(), "pid": os.getpid(), "site": main_site(),
-                "communicators": [_communicator(guard, since) for guard in list(self.guards)]}
+                "communicators": [_communicator(guard, named, since)
+                                  for guard, named in list(self.guards.items())]}
 
 
-def _communicator(guard: Guard, since: int) -> dict[str, Any]:
+def _communicator(guard: Guard, named: CommunicatorName, since: int) -> dict[str, Any]:
     doing = guard.activities()
     logs = guard.logs.logs
     shown = [one.rank for one in doing if one.rank == guard.rank or one.state not in ABLE]
-    return {"id": guard.name, "name": guard.context.comm.Get_name().removeprefix(
+    return {"id": named.name, "name": guard.ranks.comm.Get_name().removeprefix(
                 "hpccoll private of "),
-            "rank": guard.rank, "world_ranks": guard.world_ranks,
+            "rank": guard.rank, "world_ranks": named.world_ranks,
             "doing": [one._asdict() for one in doing],
             "records": {str(rank): _record(logs[rank], since) for rank in shown if rank in logs},
             "requests": _requests(guard)}
@@ -141,7 +145,7 @@ def _requests(guard: Guard) -> list[dict[str, Any]]:
     """Return the pending nonblocking and persistent calls of hpccoll."""
     found = []
     for operation in list(PROGRESS.operations):
-        if operation.context is guard.context and not operation.over:
+        if operation.context.guard is guard and not operation.over:
             round, peers = operation.pending_run.pending_peers()
             found.append({"title": operation.pending_run.title, "round": round, "peers": peers})
     return found

@@ -9,16 +9,23 @@ import socket
 import threading
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from hpccoll.guard.flight_record import FlightRecorder
+from typing import Any, Protocol
 
 #: Signals on which a rank writes a record; the second one then ends it.
 SIGNALS = signal.SIGUSR1, signal.SIGTERM
 
 
-def listen(recorder: FlightRecorder) -> None:
+class RecordWriter(Protocol):
+    """Writer of flight records."""
+
+    def dump(self, why: str) -> str:
+        """Write a record; return the path of its file."""
+
+    def write_record(self, why: str) -> None:
+        """Write a record if the user has configured a folder."""
+
+
+def listen(recorder: RecordWriter) -> None:
     """Write records on signals, unless the program has its own handlers for them."""
     if threading.current_thread() is not threading.main_thread():
         return  # handlers can be set only there
@@ -38,7 +45,7 @@ def listen(recorder: FlightRecorder) -> None:
                      name="hpccoll flight recorder").start()
 
 
-def _handle(recorder: FlightRecorder, writing: socket.socket, number: int, frame: Any) -> None:
+def _handle(recorder: RecordWriter, writing: socket.socket, number: int, frame: Any) -> None:
     """Do what the thread would do, if another wakeup descriptor has replaced its own.
 
     asyncio sets one with its first signal handler, of whatever signal.
@@ -50,7 +57,7 @@ def _handle(recorder: FlightRecorder, writing: socket.socket, number: int, frame
         _write_on(recorder, number)
 
 
-def _write_on(recorder: FlightRecorder, number: int) -> None:
+def _write_on(recorder: RecordWriter, number: int) -> None:
     """Write a record on a signal; SIGTERM ends the process then."""
     if number == signal.SIGUSR1:
         recorder.dump("SIGUSR1")
@@ -61,7 +68,7 @@ def _write_on(recorder: FlightRecorder, number: int) -> None:
     os.kill(os.getpid(), number)
 
 
-def _work(recorder: FlightRecorder, reading: socket.socket, writing: socket.socket,
+def _work(recorder: RecordWriter, reading: socket.socket, writing: socket.socket,
           ours: list[signal.Signals]) -> None:
     with reading, writing:
         while numbers := reading.recv(64):

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from mpi4py import MPI
 
@@ -34,9 +34,6 @@ from hpccoll.guard.alarm import MessagedLogs, logs_of
 from hpccoll.guard.call_sites import call_site
 from hpccoll.guard.diagnosis import judge, reported_error, states_fields, unexpected_message_error
 from hpccoll.guard.failed_ranks import Losses
-from hpccoll.guard.flight_record import RECORDER
-from hpccoll.guard.library_calls import CURIOUS, GRACE, LibraryCalls
-from hpccoll.guard.pending_calls import PendingCall
 from hpccoll.guard.rank_status import (
     GONE,
     KILLED,
@@ -46,15 +43,14 @@ from hpccoll.guard.rank_status import (
     RankStatus,
     waiting_status,
 )
-from hpccoll.guard.watchdog import WATCHDOG
-from hpccoll.runtime.context import Context
-from hpccoll.runtime.events.call_log import ALARM, FREED, LEFT, NUMBER
+from hpccoll.runtime.events.call_log import ALARM, LEFT, NUMBER
 from hpccoll.runtime.events.call_records import begins, ends
-from hpccoll.runtime.execution.executor import Execution, PreparedRun, Timeouts
+from hpccoll.runtime.execution.executor import Execution, Timeouts
 from hpccoll.runtime.execution.slow_path import SlowPath
 from hpccoll.runtime.planning.binding import Action
 from hpccoll.runtime.planning.description import Description
 from hpccoll.runtime.progress.waiting import Meeting, PendingRun, WaitTimer
+from hpccoll.runtime.ranks import Ranks
 from hpccoll.transport import Batch
 from hpccoll.transport.call_hashes import split
 from hpccoll.transport.checked import CheckedBatch
@@ -62,9 +58,9 @@ from hpccoll.transport.mpi import FIRST_TAG, PersistentBatch, SingleBatch
 from hpccoll.transport.shm.channels import CHANNELS
 from hpccoll.transport.shm.endpoint import BothBatch
 
-if TYPE_CHECKING:
-    from hpccoll.guard.stream_calls import StreamMonitor
-
+#: Seconds after a rank was found dead in which its last actions take effect; and seconds after
+#: which the status of the other ranks is requested.
+GRACE, CURIOUS = 0.5, 1.0
 #: Consecutive polls that must find a message of another call first.
 CERTAIN = 3
 #: Seconds between the removal of a process's memory and its exit.
@@ -80,58 +76,63 @@ def _missing_ranks(batch: Batch) -> Sequence[int]:
     return batch.missing_ranks() if isinstance(batch, (SingleBatch, PersistentBatch)) else ()
 
 
-class Guard:
-    """Guard of one communicator's context; the constructor is collective.
+class PendingCall(Meeting):
+    """A pending native collective of this rank.
 
     Attributes:
-        on_failure: callback; called once, after a failure, with the function that rejects calls.
+        number: of the call; 0 for a persistent one, which ranks may start in any order.
     """
 
-    def __init__(self, context: Context):
-        self.context, self.rank = context, context.rank
-        self.compares_calls = context.config.contract != OFF
-        self.always = context.config.contract == ALWAYS
-        self.logs, self.losses = logs_of(context), Losses(context.comm)
+    def __init__(self, guard: Guard, title: str, number: int):
+        super().__init__(guard.ranks.comm, title)
+        self.guard, self.number = guard, number
+
+    def pending_peers(self) -> tuple[int, tuple[int, ...]]:
+        """Return round 0, and the ranks that are not known to have begun it."""
+        return 0, tuple(one.rank for one in self.guard.activities() if one.rank != self.rank
+                        and not (self.number and one.begun >= self.number))
+
+
+class Guard:
+    """Guard of one communicator; the constructor is collective.
+
+    Args:
+        ranks: of the communicator.
+        on_failure: called once, after a failure, with the function that rejects calls.
+        write_record: writes a flight record, for a reason.
+
+    Attributes:
+        timeouts: limits of all waits on the communicator.
+        abandoned: memory and requests of failed calls, which the library may still use.
+    """
+
+    def __init__(self, ranks: Ranks, on_failure: Callable[[Callable[[], NoReturn]], None],
+                 write_record: Callable[[str, bool], None]):
+        self.ranks, self.rank, config = ranks, ranks.rank, ranks.config
+        self.on_failure, self.write_record = on_failure, write_record
+        self.compares_calls = config.contract != OFF
+        self.always = config.contract == ALWAYS
+        self.logs, self.losses = logs_of(ranks), Losses(ranks.comm)
         self.rank_status = RankStatus(
-            self.rank, self.logs.logs, context.processes, self.compares_calls)
+            self.rank, self.logs.logs, ranks.processes, self.compares_calls)
+        self.timeouts = Timeouts(config.timeout, config.report, self.listen, self.collect_states)
+        self.abandoned: list[Any] = []
         self.log = self.logs.mine.address if self.compares_calls else 0
         self.alarm = self.logs.mine.address + 8 * ALARM
         self.lock = threading.RLock()
         self.failure: BrokenCommunicatorError | None = None
         #: Error found by a thread; the next call raises it.
         self.unraised: BaseException | None = None
-        self.on_failure: Callable[[Callable[[], NoReturn]], None] = lambda raise_failure: None
         self.suspect: tuple[int, int, int] = (0, 0, 0)
         #: Tags whose messages all use shared memory, as the logs do.
-        self.channels = context.node.tags if context.node is not None else {}
+        self.channels = ranks.node.tags if ranks.node is not None else {}
         #: The wait that this rank has reported, and the time of its last status request.
         self.said: tuple[str, int, int] = ("", 0, 0)
         self.asked = 0.0
-        self.natives = LibraryCalls(self)
-        self.native, self.watch_blocking = self.natives.method, self.natives.watch_blocking
-        self.watch_nonblocking = self.natives.watch_nonblocking
-        self.watch_persistent = self.natives.watch_persistent
-        self.objects, self.unsent = self.natives.objects, self.natives.unsent
-        self.watch_queued = self.natives.watch_queued
-        self.run_after_meeting = self.natives.run_after_meeting
-        self.begin_duplicate = self.natives.begin_duplicate
-        context.timeouts = Timeouts(context.config.timeout, context.config.report, self.listen,
-                                    self.collect_states)
-        context.remote.on_alarm = self.on_alarm
-        if context.endpoint is not context.remote:
-            context.endpoint.on_alarm = self.on_alarm  # type: ignore[attr-defined]
-        #: Name of the communicator, the same on all ranks, and its ranks in COMM_WORLD; for flight
-        #: records.
-        self.name, self.world_ranks = "", tuple(range(context.size))
-        if self.compares_calls and context.size > 1:
-            WATCHDOG.add(self.natives)
-            RECORDER.add(self)
 
-    def stream_monitor(self, check: Callable[[], None], abort: Callable[[], None], device: Any,
-                       happened: Callable[[Any], bool]) -> StreamMonitor:
-        """Return the monitor of calls that a library queues on a device."""
-        from hpccoll.guard.stream_calls import StreamMonitor  # only device calls need it
-        return StreamMonitor(self, check, abort, device, happened)
+    def use_timeout(self, seconds: float) -> None:
+        """Set the time-out of later waits."""
+        self.timeouts = self.timeouts._replace(timeout=seconds)
 
     # -- before and while a call runs ---------------------------------------------------------
     @property
@@ -154,7 +155,7 @@ class Guard:
 
     def opening(self, call_hash: int, tag: int) -> Action | None:
         """Return a callback for the start of a plan: record the call, check for failures."""
-        if not call_hash or self.context.size == 1:
+        if not call_hash or self.ranks.size == 1:
             return None
         if tag or self.always:
             # Requests start in any order, so no log has them. Or the call is recorded already.
@@ -163,7 +164,7 @@ class Guard:
 
     def end_callback(self, call_hash: int, tag: int) -> Action | None:
         """Return a callback for the end of a plan: it records the end of the call."""
-        if not call_hash or self.context.size == 1 or tag or self.always:
+        if not call_hash or self.ranks.size == 1 or tag or self.always:
             return None
         return ends(self.logs.mine), ()
 
@@ -188,7 +189,7 @@ class Guard:
             self._log_callback(call_hash)()
             met = self.logs.comparison(call_hash)
             watch = WaitTimer(PendingCall(self, title, self.logs.mine.words[NUMBER]),
-                              *self.context.timeouts, self.context.limits.spins)
+                              *self.timeouts, self.ranks.limits.spins)
             while (same := met()) is None:
                 watch.pause()
             if not same:
@@ -232,7 +233,7 @@ class Guard:
             raise self.peer_lost_error(failed_ranks, awaited.title)
         # By the last call that has begun: a wait for an earlier request happens inside it.
         self._say(awaited, self.logs.mine.words[NUMBER])
-        if isinstance(awaited, (Execution, PreparedRun, SlowPath)) and (
+        if isinstance(awaited, (Execution, SlowPath)) and (
                 isinstance(self.logs, MessagedLogs) or tag not in self.channels):
             self._look_at_messages(awaited)
 
@@ -246,7 +247,7 @@ class Guard:
             self.said = awaited.title, number, round
             mine.publish_status(waiting_status(awaited.title, number, round, peers, call_site()))
         mine.look()
-        if now - self.asked > min(CURIOUS, self.context.timeouts.timeout / 2):
+        if now - self.asked > min(CURIOUS, self.timeouts.timeout / 2):
             self.asked = now
             self.ask()
 
@@ -265,7 +266,7 @@ class Guard:
 
     def collect_states(self, peers: Sequence[int] = ()) -> RankStates:
         """Return the status of the ranks, and the ranks that this rank's call waits for."""
-        RECORDER.write_record("a long wait")
+        self.write_record("a long wait", False)
         return self.rank_status.states(self.logs.mine.words[NUMBER], peers)
 
     def check_ranks(self, peers: Sequence[int]) -> RankStates:
@@ -298,17 +299,17 @@ class Guard:
         return PeerLost(failed_ranks, self.rank_status.states(number, failed_ranks=failed_ranks),
                         f"call {number}, {title}," if number and numbered else title)
 
-    def _look_at_messages(self, awaited: Execution | PreparedRun | SlowPath) -> None:
+    def _look_at_messages(self, awaited: Execution | SlowPath) -> None:
         """Check whether a missing rank has sent a message of another call instead.
 
         Such a rank cannot complete this call: messages arrive in order. A message that is being
         received may be incomplete.
         """
-        comm, status, remote = self.context.comm, MPI.Status(), self.context.remote
+        comm, status, tags = self.ranks.comm, MPI.Status(), self.ranks.tags
         for peer in {peer for batch in awaited.batches for peer in _missing_ranks(batch)}:
             if comm.Iprobe(peer, MPI.ANY_TAG, status):
                 found = status.Get_tag()
-                if remote.tags.foreign(found, awaited.tag):
+                if tags.foreign(found, awaited.tag):
                     known, before, times = self.suspect
                     again = (known, before) == (peer, found)
                     self.suspect = peer, found, times + 1 if again else 1
@@ -357,7 +358,7 @@ class Guard:
                 or self.logs.mine.status().get("peers", ()))
             diagnosis = error
             if isinstance(error, PeerLost) and self.losses.known:
-                self.context.revoke()  # ends every pending wait
+                self.ranks.revoke()  # ends every pending wait
             elif not interrupted:
                 late = isinstance(error, (ForeignMessage, BrokenCommunicatorError)) and not (
                     isinstance(error, PeerLost))
@@ -370,7 +371,7 @@ class Guard:
             if in_thread:  # before another call can check it
                 self.unraised = diagnosis
         self.on_failure(self.raise_failure)
-        RECORDER.write_record(f"{type(diagnosis).__name__}: {diagnosis}", failed=True)
+        self.write_record(f"{type(diagnosis).__name__}: {diagnosis}", True)
         return diagnosis
 
     def revoke(self) -> None:
@@ -387,10 +388,10 @@ class Guard:
     def _diagnose(self, error: BaseException, title: str, tag: int, number: int) -> BaseException:
         """Return the error for the caller, from the records of all ranks, late ranks included."""
         records = self.logs.records(self.rank_status.gone, number)
-        contract = judge(records, self.context.size)
+        contract = judge(records, self.ranks.size)
         if contract is None and isinstance(error, ForeignMessage) and error.peer >= 0 and not tag:
             contract = unexpected_message_error(records[self.rank], self.rank, error.peer,
-                                                self.context.size)
+                                                self.ranks.size)
         if contract is not None:
             return contract
         # After a rank failed, the library may not be able to read that rank's memory.
@@ -438,10 +439,3 @@ class Guard:
         """Publish that this rank has freed the communicator, or exits."""
         words = self.logs.mine.words
         words[LEFT] = words[LEFT] or how
-
-    def free(self) -> None:
-        """Release the context."""
-        RECORDER.guards.discard(self)
-        self.natives.last_look()
-        self.leave(FREED)
-        self.on_failure = lambda raise_failure: None

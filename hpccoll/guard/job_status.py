@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import warnings
 from typing import Protocol
 
 import numpy
@@ -63,6 +64,9 @@ class JobLogs:
             try:
                 self.file = JobFile(key, LOG_BYTES, local_size(), identity)
                 self.mine = Log(self.file.mine)
+            except PermissionError as error:
+                warnings.warn(f"hpccoll: {error}; ranks that wait in a first call do not see this "
+                              "one", RuntimeWarning, stacklevel=2)
             except OSError:
                 pass  # other processes do not see this one
         WATCHDOG.add(self)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from mpi4py import MPI
 
@@ -28,23 +28,28 @@ from hpccoll.errors.waits import RankStates, Reports, print_report, report_text
 from hpccoll.guard.alarm import MessagedLogs
 from hpccoll.guard.call_sites import main_site
 from hpccoll.guard.diagnosis import judge
+from hpccoll.guard.guard import CURIOUS, GRACE, Guard
 from hpccoll.guard.pending_calls import watch_nonblocking, watch_persistent
 from hpccoll.guard.rank_status import IN_PROGRAM, NATIVE, QUIET, format_call
-from hpccoll.guard.watchdog import STATUS
-from hpccoll.runtime.events.call_log import ASKED, CHECK, ENDS, INSIDE, LAST, LEFT, NUMBER, Log
+from hpccoll.guard.watchdog import STATUS, WATCHDOG
+from hpccoll.runtime.events.call_log import (
+    ASKED,
+    CHECK,
+    ENDS,
+    FREED,
+    INSIDE,
+    LAST,
+    LEFT,
+    NUMBER,
+    Log,
+)
 from hpccoll.runtime.events.call_records import log_calls
 from hpccoll.runtime.planning.call_hash import describe_native
 from hpccoll.runtime.planning.description import Description
 from hpccoll.runtime.progress.waiting import STANDSTILL, Meeting
 
-if TYPE_CHECKING:
-    from hpccoll.guard.guard import Guard
-
 #: Maximum number of cached wrappers.
 MOST_KINDS = 2048
-#: Seconds after a rank was found dead in which its last actions take effect; and seconds after
-#: which the status of the other ranks is requested.
-GRACE, CURIOUS = 0.5, 1.0
 
 
 class Stay(NamedTuple):
@@ -83,6 +88,8 @@ class LibraryCalls:
         near = sorted(guard.logs.logs)
         self.next = guard.logs.logs[near[(near.index(guard.rank) + 1) % len(near)]]
         self.odd, self.said = 0, False
+        if guard.compares_calls and guard.ranks.size > 1:
+            WATCHDOG.add(self)
 
     # -- how they are called -------------------------------------------------------------------
     def method(self, native: Callable[..., Any], name: str, call: Call | None,
@@ -97,7 +104,7 @@ class LibraryCalls:
             check: called with the arguments of a call that has ended, if its number has reached
                 :attr:`check`.
         """
-        if self.guard.always and self.guard.context.size > 1:
+        if self.guard.always and self.guard.ranks.size > 1:
             return partial(self._run_with_timeout, getattr(MPI.Intracomm, f"I{name}"), name)
         known = call is not None and self.guard.compares_calls
         call_hash = self.guard.call_hash(describe_native(call, name)) if known else 0
@@ -109,8 +116,8 @@ class LibraryCalls:
         """Return the number of the next call that is followed by a check; 0 for none."""
         return self.log.words[CHECK]
 
-    @check.setter
-    def check(self, number: int) -> None:
+    def check_after(self, number: int) -> None:
+        """Follow the next call from a number on by a check."""
         self.log.words[CHECK] = number
 
     def watch_nonblocking(self, native: Callable[..., MPI.Request], name: str, call: Call | None
@@ -170,7 +177,7 @@ class LibraryCalls:
     @property
     def counts(self) -> bool:
         """Return True if calls are numbered."""
-        return self.guard.compares_calls and self.guard.context.size > 1
+        return self.guard.compares_calls and self.guard.ranks.size > 1
 
     def watch_blocking(self, function: Callable[..., Any], name: str = "set-up", call_hash: int = 0,
                        pickles: bool = False, check: Callable[..., None] | None = None
@@ -191,7 +198,7 @@ class LibraryCalls:
                           ) -> Callable[..., Any]:
         """Return a wrapper that runs a collective function once all ranks have entered it."""
         def call(*args: Any) -> Any:
-            if self.guard.context.size > 1:
+            if self.guard.ranks.size > 1:
                 self.guard.compare(description)
             return self.watch_blocking(function, description.collective,
                                        self.guard.call_hash(description))(*args)
@@ -233,13 +240,12 @@ class LibraryCalls:
         Raises:
             CollectiveTimeout, BrokenCommunicatorError: it has not completed.
         """
-        context = self.guard.context
         try:
-            timeouts = context.timeouts
-            Meeting(context.comm, title).wait(request, *(
+            timeouts = self.guard.timeouts
+            Meeting(self.guard.ranks.comm, title).wait(request, *(
                 timeouts if timeout is None else timeouts._replace(timeout=timeout)))
         except BaseException as error:
-            context.abandoned.append((request, held))
+            self.guard.abandoned.append((request, held))
             diagnosis = self.guard.fail(error, title, None, 0)
             if diagnosis is not error:
                 raise diagnosis from cause_of(error)
@@ -275,7 +281,7 @@ class LibraryCalls:
             self._look_back()
         inside = words[INSIDE]
         if not inside or inside != self.stay.number:
-            self.stay = Stay(inside, now, now, Reports(self.guard.context.timeouts.report))
+            self.stay = Stay(inside, now, now, Reports(self.guard.timeouts.report))
             return ""
         # As in hpccoll's own waits, the time in which this process was stopped does not count.
         still = max(now - self.stay.looked - STANDSTILL, 0.0)
@@ -327,7 +333,7 @@ class LibraryCalls:
     def _tell_late(self, error: BaseException | None) -> None:
         """Report differing calls once; return nothing if the logs no longer show them."""
         records = {rank: log.record() for rank, log in self.guard.logs.logs.items()}
-        error = error or judge(records, self.guard.context.size)
+        error = error or judge(records, self.guard.ranks.size)
         if error is None:
             return
         self.said = True
@@ -335,7 +341,7 @@ class LibraryCalls:
 
     def _hopeless(self, number: int, elapsed: float) -> BaseException | None:
         """Return the reason why a call cannot complete; ``None`` if it can."""
-        guard, timeout = self.guard, self.guard.context.timeouts.timeout
+        guard, timeout = self.guard, self.guard.timeouts.timeout
         if guard.logs.alarm_raised(True) if self.speaks else guard.alarm_raised:
             return guard.failure or BrokenCommunicatorError()
         if guard.logs.disagree(settled=True):
@@ -396,3 +402,8 @@ class LibraryCalls:
         """Publish that this rank exits."""
         self.last_look()
         self.guard.leave(how)
+
+    def free(self) -> None:
+        """Check the last calls, and publish that this rank has freed the communicator."""
+        self.last_look()
+        self.guard.leave(FREED)

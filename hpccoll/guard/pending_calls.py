@@ -19,35 +19,18 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from mpi4py import MPI
 
 from hpccoll.errors import CollectiveTimeout, HpccollError, cause_of
+from hpccoll.guard.guard import Guard, PendingCall
 from hpccoll.runtime.events.call_log import NUMBER
 from hpccoll.runtime.execution.executor import TRIES
-from hpccoll.runtime.progress.waiting import Meeting, WaitTimer
+from hpccoll.runtime.progress.waiting import WaitTimer
 
 if TYPE_CHECKING:
-    from hpccoll.guard.guard import Guard
     _Methods = MPI.Request
 else:
     _Methods = object  # the class that it is mixed into has them
 
 #: Seconds between two checks of other ranks during tests.
 BETWEEN = 0.1
-
-
-class PendingCall(Meeting):
-    """A pending native collective of this rank.
-
-    Attributes:
-        number: of the call; 0 for a persistent one, which ranks may start in any order.
-    """
-
-    def __init__(self, guard: Guard, title: str, number: int):
-        super().__init__(guard.context.comm, title)
-        self.guard, self.number = guard, number
-
-    def pending_peers(self) -> tuple[int, tuple[int, ...]]:
-        """Return round 0, and the ranks that are not known to have begun it."""
-        return 0, tuple(one.rank for one in self.guard.activities() if one.rank != self.rank
-                        and not (self.number and one.begun >= self.number))
 
 
 class WatchedRequest(_Methods):
@@ -111,8 +94,7 @@ class WatchedRequest(_Methods):
         Raises:
             CollectiveTimeout: some ranks are missing.
         """
-        context = begun.guard.context
-        watch = WaitTimer(begun, *context.timeouts, context.limits.spins)
+        watch = WaitTimer(begun, *begun.guard.timeouts, begun.guard.ranks.limits.spins)
         while not test(status):
             try:
                 watch.pause()
@@ -132,8 +114,7 @@ class WatchedRequest(_Methods):
                 this request is complete.
         """
         begun = self._call()
-        context = begun.guard.context
-        watch = WaitTimer(begun, *context.timeouts, context.limits.spins)
+        watch = WaitTimer(begun, *begun.guard.timeouts, begun.guard.ranks.limits.spins)
         over = super().Get_status
 
         def look() -> bool:
@@ -159,7 +140,7 @@ class WatchedRequest(_Methods):
         except Exception as error:
             if not self._failed:
                 self._failed = True
-                begun.guard.context.abandoned.append(self)  # the library may still use its memory
+                begun.guard.abandoned.append(self)  # the library may still use its memory
             diagnosis = begun.guard.fail(error, begun.title, None, 0, number=begun.number)
             if diagnosis is not error:
                 raise diagnosis from cause_of(error)

@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 import numpy
 from mpi4py import MPI
 
-from hpccoll.config import Config
+from hpccoll.config import Config, common_values
 from hpccoll.errors import (
     ArgumentError,
     BrokenCommunicatorError,
@@ -41,9 +41,9 @@ from hpccoll.guard.library_calls import CURIOUS, GRACE
 from hpccoll.guard.rank_status import GONE, KILLED
 from hpccoll.guard.setup_ranks import WITHDRAWN, SetupRanks
 from hpccoll.guard.watchdog import STATUS
+from hpccoll.machine.discovery import exchange_processes
 from hpccoll.machine.limits import OVERSUBSCRIBED, SPINS
 from hpccoll.runtime.events.call_log import INSIDE
-from hpccoll.runtime.planning.agreement import exchange_processes
 from hpccoll.runtime.planning.description import Description
 from hpccoll.runtime.progress.waiting import Meeting, PendingRun, WaitTimer
 from hpccoll.transport.call_hashes import agree
@@ -183,7 +183,7 @@ class SetupCall(Meeting):
         """
         import json
         self.disagrees = True
-        exchange_processes(PrivateComm(comm), self.config)
+        exchange_processes(PrivateComm(comm), common_values(self.config))
         text = json.dumps([self.ranks.description, call_site()[-200:]]).encode()
         mine = numpy.frombuffer(text[:CALL_BYTES].ljust(CALL_BYTES, b"\0"), "u1")
         found = numpy.empty((self.size, CALL_BYTES), "u1")

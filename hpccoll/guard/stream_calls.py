@@ -24,14 +24,15 @@ from hpccoll.errors import (
 )
 from hpccoll.errors.waits import RankStates, Reports, print_report, report_text, summary
 from hpccoll.guard.call_sites import main_site
-from hpccoll.guard.library_calls import GRACE
+from hpccoll.guard.guard import GRACE
+from hpccoll.guard.library_calls import LibraryCalls
 from hpccoll.guard.rank_status import format_call
 from hpccoll.guard.watchdog import WATCHDOG
 from hpccoll.runtime.events.call_log import NUMBER
 from hpccoll.runtime.planning.description import Description
 
 if TYPE_CHECKING:
-    from hpccoll.guard.guard import Guard
+    pass
 
 
 class QueuedCall(NamedTuple):
@@ -56,16 +57,17 @@ class StreamMonitor:
     """Queued calls of one communicator.
 
     Args:
-        guard: of the communicator.
+        library: the native calls of the communicator.
         check: raises if the library has found a fault.
         abort: aborts all queued calls.
         device: the device of the queue.
         happened: returns True if an event has completed, or raises a fault of the device.
     """
 
-    def __init__(self, guard: Guard, check: Callable[[], None], abort: Callable[[], None],
-                 device: Any, happened: Callable[[Any], bool]):
-        self.guard, self.check, self.abort = guard, check, abort
+    def __init__(self, library: LibraryCalls, check: Callable[[], None],
+                 abort: Callable[[], None], device: Any, happened: Callable[[Any], bool]):
+        guard = library.guard
+        self.library, self.guard, self.check, self.abort = library, guard, check, abort
         self.device, self.happened = device, happened
         self.lock, self.pending = threading.RLock(), deque[QueuedCall]()
         self.ended, self.why = False, ""
@@ -73,7 +75,7 @@ class StreamMonitor:
         self.stay = 0, Reports(0.0)
         #: Time at which a call was last found complete.
         self.moved = 0.0
-        if guard.compares_calls and guard.context.size > 1:
+        if guard.compares_calls and guard.ranks.size > 1:
             WATCHDOG.add(self)
 
     # -- called by collectives ------------------------------------------------------------------
@@ -192,7 +194,7 @@ class StreamMonitor:
             self._give_up(first, error, own=fault is not None)
             return ""
         if first.number != self.stay[0]:
-            self.stay = first.number, Reports(self.guard.context.timeouts.report)
+            self.stay = first.number, Reports(self.guard.timeouts.report)
         if elapsed >= self.stay[1].due:
             states = self.guard.collect_states()
             wait = f"{format_call(first.description)} in the queue of rank {self.guard.rank}"
@@ -214,7 +216,7 @@ class StreamMonitor:
 
     def _hopeless(self, first: QueuedCall, elapsed: float) -> BaseException | None:
         """Return the reason why a call cannot complete; ``None`` if it can."""
-        guard, timeout = self.guard, self.guard.context.timeouts.timeout
+        guard, timeout = self.guard, self.guard.timeouts.timeout
         if self._given_up():
             return guard.failure or BrokenCommunicatorError()
         if guard.logs.disagree(settled=True):
@@ -230,7 +232,7 @@ class StreamMonitor:
         """Return True if any rank, this one included, has failed in a call."""
         guard = self.guard
         return guard.failure is not None or (
-            bool(guard.logs.alarm_raised(True)) if guard.natives.speaks else guard.alarm_raised)
+            bool(guard.logs.alarm_raised(True)) if self.library.speaks else guard.alarm_raised)
 
     def _missing_ranks(self, first: QueuedCall) -> tuple[int, ...]:
         """Return the ranks that are not known to have entered a call."""
@@ -244,7 +246,7 @@ class StreamMonitor:
     def _give_up(self, first: QueuedCall, error: BaseException, own: bool) -> None:
         """Publish that a call cannot complete; the next call on this rank raises the error."""
         self.why = summary(error)
-        if self.guard.natives.speaks:
+        if self.library.speaks:
             error = self.guard.fail(error, format_call(first.description), first.description, 0,
                                     main_site(), number=first.number, in_thread=True, own=own)
         self.end()

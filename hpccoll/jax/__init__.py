@@ -1,8 +1,5 @@
 """JAX: collectives under ``jit``, ``grad`` and ``vmap``; data-parallel training.
 
-    framework                  check of the installed JAX version
-    communicator               the default communicator
-    agreement                  comparison of trees between ranks
     calls                      collectives as objects: execution, shapes, transpose
     primitive                  the JAX primitive: lowering, differentiation, batching
     fusion                     fusion of a tree into one vector for each dtype
@@ -14,9 +11,9 @@ backward passes, so ranks with the same program make the same sequence of calls.
 only modules before it in this list.
 """
 
-from hpccoll.jax.framework import require_jax
+from hpccoll.training.framework import require, world
 
-require_jax()
+require("jax", "0.5")
 
 from hpccoll.jax.collectives import (  # noqa: E402  report a missing package before its import
     allgather,
@@ -33,7 +30,6 @@ from hpccoll.jax.collectives import (  # noqa: E402  report a missing package be
     send,
     sendrecv,
 )
-from hpccoll.jax.communicator import world  # noqa: E402
 from hpccoll.jax.gradients import Averager, average_gradients, broadcast_parameters  # noqa: E402
 from hpccoll.jax.optimizer import distributed  # noqa: E402
 

@@ -23,8 +23,8 @@ from typing import Any
 import numpy
 from mpi4py import MPI
 
-from hpccoll.errors import ArgumentError, ArgumentTypeError
-from hpccoll.jax.agreement import Agreement
+from hpccoll.errors import ArgumentError, ArgumentTypeError, ExchangeMismatch
+from hpccoll.errors.agreement import compare
 
 Shape = tuple[int, ...]
 
@@ -36,16 +36,25 @@ class ArrayCall(ABC):
 
     Attributes:
         comm: the ranks.
-        agreement: tree to compare between ranks first, if any.
+        leaves: of a tree to compare between ranks first, such as ``"['w']: float32[3,4]"``: ranks
+            that fuse different trees would add elements of different arrays, or deadlock.
     """
 
     comm: Any
-    agreement: Agreement | None = None
+    leaves: Sequence[str] | None = None
 
     def __call__(self, operand: numpy.ndarray) -> numpy.ndarray:
-        """Run the call; the operand is not modified."""
-        if self.agreement is not None:
-            self.agreement.check(self.comm)
+        """Run the call; the operand is not modified.
+
+        Raises:
+            ExchangeMismatch: ranks have different leaves; on all ranks.
+        """
+        difference = None if self.leaves is None else compare(self.comm, self.leaves)
+        if difference is not None:
+            raise ExchangeMismatch(
+                f"trees differ between ranks in leaf {difference.place}: {difference}; pass the "
+                "same tree, shapes and types on all ranks", tuple(dict.fromkeys(difference.values)),
+                difference.ranks)
         return self.run(numpy.asarray(operand, order="C"))
 
     @abstractmethod
@@ -74,9 +83,9 @@ class ArrayCall(ABC):
         """Return the call for arrays with one additional last axis of ``size``."""
         return self
 
-    def with_shapes(self, shapes: Sequence[Shape], agreement: Agreement | None) -> ArrayCall:
+    def with_shapes(self, shapes: Sequence[Shape], leaves: Sequence[str] | None) -> ArrayCall:
         """Return the call for arrays of these shapes, concatenated in the last axis."""
-        return replace(self, agreement=agreement)
+        return replace(self, leaves=leaves)
 
     def _per_rank(self, operand: Shape) -> None:
         if not operand or operand[0] != self.comm.size:
@@ -106,7 +115,7 @@ class Allreduce(CombiningCall):
 
     def transpose(self, operand: Shape) -> ArrayCall:
         self._check_linear()
-        return replace(self, agreement=None)
+        return replace(self, leaves=None)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -186,7 +195,7 @@ class Alltoall(ArrayCall):
         return operand
 
     def transpose(self, operand: Shape) -> ArrayCall:
-        return replace(self, agreement=None)
+        return replace(self, leaves=None)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -250,7 +259,7 @@ class Scan(CombiningCall):
 
     def transpose(self, operand: Shape) -> ArrayCall:
         self._check_linear()
-        return replace(self, agreement=None, reverse=not self.reverse)
+        return replace(self, leaves=None, reverse=not self.reverse)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -21,9 +21,9 @@ from mpi4py import MPI
 
 from hpccoll.errors import ArgumentError, ArgumentTypeError
 from hpccoll.jax import calls
-from hpccoll.jax.communicator import communicator
 from hpccoll.jax.fusion import call_fused
 from hpccoll.jax.primitive import bind
+from hpccoll.training.framework import communicator
 
 IntraComm = MPI.Intracomm | None
 
@@ -40,8 +40,7 @@ def allreduce(x: Any, op: MPI.Op = MPI.SUM, *, comm: IntraComm = None) -> Any:
         ArgumentTypeError: differentiation with an ``op`` other than ``MPI.SUM``.
         ExchangeMismatch: ranks pass different trees; on all ranks.
     """
-    ranks = communicator(comm)
-    return call_fused(x, calls.Allreduce(comm=ranks, op=op))
+    return call_fused(x, calls.Allreduce(comm=communicator(comm), op=op))
 
 
 def reduce(x: Any, op: MPI.Op = MPI.SUM, root: int = 0, *, comm: IntraComm = None) -> Any:
@@ -49,8 +48,7 @@ def reduce(x: Any, op: MPI.Op = MPI.SUM, root: int = 0, *, comm: IntraComm = Non
 
     Arguments and errors are those of :func:`allreduce`, and ``root``.
     """
-    ranks = communicator(comm)
-    _check_rank("root", root, ranks)
+    ranks = _with_rank(comm, "root", root)
     return call_fused(x, calls.Reduce(comm=ranks, op=op, root=root))
 
 
@@ -65,21 +63,18 @@ def bcast(x: Any, root: int = 0, *, comm: IntraComm = None) -> Any:
     Raises:
         ExchangeMismatch: ranks pass different trees; on all ranks.
     """
-    ranks = communicator(comm)
-    _check_rank("root", root, ranks)
+    ranks = _with_rank(comm, "root", root)
     return call_fused(x, calls.Bcast(comm=ranks, root=root))
 
 
 def allgather(x: Any, *, comm: IntraComm = None) -> Any:
     """Gather the arrays of all ranks on every rank, in a new first axis of one entry per rank."""
-    ranks = communicator(comm)
-    return call_fused(x, calls.Allgather(comm=ranks))
+    return call_fused(x, calls.Allgather(comm=communicator(comm)))
 
 
 def gather(x: Any, root: int = 0, *, comm: IntraComm = None) -> Any:
     """Gather arrays on the root, in a new first axis; return zeros like ``x`` on others."""
-    ranks = communicator(comm)
-    _check_rank("root", root, ranks)
+    ranks = _with_rank(comm, "root", root)
     return call_fused(x, calls.Gather(comm=ranks, root=root))
 
 
@@ -95,8 +90,7 @@ def scatter(x: Any, root: int = 0, *, comm: IntraComm = None) -> Any:
     Raises:
         ArgumentError: the root's first axis has a wrong length.
     """
-    ranks = communicator(comm)
-    _check_rank("root", root, ranks)
+    ranks = _with_rank(comm, "root", root)
     return call_fused(x, calls.Scatter(comm=ranks, root=root),
                       lead=int(ranks.rank == root))
 
@@ -108,9 +102,7 @@ def reduce_scatter(x: Any, op: MPI.Op = MPI.SUM, *, comm: IntraComm = None) -> A
         ArgumentError: the first axis does not have one entry per rank.
         ArgumentTypeError: differentiation with an ``op`` other than ``MPI.SUM``.
     """
-    ranks = communicator(comm)
-    return call_fused(x, calls.ReduceScatter(comm=ranks, op=op),
-                      lead=1)
+    return call_fused(x, calls.ReduceScatter(comm=communicator(comm), op=op), lead=1)
 
 
 def alltoall(x: Any, *, comm: IntraComm = None) -> Any:
@@ -119,8 +111,7 @@ def alltoall(x: Any, *, comm: IntraComm = None) -> Any:
     Raises:
         ArgumentError: the first axis does not have one entry per rank.
     """
-    ranks = communicator(comm)
-    return call_fused(x, calls.Alltoall(comm=ranks), lead=1)
+    return call_fused(x, calls.Alltoall(comm=communicator(comm)), lead=1)
 
 
 def scan(x: Any, op: MPI.Op = MPI.SUM, *, comm: IntraComm = None) -> Any:
@@ -129,8 +120,7 @@ def scan(x: Any, op: MPI.Op = MPI.SUM, *, comm: IntraComm = None) -> Any:
     Raises:
         ArgumentTypeError: differentiation with an ``op`` other than ``MPI.SUM``.
     """
-    ranks = communicator(comm)
-    return call_fused(x, calls.Scan(comm=ranks, op=op))
+    return call_fused(x, calls.Scan(comm=communicator(comm), op=op))
 
 
 def barrier(*, comm: IntraComm = None) -> None:
@@ -144,8 +134,7 @@ def send(x: Any, dest: int, *, tag: int = 0, comm: IntraComm = None) -> None:
     Raises:
         ArgumentTypeError: differentiation; :func:`sendrecv` is differentiable.
     """
-    ranks = communicator(comm)
-    _check_rank("dest", dest, ranks, MPI.PROC_NULL)
+    ranks = _with_rank(comm, "dest", dest, MPI.PROC_NULL)
     bind(calls.SendCall(comm=ranks, dest=dest, tag=tag), _lone(x))
 
 
@@ -158,8 +147,7 @@ def recv(x: Any, source: int = MPI.ANY_SOURCE, *, tag: int = MPI.ANY_TAG,
         source, tag: source and tag of the message.
         comm: the ranks.
     """
-    ranks = communicator(comm)
-    _check_rank("source", source, ranks, MPI.PROC_NULL, MPI.ANY_SOURCE)
+    ranks = _with_rank(comm, "source", source, MPI.PROC_NULL, MPI.ANY_SOURCE)
     return bind(calls.RecvCall(comm=ranks, source=source, tag=tag), _lone(x))
 
 
@@ -177,9 +165,8 @@ def sendrecv(sendbuf: Any, recvbuf: Any, source: int, dest: int, *, sendtag: int
     Raises:
         ArgumentTypeError: the arrays differ in dtype; or differentiation with any source or tag.
     """
-    ranks = communicator(comm)
-    _check_rank("dest", dest, ranks, MPI.PROC_NULL)
-    _check_rank("source", source, ranks, MPI.PROC_NULL, MPI.ANY_SOURCE)
+    ranks = _with_rank(comm, "dest", dest, MPI.PROC_NULL)
+    _with_rank(ranks, "source", source, MPI.PROC_NULL, MPI.ANY_SOURCE)
     sent, received = _lone(sendbuf), _lone(recvbuf)
     if sent.dtype != received.dtype:
         raise ArgumentTypeError("recvbuf", f"has type {received.dtype}, sendbuf {sent.dtype}",
@@ -195,6 +182,8 @@ def _lone(x: Any) -> Any:
     return jnp.asarray(x)
 
 
-def _check_rank(argument: str, rank: int, comm: Any, *others: int) -> None:
-    if not (0 <= rank < comm.size or rank in others):
-        raise ArgumentError(argument, f"rank {rank} is not in a communicator of {comm.size}")
+def _with_rank(comm: IntraComm, argument: str, rank: int, *others: int) -> Any:
+    ranks = communicator(comm)
+    if not (0 <= rank < ranks.size or rank in others):
+        raise ArgumentError(argument, f"rank {rank} is not in a communicator of {ranks.size}")
+    return ranks

@@ -15,7 +15,6 @@ import numpy
 from jax import numpy as jnp
 
 from hpccoll.errors import ArgumentTypeError
-from hpccoll.jax.agreement import Agreement
 from hpccoll.jax.calls import ArrayCall, Shape
 from hpccoll.jax.primitive import bind
 
@@ -42,15 +41,15 @@ def call_fused(tree: Any, call: ArrayCall, lead: int = 0) -> Any:
         return bind(call.with_shapes([leaves[0].shape[lead:]], None), leaves[0])
     for leaf in leaves:
         call.shape(leaf.shape)
-    agreement: Agreement | None = agreement_of(names, leaves, lead)
+    compared: Sequence[str] | None = leaf_texts(names, leaves, lead)
     results: list[Any] = [None] * len(leaves)
     # A rank without leaves also takes part in the comparison.
     for dtype, members in (by_dtype(leaves) or {numpy.dtype("float32"): []}).items():
         arrays = [leaves[index] for index in members]
         shapes = [array.shape[lead:] for array in arrays]
-        result = bind(call.with_shapes(shapes, agreement),
+        result = bind(call.with_shapes(shapes, compared),
                       _concatenate(arrays, shapes, lead, dtype))
-        agreement = None  # the first call compares the leaves of all dtypes
+        compared = None  # the first call compares the leaves of all dtypes
         end = 0
         for index, shape in zip(members, shapes):
             start, end = end, end + math.prod(shape)
@@ -67,11 +66,10 @@ def by_dtype(leaves: Sequence[Any]) -> dict[numpy.dtype, list[int]]:
     return groups
 
 
-def agreement_of(names: Sequence[str], leaves: Sequence[Any], lead: int = 0) -> Agreement:
-    """Return the description of a tree for comparison, without ``lead`` axes."""
-    return Agreement(tuple(
-        f"{name}: {leaf.dtype}[{','.join(map(str, leaf.shape[lead:]))}]"
-        for name, leaf in zip(names, leaves)))
+def leaf_texts(names: Sequence[str], leaves: Sequence[Any], lead: int = 0) -> list[str]:
+    """Return the leaves of a tree as text, for comparison, without ``lead`` axes."""
+    return [f"{name}: {leaf.dtype}[{','.join(map(str, leaf.shape[lead:]))}]"
+            for name, leaf in zip(names, leaves)]
 
 
 def _concatenate(arrays: Sequence[Any], shapes: Sequence[Shape], lead: int, dtype: Any) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import jax
@@ -16,14 +17,13 @@ from jax import numpy as jnp
 from mpi4py import MPI
 
 from hpccoll.errors import ArgumentError, ArgumentTypeError
-from hpccoll.jax.agreement import Agreement
 from hpccoll.jax.calls import ArrayCall, Shape
 from hpccoll.jax.collectives import allreduce, bcast
-from hpccoll.jax.communicator import communicator, kept_with
 from hpccoll.jax.fusion import call_fused
 from hpccoll.training.buckets import BUCKET_BYTES, ArraySpec, plan_buckets
 from hpccoll.training.compress import Reduction, Scheme, finish, parse
 from hpccoll.training.compress.states import State, join_states, split_state
+from hpccoll.training.framework import communicator
 
 #: MPI operators and scaling, by name of the reduction.
 AVERAGE, SUM = "average", "sum"
@@ -46,7 +46,7 @@ def average_gradients(gradients: Any, *, comm: MPI.Intracomm | None = None,
         ExchangeMismatch: ranks pass different trees; on all ranks.
     """
     ranks = communicator(comm)
-    averagers = kept_with(ranks)
+    averagers = _kept_with(ranks)
     if compress not in averagers:
         averagers[compress] = Averager(ranks, compress=compress)
     return averagers[compress](gradients)
@@ -180,8 +180,8 @@ class CompressedMean(ArrayCall):
     averager: Averager
     shapes: tuple[Shape, ...] = ()
 
-    def with_shapes(self, shapes: Sequence[Shape], agreement: Agreement | None) -> ArrayCall:
-        return replace(self, shapes=tuple(shapes), agreement=agreement)
+    def with_shapes(self, shapes: Sequence[Shape], leaves: Sequence[str] | None) -> ArrayCall:
+        return replace(self, shapes=tuple(shapes), leaves=leaves)
 
     def run(self, operand: numpy.ndarray) -> numpy.ndarray:
         result = operand.copy()
@@ -200,3 +200,17 @@ class CompressedMean(ArrayCall):
 def _scheme(compress: str | Scheme) -> Scheme | None:
     scheme = parse(compress)
     return None if scheme.name == NONE else scheme
+
+
+def _kept_with(comm: MPI.Intracomm) -> dict[Any, Any]:
+    """Return a dictionary with the lifetime of a communicator, shared by its wrappers."""
+    found: Any = comm.Get_attr(_key())
+    if found is None:
+        found = {}
+        comm.Set_attr(_key(), found)
+    return found
+
+
+@cache
+def _key() -> int:
+    return MPI.Comm.Create_keyval()

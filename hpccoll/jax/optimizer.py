@@ -9,9 +9,9 @@ from jax import numpy as jnp
 from mpi4py import MPI
 
 from hpccoll.errors import ArgumentError
-from hpccoll.jax.framework import require_optax
 from hpccoll.jax.gradients import AVERAGE, Averager
 from hpccoll.training.compress import Scheme
+from hpccoll.training.framework import require
 
 
 class Accumulation(NamedTuple):
@@ -49,8 +49,7 @@ def distributed(optimizer: Any, *, comm: MPI.Intracomm | None = None,
         ArgumentError: ``every`` is below 1, or an unknown ``op`` or scheme.
         FrameworkError: optax is not installed.
     """
-    require_optax()
-    import optax
+    optax = require("optax", extra="jax")
     if every < 1:
         raise ArgumentError("every", f"expected 1 or more calls, got {every}")
     inner = optax.with_extra_args_support(optimizer)

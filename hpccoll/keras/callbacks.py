@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import zip_longest
 from typing import Any
 
 import keras
@@ -10,8 +9,9 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll.errors import ArgumentError, ExchangeMismatch
-from hpccoll.keras.communicator import communicator
+from hpccoll.errors.agreement import compare
 from hpccoll.keras.optimizer import Averaging
+from hpccoll.training.framework import communicator
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
@@ -49,27 +49,17 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         if not optimizer.built:
             optimizer.build(self.model.trainable_variables)
         variables = [*self.model.weights, *optimizer.variables]
-        self._check(variables)
+        # Keras numbers layers per process, so compare shapes and dtypes, not names.
+        difference = compare(self.comm, [f"{variable.dtype}{list(variable.shape)}"
+                                         for variable in variables])
+        if difference is not None:
+            raise ExchangeMismatch(f"models differ in variable {difference.place}: {difference}; "
+                                   "build the same model on all ranks", (), difference.ranks)
         mine = self.comm.rank == self.root
         values = self.comm.bcast([keras.ops.convert_to_numpy(variable) for variable in variables]
                                  if mine else None, self.root)
         for variable, value in zip(variables, values if not mine else ()):
             variable.assign(value)
-
-    def _check(self, variables: list[Any]) -> None:
-        # Keras numbers layers per process, so compare shapes and dtypes, not names.
-        mine = [f"{variable.dtype}{list(variable.shape)}" for variable in variables]
-        expected = self.comm.bcast(mine, self.root)
-        problem = next((f"variable {index} is {there} on rank {self.root}, and {here}"
-                        for index, (there, here) in enumerate(
-                            zip_longest(expected, mine,
-                                        fillvalue="not there")) if there != here), "")
-        seen = self.comm.allgather(problem)
-        wrong = tuple(rank for rank, text in enumerate(seen) if text)
-        if wrong:
-            raise ExchangeMismatch(
-                f"models differ: {seen[wrong[0]]} on rank {wrong[0]} (ranks that differ: "
-                f"{len(wrong)}); build the same model on all ranks", (), wrong)
 
 
 class MetricAverageCallback(keras.callbacks.Callback):
@@ -94,12 +84,10 @@ class MetricAverageCallback(keras.callbacks.Callback):
         """
         logs = {} if logs is None else logs
         names = sorted(logs)
-        seen = self.comm.allgather(names)
-        wrong = tuple(rank for rank, other in enumerate(seen) if other != seen[0])
-        if wrong:
-            raise ExchangeMismatch(f"metrics differ: {', '.join(seen[0])} on rank 0, "
-                                   f"{', '.join(seen[wrong[0]])} on rank {wrong[0]}; compile the "
-                                   "same metrics and validate on all ranks", tuple(names), wrong)
+        difference = compare(self.comm, [", ".join(names)])
+        if difference is not None:
+            raise ExchangeMismatch(f"metrics differ: {difference}; compile the same metrics and "
+                                   "validate on all ranks", tuple(names), difference.ranks)
         values = numpy.array([float(logs[name]) for name in names])
         sums = numpy.empty_like(values)
         self.comm.Allreduce(values, sums)

@@ -16,9 +16,9 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll.errors import ArgumentError, ArgumentTypeError, FrameworkError
-from hpccoll.keras.communicator import communicator
 from hpccoll.training.compress import Scheme
 from hpccoll.training.exchange import Exchange
+from hpccoll.training.framework import communicator
 
 #: Valid reductions of gradients.
 OPS = "average", "sum"

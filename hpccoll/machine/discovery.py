@@ -10,11 +10,14 @@ from typing import NamedTuple
 from mpi4py import MPI
 
 from hpccoll.errors import ArgumentError
+from hpccoll.errors.agreement import first_difference, hash_of_text
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.groups import world_ranks
 from hpccoll.machine.launcher import local_size
 from hpccoll.machine.levels import GPU, NODE, SWITCH, layout, position
+from hpccoll.machine.processes import Process, this_process
 from hpccoll.machine.slurm import parse_network
+from hpccoll.transport.private_comm import PrivateComm
 
 
 class Surroundings(NamedTuple):
@@ -58,6 +61,24 @@ class Place(NamedTuple):
 
 #: Linux's lists of adapters: InfiniBand, RoCE, Omni-Path and EFA; Slingshot.
 FABRICS = ("/sys/class/infiniband/*", "/sys/class/cxi/*")
+
+
+def exchange_processes(comm: PrivateComm, settings: dict[str, str]) -> list[Process]:
+    """Compare the settings of all ranks; return their processes by rank. Collective.
+
+    Call it before any other exchange of the set-up: ranks with different settings would run
+    different algorithms, or send set-up messages that other ranks do not expect. The error, on
+    every rank, names the first variable that differs.
+    """
+    digest = hash_of_text(repr(settings), 8)
+    # Values are longer than digests: ranks exchange values only if a digest differs.
+    answers = comm.allgather((digest, tuple(this_process())))
+    if any(other != digest for other, _ in answers):
+        difference = first_difference(comm.allgather(list(settings.values())))
+        if difference is not None:
+            raise ArgumentError(list(settings)[difference.place], f"is {difference}",
+                                "set the same value on all ranks")
+    return [Process(*process) for _, process in answers]
 
 
 def discover(comm: MPI.Intracomm, node: MPI.Intracomm, levels: Sequence[str] = (SWITCH, NODE),

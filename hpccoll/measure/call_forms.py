@@ -14,7 +14,7 @@ from mpi4py import MPI
 from hpccoll.algorithms import find
 from hpccoll.config import AUTO, NATIVE, Config, load
 from hpccoll.errors import ArgumentError
-from hpccoll.ir.methods import METHODS
+from hpccoll.ir.methods import COUNTS_AT_ROOT, METHODS
 from hpccoll.measure import candidates as choosing
 from hpccoll.measure.buffers import CaseBuffers
 from hpccoll.measure.cases import Case
@@ -101,7 +101,7 @@ class NonblockingForm(BlockingForm):
                 continue
             if not can_progress(load().progress):
                 refused[candidate.label] = "MPI was initialised without MPI.THREAD_MULTIPLE"
-            elif (case.collective in ("gatherv", "scatterv")
+            elif (case.collective in COUNTS_AT_ROOT
                   and not find(case.rule.name, candidate.name).own_blocks):
                 refused[candidate.label] = ("only the root has all counts")
         return [c for c in chosen if c.label not in refused], refused

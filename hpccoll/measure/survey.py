@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy
 from mpi4py import MPI
@@ -45,7 +45,8 @@ from hpccoll.measure.rounds import (
 from hpccoll.measure.survey_plan import SurveyPlan, SurveyPoint, points
 from hpccoll.measure.timing import Settings, World, measure
 from hpccoll.measure.wrapping import Wrap
-from hpccoll.runtime.context import context_of
+from hpccoll.runtime.attributes import existing_context
+from hpccoll.runtime.context import Context
 from hpccoll.tune.table import Candidate, Curves, Fingerprint, Kind, fingerprint
 
 #: Share of the time for the first two rounds, share for repeating them, and the number of later
@@ -101,8 +102,8 @@ class Surveyor:
         self.world = World(comm, ROUGH._replace(topology=topology), wrap, forwarded=True,
                            tuning=OFF)
         self.plan = plan
-        context = context_of(self.world.measured, self.world.config, topology)
-        self.hierarchical = context.topology.depth > 1
+        self.hierarchical = wrap(self.world.measured, topology, tuning=OFF).layout.depth > 1
+        context = cast(Context, existing_context(self.world.measured))
         self.machine = fingerprint(context.topology, context.place.oversubscribed)
         # Inside a node other segments gain a few per cent, which a short round cannot resolve.
         between = self.hierarchical or not context.place.one_node

@@ -22,6 +22,10 @@ class MeasuredComm(Protocol):
     def tuned(self) -> JobTimes | None:
         """Measured times that choices use; ``None`` before the first collective."""
 
+    @property
+    def layout(self) -> Topology:
+        """Nodes and ranks; the first access is collective and sets the communicator up."""
+
     def Barrier(self) -> None:
         """Wait for all ranks."""
 

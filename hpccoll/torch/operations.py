@@ -7,7 +7,6 @@ Operations without a reduction send bytes, whatever the dtype.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
@@ -18,7 +17,7 @@ from mpi4py import MPI
 
 from hpccoll import Comm
 from hpccoll.errors import ArgumentError, ExchangeMismatch
-from hpccoll.errors.waits import rank_list
+from hpccoll.errors.agreement import Difference, hash_of_text
 from hpccoll.torch.operation_queue import Operation
 from hpccoll.torch.tensors import as_dense, memory, values
 
@@ -32,25 +31,15 @@ def agree(comm: Comm, said: str, rows: int = 0) -> Generator[Any, None, list[int
     Raises:
         ExchangeMismatch: the calls differ.
     """
-    digest = int.from_bytes(hashlib.blake2b(said.encode(), digest_size=7).digest(), "little")
+    digest = hash_of_text(said, 7)
     mine, all_ = numpy.array([digest, rows]), numpy.empty((comm.Get_size(), 2), int)
     yield comm.Iallgather(mine, all_)
     if (all_[:, 0] != all_[0, 0]).any():
-        raise mismatch(comm.allgather(said))
+        difference = Difference(0, tuple(comm.allgather(said)))
+        raise ExchangeMismatch(
+            f"ranks call different operations: {difference}; make the same calls in the same order "
+            "on all ranks", tuple(dict.fromkeys(difference.values)), difference.ranks)
     return all_[:, 1].tolist()
-
-
-def mismatch(said: Sequence[str]) -> ExchangeMismatch:
-    """Return the error for different operations; ``said`` has the call of each rank."""
-    ranks: dict[str, list[int]] = {}
-    for rank, each in enumerate(said):
-        ranks.setdefault(each, []).append(rank)
-    most = max(ranks, key=lambda each: len(ranks[each]))
-    others = sorted(rank for each in ranks if each != most for rank in ranks[each])
-    return ExchangeMismatch(
-        "ranks call different operations: " + "; ".join(
-            f"{rank_list(who)}: {each}" for each, who in ranks.items())
-        + "; make the same calls in the same order on all ranks", tuple(ranks), tuple(others))
 
 
 def describe_tensor(tensor: torch.Tensor, name: str, first: int = 0, also: str = "") -> str:

@@ -1,5 +1,6 @@
 """Data-parallel training: exchange, compression and sharding of gradients.
 
+    arguments framework             checks of arguments and of installed frameworks
     arrays buckets order            arrays of any framework, bucket plans, priority scheduling
     trace report picture            timelines of arrays and buckets, their summary and plots
     compress/                       compression schemes for one bucket

@@ -34,6 +34,12 @@ def communicator(argument: str, value: Any) -> Any:
     return value
 
 
+def private_copy(comm: Any) -> Any:
+    """Return a communicator of the same ranks; collective."""
+    # Unlike Dup, Split copies no attributes, which would call functions of the user.
+    return comm.Split(0, comm.Get_rank())
+
+
 def as_list(argument: str, values: Any, of: str = "arrays") -> list[Any]:
     """Return the items of an ordered collection as a list.
 

@@ -23,7 +23,7 @@ from mpi4py import MPI
 from hpccoll.errors import ArgumentError, ArgumentTypeError
 from hpccoll.training.arguments import as_list, communicator
 from hpccoll.training.buckets import plan_buckets
-from hpccoll.training.shard.agreement import check_agreement, specs_of
+from hpccoll.training.shard.agreement import agreed_specs
 
 #: Group size that stands for the ranks of a node.
 NODE = "node"
@@ -63,8 +63,8 @@ class ModelAverager:
                                     "pass writable contiguous arrays")
         size = comm.Get_size()
         groups = {every: size} if isinstance(every, int) else dict(every)
-        specs = specs_of(self.arrays, None)
-        check_agreement(comm, specs, str((sorted(groups.items(), key=str), after)))
+        specs = agreed_specs(comm, self.arrays, None,
+                             str((sorted(groups.items(), key=str), after)))
         _check(groups, _nodes(comm), size)
         self._levels = [(period, self._comm_of(groups[period])) for period in sorted(groups)]
         self._buckets = plan_buckets(specs)
@@ -142,8 +142,7 @@ class LateExchange:
             raise ArgumentError("late", f"expected 1 or more, got {late!r}")
         self.comm, self.late = communicator("comm", comm), late
         like = as_list("like", like)
-        self._specs = specs_of(like, None)
-        check_agreement(comm, self._specs, str(late))
+        self._specs = agreed_specs(comm, like, None, str(late))
         self._buckets = plan_buckets(self._specs)
         self._dtypes = [like[bucket.members[0]].dtype for bucket in self._buckets]
         self._free = [self._vectors() for _ in range(late + 1)]

@@ -35,6 +35,9 @@ class ArraySpec:
     dtype: str = "float32"
     itemsize: int = 4
 
+    def __str__(self) -> str:
+        return f"{self.name} of {self.dtype}[{', '.join(map(str, self.shape))}]"
+
     @property
     def count(self) -> int:
         """Number of elements."""

@@ -11,11 +11,6 @@ If elements are only moved, some ranks may describe them as bytes: kind 0, equal
 
 from __future__ import annotations
 
-try:
-    from _blake2 import blake2b  # ``hashlib`` would load OpenSSL into every rank, for 3 ms
-except ImportError:
-    from hashlib import blake2b
-
 #: Bits of a tag below its call hash.
 TAG_BITS = 32
 #: Bits of a call hash, and bits that are mixed into words: sizes in words leave one bit free.
@@ -23,11 +18,6 @@ HASH_BITS, MIX_BITS = 48, 23
 MIX = (1 << MIX_BITS) - 1
 #: Position and mask of the kind of element among the mixed bits.
 KIND_SHIFT, KIND = 20, 7 << 20
-
-
-def hash_of_text(text: str, nbytes: int) -> int:
-    """Return a hash of a text as a number of some bytes."""
-    return int.from_bytes(blake2b(text.encode(), digest_size=nbytes).digest(), "little")
 
 
 def hash_of_amount(form: int, amount: int) -> int:

@@ -43,10 +43,6 @@ class CheckedEndpoint:
         heard: Callable[[], None] | None = getattr(self.inner, "on_alarm", None)
         return heard
 
-    @on_alarm.setter
-    def on_alarm(self, heard: Callable[[], None] | None) -> None:
-        self.inner.on_alarm = heard  # type: ignore[attr-defined]
-
     def direct(self, peers: Sequence[int], tag: int) -> bool:
         """Return False: messages are received and checked before their use."""
         return False

@@ -69,17 +69,23 @@ class Tags:
         return (found - wanted) % self.turns == 0
 
 
+def tags_of_library() -> Tags:
+    """Return the tags that the MPI library has."""
+    return Tags(cast(int, MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)))
+
+
 class MpiEndpoint:
-    """One rank's side of a private communicator."""
+    """One rank's side of a private communicator.
+
+    ``on_alarm`` raises an error if another rank has failed.
+    """
 
     #: MPI's messages have one receiver each.
     offers = NOTHING
 
-    def __init__(self, comm: MPI.Intracomm):
+    def __init__(self, comm: MPI.Intracomm, on_alarm: Callable[[], None] | None = None):
         self.comm, self.rank, self.size = comm, comm.Get_rank(), comm.Get_size()
-        self.tags = Tags(cast(int, MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)))
-        #: Callback that raises if another rank has failed.
-        self.on_alarm: Callable[[], None] | None = None
+        self.tags, self.on_alarm = tags_of_library(), on_alarm
 
     def direct(self, peers: Sequence[int], tag: int) -> bool:
         """Return False: MPI delivers into the memory of the receiver."""

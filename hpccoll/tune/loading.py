@@ -13,11 +13,9 @@ import warnings
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
-import numpy
-from mpi4py import MPI
-
 from hpccoll.config import OFF, ONLINE, PROBE
 from hpccoll.errors import TuningError
+from hpccoll.errors.agreement import compare
 from hpccoll.ir.topology import Topology
 from hpccoll.runtime.context import Context
 from hpccoll.transport.private_comm import PrivateComm
@@ -154,13 +152,10 @@ def load(comm: PrivateComm, setting: str, place: Callable[[], Context],
     rank = comm.Get_rank()
     search, table = (_search(setting, comm.Get_size()) if rank == 0 else (SearchResult(""), {}))
     agreed: SearchResult = comm.bcast(search)
-    differs = numpy.array(rank if setting != agreed.setting else -1)
-    MPI.Intracomm.Allreduce(comm, MPI.IN_PLACE, differs, MPI.MAX)
-    if differs >= 0:
-        other = comm.bcast(setting, int(differs))
-        raise TuningError(agreed.setting or default_path(), (
-            f"HPCCOLL_TUNING differs between ranks: {agreed.setting!r} on rank 0, {other!r} on "
-            f"rank {differs}"))
+    difference = compare(comm, [repr(setting)])
+    if difference is not None:
+        raise TuningError(agreed.setting or default_path(),
+                          f"HPCCOLL_TUNING differs between ranks: {difference}")
     if agreed.problem:
         raise TuningError(agreed.path, agreed.problem)
     if setting == ONLINE:

@@ -38,8 +38,7 @@ from hpccoll.runtime.execution.executor import Timeouts
 from hpccoll.runtime.execution.slow_path import PlanWaits, SlowPath
 from hpccoll.transport import Batch, MessageSpec
 from hpccoll.transport.shm.channels import PLACES, Channel
-from hpccoll.transport.shm.endpoint import SharedEndpoint
-from hpccoll.transport.shm.rendezvous import Receive
+from hpccoll.transport.shm.endpoint import Receive, SharedEndpoint
 
 #: Tests that a pause takes, one of these; and seconds that it sleeps now and then.
 TESTS, NAP = (0, 0, 1, 2, 7), 2e-4

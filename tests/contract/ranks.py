@@ -23,6 +23,7 @@ from contract.compiled_endpoint import CompiledEndpoint
 from mpi4py import MPI
 
 from hpccoll.runtime.execution import compiled
+from hpccoll.runtime.ranks import channel_class
 from hpccoll.testing.loopback_direct import Direct
 from hpccoll.transport import Batch, MessageSpec
 from hpccoll.transport.checked import CheckedEndpoint
@@ -171,7 +172,7 @@ def on_mpi(flavour: str, session: pytest.Session) -> Iterator[Ranks]:
     endpoint, node, region = MpiEndpoint(comm), None, None
     if flavour not in (SINGLE, PERSISTENT, CHECKED_MPI):
         node = SharedNode(comm, comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.Get_rank()),
-                          CELL_BYTES, channel=compiled.channel_class())
+                          CELL_BYTES, channel=channel_class())
         if flavour == NO_READV:
             node.readv = None
         if flavour == TWO_NODES:

@@ -22,7 +22,7 @@ import os, signal, sys, threading, time
 import numpy
 from mpi4py import MPI
 import hpccoll
-from hpccoll.runtime.context import existing_context
+from hpccoll.runtime.attributes import existing_context
 
 world = MPI.Intracomm(MPI.COMM_WORLD)
 rank, size = world.Get_rank(), world.Get_size()

@@ -135,7 +135,7 @@ def main():
             if fault == "raise":
                 raise ZeroDivisionError("made for a test")
             if fault == "free":
-                comm._private().guard.free()  # Free waits for the others in some libraries
+                comm._private().library.free()  # Free waits for the others in some libraries
                 time.sleep(case["seconds"])
         for turn in range(case.get("calls", 1_000_000)):
             if case.get("delay") and turn % comm.size == rank:

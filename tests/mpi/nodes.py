@@ -6,7 +6,7 @@ from mpi4py import MPI
 
 import hpccoll
 from hpccoll.ir.topology import Topology
-from hpccoll.runtime import context as contexts
+from hpccoll.runtime import ranks
 from hpccoll.transport.shm.channels import SharedNode
 
 RAW = MPI.COMM_WORLD
@@ -47,7 +47,7 @@ def on_nodes(monkeypatch, placed="in order"):
             near.Free()
         return SharedNode(comm, MPI.Intracomm(part), *more)
 
-    monkeypatch.setattr(contexts, "SharedNode", node)
+    monkeypatch.setattr(ranks, "SharedNode", node)
     comm = hpccoll.Comm(MPI.Intracomm(RAW).Dup(), layout=layout_of(nodes))
     assert not comm._private().place.one_node  # which is made now
     return comm

@@ -1,5 +1,6 @@
 """Calls on the same arrays again: what may have changed in between, and must not go unseen."""
 
+import os
 import time
 import weakref
 
@@ -10,8 +11,7 @@ from mpi4py import MPI
 
 import hpccoll
 from hpccoll.config import COMPILED, EXECUTORS
-from hpccoll.errors import BrokenCommunicatorError, CommunicatorError, HpccollError
-from hpccoll.runtime import context as contexts
+from hpccoll.errors import CommunicatorError, HpccollError
 from hpccoll.runtime.execution.built import BUILT
 
 VIEWS = pytest.mark.parametrize("form", [lambda array: array, lambda array: array[:]],
@@ -99,8 +99,7 @@ CHANGES = {
     "other collectives": call_others, "the library": call_the_library, "read-only": freeze,
     "other shape": lambda comm, *arrays: reshape(*arrays),
     "other type": lambda comm, *arrays: retype(*arrays),
-    "forgotten": lambda comm, *_: comm.forget_calls(),
-    "dropped plans": lambda comm, *_: comm.size == 1 or comm._private().prepared.clear()}
+    "forgotten": lambda comm, *_: comm.forget_calls()}
 
 
 @VIEWS
@@ -121,7 +120,7 @@ def test_an_array_that_owns_its_memory_can_still_be_resized(ours):
 @VIEWS
 @pytest.mark.parametrize("in_place", [False, True])
 def test_arrays_are_recognised(ours, form, in_place):
-    """Calls on them do not take the long way; calls on others do."""
+    """Calls on them do not take the long way, which the interpreter always takes."""
     source, sink = MPI.IN_PLACE, form(numpy.empty(6))
     if not in_place:
         source, sink = settled(ours, form)
@@ -130,10 +129,11 @@ def test_arrays_are_recognised(ours, form, in_place):
     seen = []
     ours._serve = lambda *call: (seen.append(call[0].name), type(ours)._serve(ours, *call))
     check(ours, source, sink, 7)
-    assert ours.size == 1 or not seen
+    resolved = [] if os.environ["HPCCOLL_EXECUTOR"] == COMPILED else ["allreduce"]
+    assert ours.size == 1 or seen == resolved
     if in_place:
         check(ours, form(numpy.empty(6)), sink, 8)
-        assert ours.size == 1 or seen == ["allreduce"]
+        assert ours.size == 1 or seen == [*resolved, "allreduce"]
 
 
 @VIEWS
@@ -159,42 +159,6 @@ def test_a_barrier_holds_everybody_back(world):
             world.Barrier()
             left = time.monotonic()
             assert world.allreduce(entered, MPI.MAX) <= world.allreduce(left, MPI.MIN)
-
-
-def test_prepared_calls_share_what_scratch_is_too_large_to_keep(world, monkeypatch):
-    """Several hundred of them would hold as many times the largest message."""
-    if world._calls is not None:
-        return  # of the interpreter alone
-    monkeypatch.setattr(contexts, "KEPT_SCRATCH", 1 << 10)
-    pairs = [(numpy.empty(4000 + 100 * i), numpy.empty(4000 + 100 * i)) for i in range(6)]
-    context = world._private()
-    with world.using(allreduce="recursive_doubling"):
-        for turn in range(4):
-            for pair in pairs:
-                check(world, *pair, turn)
-        assert len(context.prepared) == len(pairs)
-        scratches = [each.memory.scratch for each in context.prepared.entries.values()]
-        large = {id(scratch.base) for scratch in scratches if scratch.nbytes > 1 << 10}
-        assert len(large) <= 2 and (context._large() is not None) == bool(large)
-        assert large or world.size != 2
-        del scratches
-        context.prepared.clear()
-        world._cache.clear()
-        assert context._large() is None
-
-
-def test_what_failed_half_way_is_not_started_again(ours):
-    source, sink = settled(ours, numpy.array)
-    if ours.size > 1 and ours._calls is None:
-        execution, = contexts.existing_context(ours).prepared.entries.values()
-
-        def fails():
-            raise RuntimeError("half way")
-
-        execution.program = [(fails, ())]
-        for error in RuntimeError, *[BrokenCommunicatorError] * 3:
-            with pytest.raises(error, match="half way"):
-                ours.Allreduce(source, sink)
 
 
 # -- small calls of the MPI library's, recognised by their bytes -------------------------------

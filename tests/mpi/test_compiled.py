@@ -12,7 +12,7 @@ from mpi4py import MPI
 import hpccoll
 from hpccoll.errors import CollectiveTimeout
 from hpccoll.errors.mpi import DeadCommunicatorError
-from hpccoll.runtime import context as contexts
+from hpccoll.runtime.attributes import existing_context
 from hpccoll.runtime.execution import compiled
 
 pytestmark = pytest.mark.skipif(not compiled.BUILT or MPI.COMM_WORLD.Get_size() == 1,
@@ -98,7 +98,7 @@ def test_a_freed_communicator(world):
     with child.using(allreduce="recursive_doubling"):
         for _ in range(3):
             child.Allreduce(numpy.ones(2), numpy.empty(2))
-        assert len(child._calls) == 1 and len(contexts.existing_context(child).compiled_plans) == 1
+        assert len(child._calls) == 1 and len(existing_context(child).compiled_plans) == 1
         child.Free()
         assert not len(child._calls)
         with pytest.raises(DeadCommunicatorError):

@@ -148,14 +148,14 @@ def test_calls_of_the_library_are_compared_at_the_end(monkeypatch, capfd, ends):
     comm = communicator(monkeypatch, "")
     with comm.using(allreduce="native"):
         comm.Allreduce(block(3), block(3))
-    guard = comm._private().guard
-    monkeypatch.setattr(guard.natives, "poll", str)  # nobody looks before
+    library = comm._private().library
+    monkeypatch.setattr(library, "poll", str)  # nobody looks before
     RAW.Barrier()
     with comm.using(allreduce="native"):
         comm.Allreduce(block(3), block(3), MPI.MAX if RANK == 0 else MPI.SUM)
     RAW.Barrier()
     if ends == "program":
-        guard.natives.leave(0)
+        library.leave(0)
     comm.Free()
     told = capfd.readouterr().err
     near = RANK in (0, SIZE - 1)

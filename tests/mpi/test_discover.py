@@ -70,7 +70,7 @@ def test_rules_know_of_a_fabric(monkeypatch, tmp_path, there):
 
 @pytest.mark.parametrize("there", [True, False])
 def test_rules_know_of_a_cache_that_two_ranks_share(monkeypatch, there):
-    monkeypatch.setattr("hpccoll.runtime.context.share_a_cache", lambda pair: there)
+    monkeypatch.setattr("hpccoll.runtime.ranks.share_a_cache", lambda pair: there)
     comm = hpccoll.Comm(WORLD.Dup())
     assert comm.layout.size == WORLD.size
     place = same(WORLD, existing_context(comm).place)

@@ -18,8 +18,9 @@ from hpccoll.comm import first_calls
 from hpccoll.errors import BrokenCommunicatorError, CollectiveTimeout, HpccollError
 from hpccoll.errors.contract import ContractError
 from hpccoll.errors.mpi import OperatorError, RootError
+from hpccoll.guard import opening
 from hpccoll.ir.schedule import Program
-from hpccoll.runtime import context as contexts
+from hpccoll.runtime import ranks
 from hpccoll.runtime.attributes import existing_context
 
 RAW = MPI.COMM_WORLD
@@ -399,7 +400,7 @@ def test_without_communicators_for_set_up_the_library_runs_all(monkeypatch):
         raise MPI.Exception(MPI.ERR_OTHER)
 
     comm = new()
-    monkeypatch.setattr(contexts, "Context", full)
+    monkeypatch.setattr(opening, "Ranks", full)
     total(comm)
     with pytest.warns(RuntimeWarning, match="cannot be set up: .*; free communicators"):
         total(comm, 5)
@@ -418,10 +419,10 @@ def test_a_set_up_that_the_library_ends_leaves_no_communicator(monkeypatch):
         raise MPI.Exception(MPI.ERR_OTHER)
 
     comm = new()
-    monkeypatch.setattr(contexts, "on_one_node", full)
+    monkeypatch.setattr(ranks, "on_one_node", full)
     for _ in range(2100):
         with pytest.raises(MPI.Exception):
-            contexts.Context(comm, comm._config, None)
+            ranks.Ranks(comm, comm._config, None)
     monkeypatch.undo()
     total(comm)
     total(comm)

@@ -45,7 +45,7 @@ def test_what_was_called_is_written_on_request(folder, monkeypatch, executor):
     RAW.Barrier()
     files = read(Path(folder))
     assert len(files) == SIZE
-    name = comm._context.guard.name
+    name = RECORDER.guards[comm._context.guard].name
     [mine] = [one for one in files[RANK]["communicators"] if one["id"] == name]
     # The ranks may have met before, in calls that are not named.
     calls = [call for call in mine["records"][str(RANK)]["calls"] if "collective" in call]

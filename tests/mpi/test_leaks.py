@@ -9,7 +9,7 @@ from mpi4py import MPI
 
 from hpccoll.algorithms.flat import recursive_doubling
 from hpccoll.comm.base import MOST_WISHES
-from hpccoll.comm.cache import MOST_SIGNATURES
+from hpccoll.comm.cache import MOST_CALLS
 from hpccoll.runtime.attributes import existing_context
 from hpccoll.runtime.context import MOST_KEPT, MOST_PREPARED
 
@@ -77,7 +77,7 @@ def test_mixed_calls_leave_nothing_behind(world):
         if context is None:  # alone, and the MPI library served everything
             continue
         assert max(len(context.plans), len(context.seen)) <= MOST_KEPT
-        assert context.prepared.weight <= MOST_PREPARED
+        assert context.batches.weight <= MOST_PREPARED
         assert not context.abandoned
     for request in lasting:
         request.Free()
@@ -87,10 +87,10 @@ def test_mixed_calls_leave_nothing_behind(world):
 
 @pytest.mark.mpi
 def test_sizes_and_wishes_that_are_always_new_are_forgotten(world):
-    for count in range(1, MOST_SIGNATURES + 100):
+    for count in range(1, MOST_CALLS + 100):
         world.Allreduce(numpy.ones(count, "i1"), numpy.empty(count, "i1"))
     cache = world._cache
-    assert max(map(len, (cache, cache.choices, cache.calls or ()))) <= MOST_SIGNATURES
+    assert max(map(len, (cache, cache.choices, cache.calls or ()))) <= MOST_CALLS
     data, out = numpy.ones(4), numpy.empty(4)
     for _ in range(3 * MOST_WISHES):
         with world.using(allreduce=lambda rank, size: recursive_doubling.allreduce(rank, size)):

@@ -13,7 +13,6 @@ from hpccoll.cuda.nccl_group import NcclGroup
 from hpccoll.cuda.nccl_runner import NcclRunner
 from hpccoll.errors import ArgumentError, CollectiveTimeout, HpccollError
 from hpccoll.errors.contract import ContractError
-from hpccoll.guard.guard import Guard
 from hpccoll.runtime.events.call_log import INSIDE, NUMBER
 from hpccoll.units import ranks_text
 from support.gpu.device import installed
@@ -192,7 +191,7 @@ def test_whoever_is_in_nccl_is_looked_after(cupy, contract, name, monkeypatch):
     """Its first calls wait, on the host, for peers that may have failed before they came."""
     comm, seen = community(contract=contract, layout=f"1x{SIZE}"), []
     x = cupy.asarray(numpy.ones(4))
-    words = comm._private().service(Guard).logs.mine.words
+    words = comm._private().guard.logs.mine.words
 
     def looking(method, group, *args):
         seen.append((method.__name__, words[INSIDE] == words[NUMBER] > 0))
@@ -231,7 +230,7 @@ def test_who_waits_across_is_told_of_a_failure(cupy, machine, name, function):
 def test_who_is_in_the_call_before_can_end_it(cupy, machine, monkeypatch):
     """Rank 0 fails in the next call, while rank 1 has still to gather in this one."""
     comm, x = community(contract="tags", layout=f"{SIZE}x1"), cupy.asarray(numpy.ones(4))
-    guard, combine = comm._private().service(Guard), NcclRunner._combine_across
+    guard, combine = comm._private().guard, NcclRunner._combine_across
 
     def slowly(ranks, *args):
         combine(ranks, *args)
@@ -261,7 +260,7 @@ class Ended(BaseException):
 def test_who_fails_to_connect_ends_those_who_sit_in_nccl(cupy, monkeypatch):
     monkeypatch.setenv("HPCCOLL_REPORT", "1")  # it knows that they wait in vain
     comm, x = community(), cupy.asarray(numpy.ones(4))
-    guard, begun = comm._private().service(Guard), time.monotonic()
+    guard, begun = comm._private().guard, time.monotonic()
 
     def connect(ndev, commId, rank):
         if RANK == 0:

@@ -93,7 +93,7 @@ def test_one_rank_alone_does_not_wait(started):
 
 
 def test_where_ranks_cannot_share_a_file_each_starts_one(started, monkeypatch):
-    monkeypatch.setattr("hpccoll.cuda.node_answers.DIRECTORY", "/nowhere")
+    monkeypatch.setattr("hpccoll.transport.shm.mapping.DIRECTORY", "/nowhere")
     comm = community()
     use(comm)
     assert count(started) == SIZE

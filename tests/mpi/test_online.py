@@ -9,7 +9,6 @@ from mpi4py import MPI
 import hpccoll
 from hpccoll.comm import online as checks
 from hpccoll.errors import BrokenCommunicatorError, CollectiveTimeout
-from hpccoll.guard.guard import Guard
 from hpccoll.measure import probe
 from hpccoll.measure.survey import Survey
 from hpccoll.runtime.attributes import existing_context
@@ -176,7 +175,7 @@ def test_where_rules_or_the_user_decide_nothing_is_measured(monkeypatch, unruled
     comm = hpccoll.Comm(WORLD.Dup())
     for _ in range(2):
         sends(comm, 1, 0)
-    check = existing_context(comm).service(Guard).natives.check
+    check = existing_context(comm).library.check
     assert bool(check) is (not setting)
     comm.Free()
 

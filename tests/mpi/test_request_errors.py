@@ -6,7 +6,6 @@ As in ``test_requests.py`` a rule holds for every kind of request.
 import contextlib
 import signal
 import time
-from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -14,15 +13,11 @@ from mpi.requested import KINDS, OURS_ONLY, kinds, mine, start, summed
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll.comm.requests import Prequest
 from hpccoll.comm.waitall import NATIVE
 from hpccoll.errors import ArgumentError, BrokenCommunicatorError, CollectiveTimeout, HpccollError
 from hpccoll.errors.contract import ContractError
 from hpccoll.errors.mpi import DeadCommunicatorError, RequestError
-from hpccoll.runtime.execution.executor import PreparedRun
-from hpccoll.runtime.planning.binding import BoundPhase
 from hpccoll.runtime.progress.engine import PROGRESS
-from hpccoll.runtime.progress.operations import PersistentOperation
 
 RAW = MPI.COMM_WORLD
 RANK, SIZE = RAW.Get_rank(), RAW.Get_size()
@@ -406,29 +401,3 @@ def test_errors_of_the_thread_reach_those_who_wait_for_all(comm, capfd):
         with contextlib.suppress(BrokenCommunicatorError):  # it may hear of the others here, too
             request.Wait()
     RAW.Barrier()
-
-
-def test_errors_of_a_later_run_reach_those_who_wait_for_all(comm):
-    answers = [True, True, False]  # of the tests of the first run, from the end; then it breaks
-
-    def test(tries):
-        if len(answers) == 1:
-            raise RuntimeError("something broke")
-        return answers.pop()
-
-    wait = test, (1,)
-    execution = SimpleNamespace(program=[wait], prepared={0: [BoundPhase(0, [wait], wait, None)]},
-                                title="broken", rank=RANK, spins=0, plan=None, tag=0)
-    context = SimpleNamespace(abandoned=[], config=comm._config, freed=False,
-                              fail=lambda error, *details: error, timeouts=(60.0, 60.0),
-                              limits=SimpleNamespace(spins=0))
-    lasting = PersistentOperation(context, PreparedRun(execution), None, threaded=False)
-    request = Prequest(context, tuple, lasting.free, lasting)
-    request.Start()
-    while not request.Test():
-        pass
-    request.Start()
-    PROGRESS.step()
-    with pytest.raises(RuntimeError, match="something broke"):
-        MPI.Request.Waitall([request])
-    assert context.abandoned == [lasting.run]

@@ -165,8 +165,8 @@ def test_settings_that_differ_are_named(monkeypatch, path):
     for first, last in ((path, "off"), ("off", path), (path, f"{path}2"), ("online", "off")):
         comm = tuned_comm(monkeypatch, last if WORLD.rank == WORLD.size - 1 else first)
         told = errors_of(comm, calls=1)
-        assert (f"HPCCOLL_TUNING differs between ranks: {first!r} on rank 0, {last!r} on rank "
-                f"{WORLD.size - 1}") in told
+        assert "HPCCOLL_TUNING differs between ranks: " in told
+        assert f"{first!r} on rank" in told and f"{last!r} on rank {WORLD.size - 1}" in told
         comm.Free()
 
 

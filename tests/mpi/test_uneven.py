@@ -56,7 +56,7 @@ def test_a_rank_with_nothing_may_have_any_type(make, capfd, preferences):
         guard = comm._private().guard
         RAW.Barrier()
         for _ in range(3):
-            guard.natives._look_back()
+            comm._private().library._look_back()
         RAW.Barrier()
         assert not guard.alarm_raised and guard.failure is None
         comm.Barrier()
@@ -97,7 +97,7 @@ def test_an_object_that_one_rank_cannot_read_or_send(make, method):
     guard = comm._private().guard
     for _ in range(3):
         comm.Barrier()
-        guard.natives._look_back()
+        comm._private().library._look_back()
     assert guard.failure is None
     comm.Free()
 

@@ -34,10 +34,10 @@ RUNTIME, KERNELS = ROOT / "hpccoll/runtime/execution", ROOT / "hpccoll/arrays"
 SANITIZERS = ("address", "thread")
 #: What the sanitized extensions run in the copy, and what of the tree that takes.
 TESTS = ("tests/unit/runtime/execution/test_compiled.py",
+         "tests/unit/runtime/execution/test_compiled_errors.py",
          "tests/unit/runtime/execution/test_compiled_operations.py",
          "tests/unit/runtime/events/test_call_records.py",
-         "tests/unit/runtime/events/test_phase_events.py",
-         "tests/unit/arrays/test_half.py",
+         "tests/unit/runtime/events/test_phase_events.py", "tests/unit/arrays/test_half.py",
          *(f"tests/unit/simulator/test_compiled_loop.py::{name}" for name in (
              "test_faults_are_the_same", "test_python_is_told_and_may_stop",
              "test_every_algorithm[allreduce-ragged]", "test_every_algorithm[alltoall-segments]",

@@ -16,7 +16,7 @@ _spec.loader.exec_module(sanitize)
 
 FEW = "400"
 #: What orders a cell's bytes and the word of a message, on either side.
-ANNOUNCED = "number << SIZE_BITS | step[5],\n                          memory_order_release"
+ANNOUNCED = "number << SIZE_BITS | word, memory_order_release"
 GIVEN_BACK = "number,\n                                  memory_order_release"
 
 pytestmark = pytest.mark.slow
@@ -48,8 +48,8 @@ def test_who_has_no_sanitizer_is_told_that_nothing_was_checked(monkeypatch, caps
 def test_a_word_that_orders_nothing_is_found(tmp_path, order):
     if not sanitize.has("thread", tmp_path):
         pytest.skip("the C compiler has no -fsanitize=thread")
-    for name in ("_running.c", "_executor.h"):
-        shutil.copy(sanitize.RUNTIME / name, tmp_path)
+    for path in (sanitize.RUNTIME / "_running.c", *sanitize.RUNTIME.glob("_*.h")):
+        shutil.copy(path, tmp_path)
     source = tmp_path / "_running.c"
     text = source.read_text(encoding="utf-8")
     assert text.count(order) == 1

@@ -2,7 +2,7 @@
 
 ``Edit("Guard.listen", "if odd:", "if False:")`` holds whatever file the method stands in, and
 however its lines are broken: blanks do not matter. In C the text stands in a function:
-``Edit("_executor.h:acquire", "owner ||", "0 ||")``.
+``Edit("_call_guard.h:acquire", "owner ||", "0 ||")``.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ PACKAGE, TESTS = ROOT / "hpccoll", ROOT / "tests"
 SUPPORT = TESTS / "support"
 TREES = {path: ast.parse(path.read_text())
          for folder in (PACKAGE, SUPPORT) for path in sorted(folder.rglob("*.py"))}
+C_FILES = [path for path in sorted(PACKAGE.rglob("*")) if path.suffix in (".c", ".h")]
 #: The rows of rooms in the package's docstring: names, two spaces, what they are.
 ROWS = [row.split() for row in re.findall(r"^    (\S+(?: \S+)*)  +\S", hpccoll.__doc__, re.M)]
 ROOMS = [room for row in ROWS for room in row]
@@ -32,11 +33,13 @@ FACE = {"hpccoll", *ROWS[0], "config"}
 ON_THE_FACE = {"training": FACE | {"measure"},
                **dict.fromkeys(("torch", "jax"), FACE | {"training"}),
                "keras": FACE | {"training", "jax"}}
+#: What they may use beside: shared memory has one maker.
+SHARED_MEMORY = "hpccoll.transport.shm.mapping"
 #: Rooms that no other room uses, programs excepted: whoever runs collectives needs none of them.
 APART, MAY_USE_THEM = {"simulator", "testing"}, {"hpccoll", "tools", "cli"}
 #: What a row may import at the top of a module, beside the standard library ...
 OUTSIDE = [set(), set(), *[{"numpy", "mpi4py"}] * 3, {"numpy", "mpi4py", "click", "rich"}]
-MORE = {"hpccoll.errors.mpi": {"mpi4py"}}
+MORE = {"hpccoll.errors.mpi": {"mpi4py"}, "hpccoll.errors.agreement": {"numpy", "mpi4py"}}
 #: ... or rooms that are a framework's face: whoever imports them has it.
 FRAMEWORK = {"torch": {"torch"}, "jax": {"jax", "optax"}, "keras": {"keras"}}
 #: ... and what may be imported inside functions, where somebody asks for it.
@@ -65,10 +68,10 @@ def room_of(module):
     return parts[1] if len(parts) > 1 and parts[1] != "__main__" else "hpccoll"
 
 
-def imports(path, everywhere=True):
-    """What a module imports, inside functions too; not what only type checkers see."""
+def imports(path, everywhere=True, types=False):
+    """What a module imports, inside functions too; only with ``types`` what type checkers see."""
     tree = TREES[path]
-    skipped = {id(node) for branch in ast.walk(tree) if isinstance(branch, ast.If)
+    skipped = {id(node) for branch in ast.walk(tree) if isinstance(branch, ast.If) and not types
                and getattr(branch.test, "id", "") == "TYPE_CHECKING"
                for body in branch.body for node in ast.walk(body)}
     for node in ast.walk(tree) if everywhere else tree.body:
@@ -106,7 +109,7 @@ def test_a_module_keeps_the_house_rules(module):
             if room_of(name) != room_of(module):
                 assert order(name) < order(module), f"{name} does not stand before {module}"
                 assert room_of(name) not in APART or room_of(module) in MAY_USE_THEM, name
-            if room_of(module) in ON_THE_FACE:
+            if room_of(module) in ON_THE_FACE and name != SHARED_MEMORY:
                 assert room_of(name) in {room_of(module)} | ON_THE_FACE[room_of(module)]
     text = path.read_text()
     assert text.count("\n") <= CEILING
@@ -143,6 +146,77 @@ def test_no_files_import_each_other_in_a_circle():
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail(f"a circle: {' -> '.join(error.args[1])}")
+
+
+def test_no_c_files_use_each_other_in_a_circle():
+    """A source and its header are one file; it uses what it includes."""
+    graph = defaultdict(set)
+    for path in C_FILES:
+        graph[path.stem] |= set(re.findall(r'^#include "(\w+)\.h"', path.read_text(), re.M))
+        graph[path.stem].discard(path.stem)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"a circle: {' -> '.join(error.args[1])}")
+    assert {"_module", "_running"} <= set(graph)
+
+
+def test_a_c_file_defines_what_its_header_declares_and_declares_nothing_else():
+    defined = re.compile(r"^(?!static|typedef)\w[\w *]*?(\w+)(?:\([^;{}]*\)\s*\{| = \{|;)", re.M)
+    headers = {path: set(re.findall(r"(\w+)(?:\([^;{}]*\))?(?=[,;])", "".join(
+        re.findall(r"^(?!static|typedef|struct)\w[^;{}#]*;", path.read_text(), re.M))))
+        for path in C_FILES if path.suffix == ".h"}
+    for header, names in headers.items():
+        source = header.with_suffix(".c")
+        assert names <= set(defined.findall(source.read_text()) if source.exists() else ()), header
+    others = r"^(extern\b|(?!static|struct|typedef)\w[^:;{}=]*\);)"
+    for path in set(C_FILES) - set(headers):
+        assert not re.search(others, path.read_text(), re.M), path
+
+
+def in_circles(graph):
+    """The modules of a graph of imports that import themselves, by way of others."""
+    reached = {module: {*names} & {*graph} - {module} for module, names in graph.items()}
+    for between in graph:
+        for names in reached.values():
+            if between in names:
+                names |= reached[between]
+    return {module for module in graph if module in reached[module]}
+
+
+def test_no_modules_of_a_room_import_each_other_in_a_circle_for_types_either():
+    assert in_circles({"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, "d": {"b"}, "e": {"a"}, "f": {"f"}
+                       }) == {*"abcd"}
+    rooms = defaultdict(dict)
+    for module, path in MODULES.items():
+        rooms[room_of(module)][module] = set(imports(path, types=True))
+    found = {room: in_circles(graph) for room, graph in rooms.items()}
+    assert not any(found.values()), found
+
+
+#: Objects that a communicator consists of; each gets what it needs when it is made.
+PARTS = {"context", "guard", "ranks", "library", "endpoint", "remote", "node"}
+
+
+def set_from_outside(tree):
+    """The lines that assign to an attribute of another object of the communicator."""
+    for node in ast.walk(tree):
+        targets = node.targets if isinstance(node, ast.Assign) else [
+            node.target] if isinstance(node, (ast.AnnAssign, ast.AugAssign)) else []
+        for target in (each for one in targets for each in ast.walk(one)):
+            if isinstance(target, ast.Attribute) and isinstance(target.ctx, ast.Store):
+                owner = target.value
+                name = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
+                if name.lstrip("_") in PARTS:
+                    yield target.lineno
+
+
+def test_no_part_of_a_communicator_is_completed_by_another():
+    wrong = "context.guard = one\nself.context.timeouts, other = two\nself.guard = three"
+    assert list(set_from_outside(ast.parse(wrong))) == [1, 2]
+    assert not {module: lines for module, path in MODULES.items()
+                if room_of(module) in ("comm", "guard", "runtime", "cuda")
+                and (lines := list(set_from_outside(TREES[path])))}
 
 
 def test_design_shows_the_rooms_of_the_docstring():
@@ -262,7 +336,7 @@ def test_the_process_group_of_torch_needs_nothing_of_horovod():
     folder, shared = f"{torch}.process_group", {f"{torch}.{name}" for name in (
         "backend", "tensors", "huge_pages", "streams")}
     waiting = [module for module in MODULES if f"{module}.".startswith(f"{folder}.")]
-    assert len(waiting) > 10
+    assert len(waiting) > 8
     waiting += shared
     for module in waiting:
         for name in imports(MODULES[module]):

@@ -30,13 +30,14 @@ from hpccoll.comm.objects.wire import (
 )
 from hpccoll.errors import ForeignMessage, cause_of
 from hpccoll.ir.schedule import RECV, SEND
-from hpccoll.runtime.context import OBJECTS_TAG, Context
+from hpccoll.runtime.context import Context
 from hpccoll.runtime.events.call_log import OBJECTS
 from hpccoll.runtime.execution.compiled import exchange_plan
 from hpccoll.runtime.execution.executor import TRIES
 from hpccoll.runtime.planning.description import Description
 from hpccoll.runtime.progress.engine import PROGRESS
 from hpccoll.runtime.progress.waiting import WaitTimer
+from hpccoll.runtime.ranks import OBJECTS_TAG
 from hpccoll.transport import Batch, MessageSpec
 from hpccoll.transport.call_hashes import HASH_BITS
 
@@ -102,9 +103,9 @@ class ObjectMessages:
         description = Description(f"{name}{OBJECTS}", operator=operator,
                                   root="" if root is None else str(root))
         guard = self.context.guard
-        call_hash = guard.call_hash(description) if guard is not None else 0
-        actions = (guard.opening(call_hash, 0), guard.end_callback(call_hash, 0)) if guard else ()
-        begins, ends = (action[0] if action else _nothing for action in actions or (None, None))
+        call_hash = guard.call_hash(description)
+        begins, ends = (action[0] if action else _nothing for action in (
+            guard.opening(call_hash, 0), guard.end_callback(call_hash, 0)))
         return ObjectCall(description, call_hash, begins, ends)
 
     def begin(self) -> None:
@@ -125,9 +126,9 @@ class ObjectMessages:
 
     def mark(self) -> None:
         """Set the number and call hash for the frames of the current call."""
-        call_hash, guard = self.call.call_hash, self.context.guard
-        if call_hash and guard is not None:
-            call_hash |= (guard.number & LAST_NUMBER) << HASH_BITS
+        call_hash = self.call.call_hash
+        if call_hash:
+            call_hash |= (self.context.guard.number & LAST_NUMBER) << HASH_BITS
         self.call_hash = call_hash.to_bytes(8, "little")
 
     def select(self, name: str, op: Any = None, root: int | None = None) -> None:

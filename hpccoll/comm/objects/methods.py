@@ -195,9 +195,8 @@ class Objects(Base):
             except (HpccollError, MPI.Exception):
                 raise
             except Exception:
-                guard = self._private().guard if self._guards else None
-                if guard is not None and self._is_unpicklable(name, obj):
-                    guard.unsent()
+                if self._guards and self._is_unpicklable(name, obj):
+                    self._private().library.unsent()
                 raise
 
     def _is_unpicklable(self, name: str, obj: Any) -> bool:
@@ -217,11 +216,10 @@ class Objects(Base):
     def _lower_case(self, name: str) -> Callable[..., Any]:
         """Return a guarded wrapper of an mpi4py method."""
         native: Callable[..., Any] = getattr(MPI.Intracomm, name)
-        guard = self._private().guard if self._guards else None
-        if guard is None:
+        if not self._guards:
             return native
         description = Description(f"{name}{OBJECTS}")
-        attended = guard.objects(native, description)
+        attended = self._private().library.objects(native, description)
         if not self._always:
             return attended
 

@@ -12,10 +12,10 @@ from mpi4py import MPI
 from hpccoll.calls.call import Call, is_loaded
 from hpccoll.calls.facts import CallFacts, facts_of
 from hpccoll.calls.memory import any_staged, is_staged, stage_spec
-from hpccoll.comm.cache import MOST_SIGNATURES, Location, Signature
+from hpccoll.comm.cache import MOST_CALLS
 from hpccoll.comm.devices import on_registered_memory, run_by_nccl, run_registered
 from hpccoll.comm.first_calls import BARE, FIRST, needs_no_setup, precedes_setup
-from hpccoll.comm.methods import BARRIER, Method
+from hpccoll.comm.methods import Method
 from hpccoll.comm.online import measure_first
 from hpccoll.comm.preferences import check_preference
 from hpccoll.comm.promise import is_queued_or_promised
@@ -42,13 +42,10 @@ from hpccoll.runtime.planning.planner import longest_whole, plan_for, prepare, w
 from hpccoll.tune.choose import range_of_choice
 
 if TYPE_CHECKING:
-    from hpccoll.comm.blocking import BlockingMixin
-
-#: Index of the buffer that only the root uses.
-AT_ROOT = {"reduce": 1, "gather": 1, "gatherv": 1, "scatter": 0, "scatterv": 0}
+    from hpccoll.comm.base import Base
 
 
-def serve_blocking(comm: BlockingMixin, method: Method, args: tuple[Any, ...]) -> None:
+def serve_blocking(comm: Base, method: Method, args: tuple[Any, ...]) -> None:
     """Run an uncached call; check its input for NaN, or its result for equality."""
     if comm._cache.staged and run_staged(comm, method, args):
         return
@@ -64,7 +61,7 @@ def serve_blocking(comm: BlockingMixin, method: Method, args: tuple[Any, ...]) -
         check_equal(comm._private(), result, f"the result of {method.name}")
 
 
-def serve_unchecked(comm: BlockingMixin, method: Method, args: tuple[Any, ...]) -> None:
+def serve_unchecked(comm: Base, method: Method, args: tuple[Any, ...]) -> None:
     """Check the arguments, choose an algorithm, and run it or the native method."""
     if preference_of(comm, method)[0] is None and (
             precedes_setup(comm) or stays_without(comm)) and run_first(comm, method, args):
@@ -118,7 +115,7 @@ def serve_unchecked(comm: BlockingMixin, method: Method, args: tuple[Any, ...]) 
             run_algorithm(comm, method, args, resolve_call(comm, method, args) or call, choice)
 
 
-def stays_without(comm: BlockingMixin) -> bool:
+def stays_without(comm: Base) -> bool:
     """Set the communicator up; return True if the MPI library has no communicator left for it.
 
     The library says so on all ranks.
@@ -135,7 +132,7 @@ def stays_without(comm: BlockingMixin) -> bool:
     return lifetime.bare
 
 
-def run_first(comm: BlockingMixin, method: Method, args: tuple[Any, ...]) -> bool:
+def run_first(comm: Base, method: Method, args: tuple[Any, ...]) -> bool:
     """Run a first call by the MPI library; return False if it cannot reduce the type."""
     call = resolve_call(comm, method, args)
     if call is not None and not facts_of(call).has_mpi_type:
@@ -150,44 +147,33 @@ def run_first(comm: BlockingMixin, method: Method, args: tuple[Any, ...]) -> boo
     return True
 
 
-def run_algorithm(comm: BlockingMixin, method: Method, args: tuple[Any, ...], call: Call,
+def run_algorithm(comm: Base, method: Method, args: tuple[Any, ...], call: Call,
                   choice: Choice) -> None:
-    """Run an algorithm; prepare it if the call repeats on the same memory."""
+    """Run an algorithm: a compiled plan, which later calls use, or in the interpreter."""
     context = comm._private()
     call = with_counts(context, call, choice)
     plan = plan_for(context, call, choice)
     # Calls on temporary copies are not cached.
-    plain = not is_loaded(call)
-    compiled_plan = compiled_plan_for(context, call,
-                                      plan) if plain and comm._calls is not None else None
-    # The Python cache is faster for calls that the compiled executor does not cache.
-    if (compiled_plan is not None
-            and comm._note(method, args, compiled_plan, call)):
+    compiled_plan = (compiled_plan_for(context, call, plan)
+                     if comm._calls is not None and not is_loaded(call) else None)
+    if compiled_plan is not None and comm._note(method, args, compiled_plan, call):
         comm._served = f"{served_by(choice)}, compiled", call.nbytes
         store_any_size(comm, method, args, facts_of(call), lambda nbytes: plan_at_any_size(
             context, call, plan, partial(plan_for, context, choice=choice), nbytes,
             longest_whole(context, call, choice)))
         run_plan(compiled_plan, call)
         return
-    location: Location | None = None
-    if plain and comm._remembers:
-        location = comm._cache.store(method, args, Signature())
-    known = location is not None and location in context.seen
-    execution = prepare(context, call, plan, repeated=known)
+    execution = prepare(context, call, plan)
     try:
         drive(execution, context.timeouts)
     except BaseException as error:
         context.abandon(execution, error)
         raise
-    if known and execution.repeated:
-        context.prepared.keep(location, execution)
-    elif location is not None:
-        context.seen.keep(location, True)
     if call.sink is not None and call.sink.store is not None:
         call.sink.store()
 
 
-def store_any_size(comm: BlockingMixin, method: Method, args: tuple[Any, ...], facts: CallFacts,
+def store_any_size(comm: Base, method: Method, args: tuple[Any, ...], facts: CallFacts,
                    make: Callable[[tuple[int, int]], Any]) -> None:
     """Store a target for calls that differ from this one only in their sizes, if there are any.
 
@@ -195,17 +181,17 @@ def store_any_size(comm: BlockingMixin, method: Method, args: tuple[Any, ...], f
     """
     form, forms = (method, facts._replace(nbytes=0)), comm._cache.forms
     if form not in forms:  # only programs with several sizes need it
-        if len(forms) >= MOST_SIGNATURES:
+        if len(forms) >= MOST_CALLS:
             forms.clear()
         forms[form] = True
-    elif forms[form] and comm._record is None and method is not BARRIER:
+    elif forms[form] and comm._record is None and method.buffers:
         nbytes = range_of_choice(facts, conditions_of(comm, method), comm._known_place())
         target = make(nbytes) if nbytes is not None else None
         if target is not None:  # otherwise a block is empty, for example
             forms[form] = note_any_size(comm._calls, method, args, target)
 
 
-def hash_of_form(comm: BlockingMixin, method: Method, call: Call) -> int:
+def hash_of_form(comm: Base, method: Method, call: Call) -> int:
     """Return the call hash of the form of a native call."""
     context = comm._context
     return form_hash(context, describe_native(call, method.name)) if (
@@ -218,11 +204,11 @@ def _call_native(comm: MPI.Intracomm, method: Method, args: tuple[Any, ...],
     if not any_staged(args):
         method.serve_native(comm, *args, native=native)
         return
-    written, unused = 0 if method.name == "bcast" else 1, AT_ROOT.get(method.name)
-    if unused is not None and comm.Get_rank() != args[-1]:
-        args = *args[:unused], None, *args[unused + 1:]
+    roles = method.row.roles
+    if method.row.at_root and comm.Get_rank() != args[-1]:
+        args = tuple(None if role == method.row.at_root else arg for role, arg in zip(roles, args))
     places = [stage_spec(arg, "buffer") if is_staged(arg) else (arg, None) for arg in args]
     method.serve_native(comm, *(arg for arg, _ in places), native=native)
-    store = places[written][1]
-    if store is not None and (written or comm.Get_rank() != args[-1]):
-        store()
+    for role, (_, store) in zip(roles, places):
+        if store is not None and (role == "r" or role == "b" and comm.Get_rank() != args[-1]):
+            store()

@@ -13,14 +13,14 @@ from hpccoll.comm.uncached.steps import serve_arrays
 from hpccoll.ir.methods import BLOCKING
 
 if TYPE_CHECKING:
-    from hpccoll.comm.blocking import BlockingMixin
+    from hpccoll.comm.base import Base
 
 
-def serve(comm: BlockingMixin, method: Method, args: tuple[Any, ...]) -> Any:
+def serve(comm: Base, method: Method, args: tuple[Any, ...]) -> Any:
     """Run an uncached call."""
     with comm._check_alive().call_guard:
         check_promise(method, args, comm._device)
-        arrays = as_host_arrays(args, method.buffers)
+        arrays = as_host_arrays(args, len(method.buffers))
         if arrays:
             return serve_arrays(comm, method, arrays)
         return (serve_blocking if method.form == BLOCKING else begin)(comm, method, args)

@@ -17,10 +17,11 @@ from hpccoll.comm.uncached.conditions import (
 )
 from hpccoll.comm.uncached.steps import choose_algorithm, guarded_begin
 from hpccoll.config import THREAD
-from hpccoll.runtime.context import LANE_BYTES, LANE_TAG
+from hpccoll.runtime.context import LANE_BYTES
 from hpccoll.runtime.execution.compiled import addresses_of, compiled_plan_for
 from hpccoll.runtime.planning.planner import plan_for, prepare
 from hpccoll.runtime.progress.operations import Operation
+from hpccoll.runtime.ranks import LANE_TAG
 
 if TYPE_CHECKING:
     from hpccoll.comm.base import Base

@@ -32,11 +32,9 @@ from hpccoll.runtime.context import Context
 from hpccoll.runtime.events.logger import served_by
 from hpccoll.runtime.execution.built import BUILT
 from hpccoll.runtime.execution.compiled import compiled_plan_for
-from hpccoll.runtime.execution.executor import PreparedRun
 from hpccoll.runtime.planning.call_hash import describe_native
 from hpccoll.runtime.planning.choice import Choice
 from hpccoll.runtime.planning.planner import plan_for, prepare, with_counts
-from hpccoll.runtime.progress.operations import PersistentOperation
 from hpccoll.tune.choose import fallback
 
 if BUILT:
@@ -67,8 +65,8 @@ def create_request(comm: Base, method: Method, info: MPI.Info, args: tuple[Any, 
     if call is None or choice is None or choice.is_native:
         reject_staged(method, args)
         request = method.serve_native(comm, *native_arguments(call, args), info=info)
-        guard = comm._known_guard()
-        return (guard.watch_persistent(request, args, method.name) if guard
+        library = comm._known_library()
+        return (library.watch_persistent(request, args, method.name) if library
                 else keep_prepared(request, args))
     one = call.sink or call.source
     if not is_loaded(call) and (one is None or one.namespace is numpy) and not any(
@@ -93,10 +91,6 @@ def request_on_memory(comm: Base, call: Call, facts: CallFacts, choice: Choice) 
         return Prequest(context, lambda: (), free_with_tag(context, tag, started.free),
                         started)
     execution = prepare(context, call, plan, tag, repeated=True, own_scratch=True)
-    if execution.prepare():
-        operation = PersistentOperation(context, PreparedRun(execution), call, threaded)
-        return Prequest(context, lambda: (), free_with_tag(context, tag, operation.free),
-                        operation)
     return Prequest(context, lambda: (execution, call, None, threaded),
                     free_with_tag(context, tag, execution.free))
 

@@ -37,7 +37,7 @@ def serve_arrays(comm: Base, method: Method, arrays: tuple[Any, ...]) -> Any:
     """Make a call on the arrays over its buffers: it may be in the cache."""
     result = comm._repeat(method, arrays)
     if comm._seen is not None:  # it knows the buffers by their addresses, which are used again
-        key, known = (method, key_of(method, arrays)[0]), comm._cache.observed
+        key, known = (method, key_of(method, arrays)), comm._cache.observed
         comm._served = known[key] = comm._served or known.get(key)
         comm._seen.reported = True
     return result
@@ -75,9 +75,10 @@ def measurements_of(comm: Base) -> JobTimes | None:
     lifetime = comm._check_usable()
     first = lifetime.tuned is None and comm.Get_size() > 1
     # On the first call at every log level: the level may differ between ranks.
-    guard = comm._private().guard if first or comm._guards else None
+    if first or comm._guards:
+        comm._private()
     if first:
-        find = guard.watch_blocking(load) if guard is not None else load
+        find = comm._private().library.watch_blocking(load)
         # Native methods: this call has already entered.
         lifetime.tuned = find(PrivateComm(comm), comm._config.tuning, comm._private,
                               partial(probe, comm._timed_class()))
@@ -89,14 +90,14 @@ def measurements_of(comm: Base) -> JobTimes | None:
 
 def guarded_native(comm: Base, method: Method, call: Call | None) -> Callable[..., Any]:
     """Return the native method, with a guard if native calls are monitored."""
-    guard = comm._private().guard if comm._guards else None
-    return (guard.native(method.native, method.name, call, partial(measure_after, method))
-            if guard else method.native)
+    return comm._private().library.method(
+        method.native, method.name, call,
+        partial(measure_after, method)) if comm._guards else method.native
 
 
 def guarded_begin(comm: Base, method: Method, call: Call | None) -> Callable[..., MPI.Request]:
     """Return the native nonblocking method, with a guard if native calls are monitored."""
-    guard = comm._known_guard()
-    if guard is None:
+    library = comm._known_library()
+    if library is None:
         return keep_buffers(method.native)
-    return guard.watch_nonblocking(method.native, method.name, call)
+    return library.watch_nonblocking(method.native, method.name, call)

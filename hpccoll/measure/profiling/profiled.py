@@ -8,7 +8,6 @@ methods of mpi4py that wait for several requests (``Waitall``) are not recorded.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import update_wrapper, wraps
 from time import perf_counter
@@ -17,8 +16,7 @@ from typing import Any, cast
 from mpi4py import MPI
 from numpy import ndarray
 
-from hpccoll.ir.collectives import COLLECTIVES
-from hpccoll.ir.methods import METHODS
+from hpccoll.ir.methods import MPI4PY, TABLE
 from hpccoll.ir.operators import OPERATORS
 from hpccoll.machine.groups import private_copy
 from hpccoll.measure.profiling.observer import OBSERVER, write_at_end
@@ -29,10 +27,9 @@ if BUILT:
     from hpccoll.runtime.execution import _executor
 
 #: Lower-case methods that are collective, but ``barrier``: it calls ``Barrier``, which is recorded.
-LOWER_CASE = ("bcast", "gather", "scatter", "allgather", "alltoall", "reduce",
-              "allreduce", "scan", "exscan")
+LOWER_CASE = tuple(name for name, row in TABLE.items() if row.objects and row.roles)
 #: Those that mpi4py runs.
-OF_MPI4PY = "allgather of objects", "alltoall of objects"
+OF_MPI4PY = {f"{name} of objects" for name in LOWER_CASE if TABLE[name].objects == MPI4PY}
 NAMES = {id(getattr(MPI, name.upper())): name for name in OPERATORS}
 IN_PLACE, NATIVE = MPI.IN_PLACE, "native"
 #: Maximum number of cached kinds by arguments; sizes may be new in every call.
@@ -53,21 +50,20 @@ def profiled_class(cls: Any) -> Any:
 def _create_class(cls: Any) -> Any:
     members: dict[str, Any] = {"_watched": True, "__module__": cls.__module__,
                                "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
-    for name in METHODS:
-        upper = name.capitalize()
-        members[upper] = _blocking_method(getattr(cls, upper), name)
-        members[f"I{name}"] = _request_method(getattr(cls, f"I{name}"), f"i{name}", False)
+    for name, row in TABLE.items():
+        upper, root_at = name.capitalize(), row.roles.find("n")
+        members[upper] = _blocking_method(getattr(cls, upper), name, root_at)
+        members[f"I{name}"] = _request_method(getattr(cls, f"I{name}"), f"i{name}", root_at, False)
         members[f"{upper}{INIT}"] = _request_method(getattr(cls, f"{upper}{INIT}"), name + INIT,
-                                                    True)
-    for name in LOWER_CASE:
-        members[name] = _blocking_method(getattr(cls, name), f"{name} of objects")
+                                                    root_at, True)
+    for name in LOWER_CASE:  # which return what they receive
+        members[name] = _blocking_method(getattr(cls, name), f"{name} of objects",
+                                         TABLE[name].roles.replace("r", "").find("n"))
     return type(cls.__name__, (cls,), members)
 
 
-def _blocking_method(method: Callable, title: str) -> Callable:
-    """Return a blocking method that records its calls."""
-    root_at = _root_at(method, title)
-
+def _blocking_method(method: Callable, title: str, root_at: int) -> Callable:
+    """Return a blocking method that records its calls; ``root_at`` is negative without a root."""
     def slow(comm: Any, key: Hashable, start: float, stop: float, args: tuple[Any, ...],
              named: Mapping[str, Any]) -> None:
         """Record a call whose kind is unknown or out of date."""
@@ -101,10 +97,8 @@ def _blocking_method(method: Callable, title: str) -> Callable:
     return call
 
 
-def _request_method(method: Callable, title: str, prepared: bool) -> Callable:
+def _request_method(method: Callable, title: str, root_at: int, prepared: bool) -> Callable:
     """Return a method that makes a request; a persistent one is counted at its start."""
-    root_at = _root_at(method, title)
-
     @wraps(method)
     def call(self: Any, *args: Any, **named: Any) -> Any:
         if self._seen is None:
@@ -212,19 +206,6 @@ def _array(argument: Any) -> Any:
 def _nbytes(argument: Any) -> int:
     one = _array(argument)
     return one.nbytes if one is not None else 0
-
-
-def _root_at(method: Callable, title: str) -> int:
-    """Return the index of the root argument; -1 if there is none."""
-    name = title.removesuffix(" of objects").removesuffix(INIT)
-    name = METHODS.get(name) or METHODS.get(name.removeprefix("i"), "")
-    if not name or not COLLECTIVES[name].rooted:
-        return -1
-    try:
-        names = list(inspect.signature(method).parameters)
-    except (TypeError, ValueError):  # of a compiled module
-        names = ["self", "obj", "root"] if "reduce" not in title else ["self", "", "", "root"]
-    return names.index("root") - 1
 
 
 # -- requests ----------------------------------------------------------------------------------

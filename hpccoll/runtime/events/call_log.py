@@ -26,12 +26,12 @@ from hpccoll.transport.call_hashes import agree, hash_of_amount
 
 #: Words of a log: the number plus one of the call in which a rank failed, 1 without a number; the
 #: length of the failure record; the number of the last call; and the offset of the call hashes.
-#: ``_executor.c`` uses all but the length.
+#: ``_call_log.h`` has all but the length.
 ALARM, STORY, NUMBER, HASHES = 0, 1, 16, 32
 #: Like the alarm, for the call in which this rank itself failed; 0 without a failure.
 FAILED = 3
 #: Time of an unanswered status request, in nanoseconds of the machine's clock, else 0; the number
-#: of the pending native call, else 0, used by ``_executor.c``; time of the last poll of a wait; the
+#: of the pending native call, else 0, used by ``_call_log.c``; time of the last poll of a wait; the
 #: length of the status; whether the rank has freed the communicator, or exited; and the number of
 #: descriptions written.
 ASKED, INSIDE, BEAT, DOING, LEFT, DESCRIBED = 2, 17, 18, 19, 20, 21

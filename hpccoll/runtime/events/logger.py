@@ -25,7 +25,7 @@ from hpccoll.runtime.planning.description import Description
 if TYPE_CHECKING:
     from logging import Logger
 
-    from hpccoll.runtime.context import Context
+    from hpccoll.runtime.ranks import Ranks
 
 #: Levels of :mod:`logging`, which takes 4 ms to load.
 DEBUG, INFO = 10, 20
@@ -58,18 +58,18 @@ def start(level: str) -> None:
         logger().addHandler(handler)
 
 
-def log_communicator(comm: MPI.Intracomm, context: Context) -> None:
+def log_communicator(comm: MPI.Intracomm, ranks: Ranks) -> None:
     """Log the properties of a communicator, when hpccoll prepares its first call."""
-    if not is_enabled(_level(context.rank)):
+    if not is_enabled(_level(ranks.rank)):
         return
-    place, node = context.place, context.node
+    place, node = ranks.place, ranks.node
     peers = len(node.local) if node is not None else 0
-    paths = ["shared memory"] * bool(peers) + ["MPI messages"] * (peers < context.size - 1)
-    logger().log(_level(context.rank), "%s: %d ranks, layout %s%s; messages by %s; %s executor",
-               name_of(comm), context.size, context.topology,
+    paths = ["shared memory"] * bool(peers) + ["MPI messages"] * (peers < ranks.size - 1)
+    logger().log(_level(ranks.rank), "%s: %d ranks, layout %s%s; messages by %s; %s executor",
+               name_of(comm), ranks.size, ranks.topology,
                ", ranks share processors" * place.oversubscribed
                + ", ranks share a cache" * place.shared_cache,
-               " and ".join(paths) or "nobody", "compiled" if context.compiled else "Python")
+               " and ".join(paths) or "nobody", "compiled" if ranks.compiled else "Python")
 
 
 def log_table(comm: MPI.Intracomm, source: str, note: str, online: bool) -> None:

@@ -32,7 +32,7 @@ try:
 except ImportError:  # it was not built
     _executor = None  # type: ignore[assignment]
 
-#: Rows of the ring, a power of two; numbers per row, as in ``_executor.h``.
+#: Rows of the ring, a power of two; numbers per row, as in ``_moments.h``.
 KEPT, ROW = 1 << 17, 3
 #: Largest number of plans in a ring; the phases of later plans are not recorded.
 MOST_PLANS = 1024

@@ -11,15 +11,16 @@
  * Their rank starts and completes most short operations within a microsecond, and must not compete
  * with the thread for them: the thread runs only operations that it finds a second time.
  */
-#include "_requests.h"
+#include "_background.h"
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #ifdef __linux__
 #include <sys/prctl.h>
 #endif
 
-#ifdef __APPLE__  /* its condition variables have no other clock */
+#ifdef __APPLE__ /* its condition variables have no other clock */
 #define CLOCK CLOCK_REALTIME
 #else
 #define CLOCK CLOCK_MONOTONIC
@@ -50,24 +51,27 @@ static int64_t now(void)
     return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
-/* ---- queues ----------------------------------------------------------------------------------- */
+/* ---- queues ---------------------------------------------------------------------------------- */
 
 /* Return the first pending operation of a queue; None after a failure; with the lock. */
-static Turn first_turn(const RequestQueue *queue)
+static Turn first_entry(const RequestQueue *queue)
 {
-    Turn none = {NULL, NULL}, nobody = {Py_None, NULL};
-    if (queue->broken)
-        return nobody;
-    for (Py_ssize_t i = 0; i < queue->count; i++)
-        if (queue->entries[i].compiled == NULL || !has_ended(queue->entries[i].compiled))
+    Turn none = {NULL, NULL}, blocked = {Py_None, NULL};
+    if (queue->broken) {
+        return blocked;
+    }
+    for (Py_ssize_t i = 0; i < queue->count; i++) {
+        if (queue->entries[i].compiled == NULL || !has_ended(queue->entries[i].compiled)) {
             return queue->entries[i];
+        }
+    }
     return none;
 }
 
-Turn whose_turn(RequestQueue *queue)
+Turn first_operation(RequestQueue *queue)
 {
     pthread_mutex_lock(&turns);
-    Turn first = first_turn(queue);
+    Turn first = first_entry(queue);
     pthread_mutex_unlock(&turns);
     return first;
 }
@@ -77,8 +81,9 @@ static int put_into_queue(RequestQueue *queue, PyObject *operation, CompiledRun 
     if (queue->count == queue->room) {
         Py_ssize_t room = 2 * queue->room + 8;
         Turn *entries = PyMem_RawRealloc(queue->entries, room * sizeof(Turn));
-        if (entries == NULL)
+        if (entries == NULL) {
             return -1;
+        }
         queue->entries = entries;
         queue->room = room;
     }
@@ -89,12 +94,14 @@ static int put_into_queue(RequestQueue *queue, PyObject *operation, CompiledRun 
 
 static void remove_from_queue(RequestQueue *queue, PyObject *operation)
 {
-    for (Py_ssize_t i = 0; i < queue->count; i++)
+    for (Py_ssize_t i = 0; i < queue->count; i++) {
         if (queue->entries[i].operation == operation) {
-            memmove(queue->entries + i, queue->entries + i + 1, (--queue->count - i) * sizeof(Turn));
-            Py_DECREF(operation);  /* the caller has a reference, too */
+            memmove(queue->entries + i, queue->entries + i + 1,
+                    (--queue->count - i) * sizeof(Turn));
+            Py_DECREF(operation); /* the caller has a reference, too */
             return;
         }
+    }
 }
 
 int enter_queue(RequestQueue *queue, PyObject *operation)
@@ -102,8 +109,9 @@ int enter_queue(RequestQueue *queue, PyObject *operation)
     pthread_mutex_lock(&turns);
     int failed = put_into_queue(queue, operation, NULL);
     pthread_mutex_unlock(&turns);
-    if (failed)
+    if (failed) {
         PyErr_NoMemory();
+    }
     return failed;
 }
 
@@ -131,9 +139,11 @@ enum { STILL, MOVED, MOVED_MUCH };
 static int pass(void)
 {
     int moved = STILL;
-    RequestQueue *stuck = NULL;  /* of this pass: operations behind the first need not search for it */
-    for (Py_ssize_t i = 0; i < listed_count && !stopped
-                           && !atomic_load_explicit(&waiting, memory_order_relaxed); i++) {
+    RequestQueue *stuck =
+        NULL; /* of this pass: operations behind the first need not search for it */
+    for (Py_ssize_t i = 0;
+         i < listed_count && !stopped && !atomic_load_explicit(&waiting, memory_order_relaxed);
+         i++) {
         CompiledRun *operation = listed[i];
         if (!operation->seen_once) {
             operation->seen_once = 1;
@@ -141,19 +151,22 @@ static int pass(void)
         }
         RequestQueue *queue = operation->queue;
         if (queue != NULL) {
-            if (queue == stuck)
+            if (queue == stuck) {
                 continue;
+            }
             stuck = queue;
-            operation = first_turn(queue).compiled;
+            operation = first_entry(queue).compiled;
         }
-        if (operation == NULL || has_ended(operation) || !claim(operation, RUNNING))
+        if (operation == NULL || has_ended(operation) || !claim(operation, RUNNING)) {
             continue;
+        }
         pthread_mutex_unlock(&turns);
         State *state = &operation->run->state;
         Py_ssize_t at = state->at;
         int found = advance(operation->run->plan, state, 0);
-        if (found == DONE || state->at != at)
+        if (found == DONE || state->at != at) {
             moved = operation->is_long || moved == MOVED_MUCH ? MOVED_MUCH : MOVED;
+        }
         if (found == DONE) {
             atomic_store_explicit(&operation->ended, 1, memory_order_release);
             stuck = NULL;
@@ -176,12 +189,15 @@ static void *work(void *Py_UNUSED(argument))
         int moved = pass();
         int64_t time = now();
         pause = moved ? SHORTEST : 2 * pause < LONGEST ? 2 * pause : LONGEST;
-        if (listed_count)
+        if (listed_count) {
             last = time;
-        if (stopped)
+        }
+        if (stopped) {
             break;
-        if (moved == MOVED_MUCH)
+        }
+        if (moved == MOVED_MUCH) {
             eager = time + EAGER;
+        }
         if (time < eager && listed_count && listed[0]->run->plan->spins
             && !atomic_load_explicit(&waiting, memory_order_relaxed)) {
             pthread_mutex_unlock(&turns);
@@ -195,10 +211,12 @@ static void *work(void *Py_UNUSED(argument))
             pthread_cond_wait(&changed, &turns);
             lazy = 0;
             last = now();
-        } else {
+        }
+        else {
             struct timespec end = {(time + pause) / 1000000000, (time + pause) % 1000000000};
-            if (pthread_cond_timedwait(&changed, &turns, &end) == 0)
+            if (pthread_cond_timedwait(&changed, &turns, &end) == 0) {
                 pause = SHORTEST / 2;
+            }
         }
         sleeping = 0;
     }
@@ -212,16 +230,17 @@ static void start(void)
     static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
     sigset_t others, before;
     sigfillset(&others);
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
-        sigdelset(&others, own[i]);  /* if blocked, a fault of this thread would not be reported */
-    pthread_sigmask(SIG_SETMASK, &others, &before);  /* only Python threads handle signals */
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+        sigdelset(&others, own[i]); /* if blocked, a fault of this thread would not be reported */
+    }
+    pthread_sigmask(SIG_SETMASK, &others, &before); /* only Python threads handle signals */
     started = pthread_create(&thread, NULL, work, NULL) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     stopped = !started;
 }
 
 /* Start an operation: add it to its queue and to the list of the thread; -1 on failure. */
-int put_under_way(CompiledRun *operation)
+int post_operation(CompiledRun *operation)
 {
     int failed = 0;
     pthread_mutex_lock(&turns);
@@ -234,48 +253,55 @@ int put_under_way(CompiledRun *operation)
             listed_room = room;
         }
     }
-    if (!failed && operation->queue != NULL)
+    if (!failed && operation->queue != NULL) {
         failed = put_into_queue(operation->queue, (PyObject *)operation, operation);
+    }
     if (!failed && operation->threaded) {
         listed[listed_count++] = (CompiledRun *)Py_NewRef(operation);
         operation->queued = 1;
         operation->seen_once = operation->is_long;
-        if (!started && !stopped)
+        if (!started && !stopped) {
             start();
-        else if (sleeping && (lazy || operation->is_long))
+        }
+        else if (sleeping && (lazy || operation->is_long)) {
             pthread_cond_signal(&changed);
+        }
     }
     pthread_mutex_unlock(&turns);
-    if (failed)
+    if (failed) {
         PyErr_NoMemory();
+    }
     return failed ? -1 : 0;
 }
 
 /* Remove an operation: when this returns, no thread runs it. */
-void take_back(CompiledRun *operation)
+void withdraw_operation(CompiledRun *operation)
 {
     pthread_mutex_lock(&turns);
-    if (operation->queue != NULL)
+    if (operation->queue != NULL) {
         remove_from_queue(operation->queue, (PyObject *)operation);
+    }
     int was_queued = operation->queued;
-    for (Py_ssize_t i = listed_count - 1; was_queued && i >= 0; i--)
+    for (Py_ssize_t i = listed_count - 1; was_queued && i >= 0; i--) {
         if (listed[i] == operation) {
             listed[i] = listed[--listed_count];
             break;
         }
+    }
     operation->queued = 0;
     pthread_mutex_unlock(&turns);
     while (atomic_load_explicit(&operation->busy, memory_order_acquire) == RUNNING) {
-        Py_BEGIN_ALLOW_THREADS  /* another Python thread may need the GIL to release it */
+        Py_BEGIN_ALLOW_THREADS /* another Python thread may need the GIL to release it */
         sched_yield();
         Py_END_ALLOW_THREADS
     }
-    if (was_queued)
+    if (was_queued) {
         Py_DECREF(operation);
+    }
 }
 
 /* Return 1 if the thread starts an operation: it moves many bytes, and a core is free. */
-int hands_over(const CompiledRun *operation)
+int thread_begins(const CompiledRun *operation)
 {
     return operation->is_long && operation->queued && started && operation->run->plan->spins;
 }

@@ -1,16 +1,20 @@
-/* Lock of a communicator that admits one call at a time; see _executor.c for an overview. */
-#include "_executor.h"
+/* Lock of a communicator that admits one call at a time; see _module.c for an overview. */
+#include "_call_guard.h"
 
 static PyObject *refusal;
 
 /* Raise Python's error for a second concurrent call. */
-int refused(const CallGuard *call_guard)
+int raise_refusal(const CallGuard *call_guard)
 {
-    PyObject *raised = refusal == NULL ? NULL : PyObject_CallFunction(
-        refusal, "k", call_guard->owner_thread ? call_guard->owner_thread : call_guard->outer_thread);
+    PyObject *raised = refusal == NULL ? NULL
+                                       : PyObject_CallFunction(refusal, "k",
+                                                               call_guard->owner_thread
+                                                                   ? call_guard->owner_thread
+                                                                   : call_guard->outer_thread);
     Py_XDECREF(raised);
-    if (!PyErr_Occurred())
+    if (!PyErr_Occurred()) {
         PyErr_SetString(PyExc_RuntimeError, "a call is pending");
+    }
     return -1;
 }
 
@@ -24,8 +28,9 @@ PyObject *set_refusal(PyObject *module, PyObject *function)
 
 static PyObject *call_guard_enter(CallGuard *self, PyObject *Py_UNUSED(none))
 {
-    if (acquire(self) < 0)
+    if (acquire(self) < 0) {
         return NULL;
+    }
     return Py_NewRef(self);
 }
 
@@ -47,7 +52,8 @@ static PyMethodDef call_guard_methods[] = {
     {NULL}};
 
 static PyMemberDef call_guard_members[] = {
-    {"owner_thread", T_ULONG, offsetof(CallGuard, owner_thread), 0, "the thread that is in a call, 0 for none"},
+    {"owner_thread", T_ULONG, offsetof(CallGuard, owner_thread), 0,
+     "the thread that makes a call, 0 for none"},
     {"outer_thread", T_ULONG, offsetof(CallGuard, outer_thread), 0,
      "the thread whose call makes calls that are part of it, 0 for none"},
     {NULL}};

@@ -3,7 +3,10 @@
  * The ranks exchange frames (hpccoll/comm/objects/wire.py) by recursive doubling, one plan a round.
  * Python continues from the first round whose operands are not two numbers of one type.
  */
-#include "_executor.h"
+#include "_call_guard.h"
+#include "_compiled_plan.h"
+#include "_conversions.h"
+#include "_run.h"
 
 enum { SUM, PROD, MAX, MIN, OPERATORS };
 /* Position of the last bits of a call's number, above its call hash; as in messages.py. */
@@ -12,7 +15,7 @@ enum { NUMBER_SHIFT = 48 };
 typedef struct {
     CompiledPlan *plan;
     char *given, *arriving;
-    int lower;  /* this rank's number is the left operand */
+    int lower; /* this rank's number is the left operand */
 } Round;
 
 typedef struct {
@@ -20,12 +23,12 @@ typedef struct {
     Round *rounds;
     Py_ssize_t count;
     PyObject *kept;
-    CallGuard *call_guard;               /* the lock of the communicator */
-    unsigned char floating, integer;  /* first byte of a frame */
-    int room;                         /* index of the byte that is set if all ranks continue */
-    int call_hash;                        /* index of the number and the call hash of the call */
-    int64_t call_hashes[OPERATORS];        /* call hashes of allreduce by operator; .. */
-    Word *log;                        /* .. and the log that counts calls; NULL without one */
+    CallGuard *call_guard;           /* the lock of the communicator */
+    unsigned char floating, integer; /* first byte of a frame */
+    int room;                        /* index of the byte that is set if all ranks continue */
+    int call_hash;                   /* index of the number and the call hash of the call */
+    int64_t call_hashes[OPERATORS];  /* call hashes of allreduce by operator; .. */
+    Word *log;                       /* .. and the log that counts calls; NULL without one */
 } Numbers;
 
 static PyObject *operators[OPERATORS], *numbers_name, *resume_name, *op_name;
@@ -33,8 +36,9 @@ static PyObject *operators[OPERATORS], *numbers_name, *resume_name, *op_name;
 static void numbers_dealloc(Numbers *self)
 {
     PyObject_GC_UnTrack(self);
-    for (Py_ssize_t i = 0; i < self->count; i++)
+    for (Py_ssize_t i = 0; i < self->count; i++) {
         Py_CLEAR(self->rounds[i].plan);
+    }
     PyMem_Free(self->rounds);
     Py_CLEAR(self->kept);
     Py_CLEAR(self->call_guard);
@@ -43,8 +47,9 @@ static void numbers_dealloc(Numbers *self)
 
 static int numbers_traverse(Numbers *self, visitproc visit, void *arg)
 {
-    for (Py_ssize_t i = 0; i < self->count; i++)
+    for (Py_ssize_t i = 0; i < self->count; i++) {
         Py_VISIT(self->rounds[i].plan);
+    }
     Py_VISIT(self->kept);
     return 0;
 }
@@ -56,20 +61,24 @@ static PyObject *numbers_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     long long call_hashes[OPERATORS], log;
     (void)kwargs;
     if (!PyArg_ParseTuple(args, "O!iiii(LLLL)LOO!", &PyTuple_Type, &rounds, &floating, &integer,
-                          &room, &call_hash, &call_hashes[SUM], &call_hashes[PROD], &call_hashes[MAX], &call_hashes[MIN],
-                          &log, &kept, &CallGuardType, &call_guard))
+                          &room, &call_hash, &call_hashes[SUM], &call_hashes[PROD],
+                          &call_hashes[MAX], &call_hashes[MIN], &log, &kept, &CallGuardType,
+                          &call_guard)) {
         return NULL;
+    }
     Numbers *self = (Numbers *)type->tp_alloc(type, 0);
-    if (self == NULL)
+    if (self == NULL) {
         return NULL;
+    }
     self->kept = Py_NewRef(kept);
     self->call_guard = (CallGuard *)Py_NewRef(call_guard);
     self->floating = (unsigned char)floating;
     self->integer = (unsigned char)integer;
     self->room = room;
     self->call_hash = call_hash;
-    for (int i = 0; i < OPERATORS; i++)
+    for (int i = 0; i < OPERATORS; i++) {
         self->call_hashes[i] = call_hashes[i];
+    }
     self->log = (Word *)(intptr_t)log;
     self->rounds = PyMem_Calloc(PyTuple_GET_SIZE(rounds) + 1, sizeof(Round));
     if (self->rounds == NULL) {
@@ -88,8 +97,8 @@ static PyObject *numbers_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
         Round round = {(CompiledPlan *)Py_NewRef(plan), (char *)(intptr_t)given,
                        (char *)(intptr_t)arriving, lower};
         int64_t end = call_hash + (int64_t)sizeof self->call_hashes[0];
-        if (((CompiledPlan *)plan)->sizes[IN] < end
-            || ((CompiledPlan *)plan)->sizes[OUT] < end || room < 9 || call_hash <= room) {
+        if (((CompiledPlan *)plan)->sizes[IN] < end || ((CompiledPlan *)plan)->sizes[OUT] < end
+            || room < 9 || call_hash <= room) {
             PyErr_SetString(PyExc_ValueError, "a frame is too short");
             Py_DECREF(plan);
             Py_DECREF(self);
@@ -137,12 +146,14 @@ static int combine_integers(int op, long long left, long long right, long long *
 static PyObject *resume(PyObject *comm, PyObject *value, PyObject *op, Py_ssize_t round,
                         int exchanged)
 {
-    if (value == NULL)
+    if (value == NULL) {
         return NULL;
+    }
     PyObject *distance = PyLong_FromSsize_t((Py_ssize_t)1 << round), *result = NULL;
-    if (distance != NULL)
+    if (distance != NULL) {
         result = PyObject_CallMethodObjArgs(comm, resume_name, value, op, distance,
                                             exchanged ? Py_True : Py_False, NULL);
+    }
     Py_XDECREF(distance);
     Py_DECREF(value);
     return result;
@@ -151,8 +162,9 @@ static PyObject *resume(PyObject *comm, PyObject *value, PyObject *op, Py_ssize_
 static PyObject *too_large(int op, long long left, long long right)
 {
     PyObject *one = PyLong_FromLongLong(left), *other = PyLong_FromLongLong(right), *result = NULL;
-    if (one != NULL && other != NULL)
+    if (one != NULL && other != NULL) {
         result = op == SUM ? PyNumber_Add(one, other) : PyNumber_Multiply(one, other);
+    }
     Py_XDECREF(one);
     Py_XDECREF(other);
     return result;
@@ -164,11 +176,17 @@ static PyObject *reduce_numbers(Numbers *self, PyObject *comm, PyObject *object,
     int64_t call_hash = self->call_hashes[kind] | (int64_t)((uint64_t)number << NUMBER_SHIFT);
     int floating = PyFloat_CheckExact(object), failed;
     unsigned char mark = floating ? self->floating : self->integer;
-    union { double f; long long i; char bytes[8]; } value, other, result;
-    if (floating)
+    union {
+        double f;
+        long long i;
+        char bytes[8];
+    } value, other, result;
+    if (floating) {
         value.f = PyFloat_AS_DOUBLE(object);
-    else
+    }
+    else {
         value.i = PyLong_AsLongLong(object);
+    }
     for (Py_ssize_t i = 0; i < self->count; i++) {
         Round *round = &self->rounds[i];
         round->given[0] = (char)mark;
@@ -178,12 +196,15 @@ static PyObject *reduce_numbers(Numbers *self, PyObject *comm, PyObject *object,
         Py_INCREF(self);
         failed = play(round->plan, round->given, round->arriving, NULL);
         Py_DECREF(self);
-        if (failed)
+        if (failed) {
             return NULL;
+        }
         if ((unsigned char)round->arriving[0] != mark || !round->arriving[self->room]
-            || memcmp(round->arriving + self->call_hash, &call_hash, sizeof call_hash))
-            return resume(comm, floating ? PyFloat_FromDouble(value.f)
-                                         : PyLong_FromLongLong(value.i), op, i, 1);
+            || memcmp(round->arriving + self->call_hash, &call_hash, sizeof call_hash)) {
+            return resume(comm,
+                          floating ? PyFloat_FromDouble(value.f) : PyLong_FromLongLong(value.i), op,
+                          i, 1);
+        }
         memcpy(other.bytes, round->arriving + 1, sizeof other);
         const char *left = round->lower ? value.bytes : other.bytes;
         const char *right = round->lower ? other.bytes : value.bytes;
@@ -192,7 +213,8 @@ static PyObject *reduce_numbers(Numbers *self, PyObject *comm, PyObject *object,
             memcpy(&one, left, sizeof one);
             memcpy(&two, right, sizeof two);
             result.f = combine(kind, one, two);
-        } else {
+        }
+        else {
             long long one, two;
             memcpy(&one, left, sizeof one);
             memcpy(&two, right, sizeof two);
@@ -211,17 +233,21 @@ PyObject *number_allreduce(Recognised *self, PyObject *const *args, size_t flags
 {
     Py_ssize_t given = PyVectorcall_NARGS(flags), named = names ? PyTuple_GET_SIZE(names) : 0;
     if (given + named < 2 || given + named > 3 || given < 2
-        || (named && PyTuple_GET_ITEM(names, 0) != op_name))
+        || (named && PyTuple_GET_ITEM(names, 0) != op_name)) {
         return PyObject_Vectorcall(self->slow, args, flags, names);
+    }
     PyObject *object = args[1], *op = given + named == 3 ? args[2] : operators[SUM];
     int kind = 0, overflow = 0;
-    while (kind < OPERATORS && operators[kind] != op)
+    while (kind < OPERATORS && operators[kind] != op) {
         kind++;
+    }
     if (op == NULL || kind == OPERATORS
-        || !(PyFloat_CheckExact(object) || PyLong_CheckExact(object)))
+        || !(PyFloat_CheckExact(object) || PyLong_CheckExact(object))) {
         return PyObject_Vectorcall(self->slow, args, flags, names);
-    if (PyLong_CheckExact(object))
+    }
+    if (PyLong_CheckExact(object)) {
         PyLong_AsLongLongAndOverflow(object, &overflow);
+    }
     PyObject *numbers = overflow ? NULL : PyObject_GetAttr(args[0], numbers_name);
     if (numbers == NULL || !Py_IS_TYPE(numbers, &NumbersType)) {
         PyErr_Clear();
@@ -232,7 +258,7 @@ PyObject *number_allreduce(Recognised *self, PyObject *const *args, size_t flags
     Word *log = ((Numbers *)numbers)->log;
     PyObject *result = NULL;
     if (log != NULL && atomic_load_explicit(&log[ALARM], memory_order_acquire)) {
-        Py_DECREF(numbers);  /* a rank has failed, maybe in an earlier call */
+        Py_DECREF(numbers); /* a rank has failed, maybe in an earlier call */
         return PyObject_Vectorcall(self->slow, args, flags, names);
     }
     if (acquire(call_guard) == 0) {
@@ -244,8 +270,9 @@ PyObject *number_allreduce(Recognised *self, PyObject *const *args, size_t flags
             atomic_store_explicit(&log[NUMBER], number, memory_order_release);
         }
         result = reduce_numbers((Numbers *)numbers, args[0], object, op, kind, number);
-        if (log != NULL && result != NULL)
+        if (log != NULL && result != NULL) {
             note_end(log, number);
+        }
         call_guard->owner_thread = 0;
     }
     Py_DECREF(numbers);
@@ -257,10 +284,12 @@ PyObject *set_operators(PyObject *module, PyObject *args)
 {
     PyObject *given[OPERATORS];
     (void)module;
-    if (!PyArg_ParseTuple(args, "OOOO", &given[SUM], &given[PROD], &given[MAX], &given[MIN]))
+    if (!PyArg_ParseTuple(args, "OOOO", &given[SUM], &given[PROD], &given[MAX], &given[MIN])) {
         return NULL;
-    for (int i = 0; i < OPERATORS; i++)
+    }
+    for (int i = 0; i < OPERATORS; i++) {
         Py_XSETREF(operators[i], Py_NewRef(given[i]));
+    }
     Py_RETURN_NONE;
 }
 

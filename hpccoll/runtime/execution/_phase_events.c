@@ -4,7 +4,9 @@
      closing  record the end of the call
      moment   record the start of an activity
      amid     record the start and the end of work inside a wait */
-#include "_executor.h"
+#include "_call_log.h"
+#include "_moments.h"
+#include "_phase_events.h"
 
 typedef struct Note {
     PyObject_HEAD
@@ -16,8 +18,6 @@ typedef struct Note {
     PyObject *function, *owner; /* the function to call, or NULL; the owner of the memory */
 } Note;
 
-extern PyTypeObject NoteType;
-
 static PyObject *opening_call(Note *self, PyObject *const *args, size_t flags, PyObject *names)
 {
     (void)args, (void)flags, (void)names;
@@ -25,8 +25,9 @@ static PyObject *opening_call(Note *self, PyObject *const *args, size_t flags, P
     int64_t number = atomic_load_explicit(&log[NUMBER], memory_order_relaxed) + 1;
     note_start(log, number, self->call_hash);
     atomic_store_explicit(&log[NUMBER], number, memory_order_release);
-    if (atomic_load_explicit(&log[ALARM], memory_order_acquire))
+    if (atomic_load_explicit(&log[ALARM], memory_order_acquire)) {
         return PyObject_CallOneArg(self->function, Py_True);
+    }
     Py_RETURN_NONE;
 }
 
@@ -48,14 +49,15 @@ static PyObject *amid_call(Note *self, PyObject *const *args, size_t flags, PyOb
 {
     note_moment(self->moments, self->kept, self->where, self->what);
     PyObject *result = PyObject_Vectorcall(self->function, args, flags, names);
-    if (result == NULL)
+    if (result == NULL) {
         return NULL;
+    }
     Py_DECREF(result); /* an action with a result is not a test */
     note_moment(self->moments, self->kept, self->where, self->after);
     Py_RETURN_NONE;
 }
 
-static Note *made(vectorcallfunc call, PyObject *function, PyObject *owner)
+static Note *new_note(vectorcallfunc call, PyObject *function, PyObject *owner)
 {
     Note *self = (Note *)NoteType.tp_alloc(&NoteType, 0);
     if (self != NULL) {
@@ -69,11 +71,12 @@ static Note *made(vectorcallfunc call, PyObject *function, PyObject *owner)
 PyObject *note_opening(PyObject *module, PyObject *args)
 {
     long long log, call_hash;
-    PyObject *heard, *owner;
+    PyObject *on_alarm, *owner;
     (void)module;
-    if (!PyArg_ParseTuple(args, "LLOO", &log, &call_hash, &heard, &owner))
+    if (!PyArg_ParseTuple(args, "LLOO", &log, &call_hash, &on_alarm, &owner)) {
         return NULL;
-    Note *self = made((vectorcallfunc)opening_call, heard, owner);
+    }
+    Note *self = new_note((vectorcallfunc)opening_call, on_alarm, owner);
     if (self != NULL) {
         self->log = (Word *)(intptr_t)log;
         self->call_hash.value = call_hash;
@@ -86,11 +89,13 @@ PyObject *note_closing(PyObject *module, PyObject *args)
     long long log;
     PyObject *owner;
     (void)module;
-    if (!PyArg_ParseTuple(args, "LO", &log, &owner))
+    if (!PyArg_ParseTuple(args, "LO", &log, &owner)) {
         return NULL;
-    Note *self = made((vectorcallfunc)closing_call, NULL, owner);
-    if (self != NULL)
+    }
+    Note *self = new_note((vectorcallfunc)closing_call, NULL, owner);
+    if (self != NULL) {
         self->log = (Word *)(intptr_t)log;
+    }
     return (PyObject *)self;
 }
 
@@ -111,9 +116,10 @@ PyObject *note_moments(PyObject *module, PyObject *args)
     long long address, kept, where, what;
     PyObject *owner;
     (void)module;
-    if (!PyArg_ParseTuple(args, "LLLLO", &address, &kept, &where, &what, &owner))
+    if (!PyArg_ParseTuple(args, "LLLLO", &address, &kept, &where, &what, &owner)) {
         return NULL;
-    Note *self = made((vectorcallfunc)moment_call, NULL, owner);
+    }
+    Note *self = new_note((vectorcallfunc)moment_call, NULL, owner);
     if (self == NULL || read_ring(self, address, kept) < 0) {
         Py_XDECREF(self);
         return NULL;
@@ -129,9 +135,10 @@ PyObject *note_amid(PyObject *module, PyObject *args)
     PyObject *function, *owner;
     (void)module;
     if (!PyArg_ParseTuple(args, "LLLLLOO", &address, &kept, &where, &what, &after, &function,
-                          &owner))
+                          &owner)) {
         return NULL;
-    Note *self = made((vectorcallfunc)amid_call, function, owner);
+    }
+    Note *self = new_note((vectorcallfunc)amid_call, function, owner);
     if (self == NULL || read_ring(self, address, kept) < 0) {
         Py_XDECREF(self);
         return NULL;
@@ -144,15 +151,17 @@ PyObject *note_amid(PyObject *module, PyObject *args)
 
 static int note_clear(Note *self)
 {
-    Py_CLEAR(self->function);
-    Py_CLEAR(self->owner);
-    return 0;
+    if (self->function != NULL) {
+        set_none(&self->function);
+    }
+    return 0; /* the owner's memory must outlive the calls */
 }
 
 static void note_dealloc(Note *self)
 {
     PyObject_GC_UnTrack(self);
-    note_clear(self);
+    Py_XDECREF(self->function);
+    Py_XDECREF(self->owner);
     Py_TYPE(self)->tp_free(self);
 }
 

@@ -1,5 +1,11 @@
-/* Cache of calls, looked up by their arguments; see _executor.c for an overview. */
+/* Cache of calls, looked up by their arguments; see _module.c for an overview. */
+#include "_any_size.h"
+#include "_call_guard.h"
+#include "_compiled_plan.h"
+#include "_method.h"
 #include "_recognition.h"
+#include "_requests.h"
+#include "_run.h"
 
 /* ---- Calls ----------------------------------------------------------------------------------- */
 
@@ -8,14 +14,14 @@ enum { MOST_ENTRIES = 2048, FIRST_SLOTS = 64, HASHED = 64, FORM_SLOTS = 64, MOST
 typedef struct {
     Key key;
     uint64_t hash;
-    PyObject *target;  /* a compiled plan, or a method of the MPI library; NULL in a free slot */
-    int side[2];       /* the arguments that contain input and output, and the offsets */
+    PyObject *target; /* a compiled plan, or a method of the MPI library; NULL in a free slot */
+    int side[2];      /* the arguments that contain input and output, and the offsets */
     int64_t shift[2];
 } Entry;
 
 /* Targets for calls of one form, each for a range of sizes. */
 typedef struct {
-    Key key;  /* vectors have a length and no values */
+    Key key; /* vectors have a length and no values */
     uint64_t hash;
     int used;
     AnySize *ranges[MOST_RANGES];
@@ -25,34 +31,41 @@ typedef struct {
     PyObject_HEAD
     Entry *slots;
     size_t slot_count, used;
-    Form *forms;  /* FORM_SLOTS of them; NULL before the first */
-    CallGuard *call_guard;  /* lock of the communicator; set before any call is cached */
+    Form *forms;           /* FORM_SLOTS of them; NULL before the first */
+    CallGuard *call_guard; /* lock of the communicator; set before any call is cached */
 } Calls;
 
 static PyObject *calls_name;
+/* The slots of an empty cache: one that is never filled. */
+static Entry no_slots[1];
 
 static int same_vector(const Vector *one, const Vector *other)
 {
-    if (one->length != other->length)
+    if (one->length != other->length) {
         return 0;
-    for (Py_ssize_t i = 0; i < one->length - 1; i++)
-        if (one->values[i] != other->values[i])
+    }
+    for (Py_ssize_t i = 0; i < one->length - 1; i++) {
+        if (one->values[i] != other->values[i]) {
             return 0;
+        }
+    }
     return 1;
 }
 
 /* Copy the values, which belong to a running call. */
 static int keep_vector(Vector *vector)
 {
-    if (!vector->length)
+    if (!vector->length) {
         return 0;
+    }
     int64_t *values = PyMem_Malloc(vector->length * sizeof(int64_t));
     if (values == NULL) {
         PyErr_NoMemory();
         return -1;
     }
-    if (vector->length > 1)
+    if (vector->length > 1) {
         memcpy(values, vector->values, (vector->length - 1) * sizeof(int64_t));
+    }
     vector->values = values;
     return 0;
 }
@@ -66,8 +79,9 @@ static inline uint64_t mixed(uint64_t hash, uint64_t value)
 /* Hash only the first values: a vector may have one per rank. */
 static inline uint64_t mixed_vector(uint64_t hash, const Vector *vector)
 {
-    for (Py_ssize_t i = 0; i < vector->length - 1 && i < HASHED; i++)
+    for (Py_ssize_t i = 0; i < vector->length - 1 && i < HASHED; i++) {
         hash = mixed(hash, (uint64_t)vector->values[i]);
+    }
     return hash;
 }
 
@@ -87,16 +101,17 @@ static inline uint64_t hash_of(const Key *key)
 static inline int same_side(const Side *one, const Side *other)
 {
     return one->form == other->form && one->nbytes == other->nbytes && one->dtype == other->dtype
-        && one->type == other->type && one->count == other->count
-        && same_vector(&one->counts, &other->counts) && same_vector(&one->displs, &other->displs);
+           && one->type == other->type && one->count == other->count
+           && same_vector(&one->counts, &other->counts)
+           && same_vector(&one->displs, &other->displs);
 }
 
 static inline int same_key(const Key *one, const Key *other)
 {
     return one->method == other->method && one->root == other->root && one->op == other->op
-        && same_side(&one->sides[SENT], &other->sides[SENT])
-        && same_side(&one->sides[RECEIVED], &other->sides[RECEIVED])
-        && same_vector(&one->counts, &other->counts);
+           && same_side(&one->sides[SENT], &other->sides[SENT])
+           && same_side(&one->sides[RECEIVED], &other->sides[RECEIVED])
+           && same_vector(&one->counts, &other->counts);
 }
 
 /* Return the slot of a key, or the free slot for it. */
@@ -105,8 +120,9 @@ static inline Entry *slot_of(const Calls *calls, const Key *key, uint64_t hash)
     size_t mask = calls->slot_count - 1;
     for (size_t i = hash & mask;; i = (i + 1) & mask) {
         Entry *entry = &calls->slots[i];
-        if (entry->target == NULL || (entry->hash == hash && same_key(&entry->key, key)))
+        if (entry->target == NULL || (entry->hash == hash && same_key(&entry->key, key))) {
             return entry;
+        }
     }
 }
 
@@ -124,8 +140,9 @@ static void drop_key(Key *key)
 {
     Vector *vectors[VECTORS];
     list_vectors(key, vectors);
-    for (int i = 0; i < VECTORS; i++)
+    for (int i = 0; i < VECTORS; i++) {
         PyMem_Free(vectors[i]->values);
+    }
     Py_XDECREF(key->op);
     for (int i = 0; i < SIDES; i++) {
         Py_XDECREF(key->sides[i].dtype);
@@ -139,12 +156,14 @@ static int keep_key(Key *key)
 {
     Vector *vectors[VECTORS];
     list_vectors(key, vectors);
-    for (int i = 0; i < VECTORS; i++)
+    for (int i = 0; i < VECTORS; i++) {
         if (keep_vector(vectors[i]) < 0) {
-            while (i--)
+            while (i--) {
                 PyMem_Free(vectors[i]->values);
+            }
             return -1;
         }
+    }
     take_references(key);
     return 0;
 }
@@ -153,12 +172,15 @@ static void drop_entries(Entry *slots, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         Entry *entry = &slots[i];
-        if (entry->target == NULL)
+        if (entry->target == NULL) {
             continue;
+        }
         drop_key(&entry->key);
         Py_DECREF(entry->target);
     }
-    PyMem_Free(slots);
+    if (slots != no_slots) {
+        PyMem_Free(slots);
+    }
 }
 
 /* ---- forms ----------------------------------------------------------------------------------- */
@@ -179,27 +201,29 @@ static inline uint64_t form_hash(const Key *key)
 static inline int same_form_side(const Side *one, const Side *other)
 {
     return one->form == other->form && one->dtype == other->dtype && one->type == other->type
-        && !one->count == !other->count && one->counts.length == other->counts.length
-        && one->displs.length == other->displs.length;
+           && !one->count == !other->count && one->counts.length == other->counts.length
+           && one->displs.length == other->displs.length;
 }
 
 static inline int same_form(const Key *one, const Key *other)
 {
     return one->method == other->method && one->root == other->root && one->op == other->op
-        && one->counts.length == other->counts.length
-        && same_form_side(&one->sides[SENT], &other->sides[SENT])
-        && same_form_side(&one->sides[RECEIVED], &other->sides[RECEIVED]);
+           && one->counts.length == other->counts.length
+           && same_form_side(&one->sides[SENT], &other->sides[SENT])
+           && same_form_side(&one->sides[RECEIVED], &other->sides[RECEIVED]);
 }
 
 /* Return the form of a key, or a free slot for it; NULL if all are in use. */
 static inline Form *form_of(const Calls *calls, const Key *key, uint64_t hash)
 {
-    if (calls->forms == NULL)
+    if (calls->forms == NULL) {
         return NULL;
+    }
     for (size_t i = 0; i < FORM_SLOTS; i++) {
         Form *form = &calls->forms[(hash + i) & (FORM_SLOTS - 1)];
-        if (!form->used || (form->hash == hash && same_form(&form->key, key)))
+        if (!form->used || (form->hash == hash && same_form(&form->key, key))) {
             return form;
+        }
     }
     return NULL;
 }
@@ -208,9 +232,11 @@ static inline Form *form_of(const Calls *calls, const Key *key, uint64_t hash)
 static inline AnySize *any_size_of(const Calls *calls, const Key *key)
 {
     Form *form = form_of(calls, key, form_hash(key));
-    for (int i = 0; form != NULL && i < form->used; i++)
-        if (accepts(form->ranges[i], key))
+    for (int i = 0; form != NULL && i < form->used; i++) {
+        if (accepts(form->ranges[i], key)) {
             return form->ranges[i];
+        }
+    }
     return NULL;
 }
 
@@ -219,11 +245,13 @@ static void drop_forms(Calls *self)
     Form *forms = self->forms;
     self->forms = NULL;
     for (size_t i = 0; forms != NULL && i < FORM_SLOTS; i++) {
-        if (!forms[i].used)
+        if (!forms[i].used) {
             continue;
+        }
         drop_key(&forms[i].key);
-        for (int range = 0; range < forms[i].used; range++)
+        for (int range = 0; range < forms[i].used; range++) {
             Py_DECREF(forms[i].ranges[range]);
+        }
     }
     PyMem_Free(forms);
 }
@@ -233,8 +261,9 @@ static void keep_form(Key *key)
 {
     Vector *vectors[VECTORS];
     list_vectors(key, vectors);
-    for (int i = 0; i < VECTORS; i++)
+    for (int i = 0; i < VECTORS; i++) {
         vectors[i]->values = NULL;
+    }
     take_references(key);
 }
 
@@ -245,9 +274,10 @@ static PyObject *calls_store_any_size(Calls *self, PyObject *args)
     const char *roles;
     PyObject *arguments;
     AnySize *target;
-    if (!PyArg_ParseTuple(args, "lsO!O!", &method, &roles, &PyTuple_Type, &arguments,
-                          &AnySizeType, &target))
+    if (!PyArg_ParseTuple(args, "lsO!O!", &method, &roles, &PyTuple_Type, &arguments, &AnySizeType,
+                          &target)) {
         return NULL;
+    }
     if (PyTuple_GET_SIZE(arguments) != (Py_ssize_t)strlen(roles)) {
         PyErr_SetString(PyExc_ValueError, "invalid arguments for this call");
         return NULL;
@@ -255,62 +285,67 @@ static PyObject *calls_store_any_size(Calls *self, PyObject *args)
     Key key;
     Arguments read;
     int accepted = read_call(method, roles, &PyTuple_GET_ITEM(arguments, 0), &key, &read)
-        && accepts(target, &key);
-    release_arguments(&read);  /* a form has no values */
-    if (!accepted)
+                   && accepts(target, &key);
+    release_arguments(&read); /* a form has no values */
+    if (!accepted) {
         Py_RETURN_FALSE;
-    if (self->forms == NULL && (self->forms = PyMem_Calloc(FORM_SLOTS, sizeof(Form))) == NULL)
+    }
+    if (self->forms == NULL && (self->forms = PyMem_Calloc(FORM_SLOTS, sizeof(Form))) == NULL) {
         return PyErr_NoMemory();
+    }
     uint64_t hash = form_hash(&key);
     Form *form = form_of(self, &key, hash);
-    if (form == NULL)
-        Py_RETURN_FALSE;  /* other forms have all places */
+    if (form == NULL) {
+        Py_RETURN_FALSE; /* other forms have all places */
+    }
     if (!form->used) {
         keep_form(&key);
         form->key = key;
         form->hash = hash;
     }
     int place = 0;
-    while (place < form->used && !replaces(target, form->ranges[place]))
+    while (place < form->used && !replaces(target, form->ranges[place])) {
         place++;
-    if (place == MOST_RANGES)
+    }
+    if (place == MOST_RANGES) {
         Py_RETURN_FALSE;
-    if (place == form->used)
+    }
+    if (place == form->used) {
         form->used++;
+    }
     Py_XSETREF(form->ranges[place], (AnySize *)Py_NewRef(target));
     Py_RETURN_TRUE;
 }
 
+/* Remove all calls. It is empty before the first target is destroyed, which may run Python code. */
 static int calls_forget(Calls *self)
 {
-    drop_forms(self);
     Entry *old = self->slots;
     size_t count = self->slot_count;
-    Entry *fresh = PyMem_Calloc(FIRST_SLOTS, sizeof(Entry));
-    if (fresh == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    self->slots = fresh;
-    self->slot_count = FIRST_SLOTS;
+    self->slots = no_slots;
+    self->slot_count = 1;
     self->used = 0;
-    if (old != NULL)
-        drop_entries(old, count);
+    drop_forms(self);
+    drop_entries(old, count);
     return 0;
 }
 
 static int calls_grow(Calls *self)
 {
-    size_t count = 2 * self->slot_count;
+    size_t count = self->slots == no_slots ? FIRST_SLOTS : 2 * self->slot_count;
     Calls larger = {.slots = PyMem_Calloc(count, sizeof(Entry)), .slot_count = count};
     if (larger.slots == NULL) {
         PyErr_NoMemory();
         return -1;
     }
-    for (size_t i = 0; i < self->slot_count; i++)
-        if (self->slots[i].target != NULL)
+    for (size_t i = 0; i < self->slot_count; i++) {
+        if (self->slots[i].target != NULL) {
             *slot_of(&larger, &self->slots[i].key, self->slots[i].hash) = self->slots[i];
-    PyMem_Free(self->slots);
+        }
+    }
+    if (self->slots != no_slots) {
+        PyMem_Free(self->slots);
+    }
     self->slots = larger.slots;
     self->slot_count = count;
     return 0;
@@ -320,38 +355,31 @@ static PyObject *calls_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     (void)args, (void)kwargs;
     Calls *self = (Calls *)type->tp_alloc(type, 0);
-    if (self != NULL && calls_forget(self) < 0)
-        Py_CLEAR(self);
+    if (self != NULL) {
+        self->slots = no_slots;
+        self->slot_count = 1;
+    }
     return (PyObject *)self;
 }
 
 static void calls_dealloc(Calls *self)
 {
     PyObject_GC_UnTrack(self);
-    if (self->slots != NULL)
-        drop_entries(self->slots, self->slot_count);
-    drop_forms(self);
+    calls_forget(self);
     Py_XDECREF(self->call_guard);
     Py_TYPE(self)->tp_free(self);
 }
 
 static int calls_traverse(Calls *self, visitproc visit, void *arg)
 {
-    for (size_t i = 0; self->slots != NULL && i < self->slot_count; i++)
+    for (size_t i = 0; i < self->slot_count; i++) {
         Py_VISIT(self->slots[i].target);
-    for (size_t i = 0; self->forms != NULL && i < FORM_SLOTS; i++)
-        for (int range = 0; range < self->forms[i].used; range++)
+    }
+    for (size_t i = 0; self->forms != NULL && i < FORM_SLOTS; i++) {
+        for (int range = 0; range < self->forms[i].used; range++) {
             Py_VISIT(self->forms[i].ranges[range]);
-    return 0;
-}
-
-static int calls_clear_references(Calls *self)
-{
-    Entry *old = self->slots;
-    self->slots = NULL;
-    if (old != NULL)
-        drop_entries(old, self->slot_count);
-    drop_forms(self);
+        }
+    }
     return 0;
 }
 
@@ -359,14 +387,17 @@ static int calls_clear_references(Calls *self)
 static int put_entry(Calls *self, Key *key, uint64_t hash, PyObject *target, const int *side,
                      const long long *shift)
 {
-    if (self->used >= MOST_ENTRIES && calls_forget(self) < 0)
+    if (self->used >= MOST_ENTRIES) {
+        calls_forget(self);
+    }
+    if (4 * (self->used + 1) > 3 * self->slot_count && calls_grow(self) < 0) {
         return -1;
-    if (4 * self->used >= 3 * self->slot_count && calls_grow(self) < 0)
-        return -1;
+    }
     Entry *entry = slot_of(self, key, hash);
     if (entry->target == NULL) {
-        if (keep_key(key) < 0)
+        if (keep_key(key) < 0) {
             return -1;
+        }
         entry->key = *key;
         entry->hash = hash;
         self->used++;
@@ -387,10 +418,11 @@ static PyObject *calls_store(Calls *self, PyObject *args)
     int side[2] = {-1, -1};
     long long shift[2] = {0, 0};
     if (!PyArg_ParseTuple(args, "lsO!O|(iL)(iL)", &method, &roles, &PyTuple_Type, &arguments,
-                          &target, &side[IN], &shift[IN], &side[OUT], &shift[OUT]))
+                          &target, &side[IN], &shift[IN], &side[OUT], &shift[OUT])) {
         return NULL;
-    if (PyTuple_GET_SIZE(arguments) != (Py_ssize_t)strlen(roles)
-        || side[IN] >= SIDES || side[OUT] >= SIDES) {
+    }
+    if (PyTuple_GET_SIZE(arguments) != (Py_ssize_t)strlen(roles) || side[IN] >= SIDES
+        || side[OUT] >= SIDES) {
         PyErr_SetString(PyExc_ValueError, "invalid arguments for this call");
         return NULL;
     }
@@ -404,8 +436,7 @@ static PyObject *calls_store(Calls *self, PyObject *args)
 
 static PyObject *calls_clear(Calls *self, PyObject *Py_UNUSED(none))
 {
-    if (calls_forget(self) < 0)
-        return NULL;
+    calls_forget(self);
     Py_RETURN_NONE;
 }
 
@@ -416,8 +447,9 @@ static Py_ssize_t calls_length(Calls *self)
 
 static PyObject *calls_guard(Calls *self, PyObject *call_guard)
 {
-    if (!Py_IS_TYPE(call_guard, &CallGuardType))
+    if (!Py_IS_TYPE(call_guard, &CallGuardType)) {
         return PyErr_Format(PyExc_TypeError, "expected a CallGuard");
+    }
     Py_XSETREF(self->call_guard, (CallGuard *)Py_NewRef(call_guard));
     Py_RETURN_NONE;
 }
@@ -444,7 +476,7 @@ PyTypeObject CallsType = {
     .tp_new = calls_new,
     .tp_dealloc = (destructor)calls_dealloc,
     .tp_traverse = (traverseproc)calls_traverse,
-    .tp_clear = (inquiry)calls_clear_references,
+    .tp_clear = (inquiry)calls_forget,
 };
 
 /* ---- Recognised ------------------------------------------------------------------------------ */
@@ -454,44 +486,55 @@ PyTypeObject CallsType = {
 static inline int arrange(const Recognised *self, PyObject *const *args, Py_ssize_t given,
                           PyObject *names, PyObject **places)
 {
-    if (given > self->count)
+    if (given > self->count) {
         return 0;
+    }
     Py_ssize_t i = 0;
-    for (; i < given; i++)
+    for (; i < given; i++) {
         places[i] = args[i];
+    }
     Py_ssize_t first = self->count - PyTuple_GET_SIZE(self->defaults);
-    for (; i < self->count; i++)
+    for (; i < self->count; i++) {
         places[i] = i < first ? NULL : PyTuple_GET_ITEM(self->defaults, i - first);
+    }
     for (Py_ssize_t named = 0; names != NULL && named < PyTuple_GET_SIZE(names); named++) {
         PyObject *name = PyTuple_GET_ITEM(names, named);
-        for (i = given; i < self->count; i++)
-            if (PyTuple_GET_ITEM(self->names, i) == name)
+        for (i = given; i < self->count; i++) {
+            if (PyTuple_GET_ITEM(self->names, i) == name) {
                 break;
-        if (i == self->count)
+            }
+        }
+        if (i == self->count) {
             return 0;
+        }
         places[i] = args[given + named];
     }
-    for (i = given; i < self->count; i++)
-        if (places[i] == NULL)
+    for (i = given; i < self->count; i++) {
+        if (places[i] == NULL) {
             return 0;
+        }
+    }
     return 1;
 }
 
-/* Run a call from the cache, under the lock of the communicator. */
-static inline PyObject *served(PyObject *target, const Entry *entry, const Arguments *arguments,
-                               PyObject *const *args, size_t flags, PyObject *names)
+/* Run the target of a call, under the lock of the communicator. */
+static inline PyObject *run_target(PyObject *target, const Entry *entry, const Arguments *arguments,
+                                   PyObject *const *args, size_t flags, PyObject *names)
 {
     int begins = Py_IS_TYPE(target, &BeginType);
-    if (!begins && !Py_IS_TYPE(target, &CompiledPlanType))
+    if (!begins && !Py_IS_TYPE(target, &CompiledPlanType)) {
         return PyObject_Vectorcall(target, args, flags, names);
+    }
     char *bases[2];
-    for (int i = 0; i < 2; i++)
-        bases[i] = entry->side[i] < 0 ? NULL
-                                      : arguments->memory[entry->side[i]].data + entry->shift[i];
+    for (int i = 0; i < 2; i++) {
+        bases[i] =
+            entry->side[i] < 0 ? NULL : arguments->memory[entry->side[i]].data + entry->shift[i];
+    }
     if (begins) {
         PyObject *kept = keep_memory(arguments), *request = NULL;
-        if (kept != NULL)
+        if (kept != NULL) {
             request = begin_call(target, bases[IN], bases[OUT], kept);
+        }
         Py_XDECREF(kept);
         return request;
     }
@@ -506,21 +549,25 @@ static inline PyObject *served(PyObject *target, const Entry *entry, const Argum
 
 /* Return the target of a call for its size; NULL if Python has to run it, or for an error. Inside
  * the lock: another call must not change the operands of a running compiled plan. */
-static PyObject *fitted(Calls *calls, AnySize *any_size, Key *key, uint64_t hash, Entry *entry)
+static PyObject *sized_target(Calls *calls, AnySize *any_size, Key *key, uint64_t hash,
+                              Entry *entry)
 {
     static const long long none[2] = {0, 0};
     PyObject *target = target_for(any_size, key);
-    if (target == NULL)
+    if (target == NULL) {
         return NULL;
+    }
     for (int i = 0; i < 2; i++) {
         entry->side[i] = sides_of(any_size)[i];
         entry->shift[i] = 0;
     }
-    if (!repeats(any_size, hash))
+    if (!repeats(any_size, hash)) {
         return Py_NewRef(target);
+    }
     target = copy_of(target);
-    if (target != NULL && put_entry(calls, key, hash, target, entry->side, none) < 0)
+    if (target != NULL && put_entry(calls, key, hash, target, entry->side, none) < 0) {
         Py_CLEAR(target);
+    }
     return target;
 }
 
@@ -531,11 +578,13 @@ static PyObject *recognised_call(Recognised *self, PyObject *const *args, size_t
     PyObject *places[MOST_ARGUMENTS];
     Key key;
     Arguments arguments;
-    if (given < 1)
+    if (given < 1) {
         return PyObject_Vectorcall(self->slow, args, flags, names);
+    }
     PyObject *calls = PyObject_GetAttr(args[0], calls_name);
-    if (calls == NULL)
+    if (calls == NULL) {
         PyErr_Clear();
+    }
     if (calls == NULL || !Py_IS_TYPE(calls, &CallsType) || !((Calls *)calls)->used
         || !arrange(self, args + 1, given - 1, names, places)) {
         Py_XDECREF(calls);
@@ -549,25 +598,30 @@ static PyObject *recognised_call(Recognised *self, PyObject *const *args, size_t
         uint64_t hash = hash_of(&key);
         Entry entry = *slot_of((Calls *)calls, &key, hash);
         target = Py_XNewRef(entry.target);
-        if (target == NULL)
+        if (target == NULL) {
             any_size = (AnySize *)Py_XNewRef(any_size_of((Calls *)calls, &key));
+        }
         call_guard = (CallGuard *)Py_XNewRef(((Calls *)calls)->call_guard);
         if (target != NULL || any_size != NULL) {
             slow = 0;
             if (call_guard == NULL || acquire(call_guard) == 0) {
-                if (any_size != NULL)
-                    target = fitted((Calls *)calls, any_size, &key, hash, &entry);
-                if (target != NULL)
-                    result = served(target, &entry, &arguments, args, flags, names);
-                if (call_guard != NULL)
+                if (any_size != NULL) {
+                    target = sized_target((Calls *)calls, any_size, &key, hash, &entry);
+                }
+                if (target != NULL) {
+                    result = run_target(target, &entry, &arguments, args, flags, names);
+                }
+                if (call_guard != NULL) {
                     call_guard->owner_thread = 0;
+                }
                 slow = target == NULL && !PyErr_Occurred();
             }
         }
     }
     release_arguments(&arguments);
-    if (slow)
+    if (slow) {
         result = PyObject_Vectorcall(self->slow, args, flags, names);
+    }
     Py_DECREF(calls);
     Py_XDECREF(any_size);
     Py_XDECREF(call_guard);
@@ -582,8 +636,9 @@ static PyObject *recognised_new(PyTypeObject *type, PyObject *args, PyObject *kw
     PyObject *slow, *names, *defaults;
     (void)kwargs;
     if (!PyArg_ParseTuple(args, "OlsO!O!", &slow, &method, &roles, &PyTuple_Type, &names,
-                          &PyTuple_Type, &defaults))
+                          &PyTuple_Type, &defaults)) {
         return NULL;
+    }
     Py_ssize_t count = (Py_ssize_t)strlen(roles);
     if (count > MOST_ARGUMENTS || PyTuple_GET_SIZE(names) != count
         || PyTuple_GET_SIZE(defaults) > count) {
@@ -591,8 +646,9 @@ static PyObject *recognised_new(PyTypeObject *type, PyObject *args, PyObject *kw
         return NULL;
     }
     Recognised *self = (Recognised *)type->tp_alloc(type, 0);
-    if (self == NULL)
+    if (self == NULL) {
         return NULL;
+    }
     self->vectorcall = (vectorcallfunc)recognised_call;
     self->slow = Py_NewRef(slow);
     self->names = Py_NewRef(names);
@@ -607,8 +663,9 @@ static PyObject *recognised_new(PyTypeObject *type, PyObject *args, PyObject *kw
 PyObject *new_method(PyObject *slow, vectorcallfunc call)
 {
     Recognised *self = (Recognised *)RecognisedType.tp_alloc(&RecognisedType, 0);
-    if (self == NULL)
+    if (self == NULL) {
         return NULL;
+    }
     self->vectorcall = call;
     self->slow = Py_NewRef(slow);
     return (PyObject *)self;
@@ -632,12 +689,6 @@ static int recognised_traverse(Recognised *self, visitproc visit, void *arg)
     return 0;
 }
 
-static PyObject *recognised_get(PyObject *self, PyObject *object, PyObject *type)
-{
-    (void)type;
-    return object == NULL || object == Py_None ? Py_NewRef(self) : PyMethod_New(self, object);
-}
-
 static PyGetSetDef recognised_attributes[] = {
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL}, {NULL}};
 
@@ -649,9 +700,9 @@ PyTypeObject RecognisedType = {
     .tp_vectorcall_offset = offsetof(Recognised, vectorcall),
     .tp_dictoffset = offsetof(Recognised, attributes),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL
-        | Py_TPFLAGS_METHOD_DESCRIPTOR,
+                | Py_TPFLAGS_METHOD_DESCRIPTOR,
     .tp_call = PyVectorcall_Call,
-    .tp_descr_get = recognised_get,
+    .tp_descr_get = bind_method,
     .tp_getset = recognised_attributes,
     .tp_new = recognised_new,
     .tp_dealloc = (destructor)recognised_dealloc,

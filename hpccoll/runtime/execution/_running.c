@@ -3,9 +3,10 @@
  * This file uses no Python objects, and only the functions that release the GIL: the stress test of
  * the channels, tests/sanitize/channels.c, includes it without an interpreter.
  */
-#include "_executor.h"
+#include "_clock.h"
+#include "_moments.h"
+#include "_running.h"
 #include <sched.h>
-#include <time.h>
 #ifdef __linux__
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -16,11 +17,11 @@
 /* Polls between two yields, and yields between two reads of the clock. */
 #define LOOKS 50
 #define YIELDS 16
-/* Yields of a rank on a shared core before it sleeps: on an idle machine, yields alone are faster. */
+/* Yields of a rank on a shared core before it sleeps: alone they are faster on an idle machine. */
 #define YIELDS_BEFORE_SLEEP 24
-/* Longer messages may be read from the sender's memory, and both ways are timed. Picoseconds per byte
- * above which copies into cells are slow, and messages after which the other way is timed again; the
- * same numbers as in rendezvous.py. */
+/* Longer messages may be read from the sender's memory, and both ways are timed. Picoseconds per
+ * byte above which copies into cells are slow, and messages after which the other way is timed
+ * again. */
 #define TIMED (64 << 10)
 #define SLOW 250
 #define PROBE 64
@@ -30,22 +31,6 @@
 static inline char *place_of(const State *state, int64_t address)
 {
     return state->base[BASE(address)] + OFFSET(address);
-}
-
-static int64_t nanoseconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
-/* Record a moment in a ring of `kept` rows. */
-void note_moment(int64_t *moments, int64_t kept, int64_t where, int64_t what)
-{
-    int64_t *moment = moments + MOMENT * (1 + (moments[0]++ & (kept - 1)));
-    moment[0] = where;
-    moment[1] = what;
-    moment[2] = nanoseconds();
 }
 
 /* Return the estimate of a cost after a transfer that took some time, in picoseconds per byte; 0 is
@@ -71,9 +56,10 @@ static void publish(const Channel *channel, int which, int64_t start, int64_t nb
 /* Return where a message is in this rank's memory, for a receiver that maps or reads it; 0 if it is
  * copied into its cell.
  *
- * Registered memory is read in place. A read of other memory is one copy, by the receiver, instead of
- * one by each rank. Both take time if the ranks exchange messages or have only this one; otherwise one
- * copies while the other copies the message before. A reduction uses the message in its cell. */
+ * Registered memory is read in place. A read of other memory is one copy, by the receiver, instead
+ * of one by each rank. Both take time if the ranks exchange messages or have only this one;
+ * otherwise one copies while the other copies the message before. A reduction uses the message in
+ * its cell. */
 static int64_t where_to_read(const CompiledPlan *plan, const Channel *channel, const int64_t *step,
                              const char *message, int64_t number)
 {
@@ -81,34 +67,43 @@ static int64_t where_to_read(const CompiledPlan *plan, const Channel *channel, c
     int fits = nbytes <= channel->cell_bytes, way = (int)step[6];
     for (int64_t i = 0; i < channel->regions[0]; i++) {
         const int64_t *row = channel->regions + 2 + i * channel->regions[1];
-        if (address >= row[REGION_START] && address + nbytes <= row[REGION_START] + row[REGION_BYTES])
+        if (address >= row[REGION_START]
+            && address + nbytes <= row[REGION_START] + row[REGION_BYTES]) {
             return (i + 1) << OFFSET_BITS | (address - row[REGION_START]);
+        }
     }
-    if (!fits)
+    if (!fits) {
         return address;
-    if (!channel->process)
+    }
+    if (!channel->process) {
         return 0;
+    }
     int usual = number % PROBE != 0;
-    if (plan->kernel.itemsize && way != EXCHANGED)
+    if (plan->kernel.itemsize && way != EXCHANGED) {
         return plan->spins && plan->copy_cost > SLOW && usual ? address : 0;
-    if (!plan->spins)  /* on shared cores other processes would be timed */
+    }
+    if (!plan->spins) { /* on shared cores other processes would be timed */
         return way != PIPELINED ? address : 0;
+    }
     int64_t read_cost = atomic_load_explicit(&channel->taken[READ_COST], memory_order_relaxed);
     int64_t take_cost = atomic_load_explicit(&channel->taken[TAKE_COST], memory_order_relaxed);
     int64_t copy_cost = plan->copy_cost, cell_cost = copy_cost + take_cost;
-    if (way == PIPELINED)
+    if (way == PIPELINED) {
         cell_cost = copy_cost > take_cost ? copy_cost : take_cost;
+    }
     return (read_cost <= cell_cost) == usual ? address : 0;
 }
 
 /* Wake the rank that sleeps at a word of a channel, after the store that it waits for. */
 static inline void wake(const CompiledPlan *plan, Word *asleep)
 {
-    if (plan->spins)  /* ranks with a core each do not sleep */
+    if (plan->spins) { /* ranks with a core each do not sleep */
         return;
-    atomic_thread_fence(memory_order_seq_cst);  /* either rank sees the other's store */
-    if (!atomic_load_explicit(asleep, memory_order_relaxed))
+    }
+    atomic_thread_fence(memory_order_seq_cst); /* either rank sees the other's store */
+    if (!atomic_load_explicit(asleep, memory_order_relaxed)) {
         return;
+    }
     atomic_store_explicit(asleep, 0, memory_order_relaxed);
 #ifdef __linux__
     syscall(SYS_futex, asleep, FUTEX_WAKE, 1, NULL, NULL, 0);
@@ -117,29 +112,34 @@ static inline void wake(const CompiledPlan *plan, Word *asleep)
 
 enum { SENT = 1, ANNOUNCED };
 
-/* Send a message: copy it into its cell, or announce where it is. Return 0 if its place is not free;
- * an announced message must not change until its receiver has read it. */
+/* Send a message: copy it into its cell, or announce where it is. Return 0 if its place is not
+ * free; an announced message must not change until its receiver has read it. */
 static inline int put(CompiledPlan *plan, const State *state, const int64_t *step, int64_t number)
 {
     const Channel *channel = &plan->channels[step[2]];
     int64_t place = number & (PLACES - 1), nbytes = step[4], word = step[5];
-    if (atomic_load_explicit(&channel->taken[place], memory_order_acquire) < number - PLACES)
+    if (atomic_load_explicit(&channel->taken[place], memory_order_acquire) < number - PLACES) {
         return 0;
+    }
     char *message = place_of(state, step[3]), *cell = cell_of(channel, number, nbytes);
     int64_t where = nbytes <= TIMED && nbytes <= channel->cell_bytes
-        ? 0 : where_to_read(plan, channel, step, message, number);
+                        ? 0
+                        : where_to_read(plan, channel, step, message, number);
     if (where) {
         word = NOT_IN_CELL;
         atomic_store_explicit(&channel->line[WHERE + place], where, memory_order_relaxed);
         atomic_store_explicit(&channel->line[NBYTES + place], nbytes, memory_order_relaxed);
         atomic_store_explicit(&channel->line[CALL_HASH + place], plan->call_hash.value,
                               memory_order_relaxed);
-    } else if (nbytes > TIMED && plan->spins) {
+    }
+    else if (nbytes > TIMED && plan->spins) {
         int64_t start = nanoseconds();
         memcpy(cell, message, (size_t)nbytes);
         plan->copy_cost = new_cost(plan->copy_cost, start, nbytes);
-    } else
+    }
+    else {
         memcpy(cell, message, (size_t)nbytes);
+    }
     atomic_store_explicit(&channel->line[place], number << SIZE_BITS | word, memory_order_release);
     wake(plan, &channel->taken[NO_MESSAGE]);
     return where ? ANNOUNCED : SENT;
@@ -153,13 +153,16 @@ static void put_unsent(CompiledPlan *plan, State *state)
         Unsent one = state->unsent[i];
         if (!one.announced) {
             int sent = put(plan, state, one.step, one.number);
-            if (sent == SENT)
+            if (sent == SENT) {
                 continue;
+            }
             one.announced = sent == ANNOUNCED;
-        } else if (atomic_load_explicit(
-                       &plan->channels[one.step[2]].taken[one.number & (PLACES - 1)],
-                       memory_order_acquire) >= one.number)
+        }
+        else if (atomic_load_explicit(&plan->channels[one.step[2]].taken[one.number & (PLACES - 1)],
+                                      memory_order_acquire)
+                 >= one.number) {
             continue;
+        }
         state->unsent[kept++] = one;
     }
     state->unsent_count = kept;
@@ -169,11 +172,13 @@ static void put_unsent(CompiledPlan *plan, State *state)
 static int read_process(int64_t process, char *into, int64_t from, int64_t nbytes)
 {
 #ifdef __linux__
-    while (nbytes) {  /* at most 2 GiB minus one page each time */
-        struct iovec here = {into, (size_t)nbytes}, there = {(void *)(intptr_t)from, (size_t)nbytes};
+    while (nbytes) { /* at most 2 GiB minus one page each time */
+        struct iovec here = {into, (size_t)nbytes},
+                     there = {(void *)(intptr_t)from, (size_t)nbytes};
         ssize_t copied = process_vm_readv((pid_t)process, &here, 1, &there, 1, 0);
-        if (copied <= 0)
+        if (copied <= 0) {
             return -1;
+        }
         into += copied, from += copied, nbytes -= copied;
     }
     return 0;
@@ -184,52 +189,62 @@ static int read_process(int64_t process, char *into, int64_t from, int64_t nbyte
 }
 
 /* Return the memory of an announced message, after a read if this process cannot map it; NULL if
- * Python has to receive it: it comes by MPI, is in device memory, or differs; or has copied it, while
- * this rank waited for a message before it, and released its sender. */
+ * Python has to receive it: it comes by MPI, is in device memory, or differs; or has copied it,
+ * while this rank waited for a message before it, and released its sender. */
 static char *fetch(CompiledPlan *plan, State *state, const int64_t *step)
 {
     const Channel *channel = &plan->channels[step[2]];
     int64_t number = channel->counters->received + 1, place = number & (PLACES - 1);
     int64_t word = atomic_load_explicit(&channel->line[place], memory_order_acquire);
     if (word != (number << SIZE_BITS | NOT_IN_CELL)
-        || atomic_load_explicit(&channel->taken[place], memory_order_relaxed) == number)
+        || atomic_load_explicit(&channel->taken[place], memory_order_relaxed) == number) {
         return NULL;
+    }
     int64_t where = atomic_load_explicit(&channel->line[WHERE + place], memory_order_relaxed);
     int64_t nbytes = atomic_load_explicit(&channel->line[NBYTES + place], memory_order_relaxed);
-    int64_t call_hash = atomic_load_explicit(&channel->line[CALL_HASH + place],
-                                             memory_order_relaxed);
+    int64_t call_hash =
+        atomic_load_explicit(&channel->line[CALL_HASH + place], memory_order_relaxed);
     int64_t own = plan->call_hash.value, differs = call_hash ^ own, region = where >> OFFSET_BITS;
-    if (nbytes != step[4] || (differs & ~KIND) || (differs && (call_hash & KIND) && (own & KIND)))
+    if (nbytes != step[4] || (differs & ~KIND) || (differs && (call_hash & KIND) && (own & KIND))) {
         return NULL;
+    }
     if (region) {
         const int64_t *regions = channel->regions;
-        int64_t memory = region <= regions[0]
-            ? regions[2 + (region - 1) * regions[1] + REGION_PARTS + channel->column] : 0;
+        int64_t memory =
+            region <= regions[0]
+                ? regions[2 + (region - 1) * regions[1] + REGION_PARTS + channel->column]
+                : 0;
         return memory ? (char *)(intptr_t)(memory + OFFSET(where)) : NULL;
     }
     char *into = place_of(state, step[3]);
     int64_t start = nanoseconds();
-    if (!where || !channel->process || read_process(channel->process, into, where, nbytes) < 0)
+    if (!where || !channel->process || read_process(channel->process, into, where, nbytes) < 0) {
         return NULL;
-    if (plan->spins && nbytes > TIMED)
+    }
+    if (plan->spins && nbytes > TIMED) {
         publish(channel, READ_COST, start, nbytes);
+    }
     /* A failed sender publishes the failure before it returns the memory to its caller. */
-    return plan->alarm != NULL && atomic_load_explicit(plan->alarm, memory_order_acquire) ? NULL : into;
+    return plan->alarm != NULL && atomic_load_explicit(plan->alarm, memory_order_acquire) ? NULL
+                                                                                          : into;
 }
 
 /* Poll the word of the message of a TAKE: WAITING, ELSEWHERE, or DONE if it is in its cell. */
 static inline int look(CompiledPlan *plan, State *state, const int64_t *step)
 {
-    if (state->unsent_count)
+    if (state->unsent_count) {
         put_unsent(plan, state);
-    if (step[0] == FLUSH)
+    }
+    if (step[0] == FLUSH) {
         return state->unsent_count ? WAITING : DONE;
+    }
     const Channel *channel = &plan->channels[step[2]];
     int64_t number = channel->counters->received + 1;
-    int64_t word = atomic_load_explicit(&channel->line[number & (PLACES - 1)],
-                                        memory_order_acquire);
-    if (word == (number << SIZE_BITS | step[5]))
+    int64_t word =
+        atomic_load_explicit(&channel->line[number & (PLACES - 1)], memory_order_acquire);
+    if (word == (number << SIZE_BITS | step[5])) {
         return DONE;
+    }
     return word >> SIZE_BITS == number ? ELSEWHERE : WAITING;
 }
 
@@ -238,13 +253,16 @@ static inline int look(CompiledPlan *plan, State *state, const int64_t *step)
 static Word *sleep_word(CompiledPlan *plan, const State *state, const int64_t *step)
 {
 #ifdef __linux__
-    int placeless = 0;  /* messages that this rank has to send when there is a place */
-    for (Py_ssize_t i = 0; i < state->unsent_count; i++)
+    int placeless = 0; /* messages that this rank has to send when there is a place */
+    for (Py_ssize_t i = 0; i < state->unsent_count; i++) {
         placeless += !state->unsent[i].announced;
-    if (step[0] == TAKE && !placeless)
+    }
+    if (step[0] == TAKE && !placeless) {
         return &plan->channels[step[2]].taken[NO_MESSAGE];
-    if (step[0] == FLUSH && (!placeless || state->unsent_count == 1))
+    }
+    if (step[0] == FLUSH && (!placeless || state->unsent_count == 1)) {
         return &plan->channels[state->unsent->step[2]].taken[NO_CELL];
+    }
 #endif
     (void)plan, (void)state, (void)step;
     return NULL;
@@ -271,12 +289,14 @@ static int yield_or_sleep(CompiledPlan *plan, State *state, const int64_t *step,
         left = end - nanoseconds();
 #ifdef __linux__
         struct timespec most = {left / 1000000000, left % 1000000000};
-        if (found == WAITING && left > 0)
+        if (found == WAITING && left > 0) {
             syscall(SYS_futex, asleep, FUTEX_WAIT, 1, &most, NULL, 0);
+        }
 #endif
         atomic_store_explicit(asleep, 0, memory_order_relaxed);
-        if (found == WAITING)
+        if (found == WAITING) {
             found = look(plan, state, step);
+        }
     }
     return found;
 }
@@ -285,23 +305,30 @@ static int yield_or_sleep(CompiledPlan *plan, State *state, const int64_t *step,
 static int wait_for(CompiledPlan *plan, State *state, const int64_t *step, int64_t timeout_us)
 {
     int found = WAITING;
-    for (int i = 0; i < (timeout_us ? plan->spins : 1) && found == WAITING; i++)
+    for (int i = 0; i < (timeout_us ? plan->spins : 1) && found == WAITING; i++) {
         found = look(plan, state, step);
-    if (found != WAITING || !timeout_us)
+    }
+    if (found != WAITING || !timeout_us) {
         return found;
+    }
     PyThreadState *saved = state->detached ? NULL : PyEval_SaveThread();
     int64_t end = nanoseconds() + 1000 * timeout_us;
-    if (plan->spins)
-        while (found == WAITING && nanoseconds() < end)
+    if (plan->spins) {
+        while (found == WAITING && nanoseconds() < end) {
             for (int yields = 0; yields < YIELDS && found == WAITING; yields++) {
                 sched_yield();
-                for (int i = 0; i < LOOKS && found == WAITING; i++)
+                for (int i = 0; i < LOOKS && found == WAITING; i++) {
                     found = look(plan, state, step);
+                }
             }
-    else
+        }
+    }
+    else {
         found = yield_or_sleep(plan, state, step, end);
-    if (saved != NULL)
+    }
+    if (saved != NULL) {
         PyEval_RestoreThread(saved);
+    }
     return found;
 }
 
@@ -319,18 +346,20 @@ static void reduce_half(const CompiledPlan *plan, int form, int64_t count, char 
 int advance(CompiledPlan *plan, State *state, int64_t timeout_us)
 {
     const int64_t *step = plan->code + state->at * WIDTH;
-    const Channel *received_from = NULL;  /* the channel of the message in use */
+    const Channel *received_from = NULL; /* the channel of the message in use */
     for (;; step += WIDTH) {
         switch (step[0]) {
         case COPY: {
             char *into = place_of(state, step[2]), *from = place_of(state, step[3]);
             int timed = step[4] > TIMED && BASE(step[3]) == CELL && plan->spins;
             int64_t start = timed ? nanoseconds() : 0;
-            if (into == from)  /* a message that was read is at its destination */
+            if (into == from) { /* a message that was read is at its destination */
                 break;
+            }
             memmove(into, from, (size_t)step[4]);
-            if (timed)
+            if (timed) {
                 publish(received_from, TAKE_COST, start, step[4]);
+            }
             break;
         }
         case REDUCE: {
@@ -338,10 +367,12 @@ int advance(CompiledPlan *plan, State *state, int64_t timeout_us)
             npy_intp count = step[6], size = kernel->itemsize, strides[3] = {size, size, size};
             char *operands[3] = {place_of(state, step[4]), place_of(state, step[5]),
                                  place_of(state, step[3])};
-            if (kernel->half != NULL)
+            if (kernel->half != NULL) {
                 reduce_half(plan, (int)step[2], count, operands);
-            else
+            }
+            else {
                 kernel->loop(operands, &count, strides, kernel->data);
+            }
             break;
         }
         case SEND: {
@@ -354,16 +385,19 @@ int advance(CompiledPlan *plan, State *state, int64_t timeout_us)
             break;
         }
         case FLUSH:
-            if (!state->unsent_count)
+            if (!state->unsent_count) {
                 break;
+            }
             /* fall through */
         case TAKE: {
             int found = look(plan, state, step);
-            if (found == WAITING)
+            if (found == WAITING) {
                 found = wait_for(plan, state, step, timeout_us);
+            }
             received_from = &plan->channels[step[2]];
-            if (found == ELSEWHERE && (state->base[CELL] = fetch(plan, state, step)) != NULL)
+            if (found == ELSEWHERE && (state->base[CELL] = fetch(plan, state, step)) != NULL) {
                 break;
+            }
             if (found != DONE) {
                 state->at = (step - plan->code) / WIDTH;
                 return found;
@@ -382,18 +416,13 @@ int advance(CompiledPlan *plan, State *state, int64_t timeout_us)
             wake(plan, &channel->taken[NO_CELL]);
             break;
         }
-        case NOTE:
-            note_moment(plan->moments, plan->moments_kept, step[2], step[3]);
-            break;
-        case POST:
-            break;
+        case NOTE: note_moment(plan->moments, plan->moments_kept, step[2], step[3]); break;
+        case POST: break;
         case START:
         case AWAIT: /* Python handles MPI messages and then continues after this */
             state->at = (step - plan->code) / WIDTH;
             return REMOTE;
-        default:
-            state->at = (step - plan->code) / WIDTH;
-            return DONE;
+        default: state->at = (step - plan->code) / WIDTH; return DONE;
         }
     }
 }

@@ -11,7 +11,7 @@ from hpccoll.config import COMPILED, Config
 from hpccoll.errors import ArgumentError
 from hpccoll.runtime.progress.waiting import incomplete_request
 
-#: Constants of ``_executor.c`` that the modules of plans, channels and logs define as well: a
+#: Constants of ``_executor`` that the modules of plans, channels and logs define as well: a
 #: module that was compiled from other sources has other ones.
 CONSTANTS = {
     "OPERATIONS": 11, "WIDTH": 8, "DONE": 0, "REMOTE": 3, "PLACES": 4, "SMALL": 1024,
@@ -32,7 +32,10 @@ except ImportError:
     # Both modules or none: the set of types with kernels must not depend on the rank.
     BUILT = False
 else:
-    BUILT = all(getattr(_executor, name, None) == value for name, value in CONSTANTS.items())
+    BUILT = True
+    if any(getattr(_executor, name, None) != value for name, value in CONSTANTS.items()):
+        raise ImportError("hpccoll's compiled modules are of other sources: build and install "
+                          "hpccoll again, in a clone with 'pip install -e .'")
     _executor.set_in_place(MPI.IN_PLACE)
     _executor.set_library_progress(_first_progress)
 

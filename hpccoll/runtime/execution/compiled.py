@@ -5,14 +5,14 @@
                                                            v cell; a batch of MPI messages
                                                          Slow path
 
-``_executor.c`` implements it. It is optional: the interpreter (``executor``) runs all other plans.
+``_executor`` implements it. It is optional: the interpreter (``executor``) runs all other plans.
 Both use the same plans and channels, so the ranks of a communicator may use different executors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy
 from mpi4py import MPI
@@ -34,12 +34,11 @@ from hpccoll.runtime.execution.compiled_plan import (
 )
 from hpccoll.runtime.execution.remote import RemoteMessages
 from hpccoll.runtime.execution.slow_path import SLICE, PlanWaits
-from hpccoll.runtime.planning.plan import Plan
+from hpccoll.runtime.planning.plan import BoundPlan, Plan
 from hpccoll.transport import MessageSpec
 from hpccoll.transport.call_hashes import tag_with_hash
 from hpccoll.transport.shm.channels import PLACES, Channel
-from hpccoll.transport.shm.endpoint import SharedEndpoint
-from hpccoll.transport.shm.rendezvous import Receive
+from hpccoll.transport.shm.endpoint import Receive, SharedEndpoint
 
 if BUILT:
     from hpccoll.runtime.execution import _executor
@@ -50,22 +49,6 @@ if TYPE_CHECKING:
 #: Segments of a compiled plan. The interpreter runs calls with more, and blocking calls of several
 #: segments with messages to other nodes, which it sends while others are reduced.
 MOST_SEGMENTS = 2048
-
-
-def channel_class() -> type[Channel]:
-    """Return the class of channels, whose counters the compiled executor shares."""
-    if not BUILT:
-        return Channel
-
-    class CountedChannel(_executor.Counters, Channel):
-        """Channel whose counters both executors read and write."""
-
-    return CountedChannel
-
-
-def new_queue() -> Any:
-    """Return a new queue for nonblocking operations that share channels; see ``operations``."""
-    return _executor.RequestQueue() if BUILT else None
 
 
 def run_plan(compiled_plan: Any, call: Call) -> None:
@@ -84,13 +67,6 @@ def addresses_of(call: Call) -> tuple[int, int]:
     source, sink = (MPI.Get_address(one.array) if one is not None else 0
                     for one in (call.source, call.sink))
     return source, sink
-
-
-class BoundPlan(NamedTuple):
-    """Compiled plan of a plan; keeps the plan alive, because its ``id`` is the cache key."""
-
-    plan: Plan
-    compiled_plan: Any
 
 
 def compiled_plan_for(context: Context, call: Call, plan: Plan, tag: int = 0,
@@ -153,9 +129,8 @@ def hash_of(context: Context, plan: Plan, tag: int = 0) -> tuple[int, int, int]:
 
     Nonblocking and persistent calls are not logged: their order may differ between ranks.
     """
-    guard = context.guard
-    log, alarm = (guard.log if not tag else 0, guard.alarm) if guard is not None else (0, 0)
-    return plan.call_hash, log if plan.call_hash else 0, alarm
+    log = context.guard.log if plan.call_hash and not tag else 0
+    return plan.call_hash, log, context.guard.alarm
 
 
 def kernel_of(call: Call) -> Any:

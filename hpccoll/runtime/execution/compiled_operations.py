@@ -158,8 +158,7 @@ class CompiledOperation(_executor.CompiledRun, PendingOperation):
             BrokenCommunicatorError: another rank has failed.
         """
         try:
-            if self.context.guard is not None:
-                self.context.guard.on_alarm()
+            self.context.guard.on_alarm()
         except BaseException as error:
             raise self._diagnose(error) from cause_of(error)
 
@@ -176,15 +175,14 @@ class CompiledOperation(_executor.CompiledRun, PendingOperation):
 
 def _free_tokens(*_: Any) -> None:
     """Free the generalized requests that are not lent."""
-    while _tokens and not PROGRESS.parent:
-        request = _tokens.pop().request
-        request.Complete()
-        request.Wait()
+    while not PROGRESS.parent and (token := _executor.spare_token()) is not None:
+        token.request.Complete()
+        token.request.Wait()
 
 
-_tokens = _executor.set_progress(PROGRESS, GeneralizedRequest,
-                                 MPI._addressof(MPI.REQUEST_NULL) - id(MPI.REQUEST_NULL),
-                                 MPI._sizeof(MPI.Request), NULL)
+_executor.set_progress(PROGRESS, GeneralizedRequest,
+                       MPI._addressof(MPI.REQUEST_NULL) - id(MPI.REQUEST_NULL),
+                       MPI._sizeof(MPI.Request), NULL)
 #: Key of the attribute whose callback frees them in MPI_Finalize.
 _tokens_at_end: list[int] = []
 

@@ -60,7 +60,7 @@ from hpccoll.runtime.events.phase_events import Activity, PhaseRecorder, activit
 WIDTH = 8
 #: Name of the cell of a message, as an additional buffer of a program.
 CELL = "cell"
-#: Return values of a run at its end, and at a batch; ``_executor.h`` has the same numbers.
+#: Return values of a run at its end, and at a batch; ``_plan.h`` has the same numbers.
 DONE, REMOTE = 0, 3
 #: Bases of addresses, by the number in the bits above the offset.
 BASES = IN, OUT, TMP, CELL
@@ -93,7 +93,7 @@ class Form(IntFlag):
 
 
 class MessageOverlap(IntEnum):
-    """Other messages at the time of one; ``_executor.h`` has the same numbers."""
+    """Other messages at the time of one; ``_plan.h`` has the same numbers."""
 
     #: Other messages of the call are under way.
     PIPELINED = 0

@@ -44,6 +44,18 @@ class Timeouts(NamedTuple):
     states_of: Callable[[Sequence[int]], RankStates] | None = None
 
 
+class RunBatches(NamedTuple):
+    """Batches of a compiled plan on one memory, in its order, and their number of messages."""
+
+    batches: tuple[Batch, ...]
+    messages: int
+
+    def free(self) -> None:
+        """Free all batches."""
+        for batch in self.batches:
+            batch.free()
+
+
 def advance(actions: Iterator[Action]) -> Action | None:
     """Call actions until messages are missing; return the failed test, or ``None`` at the end."""
     for action in actions:
@@ -66,9 +78,6 @@ class Execution:
         opening: called at every start; it may raise an error.
         closing: called after every successful end.
         noting: records moments; ``None`` if phases are not traced.
-
-    Attributes:
-        program: all actions, if one segment of one lane is prepared; else ``None``.
     """
 
     def __init__(self, plan: Plan, endpoint: Endpoint, memory: Memory, tag: int,
@@ -82,7 +91,6 @@ class Execution:
                              TRIES if spins and single else 1, opening, noting)
         self.prepared: dict[int, list[BoundPhase]] = {}
         self.closing = closing
-        self.program: list[Action] | None = None
         self.lanes = any(segment.program.waits for segment in plan.segments)
         self.tracks: list[_Track | LaneTrack] = []
         self.done = True
@@ -115,17 +123,7 @@ class Execution:
             return self.binder.phases(number, slot)
         if number not in self.prepared:
             self.prepared[number] = list(self.binder.phases(number, slot))
-            if len(self.plan.segments) == 1 and not self.lanes:
-                self.program = [action for phase in self.prepared[number]
-                                for action in phase.actions]
-                self.program += [self.closing] if self.closing is not None else []
         return iter(self.prepared[number])
-
-    def prepare(self) -> bool:
-        """Prepare the program, if the plan has one segment; return True if it is prepared."""
-        if self.repeated and len(self.plan.segments) == 1:
-            self.phases(0, 0)
-        return self.program is not None
 
     @property
     def title(self) -> str:
@@ -173,7 +171,7 @@ class Execution:
             for phase in phases:
                 if phase.batch:
                     phase.batch.free()
-        self.prepared, self.program = {}, None
+        self.prepared = {}
 
 
 class _Track:
@@ -213,107 +211,6 @@ class _Track:
             self.phases, self.phase = execution.phases(self.segment, self.index), None
             self.batch = None
         return moved
-
-
-class PreparedRun:
-    """Runs of a prepared program, without the overhead of the state machine.
-
-    Attributes:
-        wait: the test whose messages are missing; ``None`` at the end.
-    """
-
-    def __init__(self, execution: Execution):
-        self.execution, self.program = execution, execution.program or []
-        waits = [phase.wait for phase in execution.prepared.get(0, ()) if phase.wait]
-        self.first = waits[0] if waits else None
-        # By identity: equality would compare operands, which are arrays.
-        end = next((index for index, action in enumerate(self.program) if action is self.first),
-                   len(self.program))
-        self.opening, self.following = self.program[:end], self.program[end + 1:]
-        self.rest: Iterator[Action] = iter(())
-        self.wait: Action | None = None
-
-    def start(self) -> None:
-        """Post the first messages without a test."""
-        for function, operands in self.opening:
-            function(*operands)
-        self.rest, self.wait = iter(self.following), self.first
-
-    def advance(self, tries: int = 1) -> bool:
-        """Run until a message is missing after ``tries`` polls; return True at the end."""
-        while self.wait is not None:
-            if self.wait[0](tries) is False:
-                return False
-            self.wait = advance(self.rest)
-        return True
-
-    def finish(self, wait: Action, rest: Iterator[Action], timeouts: Timeouts) -> None:
-        """Wait for the messages that :func:`advance` found missing, and run the rest."""
-        self.wait, self.rest = wait, rest
-        watch = WaitTimer(self, *timeouts, self.execution.spins)
-        while not self.advance():
-            if self.wait is wait:
-                watch.pause()
-            else:
-                wait = self.wait
-                watch.reset()
-
-    @property
-    def title(self) -> str:
-        """Name of the schedule, for messages."""
-        return self.execution.title
-
-    @property
-    def rank(self) -> int:
-        """Rank of this process."""
-        return self.execution.rank
-
-    @property
-    def tag(self) -> int:
-        """First of its tags, with its call hash."""
-        return self.execution.tag
-
-    def pending_peers(self) -> tuple[int, tuple[int, ...]]:
-        """Return the round and the peers that this rank waits for, for messages."""
-        for phase in self.execution.prepared.get(0, ()):
-            if phase.wait is self.wait and self.wait is not None:
-                return phase.number, self.execution.peers(0, phase.number)
-        return 0, ()
-
-    @property
-    def batches(self) -> list[Batch]:
-        """Pending batches of messages."""
-        return [phase.batch for phase in self.execution.prepared.get(0, ())
-                if phase.batch is not None and phase.wait is self.wait]
-
-    @property
-    def plan(self) -> Plan:
-        """Plan of the execution."""
-        return self.execution.plan
-
-    @property
-    def at(self) -> int:
-        """Identity of the current wait, which changes with progress."""
-        return id(self.wait)
-
-    def free(self) -> None:
-        """Free the prepared messages."""
-        self.execution.free()
-
-
-def run_prepared(execution: Execution, timeouts: Timeouts) -> None:
-    """Run a prepared execution; one of a single segment has a shorter path.
-
-    Raises:
-        CollectiveTimeout: no progress for ``timeouts.timeout`` seconds.
-    """
-    if execution.program is None:
-        drive(execution, timeouts)
-        return
-    actions = iter(execution.program)
-    wait = advance(actions)
-    if wait is not None:
-        PreparedRun(execution).finish(wait, actions, timeouts)
 
 
 class ShortTurns:

@@ -10,7 +10,7 @@ requests from the second use on, as for the calls that the interpreter prepares.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy
 from mpi4py import MPI
@@ -18,24 +18,12 @@ from mpi4py import MPI
 from hpccoll.ir.collectives import IN, OUT, TMP
 from hpccoll.ir.schedule import SEND
 from hpccoll.runtime.execution.compiled_plan import Code, RemoteMessage, split_address
-from hpccoll.runtime.execution.executor import MOST_MESSAGES
+from hpccoll.runtime.execution.executor import MOST_MESSAGES, RunBatches
 from hpccoll.transport import Batch, MessageSpec
 from hpccoll.transport.call_hashes import split
 
 if TYPE_CHECKING:
     from hpccoll.runtime.context import Context
-
-
-class RunBatches(NamedTuple):
-    """Batches of a compiled plan on one memory, in its order, and their number of messages."""
-
-    batches: tuple[Batch, ...]
-    messages: int
-
-    def free(self) -> None:
-        """Free all batches."""
-        for batch in self.batches:
-            batch.free()
 
 
 class RemoteMessages:

@@ -19,7 +19,8 @@ from hpccoll.errors import cause_of
 from hpccoll.ir.collectives import IN, OUT
 from hpccoll.ir.extents import Phase
 from hpccoll.runtime.execution.compiled_plan import DONE, REMOTE, WIDTH, Code, Instruction
-from hpccoll.runtime.execution.remote import RemoteMessages, RunBatches
+from hpccoll.runtime.execution.executor import RunBatches
+from hpccoll.runtime.execution.remote import RemoteMessages
 from hpccoll.runtime.planning.binding import Binder, Memory
 from hpccoll.runtime.planning.plan import Plan
 from hpccoll.runtime.progress.engine import PROGRESS
@@ -27,8 +28,7 @@ from hpccoll.runtime.progress.waiting import WaitTimer
 from hpccoll.transport import Batch, MessageSpec
 from hpccoll.transport.call_hashes import tag_with_hash
 from hpccoll.transport.shm.channels import ELSEWHERE, PLACES, SIZE_BITS, Channel
-from hpccoll.transport.shm.endpoint import SharedEndpoint
-from hpccoll.transport.shm.rendezvous import BY_MPI, Receive
+from hpccoll.transport.shm.endpoint import BY_MPI, Receive, SharedEndpoint
 
 if TYPE_CHECKING:
     from hpccoll.runtime.context import Context

@@ -9,7 +9,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from hpccoll.transport.call_hashes import HASH_BITS, KIND, KIND_SHIFT, hash_of_amount, hash_of_text
+from hpccoll.errors.agreement import hash_of_text
+from hpccoll.transport.call_hashes import HASH_BITS, KIND, KIND_SHIFT, hash_of_amount
 
 #: Codes of element types in the hash of a call without a reduction, by kind and bytes. Raw bytes
 #: and other types have code 0, which matches every code.

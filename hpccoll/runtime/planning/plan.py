@@ -7,7 +7,7 @@ plan without communication.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hpccoll.ir.extents import Segment, SlotLayout
 from hpccoll.ir.lowering import segments
@@ -39,6 +39,13 @@ class Plan(NamedTuple):
     messages: int
     description: Description | None = None
     call_hash: int = 0
+
+
+class BoundPlan(NamedTuple):
+    """Compiled plan of a plan; keeps the plan alive, because its ``id`` is the cache key."""
+
+    plan: Plan
+    compiled_plan: Any
 
 
 def make(schedule: Schedule, rank: int, layout: SlotLayout, longest: int, segment: int) -> Plan:

@@ -83,8 +83,6 @@ def _plan(context: Context, call: Call, choice: Choice) -> plans.Plan:
         proof = _prove(schedule, call, layout, segment)
         check(schedule, proof.network, context.endpoint.offers)
     plan = plans.make(schedule, context.rank, layout, longest, segment)
-    if context.guard is None:
-        return plan
     description = describe(call, schedule, choice.segment_bytes or context.config.segment_bytes)
     return plan._replace(description=description, call_hash=context.guard.call_hash(description))
 
@@ -260,9 +258,8 @@ def _monitoring(context: Context, plan: plans.Plan, tag: int
     guard, noting = context.guard, None
     if context.moments is not None and not tag:
         noting = context.moments.of(plan)
-    opening, closing = (None, None) if guard is None else (
-        guard.opening(plan.call_hash, tag), guard.end_callback(plan.call_hash, tag))
-    return context.limits.spins, opening, closing, noting
+    return (context.limits.spins, guard.opening(plan.call_hash, tag),
+            guard.end_callback(plan.call_hash, tag), noting)
 
 
 def _without_owner(buffer: Buffer) -> Any:

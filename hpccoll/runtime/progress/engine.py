@@ -115,8 +115,7 @@ class PendingOperation(ABC):
             BrokenCommunicatorError: an earlier operation has failed.
         """
         if queue is not None and queue.stopped:
-            guard = self.context.guard
-            if guard is None or guard.failure is not None:
+            if self.context.guard.failure is not None:
                 raise BrokenCommunicatorError("a request before this one has failed")
 
     def linger(self, watch: WaitTimer) -> None:

@@ -2,8 +2,7 @@
 
     Request, Prequest --handle--> generalized request <--completes-- Operation --drives--> Execution
 
-An :class:`Operation` is one nonblocking collective in the interpreter. A
-:class:`PersistentOperation` is prepared once and started many times.
+An :class:`Operation` is one nonblocking collective in the interpreter.
 :mod:`hpccoll.runtime.execution.compiled_operations` has the operations of the compiled executor.
 
 Nonblocking calls with small messages share the channels of a *queue*, which runs one at a time, in
@@ -26,12 +25,10 @@ from hpccoll.errors import cause_of
 from hpccoll.errors.mpi import RequestError
 from hpccoll.errors.waits import raisable
 from hpccoll.runtime.context import Context
-from hpccoll.runtime.execution.executor import Execution, PreparedRun
+from hpccoll.runtime.execution.executor import Execution
 from hpccoll.runtime.progress.engine import PROGRESS, PendingOperation
 from hpccoll.runtime.progress.waiting import PendingRun
 
-#: Polls of its own operation before ``Wait`` progresses all operations.
-POLLS = 200
 #: C type of an MPI handle, by its size: hpccoll's requests borrow the handle of a token.
 _HANDLES = {4: ctypes.c_uint32, 8: ctypes.c_uint64}
 
@@ -137,94 +134,3 @@ class Operation(PendingOperation):
         if store is not None:
             store()
         self.buffers = self.execution = None
-
-
-class PersistentOperation(PendingOperation):
-    """Prepared collective of one segment that is started many times.
-
-    A ``Wait`` of hpccoll that completes the collective itself reuses the token for the next start.
-    Otherwise the token is completed, for other waits to observe.
-    """
-
-    def __init__(self, context: Context, run: PreparedRun, buffers: Any,
-                 threaded: bool = True):
-        super().__init__(context, buffers, threaded)
-        self.run = run
-        self.token: MPI.Grequest | None = None
-        self.over, self.handle = True, 0
-        #: True only if the operation is inactive and has no error.
-        self.idle = False
-        self.tries = POLLS if context.limits.spins else 1
-
-    @property
-    def pending_run(self) -> PendingRun:
-        """The run of the program."""
-        return self.run
-
-    @property
-    def moves(self) -> int:
-        """Position of the test whose messages are missing."""
-        return self.run.at
-
-    def start(self, request: Any) -> None:
-        """Post the first messages and set the handle of the request."""
-        if self.token is None:
-            self.token = MPI.Grequest.Start(self._query)
-            self.handle = cell(self.token).value
-        self.quiet = self.idle = False
-        try:
-            self.run.start()
-        except BaseException as error:
-            token, self.quiet = self.token, True
-            self._complete(error)
-            token.Wait()
-            if self.error is not None and self.error is not error:
-                raise self.error from cause_of(error)
-            raise
-        PROGRESS.operations.append(self)
-        if PROGRESS.lazy and self.threaded:
-            PROGRESS.wake()
-        request._cell.value = self.handle
-        # The thread may join only after all messages are posted. A thread that still holds this
-        # operation from its last run could complete it before it is in the list, where it would
-        # stay.
-        self.over = False
-
-    def _step(self) -> bool:
-        return self._run_to_end(1, self._complete)
-
-    def finish(self) -> bool:
-        """Wait briefly for completion; return True if it completed without its token."""
-        return self._step_if_free(lambda: self._run_to_end(self.tries,
-                                                           self._leave)) and self.error is None
-
-    def _run_to_end(self, tries: int, end: Callable[[], None]) -> bool:
-        if not self.run.advance(tries):
-            return False
-        end()
-        return True
-
-    def _leave(self) -> None:
-        self.over = True
-        PROGRESS.remove(self)
-
-    def free(self) -> None:
-        """Free the messages, and the token if it has not been waited for."""
-        if self.token is not None:
-            self.token.Complete()
-            self.token.Wait()
-        self.run.free()
-
-    def _complete(self, error: BaseException | None = None) -> None:
-        token, self.token = self.token, None
-        if error is not None:
-            self.context.abandoned.append(self.run)
-            error = self.context.fail(error, self.run.title, self.run.plan, self.run.tag)
-        self.error = error
-        self._leave()
-        if token is not None:
-            token.Complete()
-
-    def _query(self, status: MPI.Status) -> None:
-        if self.error is not None and not self.quiet:
-            raise raisable(self.error)

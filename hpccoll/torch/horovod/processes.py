@@ -14,8 +14,10 @@ from mpi4py import MPI
 
 from hpccoll import Comm
 from hpccoll.errors import ArgumentError, CommunicatorError
+from hpccoll.errors.agreement import compare
 from hpccoll.torch import operations
 from hpccoll.torch.operation_queue import OperationLine
+from hpccoll.training.arguments import private_copy
 from hpccoll.training.exchange import Exchange
 
 #: Message text for calls before :func:`init` or after :func:`shutdown`.
@@ -185,7 +187,7 @@ def init(comm: MPI.Intracomm | Sequence[int] | None = None,
     if _places is not None:
         return
     if comm is None or isinstance(comm, MPI.Intracomm):
-        own = _private_copy(comm or MPI.COMM_WORLD)
+        own = private_copy(MPI.Intracomm(comm or MPI.COMM_WORLD))
     else:
         if MPI.COMM_WORLD.Get_rank() not in comm:
             raise CommunicatorError(f"rank {MPI.COMM_WORLD.Get_rank()} is not in {list(comm)}; "
@@ -196,11 +198,6 @@ def init(comm: MPI.Intracomm | Sequence[int] | None = None,
     _places = Places(own)
     for each in process_sets or ():
         add_process_set(each)
-
-
-def _private_copy(comm: MPI.Intracomm) -> MPI.Intracomm:
-    # Unlike Dup, Split copies no attributes, which would call functions of the user.
-    return MPI.Intracomm(MPI.Intracomm.Split(comm, 0, comm.Get_rank()))
 
 
 def shutdown() -> None:
@@ -232,15 +229,13 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
         raise ArgumentError("process_set", f"{new} already exists")
     where.added += 1
     if new.given is not None:
-        new.open(_private_copy(new.given), MPI.Group.Translate_ranks(
+        new.open(private_copy(MPI.Intracomm(new.given)), MPI.Group.Translate_ranks(
             new.given.Get_group(), range(new.given.Get_size()), whole.Get_group()), where.added)
     else:
-        said = whole.allgather(new.ranks)
-        others = [rank for rank, ranks in enumerate(said) if ranks != said[0]]
-        if others:
-            raise ArgumentError("process_set", f"rank 0 adds {said[0]}, but rank {others[0]} adds "
-                                f"{said[others[0]]}", "add the same sets in the same order on all "
-                                                      "ranks")
+        difference = compare(whole, [str(new.ranks)])
+        if difference is not None:
+            raise ArgumentError("process_set", f"differs between ranks: {difference}",
+                                "add the same sets in the same order on all ranks")
         if any(not 0 <= rank < whole.Get_size() for rank in new.ranks):
             raise ArgumentError("process_set", f"{new.ranks} contains a rank outside of the "
                                                f"{whole.Get_size()} ranks")

@@ -1,9 +1,7 @@
 """Process group of ``torch.distributed``: collectives, messages, registered memory.
 
-    operators options   conversion of torch's operators and options
-    eager               excludes methods from torch.compile
+    operators           conversion of torch's operators and options
     work work_queue     Work handles; the thread of asynchronous calls
-    store_barrier       waits until all ranks of the node have reached a call
     collectives sparse  collectives on dense and on sparse tensors
     peers               point-to-point messages
     registered          memory that other ranks of the node read in place

@@ -26,15 +26,18 @@ from hpccoll import Comm
 from hpccoll.errors import ProcessGroupError
 from hpccoll.errors.waits import raisable
 from hpccoll.torch.process_group import collectives
-from hpccoll.torch.process_group.eager import run_eagerly
-from hpccoll.torch.process_group.operators import operator_of
-from hpccoll.torch.process_group.options import OneOrMore, as_list, one_list, options_of
+from hpccoll.torch.process_group.operators import (
+    OneOrMore,
+    as_list,
+    one_list,
+    operator_of,
+    options_of,
+)
 from hpccoll.torch.process_group.peers import Peers
 from hpccoll.torch.process_group.registered import RegisteredMemory
 from hpccoll.torch.process_group.sparse import allreduce_sparse, check_sparse
-from hpccoll.torch.process_group.store_barrier import Arrivals
-from hpccoll.torch.process_group.work import FINISHED, CoalescedWork, GroupWork
-from hpccoll.torch.process_group.work_queue import WorkQueue
+from hpccoll.torch.process_group.work import FINISHED, CoalescedWork, GroupWork, run_eagerly
+from hpccoll.torch.process_group.work_queue import Arrivals, WorkQueue
 from hpccoll.torch.streams import current_in_cupy
 
 Tensors = Sequence[torch.Tensor]

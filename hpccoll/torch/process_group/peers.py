@@ -20,8 +20,7 @@ from mpi4py import MPI
 from hpccoll import Comm
 from hpccoll.errors import PeerLost, ProcessGroupError
 from hpccoll.torch.process_group.collectives import MOST_ELEMENTS
-from hpccoll.torch.process_group.eager import run_eagerly
-from hpccoll.torch.process_group.work import GroupWork
+from hpccoll.torch.process_group.work import GroupWork, run_eagerly
 from hpccoll.torch.streams import after_caller, check_capture
 from hpccoll.torch.tensors import as_dense, memory
 

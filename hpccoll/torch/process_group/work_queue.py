@@ -3,6 +3,10 @@
 Each group has a separate queue, because a call on one group may wait for a rank that is in a call
 on another group. A waiting thread runs the earlier calls and its own call itself, unless the
 queue's thread already runs them: this avoids thread wake-ups.
+
+A rank inside a collective occupies a processor, which autograd needs until the other ranks arrive.
+So the queue's thread sleeps until all ranks of its node have reached a call, or for some seconds,
+and then enters the call. Ranks of other nodes are assumed to have arrived.
 """
 
 from __future__ import annotations
@@ -10,14 +14,43 @@ from __future__ import annotations
 import atexit
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 
-from hpccoll.torch.process_group.store_barrier import Arrivals
+from mpi4py import MPI
+
 from hpccoll.torch.process_group.work import GroupWork, nothing
+from hpccoll.transport.shm.mapping import share
 
 #: Seconds to wait for a thread to end.
 LONGEST = 5.0
+#: Seconds between two looks at the other ranks: initial and maximum.
+SHORTEST_PAUSE, LONGEST_PAUSE = 20e-6, 250e-6
+#: Seconds after which the call is entered anyway: the call detects and reports exited ranks.
+LONGEST_WAIT = 2.0
+
+
+class Arrivals:
+    """Numbers of the latest calls of a group's ranks on this node; creation is collective."""
+
+    def __init__(self, comm: MPI.Intracomm):
+        node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+        self.mine = memoryview(bytearray(8)).cast("q")
+        self.others: list[memoryview] = []
+        shared = share(node, 8) if node.size > 1 else None
+        if shared is not None:
+            self.others = [part.data.cast("q") for part in shared.parts]
+            self.mine = self.others.pop(node.rank)
+        node.Free()
+
+    def wait(self, number: int, needless: Callable[[], bool]) -> None:
+        """Sleep until all ranks reach a call, ``needless()`` is true, or LONGEST_WAIT is over."""
+        pause, until = SHORTEST_PAUSE, time.monotonic() + LONGEST_WAIT
+        while (any(word[0] < number for word in self.others) and not needless()
+               and time.monotonic() < until):
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
 
 
 class WorkQueue:

@@ -17,7 +17,7 @@ from hpccoll.training.arrays import as_array, dtype_of, specs_of
 from hpccoll.training.autotune import Autotune, Knobs
 from hpccoll.training.buckets import plan_buckets
 from hpccoll.training.compress.scheme import Steps
-from hpccoll.training.exchange.communicators import ExchangeCommunicators, compare
+from hpccoll.training.exchange.communicators import ExchangeCommunicators, check_agreement
 from hpccoll.training.exchange.fixed import FixedOrder
 from hpccoll.training.exchange.negotiated import NegotiatedOrder
 from hpccoll.training.exchange.reducing import result_scaling
@@ -175,7 +175,7 @@ class CollectiveSteps:
         def task() -> Steps:
             self._other_count += 1
             yield from self.barrier.wait(collective_step(self.order.step, START, self._other_count))
-            compare(self.barrier.comm, self.order.settings, specs)
+            check_agreement(self.barrier.comm, self.order.settings, specs)
             for bucket in plan_buckets(specs, self.order.settings.bucket_bytes, 0):
                 members = [entries[index] for index in bucket.members]
                 # As bytes, because MPI lacks some dtypes.

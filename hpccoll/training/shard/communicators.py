@@ -14,6 +14,7 @@ from typing import Any
 import numpy
 from mpi4py import MPI
 
+from hpccoll.training.arguments import private_copy
 from hpccoll.training.compress.scheme import Steps
 from hpccoll.training.shard import quantised
 from hpccoll.training.shard.partition import ShardGroup
@@ -38,7 +39,7 @@ class ShardCommunicators:
 
     def __init__(self, comm: Any, stage: int, zeropp: ZeroPlusPlus):
         self.comm, self.stage, self.zeropp = comm, stage, zeropp
-        self.gathers = comm.Split(0, comm.Get_rank())  # unlike Dup, without attributes
+        self.gathers = private_copy(comm)
         self._created: list[Any] = [self.gathers]
         self.inside: tuple[int, int, Gather] | None = None
         if zeropp.hierarchical:

@@ -28,13 +28,7 @@ from hpccoll.training.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES
 from hpccoll.training.compress.scheme import Steps
 from hpccoll.training.optimizers import ElementwiseOptimizer
 from hpccoll.training.shard import checkpoint
-from hpccoll.training.shard.agreement import (
-    GRADIENTS,
-    check_agreement,
-    one_of,
-    raise_on_all_ranks,
-    specs_of,
-)
+from hpccoll.training.shard.agreement import GRADIENTS, agreed_specs, one_of, raise_on_all_ranks
 from hpccoll.training.shard.clip import Clip, join_powers, norm_of, power_sum, reduce_powers
 from hpccoll.training.shard.communicators import ShardCommunicators
 from hpccoll.training.shard.gradients import Gradients
@@ -147,8 +141,7 @@ class Sharded:
             units = [[index] for index in range(len(arrays))]
         check_units(units, len(arrays))
         self.units = [list(unit) for unit in units]
-        self._specs = specs_of(arrays, names)
-        check_agreement(comm, self._specs, str((
+        self._specs = agreed_specs(comm, arrays, names, str((
             stage, self.units, op, self.clip, loss_scale, check, missing, accumulate, bucket_bytes,
             first_bucket_bytes, fetching, zeropp, sorted(self.replicated))))
         self._groups = plan_groups(self._specs, self.size, bucket_bytes, first_bucket_bytes,

@@ -165,7 +165,7 @@ class SharedNode:
         self.regions: dict[int, Region] = {}
         #: Sorted addresses and numbers of the regions with memory of this rank.
         self.starts: list[tuple[int, int]] = []
-        #: The same for the compiled executor, see ``_executor.h``: number of rows, words of a row,
+        #: The same for the compiled executor, see ``_channels.h``: number of rows, words of a row,
         #: rows. It reads later regions as it reads private memory.
         self.table = numpy.zeros(2 + MOST_REGIONS * (2 + count), numpy.int64)
         self.table[1] = 2 + count
@@ -179,11 +179,6 @@ class SharedNode:
     def recv_channel(self, peer: int, tag: int) -> Channel:
         """Return the channel from a peer to this rank."""
         return self._channel(self.local[peer], self.rank, tag)
-
-    def cell_limit(self, tag: int) -> int:
-        """Return the largest size of messages that use cells; 0 without channels."""
-        place = self.tags.get(tag, -1)
-        return 0 if place < 0 else self.cell_bytes if place < CHANNELS else OTHER_CELL_BYTES
 
     def _channel(self, source: int, sink: int, tag: int) -> Channel:
         key = source, sink, tag

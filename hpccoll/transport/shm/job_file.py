@@ -12,39 +12,33 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+from contextlib import suppress
 
 import numpy
 
-from hpccoll.transport.shm.mapping import DIRECTORY, PREFIX, map_file
+from hpccoll.transport.shm.mapping import DIRECTORY, PREFIX, map_file, open_private
 
 #: Bytes of an identity; indices of words in page 0.
 IDENTITY_BYTES, COUNT, FAILURE = 512, 0, 1
 
 
 class JobFile:
-    """The slots of a job's processes.
+    """The slots of the processes of the job ``key``, with ``nbytes`` of memory each.
 
-    Args:
-        key: identifies the job on this node.
-        nbytes: size of the memory of a slot.
-        expected: number of processes; negative if unknown.
-        identity: of this process.
-
-    Attributes:
-        mine: the memory of this process.
-        words: of page 0.
+    ``expected`` is the number of processes, negative if unknown. ``mine`` is the memory of this
+    process, ``words`` are those of page 0.
 
     Raises:
-        OSError: there is no shared memory, or it is full.
+        OSError: there is no shared memory, it is full, or another user made the file.
     """
 
     def __init__(self, key: str, nbytes: int, expected: int, identity: bytes):
         page = mmap.ALLOCATIONGRANULARITY
         self.nbytes, self.slot = nbytes, -(-(nbytes + IDENTITY_BYTES) // page) * page
         self.seen, self.path = 0, os.path.join(DIRECTORY, f"{PREFIX}job-{key}")
-        self.file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        fcntl.flock(self.file, fcntl.LOCK_EX)
+        self.file = open_private(self.path, os.O_CREAT | os.O_NOFOLLOW)
         try:
+            fcntl.flock(self.file, fcntl.LOCK_EX)
             # On a full file system this raises here; without it a later write would be a bus error.
             os.posix_fallocate(self.file, 0, page)
             self.words = map_file(self.file, page).data.cast("q")
@@ -55,15 +49,16 @@ class JobFile:
             self.words[COUNT] = number + 1
             if number + 1 == expected:
                 self.remove()
-        finally:
             fcntl.flock(self.file, fcntl.LOCK_UN)
+        except OSError:
+            fcntl.flock(self.file, fcntl.LOCK_UN)  # a mapping would keep it after the close
+            os.close(self.file)
+            raise
 
     def remove(self) -> None:
         """Remove the name; later processes do not find the file."""
-        try:
+        with suppress(OSError):
             os.unlink(self.path)
-        except OSError:
-            pass
 
     def new(self) -> list[tuple[bytes, numpy.ndarray]]:
         """Return identity and memory of the processes that were added since the last call."""

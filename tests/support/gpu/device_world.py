@@ -30,6 +30,7 @@ from hpccoll.testing.world import Problem, interleave
 from hpccoll.transport.loopback import Loopback
 from support.gpu.device import Wire, installed
 from support.gpu.streams import Devices
+from support.no_guard import NoGuard
 
 
 def uneven(number):
@@ -105,7 +106,7 @@ def context(world, rank, size):
     return SimpleNamespace(
         rank=rank, size=size, endpoint=wire, remote=wire, plans=BoundedDict(9), config=Config(),
         limits=DEDICATED, scratch_bytes=0, topology=Topology.parse(str(size)),
-        scratch=lambda nbytes: numpy.empty(nbytes, "u1"), guard=None, moments=None)
+        scratch=lambda nbytes: numpy.empty(nbytes, "u1"), guard=NoGuard(), moments=None)
 
 
 class DeviceRank:

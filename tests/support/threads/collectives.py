@@ -21,11 +21,13 @@ from hpccoll.config import AUTO, LAYOUT, NATIVE, SIZE, Config
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.limits import OVERSUBSCRIBED
 from hpccoll.runtime.bounded import BoundedDict
-from hpccoll.runtime.context import TAGS_PER_CALL, Context
+from hpccoll.runtime.context import Context
 from hpccoll.runtime.planning import planner
 from hpccoll.runtime.planning.choice import Choice
 from hpccoll.runtime.planning.plan import Plan
+from hpccoll.runtime.ranks import TAGS_PER_CALL
 from hpccoll.transport import Batch, Endpoint, MessageSpec
+from support.no_guard import NoGuard
 from support.threads.requests import CollectiveRequest, ThreadRequest
 from support.threads.world import ThreadRank
 
@@ -82,7 +84,7 @@ class Planning:
 
     def __init__(self, comm: Any, endpoint: Endpoint, topology: Topology):
         self.comm, self.endpoint, self.topology = comm, endpoint, topology
-        self.guard = self.moments = None
+        self.guard, self.moments = NoGuard(), None
         self.rank, self.size = endpoint.rank, endpoint.size
         self.config, self.limits = Config(), OVERSUBSCRIBED
         self.plans, self.scratch_bytes = BoundedDict[Any, Plan](MOST_PLANS), 0

@@ -6,8 +6,7 @@ from mpi4py import MPI
 
 from hpccoll.calls.facts import CallFacts
 from hpccoll.comm import cache as caches
-from hpccoll.comm.cache import CallCache, Signature, key_of, parts_of
-from hpccoll.comm.methods import (
+from hpccoll.comm.blocking import (
     ALLGATHERV,
     ALLREDUCE,
     BARRIER,
@@ -16,6 +15,7 @@ from hpccoll.comm.methods import (
     REDUCE,
     REDUCE_SCATTER,
 )
+from hpccoll.comm.cache import CallCache, key_of, parts_of
 from hpccoll.runtime.planning.choice import Choice
 
 A, B = numpy.ones(4), numpy.empty(4)
@@ -41,24 +41,24 @@ def test_parts_are_what_lookups_get():
 
 def test_what_cannot_repeat_has_no_key():
     own = MPI.Op.Create(lambda one, two, datatype: None)
-    assert key_of(ALLREDUCE, (A, B, own)) == (None, ())  # its id may come to mean another one
-    # Ranks do not know each other's counts: only what the library serves can repeat.
-    cache, args = CallCache(), (A, [B, [4]], 0)
-    assert cache.store(GATHERV, args, Signature()) is None and not cache
-    assert cache.store(GATHERV, args, GATHERV.native) is not None and len(cache) == 1
-    assert key_of(ALLREDUCE, (A[::2], B[:2], MPI.SUM)) == (None, ())
-    assert key_of(BARRIER, ()) == (BARRIER, ())
+    cache = CallCache()
+    cache.store(ALLREDUCE, (A, B, own), ALLREDUCE.native)  # its id may come to mean another one
+    cache.store(ALLREDUCE, (A[::2], B[:2], MPI.SUM), ALLREDUCE.native)
+    assert not cache
+    cache.store(GATHERV, (A, [B, [4]], 0), GATHERV.native)
+    cache.store(BARRIER, (), BARRIER.native)
+    assert len(cache) == 2 and cache[BARRIER] is BARRIER.native
     own.Free()
 
 
 def test_a_stride_is_not_counts():
     """In MPI's words ``(2, 5)`` is a count and a stride, and ``[2, 5]`` are two counts."""
-    keys = [key_of(ALLGATHERV, (A, [B, form]))[0] for form in ((2, 5), [2, 5], (2, 5))]
+    keys = [key_of(ALLGATHERV, (A, [B, form])) for form in ((2, 5), [2, 5], (2, 5))]
     assert keys[0] == keys[2] != keys[1]
 
 
 def test_choices_are_known_until_there_are_too_many(monkeypatch):
-    monkeypatch.setattr(caches, "MOST_SIGNATURES", 3)
+    monkeypatch.setattr(caches, "MOST_CALLS", 3)
     cache = CallCache()
     for nbytes in range(3):
         cache.remember(ALLREDUCE, CallFacts("allreduce", "allreduce", nbytes), Choice("ring"))
@@ -71,7 +71,7 @@ def test_choices_are_known_until_there_are_too_many(monkeypatch):
 def test_everything_is_forgotten():
     cache = CallCache()
     cache.remember(ALLREDUCE, CallFacts("allreduce", "allreduce", 8), Choice("ring"))
-    assert cache.store(ALLREDUCE, (A, B, MPI.SUM), Signature()) is not None
+    cache.store(ALLREDUCE, (A, B, MPI.SUM), ALLREDUCE.native)
     assert cache and cache.choices
     cache.clear()
     assert not cache and not cache.choices

@@ -5,7 +5,7 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll.comm import methods
+from hpccoll.comm import blocking
 from hpccoll.comm.promise import check_promise
 from hpccoll.errors import ArgumentError
 from support.gpu.device import installed
@@ -62,5 +62,5 @@ def test_without_the_promise_host_memory_is_no_error(cupy):
 def test_arguments_that_are_no_memory_are_left_to_the_resolver(cupy):
     for args in ((None, None, 0), (MPI.IN_PLACE, None), ([None, 0, MPI.INT], MPI.BOTTOM, 0),
                  (StubbornDeviceArray(), cupy.empty(2))):
-        check_promise(methods.GATHER, args, "cuda")
-    check_promise(methods.BARRIER, (), "cuda")
+        check_promise(blocking.GATHER, args, "cuda")
+    check_promise(blocking.BARRIER, (), "cuda")

@@ -1,13 +1,13 @@
 """Which calls the compiled executor recognises, without ranks."""
 
 import inspect
+import sys
 
 import numpy
 import pytest
 from mpi4py import MPI
 
-from hpccoll.comm.blocking import BlockingMixin
-from hpccoll.comm.methods import (
+from hpccoll.comm.blocking import (
     ALLGATHERV,
     ALLREDUCE,
     ALLTOALLV,
@@ -15,22 +15,28 @@ from hpccoll.comm.methods import (
     GATHERV,
     REDUCE_SCATTER,
     SCATTERV,
+    BlockingMixin,
 )
-from hpccoll.comm.recognition import ROLES, new_calls, note
+from hpccoll.comm.nonblocking import NonblockingMixin
+from hpccoll.comm.persistent import PersistentMixin
+from hpccoll.comm.recognition import new_calls, note
+from hpccoll.ir.methods import FORMS, PERSISTENT, TABLE
 from hpccoll.runtime.execution.built import BUILT
+from support.folded import folded
 
 A, B = numpy.ones(4), numpy.empty(4)
 
 
-@pytest.mark.parametrize("name", ROLES)
-def test_methods_keep_their_names_and_parameters(name):
-    method = getattr(BlockingMixin, name.capitalize())
-    assert method.__name__ == name.capitalize() and method.__doc__
-    parameters = list(inspect.signature(method).parameters)
-    assert parameters[0] == "self" and len(parameters) == len(ROLES[name]) + 1
-    expected = {"s": "sendbuf", "r": "recvbuf", "b": "buf", "o": "op", "n": "root",
-                "c": "recvcounts"}
-    assert parameters[1:] == [expected[role] for role in ROLES[name]]
+@folded("form, name", [(form, name) for form in FORMS for name in TABLE])
+def test_methods_are_those_of_the_table(form, name):
+    title = form.format(name)
+    cls = dict(zip(FORMS, (BlockingMixin, NonblockingMixin, PersistentMixin)))[form]
+    method, row = getattr(cls, title.capitalize()), vars(sys.modules[cls.__module__])[title.upper()]
+    assert method.__name__ == title.capitalize() and method.__doc__
+    assert row.title == title and title.upper() in inspect.unwrap(method).__code__.co_names
+    info = ["info"] if form == PERSISTENT else []
+    assert list(inspect.signature(method).parameters) == ["self", *row.arguments, *info]
+    assert list(inspect.signature(row.resolve).parameters) == ["size", "rank", *row.arguments]
 
 
 @pytest.mark.skipif(not BUILT, reason="the compiled executor was not built")

@@ -19,8 +19,8 @@ from hpccoll.cuda import device, staging
 from hpccoll.errors import BufferArgumentError
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.topology import Topology
+from hpccoll.machine.limits import DEDICATED
 from hpccoll.runtime.bounded import BoundedDict
-from hpccoll.runtime.context import DEDICATED
 from hpccoll.runtime.execution.executor import Memory
 from hpccoll.runtime.planning import planner
 from hpccoll.runtime.planning.choice import Choice
@@ -29,6 +29,7 @@ from hpccoll.testing.world import Problem, interleave
 from hpccoll.transport.loopback import Loopback
 from support.gpu.device import DlpackArray, Wire, installed
 from support.gpu.streams import Devices
+from support.no_guard import NoGuard
 
 SIZE, COUNT = 4, 12
 HOW = pytest.mark.parametrize("cuda_aware", [True, False], ids=["direct", "staged"])
@@ -60,7 +61,7 @@ def context(world, rank):
     return SimpleNamespace(
         rank=rank, size=SIZE, endpoint=wire, remote=wire, plans=BoundedDict(9),
         config=Config(), limits=DEDICATED, scratch_bytes=0, topology=Topology.parse("2x2"),
-        scratch=lambda nbytes: numpy.empty(nbytes, "u1"), guard=None, moments=None)
+        scratch=lambda nbytes: numpy.empty(nbytes, "u1"), guard=NoGuard(), moments=None)
 
 
 def run(cupy, name, algorithm, call, segment_bytes=8, seed=0):

@@ -164,6 +164,24 @@ def test_what_the_probe_found_is_evidence(monkeypatch, end, can, why):
         device.probe_mpi.cache_clear()
 
 
+def test_a_result_is_kept_unless_the_file_system_is_full(monkeypatch):
+    answers, runs = NodeAnswers(), []
+    answers.connect(MPI.COMM_SELF)
+
+    def find(key):
+        return answers.find(key, lambda: runs.append(key) or Answer(True, key))
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    try:
+        assert find("a") == find("a") == Answer(True, "a") and runs == ["a"]
+        monkeypatch.setattr(os, "pwrite", full)
+        assert find("b") == find("b") == Answer(True, "b") and runs == ["a", "b", "b"]
+    finally:
+        os.close(answers.file)
+
+
 # What nvidia-smi and Linux say of GPUs, in the forms that drivers have had
 LISTED = """0, 00000000:07:00.0, GPU-aa11, NVIDIA A100-SXM4-40GB
 1, 00000000:0F:00.0, GPU-aa22, NVIDIA A100-SXM4-40GB

@@ -19,8 +19,8 @@ from hpccoll.errors.mpi import OperatorError
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.operators import OPERATORS
 from hpccoll.ir.topology import Topology
+from hpccoll.machine.limits import DEDICATED
 from hpccoll.runtime.bounded import BoundedDict
-from hpccoll.runtime.context import DEDICATED
 from hpccoll.runtime.planning import planner
 from hpccoll.runtime.planning.choice import Choice
 from hpccoll.testing import exact
@@ -29,6 +29,7 @@ from hpccoll.transport.loopback import Loopback
 from support.gpu import cuda_on_host
 from support.gpu.device import Wire, installed, queue
 from support.gpu.kernel_types import types_of
+from support.no_guard import NoGuard
 
 pytestmark = pytest.mark.skipif(cuda_on_host.compiler() is None, reason="no compiler of C++")
 
@@ -73,7 +74,7 @@ def context(world, rank, size):
     return SimpleNamespace(
         rank=rank, size=size, endpoint=wire, remote=wire, plans=BoundedDict(9), config=Config(),
         limits=DEDICATED, scratch_bytes=0, topology=Topology.parse(str(size)),
-        scratch=lambda nbytes: numpy.empty(nbytes, "u1"), guard=None, moments=None)
+        scratch=lambda nbytes: numpy.empty(nbytes, "u1"), guard=NoGuard(), moments=None)
 
 
 def run(cupy, name, size, op, on_device, algorithm=None):

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy
 import pytest
 
-from hpccoll.guard.flight_record import FORMAT, FlightRecorder
+from hpccoll.guard.flight_record import FORMAT, CommunicatorName, FlightRecorder
 from hpccoll.guard.rank_status import RankActivity
 from hpccoll.runtime.events.call_log import ENDS, HASHES, LOG_BYTES, NUMBER, SOME_TIME, STARTS, Log
 from hpccoll.runtime.planning.description import Description
@@ -29,10 +29,10 @@ class MadeGuard:
                 log.words[HASHES + number] = RING.call_hash()
                 log.words[STARTS + number], log.words[ENDS + number] = 6_000_000_000, end
                 log.words[NUMBER] = number
-        self.rank, self.name, self.world_ranks = 0, "c", (0, 1, 2)
+        self.rank = 0
         self.logs = SimpleNamespace(logs=logs)
         comm = SimpleNamespace(Get_name=lambda: "hpccoll private of WORLD")
-        self.context = SimpleNamespace(comm=comm)
+        self.ranks = SimpleNamespace(comm=comm)
 
     def activities(self):
         return [RankActivity(0, "in no wait", 3, 2), RankActivity(1, "waiting", 3, 2),
@@ -43,7 +43,7 @@ class MadeGuard:
 def recorder():
     made = FlightRecorder()
     guard = made.guard = MadeGuard()
-    made.guards.add(guard)
+    made.guards[guard] = CommunicatorName("c", (0, 1, 2))
     return made
 
 

@@ -12,6 +12,7 @@ from hpccoll.guard import guard as guards
 from hpccoll.guard.alarm import MessagedLogs, SharedLogs
 from hpccoll.guard.guard import Guard
 from hpccoll.guard.library_calls import LibraryCalls, Stay
+from hpccoll.guard.watchdog import WATCHDOG
 from hpccoll.runtime.events.call_log import (
     ALARM,
     ASKED,
@@ -49,13 +50,16 @@ def made(monkeypatch):
     guard = Guard.__new__(Guard)
     guard.rank, guard.logs, guard.compares_calls = 0, SharedLogs(logs, 0, None), True
     guard.always = False
-    guard.context = SimpleNamespace(size=2, timeouts=Timeouts(60.0, 60.0, None, None))
+    guard.ranks = SimpleNamespace(size=2)
+    guard.timeouts = Timeouts(60.0, 60.0, None, None)
+    guard.write_record = lambda why, failed: None
     guard.lock, guard.failure, guard.unraised = guards.threading.RLock(), None, None
     guard.on_failure = lambda raise_failure: None
     guard.losses = SimpleNamespace(explain=lambda error, title: error, known=False)
     guard.rank_status = SimpleNamespace(failed_ranks=lambda *args, **options: (), gone={},
                                         states=lambda *args: RankStates("rank 1 is late"))
-    guard.natives = LibraryCalls(guard)
+    monkeypatch.setattr(WATCHDOG, "add", lambda native: None)
+    guard.library = LibraryCalls(guard)
     return guard, logs
 
 
@@ -67,11 +71,11 @@ def test_a_difference_in_every_call_of_a_fast_loop_is_found(made, capfd):
             call(logs[0], SUM)
             call(logs[1], MAX)
         assert guard.failure is None
-        guard.natives._look_back()
+        guard.library._look_back()
     assert isinstance(guard.unraised, ContractError) and guard.unraised.field == "operator"
     assert logs[1].words[ALARM], "the other one is not told"
     for _ in range(3):
-        guard.natives._look_back()
+        guard.library._look_back()
     assert capfd.readouterr().err.count("result may be wrong on rank 0: ranks disagree") == 1
     with pytest.raises(ContractError):
         guard.raise_failure()
@@ -84,11 +88,11 @@ def test_one_look_is_not_enough(made):
     guard, logs = made
     call(logs[0], SUM)
     call(logs[1], MAX)
-    guard.natives._look_back()
+    guard.library._look_back()
     logs[1].words[NUMBER] = 0
-    guard.natives._look_back()
+    guard.library._look_back()
     call(logs[1], SUM)
-    guard.natives._look_back()
+    guard.library._look_back()
     assert guard.failure is None
 
 
@@ -100,11 +104,11 @@ def test_a_call_that_has_not_ended_is_not_looked_back_at(made, inside):
     logs[0].words[INSIDE] = inside
     call(logs[1], MAX)
     for _ in range(3):
-        guard.natives._look_back()
+        guard.library._look_back()
     assert guard.failure is None
     logs[0].words[ENDS + 1] = SOME_TIME
     for _ in range(2):
-        guard.natives._look_back()
+        guard.library._look_back()
     assert guard.failure is not None
 
 
@@ -121,7 +125,7 @@ def test_a_call_made_while_the_thread_finds_it_raises_the_difference(made, monke
     for _ in range(2):
         call(logs[0], SUM)
         call(logs[1], MAX)
-        guard.natives._look_back()
+        guard.library._look_back()
     assert raised == [ContractError] and guard.unraised is None
 
 
@@ -131,10 +135,10 @@ def test_a_call_that_is_given_up_and_ends_keeps_what_was_found(made):
     for _ in range(2):
         call(logs[0], SUM)
         call(logs[1], MAX)
-        guard.natives._look_back()
+        guard.library._look_back()
     found = guard.unraised
     logs[0].words[INSIDE] = 3
-    assert guard.natives._given_up(3, BrokenCommunicatorError("another rank has given up")) == ""
+    assert guard.library._given_up(3, BrokenCommunicatorError("another rank has given up")) == ""
     assert guard.unraised is found
     with pytest.raises(ContractError):
         guard.raise_failure()
@@ -144,8 +148,8 @@ def test_a_call_that_ends_after_it_was_given_up_is_told_of_by_the_next(made):
     guard, logs = made
     call(logs[0], SUM)
     call(logs[1], MAX)
-    guard.natives.stay = Stay(1, 0.0, 0.0, Reports(60.0))
-    assert guard.natives._given_up(1, ForeignMessage(-1, 0)) == ""
+    guard.library.stay = Stay(1, 0.0, 0.0, Reports(60.0))
+    assert guard.library._given_up(1, ForeignMessage(-1, 0)) == ""
     with pytest.raises(ContractError, match="operator"):
         guard.raise_failure()
 
@@ -155,29 +159,28 @@ def test_who_cannot_speak_says_it_once(made, monkeypatch, capfd):
     guard, logs = made
     logged = MessagedLogs.__new__(MessagedLogs)
     logged.logs, logged.mine = logs, logs[0]
-    guard.logs, guard.context.size = logged, 3
+    guard.logs, guard.ranks.size = logged, 3
     monkeypatch.setattr("hpccoll.guard.library_calls.MPI",
                         SimpleNamespace(Query_thread=lambda: 0, THREAD_MULTIPLE=3))
     for _ in range(5):
         call(logs[0], SUM)
         call(logs[1], MAX)
-        guard.natives._look_back()
-    guard.natives.last_look()
+        guard.library._look_back()
+    guard.library.last_look()
     told = capfd.readouterr().err
     assert told.count("result may be wrong") == 1 and guard.failure is None
     assert "no report from rank 2;" in told, told
 
 
-def test_a_freed_communicator_is_looked_at_once_more_only(made, monkeypatch, capfd):
+def test_a_freed_communicator_is_looked_at_once_more_only(made, capfd):
     guard, logs = made
     call(logs[0], SUM)
     call(logs[1], MAX)
-    monkeypatch.setattr(guards.RECORDER, "guards", set())
-    guard.free()
+    guard.library.free()
     assert logs[0].words[LEFT] == FREED
     for _ in range(3):
-        assert guard.natives.poll() == ""
-    guard.natives.leave(FREED)
+        assert guard.library.poll() == ""
+    guard.library.leave(FREED)
     assert capfd.readouterr().err.count("result may be wrong") == 1 and guard.failure is None
 
 
@@ -187,15 +190,15 @@ def test_a_call_of_objects_is_taken_back_by_who_knows_that_nothing_was_sent(made
 
     def unreadable():
         raise ValueError("made for a test")
-    for method in (guard.natives.objects(unreadable, Description("gather of objects")),
-                   guard.natives.watch_blocking(unreadable)):
+    for method in (guard.library.objects(unreadable, Description("gather of objects")),
+                   guard.library.watch_blocking(unreadable)):
         with pytest.raises(ValueError, match="made for a test"):
             method()
         assert logs[0].words[NUMBER] == 1  # a call of buffers fails before anything is sent
-    guard.natives.unsent()
+    guard.library.unsent()
     assert logs[0].words[NUMBER] == 0
-    guard.context.size = 1  # where no calls are counted
-    guard.natives.unsent()
+    guard.ranks.size = 1  # where no calls are counted
+    guard.library.unsent()
     assert logs[0].words[NUMBER] == 0
 
 
@@ -233,5 +236,5 @@ def test_a_long_wait_for_one_or_several_asks_the_others(made, monkeypatch, title
 
 def test_nothing_is_said_of_what_the_logs_show_no_more(made, capfd):
     guard, _ = made
-    guard.natives._tell_late(None)
-    assert capfd.readouterr().err == "" and not guard.natives.said
+    guard.library._tell_late(None)
+    assert capfd.readouterr().err == "" and not guard.library.said

@@ -38,8 +38,8 @@ def waiting(begun, timeout, tests=200_000, failures=None):
         return error
 
     guard = SimpleNamespace(
-        context=SimpleNamespace(comm=MPI.COMM_SELF, limits=SimpleNamespace(spins=0), abandoned=[],
-                                timeouts=Timeouts(timeout, 60.0, None, None)),
+        ranks=SimpleNamespace(comm=MPI.COMM_SELF, limits=SimpleNamespace(spins=0)), abandoned=[],
+        timeouts=Timeouts(timeout, 60.0, None, None),
         activities=lambda: [RankActivity(0, IN_PROGRAM, 7), RankActivity(1, IN_PROGRAM, begun)],
         fail=fail)
     request = Waiting(tests)
@@ -59,7 +59,7 @@ def test_where_one_has_not_it_is_named(begun):
     request = waiting(begun, 0.01, failures=failures)
     with pytest.raises(CollectiveTimeout, match="rank 1: native allreduce"):
         request.Wait()
-    assert request in request.watched[0].context.abandoned and failures[0][1] == {"number": 7}
+    assert request in request.watched[0].abandoned and failures[0][1] == {"number": 7}
 
 
 def test_a_number_less_call_has_a_deadline():

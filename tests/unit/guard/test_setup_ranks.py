@@ -1,15 +1,20 @@
 """What ranks know of each other in a set-up call, from made-up logs."""
 
+import os
+from types import SimpleNamespace
+
 import numpy
 import pytest
 
 from hpccoll.errors import CollectiveTimeout, PeerLost
 from hpccoll.errors.waits import RankStates
+from hpccoll.guard import job_status
 from hpccoll.guard import setup_ranks as module
 from hpccoll.guard.job_status import JobLogs
 from hpccoll.guard.setup_ranks import SetupRanks
 from hpccoll.machine.processes import this_process
 from hpccoll.runtime.events.call_log import INSIDE, LOG_BYTES, Log
+from hpccoll.transport.shm import job_file
 
 
 @pytest.fixture
@@ -84,3 +89,25 @@ def test_failure_of_a_call_in_which_both_have_met_is_none_of_a_later_call(ranks)
     assert not later.failures() and later.missing_ranks() == (1,)
     ranks(1).publish_status()
     assert later.missing_ranks() == ()
+
+
+def test_a_job_does_without_the_file_of_another_user(monkeypatch, tmp_path):
+    class Two:
+        Get_size, Get_rank = staticmethod(lambda: 2), staticmethod(lambda: 0)
+
+    class Library:
+        COMM_WORLD, COMM_NULL = Two, None
+        Comm = SimpleNamespace(Get_parent=lambda: None)
+
+    path = tmp_path / f"{job_file.PREFIX}job-key"
+    path.touch()
+    path.chmod(0o666)
+    for name, value in {"MPI": Library, "job_key": lambda: "key", "WATCHDOG": set()}.items():
+        monkeypatch.setattr(job_status, name, value)
+    monkeypatch.setattr(job_file, "DIRECTORY", str(tmp_path))
+    job = JobLogs()
+    with pytest.warns(RuntimeWarning, match=f"rw-rw-rw- of user {os.getuid()}.*{path}"):
+        job.join()
+    assert job.file is None and not job.look() and not job.failure
+    job.fail()
+    assert path.stat().st_size == 0

@@ -23,8 +23,9 @@ class Guarding:
         self.rank, self.begun, self.failed, self.stopped = 0, begun, [], ()
         self.compares_calls, self.failure, self.alarm_raised = False, None, False
         self.dead, self.differ = (), 0
-        self.context = SimpleNamespace(size=3, timeouts=SimpleNamespace(timeout=2.0, report=1.0))
-        self.natives = SimpleNamespace(speaks=True)
+        self.ranks = SimpleNamespace(size=3)
+        self.timeouts = SimpleNamespace(timeout=2.0, report=1.0)
+        self.library = SimpleNamespace(speaks=True, guard=self)
         self.logs = SimpleNamespace(mine=SimpleNamespace(words={NUMBER: 5}),
                                     alarm_raised=lambda in_turn: self.alarm_raised,
                                     disagree=lambda settled: self.differ)
@@ -69,7 +70,7 @@ class OneDevice:
 
 def made(guard, check=lambda: None, happened=lambda event: event.done):
     ended = []
-    one = StreamMonitor(guard, check, lambda: ended.append(True), OneDevice(), happened)
+    one = StreamMonitor(guard.library, check, lambda: ended.append(True), OneDevice(), happened)
     guard.compares_calls = True
     event = SimpleNamespace(done=False)
     one.add(CALL, event, object())
@@ -101,7 +102,7 @@ def test_a_device_that_takes_long_is_only_told_of(clock, capsys):
 
 def test_a_rank_that_stays_stopped_ends_queued_calls(clock):
     guard = Guarding((5, 4, 5))
-    guard.context.timeouts.timeout, guard.stopped = float("inf"), (1,)
+    guard.timeouts.timeout, guard.stopped = float("inf"), (1,)
     one, _, ended = made(guard)
     for second in (1.5, 2.4, 2.6):
         assert not ended
@@ -231,7 +232,7 @@ def test_what_does_not_happen_is_ended_and_not_given_back(clock):
 
 def test_a_thread_that_may_not_speak_ends_it_all_the_same(clock, capsys):
     guard = Guarding((5, 4, 5))
-    guard.natives.speaks = False
+    guard.library.speaks = False
     one, _, ended = made(guard)
     clock.seconds += 3
     one.poll()

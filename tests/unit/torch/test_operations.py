@@ -100,7 +100,7 @@ def test_ranks_that_differ_are_named_on_all(size, what):
 
     for error in lined(size, rank):
         assert error.ranks == ((size - 1,) if size > 2 else (1,))
-        assert f"rank {size - 1}: " in str(error)
+        assert f" on rank {size - 1};" in str(error)
 
 
 def test_a_mistake_that_all_make():

@@ -109,19 +109,6 @@ def test_what_is_used_in_place_elsewhere_is_received_here():
     assert (ends[0].rank, ends[1].rank, ends[0].size) == (0, 1, 2)
 
 
-def test_the_word_that_others_have_given_up_reaches_the_transport():
-    class Hearing(Loopback):
-        def endpoint(self, rank):
-            end = super().endpoint(rank)
-            end.on_alarm = None
-            return end
-
-    end = CheckedEndpoint(Hearing(2).endpoint(0))
-    assert end.on_alarm is None
-    end.on_alarm = print
-    assert end.inner.on_alarm is print and end.on_alarm is print
-
-
 def test_every_single_bit_changes_the_checksum():
     array = numpy.arange(40, dtype="u1")
     seen = {checksum(array)}

@@ -1,9 +1,8 @@
 """Rules: the calls and places that they speak of."""
 
-import numpy
 import pytest
 from mpi4py import MPI
-from unit.tune.choosing import HERE, KINDS, LARGE, SIZE, allreduce
+from unit.tune.choosing import HERE, LARGE, SIZE, allreduce
 from unit.tune.choosing import choose as choose_anywhere
 
 from hpccoll.algorithms import schedule
@@ -42,25 +41,20 @@ def test_a_rule_may_ask_for_numbers_of_ranks():
                          "with MPICH or Open MPI")
 
 
-@pytest.mark.parametrize("collective, nbytes, ranks, oversubscribed, serves", [
-    ("scan", 64, 2, False, "recursive_doubling"), ("scan", 64, 4, True, "census"),
-    ("scan", 4 << 20, 3, True, "linear"), ("exscan", 64, 3, True, "census"),
-    ("scan", 64, 3, False, "native"), ("gather", 64, 4, True, "linear"),
-    ("gather", 64, 3, True, "native"), ("gather", 64, 2, False, "native"),
-    ("scatter", 64, 3, True, "linear"), ("scatter", 64, 5, True, "native")])
-def test_rules_for_what_is_slow_in_mpich(monkeypatch, collective, nbytes, ranks, oversubscribed,
-                                         serves):
-    monkeypatch.setattr("hpccoll.tune.choose.vendor", lambda: "MPICH")
-    call = KINDS[collective](ranks, numpy.zeros(nbytes // 4 * ranks, "f4"))
-    place = Place(one_node=True, oversubscribed=oversubscribed)
-    assert choose_anywhere(call, ranks, None, True, place=place).algorithm == serves
+@pytest.mark.parametrize("ranks, oversubscribed", [(2, False), (4, True)])
+def test_without_the_compiled_executor_calls_on_one_node_are_the_librarys(ranks, oversubscribed):
+    for compiled in (False, True):
+        place = Place(one_node=True, oversubscribed=oversubscribed, compiled=compiled)
+        chosen = choose_anywhere(allreduce(), ranks, None, True, place=place)
+        assert chosen.is_native is not compiled
 
 
 def test_a_rule_may_ask_for_a_place():
+    here = HERE._replace(compiled=True)
     rule = Rule("allreduce", "ring", (1, 0), oversubscribed=True, in_order=True)
-    assert rule.fits_in(HERE)
-    for other in (HERE._replace(one_node=False), HERE._replace(oversubscribed=False),
-                  HERE._replace(in_order=False)):
+    assert rule.fits_in(here)
+    for other in (here._replace(one_node=False), here._replace(oversubscribed=False),
+                  here._replace(in_order=False)):
         assert not rule.fits_in(other)
         assert rule._replace(one_node=None, oversubscribed=None, in_order=None).fits_in(other)
     assert "sharing processors, numbered node by node" in str(rule)

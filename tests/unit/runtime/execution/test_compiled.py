@@ -31,7 +31,7 @@ if not compiled.BUILT:
 from hpccoll.runtime.execution import _executor
 
 PLACES, CELL = _executor.PLACES, 4096
-#: Words of the costs that a receiver publishes, see ``_executor.h``.
+#: Words of the costs that a receiver publishes, see ``_channels.h``.
 READ_COST, TAKE_COST = PLACES + 2, PLACES + 3
 INPUT, OUTPUT, SCRATCH, MESSAGE = (base << OFFSET_BITS for base in range(len(BASES)))
 

@@ -24,6 +24,7 @@ from hpccoll.runtime.execution import _executor
 from hpccoll.runtime.execution.compiled_operations import CompiledOperation
 from hpccoll.runtime.progress.engine import PROGRESS
 from hpccoll.runtime.progress.operations import NULL, Operation, cell
+from support.no_guard import NoGuard
 
 NOBODY = numpy.zeros(8)
 
@@ -38,8 +39,8 @@ class Request(MPI.Request):
 
 
 def context():
-    return SimpleNamespace(compiled_operations=set(), abandoned=[], timeouts=(1, 1), guard=None,
-                           fail=lambda error, *details: error)
+    return SimpleNamespace(compiled_operations=set(), abandoned=[], timeouts=(1, 1),
+                           guard=NoGuard(), fail=lambda error, *details: error)
 
 
 #: What looks after runs that wait long, for the thread of Python: no message lies elsewhere.

@@ -13,10 +13,9 @@ from hpccoll.errors import BrokenCommunicatorError, CollectiveTimeout
 from hpccoll.errors.waits import RankStates
 from hpccoll.ir.collectives import ALLREDUCE, BARRIER, IN, OUT
 from hpccoll.runtime.execution import executor
-from hpccoll.runtime.execution.executor import SPINS, Timeouts, drive, finish, run_prepared
+from hpccoll.runtime.execution.executor import SPINS, Timeouts, drive, finish
 from hpccoll.runtime.progress import waiting
 from hpccoll.runtime.progress.waiting import PATIENCE, WaitTimer
-from hpccoll.testing.loopback_direct import Direct
 from hpccoll.testing.world import Problem, Seat, StallError, interleave
 from hpccoll.transport.call_hashes import tag_with_hash
 from hpccoll.transport.loopback import Loopback
@@ -240,53 +239,6 @@ def test_patience_spins_before_it_yields(monkeypatch):
     assert clock.yields == 1
 
 
-# -- the hot path -------------------------------------------------------------------------------
-def prepared(world=None):
-    seats, executions = made(repeated=True, world=world)
-    interleave(executions)
-    for seat in seats:
-        seat.fill()
-    return seats, executions
-
-
-class Helping:
-    """A batch whose test lets the other ranks go on."""
-
-    def __init__(self, batch, others):
-        self.batch, self.others = batch, others
-        self.start, self.free = batch.start, batch.free
-
-    def test(self, tries=1):
-        for other in self.others:
-            other.progress()
-        return self.batch.test(tries)
-
-
-@pytest.mark.parametrize("world", [Loopback, Direct])
-def test_prepared_executions_run_without_the_state_machine(world):
-    seats, (one, *others) = prepared(world(3))
-    for other in others:
-        other.start()
-    helping = [Helping(batch, others) for _, _, _, batch in one.prepared[0] if batch]
-    tests, starts = iter(helping), iter(helping)
-    waits = [phase.wait for phase in one.prepared[0]]
-    one.program = [(next(tests).test, action[1]) if any(action is wait for wait in waits) else
-                   (next(starts).start, ()) if not action[1] else action
-                   for action in one.program]
-    run_prepared(one, Timeouts(timeout=1.0, report=1.0))
-    for other in others:
-        other.progress()
-    assert right(seats)
-
-
-def test_prepared_executions_name_whom_they_wait_for(monkeypatch):
-    Clock(monkeypatch, 1.0)
-    _, (one, two, three) = prepared()
-    with pytest.raises(CollectiveTimeout) as caught:
-        run_prepared(one, Timeouts(timeout=5.0, report=30.0))
-    assert (caught.value.round, caught.value.peers) == (0, (1, 2))
-
-
 def test_a_barrier_moves_no_data():
     made = schedule("barrier", "dissemination", 3)
     world = Loopback(3)
@@ -312,7 +264,7 @@ def test_other_threads_take_short_turns_during_a_call():
     before, seen = sys.getswitchinterval(), []
 
     class Run:
-        spins, done, program = 0, False, None
+        spins, done = 0, False
 
         def __init__(self, inner=None, error=None):
             self.inner, self.error = inner, error

@@ -11,7 +11,7 @@ import pytest
 from hpccoll.runtime.execution import slow_path
 from hpccoll.runtime.execution.slow_path import KEPT, PlanWaits
 from hpccoll.transport import MessageSpec
-from hpccoll.transport.shm.rendezvous import Receive
+from hpccoll.transport.shm.endpoint import Receive
 
 
 @pytest.fixture

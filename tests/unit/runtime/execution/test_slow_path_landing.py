@@ -25,10 +25,11 @@ from hpccoll.runtime.execution.compiled_plan import Code, Instruction
 from hpccoll.runtime.execution.executor import Timeouts
 from hpccoll.runtime.execution.slow_path import PlanWaits
 from hpccoll.runtime.planning.plan import Plan
+from hpccoll.runtime.ranks import channel_class
 from hpccoll.transport import NOTHING
 from hpccoll.transport.mpi import MpiEndpoint
 from hpccoll.transport.shm.channels import ELSEWHERE, PLACES, SIZE_BITS
-from hpccoll.transport.shm.rendezvous import BY_MPI
+from hpccoll.transport.shm.endpoint import BY_MPI
 
 NBYTES, MPI_TAG = 64, 0
 TAKES = words((Instruction.TAKE, 0, 0, OUTPUT, NBYTES),
@@ -44,7 +45,7 @@ class Scene:
         place = 1 % PLACES
         wire.words[PLACES + place], wire.words[2 * PLACES + place] = BY_MPI, NBYTES
         wire.words[place] = 1 << SIZE_BITS | ELSEWHERE
-        channel = compiled.channel_class()(wire.words.data, wire.taken.data, list(wire.cells), 0,
+        channel = channel_class()(wire.words.data, wire.taken.data, list(wire.cells), 0,
                                            None)
         self.context = SimpleNamespace(
             endpoint=SimpleNamespace(

@@ -31,7 +31,7 @@ class Pair:
 def verdict(monkeypatch, mine, other):
     """What rank 0 finds whose readings take these times, beside one whose fastest took that."""
     parts = [numpy.zeros(caches.NBYTES, numpy.uint8) for _ in range(2)]
-    monkeypatch.setattr(caches, "share", lambda pair, nbytes: SharedMemory(parts, None, 0))
+    monkeypatch.setattr(caches, "share", lambda pair, nbytes: SharedMemory(parts))
     clock, now = cycle(mine), [0.0, True]
 
     def perf_counter():

@@ -1,4 +1,4 @@
-"""Which way the messages of a batch take: eager, rendezvous, or the remote endpoint."""
+"""Which way the messages of a batch take: channels, or the remote endpoint."""
 
 from types import SimpleNamespace
 
@@ -7,12 +7,10 @@ import pytest
 
 from hpccoll.transport import MessageSpec
 from hpccoll.transport.shm.channels import PLACES, Channel
-from hpccoll.transport.shm.eager import EagerBatch
-from hpccoll.transport.shm.endpoint import TINY, BothBatch, SharedEndpoint
-from hpccoll.transport.shm.rendezvous import RendezvousBatch
+from hpccoll.transport.shm.endpoint import TINY, BothBatch, RendezvousBatch, SharedEndpoint
 from support.gpu.device import installed
 
-CELL_BYTES, EAGER_BYTES = 2 * TINY, 1024
+CELL_BYTES = 2 * TINY
 
 
 class Remote:
@@ -29,9 +27,6 @@ class Node:
 
     fence = readv = None
     tags, local = {0: 0}, {1: 1, 2: 2}
-
-    def cell_limit(self, tag):
-        return EAGER_BYTES
 
     def locate(self, array):
         return 1 << 48 if array.dtype == "u1" else None
@@ -56,22 +51,12 @@ def recv(peer, nbytes):
     return send(peer, nbytes)._replace(sends=False)
 
 
-@pytest.mark.parametrize("postings, kind", [
-    ([send(1, 8), recv(2, 8)], EagerBatch), ([send(1, 8)], EagerBatch),
-    ([send(1, EAGER_BYTES), recv(1, 0), recv(2, 8)], EagerBatch),
-    ([send(1, EAGER_BYTES + 2)], RendezvousBatch), ([recv(1, EAGER_BYTES + 2)], RendezvousBatch),
-    ([recv(1, 8)] * PLACES, EagerBatch), ([recv(1, 8)] * (PLACES + 1), RendezvousBatch),
-    ([*[recv(1, 8)] * PLACES, recv(2, 8)], EagerBatch), ([send(1, 8)] * 9, EagerBatch)])
-def test_small_messages_are_eager(endpoint, postings, kind):
-    assert type(endpoint.batch(postings, 0, True)) is kind
-
-
 def test_messages_to_other_nodes_are_for_the_remote_endpoint(endpoint):
     remote = endpoint.batch([send(3, 8), recv(3, 8)], 0, True)
     assert remote.peers == [3, 3] and remote.repeated
     both = endpoint.batch([send(1, 8), send(3, 8)], 0, False)
-    assert type(both) is BothBatch and both.remote.peers == [3] and type(both.local) is EagerBatch
-    assert not both.remote.repeated
+    assert type(both) is BothBatch and type(both.local) is RendezvousBatch
+    assert both.remote.peers == [3] and not both.remote.repeated
 
 
 def test_a_tag_without_channels_is_for_the_remote_endpoint(endpoint):

@@ -5,6 +5,7 @@ import os
 import pytest
 
 from hpccoll.transport.shm import job_file as module
+from hpccoll.transport.shm import mapping
 from hpccoll.transport.shm.job_file import FAILURE, JobFile
 
 
@@ -35,10 +36,38 @@ def test_file_keeps_its_name_where_the_number_of_processes_is_unknown(make, tmp_
     assert not list(tmp_path.iterdir())
 
 
+def _strange(path, kind):
+    """Make a file of this name as another user could."""
+    if kind == "link":
+        path.symlink_to("/dev/null")
+    elif kind == "fifo":
+        os.mkfifo(path, 0o600)
+    else:
+        path.write_bytes(bytes(1 << 16))
+        path.chmod(0o666 if kind == "mode" else 0o600)
+    if kind == "owner":
+        os.chown(path, 12345, -1)
+
+
+@pytest.mark.parametrize("kind, text", [
+    ("mode", "rw-rw-rw-"), ("owner", "user 12345"), ("fifo", "prw"), ("link", "lrw")])
+def test_what_another_user_may_write_is_refused(make, tmp_path, kind, text):
+    """Its lock could be held for ever, and its words be anything."""
+    if kind == "owner" and os.geteuid():
+        pytest.skip("only root can give a file away")
+    path, before = tmp_path / f"{mapping.PREFIX}job-key", os.listdir("/proc/self/fd")
+    _strange(path, kind)
+    with pytest.raises(PermissionError, match=text) as caught:
+        make(b"first")
+    assert str(path) in str(caught.value) and os.listdir("/proc/self/fd") == before
+
+
 def test_no_room_is_an_error_and_no_signal(make, monkeypatch):
     def refuse(*_):
         raise OSError("no room")
 
     monkeypatch.setattr(os, "posix_fallocate", refuse)
+    before = os.listdir("/proc/self/fd")
     with pytest.raises(OSError, match="no room"):
         make(b"first")
+    assert os.listdir("/proc/self/fd") == before

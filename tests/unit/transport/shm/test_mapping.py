@@ -20,6 +20,23 @@ def test_a_file_that_cannot_be_mapped_is_no_room(monkeypatch):
     assert mapping.share(MPI.COMM_SELF, 100) is None
 
 
+def test_a_full_file_system_is_no_bus_error(monkeypatch):
+    def full(file, offset, nbytes):
+        raise OSError(28, "No space left on device")
+
+    before = os.listdir("/proc/self/fd")
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    assert mapping.share(MPI.COMM_SELF, 100) is None
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_where_files_need_a_name_it_is_removed(monkeypatch, tmp_path):
+    monkeypatch.setattr(mapping, "DIRECTORY", str(tmp_path))
+    monkeypatch.setattr(os, "O_TMPFILE", os.O_DIRECTORY)  # refused, as on NFS
+    shared = mapping.share(MPI.COMM_SELF, 100)
+    assert shared is not None and shared.parts[0].nbytes == 100 and not list(tmp_path.iterdir())
+
+
 def test_an_error_of_the_system_is_raised():
     with pytest.raises(OSError, match="Bad file descriptor"):
         mapping.map_file(-1, 4096)

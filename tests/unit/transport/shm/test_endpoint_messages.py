@@ -8,7 +8,7 @@ import pytest
 
 from hpccoll.transport import MessageSpec
 from hpccoll.transport.shm.channels import ELSEWHERE, PLACES, SIZE_BITS, Channel
-from hpccoll.transport.shm.rendezvous import BY_MPI, Receive, Send
+from hpccoll.transport.shm.endpoint import BY_MPI, Receive, Send
 from support.gpu.device import installed
 
 NBYTES = 80
