@@ -15,7 +15,7 @@ TESTS = Path(__file__).resolve().parent
 PACKAGE = TESTS.parent / "hpccoll"
 #: Most lines, by room; ``hpccoll`` is the package's own modules.
 BUDGET = {
-    "C": 6996,
+    "C": 7025,
     "algorithms": 3813, "arrays": 1061, "calls": 1550, "cli": 2685, "comm": 4654, "config": 320,
     "cuda": 2598, "errors": 574, "explain": 1322, "guard": 2775, "hpccoll": 384, "ir": 2127,
     "jax": 780, "keras": 280, "machine": 824, "measure": 3118, "proof": 1316, "runtime": 3744,
@@ -31,7 +31,7 @@ TEST_BUDGET = {
     "golden": (227, 2),
     "gpu": (750, 7),
     "law": (386, 5),
-    "mpi": (16723, 93),
+    "mpi": (16724, 93),
     "sanitize": (196, 2),
     "scale": (865, 11),
     "suites": (85, 1),

@@ -4,6 +4,8 @@
 
 /* Bytes of input and output from which a plan runs without the GIL: copies of some 10 us. */
 #define LONG_CALL (128 << 10)
+/* Microseconds of its waits before Python handles them, unless other operations are pending. */
+#define LONG_PATIENCE 20000
 
 /* Create a run with its own state; ``buffers`` must stay alive until its end. */
 Run *new_run(CompiledPlan *plan, char *in, char *out, PyObject *buffers)
@@ -48,13 +50,18 @@ static inline int record_start(const CompiledPlan *plan)
 }
 
 /* Advance a run; a long one releases the GIL, as the MPI library's calls do: it copies and reduces
- * for longer than other threads of Python should wait. */
+ * for longer than other threads of Python should wait. Beside a thread that computes in Python,
+ * each return takes the interpreter's switch interval, 5 ms, so it waits longer before it returns.
+ */
 static int advance_detached(CompiledPlan *plan, State *state, int64_t timeout_us)
 {
     if (plan->sizes[IN] + plan->sizes[OUT] < LONG_CALL) {
         return advance(plan, state, timeout_us);
     }
     int found;
+    if (timeout_us > SLICE && timeout_us < LONG_PATIENCE) {
+        timeout_us = LONG_PATIENCE;
+    }
     Py_BEGIN_ALLOW_THREADS
     state->detached = 1;
     found = advance(plan, state, timeout_us);

@@ -19,6 +19,10 @@
 #define YIELDS 16
 /* Yields of a rank on a shared core before it sleeps: alone they are faster on an idle machine. */
 #define YIELDS_BEFORE_SLEEP 24
+/* Nanoseconds that a rank with its own core polls for a long message before it sleeps, and of a
+ * sleep. */
+#define LONG_SPIN 100000
+#define LONGEST_NAP 1000000
 /* Longer messages may be read from the sender's memory, and both ways are timed. Picoseconds per
  * byte above which copies into cells are slow, and messages after which the other way is timed
  * again. */
@@ -95,9 +99,9 @@ static int64_t where_to_read(const CompiledPlan *plan, const Channel *channel, c
 }
 
 /* Wake the rank that sleeps at a word of a channel, after the store that it waits for. */
-static inline void wake(const CompiledPlan *plan, Word *asleep)
+static inline void wake(const CompiledPlan *plan, Word *asleep, int64_t nbytes)
 {
-    if (plan->spins) { /* ranks with a core each do not sleep */
+    if (plan->spins && nbytes <= TIMED) { /* ranks with a core each sleep for long messages only */
         return;
     }
     atomic_thread_fence(memory_order_seq_cst); /* either rank sees the other's store */
@@ -141,7 +145,7 @@ static inline int put(CompiledPlan *plan, const State *state, const int64_t *ste
         memcpy(cell, message, (size_t)nbytes);
     }
     atomic_store_explicit(&channel->line[place], number << SIZE_BITS | word, memory_order_release);
-    wake(plan, &channel->taken[NO_MESSAGE]);
+    wake(plan, &channel->taken[NO_MESSAGE], nbytes);
     return where ? ANNOUNCED : SENT;
 }
 
@@ -208,13 +212,14 @@ static char *fetch(CompiledPlan *plan, State *state, const int64_t *step)
     if (nbytes != step[4] || (differs & ~KIND) || (differs && (call_hash & KIND) && (own & KIND))) {
         return NULL;
     }
-    if (region) {
+    if (region) { /* of a sender that has failed it may change, as below */
         const int64_t *regions = channel->regions;
         int64_t memory =
             region <= regions[0]
                 ? regions[2 + (region - 1) * regions[1] + REGION_PARTS + channel->column]
                 : 0;
-        return memory ? (char *)(intptr_t)(memory + OFFSET(where)) : NULL;
+        int failed = plan->alarm && atomic_load_explicit(plan->alarm, memory_order_acquire);
+        return memory && !failed ? (char *)(intptr_t)(memory + OFFSET(where)) : NULL;
     }
     char *into = place_of(state, step[3]);
     int64_t start = nanoseconds();
@@ -275,7 +280,8 @@ static int yield_or_sleep(CompiledPlan *plan, State *state, const int64_t *step,
 {
     int found = WAITING;
     int64_t left = 1;
-    for (int yields = 0; found == WAITING && left > 0; yields++) {
+    for (int yields = plan->spins ? YIELDS_BEFORE_SLEEP : 0; found == WAITING && left > 0;
+         yields++) {
         Word *asleep = yields < YIELDS_BEFORE_SLEEP ? NULL : sleep_word(plan, state, step);
         if (asleep == NULL) {
             sched_yield();
@@ -288,7 +294,9 @@ static int yield_or_sleep(CompiledPlan *plan, State *state, const int64_t *step,
         found = look(plan, state, step);
         left = end - nanoseconds();
 #ifdef __linux__
-        struct timespec most = {left / 1000000000, left % 1000000000};
+        /* The interpreter, on another rank, does not wake it. */
+        int64_t nap = left < LONGEST_NAP ? left : LONGEST_NAP;
+        struct timespec most = {nap / 1000000000, nap % 1000000000};
         if (found == WAITING && left > 0) {
             syscall(SYS_futex, asleep, FUTEX_WAIT, 1, &most, NULL, 0);
         }
@@ -312,8 +320,20 @@ static int wait_for(CompiledPlan *plan, State *state, const int64_t *step, int64
         return found;
     }
     PyThreadState *saved = state->detached ? NULL : PyEval_SaveThread();
-    int64_t end = nanoseconds() + 1000 * timeout_us;
-    if (plan->spins) {
+    int64_t now = nanoseconds(), end = now + 1000 * timeout_us;
+    int64_t nbytes = step[0] == TAKE ? step[4] : state->unsent->step[4];
+    if (plan->spins && nbytes > TIMED) {
+        /* A thread of Python may want the core: a yield would give it a whole time slice. */
+        while (found == WAITING && nanoseconds() < now + LONG_SPIN) {
+            for (int i = 0; i < LOOKS && found == WAITING; i++) {
+                found = look(plan, state, step);
+            }
+        }
+        if (found == WAITING) {
+            found = yield_or_sleep(plan, state, step, end);
+        }
+    }
+    else if (plan->spins) {
         while (found == WAITING && nanoseconds() < end) {
             for (int yields = 0; yields < YIELDS && found == WAITING; yields++) {
                 sched_yield();
@@ -346,7 +366,8 @@ static void reduce_half(const CompiledPlan *plan, int form, int64_t count, char 
 int advance(CompiledPlan *plan, State *state, int64_t timeout_us)
 {
     const int64_t *step = plan->code + state->at * WIDTH;
-    const Channel *received_from = NULL; /* the channel of the message in use */
+    const Channel *received_from = NULL; /* the channel of the message in use, and its bytes */
+    int64_t received_bytes = 0;
     for (;; step += WIDTH) {
         switch (step[0]) {
         case COPY: {
@@ -395,6 +416,7 @@ int advance(CompiledPlan *plan, State *state, int64_t timeout_us)
                 found = wait_for(plan, state, step, timeout_us);
             }
             received_from = &plan->channels[step[2]];
+            received_bytes = step[4];
             if (found == ELSEWHERE && (state->base[CELL] = fetch(plan, state, step)) != NULL) {
                 break;
             }
@@ -413,7 +435,7 @@ int advance(CompiledPlan *plan, State *state, int64_t timeout_us)
             int64_t number = ++channel->counters->received;
             atomic_store_explicit(&channel->taken[number & (PLACES - 1)], number,
                                   memory_order_release);
-            wake(plan, &channel->taken[NO_CELL]);
+            wake(plan, &channel->taken[NO_CELL], received_bytes);
             break;
         }
         case NOTE: note_moment(plan->moments, plan->moments_kept, step[2], step[3]); break;
