@@ -23,8 +23,10 @@ from hpccoll.tune.table import Candidate, Curve, Fingerprint, read
 from hpccoll.units import size_text
 
 #: Loss that a further range of sizes is worth; the library's time over ours that a rule is worth:
-#: times of few ranks repeat better.
+#: times of few ranks repeat better, but large messages that are only moved are read from the memory
+#: of their sender, at one of two speeds.
 CHANGE, GAIN, GAIN_OF_FEW, FEW = 1.25, 1.25, 1.08, 4
+MOVES = "bcast", "allgather", "alltoall", "gather", "scatter"
 #: Time over the best of an algorithm that is as good.
 EQUAL = 1.06
 #: Algorithms for several nodes, which are others under another name on one.
@@ -85,20 +87,22 @@ def choices(collective: str, curve: Curve, few: bool = False) -> list[str]:
     """
     order = [NATIVE, *ALGORITHMS[collective]]
     best: dict[int, tuple[float, list[int]]] = {-1: (1.0, [])}
-    for _, times in curve:
-        possible = losses_of(collective, times, few)
+    for nbytes, times in curve:
+        sure = few and (nbytes < LARGE or collective not in MOVES)
+        possible = losses_of(collective, times, few, GAIN_OF_FEW if sure else GAIN)
         best = {number: min(((cost * possible[name] * (1.0 if before in (number, -1) else CHANGE),
                               [*path, number]) for before, (cost, path) in best.items()))
                 for number, name in enumerate(order) if name in possible}
     return [order[number] for number in min(best.values())[1]]
 
 
-def losses_of(collective: str, times: Mapping[Candidate, float], few: bool) -> dict[str, float]:
+def losses_of(collective: str, times: Mapping[Candidate, float], few: bool, gain: float
+              ) -> dict[str, float]:
     """Return the time over the best of the library, and of algorithms that are faster.
 
     Few ranks have no algorithms for nodes. A loss below ``EQUAL`` is none.
     """
-    native, gain = times.get(Candidate(NATIVE), 0.0), GAIN_OF_FEW if few else GAIN
+    native = times.get(Candidate(NATIVE), 0.0)
     usable = {one.name: seconds for one, seconds in times.items() if one.name == NATIVE
               or not (one.params or one.segment_bytes or one.name in BETWEEN
                       or few and ALGORITHMS[collective][one.name].hierarchical)
