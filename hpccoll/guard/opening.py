@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mpi4py import MPI
@@ -60,12 +61,15 @@ def context_of(user: MPI.Intracomm, config: Config, topology: Topology | None,
         if chosen is not None:
             chosen = Topology.parse(chosen, user.Get_size())
         ranks = Ranks(user, config, chosen)
-        guard = Guard(ranks, on_failure, RECORDER.write_record)
-        if guard.compares_calls and ranks.size > 1:
-            RECORDER.add(guard)
-        context = Context(ranks, guard, MonitoredLibrary(guard), call_guard)
-        CONTEXTS.add(context)
-        user.Set_attr(keyval(), context)
+        with ExitStack() as undo:
+            undo.callback(ranks.free, keep_duplicate=False)
+            guard = Guard(ranks, on_failure, RECORDER.write_record)
+            if guard.compares_calls and ranks.size > 1:
+                RECORDER.add(guard)
+            context = Context(ranks, guard, MonitoredLibrary(guard), call_guard)
+            CONTEXTS.add(context)
+            user.Set_attr(keyval(), context)
+            undo.pop_all()
     elif topology is not None and Topology.parse(topology, user.Get_size()) != context.topology:
         raise ArgumentError("layout", f"got {topology}, but this communicator already has "
                                       f"{context.topology}",

@@ -222,7 +222,7 @@ class Context:
         return service
 
     def existing_service(self, kind: type[S]) -> S | None:
-        """Return the service of a class, or ``None`` if nobody has needed it."""
+        """Return the service of a class, or ``None`` before its first use."""
         return cast("S | None", self._services.get(kind))
 
     def use_registered(self) -> None:

@@ -413,16 +413,18 @@ def test_without_communicators_for_set_up_the_library_runs_all(monkeypatch):
     comm.Free()
 
 
-def test_a_set_up_that_the_library_ends_leaves_no_communicator(monkeypatch):
+@pytest.mark.parametrize("step", ["layout", pytest.param("context", marks=pytest.mark.slow)])
+def test_a_set_up_that_the_library_ends_leaves_no_communicator(monkeypatch, step):
     """MPICH has 2048 of them."""
-    def full(comm):
+    def full(*args):
         raise MPI.Exception(MPI.ERR_OTHER)
 
     comm = new()
-    monkeypatch.setattr(ranks, "on_one_node", full)
+    module, name = {"layout": (ranks, "on_one_node"), "context": (opening, "Context")}[step]
+    monkeypatch.setattr(module, name, full)
     for _ in range(2100):
         with pytest.raises(MPI.Exception):
-            ranks.Ranks(comm, comm._config, None)
+            opening.context_of(comm, comm._config, None, lambda raise_failure: None, None)
     monkeypatch.undo()
     total(comm)
     total(comm)

@@ -29,7 +29,7 @@
 #define TIMED (64 << 10)
 #define SLOW 250
 #define PROBE 64
-/* Bits of a call hash that tell kinds of elements; 0 is equal to every kind. See call_hashes.py. */
+/* Bits of a call hash for the kind of element; 0 is equal to every kind. See call_hashes.py. */
 #define KIND ((int64_t)7 << 20)
 
 static inline char *place_of(const State *state, int64_t address)
