@@ -15,7 +15,7 @@ TESTS = Path(__file__).resolve().parent
 PACKAGE = TESTS.parent / "hpccoll"
 #: Most lines, by room; ``hpccoll`` is the package's own modules.
 BUDGET = {
-    "C": 7025,
+    "C": 7036,
     "algorithms": 3813, "arrays": 1061, "calls": 1550, "cli": 2685, "comm": 4654, "config": 320,
     "cuda": 2598, "errors": 574, "explain": 1322, "guard": 2779, "hpccoll": 384, "ir": 2127,
     "jax": 780, "keras": 280, "machine": 824, "measure": 3118, "proof": 1316, "runtime": 3744,
@@ -38,7 +38,7 @@ TEST_BUDGET = {
     "support": (6571, 48),
     "tests": (1877, 8),
     "uncompiled": (94, 2),
-    "unit": (34896, 193)}
+    "unit": (34919, 193)}
 SUFFIXES = {".c", ".h", ".cu"}
 
 

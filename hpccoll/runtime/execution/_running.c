@@ -192,6 +192,13 @@ static int read_process(int64_t process, char *into, int64_t from, int64_t nbyte
 #endif
 }
 
+/* Return 1 if a rank has failed, so that memory read from it may have changed: it publishes the
+ * failure before it returns the memory to its caller. */
+static inline int has_failed(const CompiledPlan *plan)
+{
+    return plan->alarm != NULL && atomic_load_explicit(plan->alarm, memory_order_acquire);
+}
+
 /* Return the memory of an announced message, after a read if this process cannot map it; NULL if
  * Python has to receive it: it comes by MPI, is in device memory, or differs; or has copied it,
  * while this rank waited for a message before it, and released its sender. */
@@ -212,14 +219,14 @@ static char *fetch(CompiledPlan *plan, State *state, const int64_t *step)
     if (nbytes != step[4] || (differs & ~KIND) || (differs && (call_hash & KIND) && (own & KIND))) {
         return NULL;
     }
-    if (region) { /* of a sender that has failed it may change, as below */
+    if (region) {
         const int64_t *regions = channel->regions;
         int64_t memory =
             region <= regions[0]
                 ? regions[2 + (region - 1) * regions[1] + REGION_PARTS + channel->column]
                 : 0;
-        int failed = plan->alarm && atomic_load_explicit(plan->alarm, memory_order_acquire);
-        return memory && !failed ? (char *)(intptr_t)(memory + OFFSET(where)) : NULL;
+        state->in_place = memory != 0;
+        return memory ? (char *)(intptr_t)(memory + OFFSET(where)) : NULL;
     }
     char *into = place_of(state, step[3]);
     int64_t start = nanoseconds();
@@ -229,9 +236,7 @@ static char *fetch(CompiledPlan *plan, State *state, const int64_t *step)
     if (plan->spins && nbytes > TIMED) {
         publish(channel, READ_COST, start, nbytes);
     }
-    /* A failed sender publishes the failure before it returns the memory to its caller. */
-    return plan->alarm != NULL && atomic_load_explicit(plan->alarm, memory_order_acquire) ? NULL
-                                                                                          : into;
+    return has_failed(plan) ? NULL : into;
 }
 
 /* Poll the word of the message of a TAKE: WAITING, ELSEWHERE, or DONE if it is in its cell. */
@@ -431,6 +436,12 @@ int advance(CompiledPlan *plan, State *state, int64_t timeout_us)
             break;
         }
         case TAKEN: {
+            int in_place = state->in_place;
+            state->in_place = 0;
+            if (in_place && has_failed(plan)) { /* Python raises the error */
+                state->at = (step - plan->code) / WIDTH;
+                return ELSEWHERE;
+            }
             const Channel *channel = &plan->channels[step[2]];
             int64_t number = ++channel->counters->received;
             atomic_store_explicit(&channel->taken[number & (PLACES - 1)], number,

@@ -20,6 +20,7 @@ typedef struct {
     Py_ssize_t unsent_count;
     Unsent *unsent;
     int detached; /* its thread has released the GIL */
+    int in_place; /* the message in use is in registered memory of its sender */
 } State;
 
 int advance(CompiledPlan *plan, State *state, int64_t timeout_us);

@@ -234,6 +234,29 @@ def test_a_message_longer_than_a_cell_is_read_where_it_is(kind):
     assert sender.advance(0) == _executor.DONE
 
 
+def test_a_sender_that_fails_while_its_memory_is_used_in_place_is_noticed():
+    count, alarm, turns = 1 << 17, numpy.zeros(1, "q"), 400
+    nbytes, message, total = 8 * count, numpy.ones(count, "q"), numpy.zeros(count, "q")
+    wire = Wire(os.getpid(), (1, 3, *addresses(message), nbytes, *addresses(message)))
+    send = compiled_plan(words((Instruction.SEND, 0, 0, INPUT, nbytes), (Instruction.FLUSH, 0),
+                               (Instruction.END, 0)), [wire.side(False)], (nbytes, nbytes))
+    adds = [(Instruction.REDUCE, 0, 0, OUTPUT, OUTPUT, MESSAGE, count)] * turns
+    take = compiled_plan(words((Instruction.TAKE, 0, 0, SCRATCH, nbytes), *adds,
+                               (Instruction.TAKEN, 0, 0), (Instruction.END, 0)), [wire.side(True)],
+                         (nbytes, nbytes), (numpy.add, numpy.dtype("q")), scratch=nbytes,
+                         alarm=addresses(alarm)[0])
+    for fails in (False, True):
+        sender, taker = (plan.begin(*addresses(message, total)) for plan in (send, take))
+        assert sender.advance(0) == _executor.WAITING
+        timer = threading.Timer(0.005, alarm.fill, [1])
+        if fails:
+            timer.start()
+        found = taker.advance(0)
+        assert found == (_executor.ELSEWHERE if fails else _executor.DONE)
+    timer.join()
+    assert taker.advance(0) == _executor.DONE  # who only looks goes on
+
+
 @pytest.mark.parametrize("how, read, copy, take, is_read", [
     (MessageOverlap.EXCHANGED, 150, 80, 80, True), (MessageOverlap.EXCHANGED, 170, 80, 80, False),
     (MessageOverlap.ALONE, 150, 80, 80, True), (MessageOverlap.PIPELINED, 150, 80, 80, False),
