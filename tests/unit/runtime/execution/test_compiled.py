@@ -234,6 +234,21 @@ def test_a_message_longer_than_a_cell_is_read_where_it_is(kind):
     assert sender.advance(0) == _executor.DONE
 
 
+def test_a_message_that_python_has_put_aside_is_not_read_again():
+    """Its sender was released, and may have other data there."""
+    nbytes, message = 20 * CELL, numpy.ones(20 * CELL, "u1")
+    wire, sizes = Wire(os.getpid()), (nbytes, nbytes)
+    send = compiled_plan(words((Instruction.SEND, 0, 0, INPUT, nbytes), (Instruction.END, 0)),
+                         [wire.side(False)], sizes)
+    take = compiled_plan(words((Instruction.TAKE, 0, 0, OUTPUT, nbytes), (Instruction.TAKEN, 0, 0),
+                               (Instruction.END, 0)), [wire.side(True)], sizes)
+    send.run(*addresses(message, message))
+    wire.taken[1 % PLACES] = 1
+    landing = numpy.zeros(nbytes, "u1")
+    assert take.begin(*addresses(message, landing)).advance(0) == _executor.ELSEWHERE
+    assert not landing.any()
+
+
 def test_a_sender_that_fails_while_its_memory_is_used_in_place_is_noticed():
     count, alarm, turns = 1 << 17, numpy.zeros(1, "q"), 400
     nbytes, message, total = 8 * count, numpy.ones(count, "q"), numpy.zeros(count, "q")
