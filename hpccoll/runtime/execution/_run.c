@@ -97,7 +97,7 @@ int play(CompiledPlan *plan, char *in, char *out, PyObject *buffers)
         PyErr_NoMemory();
         return -1;
     }
-    State state = {{in, out, plan->scratch, NULL}, 0, 0, unsent, 0};
+    State state = {{in, out, plan->scratch, NULL}, 0, 0, unsent, 0, 0};
     Run *under_way = NULL;
     int found = WAITING, here = record_start(plan);
     Py_INCREF(plan);
