@@ -138,7 +138,7 @@ UNITS = ("--doctest-modules", "--doctest-ignore-import-errors", "hpccoll", "benc
          "--ignore=tests/mpi", "--ignore=tests/doc", "--ignore=tests/fault",
          "--ignore=tests/cluster", "--ignore=tests/suites", f"--ignore={UNCOMPILED}")
 #: Of these, what runs otherwise where frameworks are installed.
-UNITS_OF_FRAMEWORKS = tuple(f"tests/unit/{part}" for part in ("torch", "jax", "keras"))
+UNITS_OF_FRAMEWORKS = tuple(f"tests/unit/{part}" for part in ("torch", "jax"))
 #: Stands for the folder of a stage in its command.
 LOGS = "{logs}"
 #: The status of a stage that reached its time limit.

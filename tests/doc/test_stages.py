@@ -44,7 +44,8 @@ def ranks(stage):
 def test_every_path_is_there(level, environments):
     for stage in stages(level, environments=environments):
         for path in sum(paths(stage), []):
-            assert (ROOT / path).exists(), (stage.title, path)
+            # A folder of compiled files alone is what a moved test leaves behind.
+            assert (ROOT / path).is_file() or any((ROOT / path).rglob("*.py")), (stage.title, path)
 
 
 def test_every_file_of_tests_runs_by_make_test_or_make_check():
