@@ -8,14 +8,15 @@ program computes (:mod:`hpccoll.training.engine`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any
 
 from hpccoll.errors.waits import raisable
-from hpccoll.training.engine import Engine, Task
+from hpccoll.runtime.progress.task_queue import Steps
+from hpccoll.training.engine import Engine
 
 #: Operation: yields requests and returns its result.
-Operation = Generator[Any, None, Any]
+Operation = Steps
 
 
 class AsyncResult:
@@ -72,7 +73,7 @@ class _Entry:
         self.result: Any = None
         self.error: BaseException | None = None
 
-    def run(self, steps: Operation) -> Task:
+    def run(self, steps: Operation) -> Steps:
         try:
             self.result = yield from steps
         except Exception as error:
@@ -113,7 +114,7 @@ class OperationLine:
             if wait:
                 self._engine.wait(lambda: entry.over or self._failure is not None, lambda: None)
             else:
-                self._engine.drive()
+                self._engine.step()
             return entry.over or self._failure is not None
 
         def take() -> Any:

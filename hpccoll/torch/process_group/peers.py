@@ -1,7 +1,8 @@
 """Point-to-point messages of a group: send, receive, and a monitored barrier.
 
-Messages start when they are issued, in any number, on a separate communicator. A thread progresses
-messages without a waiting caller, because an MPI library may make progress only inside its calls.
+Messages start when they are issued, in any number, on a separate communicator. A progress queue of
+the group polls messages without a waiting caller, because an MPI library may make progress only
+inside its calls. Its thread runs the callbacks of their futures, which may block.
 """
 
 from __future__ import annotations
@@ -19,15 +20,14 @@ from mpi4py import MPI
 
 from hpccoll import Comm
 from hpccoll.errors import PeerLost, ProcessGroupError
+from hpccoll.runtime.progress.engine import LONGEST_PAUSE, SHORTEST_PAUSE, Progress
 from hpccoll.torch.process_group.collectives import MOST_ELEMENTS
-from hpccoll.torch.process_group.work import GroupWork, run_eagerly
+from hpccoll.torch.process_group.work import LONGEST, GroupWork, run_eagerly
 from hpccoll.torch.streams import after_caller, check_capture
 from hpccoll.torch.tensors import as_dense, memory
 
 #: Bytes of a block of a message that has too many for one count.
 BLOCK = 1 << 20
-#: Seconds between two polls of messages: initial, and without progress.
-SHORTEST_PAUSE, LONGEST_PAUSE = 20e-6, 1e-3
 #: Polls of a waiting thread before its first sleep.
 LOOKS = 200
 #: Seconds between two checks of the other rank; seconds in which the last message of an exited rank
@@ -40,6 +40,7 @@ class MessageWork(GroupWork):
     """Pending message.
 
     Args:
+        queue: the queue that progresses it.
         request: MPI request.
         title, tensors, seconds: see :class:`GroupWork`.
         nbytes: expected bytes of a receive; ``None`` for a send.
@@ -47,11 +48,14 @@ class MessageWork(GroupWork):
         store: copies the received data to the tensor.
     """
 
-    def __init__(self, request: MPI.Request, title: str, tensors: list[torch.Tensor],
-                 seconds: float, check: Callable[[], None], nbytes: int | None = None,
-                 store: Callable[[], object] | None = None):
+    threaded = True
+
+    def __init__(self, queue: Progress, request: MPI.Request, title: str,
+                 tensors: list[torch.Tensor], seconds: float, check: Callable[[], None],
+                 nbytes: int | None = None, store: Callable[[], object] | None = None):
         super().__init__(title, None, tensors, seconds)
-        self.request, self.check, self.nbytes, self.store = request, check, nbytes, store
+        self.queue, self.request, self.check = queue, request, check
+        self.nbytes, self.store = nbytes, store
         self.checked = time.monotonic()
         self.status = MPI.Status()
         #: Buffer of MPI, alive until completion.
@@ -80,6 +84,12 @@ class MessageWork(GroupWork):
     def is_completed(self) -> bool:
         """Return True if the message has completed, with or without an error."""
         return self.look()
+
+    def progress(self) -> bool:
+        """Poll for the queue, and leave it after completion."""
+        if self.look():
+            self.queue.remove(self)
+        return self.over
 
     def _on_arrival(self) -> None:
         if self.nbytes is None:
@@ -125,10 +135,7 @@ class Peers:
         #: Time at which each lost rank was detected.
         self.lost: dict[int, float] = {}
         self.highest = group.Get_attr(MPI.TAG_UB) or 32767
-        self.underway: list[MessageWork] = []
-        self.changed = threading.Condition()
-        self.closed = False
-        self.thread: threading.Thread | None = None
+        self.queue = Progress(f"hpccoll messages of {name}", patience=LONGEST)
         #: Number of the last monitored barrier, and the messages with such numbers.
         self.round = 0
         self.rounds: list[tuple[MPI.Request, numpy.ndarray]] = []
@@ -137,8 +144,8 @@ class Peers:
         """Start to send a tensor."""
         source = memory(self._as_sendable(as_dense(tensor)))
         request = _start_bytes(self.comm.Isend, source, destination, self._tag(tag))
-        work = MessageWork(request, f"send to rank {destination} of {self.name}", [tensor], seconds,
-                           partial(self._check, destination))
+        work = MessageWork(self.queue, request, f"send to rank {destination} of {self.name}",
+                           [tensor], seconds, partial(self._check, destination))
         return self._start(work, source)
 
     def receive(self, tensor: torch.Tensor, source: int, tag: int, seconds: float) -> MessageWork:
@@ -148,8 +155,8 @@ class Peers:
         request = _start_bytes(self.comm.Irecv, sink, source, self._tag(tag))
         whom = "any rank" if source == MPI.ANY_SOURCE else f"rank {source}"
         copied = whole.data_ptr() != tensor.data_ptr() or not tensor.is_contiguous()
-        work = MessageWork(request, f"receive from {whom} of {self.name}", [tensor], seconds,
-                           partial(self._check, source), sink.nbytes,
+        work = MessageWork(self.queue, request, f"receive from {whom} of {self.name}", [tensor],
+                           seconds, partial(self._check, source), sink.nbytes,
                            (lambda: tensor.detach().copy_(whole)) if copied else None)
         return self._start(work, sink)
 
@@ -182,13 +189,7 @@ class Peers:
     def _start(self, work: MessageWork, buffer: Any) -> MessageWork:
         work.buffer = buffer
         if not work.look():
-            with self.changed:
-                self.underway.append(work)
-                if self.thread is None:
-                    self.thread = threading.Thread(target=self._work, daemon=True,
-                                                   name=f"hpccoll messages of {self.name}")
-                    self.thread.start()
-                self.changed.notify()
+            self.queue.add(work)
         return work
 
     def _tag(self, tag: int) -> int:
@@ -199,27 +200,12 @@ class Peers:
 
     def clear(self, error: BaseException) -> None:
         """Complete all messages with an error."""
-        for work in tuple(self.underway):
+        for work in tuple(self.queue.operations):
             work.end(error)
 
     def close(self) -> None:
         """Stop the thread."""
-        with self.changed:
-            self.closed = True
-            self.changed.notify()
-
-    def _work(self) -> None:
-        pause = SHORTEST_PAUSE
-        while True:
-            with self.changed:
-                self.changed.wait_for(lambda: self.underway or self.closed)
-                if self.closed:
-                    return
-            over = [work for work in tuple(self.underway) if work.look()]
-            for work in over:
-                self.underway.remove(work)
-            pause = SHORTEST_PAUSE if over else min(2 * pause, LONGEST_PAUSE)
-            time.sleep(pause)
+        self.queue.stop()
 
     # -- monitored barrier -------------------------------------------------------------------
     def monitored_barrier(self, seconds: float, everybody: bool) -> None:

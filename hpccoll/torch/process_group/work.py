@@ -16,6 +16,8 @@ from hpccoll.errors import GroupTimeout
 from hpccoll.errors.waits import raisable
 from hpccoll.torch.streams import after_caller, caller_stream
 
+#: Seconds to wait for the end of a thread, which may run callbacks.
+LONGEST = 5.0
 #: Default argument of ``wait()``, from Python or C++.
 NO_TIMEOUT = timedelta(0)
 Class = TypeVar("Class", bound=type)

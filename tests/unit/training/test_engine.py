@@ -102,7 +102,7 @@ def test_without_a_thread_nothing_moves_by_itself():
     engine.start(False)
     engine.submit(0, task(log, "a", []))
     assert not log
-    engine.drive()
+    engine.step()
     assert log == ["a begins", "a ends"]
     engine.stop()
 
@@ -135,7 +135,7 @@ def test_waiting_may_give_up():
 def test_a_look_is_part_of_every_drive():
     looks = []
     engine = engine_of(look=lambda: looks.append(1) or True)
-    assert engine.drive() and looks
+    assert engine.step() and looks
 
 
 # Votes: what is ready everywhere, and what ranks disagree on
