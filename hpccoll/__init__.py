@@ -64,7 +64,7 @@ else:
 
 #: Modules whose ``at_exit`` runs when the program exits, if they are loaded.
 _AT_EXIT = ("hpccoll.guard.watchdog", "hpccoll.runtime.execution.compiled_operations",
-            "hpccoll.transport.shm.channels")
+            "hpccoll.transport.shm.channels", "hpccoll.guard.flight_signals")
 
 
 # Exit handlers run in reverse order of registration: after handlers of later modules, which may

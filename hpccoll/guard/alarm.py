@@ -26,6 +26,7 @@ from hpccoll.runtime.events.call_log import (
     Log,
     LogRecord,
 )
+from hpccoll.runtime.progress.worker import Worker
 from hpccoll.runtime.ranks import ALARM_TAG, Ranks
 from hpccoll.transport.call_hashes import agree
 from hpccoll.transport.shm.mapping import share
@@ -149,7 +150,7 @@ class MessagedLogs:
         #: Pending receives by sender: the request and its memory.
         self.arriving: dict[int, tuple[MPI.Request, bytearray]] = {}
         #: The thread of sends: a send to a lost machine may not return.
-        self.sender: threading.Thread | None = None
+        self.sender: Worker | None = None
 
     def alarm_raised(self, in_turn: bool = False) -> bool:
         """Return True if a rank has failed, in any call."""
@@ -171,23 +172,21 @@ class MessagedLogs:
         data = self.mine.record().pack()
 
         def send() -> None:
-            for other in others:
+            while others:
                 try:
-                    self.sent.append(self.comm.Isend([data, MPI.BYTE], other, ALARM_TAG))
+                    self.sent.append(self.comm.Isend([data, MPI.BYTE], others.pop(0), ALARM_TAG))
                 except MPI.Exception:
                     pass  # the library has detected that it exited
 
         if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
             send()
             return
-        sender = threading.Thread(target=send, name="hpccoll alarm", daemon=True)
+        self.sender = Worker("hpccoll alarm", send)
         try:
-            sender.start()
+            self.sender.wake()
         except RuntimeError:  # no thread can be started
             send()
-            return
-        self.sender = sender
-        sender.join(SENDING)
+        self.sender.stop(SENDING)
 
     def disagree(self, settled: bool = False) -> bool:
         """Return False: calls of ranks that have not failed are unknown."""
@@ -205,7 +204,7 @@ class MessagedLogs:
 
         Sends no request while the library is busy with a send.
         """
-        stuck = self.sender is not None and self.sender.is_alive()
+        stuck = self.sender is not None and self.sender.is_alive
         end, others = time.monotonic() + LONGER, {
             other for other in range(self.size) if other != self.rank and other not in gone}
         while not stuck and time.monotonic() < end and not others <= self.arrived.keys():

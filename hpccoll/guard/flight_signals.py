@@ -11,8 +11,14 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
+from hpccoll.runtime.progress.worker import Worker
+
 #: Signals on which a rank writes a record; the second one then ends it.
 SIGNALS = signal.SIGUSR1, signal.SIGTERM
+
+
+#: The thread and the end of its socket pair that it reads.
+_threads: list[tuple[Worker, socket.socket]] = []
 
 
 class RecordWriter(Protocol):
@@ -41,8 +47,9 @@ def listen(recorder: RecordWriter) -> None:
     for one in ours:
         # The thread wakes before this handler runs, which waits for the interpreter.
         signal.signal(one, partial(_handle, recorder, writing))
-    threading.Thread(target=_work, args=(recorder, reading, writing, ours), daemon=True,
-                     name="hpccoll flight recorder").start()
+    worker = Worker("hpccoll flight recorder", partial(_work, recorder, reading, ours))
+    worker.wake()
+    _threads.append((worker, reading))
 
 
 def _handle(recorder: RecordWriter, writing: socket.socket, number: int, frame: Any) -> None:
@@ -68,10 +75,15 @@ def _write_on(recorder: RecordWriter, number: int) -> None:
     os.kill(os.getpid(), number)
 
 
-def _work(recorder: RecordWriter, reading: socket.socket, writing: socket.socket,
-          ours: list[signal.Signals]) -> None:
-    with reading, writing:
-        while numbers := reading.recv(64):
-            for number in numbers:
-                if number in ours:
-                    _write_on(recorder, number)
+def _work(recorder: RecordWriter, reading: socket.socket, ours: list[signal.Signals]) -> None:
+    while numbers := reading.recv(64):  # empty after the shutdown at exit
+        for number in numbers:
+            if number in ours:
+                _write_on(recorder, number)
+
+
+def at_exit() -> None:
+    """End the thread."""
+    for worker, reading in _threads:
+        reading.shutdown(socket.SHUT_RDWR)
+        worker.stop()

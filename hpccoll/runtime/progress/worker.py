@@ -27,6 +27,11 @@ class Worker:
         self.thread: threading.Thread | None = None
         self._wakeup, self._starting = threading.Event(), threading.Lock()
 
+    @property
+    def is_alive(self) -> bool:
+        """Return True if the thread was started and has not ended."""
+        return self.thread is not None and self.thread.is_alive()
+
     def wake(self) -> None:
         """Start the thread or end its sleep.
 
@@ -54,6 +59,7 @@ class Worker:
 
     def _run(self) -> None:
         while True:
+            self._wakeup.clear()  # before the function looks for work
             last = self.stopping
             pause = self.work()
             if last:
@@ -62,4 +68,3 @@ class Worker:
                 time.sleep(pause)
             else:
                 self._wakeup.wait(pause)
-                self._wakeup.clear()
