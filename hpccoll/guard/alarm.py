@@ -26,10 +26,10 @@ from hpccoll.runtime.events.call_log import (
     Log,
     LogRecord,
 )
-from hpccoll.runtime.progress.worker import Worker
 from hpccoll.runtime.ranks import ALARM_TAG, Ranks
 from hpccoll.transport.call_hashes import agree
 from hpccoll.transport.shm.mapping import share
+from hpccoll.worker import Worker
 
 #: Seconds of the bounded waits: for positions of other ranks in shared memory; for late ranks to
 #: enter the call; for records by messages, which wait until their sender has its turn; for the

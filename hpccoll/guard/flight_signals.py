@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
-from hpccoll.runtime.progress.worker import Worker
+from hpccoll.worker import Worker
 
 #: Signals on which a rank writes a record; the second one then ends it.
 SIGNALS = signal.SIGUSR1, signal.SIGTERM

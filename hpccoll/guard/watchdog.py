@@ -21,7 +21,7 @@ from typing import Protocol
 
 from hpccoll.errors.waits import print_report
 from hpccoll.runtime.events.call_log import ENDED
-from hpccoll.runtime.progress.worker import Worker
+from hpccoll.worker import Worker
 
 #: Poll intervals in seconds, in a native call and otherwise. The short one reports a dead rank
 #: within a second.

@@ -20,7 +20,7 @@ from hpccoll.config import THREAD
 from hpccoll.errors import MOST_NAMED, BrokenCommunicatorError, ForkedError
 from hpccoll.errors.waits import print_report
 from hpccoll.runtime.progress.waiting import PendingRun, WaitTimer
-from hpccoll.runtime.progress.worker import Worker
+from hpccoll.worker import Worker
 
 if TYPE_CHECKING:
     from hpccoll.runtime.context import Context

@@ -19,9 +19,9 @@ from collections.abc import Callable
 
 from mpi4py import MPI
 
-from hpccoll.runtime.progress.worker import Worker
 from hpccoll.torch.process_group.work import LONGEST, GroupWork, nothing
 from hpccoll.transport.shm.mapping import share
+from hpccoll.worker import Worker
 
 #: Seconds between two looks at the other ranks: initial and maximum.
 SHORTEST_PAUSE, LONGEST_PAUSE = 20e-6, 250e-6
