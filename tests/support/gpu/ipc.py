@@ -35,7 +35,7 @@ from support.gpu.ipc_events import (
     ForeignTask,
     SharedEvent,
 )
-from support.gpu.streams import CudaError, CudaStatus, Devices, Stream, GpuTask
+from support.gpu.streams import CudaError, CudaStatus, Devices, GpuTask, Stream
 
 #: Statuses of CUDA's runtime.
 INVALID_VALUE, INVALID_CONTEXT = 1, 201
