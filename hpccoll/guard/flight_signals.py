@@ -15,10 +15,8 @@ from hpccoll.worker import Worker
 
 #: Signals on which a rank writes a record; the second one then ends it.
 SIGNALS = signal.SIGUSR1, signal.SIGTERM
-
-
-#: The thread and the end of its socket pair that it reads.
-_threads: list[tuple[Worker, socket.socket]] = []
+#: The thread, and the socket pair that it reads.
+_threads: list[tuple[Worker, socket.socket, socket.socket]] = []
 
 
 class RecordWriter(Protocol):
@@ -44,23 +42,23 @@ def listen(recorder: RecordWriter) -> None:
     if before != -1:  # the program uses the wakeup descriptor itself
         signal.set_wakeup_fd(before)
         return
-    for one in ours:
-        # The thread wakes before this handler runs, which waits for the interpreter.
-        signal.signal(one, partial(_handle, recorder, writing))
     worker = Worker("hpccoll flight recorder", partial(_work, recorder, reading, ours))
     worker.wake()
-    _threads.append((worker, reading))
+    _threads.append((worker, reading, writing))
+    for one in ours:
+        # The thread wakes before this handler runs, which waits for the interpreter.
+        signal.signal(one, partial(_handle, recorder, writing.fileno(), worker))
 
 
-def _handle(recorder: RecordWriter, writing: socket.socket, number: int, frame: Any) -> None:
-    """Do what the thread would do, if another wakeup descriptor has replaced its own.
+def _handle(recorder: RecordWriter, ours: int, worker: Worker, number: int, frame: Any) -> None:
+    """Do what the thread would do, if it ended or another wakeup descriptor replaced its own.
 
     asyncio sets one with its first signal handler, of whatever signal.
     """
     current = signal.set_wakeup_fd(-1)
     with suppress(OSError, ValueError):  # of an event loop that is closed
         signal.set_wakeup_fd(current)
-    if current != writing.fileno():
+    if current != ours or worker.stopping:
         _write_on(recorder, number)
 
 
@@ -84,6 +82,6 @@ def _work(recorder: RecordWriter, reading: socket.socket, ours: list[signal.Sign
 
 def at_exit() -> None:
     """End the thread."""
-    for worker, reading in _threads:
-        reading.shutdown(socket.SHUT_RDWR)
+    for worker, reading, _ in _threads:
+        reading.shutdown(socket.SHUT_RD)
         worker.stop()

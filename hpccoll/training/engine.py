@@ -44,7 +44,7 @@ class Engine(Progress):
     def __init__(self, queue_count: int, poll: Callable[[], bool],
                  fail: Callable[[BaseException], None]):
         super().__init__("hpccoll exchange")
-        self.queues = [TaskQueue() for _ in range(queue_count)]
+        self.operations = [TaskQueue() for _ in range(queue_count)]
         self._poll, self._fail, self._lock = poll, fail, threading.Lock()
         self._threaded = False
 
@@ -56,11 +56,11 @@ class Engine(Progress):
     @property
     def is_busy(self) -> bool:
         """Return True if a task is pending."""
-        return any(map(len, self.queues))
+        return any(map(len, self.operations))
 
     def submit(self, index: int, task: Steps) -> None:
         """Append a task to queue ``index``; all ranks submit the same tasks in the same order."""
-        self.queues[index].submit(task)
+        self.operations[index].submit(task)
         self.wake()
 
     def wake(self) -> None:
@@ -76,9 +76,7 @@ class Engine(Progress):
         """Progress all queues and release the lock that the caller holds."""
         try:
             moved = self._poll()
-            for queue in self.queues:
-                moved |= queue.progress()
-            return moved
+            return super().step() or moved
         except Exception as error:
             self._abandon()
             self._fail(error)
@@ -123,11 +121,11 @@ class Engine(Progress):
         self._abandon()
 
     def _abandon(self) -> None:
-        for queue in self.queues:
+        for queue in self.operations:
             ABANDONED.extend(queue.abandon())
 
     def _work(self) -> float:
-        if self.waiters or self.is_stopped():
+        if self.waiters or self._is_stopped():
             return IDLE_PAUSE
         self._pause = SHORTEST_PAUSE if self.step() else min(2 * self._pause, LONGEST_PAUSE)
         return self._pause if self.is_busy else IDLE_PAUSE

@@ -177,22 +177,16 @@ class PendingOperation(ABC):
 
 
 class Task(Protocol):
-    """Work in flight: a run, compiled or not, or a request of the MPI library.
+    """Work in flight: a run, compiled or not, a request of the MPI library, or generators of these.
 
     Attributes:
         threaded: True if a thread may progress it.
-        over: True once it has completed or failed.
     """
 
     threaded: bool
-    over: bool
 
     def progress(self) -> bool:
         """Make progress without blocking; return True if there was any."""
-
-    @property
-    def pending_run(self) -> PendingRun:
-        """Description of what it waits for."""
 
 
 class Progress:
@@ -212,12 +206,13 @@ class Progress:
             counter: a signal handler may raise after any call, also after the release of a lock or
             inside a context manager, and a counter would then stay wrong.
         lazy: True while the thread sleeps or has never started.
+        parent: process id of the rank that this process was forked from, else 0.
     """
 
     def __init__(self, name: str, delay: float = SHORTEST_PAUSE, patience: float | None = None):
         self.operations: list[Any] = []
         self.waiters: set[object] = set()
-        self.lazy, self.delay, self.patience = True, delay, patience
+        self.lazy, self.delay, self.patience, self.parent = True, delay, patience, 0
         # MPI is finalized after the interpreter; the thread must have ended by then.
         self.worker = Worker(name, self._work, self.stop)
         self._pause, self._idle_since = delay, 0.0
@@ -244,10 +239,6 @@ class Progress:
         """Stop the thread."""
         self.worker.stop(self.patience)
 
-    def is_stopped(self) -> bool:
-        """Return True if the thread must not progress tasks any more."""
-        return self.worker.stopping or MPI.Is_finalized()
-
     def step(self, tasks: Sequence[Task] | None = None) -> bool:
         """Progress the given tasks, or all; return True if any progressed."""
         moved = False
@@ -258,10 +249,13 @@ class Progress:
     def _threaded_tasks(self) -> list[Task]:
         return [task for task in self.operations if task.threaded]
 
+    def _is_stopped(self) -> bool:
+        return self.worker.stopping or MPI.Is_finalized()
+
     def _work(self) -> float | None:
         # Waking the thread costs the caller more than a small collective takes. So the thread stays
         # awake for a while, and polls only tasks that did not complete by themselves.
-        if self.is_stopped():
+        if self._is_stopped():
             return None
         if self.lazy:
             self.lazy, self._pause, self._idle_since = False, self.delay, time.monotonic()
@@ -277,16 +271,7 @@ class Progress:
                 return None
         return self._pause
 
-
-class ProcessProgress(Progress):
-    """Pending collectives of this process.
-
-    Attributes:
-        parent: process id of the rank that this process was forked from, else 0.
-    """
-
-    parent = 0
-
+    # -- pending collectives of this process -------------------------------------------------
     def drop_after_fork(self) -> None:
         """Drop all operations in a forked process: they belong to the rank."""
         self.parent = os.getppid()
@@ -322,4 +307,4 @@ class ProcessProgress(Progress):
                     f"{' ...' * (len(left) > MOST_NAMED)}; call Wait on every request")
 
 
-PROGRESS = ProcessProgress("hpccoll progress", LONGEST_PAUSE)
+PROGRESS = Progress("hpccoll progress", LONGEST_PAUSE)

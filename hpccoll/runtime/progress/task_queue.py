@@ -33,6 +33,8 @@ class TaskQueue:
         overlap: run a generator to its first request at once, and not after the earlier ones.
     """
 
+    threaded = True
+
     def __init__(self, overlap: bool = False) -> None:
         self._overlap = overlap
         self._entries: deque[_Entry] = deque()
