@@ -81,7 +81,13 @@ def _work(recorder: RecordWriter, reading: socket.socket, ours: list[signal.Sign
 
 
 def at_exit() -> None:
-    """End the thread."""
-    for worker, reading, _ in _threads:
+    """End the thread; handlers write the records then."""
+    for worker, reading, writing in _threads:
+        current = signal.set_wakeup_fd(-1)
+        if current != writing.fileno():
+            signal.set_wakeup_fd(current)
         reading.shutdown(socket.SHUT_RD)
         worker.stop()
+        reading.close()
+        writing.close()
+    _threads.clear()

@@ -65,11 +65,11 @@ def then(pending: AsyncResult, finish: Callable[[Any], Any]) -> AsyncResult:
     return AsyncResult(pending.look, take)
 
 
-class _Entry:
+class _PendingOperation:
     """An operation in the queue."""
 
-    def __init__(self) -> None:
-        self.over = False
+    def __init__(self, on_done: Callable[[BaseException | None], None]) -> None:
+        self.over, self.on_done = False, on_done
         self.result: Any = None
         self.error: BaseException | None = None
 
@@ -78,11 +78,22 @@ class _Entry:
             self.result = yield from steps
         except Exception as error:
             # The error ends this operation only, on all ranks.
-            self.error = error
-        self.over = True
+            self.end(error)
+        else:
+            self.end(None)
+
+    def end(self, error: BaseException | None) -> None:
+        if not self.over:
+            self.error, self.over = error, True
+            self.on_done(error)
+
+    def take(self) -> Any:
+        if self.error is not None:
+            raise raisable(self.error)
+        return self.result
 
 
-class OperationLine:
+class OperationLine(Engine):
     """Queue of pending operations of a process set.
 
     Args:
@@ -90,13 +101,12 @@ class OperationLine:
     """
 
     def __init__(self, comm: Any):
+        super().__init__(1, lambda: False, self._end_all)
         self.comm = comm
-        self._engine = Engine(1, lambda: False, self._fail)
-        self._engine.start(True)
+        self.start_thread(True)
         self._failure: BaseException | None = None
+        self._pending: set[_PendingOperation] = set()
         self._names: dict[str, int] = {}
-        #: Called with an error that ends all operations.
-        self.listeners: set[Callable[[BaseException], None]] = set()
 
     def name(self, kind: str, given: str | None) -> str:
         """Return ``given``, or a name from a counter if it is None."""
@@ -105,25 +115,29 @@ class OperationLine:
         number = self._names[kind] = self._names.get(kind, 0) + 1
         return f"{kind}.noname.{number}"
 
-    def start(self, steps: Operation) -> AsyncResult:
-        """Append an operation to the queue."""
-        entry = _Entry()
-        self._engine.submit(0, entry.run(steps))
+    def start(self, steps: Operation,
+              on_done: Callable[[BaseException | None], object] = lambda error: None
+              ) -> AsyncResult:
+        """Append an operation to the queue; ``on_done`` is called at its end with its error."""
+        def end(error: BaseException | None) -> None:
+            self._pending.discard(operation)
+            on_done(error)
+
+        operation = _PendingOperation(end)
+        self._pending.add(operation)
+        if self._failure is None:
+            self.submit(0, operation.run(steps))
+        else:
+            operation.end(self._failure)
 
         def look(wait: bool) -> bool:
             if wait:
-                self._engine.wait(lambda: entry.over or self._failure is not None, lambda: None)
-            else:
-                self._engine.step()
-            return entry.over or self._failure is not None
+                self.wait(lambda: operation.over, lambda: None)
+            elif not operation.over:
+                self.step()
+            return operation.over
 
-        def take() -> Any:
-            error = entry.error if entry.over else self._failure
-            if error is not None:
-                raise raisable(error)
-            return entry.result
-
-        return AsyncResult(look, take)
+        return AsyncResult(look, operation.take)
 
     def run(self, steps: Operation) -> Any:
         """Append an operation to the queue and wait for its result."""
@@ -131,12 +145,11 @@ class OperationLine:
 
     def close(self) -> None:
         """Wait until no operation is pending, and stop."""
-        self._engine.wait(lambda: not self._engine.is_busy or self._failure is not None,
-                          lambda: None)
-        self._engine.stop()
+        self.wait(lambda: not self._pending, lambda: None)
+        self.stop()
 
-    def _fail(self, error: BaseException) -> None:
+    def _end_all(self, error: BaseException) -> None:
         # An MPI error or a time-out: the state of the other ranks is unknown.
         self._failure = self._failure or error
-        for listener in tuple(self.listeners):
-            listener(error)
+        for operation in tuple(self._pending):
+            operation.end(error)

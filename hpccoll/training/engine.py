@@ -48,7 +48,7 @@ class Engine(Progress):
         self._poll, self._fail, self._lock = poll, fail, threading.Lock()
         self._threaded = False
 
-    def start(self, threaded: bool) -> None:
+    def start_thread(self, threaded: bool) -> None:
         """Start the progress thread, if it is requested and MPI supports it."""
         self._threaded = threaded and MPI.Query_thread() >= MPI.THREAD_MULTIPLE
         self.wake()

@@ -89,7 +89,7 @@ class ExchangeCore:
         self._steps = CollectiveSteps(self._comms, self._barrier, self._order)
 
     def _start_engine(self) -> None:
-        self._engine.start(self._use_thread)
+        self._engine.start_thread(self._use_thread)
         atexit.register(self._stop)
 
     @property

@@ -88,7 +88,7 @@ def test_an_error_ends_all_tasks_and_is_told():
 
 def test_a_thread_drives_while_nobody_waits():
     engine, log = engine_of(), []
-    engine.start(True)
+    engine.start_thread(True)
     engine.submit(0, task(log, "a", [Request(3)]))
     end = time.monotonic() + 10
     while "a ends" not in log and time.monotonic() < end:
@@ -99,7 +99,7 @@ def test_a_thread_drives_while_nobody_waits():
 
 def test_without_a_thread_nothing_moves_by_itself():
     engine, log = engine_of(), []
-    engine.start(False)
+    engine.start_thread(False)
     engine.submit(0, task(log, "a", []))
     assert not log
     engine.step()
@@ -109,7 +109,7 @@ def test_without_a_thread_nothing_moves_by_itself():
 
 def test_whoever_waits_takes_over_without_a_hop():
     names, engine = [], engine_of()
-    engine.start(True)
+    engine.start_thread(True)
 
     def where():
         names.append(threading.current_thread())
