@@ -20,9 +20,9 @@ from mpi4py import MPI
 
 from hpccoll import Comm
 from hpccoll.errors import PeerLost, ProcessGroupError
-from hpccoll.runtime.progress.engine import LONGEST_PAUSE, SHORTEST_PAUSE, Progress
+from hpccoll.runtime.progress.engine import LONGEST_PAUSE, Progress
 from hpccoll.torch.process_group.collectives import MOST_ELEMENTS
-from hpccoll.torch.process_group.work import LONGEST, GroupWork, run_eagerly
+from hpccoll.torch.process_group.work import LONGEST, GroupWork, poll, run_eagerly
 from hpccoll.torch.streams import after_caller, check_capture
 from hpccoll.torch.tensors import as_dense, memory
 
@@ -112,13 +112,7 @@ class MessageWork(GroupWork):
 
     def _await(self, seconds: float) -> bool:
         """Poll until completion or time-out; return True if the message has completed."""
-        if any(self.look() for _ in range(LOOKS)):
-            return True
-        pause, end = SHORTEST_PAUSE, time.monotonic() + seconds
-        while not self.look() and time.monotonic() < end:
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
-        return self.over
+        return any(self.look() for _ in range(LOOKS)) or poll(self.look, seconds, LONGEST_PAUSE)
 
 
 class Peers:
@@ -250,7 +244,8 @@ class Peers:
                     for rank, number in numbers.items()}
         missing = []
         for rank, number in numbers.items():
-            while _by(requests[rank], end) and number[0] < self.round:  # of one that failed
+            while (poll(requests[rank].Test, end - time.monotonic(), LONGEST_PAUSE)
+                   and number[0] < self.round):  # of one that failed
                 requests[rank] = self.comm.Irecv(number, rank, self.highest)
             if number[0] < self.round:
                 missing.append(rank)
@@ -281,14 +276,3 @@ def _sent_bytes(text: str, status: MPI.Status) -> int:
     """
     sizes = re.findall(r"(\d+) bytes received but buffer size is (\d+)", text)
     return max(status.Get_elements(MPI.BYTE), *(int(size) for pair in sizes for size in pair), 0)
-
-
-def _by(request: MPI.Request, end: float) -> bool:
-    """Wait for a request until a deadline; return True if it has completed."""
-    pause = SHORTEST_PAUSE
-    while not request.Test():
-        if time.monotonic() > end:
-            return False
-        time.sleep(pause)
-        pause = min(2 * pause, LONGEST_PAUSE)
-    return True

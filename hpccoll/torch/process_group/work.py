@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from types import FunctionType
@@ -14,6 +15,7 @@ from torch.distributed import Work
 
 from hpccoll.errors import GroupTimeout
 from hpccoll.errors.waits import raisable
+from hpccoll.runtime.progress.engine import SHORTEST_PAUSE
 from hpccoll.torch.streams import after_caller, caller_stream
 
 #: Seconds to wait for the end of a thread, which may run callbacks.
@@ -233,6 +235,17 @@ class CoalescedWork(GroupWork):
         """Return a future of all results."""
         futures = torch.futures.collect_all([work.get_future() for work in self.works])
         return futures.then(lambda done: [tensor for one in done.value() for tensor in one.value()])
+
+
+def poll(test: Callable[[], object], seconds: float, longest: float) -> bool:
+    """Test and sleep, at most ``longest`` seconds at a time; return False after ``seconds``."""
+    pause, end = SHORTEST_PAUSE, time.monotonic() + seconds
+    while not test():
+        if time.monotonic() > end:
+            return False
+        time.sleep(pause)
+        pause = min(2 * pause, longest)
+    return True
 
 
 def promise(outcome: Callable[[], Any]) -> tuple[torch.futures.Future, Callable[[], None]]:

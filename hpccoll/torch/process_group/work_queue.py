@@ -13,18 +13,17 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 
 from mpi4py import MPI
 
-from hpccoll.torch.process_group.work import LONGEST, GroupWork, nothing
+from hpccoll.torch.process_group.work import LONGEST, GroupWork, nothing, poll
 from hpccoll.transport.shm.mapping import share
 from hpccoll.worker import Worker
 
-#: Seconds between two looks at the other ranks: initial and maximum.
-SHORTEST_PAUSE, LONGEST_PAUSE = 20e-6, 250e-6
+#: Longest pause in seconds between two looks at the other ranks.
+LONGEST_PAUSE = 250e-6
 #: Seconds after which the call is entered anyway: the call detects and reports exited ranks.
 LONGEST_WAIT = 2.0
 
@@ -44,11 +43,8 @@ class Arrivals:
 
     def wait(self, number: int, needless: Callable[[], bool]) -> None:
         """Sleep until all ranks reach a call, ``needless()`` is true, or LONGEST_WAIT is over."""
-        pause, until = SHORTEST_PAUSE, time.monotonic() + LONGEST_WAIT
-        while (any(word[0] < number for word in self.others) and not needless()
-               and time.monotonic() < until):
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+        poll(lambda: needless() or all(word[0] >= number for word in self.others), LONGEST_WAIT,
+             LONGEST_PAUSE)
 
 
 class WorkQueue:
