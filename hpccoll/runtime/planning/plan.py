@@ -42,7 +42,7 @@ class Plan(NamedTuple):
 
 
 class SegmentRule(NamedTuple):
-    """How calls of one form and any size are cut: as by :func:`segment_elements`.
+    """Rule of cutting the calls of one form and any size, as :func:`segment_elements` does.
 
     Attributes:
         most: elements of a block per segment, at most.
