@@ -45,7 +45,7 @@ from hpccoll.runtime.execution.compiled import compiled_plan_for, run_plan
 from hpccoll.runtime.execution.executor import drive
 from hpccoll.runtime.planning.call_hash import describe_native
 from hpccoll.runtime.planning.choice import Choice
-from hpccoll.runtime.planning.planner import longest_whole, plan_for, prepare
+from hpccoll.runtime.planning.planner import plan_for, prepare, segment_rule
 from hpccoll.runtime.planning.ready import proved_plan_for, ready_call
 from hpccoll.tune.choose import range_of_choice
 
@@ -187,7 +187,7 @@ def run_algorithm(comm: Base, method: Method, args: tuple[Any, ...], call: Call,
         comm._served = f"{served_by(choice)}, compiled", call.nbytes
         store_any_size(comm, method, args, facts_of(call), lambda nbytes: plan_at_any_size(
             context, call, plan, partial(proved_plan_for, context, choice=choice), nbytes,
-            longest_whole(context, call, choice)))
+            segment_rule(context, call, choice)))
         run_plan(compiled_plan, call)
         return
     execution = prepare(context, call, plan)

@@ -120,14 +120,16 @@ def _is_whole(call: Call) -> bool:
             or call.op is not None and needs_whole_vector(call.op))
 
 
-def longest_whole(context: Context, call: Call, choice: Choice) -> int:
-    """Return the elements of the longest block that is not cut into segments."""
+def segment_rule(context: Context, call: Call, choice: Choice) -> plans.SegmentRule:
+    """Return how blocks of any size are cut into segments."""
     if _is_whole(call):
-        return NO_LIMIT
-    limits = context.limits
-    nbytes = (choice.segment_bytes or context.config.segment_bytes
-              or min(limits.segment_bytes, limits.large_block_bytes))
-    return max(nbytes // call.dtype.itemsize, 1)
+        return plans.SegmentRule(NO_LIMIT, 0)
+    limits, fixed = context.limits, choice.segment_bytes or context.config.segment_bytes
+    nbytes = fixed or min(limits.segment_bytes, limits.large_block_bytes)
+    most = max(nbytes // call.dtype.itemsize, 1)
+    if context.scratch_bytes or not fixed and limits.segment_bytes != limits.large_segment_bytes:
+        return plans.SegmentRule(most, 0)  # longer blocks follow other rules
+    return plans.SegmentRule(most, plans.unit_of(call.dtype.itemsize) if call.shared else most)
 
 
 def schedule_for(context: Context, call: Call, choice: Choice) -> Schedule:

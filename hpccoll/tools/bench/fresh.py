@@ -193,8 +193,9 @@ def run(comm: MPI.Intracomm, console: Console | None, json_path: TextIO | None =
     if not interrupted:
         progress("start", (len(todo) + 1) / (len(todo) + 2))
         start = control.bcast(measure_start() if comm.Get_rank() == 0 else None)
+    measured: tuple[FreshSizes | FreshArrays | SpelledCall, ...] = *sizes, *arrays, *spellings
     outcome = FreshOutcome(sizes, arrays, communicators, footprints, spellings, start, environment,
-                           sum(one.wrong for one in (*sizes, *arrays, *spellings)), interrupted)
+                           sum(one.wrong for one in measured), interrupted)
     if console is not None and environment is not None:
         show(console, outcome, environment)
     if json_path is not None and environment is not None:
@@ -265,8 +266,8 @@ def _arrays(control: MPI.Intracomm, meet: Callable[[], None], arrays: str) -> Fr
             wrong += int((y != control.size).sum())
     for comm in comms:
         comm.Free()
-    return FreshArrays(arrays, *(_median_of_slowest(control, each[KNOWN:]) for each in times),
-                       control.allreduce(wrong))
+    seconds, plain_seconds = (_median_of_slowest(control, each[KNOWN:]) for each in times)
+    return FreshArrays(arrays, seconds, plain_seconds, control.allreduce(wrong))
 
 
 def _communicators(control: MPI.Intracomm, meet: Callable[[], None], method: str
