@@ -94,11 +94,7 @@ class _PendingOperation:
 
 
 class OperationLine(Engine):
-    """Queue of pending operations of a process set.
-
-    Args:
-        comm: communicator of its ranks, for this queue only.
-    """
+    """Queue of pending operations of a process set, on a communicator of its own."""
 
     def __init__(self, comm: Any):
         super().__init__(1, lambda: False, self._end_all)

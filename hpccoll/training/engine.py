@@ -19,7 +19,7 @@ from typing import Any
 from mpi4py import MPI
 
 from hpccoll.runtime.progress.engine import SHORTEST_PAUSE, Progress
-from hpccoll.runtime.progress.task_queue import Steps, TaskQueue
+from hpccoll.runtime.progress.task_queue import Steps, TaskQueue, nothing
 
 #: Seconds between two polls of the thread: without progress, and without tasks.
 LONGEST_PAUSE, IDLE_PAUSE = 500e-6, 20e-3
@@ -85,19 +85,19 @@ class Engine(Progress):
             self._lock.release()
 
     def wait(self, over: Callable[[], bool], idle: Callable[[], None],
-             task: Steps | None = None) -> None:
+             task: Steps | None = None, on_done: Callable[[], object] = nothing) -> None:
         """Progress all queues until a condition holds.
 
         Args:
             over: returns True if the condition holds; may raise.
             idle: called occasionally without progress; may raise.
-            task: a task for the first queue; does not wake the thread.
+            task: a task for the first queue, whose end calls ``on_done``; does not wake the thread.
         """
         idles, waiter = 0, object()
         try:
             self.waiters.add(waiter)
             if task is not None:
-                self.submit(0, task)
+                self.operations[0].submit(task, on_done)
             while not over():
                 # The thread holds the lock during a blocking call: sleep, do not spin.
                 if self._lock.acquire(timeout=HANDOVER) and self._step_and_release():

@@ -14,12 +14,12 @@ Steps = Generator[Any, None, Any]
 @dataclass(slots=True)
 class _Entry:
     steps: Steps
-    on_done: Callable[[], None]
+    on_done: Callable[[], object]
     #: The request that it waits for; None before its start.
     request: Any = None
 
 
-def _nothing() -> None:
+def nothing() -> None:
     """Do nothing at the end of a generator."""
 
 
@@ -42,7 +42,7 @@ class TaskQueue:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def submit(self, steps: Steps, on_done: Callable[[], None] = _nothing) -> None:
+    def submit(self, steps: Steps, on_done: Callable[[], object] = nothing) -> None:
         """Append a generator; ``on_done`` is called at its end."""
         entry = _Entry(steps, on_done, next(steps, None) if self._overlap else None)
         self._entries.append(entry)

@@ -37,30 +37,26 @@ BETWEEN, LAST_MESSAGE = 0.5, 1.0
 
 @run_eagerly
 class MessageWork(GroupWork):
-    """Pending message.
+    """Pending message: a task of the group's queue.
 
     Args:
-        queue: the queue that progresses it.
-        request: MPI request.
-        title, tensors, seconds: see :class:`GroupWork`.
-        nbytes: expected bytes of a receive; ``None`` for a send.
+        buffer: memory of the message, alive until completion.
         check: raises an error if the message can no longer arrive.
+        nbytes: expected bytes of a receive; ``None`` for a send.
         store: copies the received data to the tensor.
     """
 
     threaded = True
 
-    def __init__(self, queue: Progress, request: MPI.Request, title: str,
+    def __init__(self, queue: Progress, request: MPI.Request, buffer: Any, title: str,
                  tensors: list[torch.Tensor], seconds: float, check: Callable[[], None],
                  nbytes: int | None = None, store: Callable[[], object] | None = None):
         super().__init__(title, None, tensors, seconds)
-        self.queue, self.request, self.check = queue, request, check
-        self.nbytes, self.store = nbytes, store
-        self.checked = time.monotonic()
-        self.status = MPI.Status()
-        #: Buffer of MPI, alive until completion.
-        self.buffer: Any = None
-        self.looking = threading.Lock()
+        self.queue, self.request, self.buffer, self.check = queue, request, buffer, check
+        self.nbytes, self.store, self.checked = nbytes, store, time.monotonic()
+        self.status, self.looking = MPI.Status(), threading.Lock()
+        if not self.look():
+            queue.add(self)
 
     def look(self) -> bool:
         """Poll the request; return True if the message has completed."""
@@ -116,12 +112,7 @@ class MessageWork(GroupWork):
 
 
 class Peers:
-    """Point-to-point messages of a group.
-
-    Args:
-        group: communicator of the group, on which nothing else sends messages.
-        name: name of the group.
-    """
+    """Point-to-point messages of a group, on whose communicator nothing else sends messages."""
 
     def __init__(self, group: Comm, name: str):
         self.group, self.name = group, name
@@ -138,9 +129,9 @@ class Peers:
         """Start to send a tensor."""
         source = memory(self._as_sendable(as_dense(tensor)))
         request = _start_bytes(self.comm.Isend, source, destination, self._tag(tag))
-        work = MessageWork(self.queue, request, f"send to rank {destination} of {self.name}",
-                           [tensor], seconds, partial(self._check, destination))
-        return self._start(work, source)
+        return MessageWork(self.queue, request, source,
+                           f"send to rank {destination} of {self.name}", [tensor], seconds,
+                           partial(self._check, destination))
 
     def receive(self, tensor: torch.Tensor, source: int, tag: int, seconds: float) -> MessageWork:
         """Start to receive a tensor, from any rank if ``source`` is ``MPI.ANY_SOURCE``."""
@@ -149,10 +140,9 @@ class Peers:
         request = _start_bytes(self.comm.Irecv, sink, source, self._tag(tag))
         whom = "any rank" if source == MPI.ANY_SOURCE else f"rank {source}"
         copied = whole.data_ptr() != tensor.data_ptr() or not tensor.is_contiguous()
-        work = MessageWork(self.queue, request, f"receive from {whom} of {self.name}", [tensor],
-                           seconds, partial(self._check, source), sink.nbytes,
+        return MessageWork(self.queue, request, sink, f"receive from {whom} of {self.name}",
+                           [tensor], seconds, partial(self._check, source), sink.nbytes,
                            (lambda: tensor.detach().copy_(whole)) if copied else None)
-        return self._start(work, sink)
 
     def _as_sendable(self, tensor: torch.Tensor, fill: bool = True) -> torch.Tensor:
         """Return a dense tensor that MPI can send; on the host unless MPI is GPU-aware.
@@ -179,12 +169,6 @@ class Peers:
                     if now - self.lost.setdefault(rank, now) > LAST_MESSAGE}
             if peer in gone or len(gone) == self.comm.size - 1:
                 raise
-
-    def _start(self, work: MessageWork, buffer: Any) -> MessageWork:
-        work.buffer = buffer
-        if not work.look():
-            self.queue.add(work)
-        return work
 
     def _tag(self, tag: int) -> int:
         if not 0 <= tag < self.highest:

@@ -48,12 +48,7 @@ class Arrivals:
 
 
 class WorkQueue:
-    """Queue of the calls of one group, in the order of issue.
-
-    Args:
-        name: name of the thread, which the first call starts.
-        arrivals: progress of the other ranks.
-    """
+    """Queue of the calls of one group, in the order of issue; the first starts its thread."""
 
     def __init__(self, name: str, arrivals: Arrivals):
         self.name, self.arrivals = name, arrivals
