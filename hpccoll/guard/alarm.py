@@ -38,13 +38,7 @@ PATIENCE, LATE, LONGER, SENDING, PAUSE = 0.25, 0.75, 2.0, 0.5, 2e-4
 
 
 class SharedLogs:
-    """Logs of ranks that all share memory.
-
-    Args:
-        logs: of all ranks.
-        rank: this one.
-        fence: orders memory accesses; None if the processor does.
-    """
+    """Logs of ranks that all share memory; ``fence`` orders accesses if the processor does not."""
 
     def __init__(self, logs: Mapping[int, Log], rank: int, fence: Callable[[], Any] | None):
         self.logs, self.mine, self.rank, self.fence = logs, logs[rank], rank, fence
@@ -93,8 +87,7 @@ class SharedLogs:
     def disagree(self, settled: bool = False) -> bool:
         """Return True if another rank's call of the same number differs from this rank's last.
 
-        Args:
-            settled: ignore calls that their rank may still undo.
+        With ``settled`` it ignores calls that their rank may still undo.
         """
         number = self.mine.words[NUMBER]
         call_hash = self.mine.call_hash(number)
@@ -136,9 +129,7 @@ class SharedLogs:
 class MessagedLogs:
     """Logs of ranks that do not all share memory: they send failures as messages.
 
-    Args:
-        comm: the private communicator.
-        logs: of the ranks that share memory with this one, if any do.
+    ``comm`` is the private communicator; ``logs`` are those of ranks that share memory.
     """
 
     def __init__(self, comm: MPI.Intracomm, logs: Mapping[int, Log] | None = None):

@@ -22,9 +22,7 @@ Operation = Steps
 class AsyncResult:
     """Handle of a pending operation, for ``poll`` and ``synchronize``.
 
-    Args:
-        look: returns True if the operation has completed; with a true argument, waits first.
-        take: returns the result or raises the error.
+    ``look`` returns True if it has completed, and waits first with a true argument.
     """
 
     def __init__(self, look: Callable[[bool], bool], take: Callable[[], Any]):
@@ -35,11 +33,7 @@ class AsyncResult:
         return self.look(False)
 
     def wait(self) -> Any:
-        """Wait for the result and return it; may be called repeatedly.
-
-        Raises:
-            Exception: the error of the operation, on every rank.
-        """
+        """Wait for the result and return it or raise its error; may be called repeatedly."""
         self.look(True)
         return self._take()
 

@@ -36,7 +36,6 @@ class Engine(Progress):
     """Progresses queues of tasks, in one thread at a time.
 
     Args:
-        queue_count: number of queues.
         poll: called in each poll for other work; returns True if it made progress.
         fail: called with an exception that a task raised.
     """
@@ -86,12 +85,9 @@ class Engine(Progress):
 
     def wait(self, over: Callable[[], bool], idle: Callable[[], None],
              task: Steps | None = None, on_done: Callable[[], object] = nothing) -> None:
-        """Progress all queues until a condition holds.
+        """Progress all queues until ``over()``; call ``idle`` occasionally without progress.
 
-        Args:
-            over: returns True if the condition holds; may raise.
-            idle: called occasionally without progress; may raise.
-            task: a task for the first queue, whose end calls ``on_done``; does not wake the thread.
+        A task for the first queue, whose end calls ``on_done``, does not wake the thread.
         """
         idles, waiter = 0, object()
         try:

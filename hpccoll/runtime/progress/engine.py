@@ -107,23 +107,16 @@ class PendingOperation(ABC):
         """Remove the operation from the engine and complete its MPI request."""
 
     def check_queue(self, queue: Any) -> None:
-        """Raise an error if an operation of the queue has failed: this one can never start.
+        """Raise BrokenCommunicatorError if an operation of the queue has failed.
 
         Does nothing before the guard has recorded that failure: only its record has the cause.
-
-        Raises:
-            BrokenCommunicatorError: an earlier operation has failed.
         """
         if queue is not None and queue.stopped:
             if self.context.guard.failure is not None:
                 raise BrokenCommunicatorError("a request before this one has failed")
 
     def linger(self, watch: WaitTimer) -> None:
-        """Yield the processor after a poll without progress.
-
-        Raises:
-            CollectiveTimeout: no progress within the timeout.
-        """
+        """Yield the processor after a poll without progress; raise CollectiveTimeout in time."""
         watch.pause()
 
     def wait(self) -> None:
@@ -148,9 +141,6 @@ class PendingOperation(ABC):
         """Return a callback for a waiting rank to call after each round of progress.
 
         ``rare``: every call checks the clock and the other ranks, because calls are infrequent.
-
-        Raises:
-            CollectiveTimeout: no progress within the timeout.
         """
         watch, seen = WaitTimer(self.pending_run, *self.context.timeouts), self._signs()
 
@@ -281,11 +271,7 @@ class Progress:
         self.worker, self.lazy = Worker(self.worker.name, self._work, self.stop), True
 
     def check_process(self) -> None:
-        """Raise an error in a process that was forked from a rank.
-
-        Raises:
-            ForkedError: this process was forked from a rank.
-        """
+        """Raise ForkedError in a process that was forked from a rank."""
         if self.parent:
             raise ForkedError(self.parent)
 

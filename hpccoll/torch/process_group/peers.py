@@ -37,13 +37,10 @@ BETWEEN, LAST_MESSAGE = 0.5, 1.0
 
 @run_eagerly
 class MessageWork(GroupWork):
-    """Pending message: a task of the group's queue.
+    """Pending message: a task of the group's queue, which keeps its buffer alive.
 
-    Args:
-        buffer: memory of the message, alive until completion.
-        check: raises an error if the message can no longer arrive.
-        nbytes: expected bytes of a receive; ``None`` for a send.
-        store: copies the received data to the tensor.
+    ``check`` raises an error if it can no longer arrive. A receive expects ``nbytes``, and
+    ``store`` copies them to the tensor.
     """
 
     threaded = True
@@ -155,12 +152,7 @@ class Peers:
         return tensor.cpu() if fill else torch.empty_like(tensor, device="cpu")
 
     def _check(self, peer: int) -> None:
-        """Raise an error if messages from or to a rank cannot complete.
-
-        Raises:
-            PeerLost: the rank was killed or has exited; for ``MPI.ANY_SOURCE``, all ranks have.
-            BrokenCommunicatorError: a call of the group has failed.
-        """
+        """Raise an error if messages from or to a rank, or any rank, cannot complete."""
         try:
             self.group.check_ranks(() if peer < 0 else (peer,))
         except PeerLost as error:
@@ -187,15 +179,7 @@ class Peers:
 
     # -- monitored barrier -------------------------------------------------------------------
     def monitored_barrier(self, seconds: float, everybody: bool) -> None:
-        """Wait for all ranks; rank 0 reports the missing ones.
-
-        Args:
-            seconds: time limit.
-            everybody: True to report all missing ranks, not only the first.
-
-        Raises:
-            ProcessGroupError: ranks are missing.
-        """
+        """Wait for all ranks; rank 0 reports the first missing one, or ``everybody``."""
         end = time.monotonic() + seconds
         self.round += 1
         if self.comm.rank:

@@ -76,13 +76,9 @@ class FinishedWork(Work):
 
 @run_eagerly
 class GroupWork(Work):
-    """Work of a pending call.
+    """Work of a pending call: ``run`` returns the source rank of a message.
 
-    Args:
-        title: description of the call, for messages.
-        run: runs the call; returns the source rank of a message.
-        tensors: the result.
-        seconds: time limit of ``wait()``.
+    ``tensors`` are the result, ``seconds`` is the time limit of ``wait()``.
     """
 
     def __init__(self, title: str, run: Callable[[], int | None] | None,
@@ -108,11 +104,9 @@ class GroupWork(Work):
         self.give_up: Callable[[GroupWork], None] = lambda work: None
 
     def do(self) -> Callable[[], None]:
-        """Run the call to completion in this thread.
+        """Run the call to completion in this thread; return a function that runs the callbacks.
 
-        Returns:
-            A function that runs the future's callbacks. Callbacks may call the same group and wait
-            for it, so the caller must not block them.
+        Callbacks may call the same group and wait for it: the caller must not block them.
         """
         if self.over:
             return nothing
@@ -146,14 +140,7 @@ class GroupWork(Work):
         return complete
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
-        """Wait for completion.
-
-        Args:
-            timeout: time limit; by default that of the group.
-
-        Raises:
-            GroupTimeout: the time limit was exceeded. The group is then unusable.
-        """
+        """Wait for completion; after a GroupTimeout the group is unusable."""
         limited = timeout > NO_TIMEOUT
         # A call in this thread cannot be interrupted at the caller's time limit.
         if not self.over and (limited or not self.assist(self)):
