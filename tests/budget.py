@@ -38,7 +38,7 @@ TEST_BUDGET = {
     "support": (6571, 48),
     "tests": (1877, 8),
     "uncompiled": (94, 2),
-    "unit": (34957, 193)}
+    "unit": (35002, 194)}
 SUFFIXES = {".c", ".h", ".cu"}
 
 
