@@ -3,7 +3,7 @@
 Layout from the ground up. A room imports only rooms that stand before it in this list; a test
 reads it.
 
-    errors units atomic_file                            what every room may use
+    errors units atomic_file worker                     what every room may use
     ir lang algorithms proof explain simulator          the idea: standard library only
     transport machine config arrays cuda calls runtime  the machine: NumPy and mpi4py
     testing guard tune measure                          deciding what runs, and whether it may
@@ -64,7 +64,7 @@ else:
 
 #: Modules whose ``at_exit`` runs when the program exits, if they are loaded.
 _AT_EXIT = ("hpccoll.guard.watchdog", "hpccoll.runtime.execution.compiled_operations",
-            "hpccoll.transport.shm.channels")
+            "hpccoll.transport.shm.channels", "hpccoll.guard.flight_signals")
 
 
 # Exit handlers run in reverse order of registration: after handlers of later modules, which may

@@ -17,9 +17,9 @@ PACKAGE = TESTS.parent / "hpccoll"
 BUDGET = {
     "C": 7061,
     "algorithms": 3813, "arrays": 1061, "calls": 1557, "cli": 2685, "comm": 4652, "config": 320,
-    "cuda": 2598, "errors": 574, "explain": 1322, "guard": 2779, "hpccoll": 384, "ir": 2132,
-    "jax": 780, "keras": 280, "machine": 824, "measure": 3118, "proof": 1316, "runtime": 3800,
-    "simulator": 3697, "testing": 820, "tools": 5333, "torch": 3783, "training": 8414,
+    "cuda": 2598, "errors": 574, "explain": 1322, "guard": 2791, "hpccoll": 442, "ir": 2132,
+    "jax": 780, "keras": 280, "machine": 824, "measure": 3118, "proof": 1316, "runtime": 3874,
+    "simulator": 3697, "testing": 820, "tools": 5333, "torch": 3729, "training": 8321,
     "transport": 1429, "tune": 2160}
 #: Most lines and files of Python, by folder of the tests; ``tests`` is its own modules.
 TEST_BUDGET = {
@@ -38,7 +38,7 @@ TEST_BUDGET = {
     "support": (6571, 48),
     "tests": (1877, 8),
     "uncompiled": (94, 2),
-    "unit": (34951, 193)}
+    "unit": (35002, 194)}
 SUFFIXES = {".c", ".h", ".cu"}
 
 

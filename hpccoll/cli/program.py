@@ -265,7 +265,7 @@ def _limit(status: int) -> None:
     """Abort even if a thread or an exit handler of the program keeps this process alive."""
     MPI = sys.modules.get("mpi4py.MPI")
     if MPI is not None and MPI.Is_initialized() and not MPI.Is_finalized():
-        import threading
-        timer = threading.Timer(GRACE, MPI.COMM_WORLD.Abort, (status,))
-        timer.daemon = True
-        timer.start()
+        from hpccoll.worker import Worker
+        pauses = [GRACE]
+        Worker("hpccoll abort",
+               lambda: pauses.pop() if pauses else MPI.COMM_WORLD.Abort(status)).wake()

@@ -29,6 +29,7 @@ from hpccoll.runtime.events.call_log import (
 from hpccoll.runtime.ranks import ALARM_TAG, Ranks
 from hpccoll.transport.call_hashes import agree
 from hpccoll.transport.shm.mapping import share
+from hpccoll.worker import Worker
 
 #: Seconds of the bounded waits: for positions of other ranks in shared memory; for late ranks to
 #: enter the call; for records by messages, which wait until their sender has its turn; for the
@@ -37,13 +38,7 @@ PATIENCE, LATE, LONGER, SENDING, PAUSE = 0.25, 0.75, 2.0, 0.5, 2e-4
 
 
 class SharedLogs:
-    """Logs of ranks that all share memory.
-
-    Args:
-        logs: of all ranks.
-        rank: this one.
-        fence: orders memory accesses; None if the processor does.
-    """
+    """Logs of ranks that all share memory; ``fence`` orders accesses if the processor does not."""
 
     def __init__(self, logs: Mapping[int, Log], rank: int, fence: Callable[[], Any] | None):
         self.logs, self.mine, self.rank, self.fence = logs, logs[rank], rank, fence
@@ -92,8 +87,7 @@ class SharedLogs:
     def disagree(self, settled: bool = False) -> bool:
         """Return True if another rank's call of the same number differs from this rank's last.
 
-        Args:
-            settled: ignore calls that their rank may still undo.
+        With ``settled`` it ignores calls that their rank may still undo.
         """
         number = self.mine.words[NUMBER]
         call_hash = self.mine.call_hash(number)
@@ -135,9 +129,7 @@ class SharedLogs:
 class MessagedLogs:
     """Logs of ranks that do not all share memory: they send failures as messages.
 
-    Args:
-        comm: the private communicator.
-        logs: of the ranks that share memory with this one, if any do.
+    ``comm`` is the private communicator; ``logs`` are those of ranks that share memory.
     """
 
     def __init__(self, comm: MPI.Intracomm, logs: Mapping[int, Log] | None = None):
@@ -149,7 +141,7 @@ class MessagedLogs:
         #: Pending receives by sender: the request and its memory.
         self.arriving: dict[int, tuple[MPI.Request, bytearray]] = {}
         #: The thread of sends: a send to a lost machine may not return.
-        self.sender: threading.Thread | None = None
+        self.sender: Worker | None = None
 
     def alarm_raised(self, in_turn: bool = False) -> bool:
         """Return True if a rank has failed, in any call."""
@@ -171,23 +163,21 @@ class MessagedLogs:
         data = self.mine.record().pack()
 
         def send() -> None:
-            for other in others:
+            while others:
                 try:
-                    self.sent.append(self.comm.Isend([data, MPI.BYTE], other, ALARM_TAG))
+                    self.sent.append(self.comm.Isend([data, MPI.BYTE], others.pop(0), ALARM_TAG))
                 except MPI.Exception:
                     pass  # the library has detected that it exited
 
         if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
             send()
             return
-        sender = threading.Thread(target=send, name="hpccoll alarm", daemon=True)
+        self.sender = Worker("hpccoll alarm", send)
         try:
-            sender.start()
+            self.sender.wake()
         except RuntimeError:  # no thread can be started
             send()
-            return
-        self.sender = sender
-        sender.join(SENDING)
+        self.sender.stop(SENDING)
 
     def disagree(self, settled: bool = False) -> bool:
         """Return False: calls of ranks that have not failed are unknown."""
@@ -205,7 +195,7 @@ class MessagedLogs:
 
         Sends no request while the library is busy with a send.
         """
-        stuck = self.sender is not None and self.sender.is_alive()
+        stuck = self.sender is not None and self.sender.is_alive
         end, others = time.monotonic() + LONGER, {
             other for other in range(self.size) if other != self.rank and other not in gone}
         while not stuck and time.monotonic() < end and not others <= self.arrived.keys():

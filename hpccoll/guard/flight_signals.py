@@ -11,8 +11,12 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
+from hpccoll.worker import Worker
+
 #: Signals on which a rank writes a record; the second one then ends it.
 SIGNALS = signal.SIGUSR1, signal.SIGTERM
+#: The thread, and the socket pair that it reads.
+_threads: list[tuple[Worker, socket.socket, socket.socket]] = []
 
 
 class RecordWriter(Protocol):
@@ -38,22 +42,23 @@ def listen(recorder: RecordWriter) -> None:
     if before != -1:  # the program uses the wakeup descriptor itself
         signal.set_wakeup_fd(before)
         return
+    worker = Worker("hpccoll flight recorder", partial(_work, recorder, reading, ours))
+    worker.wake()
+    _threads.append((worker, reading, writing))
     for one in ours:
         # The thread wakes before this handler runs, which waits for the interpreter.
-        signal.signal(one, partial(_handle, recorder, writing))
-    threading.Thread(target=_work, args=(recorder, reading, writing, ours), daemon=True,
-                     name="hpccoll flight recorder").start()
+        signal.signal(one, partial(_handle, recorder, writing.fileno(), worker))
 
 
-def _handle(recorder: RecordWriter, writing: socket.socket, number: int, frame: Any) -> None:
-    """Do what the thread would do, if another wakeup descriptor has replaced its own.
+def _handle(recorder: RecordWriter, ours: int, worker: Worker, number: int, frame: Any) -> None:
+    """Do what the thread would do, if it ended or another wakeup descriptor replaced its own.
 
     asyncio sets one with its first signal handler, of whatever signal.
     """
     current = signal.set_wakeup_fd(-1)
     with suppress(OSError, ValueError):  # of an event loop that is closed
         signal.set_wakeup_fd(current)
-    if current != writing.fileno():
+    if current != ours or worker.stopping:
         _write_on(recorder, number)
 
 
@@ -68,10 +73,21 @@ def _write_on(recorder: RecordWriter, number: int) -> None:
     os.kill(os.getpid(), number)
 
 
-def _work(recorder: RecordWriter, reading: socket.socket, writing: socket.socket,
-          ours: list[signal.Signals]) -> None:
-    with reading, writing:
-        while numbers := reading.recv(64):
-            for number in numbers:
-                if number in ours:
-                    _write_on(recorder, number)
+def _work(recorder: RecordWriter, reading: socket.socket, ours: list[signal.Signals]) -> None:
+    while numbers := reading.recv(64):  # empty after the shutdown at exit
+        for number in numbers:
+            if number in ours:
+                _write_on(recorder, number)
+
+
+def at_exit() -> None:
+    """End the thread; handlers write the records then."""
+    for worker, reading, writing in _threads:
+        current = signal.set_wakeup_fd(-1)
+        if current != writing.fileno():
+            signal.set_wakeup_fd(current)
+        reading.shutdown(socket.SHUT_RD)
+        worker.stop()
+        reading.close()
+        writing.close()
+    _threads.clear()

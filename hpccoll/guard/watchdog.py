@@ -21,6 +21,7 @@ from typing import Protocol
 
 from hpccoll.errors.waits import print_report
 from hpccoll.runtime.events.call_log import ENDED
+from hpccoll.worker import Worker
 
 #: Poll intervals in seconds, in a native call and otherwise. The short one reports a dead rank
 #: within a second.
@@ -52,28 +53,25 @@ class Watchdog:
 
     def __init__(self) -> None:
         self.watched: weakref.WeakSet[Monitor] = weakref.WeakSet()
-        self.stopping = threading.Event()
-        self.thread: threading.Thread | None = None
-        self.pid, self.lock = 0, threading.Lock()
+        self.pid, self.lock, self.begins = 0, threading.Lock(), False
+        self.worker = Worker("hpccoll watchdog", self._work)
 
     def add(self, one: Monitor) -> None:
         """Start to poll a communicator; the first one starts the thread."""
         begins = self.pid != os.getpid()  # a forked child inherits no threads
         if begins:
-            self.pid, self.lock, self.stopping = os.getpid(), threading.Lock(), threading.Event()
+            self.begins = True
+            self.pid, self.lock = os.getpid(), threading.Lock()
+            self.worker = Worker(self.worker.name, self._work)
         with self.lock:
             self.watched.add(one)
         if begins:
-            self.thread = threading.Thread(target=self._work, args=(self.stopping,),
-                                           name="hpccoll watchdog", daemon=True)
-            self.thread.start()
+            self.worker.wake()
 
     def stop(self) -> None:
         """Stop the thread and record that this process exits."""
         if self.pid == os.getpid():
-            self.stopping.set()
-            if self.thread is not None:
-                self.thread.join()  # it reads shared memory that is unmapped later during exit
+            self.worker.stop()  # it reads shared memory that is unmapped later during exit
             for one in self._all():
                 one.leave(ENDED)
 
@@ -82,22 +80,24 @@ class Watchdog:
         with self.lock:
             return list(self.watched)
 
-    def _work(self, stopping: threading.Event) -> None:
+    def _work(self) -> float:
+        if self.begins:  # the first communicator may not be complete yet
+            self.begins = False
+            return PERIOD
         busy = False
-        while not stopping.wait(QUICK if busy else PERIOD):
-            busy = False
-            for one in self._all():
-                try:
-                    text = one.poll()
-                except Exception as error:  # one broken monitor must not stop the thread
-                    with self.lock:
-                        self.watched.discard(one)
-                    print_report("hpccoll: watchdog stopped for one communicator: "
-                                 f"{type(error).__name__}: {error}; set a time limit for the job")
-                    continue
-                if text:
-                    end(one, text)
-                busy |= one.is_busy()
+        for one in self._all() if not self.worker.stopping else ():
+            try:
+                text = one.poll()
+            except Exception as error:  # one broken monitor must not stop the thread
+                with self.lock:
+                    self.watched.discard(one)
+                print_report("hpccoll: watchdog stopped for one communicator: "
+                             f"{type(error).__name__}: {error}; set a time limit for the job")
+                continue
+            if text:
+                end(one, text)
+            busy |= one.is_busy()
+        return QUICK if busy else PERIOD
 
 
 def end(one: Monitor, text: str) -> None:

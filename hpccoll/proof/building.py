@@ -15,6 +15,7 @@ from types import TracebackType
 from hpccoll.errors import ProofError, ScheduleError
 from hpccoll.ir.schedule import Program, Schedule
 from hpccoll.ir.wellformed import program_of
+from hpccoll.worker import Worker
 
 #: Time limit in seconds of a builder for one rank's program.
 MOST_SECONDS = 10.0
@@ -54,30 +55,29 @@ class _Watch:
     def __init__(self) -> None:
         self.thread = threading.get_ident()
         self.end, self.raised = float("inf"), False
-        self.lock, self.over = threading.Lock(), threading.Event()
-        self.watchdog = threading.Thread(target=self._wait, daemon=True)
+        self.lock, self.worker = threading.Lock(), Worker("hpccoll proof", self._look)
 
     def patient(self, seconds: float) -> None:
         """Restart the time limit."""
         self.end = time.monotonic() + seconds
 
-    def _wait(self) -> None:
-        while not self.over.wait(max(min(self.end - time.monotonic(), MOST_SECONDS), 0.01)):
-            with self.lock:
-                if not self.over.is_set() and time.monotonic() >= self.end:
-                    self.end += 1.0  # repeated if that does not end it
-                    self.raised = True
-                    _raise_in(self.thread)
+    def _look(self) -> float:
+        with self.lock:
+            if time.monotonic() >= self.end:
+                self.end += 1.0  # repeated if that does not end it
+                self.raised = True
+                _raise_in(self.thread)
+        return max(min(self.end - time.monotonic(), MOST_SECONDS), 0.01)
 
     def __enter__(self) -> _Watch:
-        self.watchdog.start()
+        self.worker.wake()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
         with self.lock:
-            self.over.set()
-        self.watchdog.join()
+            self.end = float("inf")
+        self.worker.stop()
         if self.raised:
             self._receive()
 

@@ -11,7 +11,6 @@ to other parameters. DDP may use any process group; the data are sent with MPI.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -65,37 +64,28 @@ class CompressState:
     def start(self, parameters: list[torch.Tensor], flat: torch.Tensor
               ) -> torch.futures.Future[torch.Tensor]:
         """Start to reduce a bucket in place."""
-        failures: list[BaseException] = []
+        errors: list[BaseException | None] = []
 
         def outcome() -> torch.Tensor:
-            if failures:
-                raise failures[0]  # DDP raises a RuntimeError with its text
+            if errors[0] is not None:
+                raise errors[0]  # DDP raises a RuntimeError with its text
             return flat
 
-        def on_done(error: BaseException | None = None) -> None:
-            if error is not None:
-                failures.append(error)
-            self._line.listeners.discard(on_done)
+        def on_done(error: BaseException | None) -> None:
+            errors.append(error)
             complete()
 
         future, complete = promise(outcome)
-        self._line.listeners.add(on_done)
-        pending = self._line.start(self._travel(parameters, flat, on_done))
+        pending = self._line.start(self._travel(parameters, flat), on_done)
         if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
             pending.wait()  # nothing else would progress it
         return future
 
-    def _travel(self, parameters: list[torch.Tensor], flat: torch.Tensor,
-                ended: Callable[..., None]) -> Operation:
-        try:
-            wide = as_dense(flat if flat.dtype in WIDE else flat.to(WIDE[0]))
-            yield from self._reduction(parameters).reduce(values(wide).reshape(-1))
-            if wide.data_ptr() != flat.data_ptr():
-                flat.copy_(wide)
-        except BaseException as error:
-            ended(error)
-            raise
-        ended()
+    def _travel(self, parameters: list[torch.Tensor], flat: torch.Tensor) -> Operation:
+        wide = as_dense(flat if flat.dtype in WIDE else flat.to(WIDE[0]))
+        yield from self._reduction(parameters).reduce(values(wide).reshape(-1))
+        if wide.data_ptr() != flat.data_ptr():
+            flat.copy_(wide)
 
     def _reduction(self, parameters: list[torch.Tensor]) -> Reduction:
         """Return the reduction for a bucket of these parameters, with their stored state."""

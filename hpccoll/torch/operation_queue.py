@@ -8,22 +8,21 @@ program computes (:mod:`hpccoll.training.engine`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any
 
 from hpccoll.errors.waits import raisable
-from hpccoll.training.engine import Engine, Task
+from hpccoll.runtime.progress.task_queue import Steps
+from hpccoll.training.engine import Engine
 
 #: Operation: yields requests and returns its result.
-Operation = Generator[Any, None, Any]
+Operation = Steps
 
 
 class AsyncResult:
     """Handle of a pending operation, for ``poll`` and ``synchronize``.
 
-    Args:
-        look: returns True if the operation has completed; with a true argument, waits first.
-        take: returns the result or raises the error.
+    ``look`` returns True if it has completed, and waits first with a true argument.
     """
 
     def __init__(self, look: Callable[[bool], bool], take: Callable[[], Any]):
@@ -34,11 +33,7 @@ class AsyncResult:
         return self.look(False)
 
     def wait(self) -> Any:
-        """Wait for the result and return it; may be called repeatedly.
-
-        Raises:
-            Exception: the error of the operation, on every rank.
-        """
+        """Wait for the result and return it or raise its error; may be called repeatedly."""
         self.look(True)
         return self._take()
 
@@ -64,38 +59,44 @@ def then(pending: AsyncResult, finish: Callable[[Any], Any]) -> AsyncResult:
     return AsyncResult(pending.look, take)
 
 
-class _Entry:
+class _PendingOperation:
     """An operation in the queue."""
 
-    def __init__(self) -> None:
-        self.over = False
+    def __init__(self, on_done: Callable[[BaseException | None], None]) -> None:
+        self.over, self.on_done = False, on_done
         self.result: Any = None
         self.error: BaseException | None = None
 
-    def run(self, steps: Operation) -> Task:
+    def run(self, steps: Operation) -> Steps:
         try:
             self.result = yield from steps
         except Exception as error:
             # The error ends this operation only, on all ranks.
-            self.error = error
-        self.over = True
+            self.end(error)
+        else:
+            self.end(None)
+
+    def end(self, error: BaseException | None) -> None:
+        if not self.over:
+            self.error, self.over = error, True
+            self.on_done(error)
+
+    def take(self) -> Any:
+        if self.error is not None:
+            raise raisable(self.error)
+        return self.result
 
 
-class OperationLine:
-    """Queue of pending operations of a process set.
-
-    Args:
-        comm: communicator of its ranks, for this queue only.
-    """
+class OperationLine(Engine):
+    """Queue of pending operations of a process set, on a communicator of its own."""
 
     def __init__(self, comm: Any):
+        super().__init__(1, lambda: False, self._end_all)
         self.comm = comm
-        self._engine = Engine(1, lambda: False, self._fail)
-        self._engine.start(True)
+        self.start_thread(True)
         self._failure: BaseException | None = None
+        self._pending: set[_PendingOperation] = set()
         self._names: dict[str, int] = {}
-        #: Called with an error that ends all operations.
-        self.listeners: set[Callable[[BaseException], None]] = set()
 
     def name(self, kind: str, given: str | None) -> str:
         """Return ``given``, or a name from a counter if it is None."""
@@ -104,25 +105,29 @@ class OperationLine:
         number = self._names[kind] = self._names.get(kind, 0) + 1
         return f"{kind}.noname.{number}"
 
-    def start(self, steps: Operation) -> AsyncResult:
-        """Append an operation to the queue."""
-        entry = _Entry()
-        self._engine.submit(0, entry.run(steps))
+    def start(self, steps: Operation,
+              on_done: Callable[[BaseException | None], object] = lambda error: None
+              ) -> AsyncResult:
+        """Append an operation to the queue; ``on_done`` is called at its end with its error."""
+        def end(error: BaseException | None) -> None:
+            self._pending.discard(operation)
+            on_done(error)
+
+        operation = _PendingOperation(end)
+        self._pending.add(operation)
+        if self._failure is None:
+            self.submit(0, operation.run(steps))
+        else:
+            operation.end(self._failure)
 
         def look(wait: bool) -> bool:
             if wait:
-                self._engine.wait(lambda: entry.over or self._failure is not None, lambda: None)
-            else:
-                self._engine.drive()
-            return entry.over or self._failure is not None
+                self.wait(lambda: operation.over, lambda: None)
+            elif not operation.over:
+                self.step()
+            return operation.over
 
-        def take() -> Any:
-            error = entry.error if entry.over else self._failure
-            if error is not None:
-                raise raisable(error)
-            return entry.result
-
-        return AsyncResult(look, take)
+        return AsyncResult(look, operation.take)
 
     def run(self, steps: Operation) -> Any:
         """Append an operation to the queue and wait for its result."""
@@ -130,12 +135,11 @@ class OperationLine:
 
     def close(self) -> None:
         """Wait until no operation is pending, and stop."""
-        self._engine.wait(lambda: not self._engine.is_busy or self._failure is not None,
-                          lambda: None)
-        self._engine.stop()
+        self.wait(lambda: not self._pending, lambda: None)
+        self.stop()
 
-    def _fail(self, error: BaseException) -> None:
+    def _end_all(self, error: BaseException) -> None:
         # An MPI error or a time-out: the state of the other ranks is unknown.
         self._failure = self._failure or error
-        for listener in tuple(self.listeners):
-            listener(error)
+        for operation in tuple(self._pending):
+            operation.end(error)

@@ -150,7 +150,7 @@ def test_progress_by_calls_needs_no_threads_of_mpi(job, tmp_path):
         "    requests[1].Wait()\n"
         "    assert (out == comm.size).all()\n"
         "    requests[1].Free()\n"
-        "assert PROGRESS.thread is None\n")
+        "assert PROGRESS.worker.thread is None\n")
     status, output = job(3, sys.executable, tmp_path / "funneled.py")
     assert status == 0, output
 

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import time
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
+from hpccoll.guard import flight_signals
 from hpccoll.guard.flight_record import RECORDER
 from hpccoll.runtime.execution.built import BUILT
 from hpccoll.tools.diagnose import diagnose, read
@@ -90,6 +90,5 @@ def test_a_signal_makes_a_rank_write_and_it_goes_on(folder, monkeypatch):
     assert {file["why"] for file in read(Path(folder))} == {"SIGUSR1"}
     RAW.Barrier()
     comm.Free()
-    with socket.socket(fileno=os.dup(signal.set_wakeup_fd(-1))) as writing:
-        writing.shutdown(socket.SHUT_RDWR)  # ends the thread
+    flight_signals.at_exit()
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)

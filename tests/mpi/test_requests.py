@@ -572,7 +572,7 @@ def test_unknown_ways_to_make_progress_are_refused(world, monkeypatch):
 
 def test_the_thread_sleeps_while_there_is_nothing_to_do(comm):
     comm.Iallreduce(mine(comm, 100_000), numpy.empty(100_000)).Wait()
-    if PROGRESS.thread is not None:
+    if PROGRESS.worker.thread is not None:
         time.sleep(0.01)
         before = os.times()
         time.sleep(0.05)

@@ -33,8 +33,9 @@ FACE = {"hpccoll", *ROWS[0], "config"}
 ON_THE_FACE = {"training": FACE | {"measure"},
                **dict.fromkeys(("torch", "jax"), FACE | {"training"}),
                "keras": FACE | {"training", "jax"}}
-#: What they may use beside: shared memory has one maker.
-SHARED_MEMORY = "hpccoll.transport.shm.mapping"
+#: What they may use beside: shared memory has one maker, and pending work one kind of queue.
+SHARED = {"hpccoll.transport.shm.mapping", "hpccoll.runtime.progress.engine",
+          "hpccoll.runtime.progress.task_queue"}
 #: Rooms that no other room uses, programs excepted: whoever runs collectives needs none of them.
 APART, MAY_USE_THEM = {"simulator", "testing"}, {"hpccoll", "tools", "cli"}
 #: What a row may import at the top of a module, beside the standard library ...
@@ -48,7 +49,7 @@ ON_DEMAND = {"cupy": {"cuda", "training"},
              "matplotlib": {"explain", "simulator", "tools", "training"}, "torch": {"tools"},
              "tensorflow": {"keras"}}
 #: Longest module, most names at the top of the package.
-CEILING, MOST_NAMES = 450, 27
+CEILING, MOST_NAMES = 450, 28
 #: Longest file of tests.
 TEST_CEILING = 600
 
@@ -109,7 +110,7 @@ def test_a_module_keeps_the_house_rules(module):
             if room_of(name) != room_of(module):
                 assert order(name) < order(module), f"{name} does not stand before {module}"
                 assert room_of(name) not in APART or room_of(module) in MAY_USE_THEM, name
-            if room_of(module) in ON_THE_FACE and name != SHARED_MEMORY:
+            if room_of(module) in ON_THE_FACE and name not in SHARED:
                 assert room_of(name) in {room_of(module)} | ON_THE_FACE[room_of(module)]
     text = path.read_text()
     assert text.count("\n") <= CEILING
@@ -294,6 +295,15 @@ def test_public_names():
         assert getattr(hpccoll, name).__doc__
     with pytest.raises(AttributeError, match="'Com'"):
         hpccoll.Com
+
+
+def test_threads_start_in_three_places():
+    """``worker``, and in C for plans and for the time of MPI_Finalize; a worker has an owner."""
+    starts = re.compile(r"\b(?:threading\.Thread|Timer|ThreadPoolExecutor|start_new_thread"
+                        r"|pthread_create|thrd_create)\(|from threading import")
+    found = [path.stem for path in (*MODULES.values(), *C_FILES)
+             for _ in starts.findall(path.read_text(encoding="utf-8"))]
+    assert sorted(found) == ["_background", "_finalize", "worker"]
 
 
 def test_transports_know_bytes_and_peers_only():

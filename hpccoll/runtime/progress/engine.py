@@ -7,13 +7,12 @@ needs ``MPI.THREAD_MULTIPLE``. See :mod:`hpccoll.runtime.progress.operations`.
 
 from __future__ import annotations
 
-import atexit
 import os
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mpi4py import MPI
 
@@ -21,6 +20,7 @@ from hpccoll.config import THREAD
 from hpccoll.errors import MOST_NAMED, BrokenCommunicatorError, ForkedError
 from hpccoll.errors.waits import print_report
 from hpccoll.runtime.progress.waiting import PendingRun, WaitTimer
+from hpccoll.worker import Worker
 
 if TYPE_CHECKING:
     from hpccoll.runtime.context import Context
@@ -107,23 +107,16 @@ class PendingOperation(ABC):
         """Remove the operation from the engine and complete its MPI request."""
 
     def check_queue(self, queue: Any) -> None:
-        """Raise an error if an operation of the queue has failed: this one can never start.
+        """Raise BrokenCommunicatorError if an operation of the queue has failed.
 
         Does nothing before the guard has recorded that failure: only its record has the cause.
-
-        Raises:
-            BrokenCommunicatorError: an earlier operation has failed.
         """
         if queue is not None and queue.stopped:
             if self.context.guard.failure is not None:
                 raise BrokenCommunicatorError("a request before this one has failed")
 
     def linger(self, watch: WaitTimer) -> None:
-        """Yield the processor after a poll without progress.
-
-        Raises:
-            CollectiveTimeout: no progress within the timeout.
-        """
+        """Yield the processor after a poll without progress; raise CollectiveTimeout in time."""
         watch.pause()
 
     def wait(self) -> None:
@@ -133,24 +126,21 @@ class PendingOperation(ABC):
         """
         if self.over:
             return
-        look, slow_path = self.poll_callback(), object()
+        look, waiter = self.poll_callback(), object()
         try:
-            PROGRESS.waiters.add(slow_path)
+            PROGRESS.waiters.add(waiter)
             while not self.over:
                 PROGRESS.step()
                 look()
         except BaseException as error:
             self.fail(error)
         finally:
-            PROGRESS.waiters.discard(slow_path)
+            PROGRESS.waiters.discard(waiter)
 
     def poll_callback(self, rare: bool = False) -> Callable[[], None]:
         """Return a callback for a waiting rank to call after each round of progress.
 
         ``rare``: every call checks the clock and the other ranks, because calls are infrequent.
-
-        Raises:
-            CollectiveTimeout: no progress within the timeout.
         """
         watch, seen = WaitTimer(self.pending_run, *self.context.timeouts), self._signs()
 
@@ -176,81 +166,114 @@ class PendingOperation(ABC):
             self._complete(error)
 
 
-class Progress:
-    """Progresses the operations of this process, in a thread while no call does.
+class Task(Protocol):
+    """Work in flight: a run, compiled or not, a request of the MPI library, or generators of these.
 
     Attributes:
-        slow path: tokens of the waits that progress all operations; meanwhile the thread only
-            polls. A wait adds its token inside a ``try`` and removes it in ``finally``. A set and
-            not a counter: a signal handler may raise after any call, also after the release of a
-            lock or inside a context manager, and a counter would then stay wrong.
+        threaded: True if a thread may progress it.
     """
 
-    def __init__(self) -> None:
-        self.operations: list[PendingOperation] = []
-        self.changed = threading.Condition()
-        self.waiters: set[object] = set()
-        self.thread: threading.Thread | None = None
-        #: Set while the thread sleeps or has never started.
-        self.lazy, self.stopping = True, False
-        #: Process id of the rank that this process was forked from, else 0.
-        self.parent = 0
+    threaded: bool
 
+    def progress(self) -> bool:
+        """Make progress without blocking; return True if there was any."""
+
+
+class Progress:
+    """Queue of tasks, progressed by a thread while no call waits.
+
+    The process has one, :data:`PROGRESS`. An owner of tasks that may block or call user code has
+    its own, because a task of one must not wait for a task of another behind it.
+
+    Args:
+        name: name of the thread.
+        delay: seconds from a wake-up to the first poll.
+        patience: seconds to wait for the end of the thread, if a task may call user code.
+
+    Attributes:
+        waiters: tokens of the waits that progress all tasks; meanwhile the thread only polls. A
+            wait adds its token inside a ``try`` and removes it in ``finally``. A set and not a
+            counter: a signal handler may raise after any call, also after the release of a lock or
+            inside a context manager, and a counter would then stay wrong.
+        lazy: True while the thread sleeps or has never started.
+        parent: process id of the rank that this process was forked from, else 0.
+    """
+
+    def __init__(self, name: str, delay: float = SHORTEST_PAUSE, patience: float | None = None):
+        self.operations: list[Any] = []
+        self.waiters: set[object] = set()
+        self.lazy, self.delay, self.patience, self.parent = True, delay, patience, 0
+        # MPI is finalized after the interpreter; the thread must have ended by then.
+        self.worker = Worker(name, self._work, self.stop)
+        self._pause, self._idle_since = delay, 0.0
+
+    def add(self, task: Task) -> None:
+        """Add a task and wake the thread."""
+        # Either this call finds the thread asleep, or the thread finds the task before it sleeps.
+        self.operations.append(task)
+        if self.lazy and task.threaded:
+            self.wake()
+
+    def remove(self, task: Task) -> None:
+        """Remove a task."""
+        try:
+            self.operations.remove(task)
+        except ValueError:
+            pass  # two threads may both see it complete
+
+    def wake(self) -> None:
+        """Wake or start the thread."""
+        self.worker.wake()
+
+    def stop(self) -> None:
+        """Stop the thread."""
+        self.worker.stop(self.patience)
+
+    def step(self, tasks: Sequence[Task] | None = None) -> bool:
+        """Progress the given tasks, or all; return True if any progressed."""
+        moved = False
+        for task in tuple(self.operations) if tasks is None else tasks:
+            moved |= task.progress()
+        return moved
+
+    def _threaded_tasks(self) -> list[Task]:
+        return [task for task in self.operations if task.threaded]
+
+    def _is_stopped(self) -> bool:
+        return self.worker.stopping or MPI.Is_finalized()
+
+    def _work(self) -> float | None:
+        # Waking the thread costs the caller more than a small collective takes. So the thread stays
+        # awake for a while, and polls only tasks that did not complete by themselves.
+        if self._is_stopped():
+            return None
+        if self.lazy:
+            self.lazy, self._pause, self._idle_since = False, self.delay, time.monotonic()
+            return self.delay
+        tasks = self._threaded_tasks()
+        moved = not self.waiters and self.step(tasks)
+        self._pause = SHORTEST_PAUSE if moved else min(2 * self._pause, LONGEST_PAUSE)
+        if tasks:
+            self._idle_since = time.monotonic()
+        elif time.monotonic() - self._idle_since > LINGER:
+            self.lazy = True
+            if not self._threaded_tasks():
+                return None
+        return self._pause
+
+    # -- pending collectives of this process -------------------------------------------------
     def drop_after_fork(self) -> None:
         """Drop all operations in a forked process: they belong to the rank."""
         self.parent = os.getppid()
         for operation in self.operations:
             operation.over = True
         self.operations.clear()
-        # A thread that does not exist here may have held the lock.
-        self.changed, self.thread, self.lazy = threading.Condition(), None, True
+        self.worker, self.lazy = Worker(self.worker.name, self._work, self.stop), True
 
     def check_process(self) -> None:
-        """Raise an error in a process that was forked from a rank.
-
-        Raises:
-            ForkedError: this process was forked from a rank.
-        """
+        """Raise ForkedError in a process that was forked from a rank."""
         if self.parent:
             raise ForkedError(self.parent)
-
-    def add(self, operation: PendingOperation) -> None:
-        """Add an operation and wake the thread."""
-        # Either this call finds the thread asleep, or the thread finds the operation before it
-        # sleeps.
-        self.operations.append(operation)
-        if self.lazy and operation.threaded:
-            self.wake()
-
-    def wake(self) -> None:
-        """Wake or start the thread."""
-        with self.changed:
-            if self.thread is None:
-                self.thread = threading.Thread(target=self._work, name="hpccoll progress",
-                                               daemon=True)
-                self.lazy = False
-                self.thread.start()
-                # MPI is finalized after the interpreter; the thread must have ended by then.
-                atexit.register(self.stop)
-            self.changed.notify()
-
-    def remove(self, operation: PendingOperation) -> None:
-        """Remove an operation."""
-        try:
-            self.operations.remove(operation)
-        except ValueError:
-            pass  # two threads may both see it complete
-
-    def step(self, operations: Sequence[PendingOperation] | None = None) -> bool:
-        """Progress the given operations, or all; return True if any progressed."""
-        moved = False
-        for operation in tuple(self.operations) if operations is None else operations:
-            moved |= operation.progress()
-        return moved
-
-    def thread_operations(self) -> list[PendingOperation]:
-        """Return the operations that the thread may progress."""
-        return [operation for operation in self.operations if operation.threaded]
 
     def finish(self, context: Context) -> None:
         """Wait for all operations of a communicator; their requests keep the errors."""
@@ -269,31 +292,5 @@ class Progress:
                     f"request{'s' * (len(left) > 1)}: {text}"
                     f"{' ...' * (len(left) > MOST_NAMED)}; call Wait on every request")
 
-    def stop(self) -> None:
-        """Stop the thread."""
-        with self.changed:
-            self.stopping = True
-            self.changed.notify()
-        if self.thread is not None:
-            self.thread.join()
 
-    def _work(self) -> None:
-        # Waking the thread costs the caller more than a small collective takes. So the thread stays
-        # awake for a while, and polls only operations that did not complete by themselves.
-        pause, idle_since = LONGEST_PAUSE, time.monotonic()
-        while not self.stopping and not MPI.Is_finalized():
-            time.sleep(pause)
-            mine = self.thread_operations()
-            moved = not self.waiters and self.step(mine)
-            pause = SHORTEST_PAUSE if moved else min(2 * pause, LONGEST_PAUSE)
-            if mine:
-                idle_since = time.monotonic()
-            elif time.monotonic() - idle_since > LINGER:
-                with self.changed:
-                    self.lazy = True
-                    self.changed.wait_for(lambda: self.thread_operations() or self.stopping)
-                    self.lazy = False
-                pause, idle_since = LONGEST_PAUSE, time.monotonic()
-
-
-PROGRESS = Progress()
+PROGRESS = Progress("hpccoll progress", LONGEST_PAUSE)

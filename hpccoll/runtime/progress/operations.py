@@ -42,15 +42,9 @@ NULL = cell(MPI.REQUEST_NULL).value
 
 
 class Operation(PendingOperation):
-    """Pending nonblocking collective.
+    """Pending nonblocking collective, whose execution starts here.
 
-    Args:
-        context: the context of its communicator.
-        execution: the execution; started here.
-        buffers: objects to keep alive until completion.
-        store: copies a staged result back to device memory; None if nothing is staged.
-        threaded: True if the thread may progress it.
-        queue: the queue of operations that share its channels, if any.
+    ``buffers`` are kept alive until completion; ``store`` copies a staged result back.
     """
 
     def __init__(self, context: Context, execution: Execution, buffers: Any,

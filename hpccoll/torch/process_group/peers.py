@@ -1,7 +1,8 @@
 """Point-to-point messages of a group: send, receive, and a monitored barrier.
 
-Messages start when they are issued, in any number, on a separate communicator. A thread progresses
-messages without a waiting caller, because an MPI library may make progress only inside its calls.
+Messages start when they are issued, in any number, on a separate communicator. A progress queue of
+the group polls messages without a waiting caller, because an MPI library may make progress only
+inside its calls. Its thread runs the callbacks of their futures, which may block.
 """
 
 from __future__ import annotations
@@ -19,15 +20,14 @@ from mpi4py import MPI
 
 from hpccoll import Comm
 from hpccoll.errors import PeerLost, ProcessGroupError
+from hpccoll.runtime.progress.engine import LONGEST_PAUSE, Progress
 from hpccoll.torch.process_group.collectives import MOST_ELEMENTS
-from hpccoll.torch.process_group.work import GroupWork, run_eagerly
+from hpccoll.torch.process_group.work import LONGEST, GroupWork, poll, run_eagerly
 from hpccoll.torch.streams import after_caller, check_capture
 from hpccoll.torch.tensors import as_dense, memory
 
 #: Bytes of a block of a message that has too many for one count.
 BLOCK = 1 << 20
-#: Seconds between two polls of messages: initial, and without progress.
-SHORTEST_PAUSE, LONGEST_PAUSE = 20e-6, 1e-3
 #: Polls of a waiting thread before its first sleep.
 LOOKS = 200
 #: Seconds between two checks of the other rank; seconds in which the last message of an exited rank
@@ -37,26 +37,23 @@ BETWEEN, LAST_MESSAGE = 0.5, 1.0
 
 @run_eagerly
 class MessageWork(GroupWork):
-    """Pending message.
+    """Pending message: a task of the group's queue, which keeps its buffer alive.
 
-    Args:
-        request: MPI request.
-        title, tensors, seconds: see :class:`GroupWork`.
-        nbytes: expected bytes of a receive; ``None`` for a send.
-        check: raises an error if the message can no longer arrive.
-        store: copies the received data to the tensor.
+    ``check`` raises an error if it can no longer arrive. A receive expects ``nbytes``, and
+    ``store`` copies them to the tensor.
     """
 
-    def __init__(self, request: MPI.Request, title: str, tensors: list[torch.Tensor],
-                 seconds: float, check: Callable[[], None], nbytes: int | None = None,
-                 store: Callable[[], object] | None = None):
+    threaded = True
+
+    def __init__(self, queue: Progress, request: MPI.Request, buffer: Any, title: str,
+                 tensors: list[torch.Tensor], seconds: float, check: Callable[[], None],
+                 nbytes: int | None = None, store: Callable[[], object] | None = None):
         super().__init__(title, None, tensors, seconds)
-        self.request, self.check, self.nbytes, self.store = request, check, nbytes, store
-        self.checked = time.monotonic()
-        self.status = MPI.Status()
-        #: Buffer of MPI, alive until completion.
-        self.buffer: Any = None
-        self.looking = threading.Lock()
+        self.queue, self.request, self.buffer, self.check = queue, request, buffer, check
+        self.nbytes, self.store, self.checked = nbytes, store, time.monotonic()
+        self.status, self.looking = MPI.Status(), threading.Lock()
+        if not self.look():
+            queue.add(self)
 
     def look(self) -> bool:
         """Poll the request; return True if the message has completed."""
@@ -81,6 +78,12 @@ class MessageWork(GroupWork):
         """Return True if the message has completed, with or without an error."""
         return self.look()
 
+    def progress(self) -> bool:
+        """Poll for the queue, and leave it after completion."""
+        if self.look():
+            self.queue.remove(self)
+        return self.over
+
     def _on_arrival(self) -> None:
         if self.nbytes is None:
             self.end()
@@ -102,22 +105,11 @@ class MessageWork(GroupWork):
 
     def _await(self, seconds: float) -> bool:
         """Poll until completion or time-out; return True if the message has completed."""
-        if any(self.look() for _ in range(LOOKS)):
-            return True
-        pause, end = SHORTEST_PAUSE, time.monotonic() + seconds
-        while not self.look() and time.monotonic() < end:
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
-        return self.over
+        return any(self.look() for _ in range(LOOKS)) or poll(self.look, seconds, LONGEST_PAUSE)
 
 
 class Peers:
-    """Point-to-point messages of a group.
-
-    Args:
-        group: communicator of the group, on which nothing else sends messages.
-        name: name of the group.
-    """
+    """Point-to-point messages of a group, on whose communicator nothing else sends messages."""
 
     def __init__(self, group: Comm, name: str):
         self.group, self.name = group, name
@@ -125,10 +117,7 @@ class Peers:
         #: Time at which each lost rank was detected.
         self.lost: dict[int, float] = {}
         self.highest = group.Get_attr(MPI.TAG_UB) or 32767
-        self.underway: list[MessageWork] = []
-        self.changed = threading.Condition()
-        self.closed = False
-        self.thread: threading.Thread | None = None
+        self.queue = Progress(f"hpccoll messages of {name}", patience=LONGEST)
         #: Number of the last monitored barrier, and the messages with such numbers.
         self.round = 0
         self.rounds: list[tuple[MPI.Request, numpy.ndarray]] = []
@@ -137,9 +126,9 @@ class Peers:
         """Start to send a tensor."""
         source = memory(self._as_sendable(as_dense(tensor)))
         request = _start_bytes(self.comm.Isend, source, destination, self._tag(tag))
-        work = MessageWork(request, f"send to rank {destination} of {self.name}", [tensor], seconds,
+        return MessageWork(self.queue, request, source,
+                           f"send to rank {destination} of {self.name}", [tensor], seconds,
                            partial(self._check, destination))
-        return self._start(work, source)
 
     def receive(self, tensor: torch.Tensor, source: int, tag: int, seconds: float) -> MessageWork:
         """Start to receive a tensor, from any rank if ``source`` is ``MPI.ANY_SOURCE``."""
@@ -148,10 +137,9 @@ class Peers:
         request = _start_bytes(self.comm.Irecv, sink, source, self._tag(tag))
         whom = "any rank" if source == MPI.ANY_SOURCE else f"rank {source}"
         copied = whole.data_ptr() != tensor.data_ptr() or not tensor.is_contiguous()
-        work = MessageWork(request, f"receive from {whom} of {self.name}", [tensor], seconds,
-                           partial(self._check, source), sink.nbytes,
+        return MessageWork(self.queue, request, sink, f"receive from {whom} of {self.name}",
+                           [tensor], seconds, partial(self._check, source), sink.nbytes,
                            (lambda: tensor.detach().copy_(whole)) if copied else None)
-        return self._start(work, sink)
 
     def _as_sendable(self, tensor: torch.Tensor, fill: bool = True) -> torch.Tensor:
         """Return a dense tensor that MPI can send; on the host unless MPI is GPU-aware.
@@ -164,12 +152,7 @@ class Peers:
         return tensor.cpu() if fill else torch.empty_like(tensor, device="cpu")
 
     def _check(self, peer: int) -> None:
-        """Raise an error if messages from or to a rank cannot complete.
-
-        Raises:
-            PeerLost: the rank was killed or has exited; for ``MPI.ANY_SOURCE``, all ranks have.
-            BrokenCommunicatorError: a call of the group has failed.
-        """
+        """Raise an error if messages from or to a rank, or any rank, cannot complete."""
         try:
             self.group.check_ranks(() if peer < 0 else (peer,))
         except PeerLost as error:
@@ -179,18 +162,6 @@ class Peers:
             if peer in gone or len(gone) == self.comm.size - 1:
                 raise
 
-    def _start(self, work: MessageWork, buffer: Any) -> MessageWork:
-        work.buffer = buffer
-        if not work.look():
-            with self.changed:
-                self.underway.append(work)
-                if self.thread is None:
-                    self.thread = threading.Thread(target=self._work, daemon=True,
-                                                   name=f"hpccoll messages of {self.name}")
-                    self.thread.start()
-                self.changed.notify()
-        return work
-
     def _tag(self, tag: int) -> int:
         if not 0 <= tag < self.highest:
             raise ProcessGroupError(f"tag {tag} is out of range 0 to {self.highest - 1} of this "
@@ -199,39 +170,16 @@ class Peers:
 
     def clear(self, error: BaseException) -> None:
         """Complete all messages with an error."""
-        for work in tuple(self.underway):
+        for work in tuple(self.queue.operations):
             work.end(error)
 
     def close(self) -> None:
         """Stop the thread."""
-        with self.changed:
-            self.closed = True
-            self.changed.notify()
-
-    def _work(self) -> None:
-        pause = SHORTEST_PAUSE
-        while True:
-            with self.changed:
-                self.changed.wait_for(lambda: self.underway or self.closed)
-                if self.closed:
-                    return
-            over = [work for work in tuple(self.underway) if work.look()]
-            for work in over:
-                self.underway.remove(work)
-            pause = SHORTEST_PAUSE if over else min(2 * pause, LONGEST_PAUSE)
-            time.sleep(pause)
+        self.queue.stop()
 
     # -- monitored barrier -------------------------------------------------------------------
     def monitored_barrier(self, seconds: float, everybody: bool) -> None:
-        """Wait for all ranks; rank 0 reports the missing ones.
-
-        Args:
-            seconds: time limit.
-            everybody: True to report all missing ranks, not only the first.
-
-        Raises:
-            ProcessGroupError: ranks are missing.
-        """
+        """Wait for all ranks; rank 0 reports the first missing one, or ``everybody``."""
         end = time.monotonic() + seconds
         self.round += 1
         if self.comm.rank:
@@ -264,7 +212,8 @@ class Peers:
                     for rank, number in numbers.items()}
         missing = []
         for rank, number in numbers.items():
-            while _by(requests[rank], end) and number[0] < self.round:  # of one that failed
+            while (poll(requests[rank].Test, end - time.monotonic(), LONGEST_PAUSE)
+                   and number[0] < self.round):  # of one that failed
                 requests[rank] = self.comm.Irecv(number, rank, self.highest)
             if number[0] < self.round:
                 missing.append(rank)
@@ -295,14 +244,3 @@ def _sent_bytes(text: str, status: MPI.Status) -> int:
     """
     sizes = re.findall(r"(\d+) bytes received but buffer size is (\d+)", text)
     return max(status.Get_elements(MPI.BYTE), *(int(size) for pair in sizes for size in pair), 0)
-
-
-def _by(request: MPI.Request, end: float) -> bool:
-    """Wait for a request until a deadline; return True if it has completed."""
-    pause = SHORTEST_PAUSE
-    while not request.Test():
-        if time.monotonic() > end:
-            return False
-        time.sleep(pause)
-        pause = min(2 * pause, LONGEST_PAUSE)
-    return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from types import FunctionType
@@ -14,8 +15,11 @@ from torch.distributed import Work
 
 from hpccoll.errors import GroupTimeout
 from hpccoll.errors.waits import raisable
+from hpccoll.runtime.progress.engine import SHORTEST_PAUSE
 from hpccoll.torch.streams import after_caller, caller_stream
 
+#: Seconds to wait for the end of a thread, which may run callbacks.
+LONGEST = 5.0
 #: Default argument of ``wait()``, from Python or C++.
 NO_TIMEOUT = timedelta(0)
 Class = TypeVar("Class", bound=type)
@@ -72,13 +76,9 @@ class FinishedWork(Work):
 
 @run_eagerly
 class GroupWork(Work):
-    """Work of a pending call.
+    """Work of a pending call: ``run`` returns the source rank of a message.
 
-    Args:
-        title: description of the call, for messages.
-        run: runs the call; returns the source rank of a message.
-        tensors: the result.
-        seconds: time limit of ``wait()``.
+    ``tensors`` are the result, ``seconds`` is the time limit of ``wait()``.
     """
 
     def __init__(self, title: str, run: Callable[[], int | None] | None,
@@ -104,11 +104,9 @@ class GroupWork(Work):
         self.give_up: Callable[[GroupWork], None] = lambda work: None
 
     def do(self) -> Callable[[], None]:
-        """Run the call to completion in this thread.
+        """Run the call to completion in this thread; return a function that runs the callbacks.
 
-        Returns:
-            A function that runs the future's callbacks. Callbacks may call the same group and wait
-            for it, so the caller must not block them.
+        Callbacks may call the same group and wait for it: the caller must not block them.
         """
         if self.over:
             return nothing
@@ -142,14 +140,7 @@ class GroupWork(Work):
         return complete
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
-        """Wait for completion.
-
-        Args:
-            timeout: time limit; by default that of the group.
-
-        Raises:
-            GroupTimeout: the time limit was exceeded. The group is then unusable.
-        """
+        """Wait for completion; after a GroupTimeout the group is unusable."""
         limited = timeout > NO_TIMEOUT
         # A call in this thread cannot be interrupted at the caller's time limit.
         if not self.over and (limited or not self.assist(self)):
@@ -231,6 +222,17 @@ class CoalescedWork(GroupWork):
         """Return a future of all results."""
         futures = torch.futures.collect_all([work.get_future() for work in self.works])
         return futures.then(lambda done: [tensor for one in done.value() for tensor in one.value()])
+
+
+def poll(test: Callable[[], object], seconds: float, longest: float) -> bool:
+    """Test and sleep, at most ``longest`` seconds at a time; return False after ``seconds``."""
+    pause, end = SHORTEST_PAUSE, time.monotonic() + seconds
+    while not test():
+        if time.monotonic() > end:
+            return False
+        time.sleep(pause)
+        pause = min(2 * pause, longest)
+    return True
 
 
 def promise(outcome: Callable[[], Any]) -> tuple[torch.futures.Future, Callable[[], None]]:

@@ -11,22 +11,19 @@ and then enters the call. Ranks of other nodes are assumed to have arrived.
 
 from __future__ import annotations
 
-import atexit
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 
 from mpi4py import MPI
 
-from hpccoll.torch.process_group.work import GroupWork, nothing
+from hpccoll.torch.process_group.work import LONGEST, GroupWork, nothing, poll
 from hpccoll.transport.shm.mapping import share
+from hpccoll.worker import Worker
 
-#: Seconds to wait for a thread to end.
-LONGEST = 5.0
-#: Seconds between two looks at the other ranks: initial and maximum.
-SHORTEST_PAUSE, LONGEST_PAUSE = 20e-6, 250e-6
+#: Longest pause in seconds between two looks at the other ranks.
+LONGEST_PAUSE = 250e-6
 #: Seconds after which the call is entered anyway: the call detects and reports exited ranks.
 LONGEST_WAIT = 2.0
 
@@ -46,30 +43,20 @@ class Arrivals:
 
     def wait(self, number: int, needless: Callable[[], bool]) -> None:
         """Sleep until all ranks reach a call, ``needless()`` is true, or LONGEST_WAIT is over."""
-        pause, until = SHORTEST_PAUSE, time.monotonic() + LONGEST_WAIT
-        while (any(word[0] < number for word in self.others) and not needless()
-               and time.monotonic() < until):
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+        poll(lambda: needless() or all(word[0] >= number for word in self.others), LONGEST_WAIT,
+             LONGEST_PAUSE)
 
 
 class WorkQueue:
-    """Queue of the calls of one group, in the order of issue.
-
-    Args:
-        name: name of the thread, which the first call starts.
-        arrivals: progress of the other ranks.
-    """
+    """Queue of the calls of one group, in the order of issue; the first starts its thread."""
 
     def __init__(self, name: str, arrivals: Arrivals):
         self.name, self.arrivals = name, arrivals
         #: Pending calls; the first may be running.
         self.queue: deque[GroupWork] = deque()
-        self.turn = threading.Lock()
-        self.changed = threading.Condition()
-        self.closed = False
+        self.turn, self.lock = threading.Lock(), threading.Lock()
         #: Threads, and the number of them that run callbacks.
-        self.threads: list[threading.Thread] = []
+        self.workers: list[Worker] = []
         self.telling = 0
 
     @property
@@ -80,10 +67,9 @@ class WorkQueue:
     def put(self, work: GroupWork) -> None:
         """Append a call."""
         work.assist = self.assist
-        with self.changed:
+        with self.lock:
             self.queue.append(work)
-            self._see_to_a_thread()
-            self.changed.notify()
+            self._wake()
 
     def assist(self, work: GroupWork) -> bool:
         """Run calls up to ``work`` in the calling thread; return True if ``work`` has completed."""
@@ -115,7 +101,7 @@ class WorkQueue:
         A thread that returns from PyTorch during interpreter exit would end the process, so the
         threads are joined, unless a call is running: it may never return.
         """
-        self._close(None if self.turn.locked() else LONGEST)
+        self._close(0 if self.turn.locked() else LONGEST)
 
     def _at_exit(self) -> None:
         """Finish calls without a wait: no thread may be inside MPI during MPI_Finalize.
@@ -126,14 +112,9 @@ class WorkQueue:
         failed = hasattr(sys, "last_value")  # an uncaught error
         self._close(LONGEST if failed else threading.TIMEOUT_MAX)
 
-    def _close(self, seconds: float | None) -> None:
-        with self.changed:
-            self.closed = True
-            self.changed.notify_all()
-        atexit.unregister(self._at_exit)
-        for thread in self.threads if seconds is not None else ():
-            if thread is not threading.current_thread():
-                thread.join(seconds)
+    def _close(self, seconds: float) -> None:
+        for worker in self.workers:
+            worker.stop(seconds)
 
     def _run_first(self, patient: bool = False) -> Callable[[], None]:
         """Run the first call and return its callbacks, to be run when the next call may start."""
@@ -148,30 +129,25 @@ class WorkQueue:
                 self.queue.popleft()
         return nothing
 
-    def _see_to_a_thread(self) -> None:
-        """Start a thread if all threads run callbacks, which may wait for calls."""
-        if len(self.threads) == self.telling:
-            if not self.threads:
-                atexit.register(self._at_exit)
-            self.threads.append(threading.Thread(target=self._work, name=self.name, daemon=True))
-            self.threads[-1].start()
+    def _wake(self) -> None:
+        """Wake the threads; start one if all run callbacks, which may wait for calls."""
+        if len(self.workers) == self.telling:
+            self.workers.append(Worker(self.name, self._work, self._at_exit))
+        for worker in self.workers:
+            worker.wake()
 
     def _work(self) -> None:
-        while True:
-            with self.changed:
-                self.changed.wait_for(lambda: self.queue or self.closed)
-            if not self.queue:
-                return
+        while self.queue:
             with self.turn:
                 tell = self._run_first(patient=True)
             if tell is nothing:
                 continue
-            with self.changed:
+            with self.lock:
                 self.telling += 1
                 if self.queue:
-                    self._see_to_a_thread()
+                    self._wake()
             try:
                 tell()
             finally:
-                with self.changed:
+                with self.lock:
                     self.telling -= 1

@@ -19,6 +19,7 @@ from hpccoll.errors import (
     ExchangeMismatch,
     RankFailed,
 )
+from hpccoll.runtime.progress.task_queue import nothing
 from hpccoll.training.arguments import as_number
 from hpccoll.training.arrays import as_array, is_on_device
 from hpccoll.training.autotune import Autotune, knobs_from_log
@@ -89,7 +90,7 @@ class ExchangeCore:
         self._steps = CollectiveSteps(self._comms, self._barrier, self._order)
 
     def _start_engine(self) -> None:
-        self._engine.start(self._use_thread)
+        self._engine.start_thread(self._use_thread)
         atexit.register(self._stop)
 
     @property
@@ -185,15 +186,11 @@ class ExchangeCore:
 
     def _run(self, task: Any, place: str = "between steps") -> None:
         """Run a task on the first queue, after its pending tasks."""
-        over = []
+        over: list[bool] = []
+        self._wait(place, lambda: bool(over), task, lambda: over.append(True))
 
-        def run_and_close() -> Any:
-            yield from task
-            over.append(True)
-
-        self._wait(place, lambda: bool(over), run_and_close())
-
-    def _wait(self, place: str, over: Callable[[], bool], task: Any = None) -> None:
+    def _wait(self, place: str, over: Callable[[], bool], task: Any = None,
+              on_done: Callable[[], object] = nothing) -> None:
         """Progress until a condition holds; raise an error that ends the exchange."""
         start, self._activity = time.perf_counter(), place
         order = self._order
@@ -209,7 +206,7 @@ class ExchangeCore:
         order.add_waiters(1)
         try:
             self._engine.wait(has_ended, self._failures.stall_callback(order.step, awaited_names),
-                              task)
+                              task, on_done)
         finally:
             order.add_waiters(-1)
             self._activity = "between steps"

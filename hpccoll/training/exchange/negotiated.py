@@ -184,7 +184,7 @@ class NegotiatedOrder:
         if self._voting or not self._has_reason():
             return False
         self._voting = True
-        self.engine.submit(len(self.engine.queues) - 1, self._vote())
+        self.engine.submit(-1, self._vote())
         return True
 
     def _has_reason(self) -> bool:

@@ -1,7 +1,7 @@
 """Sharding of optimizer state, gradients and parameters over ranks (ZeRO 1 to 3).
 
     partition memory_model      ownership of elements; cost of a stage in closed form
-    storage in_flight_window    storage of state; pending exchanges
+    storage                     storage of state and of temporary vectors
     clip scale                  global norms and loss scales, equal on all ranks
     shard_state                 owned part of a group, and its optimizer step
     gradients weights           gradients to their owners, weights from their owners

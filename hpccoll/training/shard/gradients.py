@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy
 
+from hpccoll.runtime.progress.task_queue import TaskQueue
 from hpccoll.training.buckets import ArraySpec
 from hpccoll.training.compress.scheme import Steps
-from hpccoll.training.shard.in_flight_window import InFlightWindow, VectorPool
 from hpccoll.training.shard.partition import ShardGroup
+from hpccoll.training.shard.storage import VectorPool
 
 #: Largest number of pending groups, if each needs its own memory.
 IN_FLIGHT = 2
@@ -56,7 +57,7 @@ class Gradients:
         self._locations = {index: (number, slice(start, start + specs[index].count))
                            for number, group in enumerate(groups)
                            for index, start in zip(group.bucket.members, group.bucket.starts)}
-        self._window, self._buffers = InFlightWindow(), VectorPool()
+        self._window, self._buffers = TaskQueue(overlap=True), VectorPool()
         self._vectors: list[Any] = [None] * len(groups)
         self._parts: list[numpy.ndarray] = []
         if stage < 2:
@@ -117,7 +118,7 @@ class Gradients:
             return
         self._lacking[number] -= 1
         self._launch()
-        self._window.poll()
+        self._window.progress()
 
     @contextmanager
     def accumulate(self) -> Iterator[None]:
@@ -205,7 +206,7 @@ class Gradients:
             vector = self._vectors[number]
             if self.prescale != 1:
                 vector /= vector.dtype.type(self.prescale)
-            self._window.launch(self.reduction(number, vector),
+            self._window.submit(self.reduction(number, vector),
                                 lambda number=number: self._on_reduced(number))  # type: ignore[misc]
 
     def _on_reduced(self, number: int) -> None:

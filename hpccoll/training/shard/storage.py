@@ -1,4 +1,4 @@
-"""Storage of state vectors: in memory or in memory-mapped files.
+"""Storage of vectors: in memory, in memory-mapped files, or in a pool of reusable memory.
 
 The kernel pages a mapped vector in on use and writes it back under memory pressure. A step reads it
 once and sequentially, which suits read-ahead. Its file is unlinked after mapping: the kernel
@@ -16,6 +16,9 @@ from typing import Any
 import numpy
 
 from hpccoll.errors import ArgumentError
+
+#: Default capacity of a pool.
+MOST_SPARE = 2
 
 
 class InMemory:
@@ -59,3 +62,36 @@ class MappedFiles:
             # Reserve blocks: without them, the first write to a full disk would raise SIGBUS.
             os.posix_fallocate(file.fileno(), 0, nbytes)
             return numpy.memmap(file, dtype, "r+", shape=(count,))
+
+
+class VectorPool:
+    """Pool of temporary vectors; reused pages are cheaper than new ones.
+
+    Args:
+        most: capacity of the pool; 0 if references to returned vectors may exist, which then keep
+            the memory alive.
+    """
+
+    def __init__(self, most: int = MOST_SPARE) -> None:
+        self._most = most
+        self._spare: list[numpy.ndarray] = []
+
+    def get(self, count: int, dtype: Any) -> numpy.ndarray:
+        """Return a vector with undefined contents."""
+        nbytes = count * numpy.dtype(dtype).itemsize
+        fitting = [spare for spare in self._spare if nbytes <= spare.nbytes <= 2 * nbytes]
+        if fitting:
+            memory = min(fitting, key=lambda spare: spare.nbytes)
+            self._spare = [spare for spare in self._spare if spare is not memory]
+        else:
+            memory = numpy.empty(nbytes, "u1")
+        return memory[:nbytes].view(dtype)
+
+    def put(self, vector: numpy.ndarray) -> None:
+        """Return an unused vector to the pool."""
+        memory = vector if vector.base is None else vector.base
+        self._spare = [*self._spare, memory][-self._most:] if self._most else []
+
+    def clear(self) -> None:
+        """Free all pooled memory."""
+        self._spare.clear()

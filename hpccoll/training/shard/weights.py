@@ -16,10 +16,11 @@ from dataclasses import dataclass, fields
 import numpy
 
 from hpccoll.errors import ArgumentError
+from hpccoll.runtime.progress.task_queue import TaskQueue
 from hpccoll.training.buckets import ArraySpec
 from hpccoll.training.compress.scheme import Steps
-from hpccoll.training.shard.in_flight_window import InFlightWindow, VectorPool
 from hpccoll.training.shard.partition import WHOLE, ShardGroup, part_sizes
+from hpccoll.training.shard.storage import VectorPool
 
 #: Returns the exchange that fills a whole vector: ``gather(part, whole, counts)``.
 Gather = Callable[[numpy.ndarray, numpy.ndarray, Sequence[int]], Steps]
@@ -78,7 +79,7 @@ class ReplicatedWeights:
                  gather: Gather | None):
         self.rank, self.specs, self.groups, self.units = rank, specs, groups, units
         self.wholes, self.gather = wholes, gather
-        self._window = InFlightWindow()
+        self._window = TaskQueue(overlap=True)
 
     @property
     def arrays(self) -> list[numpy.ndarray]:
@@ -126,7 +127,7 @@ class ReplicatedWeights:
     def publish(self, number: int) -> None:
         """Start to gather the updated weights of a group on all ranks."""
         if self.gather is not None and self.groups[number].bucket.count:
-            self._window.launch(self.gather(self.part(number), self.wholes[number],
+            self._window.submit(self.gather(self.part(number), self.wholes[number],
                                             self.groups[number].counts))
 
     def finish(self) -> None:
@@ -160,7 +161,8 @@ class ShardedWeights:
                  spares: VectorPool | None = None):
         self.rank, self.specs, self.groups, self.units = rank, specs, groups, units
         self.parts, self.gather, self.fetching, self.inside = parts, gather, fetching, inside
-        self._window, self._buffers = InFlightWindow(), VectorPool() if spares is None else spares
+        self._window = TaskQueue(overlap=True)
+        self._buffers = VectorPool() if spares is None else spares
         self._wholes: dict[int, numpy.ndarray] = {}
         self._arrived: set[int] = set()
         self._copies: dict[int, numpy.ndarray] = {}
@@ -219,7 +221,7 @@ class ShardedWeights:
 
     def poll(self) -> None:
         """Progress prefetches."""
-        self._window.poll()
+        self._window.progress()
 
     def expire(self) -> None:
         """Discard gathered weights before a step updates them; fetch all units again."""
@@ -277,7 +279,7 @@ class ShardedWeights:
             rank, size, gather = self.inside
             steps = gather(self._copies[number], whole, part_sizes(whole.size, size))
         if whole.size:
-            self._window.launch(steps, lambda: self._on_gathered(number))
+            self._window.submit(steps, lambda: self._on_gathered(number))
         else:
             self._on_gathered(number)
 

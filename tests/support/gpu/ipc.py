@@ -35,7 +35,7 @@ from support.gpu.ipc_events import (
     ForeignTask,
     SharedEvent,
 )
-from support.gpu.streams import CudaError, CudaStatus, Devices, Stream, Task
+from support.gpu.streams import CudaError, CudaStatus, Devices, GpuTask, Stream
 
 #: Statuses of CUDA's runtime.
 INVALID_VALUE, INVALID_CONTEXT = 1, 201
@@ -252,7 +252,7 @@ class SharedFolder:
                     if number <= wanted:
                         self._advance(task)
 
-    def _advance(self, task: Task) -> None:
+    def _advance(self, task: GpuTask) -> None:
         """Do what can be done of a task and of what it comes after; ask for all that is missing.
 
         Two processes whose work alternates would wait for ever if each did all or nothing.

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy
 
-from support.gpu.streams import Devices, Event, Task
+from support.gpu.streams import Devices, Event, GpuTask
 
 #: Numbers of each event: last recorded, last happened, wanted.
 NUMBERS = 3
@@ -32,17 +32,17 @@ class SharedEvent(Event):
     """An event that other processes wait for, too."""
 
     def __init__(self, machine: Devices, share: Serving):
-        self.tasks: dict[int, Task] = {}
+        self.tasks: dict[int, GpuTask] = {}
         self.share, self.slot = share, share.slot(self)
         super().__init__(machine)
 
     @property
-    def task(self) -> Task | None:
+    def task(self) -> GpuTask | None:
         """The last record."""
         return self._task
 
     @task.setter
-    def task(self, task: Task | None) -> None:
+    def task(self, task: GpuTask | None) -> None:
         self._task = task
         if task is not None and not task.done:
             self.tasks[int(self.share.numbers[self.slot][RECORDED])] = task
@@ -58,7 +58,7 @@ class SharedEvent(Event):
         return happen
 
 
-class ForeignTask(Task):
+class ForeignTask(GpuTask):
     """A wait for an event of another process, as it was recorded last."""
 
     __slots__ = ("number", "numbers", "share")

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy
 
 from hpccoll.testing.exact import MEANING, from_bfloat16, to_bfloat16
-from support.gpu.streams import CudaError, Task
+from support.gpu.streams import CudaError, GpuTask
 
 #: NCCL's numbers of types and operators.
 TYPES = {"INT8": 0, "CHAR": 0, "UINT8": 1, "INT32": 2, "INT": 2, "UINT32": 3, "INT64": 4,
@@ -63,10 +63,10 @@ class NcclMeeting:
     def __init__(self, size: int):
         self.size, self.done = size, False
         self.parts: dict[int, Sequence[NcclPart]] = {}
-        self.after: list[Task] = []
+        self.after: list[GpuTask] = []
         self.left: set[int] = set()
 
-    def join(self, rank: int, parts: Sequence[NcclPart], before: Task) -> Sequence[Task]:
+    def join(self, rank: int, parts: Sequence[NcclPart], before: GpuTask) -> Sequence[GpuTask]:
         """A rank makes its calls, behind other work; returns what they come after."""
         self.parts[rank] = parts
         self.after.append(before)
@@ -110,7 +110,7 @@ class FolderMeeting(NcclMeeting):
     def _file(self, rank: int, what: str) -> Path:
         return self.path.with_name(f"{self.path.name}-{rank}-{what}")
 
-    def join(self, rank: int, parts: Sequence[NcclPart], before: Task) -> Sequence[Task]:
+    def join(self, rank: int, parts: Sequence[NcclPart], before: GpuTask) -> Sequence[GpuTask]:
         """See :meth:`NcclMeeting.join`; what other ranks queue cannot be seen, but waited for."""
         self.parts[rank] = parts
         self._file(rank, "joined").touch()
@@ -187,10 +187,10 @@ class FolderMessage(MessageMeeting, FolderMeeting):
             self.receive(self.read(0)[0])
 
 
-class Together(Sequence[Task]):
+class Together(Sequence[GpuTask]):
     """The tasks of several lists, which may grow."""
 
-    def __init__(self, lists: Sequence[Sequence[Task]]):
+    def __init__(self, lists: Sequence[Sequence[GpuTask]]):
         self.lists = lists
 
     def __getitem__(self, index: Any) -> Any:
@@ -200,7 +200,7 @@ class Together(Sequence[Task]):
         return sum(map(len, self.lists))
 
 
-class Awaiting(Task):
+class Awaiting(GpuTask):
     """Calls of one rank in one group, on its stream.
 
     Attributes:
@@ -209,7 +209,7 @@ class Awaiting(Task):
 
     __slots__ = ("seats",)
 
-    def __init__(self, seats: Sequence[tuple[NcclMeeting, int]], after: Sequence[Task]):
+    def __init__(self, seats: Sequence[tuple[NcclMeeting, int]], after: Sequence[GpuTask]):
         super().__init__(self.perform, after)
         self.seats = seats
 
@@ -221,12 +221,12 @@ class Awaiting(Task):
 
     @property
     def missing(self) -> str:  # type: ignore[override]
-        """See :class:`support.gpu.streams.Task`."""
+        """See :class:`support.gpu.streams.GpuTask`."""
         return next((meeting.missing for meeting, seat in self.seats
                      if seat not in meeting.left and meeting.missing), "")
 
     def awaited(self) -> str:
-        """See :class:`support.gpu.streams.Task`."""
+        """See :class:`support.gpu.streams.GpuTask`."""
         end = time.monotonic() + max(meeting.patience for meeting, _ in self.seats)
         while (missing := self.missing) and time.monotonic() < end:
             time.sleep(PAUSE)

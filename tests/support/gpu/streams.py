@@ -25,7 +25,7 @@ from typing import Any
 import numpy
 
 from support.gpu.pinned import Pinned
-from support.gpu.tasks import NOT_READY, CudaError, CudaStatus, Task, nothing
+from support.gpu.tasks import NOT_READY, CudaError, CudaStatus, GpuTask, nothing
 
 
 class Devices:
@@ -48,7 +48,7 @@ class Devices:
     def __init__(self, devices: int = 1, seed: int | None = None):
         self.lock, self.here = threading.RLock(), threading.local()
         self.chance = None if seed is None else random.Random(seed)
-        self.pending: list[Task] = []
+        self.pending: list[GpuTask] = []
         self.held: Counter[str] = Counter()
         self.calls: Counter[str] = Counter()
         self.faults: dict[str, float] = {}
@@ -61,7 +61,7 @@ class Devices:
             weakref.WeakValueDictionary())
 
     # -- what happens -----------------------------------------------------------------------
-    def finish(self, task: Task) -> None:
+    def finish(self, task: GpuTask) -> None:
         """Do a task and, first, what it comes after; nothing else.
 
         Raises:
@@ -96,7 +96,7 @@ class Devices:
                 if not self.stuck(task):
                     self.finish(task)
 
-    def stuck(self, task: Task) -> bool:
+    def stuck(self, task: GpuTask) -> bool:
         """Tell whether a task, or what it comes after, waits for something beside other work."""
         waiting, seen = [task], set()
         while waiting:
@@ -114,10 +114,10 @@ class Devices:
             while self.pending:
                 self.finish(self.pending[-1])
 
-    def queue(self, run: Callable[[], Any], after: Sequence[Task]) -> Task:
+    def queue(self, run: Callable[[], Any], after: Sequence[GpuTask]) -> GpuTask:
         """Queue work behind other work."""
         with self.lock:
-            task = Task(run, after)
+            task = GpuTask(run, after)
             self.pending.append(task)
             if self.chance is not None and self.chance.random() < 0.3:
                 self.pass_time()
@@ -192,7 +192,7 @@ class Stream:
     def __init__(self, machine: Devices, device: int, null: bool = False,
                  non_blocking: bool = False):
         self.machine, self.device_id, self.null = machine, device, null
-        self.non_blocking, self.last, self.synchronized = non_blocking, Task(nothing, ()), 0
+        self.non_blocking, self.last, self.synchronized = non_blocking, GpuTask(nothing, ()), 0
         self.last.done = True
         self.graph: list[Callable[[], Any]] | None = None
         self.broken = False
@@ -245,7 +245,7 @@ class Stream:
             self.broken = True
             raise CudaError(f"{function}: cudaErrorStreamCaptureUnsupported")
 
-    def push(self, run: Callable[[], Any], *after: Task) -> None:
+    def push(self, run: Callable[[], Any], *after: GpuTask) -> None:
         """Queue work behind this stream's, other tasks, and what the null stream stands for.
 
         It and the streams that are not ``non_blocking`` wait for each other.
@@ -316,7 +316,7 @@ class Event:
         machine.held["events"] += 1
         machine.events[self.ptr] = self
 
-    task: Task | None
+    task: GpuTask | None
 
     def __del__(self) -> None:
         self.machine.held["events"] -= 1

@@ -22,7 +22,7 @@ class CudaStatus(CudaError):
 NOT_READY = 600
 
 
-class Task:
+class GpuTask:
     """Queued work, and what it comes after.
 
     Attributes:
@@ -32,7 +32,7 @@ class Task:
     __slots__ = ("after", "done", "run")
     missing = ""
 
-    def __init__(self, run: Callable[[], Any], after: Sequence[Task]):
+    def __init__(self, run: Callable[[], Any], after: Sequence[GpuTask]):
         self.run, self.after, self.done = run, after, False
 
     def awaited(self) -> str:

@@ -90,13 +90,11 @@ def test_what_cannot_be_looked_at_does_not_end_the_thread(capfd, monkeypatch):
 
     monkeypatch.setattr(watchdog, "QUICK", 0.001)
     monkeypatch.setattr(watchdog, "PERIOD", 0.001)
-    mine, ones, stopping = watchdog.Watchdog(), (Bad(), Good()), threading.Event()
+    mine, ones = watchdog.Watchdog(), (Bad(), Good())
     mine.watched.update(ones)
-    thread = threading.Thread(target=mine._work, args=(stopping,))
-    thread.start()
+    mine.worker.wake()
     assert done.wait(10)
-    stopping.set()
-    thread.join()
+    mine.worker.stop()
     assert looks.count("bad") == 1
     assert capfd.readouterr().err == ("hpccoll: watchdog stopped for one communicator: "
                                       "ZeroDivisionError: made for a test; set a time limit "
@@ -121,21 +119,19 @@ def test_a_communicator_may_be_made_while_the_thread_looks(monkeypatch, forked):
 
     class Bad:
         def poll(self):
-            stopping.set()
             raise ZeroDivisionError("made for a test")
 
-    mine, one, stopping = watchdog.Watchdog(), Bad(), threading.Event()
+    mine, one = watchdog.Watchdog(), Bad()
     mine.watched, mine.pid = Locked(), os.getpid()
     if forked:
         mine.pid = 1
         mine.lock.acquire()
-        monkeypatch.setattr(mine, "_work", lambda stopping: None)
+        monkeypatch.setattr(mine, "_work", lambda: None)
         mine.add(one)
-        assert mine.pid == os.getpid() and mine.thread is not None and mine._all() == [one]
+        assert mine.pid == os.getpid() and mine.worker.is_alive and mine._all() == [one]
         return
     mine.add(one)
-    monkeypatch.setattr(watchdog, "PERIOD", 0.001)
-    mine._work(stopping)
+    mine._work()
     assert mine._all() == []
 
 

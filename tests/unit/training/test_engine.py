@@ -88,7 +88,7 @@ def test_an_error_ends_all_tasks_and_is_told():
 
 def test_a_thread_drives_while_nobody_waits():
     engine, log = engine_of(), []
-    engine.start(True)
+    engine.start_thread(True)
     engine.submit(0, task(log, "a", [Request(3)]))
     end = time.monotonic() + 10
     while "a ends" not in log and time.monotonic() < end:
@@ -99,17 +99,17 @@ def test_a_thread_drives_while_nobody_waits():
 
 def test_without_a_thread_nothing_moves_by_itself():
     engine, log = engine_of(), []
-    engine.start(False)
+    engine.start_thread(False)
     engine.submit(0, task(log, "a", []))
     assert not log
-    engine.drive()
+    engine.step()
     assert log == ["a begins", "a ends"]
     engine.stop()
 
 
 def test_whoever_waits_takes_over_without_a_hop():
     names, engine = [], engine_of()
-    engine.start(True)
+    engine.start_thread(True)
 
     def where():
         names.append(threading.current_thread())
@@ -135,7 +135,7 @@ def test_waiting_may_give_up():
 def test_a_look_is_part_of_every_drive():
     looks = []
     engine = engine_of(look=lambda: looks.append(1) or True)
-    assert engine.drive() and looks
+    assert engine.step() and looks
 
 
 # Votes: what is ready everywhere, and what ranks disagree on

@@ -9,10 +9,10 @@ import numpy
 import pytest
 
 from hpccoll.errors import ArgumentError, ArgumentTypeError
+from hpccoll.runtime.progress.task_queue import TaskQueue
 from hpccoll.training import shard
 from hpccoll.training.buckets import ArraySpec
 from hpccoll.training.optimizers import Sgd
-from hpccoll.training.shard.in_flight_window import MOST_SPARE, InFlightWindow, VectorPool
 from hpccoll.training.shard.memory_model import (
     footprint,
     gathered_bytes,
@@ -22,7 +22,7 @@ from hpccoll.training.shard.memory_model import (
 from hpccoll.training.shard.partition import WHOLE, check_units, part_sizes, plan_groups
 from hpccoll.training.shard.quantised import encode
 from hpccoll.training.shard.scale import LossScale, Scale
-from hpccoll.training.shard.storage import InMemory, MappedFiles
+from hpccoll.training.shard.storage import MOST_SPARE, InMemory, MappedFiles, VectorPool
 from hpccoll.training.shard.weights import Fetching
 from support.shards import SHAPES, UNITS, adam, make, one_pass, plain, same, weights, whole
 from support.threads import run_ranks
@@ -338,19 +338,19 @@ def flight(log, name, requests):
 
 def test_a_later_one_is_not_resumed_before_an_earlier_one_is_over():
     log, first, second = [], [Request(), Request()], [Request(), Request()]
-    flights = InFlightWindow()
-    flights.launch(flight(log, "a", first), lambda: log.append("a landed"))
-    flights.launch(flight(log, "b", second), lambda: log.append("b landed"))
+    flights = TaskQueue(overlap=True)
+    flights.submit(flight(log, "a", first), lambda: log.append("a landed"))
+    flights.submit(flight(log, "b", second), lambda: log.append("b landed"))
     second[0].done = True
-    flights.poll()
+    flights.progress()
     assert log == ["a0", "b0"]
     # MPI moves a transfer on when somebody looks at it.
     assert (first[0].tests, second[0].tests) == (1, 1)
     first[0].done = True
-    flights.poll()
+    flights.progress()
     assert log == ["a0", "b0", "a1"]
     first[1].done = True
-    flights.poll()
+    flights.progress()
     assert log == ["a0", "b0", "a1", "a over", "a landed", "b1"] and len(flights) == 1
     flights.wait()
     assert log[-2:] == ["b over", "b landed"] and len(flights) == 0 and second[1].waited
@@ -358,18 +358,18 @@ def test_a_later_one_is_not_resumed_before_an_earlier_one_is_over():
 
 def test_waiting_for_some_leaves_the_others():
     requests = [Request() for _ in range(3)]
-    flights = InFlightWindow()
+    flights = TaskQueue(overlap=True)
     for request in requests:
-        flights.launch(iter([request]))
+        flights.submit(iter([request]))
     flights.wait(most=1)
     assert [request.waited for request in requests] == [True, True, False]
 
 
 def test_what_waits_for_nothing_lands_in_its_turn():
-    log, request, flights = [], Request(), InFlightWindow()
-    flights.launch(iter(()), lambda: log.append("a"))
-    flights.launch(iter([request]), lambda: log.append("b"))
-    flights.launch(iter(()), lambda: log.append("c"))
+    log, request, flights = [], Request(), TaskQueue(overlap=True)
+    flights.submit(iter(()), lambda: log.append("a"))
+    flights.submit(iter([request]), lambda: log.append("b"))
+    flights.submit(iter(()), lambda: log.append("c"))
     assert log == ["a"]
     flights.wait()
     assert log == ["a", "b", "c"]
