@@ -31,13 +31,15 @@ def command(works: tuple[str, ...], tests: int, json_path: str | None, **given: 
     mpiexec -n 2 hpccoll bench overlap bcast --algorithm chain --work asleep
     """
     def run(comm: Any, options: Any, console: Console | None, *course: Any) -> Any:
-        from hpccoll.tools.bench import overlap
+        from hpccoll.tools.bench import overlap, records
 
-        table = None if console is None else overlap.OverlapTable(console)
-        hidden = overlap.run(comm, options, tests, table, tuple(dict.fromkeys(works)), *course)
+        reports = [] if console is None else [overlap.OverlapTable(console)]
+        hidden = overlap.run(comm, options, tests, reports, tuple(dict.fromkeys(works)), *course)
         if json_path is not None and console is not None:
             with open_output(json_path) as file:
-                overlap.write_record(file, options, hidden)
+                records.write(file, hidden.environment, settings=options.as_data(),
+                              complete=not hidden.interrupted, results=[],
+                              overlap=overlap.as_data(hidden))
         return hidden
 
     measure("bench overlap", given, run, json_path)

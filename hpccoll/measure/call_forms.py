@@ -64,6 +64,15 @@ class BlockingForm:
         """Return the arguments of an iteration."""
         return self.memory.arguments
 
+    def prepare(self) -> None:
+        """Restore the input before an iteration, outside the measured time."""
+        if self.memory.restorable:
+            self.memory.restore()
+
+    def sample(self, seconds: float) -> Any:
+        """Return what an iteration of these seconds measured: they, or a row of several times."""
+        return seconds
+
     def deliver(self) -> None:
         """Copy the return value into the result buffer."""
 

@@ -6,12 +6,10 @@ while copies keep theirs. So each record of times has both rates beside them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from time import perf_counter
-
 import numpy
 from mpi4py import MPI
 
+from hpccoll.measure.samples import sample
 from hpccoll.transport.private_comm import PrivateComm
 from hpccoll.transport.shm.channels import LEAST_CELL_BYTES, SharedNode
 
@@ -30,19 +28,13 @@ def memory_rates(comm: MPI.Intracomm) -> dict[str, float]:
     addresses = node_comm.allgather(memory.__array_interface__["data"][0])
     rates = {}
     if comm.Get_rank() == 0:
-        rates["copy"] = _rate(lambda: numpy.copyto(into, memory))
+        rates["copy"] = NBYTES / min(sample(lambda: numpy.copyto(into, memory), ROUNDS))
         if 1 in node.local and node.readv is not None:
             address = addresses[node.local[1]]
-            rates["read"] = _rate(lambda: node.read_private(1, address, into))
+            rates["read"] = NBYTES / min(sample(
+                lambda: node.read_private(1, address, into), ROUNDS))
     node_comm.Barrier()  # rank 1 keeps its memory until then
     node.free()
     return rates
 
 
-def _rate(transfer: Callable[[], None]) -> float:
-    seconds = []
-    for _ in range(ROUNDS):
-        start = perf_counter()
-        transfer()
-        seconds.append(perf_counter() - start)
-    return NBYTES / min(seconds)

@@ -42,6 +42,7 @@ from hpccoll.measure.rounds import (
     of_all_rounds,
     worth_trying,
 )
+from hpccoll.measure.samples import sample
 from hpccoll.measure.survey_plan import SurveyPlan, SurveyPoint, points
 from hpccoll.measure.timing import Settings, World, measure
 from hpccoll.measure.wrapping import Wrap
@@ -177,12 +178,7 @@ class Surveyor:
 
     def _barrier(self) -> float:
         """Measure the seconds of a barrier."""
-        seconds = []
-        for _ in range(BARRIERS):
-            start = perf_counter()
-            self.world.control.Barrier()
-            seconds.append(perf_counter() - start)
-        now = sorted(seconds)[BARRIERS // 2]
+        now = sorted(sample(self.world.control.Barrier, BARRIERS))[BARRIERS // 2]
         self.fastest_barrier = min(self.fastest_barrier, now)
         return now
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TextIO
@@ -14,7 +13,7 @@ from hpccoll import __version__
 from hpccoll.measure.cases import mpi_type
 from hpccoll.measure.results import Result, ratios
 from hpccoll.tools.bench import regret
-from hpccoll.tools.bench.records import SCHEMA
+from hpccoll.tools.bench.records import write
 from hpccoll.tools.bench.report import Group
 
 PERCENTILES = (50, 90, 99)
@@ -158,17 +157,12 @@ class Json:
 
     def end(self, groups: Sequence[Group], interrupted: bool) -> None:
         """Write the record."""
-        record = {
-            "schema": SCHEMA, "environment": self.environment, "settings": self.settings,
-            "synchronisation": "barrier before every iteration; time of the slowest rank",
-            "complete": not interrupted,
-            "auto": regret.summary(groups, self.tolerance),
-            "results": [_keep_times(entry, self.keep) for group in groups
-                        for entry in entries(group)],
-        }
         with self.opened() as file:
-            json.dump(record, file, indent=1)
-            file.write("\n")
+            write(file, self.environment, settings=self.settings,
+                  synchronisation="barrier before every iteration; time of the slowest rank",
+                  complete=not interrupted, auto=regret.summary(groups, self.tolerance),
+                  results=[_keep_times(entry, self.keep) for group in groups
+                           for entry in entries(group)])
 
 
 def entries(group: Group) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple, TextIO, get_type_hints
 
 from hpccoll.errors import HpccollError
 
@@ -60,6 +60,12 @@ class Record(NamedTuple):
     def library(self) -> str:
         """Return name and version of the MPI library."""
         return str(self.environment.get("library") or self.environment["mpi"])
+
+
+def write(file: TextIO, environment: Mapping[str, Any] | None, **fields: Any) -> None:
+    """Write a record: the machine, and what was measured."""
+    json.dump({"schema": SCHEMA, "environment": environment, **fields}, file, indent=1)
+    file.write("\n")
 
 
 def read(path: str) -> Record:

@@ -19,13 +19,12 @@ into caches and latency dominates, and between nodes links are the tighter limit
 
 from __future__ import annotations
 
-from time import perf_counter
-
 import numpy
 from mpi4py import MPI
 
 from hpccoll.cuda import device_namespace, synchronize
 from hpccoll.measure.cases import Case
+from hpccoll.measure.samples import median_of_slowest, sample
 
 #: Minimum bytes of a rank's larger buffer for which the limit is meaningful.
 SHOWN = 1 << 20
@@ -67,15 +66,14 @@ def copy_rate(comm: MPI.Intracomm, on_device: bool = False) -> float:
     namespace = device_namespace() if on_device else numpy
     source, target = namespace.empty(nbytes, "u1"), namespace.empty(nbytes, "u1")
     source[...], target[...] = 1, 0  # untouched memory is copied faster
-    seconds = []
-    for _ in range(TURNS):
-        comm.Barrier()
-        start = perf_counter()
+
+    def copy() -> None:
         namespace.copyto(target, source)
         if on_device:
             synchronize()
-        seconds.append(comm.allreduce(perf_counter() - start, MPI.MAX))
-    return comm.bcast(2 * nbytes * comm.Get_size() / float(numpy.median(seconds)))
+
+    seconds = median_of_slowest(comm, sample(copy, TURNS, comm.Barrier))
+    return comm.bcast(2 * nbytes * comm.Get_size() / seconds)
 
 
 def min_seconds(case: Case, rate: float) -> float | None:

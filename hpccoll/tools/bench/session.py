@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from hpccoll.measure.device_buffers import DeviceBuffers
 from hpccoll.measure.results import Result, merge_rounds
 from hpccoll.measure.timing import Settings, World, measure
 from hpccoll.tools.bench.provenance import record
-from hpccoll.tools.bench.report import BenchReport, Group
+from hpccoll.tools.bench.report import BenchReport
 from hpccoll.tools.bench.roofline import SHOWN, copy_rate, min_seconds
 from hpccoll.tools.bench.torch_groups import BACKENDS, check_available, objection, open_groups
 
@@ -74,7 +74,7 @@ class Options(NamedTuple):
 class Outcome(NamedTuple):
     """Outcome of a benchmark; groups and environment are on rank 0."""
 
-    groups: list[Group]
+    groups: list[Any]
     environment: dict[str, Any] | None
     failures: int
     interrupted: bool
@@ -161,26 +161,15 @@ class Buffers:
         return [self.options.buffers(case, self.rank, self.arena.empty) for _ in range(sets)]
 
 
-class Audience:
-    """Dispatcher of cases and starts of collectives to the reports on rank 0."""
-
-    def __init__(self, reports: Sequence[BenchReport], options: Options, size: int):
-        self.reports, self.options, self.size, self.latest = reports, options, size, ""
-
-    def show(self, case: Case, results: Group, refused: Mapping[str, str]) -> None:
-        """Pass a measured case to the reports."""
-        if case.collective != self.latest:
-            self.latest = case.collective
-            labels = _labels(self.options, case.collective, self.size)
-            for report in self.reports:
-                report.begin_collective(case.collective, labels)
-        for report in self.reports:
-            report.group(results, refused)
+#: Measures a case: gets world, options, case, buffers, and the callbacks of :func:`run`. Returns
+#: the results, and why candidates are unsupported.
+Visit = Callable[..., tuple[list[Any], dict[str, str]]]
 
 
 def run(comm: MPI.Intracomm, options: Options, reports: Sequence[BenchReport],
         stopped: Callable[[], bool] = lambda: False,
-        progress: Callable[[str, float], None] = lambda name, part: None) -> Outcome:
+        progress: Callable[[str, float], None] = lambda name, part: None,
+        visit: Visit | None = None) -> Outcome:
     """Run the benchmark; collective.
 
     Args:
@@ -189,12 +178,14 @@ def run(comm: MPI.Intracomm, options: Options, reports: Sequence[BenchReport],
         reports: receivers of results on rank 0.
         stopped: callback on rank 0, returns True to end early.
         progress: callback on rank 0, called with the current case and the completed share.
+        visit: measures a case; blocking calls if omitted.
     """
     # A library without support for device memory would crash in its own method.
     world = World(comm, _spread(options.settings, options.sweeps), Comm, options.on_device)
     todo = plan_cases(options, world.size)
-    limited = max(c.nbytes for c in todo) >= SHOWN
+    limited = visit is None and max(c.nbytes for c in todo) >= SHOWN
     rate = copy_rate(world.control, options.on_device) if limited else 0.0
+    visit = visit or partial(_visit, rate)
     buffers = Buffers(world, options, todo)
     if options.peers:
         world.peers |= open_groups(world.control)
@@ -207,25 +198,37 @@ def run(comm: MPI.Intracomm, options: Options, reports: Sequence[BenchReport],
                         "peers": {name: group.version for name, group in world.peers.items()}}
         for report in listeners:
             report.begin(environment)
-    audience = Audience(listeners, options, world.size)
-    by_number: dict[int, tuple[list[Result], dict[str, str]]] = {}
+    latest = ""
+    by_number: dict[int, tuple[list[Any], dict[str, str]]] = {}
+
+    def show(number: int) -> None:
+        nonlocal latest
+        name = todo[number].collective
+        if name != latest:
+            latest = name
+            for report in listeners:
+                report.begin_collective(name, _labels(options, name, world.size))
+        for report in listeners:
+            report.group(*by_number[number])
+
     interrupted, total, shown = False, options.sweeps * len(todo), 0
-    for visit in range(total):
+    for turn in range(total):
         interrupted = world.control.bcast(stopped())
         if interrupted:
             break
-        number = visit % len(todo)
-        results, refused = _visit(world, options, todo[number], buffers, rate, stopped,
-                                  partial(_part, progress, visit, total))
-        before = by_number[number][0] if number in by_number else []
-        by_number[number] = merge_rounds(before, results), refused
-        if visit >= total - len(todo):
-            audience.show(todo[number], *by_number[number])
+        number = turn % len(todo)
+        results, refused = visit(world, options, todo[number], buffers, stopped,
+                                 partial(_part, progress, turn, total))
+        if number in by_number:
+            results = merge_rounds(by_number[number][0], results)
+        by_number[number] = results, refused
+        if turn >= total - len(todo):
+            show(number)
             shown += 1
     interrupted = world.control.bcast(interrupted or stopped())
     for number in range(shown, len(by_number)):
-        audience.show(todo[number], *by_number[number])
-    groups: list[Group] = [results for results, _ in by_number.values() if results]
+        show(number)
+    groups = [results for results, _ in by_number.values() if results]
     for report in listeners:
         report.end(groups, interrupted)
     failures = world.control.bcast(sum(r.failures for group in groups for r in group))
@@ -233,10 +236,10 @@ def run(comm: MPI.Intracomm, options: Options, reports: Sequence[BenchReport],
     return Outcome(groups, environment, failures, interrupted)
 
 
-def _visit(world: World, options: Options, case: Case, buffers: Buffers,
-           rate: float, stopped: Callable[[], bool], progress: Callable[[str, float], None],
+def _visit(rate: float, world: World, options: Options, case: Case, buffers: Buffers,
+           stopped: Callable[[], bool], progress: Callable[[str, float], None],
            ) -> tuple[list[Result], dict[str, str]]:
-    """Measure one case; return its results, and why candidates are unsupported."""
+    """Measure blocking calls of one case."""
     memories = buffers.make(case, options.settings.rotate)
     chosen, refused = options.settings.form.select(options.wanted, case, memories[0],
                                                    options.hierarchical)

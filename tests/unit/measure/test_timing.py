@@ -11,6 +11,7 @@ from unit.bench_results import result
 
 from hpccoll.measure import clocks, load, noise, recording, results, rounds, survey_plan, timing
 from hpccoll.measure.cases import make
+from hpccoll.measure.samples import in_turn
 from hpccoll.measure.survey_plan import SurveyPlan, points
 from hpccoll.measure.trace_events import line_names, save_events
 from hpccoll.tune.table import Candidate
@@ -49,9 +50,9 @@ def test_pace_counts_iterations(iterations):
 
 def test_candidates_take_turns_in_changing_order():
     names = list("abcd")
-    orders = [timing.in_turn(names, repetition) for repetition in range(40)]
+    orders = [in_turn(names, repetition) for repetition in range(40)]
     assert all(sorted(order) == names for order in orders)
-    assert orders == [timing.in_turn(names, repetition) for repetition in range(40)]
+    assert orders == [in_turn(names, repetition) for repetition in range(40)]
     after = {(one, two) for order in orders for one, two in zip(order, order[1:])}
     assert len(after) == 12 and {order[0] for order in orders} == set(names)
 
