@@ -11,12 +11,12 @@ from typing import Any
 from hpccoll.explain.plotting import (
     FAINT,
     FEW,
-    HEAD,
-    INK,
     LABEL,
     SOFT,
     TICK,
     dress,
+    headline,
+    name_axes,
     new_figure,
 )
 from hpccoll.explain.replay import Timeline
@@ -39,8 +39,7 @@ def plot_sums(schedule: Schedule, line: Timeline, nbytes: int | None = None) -> 
     wants = WANTS[schedule.collective.name].format(root=schedule.root)
     if nbytes is not None and schedule.collective.payload != "none":
         wants += f"; 1 block = {size_text(nbytes / per_rank(schedule))}"
-    figure.text(0.06, 0.95, title_of(schedule), size=HEAD, weight="bold", color=INK, va="center")
-    figure.text(0.06, 0.895, wants, size=LABEL, color=SOFT, va="center")
+    headline(figure, 0.06, (0.95, title_of(schedule)), (0.895, wants), LABEL)
     square, over_time = (figure.add_axes(place) for place in (
         (0.07, 0.11, 0.36, 0.68), (0.57, 0.11, 0.41, 0.68)))
     _square(square, schedule, line)
@@ -88,6 +87,6 @@ def _rounds(panel: Any, line: Timeline) -> None:
     panel.bar(range(1, line.rounds + 1), blocks, width=0.9 if line.rounds < 100 else 1.0,
               color=FEW[0])
     panel.grid(axis="y", color=FAINT, linewidth=0.8)
-    panel.set_xlabel("round", color=INK, fontsize=LABEL)
+    name_axes(panel, "round")
     panel.yaxis.get_major_locator().set_params(integer=True)
     panel.xaxis.get_major_locator().set_params(integer=True)

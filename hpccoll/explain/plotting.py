@@ -68,6 +68,26 @@ def dress(panel: Any, title: str) -> None:
     panel.spines[["left", "bottom"]].set_color(FAINT)
 
 
+def name_axes(panel: Any, across: str = "", up: str = "") -> None:
+    """Set the names of the axes."""
+    if across:
+        panel.set_xlabel(across, color=INK, fontsize=LABEL)
+    if up:
+        panel.set_ylabel(up, color=INK, fontsize=LABEL)
+
+
+def legend(panel: Any, **more: Any) -> None:
+    """Name the lines of a panel, without a frame."""
+    panel.legend(frameon=False, fontsize=TICK, labelcolor=INK, **more)
+
+
+def headline(figure: Any, left: float, title: tuple[float, str], note: tuple[float, str],
+             size: float = TICK) -> None:
+    """Write the title of a figure and a smaller note below it, each with its height."""
+    figure.text(left, *title, color=INK, fontsize=HEAD, fontweight="bold", va="center")
+    figure.text(left, *note, color=SOFT, fontsize=size, va="center")
+
+
 def ratio_ticks(low: float, high: float) -> list[float]:
     """Return the tick ratios between two ends: 1 and enough others to read points off.
 
@@ -118,7 +138,7 @@ def size_axis(panel: Any, sizes: Sequence[float], most: int = 10) -> None:
             shown.append(nbytes)
     panel.set_xticks(shown, [short_size_text(int(nbytes)) for nbytes in shown])
     panel.set_xticks([], minor=True)
-    panel.set_xlabel("bytes", color=INK, fontsize=LABEL)
+    name_axes(panel, "bytes")
 
 
 def save(figure: Any, path: Any, dpi: int = 150, **more: Any) -> None:

@@ -10,10 +10,11 @@ from hpccoll.explain.plotting import (
     FEW,
     HEAD,
     INK,
-    LABEL,
     SOFT,
     TICK,
     dress,
+    legend,
+    name_axes,
     new_figure,
     save,
     size_axis,
@@ -55,7 +56,7 @@ def draw(reports: Sequence[tuple[int, Report]], path: str) -> None:
             panel.set_xticks(nodes[::-(-len(nodes) // 8)] or nodes,
                              [f"{n:,}" for n in nodes[::-(-len(nodes) // 8)] or nodes])
             panel.set_xticks([], minor=True)
-            panel.set_xlabel("nodes", color=INK, fontsize=LABEL)
+            name_axes(panel, "nodes")
         else:
             mine = [(r.nbytes, r) for count, r in reports if count == chosen]
             _lines(panel, mine, styles, f"{chosen:,} nodes")
@@ -94,9 +95,8 @@ def draw_against(compared: Sequence[ComparedTimes], path: str) -> None:
     panel.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
     for axis in (panel.xaxis, panel.yaxis):
         axis.set_major_formatter(lambda value, position: time_text(value))
-    panel.set_xlabel("measured", color=INK, fontsize=LABEL)
-    panel.set_ylabel("simulated", color=INK, fontsize=LABEL)
-    panel.legend(frameon=False, fontsize=TICK, labelcolor=INK, loc="upper left")
+    name_axes(panel, "measured", "simulated")
+    legend(panel, loc="upper left")
     figure.tight_layout()
     save(figure, path, 130)
 
@@ -132,7 +132,7 @@ def _lines(panel: Any, points: Sequence[tuple[float, Report]], styles: dict[str,
         # Room for the legend above the lines.
         low, high = panel.get_ylim()
         panel.set_ylim(low, high * (high / low) ** (0.09 * (len(series) + 1)))
-        panel.legend(frameon=False, fontsize=TICK, labelcolor=INK)
+        legend(panel)
 
 
 def _bars(panel: Any, reports: Sequence[Report], title: str) -> None:
@@ -159,7 +159,7 @@ def _bars(panel: Any, reports: Sequence[Report], title: str) -> None:
     panel.margins(x=0.18)
     panel.set_xlim(left=0)
     if any(start):
-        panel.legend(frameon=False, fontsize=TICK, labelcolor=INK, loc="upper right")
+        legend(panel, loc="upper right")
 
 
 def _links(panel: Any, reports: Sequence[Report], shape: Shape, styles: dict[str, str]) -> None:
@@ -180,6 +180,5 @@ def _links(panel: Any, reports: Sequence[Report], shape: Shape, styles: dict[str
     # Room for the legend above the lines.
     panel.set_ylim(0, 1.05 + 0.11 * len(reports))
     panel.set_yticks([0, 0.25, 0.5, 0.75, 1])
-    panel.set_xlabel("part of all links", color=INK, fontsize=LABEL)
-    panel.set_ylabel("part of the time in use", color=INK, fontsize=LABEL)
-    panel.legend(frameon=False, fontsize=TICK, labelcolor=INK, loc="upper right")
+    name_axes(panel, "part of all links", "part of the time in use")
+    legend(panel, loc="upper right")
