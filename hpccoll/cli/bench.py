@@ -175,10 +175,8 @@ def measure(command: str, given: dict[str, Any], run: Callable[..., Any],
     """Parse and check the options of :data:`MEASUREMENT` and :data:`COMPARISON`, measure, exit.
 
     Args:
-        command, given: name of the command, for messages, and its options.
         run: measures and returns the outcome; gets the communicator, the options, a console on rank
             0, a callback that returns True to stop, and a callback for progress.
-        json_path, plot_path, form: output files, and the form of the output.
     """
     def prepare(comm: Any) -> Any:
         from hpccoll.tools.bench import session
@@ -224,11 +222,7 @@ def _parse_options(collectives: tuple[str, ...], osu: bool, algorithm: str, size
                    segment_bytes: str | None, topology: str | None, params: tuple[str, ...],
                    calls: str = "blocking", device: str | None = None, peers: bool = False,
                    sweeps: int = 1, rotate: int = 1) -> Any:
-    """Parse the options.
-
-    Raises:
-        ArgumentError: an invalid option.
-    """
+    """Parse the options."""
     from hpccoll.ir.methods import METHODS
     from hpccoll.measure import candidates, cases
     from hpccoll.measure.call_forms import FORMS

@@ -143,7 +143,6 @@ def run_program(kind: str, words: Sequence[str], topology: str | None = None,
     """Run a program; an error of it aborts the job.
 
     Args:
-        kind, words: the program, as for :func:`execute`, and its arguments.
         topology: layout to assume for ``COMM_WORLD``.
         end: called if the program has ended well.
     """

@@ -84,11 +84,7 @@ def abort(comm: Any, error: Exception) -> NoReturn:
 
 
 def agree(comm: Any, work: Callable[[], Any]) -> Any:
-    """Call ``work`` on every rank; raise an error of any rank on all.
-
-    Raises:
-        HpccollError: with the message of the first failed rank.
-    """
+    """Call ``work`` on every rank; raise an error of any rank on all."""
     try:
         value, problem = work(), ""
     except HpccollError as error:
@@ -100,11 +96,7 @@ def agree(comm: Any, work: Callable[[], Any]) -> Any:
 
 
 def agree_on_rank_0(comm: Any, work: Callable[[], object]) -> None:
-    """Call ``work`` on rank 0; raise its error on all ranks.
-
-    Raises:
-        HpccollError: with the message of rank 0.
-    """
+    """Call ``work`` on rank 0; raise its error on all ranks."""
     agree(comm, work if comm.Get_rank() == 0 else lambda: None)
 
 

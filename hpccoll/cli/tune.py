@@ -134,11 +134,7 @@ def command(brought: tuple[AlgorithmChoice, ...], params: tuple[str, ...], quick
 
 def _plan(quick: bool, probe: bool, collectives: tuple[str, ...], sizes: str | None,
           seconds: float | None) -> Any:
-    """Return the plan of measurements.
-
-    Raises:
-        ArgumentError: an option makes no sense.
-    """
+    """Return the plan of measurements."""
     from hpccoll.measure import survey_plan
 
     if quick and probe:
@@ -160,11 +156,7 @@ def _plan(quick: bool, probe: bool, collectives: tuple[str, ...], sizes: str | N
 def _add_algorithms(plan: Any, brought: tuple[AlgorithmChoice, ...], params: dict[str, int],
                     size: int,
                     chosen: bool) -> Any:
-    """The plan with algorithms of one's own; without preferences, for their collectives only.
-
-    Raises:
-        ArgumentError: one that does not exist, or does not support this number of ranks.
-    """
+    """The plan with algorithms of one's own; without preferences, for their collectives only."""
     from hpccoll.algorithms import schedule
     from hpccoll.tune.table import Candidate
 
@@ -186,11 +178,7 @@ def _add_algorithms(plan: Any, brought: tuple[AlgorithmChoice, ...], params: dic
 
 
 def _path(output: str | None) -> str:
-    """The file to write.
-
-    Raises:
-        ArgumentError: the environment is malformed.
-    """
+    """The file to write."""
     from hpccoll.config import load
     from hpccoll.tune.loading import default_path
 
@@ -199,11 +187,7 @@ def _path(output: str | None) -> str:
 
 
 def _check(path: str) -> None:
-    """Find out before anything is measured whether the table can be read and written.
-
-    Raises:
-        TuningError: it cannot.
-    """
+    """Find out before anything is measured whether the table can be read and written."""
     from hpccoll.tune.store import load_existing
 
     load_existing(path)
@@ -220,9 +204,6 @@ def _add(path: str, machine: Any, outcome: Any, replaced: bool) -> Any:
 
     Returns:
         The times that the table has of these calls then, and the disagreements.
-
-    Raises:
-        HpccollError: there are none, though nothing failed; or the table cannot be written.
     """
     from hpccoll.algorithms.table import is_ours
     from hpccoll.tune.store import add

@@ -24,7 +24,6 @@ class Header(NamedTuple):
     """One column.
 
     Attributes:
-        name: its heading.
         right: True for right alignment, as of numbers; False for names.
         spare: 0 for a column that is never dropped. Of the others, the lowest numbers have
             priority; columns of one number are shown or dropped together.

@@ -32,7 +32,6 @@ def plot_sums(schedule: Schedule, line: Timeline, nbytes: int | None = None) -> 
     """Return a figure of the sums.
 
     Args:
-        schedule, line: the schedule, and its messages.
         nbytes: bytes of a rank's vector, or of all its blocks together.
     """
     figure = new_figure(WIDTH, HEIGHT)

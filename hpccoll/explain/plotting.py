@@ -31,11 +31,7 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 
 
 def new_figure(width: float, height: float) -> Any:
-    """Return an empty figure of a size in inches.
-
-    Raises:
-        HpccollError: matplotlib is not installed.
-    """
+    """Return an empty figure of a size in inches."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -45,12 +41,7 @@ def new_figure(width: float, height: float) -> Any:
 
 
 def check(path: str, option: str = "--plot") -> None:
-    """Raise unless a plot can be written to the file of an option.
-
-    Raises:
-        HpccollError: matplotlib is not installed.
-        ArgumentError: an unknown format, or a folder that cannot be written to.
-    """
+    """Raise unless a plot can be written to the file of an option."""
     formats = new_figure(1, 1).canvas.get_supported_filetypes()
     if path.rpartition(".")[2].lower() not in formats:
         raise ArgumentError(option, f"{path!r} has an unknown suffix",
@@ -142,11 +133,7 @@ def size_axis(panel: Any, sizes: Sequence[float], most: int = 10) -> None:
 
 
 def save(figure: Any, path: Any, dpi: int = 150, **more: Any) -> None:
-    """Write a plot on white; the suffix selects the format.
-
-    Raises:
-        ArgumentError: the file cannot be written.
-    """
+    """Write a plot on white; the suffix selects the format."""
     try:
         figure.savefig(path, dpi=dpi, facecolor="white", **more)
     except OSError as error:

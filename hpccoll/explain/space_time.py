@@ -69,10 +69,6 @@ def plot_schedule(schedule: Schedule, nbytes: int | None = None,
     """Return a figure of a schedule: its messages, or their sums if there are too many.
 
     Further schedules are to its right, with their messages.
-
-    Raises:
-        ArgumentError: a schedule too large even for sums.
-        HpccollError: matplotlib is not installed.
     """
     drawn = schedule, *beside
     if schedule.size > MOST_SUMMED:

@@ -43,12 +43,7 @@ SIDES = {SEND: ("",), RECV: ("", LEFT, RIGHT), COPY: ("",), REDUCE: (LEFT, RIGHT
 
 
 def program_of(schedule: Schedule, rank: int) -> Program:
-    """Make one rank's program and check its form.
-
-    Raises:
-        ScheduleError: the builder raised (its error is the cause), or returned an invalid
-            program: with the rank, and the round and step of the error.
-    """
+    """Make one rank's program and check its form."""
     try:
         program = schedule.program(rank)
     except HpccollError:

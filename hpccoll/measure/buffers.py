@@ -27,11 +27,9 @@ class Arena:
 
     Args:
         comm: the measured communicator; collective.
-        wrap: the class of communicators that is timed.
         nbytes: bytes of the larger buffer of the largest case.
         sets: number of pairs of buffers.
         topology: pretend layout; set by the first use of a communicator.
-        xp: the module of its arrays.
     """
 
     def __init__(self, comm: MPI.Intracomm, wrap: Wrap, nbytes: int, sets: int,
@@ -62,7 +60,6 @@ class CaseBuffers:
     share memory; otherwise the call must not change the input.
 
     Args:
-        case, rank: of the buffers.
         empty: callback that makes an array of a number of elements and a type.
         op: the operator to pass; MPI's own for the case if omitted.
     """

@@ -88,12 +88,10 @@ class NonblockingForm(BlockingForm):
 
     @staticmethod
     def method(collective: str) -> str:
-        """Return the method's name."""
         return f"I{collective}"
 
     @staticmethod
     def auto_choice(case: Case, config: Config) -> str:
-        """Return the algorithm of ``auto``: that of the environment, or the MPI library."""
         preference = config.algorithm.get(METHODS[case.collective])
         return NATIVE if preference is None else Candidate(preference[0],
                                                            tuple(preference[1].items())).label
@@ -101,7 +99,6 @@ class NonblockingForm(BlockingForm):
     @classmethod
     def select(cls, wanted: Sequence[Candidate], case: Case, memory: CaseBuffers,
                hierarchical: bool) -> tuple[list[Candidate], dict[str, str]]:
-        """Remove candidates that would block."""
         chosen, refused = choosing.select(wanted, case, memory, hierarchical)
         if not wanted:
             chosen = [c for c in chosen if c.name != AUTO]
@@ -142,16 +139,13 @@ class PersistentForm(NonblockingForm):
 
     @staticmethod
     def method(collective: str) -> str:
-        """Return the method's name."""
         return f"{collective}_init".capitalize()
 
     @property
     def arguments(self) -> tuple:
-        """Return no arguments: the request holds its buffers."""
         return ()
 
     def free(self) -> None:
-        """Free the request."""
         self.request.Free()
 
 
@@ -167,18 +161,15 @@ class LowerCase(BlockingForm):
 
     @staticmethod
     def method(collective: str) -> str:
-        """Return the method's name."""
         return collective
 
     @staticmethod
     def auto_choice(case: Case, config: Config) -> str:
-        """Return ``auto``: methods for objects have no choice of algorithms."""
         return AUTO
 
     @classmethod
     def select(cls, wanted: Sequence[Candidate], case: Case, memory: CaseBuffers,
                hierarchical: bool) -> tuple[list[Candidate], dict[str, str]]:
-        """Return the MPI library's method and hpccoll's."""
         wanted = choosing.expand(wanted or [Candidate(NATIVE), Candidate(AUTO)], case.collective,
                                  case.size, case.nbytes, hierarchical)
         refused = {c.label: "methods for objects have no choice of algorithms"
@@ -187,7 +178,6 @@ class LowerCase(BlockingForm):
 
     @property
     def arguments(self) -> tuple:
-        """Return the object, and the arguments after the buffers."""
         memory = self.memory
         given = memory.source if memory.given else None
         if given is not None and given.size == 1 and given.dtype.kind in "fc":
@@ -196,7 +186,6 @@ class LowerCase(BlockingForm):
         return given, *memory.arguments[buffers:]
 
     def deliver(self) -> None:
-        """Copy the object into the result buffer."""
         if self.memory.wanted:
             self.memory.result[...] = self.returned
         self.returned = None
@@ -209,11 +198,7 @@ FORMS: dict[str, type[BlockingForm]] = {
 
 def check(form: type[BlockingForm], collectives: Sequence[str], in_place: bool,
           peers: bool) -> None:
-    """Raise if options cannot be combined.
-
-    Raises:
-        ArgumentError: with the name of the option.
-    """
+    """Raise if options cannot be combined."""
     for collective in collectives:
         if collective not in form.collectives:
             raise ArgumentError("--calls", f"{collective} has no {form.word} calls",

@@ -19,7 +19,6 @@ class DeviceBuffers(CaseBuffers):
     synchronization of the current stream, which is in the measured time.
 
     Args:
-        case, rank: of the buffers.
         empty: callback that makes an array of a number of elements and a type on the device.
     """
 
@@ -39,22 +38,18 @@ class DeviceBuffers(CaseBuffers):
         return next((there for one, there in self.pairs if one is host), host)
 
     def refill(self, iteration: int) -> None:
-        """Poison the output and write the input of an iteration."""
         super().refill(iteration)
         self._push()
 
     def restore(self) -> None:
-        """Restore the input of an in-place reduction."""
         super().restore()
         self._push()
 
     def wrong(self, iteration: int) -> int:
-        """Count the wrong elements of the output."""
         self._fetch()
         return super().wrong(iteration)
 
     def count_changed_input(self, iteration: int) -> int:
-        """Count the elements of a separate input that the call has changed."""
         self._fetch()
         return super().count_changed_input(iteration)
 

@@ -27,10 +27,7 @@ def probe(context: Context, machine: Fingerprint, path: str,
     """Measure the candidates and store their times; collective.
 
     Args:
-        context: hpccoll's state of the communicator.
-        machine: the machine that the times are valid for.
         path: the table that rank 0 adds them to.
-        wrap: the class of communicators that is timed.
 
     Returns:
         The times, which may be empty, and their file, both equal on all ranks; and on rank 0 the
@@ -59,7 +56,6 @@ def measure_call(context: Context, collective: str, nbytes: int, path: str, wrap
 
     Args:
         context, path, wrap: as for :func:`probe`; without a path nothing is stored.
-        collective, nbytes: of the calls.
 
     Returns:
         The times, equal on all ranks; empty if nothing could be measured.

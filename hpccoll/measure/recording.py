@@ -25,7 +25,6 @@ class Doubt(NamedTuple):
     """Implausible time that is omitted from the table.
 
     Attributes:
-        collective, nbytes: the point.
         ratio: native time divided by that of the best candidate; 0 if that is not the reason.
         late: time divided by that of a larger size, or 0.
         label: the candidate whose time is omitted; empty for all candidates of the point.

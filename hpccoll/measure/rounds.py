@@ -33,7 +33,6 @@ class LatestTimes(NamedTuple):
     """Times of the first round of a collective's latest size.
 
     Attributes:
-        nbytes: that size.
         idle, busy: seconds of a candidate outside its calls, and in them.
         order: the candidates, fastest first.
     """

@@ -73,11 +73,9 @@ class Survey(NamedTuple):
     """Result of a survey.
 
     Attributes:
-        machine: the machine that the times are valid for.
         curves: times, on rank 0.
         failures: wrong elements of candidates that had any; they are left out.
         interrupted: True if points are missing.
-        doubtful: implausible times, which are left out.
     """
 
     machine: Fingerprint
@@ -88,14 +86,7 @@ class Survey(NamedTuple):
 
 
 class Surveyor:
-    """A survey in progress; rank 0 selects the candidates, and broadcasts them.
-
-    Args:
-        comm: communicator of the ranks.
-        plan: what to measure.
-        wrap: the class of communicators that is timed.
-        topology: pretend layout.
-    """
+    """A survey in progress; rank 0 selects the candidates, and broadcasts them."""
 
     def __init__(self, comm: MPI.Intracomm, plan: SurveyPlan, wrap: Wrap,
                  topology: Topology | None = None):
@@ -224,12 +215,8 @@ def survey(comm: MPI.Intracomm, plan: SurveyPlan, wrap: Wrap,
     """Run a survey; collective.
 
     Args:
-        comm: communicator of the ranks.
-        plan: what to measure.
-        wrap: the class of communicators that is timed.
         stopped: callback on rank 0, returns True to end early.
         progress: callback on rank 0, gets the current point and the completed share of the survey.
-        topology: pretend layout.
     """
     surveyor = Surveyor(comm, plan, wrap, topology)
 

@@ -22,9 +22,7 @@ class SurveyPlan(NamedTuple):
     """Contents of a survey.
 
     Attributes:
-        collectives: names of their algorithms in the registry.
         sizes: bytes, ascending.
-        seconds: time of the whole survey.
         thorough: try values of parameters, segments inside nodes, too, of several algorithms, and
             operators that do not commute.
         most: maximum candidates per size in addition to native, 0 for all; representative ones,

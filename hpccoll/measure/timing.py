@@ -54,11 +54,8 @@ class Settings(NamedTuple):
 
     Attributes:
         warmup, iterations: per candidate; ``None`` for as many as the budget permits.
-        seconds: budget of one candidate on one case.
         rotate: sets of buffers that iterations use in turn.
         segment_bytes: for hpccoll's algorithms; 0 for the default.
-        topology: pretend layout.
-        form: the call form.
     """
 
     warmup: int | None = None
@@ -71,11 +68,7 @@ class Settings(NamedTuple):
 
 
 class Peer(Protocol):
-    """Collectives of another library on the same ranks, as a candidate.
-
-    Attributes:
-        version: of that library.
-    """
+    """Collectives of another library on the same ranks, as a candidate."""
 
     version: str
 
@@ -90,9 +83,6 @@ class World:
     """The communicators of a benchmark: one to measure on, one for barriers and agreements.
 
     Args:
-        comm: communicator of the ranks.
-        settings: of the measurement.
-        wrap: the class of communicators that is timed.
         forwarded: measure the native method as ``wrap`` calls it, which is what an automatic
             choice can reach; otherwise as mpi4py does.
         tuning: source of measured times of ``wrap``; the environment's setting if omitted.
@@ -242,8 +232,6 @@ def measure(world: World, case: Case, candidates: Sequence[Candidate], memories:
     """Measure candidates on a case; return the results on rank 0, nothing on other ranks.
 
     Args:
-        world: the communicators.
-        case, candidates, memories: the call, its algorithms, and its buffers.
         stopped: callback on rank 0, returns True to end early.
         progress: callback, gets the name of the case and its completed share.
         settings: of this case; the world's if omitted.

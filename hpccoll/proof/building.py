@@ -21,12 +21,7 @@ MOST_SECONDS = 10.0
 
 
 def programs_of(schedule: Schedule) -> list[Program]:
-    """Make and check the programs of all ranks.
-
-    Raises:
-        ProofError: a builder raised, did not return, or returned an invalid program. With the
-            rank, the round and the step; the builder's own error is its cause.
-    """
+    """Make and check the programs of all ranks."""
     programs: list[Program] = []
     try:
         with _Watch() as watch:

@@ -51,7 +51,6 @@ class RoundsOver:
         over: True for each completed round.
         times: completion time of each round, in dependent messages.
         learned: by round, the ranks (as bits) whose arrival is known after waiting for it.
-        waiting: lanes that wait for others.
     """
 
     def __init__(self, waits: Waits, rounds: int):
@@ -138,11 +137,7 @@ class Rendezvous:
 
     # -- running ---------------------------------------------------------------------------
     def go(self) -> None:
-        """Advance every thread until all are done or none can move.
-
-        Raises:
-            ProofError: a deadlock, or a message without a receiver.
-        """
+        """Advance every thread until all are done or none can move."""
         ready = deque(self.threads)
         while ready:
             ready.extend(self.advance(ready.popleft()))

@@ -59,13 +59,7 @@ def prove_slots(schedule: Schedule, collective: Collective, programs: Sequence[P
     """Prove the programs of all ranks for all block sizes.
 
     Args:
-        schedule: schedule of the programs.
-        collective: specification.
-        programs: well-formed ones, see :func:`hpccoll.ir.wellformed.program_of`.
         in_place: True for ``MPI.IN_PLACE``.
-
-    Raises:
-        ProofError: with the rank, round and step of the error.
     """
     run = _SlotRun(schedule, collective, programs, in_place)
     run.go()

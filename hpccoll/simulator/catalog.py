@@ -21,11 +21,7 @@ def names() -> list[str]:
 
 
 def find(machine: str | os.PathLike | Machine) -> Machine:
-    """Return a machine by name, or from its file.
-
-    Raises:
-        ArgumentError: neither a name nor a file, or a file that does not describe a machine.
-    """
+    """Return a machine by name, or from its file."""
     if isinstance(machine, Machine):
         return machine
     if not isinstance(machine, (str, os.PathLike)):
@@ -45,11 +41,7 @@ def find(machine: str | os.PathLike | Machine) -> Machine:
 
 
 def with_shape(machine: Machine, shape: str | Shape | None) -> Machine:
-    """Return the machine with another shape of its network; unchanged without one.
-
-    Raises:
-        ArgumentError: invalid text.
-    """
+    """Return the machine with another shape of its network; unchanged without one."""
     if shape is None:
         return machine
     return replace(machine, shape=shape_from_text(shape, "shape") if isinstance(shape, str)

@@ -32,7 +32,6 @@ class RankColours:
     """Classes of ranks by colour, like :class:`~hpccoll.simulator.symmetry.Symmetry`.
 
     Args:
-        layout: layout of the ranks.
         programs: program of every rank.
         colours: colour of every rank.
     """
@@ -102,7 +101,6 @@ def colour(programs: PackedPrograms, layout: NetworkPaths) -> RankColours | None
 
     Args:
         programs: programs of all ranks.
-        layout: layout of the ranks.
     """
     paths = [layout.path(rank) for rank in range(layout.size)]
     colours = _start(programs, paths)

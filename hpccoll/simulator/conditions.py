@@ -57,11 +57,7 @@ class Delays:
         return random.expovariate(1 / self.times[0]) if self.times[0] else 0.0
 
     def of_ranks(self, size: int, random: Random) -> list[float]:
-        """Return a delay for every rank.
-
-        Raises:
-            ArgumentError: an invalid rank, or a list for another number of ranks.
-        """
+        """Return a delay for every rank."""
         if self.kind == "list":
             if len(self.times) != size:
                 raise ArgumentError("late", f"got {len(self.times)} delays for {size} ranks",
@@ -84,12 +80,7 @@ def delays(argument: str, text: str, ranks: bool = False) -> Delays:
     """Parse a distribution.
 
     Args:
-        argument: name of its argument.
-        text: see the module.
         ranks: True if it may name single ranks.
-
-    Raises:
-        ArgumentError: invalid text.
     """
     kind, *rest = text.strip().split(":")
     if kind in DRAWN and len(rest) in DRAWN[kind]:
@@ -112,9 +103,6 @@ def work_after_rounds(argument: str, text: str) -> tuple[float, float]:
 
     >>> work_after_rounds("--compute", "5us,0.25ns/B")
     (5e-06, 2.5e-10)
-
-    Raises:
-        ArgumentError: invalid text.
     """
     found = [0.0, 0.0]
     for part in text.split(","):

@@ -76,7 +76,6 @@ class Level:
     """One level of a machine: the cost of a message between groups of this level.
 
     Attributes:
-        name: name in texts and files.
         alpha: seconds until the first byte arrives.
         beta: seconds per byte of a message on unshared resources.
         link: bytes per second into, and out of, each group of this level; unlimited by default.
@@ -124,11 +123,9 @@ class Machine:
     innermost again for deeper groups, on the same bus and without links.
 
     Attributes:
-        name: name in texts.
         levels: outermost first.
         gamma: seconds per byte reduced.
         copy: seconds per byte copied, except copies of the input, which are never executed.
-        description, sources: texts.
         duplex: ``half`` if sends and receives share a rank's port.
         shape: shape of the network between groups of the outermost level, if modelled.
         idle: idle watts of a rank's part of the machine.
@@ -184,16 +181,7 @@ class Machine:
 
 
 def machine_from_text(text: str, file: str) -> Machine:
-    """Parse a machine from JSON; docs/simulate.md lists the fields.
-
-    Args:
-        text: the JSON.
-        file: its name in messages.
-
-    Raises:
-        ArgumentError: a missing, unknown, negative, infinite or malformed field; with its name
-            and the file.
-    """
+    """Parse a machine from JSON; docs/simulate.md lists the fields."""
     def refuse(word: str):
         raise ArgumentError("machine", f"{file}: {word} is not a valid number")
 
@@ -225,11 +213,7 @@ def machine_from_text(text: str, file: str) -> Machine:
 
 
 def machine_as_data(machine: Machine) -> dict[str, Any]:
-    """Return the fields of a machine file, as :mod:`json` writes them.
-
-    Raises:
-        ArgumentError: a cost of zero, which a file cannot hold as a rate.
-    """
+    """Return the fields of a machine file, as :mod:`json` writes them."""
     def rate(what: str, cost: float) -> float:
         if not cost:
             raise ArgumentError("machine", f"{what} of {machine.name!r} is 0, so its rate is "

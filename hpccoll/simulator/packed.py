@@ -19,7 +19,6 @@ class PackedPrograms:
     """Rounds of ranks, one rank after the other, of every kind of segment.
 
     Attributes:
-        kinds: kinds of segments of a rank.
         first_round: indices of the first round of each rank and kind, kind by kind; with an end.
         reduced, copied: bytes of each round.
         first_message: indices of the first message of each round; with an end.
@@ -74,11 +73,7 @@ class PackedPrograms:
         return self.codes[held.start:held.stop]
 
     def place(self, rank: int, code: int) -> int:
-        """Return the position of the first message of a code among a rank's messages.
-
-        Raises:
-            KeyError, ValueError: the rank has no message of this code.
-        """
+        """Return the position of the first message of a code among a rank's messages."""
         held = self.messages(rank)
         if len(held) < LONG:
             return self.codes[held.start:held.stop].index(code)

@@ -141,7 +141,6 @@ class Folding(NamedTuple):
     Attributes:
         symmetry: a symmetry, or colours; ``None`` if every rank is simulated.
         checked: number of ranks on which the symmetry was checked.
-        programs: programs that were made for the check.
         packed: programs of all ranks, if they were made.
     """
 
@@ -171,9 +170,6 @@ def find_symmetry(work: Workload, layout: NetworkPaths,
 
     Args:
         in_order: True if the order of messages to different ranks in a round matters.
-
-    Raises:
-        ArgumentError: every rank would be simulated, and there are too many.
     """
     radices = layout.radices()
     if layout.size == 1:
@@ -199,11 +195,7 @@ def simulate_all_ranks(work: Workload, layout: NetworkPaths,
                        progress: ProgressCallback = ignore_progress,
                        settled: bool = True,
                        repeat: int = 1) -> Folding:
-    """Simulate every rank; ``settled`` and ``repeat`` are those of the effort.
-
-    Raises:
-        ArgumentError: there are too many ranks.
-    """
+    """Simulate every rank; ``settled`` and ``repeat`` are those of the effort."""
     if layout.size >= MANY or not settled or repeat > 1:
         announce(work, layout, progress, settled, repeat)
     return Folding(None)
@@ -211,11 +203,7 @@ def simulate_all_ranks(work: Workload, layout: NetworkPaths,
 
 def announce(work: Workload, layout: NetworkPaths, progress: ProgressCallback, settled: bool = True,
              repeat: int = 1) -> None:
-    """Report the estimated effort of the programs of all ranks.
-
-    Raises:
-        ArgumentError: there are too many ranks.
-    """
+    """Report the estimated effort of the programs of all ranks."""
     expected = effort(work, layout.size, settled, repeat)
     effort_check(expected, work.schedule.title)
     progress(ESTIMATE, expected.seconds, str(expected))

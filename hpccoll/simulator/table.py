@@ -72,8 +72,6 @@ def simulated_table(reports: Sequence[tuple[int, Report]], width: int = WIDTH,
 
     Args:
         reports: pairs of number of nodes and report.
-        width: characters of a line.
-        full: all columns, however wide, and all algorithms of all points.
         layout: layout of the ranks, unless it is a number of nodes of equal size.
     """
     grouped = points(reports)

@@ -53,9 +53,6 @@ def compare(record: Mapping[str, Any], machine: Machine, topology: Topology | No
         topology: layout of the ranks; the record's if omitted.
         segment_bytes: segment size of candidates without their own.
         collective: the collective to simulate; all if omitted.
-
-    Raises:
-        HpccollError: invalid record, or one without an algorithm of the table.
     """
     try:
         layout = topology or _layout(record["environment"])

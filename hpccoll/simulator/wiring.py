@@ -40,7 +40,6 @@ class ChannelWiring:
     """Programs of the simulated ranks, on channels.
 
     Attributes:
-        ranks: the simulated ranks, one for each class.
         multiple: number of ranks in each class.
         programs: rounds of the simulated ranks. For each message, ``codes`` is twice the channel,
             plus 1 for a send. For each round, ``seconds`` is the local work.
@@ -51,8 +50,6 @@ class ChannelWiring:
             a message).
         others: uses, weights and holds of the other routes of channels with several.
         networks: operation of each channel with several ends.
-        drawn: random delays of ranks and messages.
-        resources, capacity: the shared resources.
     """
 
     def __init__(self, work: Workload, machine: Machine, layout: NetworkPaths, folding: Folding,
@@ -117,11 +114,7 @@ class ChannelWiring:
         return self.channels[peer]
 
     def wire_operation(self, network: InNetwork) -> None:
-        """Add a channel with many ends: every rank has its own stream to or from the switch.
-
-        Raises:
-            CapabilityError: the machine's switches do not support it.
-        """
+        """Add a channel with many ends: every rank has its own stream to or from the switch."""
         sources, sinks = ([self.path(rank) for rank in ranks]
                           for ranks in (network.senders, network.receivers))
         depth = min(divergence_depth(sources[0], path) for path in (*sources[1:], *sinks)

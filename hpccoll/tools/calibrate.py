@@ -61,14 +61,8 @@ def calibrate(comm: hpccoll.Comm, name: str,
     """Measure a machine; collective over two ranks or more, and the same on all of them.
 
     Args:
-        comm: communicator of the ranks.
-        name: name of the machine.
         stopped: callback after every measurement; if it returns True on any rank, all end.
         force: True to accept the measurement of a busy machine.
-
-    Raises:
-        NoisyMachineError: on all ranks, if the machine was busy.
-        KeyboardInterrupt: on all ranks, if ``stopped`` returned True on one.
     """
     def time_message(*asked: Any) -> float:
         seconds = _message_seconds(comm, *asked)

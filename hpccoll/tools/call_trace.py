@@ -41,7 +41,6 @@ class CallTimes(NamedTuple):
     """Calls of one kind that all ranks of their communicator made; means over calls and ranks.
 
     Attributes:
-        kind: kind of the calls.
         calls: number of calls.
         seconds: seconds of a call.
         waits: seconds of a call before all needed ranks had entered it.
@@ -262,11 +261,7 @@ def header_fields(joined: JoinedRecords, found: CallSummary) -> dict[str, Any]:
 
 # -- the plot ----------------------------------------------------------------------------------
 def draw(joined: JoinedRecords, found: CallSummary, path: str | os.PathLike[str]) -> None:
-    """Draw the activities of every rank in collectives: the sums, and some calls in the middle.
-
-    Raises:
-        HpccollError: matplotlib is not installed.
-    """
+    """Draw the activities of every rank in collectives: the sums, and some calls in the middle."""
     ranks = [record.rank for record in joined.records][:MOST_RANKS]
     figure = new_figure(9.0, 2.8 + 0.36 * len(ranks))
     above, below = figure.subplots(2, 1)

@@ -45,9 +45,6 @@ def finish(preferences: ProfileWishes) -> Profile | None:
 
     Returns:
         The profile on rank 0; ``None`` elsewhere.
-
-    Raises:
-        OSError: a file cannot be written.
     """
     OBSERVER.paused = True
     world = private_copy(MPI.Intracomm(MPI.COMM_WORLD))
@@ -87,11 +84,7 @@ def lines(found: Profile, width: int) -> list[str]:
 
 
 def draw(found: Profile, path: str | os.PathLike[str]) -> None:
-    """Draw the rows of a profile as bars: waiting, and the rest of the time.
-
-    Raises:
-        HpccollError: matplotlib is not installed.
-    """
+    """Draw the rows of a profile as bars: waiting, and the rest of the time."""
     rows = found.rows[:BARS]
     figure = new_figure(9.0, 1.3 + 0.34 * max(len(rows), 1))
     panel: Any = figure.subplots()

@@ -22,7 +22,6 @@ def hidden_install(package: Path = Path(hpccoll.__file__).parent, path: Iterable
     """Return the hidden package with compiled parts, if the running one has none.
 
     Args:
-        package: folder of the running package.
         path: Python's search path; ``sys.path`` by default.
 
     Returns:

@@ -247,7 +247,6 @@ def plausible_algorithms(collective: str, size: int, nbytes: int,
     True
 
     Args:
-        collective, size, nbytes: the call.
         hierarchical: True to include algorithms for nodes.
     """
     costs: dict[str, float] = {}

@@ -48,13 +48,7 @@ def describe(collective: str, nbytes: int | str, conditions: Conditions,
 
     Args:
         collective, nbytes: the call, and its bytes: a number, or for example ``"1M"``.
-        conditions: the other inputs of the choice.
-        topology: layout for hierarchical algorithms.
         place: the system of the job; ``None`` before its discovery.
-        detail: add every candidate with its costs, times and obstacle, and the schedule in words.
-
-    Raises:
-        ArgumentError: unknown collective, or an invalid size.
     """
     collective = collective_named(collective)
     if collective not in COLLECTIVES:
@@ -110,7 +104,6 @@ class DescribedCandidate(NamedTuple):
     Attributes:
         candidate, serves: the candidate, and True if it may run the call.
         measured, predicted: seconds; infinite if unknown.
-        cells: the cells of its row.
     """
 
     candidate: Candidate

@@ -42,7 +42,6 @@ class DeviceRule(NamedTuple):
 
     Attributes:
         path: the data path: ``nccl``, ``ipc``, ``mpi`` or ``staged``.
-        algorithm: the choice.
         nbytes: minimum bytes of the call, and exclusive maximum; 0 for no limit.
         collective: its name; empty for any.
         takes_turns: the required property of the place; ``None`` for any.

@@ -40,14 +40,9 @@ class JobTimes:
     Args:
         curves: times of candidates by size, per kind of call.
         source: their file; empty without times.
-        note: why a file or a probe has none.
         online: True if this job measures every kind of call, and uses no table.
         probed: times of a probe, for kinds of calls that ``curves`` lacks.
         topology: the topology of the job; needed with ``probed``.
-        tried: times that jobs measured while they ran.
-
-    Attributes:
-        allowance: the time that further measurements may take.
     """
 
     def __init__(self, curves: Curves | None = None, source: str = "", note: str = "",
@@ -140,14 +135,10 @@ def load(comm: PrivateComm, setting: str, place: Callable[[], Context],
     """Load the times of this job; collective over ``comm``.
 
     Args:
-        comm: the ranks.
         setting: ``HPCCOLL_TUNING``; empty for the default path.
         place: returns the private context with the layout; called only if a table may have times of
             this job; collective.
         probe: measures, if the setting enables it and there are no times; collective.
-
-    Raises:
-        TuningError: the table is unusable or the setting differs; the same on every rank.
     """
     rank = comm.Get_rank()
     search, table = (_search(setting, comm.Get_size()) if rank == 0 else (SearchResult(""), {}))

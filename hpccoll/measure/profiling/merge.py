@@ -29,9 +29,7 @@ class MatchedCalls(NamedTuple):
     """Calls of one communicator that all of its ranks made, in order, in the clock of rank 0.
 
     Attributes:
-        name, ranks: of the communicator.
         kinds: by their numbers in ``calls``, as recorded on the first rank.
-        calls: the kind of each call.
         starts, stops: seconds, a row for each rank.
         waits: seconds of each call before all needed ranks had entered.
     """
@@ -56,7 +54,6 @@ class JoinedRecords:
     """Records of all ranks.
 
     Attributes:
-        records: of the ranks.
         matched: the communicators with records of all ranks.
         zero: start of the first record, in the clock of rank 0.
     """

@@ -34,7 +34,6 @@ def compare_sample(found: Profile | None, comm: MPI.Intracomm, wrap: Wrap
     Args:
         found: the profile, on rank 0.
         comm: all ranks.
-        wrap: makes hpccoll's communicators.
 
     Returns:
         By row of the profile's details; empty on other ranks than 0.

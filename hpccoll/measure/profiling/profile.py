@@ -22,10 +22,8 @@ class CallRow(NamedTuple):
     """Calls of one kind, or of one method on a range of sizes.
 
     Attributes:
-        title: the method, in lower case.
         least, most: bytes; -1 for objects.
         what: type and operator, if all calls agree.
-        served: name of the algorithm or library that ran them.
         by_rank: calls of each rank.
         seconds: in them and in the waits for their requests; mean of the ranks.
         waiting: seconds of that in which a rank waited for other ranks or for a request; mean
@@ -87,9 +85,7 @@ class Profile:
         ranks: number of ranks with a record.
         seconds: between the first and the last recorded event; mean of the ranks.
         rows: longest time first.
-        details: a row for each size.
         stragglers: arrival statistics of the ranks of each communicator, the latest first.
-        notes: further remarks, as text.
     """
 
     ranks: int

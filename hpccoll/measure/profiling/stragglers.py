@@ -19,9 +19,7 @@ class Straggler(NamedTuple):
     """Arrival statistics of a rank in the blocking calls of a communicator.
 
     Attributes:
-        name: of the communicator.
         rank: of ``COMM_WORLD``.
-        calls: that all of its ranks made.
         last: number of calls that this rank entered last.
         late: mean seconds after the first rank.
         latest: maximum seconds after the first rank.

@@ -49,11 +49,7 @@ class ComparedCase(NamedTuple):
 
 
 def pairs(old: Record, new: Record, collectives: Sequence[str] = ()) -> list[ComparedCase]:
-    """Return the cases of both records, of some collectives or all, in the order of the new one.
-
-    Raises:
-        HpccollError: they have no case in common.
-    """
+    """Return the cases of both records, of some collectives or all, in the order of the new one."""
     compared = [ComparedCase(key, old.entries[key], entry) for key, entry in new.entries.items()
              if key in old.entries and (not collectives or key.collective in collectives)]
     if not compared:

@@ -25,7 +25,6 @@ class Osu:
     Candidates are printed one after the other, so their sizes are kept until the end.
 
     Args:
-        file: output file.
         full: add minimum, maximum and iterations (``-f``).
         validation: add the result of the check (``-c``); results are always checked.
         tail: add percentiles (``-z``).
@@ -41,19 +40,16 @@ class Osu:
         """Do nothing: OSU's checks expect fixed comments."""
 
     def begin_collective(self, name: str, labels: Sequence[str]) -> None:
-        """Write the remaining lines of the previous collective."""
         self.flush()
         self.several, self.started = len(labels) > 1, ""
 
     def group(self, results: Group, refused: Mapping[str, str]) -> None:
-        """Write the line of a case, or keep it until its candidate is printed."""
         if self.several:
             self.waiting.append(results)
         elif results:
             self.write(results[0])
 
     def end(self, groups: Sequence[Group], interrupted: bool) -> None:
-        """Write the remaining lines."""
         self.flush()
 
     def flush(self) -> None:
@@ -114,7 +110,6 @@ class Csv:
         """Do nothing: the collective is a column."""
 
     def group(self, results: Group, refused: Mapping[str, str]) -> None:
-        """Write the lines of a case."""
         for entry in entries(results):
             row = {**entry, **entry["statistics"]}
             for series in ("statistics", "seconds", "rank_mean_seconds"):
@@ -133,8 +128,6 @@ class Json:
     """JSON record: environment, settings and raw series, so that all statistics can be recomputed.
 
     Args:
-        opened: function that opens the file.
-        settings: all options.
         tolerance: permitted slowdown of ``auto`` against the best candidate, relative to its time.
         keep: number of evenly spaced times of each series; 0 for all. Statistics use all times.
     """
@@ -146,7 +139,6 @@ class Json:
         self.environment: Mapping[str, Any] = {}
 
     def begin(self, environment: Mapping[str, Any]) -> None:
-        """Keep the environment for the record."""
         self.environment = environment
 
     def begin_collective(self, name: str, labels: Sequence[str]) -> None:
@@ -156,7 +148,6 @@ class Json:
         """Do nothing: the record is written at the end."""
 
     def end(self, groups: Sequence[Group], interrupted: bool) -> None:
-        """Write the record."""
         with self.opened() as file:
             write(file, self.environment, settings=self.settings,
                   synchronisation="barrier before every iteration; time of the slowest rank",

@@ -87,7 +87,6 @@ class CommunicatorMemory(NamedTuple):
     """Memory and files of a communicator that is not freed; maximum over ranks.
 
     Attributes:
-        calls: calls on the communicator.
         shared_bytes: bytes of /dev/shm that this process has written or read; -1 if unknown.
         resident_bytes: resident memory of this process; -1 if unknown.
         files: open files of this process; -1 if unknown.
@@ -176,10 +175,8 @@ def run(comm: MPI.Intracomm, console: Console | None, json_path: TextIO | None =
     """Run the benchmark; collective.
 
     Args:
-        comm: communicator of the ranks.
         console: for the table, on rank 0.
         json_path: file of the record, on rank 0.
-        stopped, progress: as for a benchmark of blocking collectives.
     """
     control = MPI.Intracomm(comm.Dup())
     meet = Comm(control, tuning=OFF).Barrier

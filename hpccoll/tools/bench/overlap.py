@@ -130,7 +130,6 @@ class OverlappedForm(NonblockingForm):
 
     Attributes:
         barrier: a barrier of all ranks.
-        work, units: the computation and its length.
         tests: calls of ``Test`` in it.
     """
 
@@ -147,7 +146,6 @@ class OverlappedForm(NonblockingForm):
         self.alone = self.used = 0.0
 
     def prepare(self) -> None:
-        """Time the work alone on all ranks, then restore the input."""
         self.barrier()
         used, start = process_time(), perf_counter()
         self.work.do(self.units)
@@ -182,12 +180,9 @@ def run(comm: MPI.Intracomm, options: Options, tests: int, reports: Sequence[Ben
     """Run the benchmark; collective.
 
     Args:
-        comm: communicator of the ranks.
         options: of the benchmark; already checked.
         tests: calls of ``Test`` during the computation.
         reports: receivers of results on rank 0.
-        works: kinds of work, of :data:`WORK`.
-        stopped, progress: as for a benchmark of blocking collectives.
     """
     computations = [Computation(comm, work) for work in works]
 
@@ -234,7 +229,6 @@ class OverlapTable(Lines):
     """Table, grouped by size; comment lines start with ``#``."""
 
     def begin(self, environment: Mapping[str, Any]) -> None:
-        """Write the header."""
         for line in header(environment):
             self.say(line)
         self.say("nonblocking collectives: pure is start and wait; alone is the work without a "
@@ -244,7 +238,6 @@ class OverlapTable(Lines):
         self.say("cpu is processor time of a rank minus that of the work alone, waits included")
 
     def begin_collective(self, name: str, labels: Sequence[str]) -> None:
-        """Write the head of the columns."""
         self.say("")
         self.say(f"i{name}", "bold")
         self.say(f"{'size':>11} {'type':>10} {'redop':>6} {'root':>5} | {'candidate':20} "
@@ -252,7 +245,6 @@ class OverlapTable(Lines):
                  f"{'overlap%':>9} {'gain%':>7} {'cpu(us)':>11} {'#wrong':>7}")
 
     def group(self, results: Sequence[Any], refused: Mapping[str, str]) -> None:
-        """Write the lines of one case."""
         for label, problem in refused.items():
             self.say(f"{label} is omitted: {problem}")
         for number, r in enumerate(results):
@@ -267,7 +259,6 @@ class OverlapTable(Lines):
             self.write(line)
 
     def end(self, groups: Sequence[Sequence[Any]], interrupted: bool) -> None:
-        """Write the footer."""
         failures = sum(r.failures for group in groups for r in group)
         self.say("")
         self.say(f"wrong elements: {failures}", "bold red" if failures else "")

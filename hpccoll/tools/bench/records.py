@@ -44,10 +44,7 @@ class Record(NamedTuple):
     """One run of the benchmark.
 
     Attributes:
-        path: its file.
-        environment, results: as written.
         settings: all options side by side.
-        entries: parsed results.
     """
 
     path: str
@@ -69,11 +66,7 @@ def write(file: TextIO, environment: Mapping[str, Any] | None, **fields: Any) ->
 
 
 def read(path: str) -> Record:
-    """Read a record.
-
-    Raises:
-        HpccollError: the file is not a record, or unreadable; with the file and the reason.
-    """
+    """Read a record."""
     try:
         with open(path, encoding="utf-8") as file:
             data = json.load(file)

@@ -97,7 +97,6 @@ class SizeTable(Lines):
         self.table: FittedTable | None = None
 
     def begin(self, environment: Mapping[str, Any]) -> None:
-        """Write the header."""
         self.environment = environment
         for line in header(environment):
             self.comment(line)
@@ -109,11 +108,9 @@ class SizeTable(Lines):
             self.say(line, style)
 
     def begin_collective(self, name: str, labels: Sequence[str]) -> None:
-        """Store the labels; the head follows with the first size."""
         self.labels, self.refused, self.table = labels, {}, None
 
     def group(self, results: Group, refused: Mapping[str, str]) -> None:
-        """Write the line of one size."""
         for label, problem in refused.items():
             if self.refused.get(label) != problem:
                 self.comment(f"{display_name(label)} is omitted: {problem}")
@@ -207,7 +204,6 @@ class SizeTable(Lines):
         return [cells[n] for n in self.columns]
 
     def end(self, groups: Sequence[Group], interrupted: bool) -> None:
-        """Write the summary."""
         self.say("")
         failures(self, groups)
         if interrupted:
@@ -220,7 +216,6 @@ class TableReport(Lines):
     """Report of ``--format table --full``: a line per candidate, all columns.
 
     Args:
-        console: output.
         tolerance: permitted slowdown of ``auto`` against the best candidate, relative to its time.
     """
 
@@ -231,7 +226,6 @@ class TableReport(Lines):
         self.refused: dict[str, str] = {}
 
     def begin(self, environment: Mapping[str, Any]) -> None:
-        """Write the header."""
         self.environment = environment
         for line in header(environment):
             self.say(line)
@@ -244,7 +238,6 @@ class TableReport(Lines):
         self.say("(name) at the end of a line: the algorithm that auto ran")
 
     def begin_collective(self, name: str, labels: Sequence[str]) -> None:
-        """Write the head of the columns."""
         self.width = max(9, *(len(display_name(label)) for label in labels))
         self.refused = {}
         self.say("")
@@ -255,7 +248,6 @@ class TableReport(Lines):
                  f"{'min':>10} {'max':>10} {'cv%':>6} {'iters':>6} {'#wrong':>7}")
 
     def group(self, results: Group, refused: Mapping[str, str]) -> None:
-        """Write the lines of one case."""
         for label, problem in refused.items():
             if self.refused.get(label) != problem:
                 self.say(f"{display_name(label)} is omitted: {problem}")
@@ -285,7 +277,6 @@ class TableReport(Lines):
         return line
 
     def end(self, groups: Sequence[Group], interrupted: bool) -> None:
-        """Write the footer."""
         self.say("")
         by_collective: dict[str, list[Group]] = {}
         for group in groups:

@@ -81,12 +81,7 @@ class Outcome(NamedTuple):
 
 
 def check(options: Options, size: int) -> None:
-    """Raise for invalid options before communication starts; the same on every rank.
-
-    Raises:
-        ArgumentError: with the option, or the environment variable.
-        HpccollError: PyTorch is not installed.
-    """
+    """Raise for invalid options before communication starts; the same on every rank."""
     load()
     if not 0 <= options.root < size:
         raise ArgumentError("--root", f"{options.root} is not a rank of 0..{size - 1}")
@@ -173,7 +168,6 @@ def run(comm: MPI.Intracomm, options: Options, reports: Sequence[BenchReport],
     """Run the benchmark; collective.
 
     Args:
-        comm: communicator of the ranks.
         options: options of the benchmark, checked by :func:`check`.
         reports: receivers of results on rank 0.
         stopped: callback on rank 0, returns True to end early.

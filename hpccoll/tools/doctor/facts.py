@@ -60,13 +60,9 @@ class RankFacts:
     Attributes:
         rank, size: rank and size in ``MPI.COMM_WORLD``.
         launched: rank and number of ranks from the launcher, -1 if unknown.
-        launcher: program that started this process.
         node: smallest rank that shares memory with this one.
         host: name of the host; Slurm's name of the node if there is one.
-        mpi, threads: the library with its version, and its thread level.
         versions: versions of software that must be the same on all ranks.
-        processors: processors of this process's affinity mask.
-        variables: environment variables.
         problem: error in the ``HPCCOLL_`` variables; empty if valid.
         shared_bytes: free bytes for shared memory; -1 if there is none.
         shared, single_copy: True if hpccoll shares memory with the node's other ranks, and

@@ -34,9 +34,6 @@ class Finding(NamedTuple):
     """One result of the examination.
 
     Attributes:
-        level: one of :data:`LEVELS`.
-        topic: one word.
-        what: the finding, in a sentence.
         remedy: what to do; empty when there is nothing to do.
         ranks: the affected ranks; empty for all.
     """

@@ -14,8 +14,6 @@ class BatchSystem(NamedTuple):
     """A batch system.
 
     Attributes:
-        mark: prefix of its directives.
-        submit: the command that submits a script.
         interactive: the command that opens a shell in a job of the same size.
         directives: callback that returns the directives of a job.
         before: the first lines of its scripts.

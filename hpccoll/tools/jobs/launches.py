@@ -19,7 +19,6 @@ class Launcher(NamedTuple):
     """Command line of a launcher.
 
     Attributes:
-        program: the command.
         options: callback that returns its options for a site's job.
         local: MPI library -> the variable with a rank's number on its node.
         ranks: the number of ranks in the script; empty if the script has no variable for it.

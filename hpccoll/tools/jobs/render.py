@@ -36,12 +36,7 @@ MPIRUN = {"openmpi": ("Open MPI", "Open MPI's"), "mpich": ("HYDRA", "MPICH's"),
 
 
 def script(job: Job) -> str:
-    """Return the script of a job.
-
-    Raises:
-        ArgumentError: unknown site, MPI library or launcher, no time, or a resource that the site
-            lacks.
-    """
+    """Return the script of a job."""
     given, (site, job) = job, complete(job)
     head = directives(site, job)
     sections = [_first_lines(site, job) + _environment(site, job) + _account_of(job),
