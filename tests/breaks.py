@@ -331,9 +331,6 @@ BREAKS = (
     Break("messages that are no longer held keep their rates",
           Edit("fair_share:new_rates", "len(found) == before", "True"),
           "tests/unit/simulator/test_routes.py -k kept_are"),
-    Break("colours are not split again", Edit("_refine", "dirty.update(peers[rank])", "pass"),
-          "tests/unit/simulator/test_routes.py -k change_nothing and 13x2 "
-          "and (scan or bcast-)"),
     Break("a torus never wraps round",
           Edit("Torus.ways", "a) % extent if self.wraps(dimension)", "a) % extent if False"),
           "tests/unit/simulator/test_routes.py -k shifts_round_a_ring"),

@@ -6,16 +6,42 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import monotonic, sleep
 from typing import Any, NoReturn
 
 import click
 
-from hpccoll.cli.sections import SectionCommand
 from hpccoll.errors import CollectiveTimeout, CommunicatorError, HpccollError, MpiLibraryError
 from hpccoll.machine.launcher import launcher_rank, require_mpi
+
+
+class SectionCommand(click.Command):
+    """A command whose ``--help`` groups its options.
+
+    Args:
+        sections: title of each group, and the names of its options; the others come last.
+    """
+
+    def __init__(self, *args: Any, sections: Mapping[str, Sequence[str]] | None = None,
+                 **options: Any):
+        super().__init__(*args, **options)
+        self.sections = sections or {}
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the groups."""
+        records = {str(each.name): record for each in self.get_params(ctx)
+                   if (record := each.get_help_record(ctx)) is not None}
+        for title, names in self.sections.items():
+            rows = [records.pop(name) for name in names if name in records]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+        if records:
+            with formatter.section("Other options" if self.sections else "Options"):
+                formatter.write_dl(list(records.values()))
+
 
 #: Exit statuses.
 BAD_OPTIONS, WRONG, INTERRUPTED = 2, 1, 130

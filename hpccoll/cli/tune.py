@@ -135,7 +135,7 @@ def command(brought: tuple[AlgorithmChoice, ...], params: tuple[str, ...], quick
 def _plan(quick: bool, probe: bool, collectives: tuple[str, ...], sizes: str | None,
           seconds: float | None) -> Any:
     """Return the plan of measurements."""
-    from hpccoll.measure import survey_plan
+    from hpccoll.measure import rounds
 
     if quick and probe:
         raise ArgumentError("--probe", "does not go with --quick", "choose one of them")
@@ -143,9 +143,9 @@ def _plan(quick: bool, probe: bool, collectives: tuple[str, ...], sizes: str | N
     for name in chosen:
         if name not in ALGORITHMS:
             raise ArgumentError.unknown_word("--collective", name, ALGORITHMS)
-    plan = survey_plan.PROBE if probe else (
-        survey_plan.SurveyPlan(sizes=survey_plan.QUICK, seconds=QUICK, thorough=False) if quick
-        else survey_plan.SurveyPlan(seconds=FULL))
+    plan = rounds.PROBE if probe else (
+        rounds.SurveyPlan(sizes=rounds.QUICK, seconds=QUICK, thorough=False) if quick
+        else rounds.SurveyPlan(seconds=FULL))
     wanted = plan.sizes
     if sizes is not None:
         wanted = buffer_sizes(sizes, 16 if probe else 8 if quick else 4)

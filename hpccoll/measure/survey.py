@@ -27,23 +27,25 @@ from hpccoll.config import NATIVE, OFF
 from hpccoll.ir.topology import Topology
 from hpccoll.measure.buffers import CaseBuffers
 from hpccoll.measure.candidates import select
-from hpccoll.measure.recording import Doubt, Measured, filter_times, late
+from hpccoll.measure.noise import Doubt, Measured, filter_times, late
 from hpccoll.measure.results import Result
 from hpccoll.measure.rounds import (
     BETWEEN,
     FEWEST,
     SEGMENTS,
     LatestTimes,
+    SurveyPlan,
+    SurveyPoint,
     affordable,
     candidate_of,
     close,
     min_seconds,
     nearby_candidates,
     of_all_rounds,
+    points,
     worth_trying,
 )
 from hpccoll.measure.samples import sample
-from hpccoll.measure.survey_plan import SurveyPlan, SurveyPoint, points
 from hpccoll.measure.timing import Settings, World, measure
 from hpccoll.measure.wrapping import Wrap
 from hpccoll.runtime.attributes import existing_context

@@ -33,13 +33,15 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from importlib import resources
 from typing import Any
 
-from hpccoll.errors import ArgumentError
+from hpccoll.errors import ArgumentError, ArgumentTypeError, did_you_mean
 from hpccoll.simulator import fields
-from hpccoll.simulator.shape_files import shape_as_data, shape_from_data
+from hpccoll.simulator.shape_files import shape_as_data, shape_from_data, shape_from_text
 from hpccoll.simulator.shapes import DUPLEX, Shape
 
 #: Fields of a machine file, and of one of its levels: required ones, and optional ones.
@@ -50,6 +52,7 @@ LEVEL_REQUIRED, LEVEL_OPTIONAL = ("name", "alpha_seconds", "bytes_per_second"), 
     "link_bytes_per_second", "bus_bytes_per_second", "overhead_seconds", "header_bytes", "rails",
     "duplex", "joules_per_byte", "in_network")
 UNIT_REQUIRED, UNIT_OPTIONAL = ("alpha_seconds", "bytes_per_second"), ("reduces",)
+SUFFIX = ".json"
 
 
 @dataclass(frozen=True)
@@ -278,3 +281,41 @@ def _unit(data: Any, where: str, file: str) -> SwitchUnit:
 def _duplex(data: Mapping, where: str, file: str) -> str:
     fields.choice(f"{file}: {where}duplex", data.get("duplex", "full"), DUPLEX)
     return data.get("duplex", "full")
+
+
+def names() -> list[str]:
+    """Return the names of the included machines."""
+    return sorted(entry.name.removesuffix(SUFFIX) for entry in _folder().iterdir()
+                  if entry.name.endswith(SUFFIX))
+
+
+def find(machine: str | os.PathLike | Machine) -> Machine:
+    """Return a machine by name, or from its file."""
+    if isinstance(machine, Machine):
+        return machine
+    if not isinstance(machine, (str, os.PathLike)):
+        raise ArgumentTypeError("machine", f"expected a name, a file or a Machine, got {machine!r}")
+    name = os.fspath(machine)
+    if name in names():
+        return machine_from_text((_folder() / (name + SUFFIX)).read_text(encoding="utf-8"), name)
+    try:
+        with open(name, encoding="utf-8") as file:
+            text = file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "the file is not text"
+        raise ArgumentError("machine", f"cannot read {name!r}: {reason}",
+                            f"{did_you_mean(name, names())}; pass a file, or one of "
+                            f"{', '.join(names())}".strip("; ")) from error
+    return machine_from_text(text, name)
+
+
+def with_shape(machine: Machine, shape: str | Shape | None) -> Machine:
+    """Return the machine with another shape of its network; unchanged without one."""
+    if shape is None:
+        return machine
+    return replace(machine, shape=shape_from_text(shape, "shape") if isinstance(shape, str)
+                   else shape)
+
+
+def _folder():
+    return resources.files("hpccoll.simulator") / "data"

@@ -20,7 +20,7 @@ from hpccoll.explain.plotting import (
     size_axis,
     time_axis,
 )
-from hpccoll.simulator.report import Report
+from hpccoll.simulator.report import Report, parts
 from hpccoll.simulator.shapes import Shape
 from hpccoll.simulator.table import LEVEL, label, rates_of
 from hpccoll.simulator.validation import NEAR, ComparedTimes, median_ratio, picks
@@ -139,13 +139,10 @@ def _bars(panel: Any, reports: Sequence[Report], title: str) -> None:
     """Draw one bar for every algorithm, the fastest on top."""
     dress(panel, title)
     reports = sorted(reports, key=lambda r: -r.seconds)
-    parts = [{**{name: sum(getattr(cost, name) for cost in report.critical)
-                 for name in PARTS if name not in ("local work", "coming late")},
-              "local work": report.local_seconds, "coming late": report.late_seconds}
-             for report in reports]
+    spent = [parts(report) for report in reports]
     start = [0.0] * len(reports)
     for name, colour in PARTS.items():
-        widths = [part[name] for part in parts]
+        widths = [part[name] for part in spent]
         if any(widths):
             panel.barh(range(len(reports)), widths, left=start, color=colour, label=name,
                        height=0.62)

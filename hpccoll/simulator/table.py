@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 from hpccoll.explain.columns import NARROWEST, WIDTH, FittedTable, Header
 from hpccoll.ir.topology import Topology
-from hpccoll.simulator.catalog import names
-from hpccoll.simulator.machine_model import Machine
-from hpccoll.simulator.report import Report
+from hpccoll.simulator.machine_model import Machine, names
+from hpccoll.simulator.report import Report, parts
 from hpccoll.units import count_text, rate_text, size_text, time_text
 
 #: With more points than this, each has one line.
@@ -228,9 +227,10 @@ def _busiest_resource(report: Report) -> str:
 
 def _parts(report: Report) -> list[str]:
     """Return texts of the parts of the critical path, and of the ranks' idle time."""
-    sums = [sum(getattr(cost, part) for cost in report.critical)
-            for part in ("latency", "transfer", "sharing")]
-    return [time_text(s) for s in (*sums, report.local_seconds, report.idle.mean)]
+    spent = parts(report)
+    return [time_text(seconds) for seconds in (
+        *(spent[what] for what in ("latency", "transfer", "sharing", "local work")),
+        report.idle.mean)]
 
 
 def _many(grouped: Sequence[SimulatedPoint], short: bool) -> str:

@@ -76,7 +76,7 @@ class ChannelWiring:
             made = folding.programs.of if folding.programs else None
             self.programs = pack(work, self.ranks, made, lambda part: progress(PROGRAMS, part, ""))
         else:
-            self.programs = folding.packed.select(self.ranks) if symmetry else folding.packed
+            self.programs = folding.packed
         self.seconds = array("d", [
             reduced * machine.gamma + copied * machine.copy
             for reduced, copied in zip(self.programs.reduced, self.programs.copied)])

@@ -14,7 +14,15 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from hpccoll.explain.plotting import save
-from hpccoll.measure.profiling.merge import JoinedRecords, MatchedCalls, correct_times, each_kind
+from hpccoll.measure.profiling.merge import (
+    JoinedRecords,
+    MatchedCalls,
+    Straggler,
+    correct_times,
+    describe_stragglers,
+    each_kind,
+    stragglers,
+)
 from hpccoll.measure.profiling.phases import (
     activities,
     reduced_by_kind,
@@ -22,7 +30,6 @@ from hpccoll.measure.profiling.phases import (
     spans,
 )
 from hpccoll.measure.profiling.record import OBJECTS, CallKind, CallRecord, RankRecord
-from hpccoll.measure.profiling.stragglers import Straggler, describe_stragglers, stragglers
 from hpccoll.measure.trace_events import line_names
 from hpccoll.training.picture import COLOURS, INK, new_figure, style_panel
 from hpccoll.units import count_text, short_size_text, size_text, time_text

@@ -13,7 +13,7 @@ from hpccoll.algorithms.table import is_ours
 from hpccoll.config import NATIVE
 from hpccoll.explain.columns import WIDTH, FittedTable, Header
 from hpccoll.machine.identity import library_name
-from hpccoll.measure.recording import Doubt
+from hpccoll.measure.noise import Doubt
 from hpccoll.tune.loading import JobTimes
 from hpccoll.tune.table import DISTURBED, Curves, Disagreement, Fingerprint
 from hpccoll.units import count_text, size_text, time_text

@@ -8,9 +8,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from hpccoll.machine.identity import library_name
-from hpccoll.measure.profiling.merge import JoinedRecords, waits_by_kind
+from hpccoll.measure.profiling.merge import (
+    JoinedRecords,
+    Straggler,
+    describe_stragglers,
+    stragglers,
+    waits_by_kind,
+)
 from hpccoll.measure.profiling.record import INIT, OBJECTS, WAIT, CallKind
-from hpccoll.measure.profiling.stragglers import Straggler, describe_stragglers, stragglers
 from hpccoll.units import count_text, short_size_text, time_text
 
 #: Maximum sizes of a method with one algorithm that have their own rows; more share one.

@@ -20,7 +20,7 @@ from hpccoll.explain.columns import FittedTable, Header
 from hpccoll.machine.identity import library_name
 from hpccoll.measure.results import Result, mean_ratios, ratios
 from hpccoll.tools.bench import comparison_result, regret
-from hpccoll.tools.shadowed_install import REMEDY
+from hpccoll.tools.bench.provenance import REMEDY
 from hpccoll.units import rate_text, size_text, time_text
 
 Group = Sequence[Result]

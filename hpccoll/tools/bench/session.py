@@ -16,9 +16,8 @@ from hpccoll.errors import ArgumentError
 from hpccoll.ir.topology import Topology
 from hpccoll.measure import call_forms
 from hpccoll.measure import candidates as choosing
-from hpccoll.measure.buffers import Arena, CaseBuffers
+from hpccoll.measure.buffers import Arena, CaseBuffers, DeviceBuffers
 from hpccoll.measure.cases import Case, make
-from hpccoll.measure.device_buffers import DeviceBuffers
 from hpccoll.measure.results import Result, merge_rounds
 from hpccoll.measure.timing import Settings, World, measure
 from hpccoll.tools.bench.provenance import record

@@ -39,9 +39,8 @@ from hpccoll.machine.identity import library_name, library_version, thread_level
 from hpccoll.machine.launcher import launcher, launcher_rank
 from hpccoll.measure.load import OtherLoad
 from hpccoll.runtime.execution.built import executor
-from hpccoll.tools.bench.provenance import LAUNCHER
+from hpccoll.tools.bench.provenance import LAUNCHER, hidden_install
 from hpccoll.tools.doctor.shm_cleanup import leftovers
-from hpccoll.tools.shadowed_install import hidden_install
 from hpccoll.tune.rules import is_measured
 
 #: Variables that findings use, in addition to those with the prefixes below or HPCCOLL_.

@@ -12,7 +12,7 @@ from unit.bench_records import OLD, bench, without_mpi, written
 from unit.bench_results import ENVIRONMENT, result
 
 from hpccoll.cli import main
-from hpccoll.cli.bench_overlap import command
+from hpccoll.cli.bench_more import overlap_command as command
 from hpccoll.ir.methods import METHODS
 from hpccoll.measure.cases import make
 from hpccoll.tools.bench import compare, comparison_result, overlap, records, roofline
