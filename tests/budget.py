@@ -16,29 +16,29 @@ PACKAGE = TESTS.parent / "hpccoll"
 #: Most lines, by room; ``hpccoll`` is the package's own modules.
 BUDGET = {
     "C": 7036,
-    "algorithms": 3813, "arrays": 1061, "calls": 1550, "cli": 2685, "comm": 4654, "config": 320,
-    "cuda": 2598, "errors": 574, "explain": 1322, "guard": 2779, "hpccoll": 384, "ir": 2127,
-    "jax": 780, "keras": 280, "machine": 824, "measure": 3118, "proof": 1316, "runtime": 3744,
-    "simulator": 3697, "testing": 820, "tools": 5297, "torch": 3783, "training": 8414,
-    "transport": 1429, "tune": 2160}
+    "algorithms": 3813, "arrays": 1061, "calls": 1550, "cli": 2595, "comm": 4654, "config": 320,
+    "cuda": 2598, "errors": 574, "explain": 1301, "guard": 2779, "hpccoll": 384, "ir": 2087,
+    "jax": 780, "keras": 280, "machine": 800, "measure": 2946, "proof": 1278, "runtime": 3744,
+    "simulator": 3359, "testing": 816, "tools": 5079, "torch": 3783, "training": 8414,
+    "transport": 1429, "tune": 2091}
 #: Most lines and files of Python, by folder of the tests; ``tests`` is its own modules.
 TEST_BUDGET = {
     "benchmarks": (1482, 15),
     "cluster": (1325, 12),
     "contract": (907, 6),
-    "doc": (2345, 30),
+    "doc": (2346, 30),
     "fault": (1857, 13),
     "golden": (227, 2),
     "gpu": (750, 7),
     "law": (386, 5),
-    "mpi": (16726, 93),
+    "mpi": (16727, 93),
     "sanitize": (196, 2),
     "scale": (865, 11),
     "suites": (85, 1),
     "support": (6571, 48),
-    "tests": (1877, 8),
+    "tests": (1998, 9),
     "uncompiled": (94, 2),
-    "unit": (34934, 193)}
+    "unit": (34866, 192)}
 SUFFIXES = {".c", ".h", ".cu"}
 
 

@@ -222,7 +222,6 @@ def _parse_options(collectives: tuple[str, ...], osu: bool, algorithm: str, size
                    segment_bytes: str | None, topology: str | None, params: tuple[str, ...],
                    calls: str = "blocking", device: str | None = None, peers: bool = False,
                    sweeps: int = 1, rotate: int = 1) -> Any:
-    """Parse the options."""
     from hpccoll.ir.methods import METHODS
     from hpccoll.measure import candidates, cases
     from hpccoll.measure.call_forms import FORMS
@@ -253,7 +252,6 @@ def _parse_options(collectives: tuple[str, ...], osu: bool, algorithm: str, size
 
 def _reports(form: str, full: bool, validate: bool, tail: bool, console: Console, options: Any,
              json_path: str | None, tolerance: float, keep: int) -> list[Any]:
-    """Return the reports that rank 0 writes."""
     from hpccoll.measure.candidates import WORDS
     from hpccoll.tools.bench import formats
     from hpccoll.tools.bench.report import BenchReport, SizeTable, TableReport

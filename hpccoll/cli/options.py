@@ -112,7 +112,6 @@ class AlgorithmChoice(NamedTuple):
         return ":".join([self.name, *(f"{key}={value}" for key, value in self.params.items())])
 
     def entry(self, collective: str) -> Algorithm:
-        """Return its entry for a collective."""
         return find(collective, self.name)
 
 

@@ -30,7 +30,6 @@ class SectionCommand(click.Command):
         self.sections = sections or {}
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the groups."""
         records = {str(each.name): record for each in self.get_params(ctx)
                    if (record := each.get_help_record(ctx)) is not None}
         for title, names in self.sections.items():

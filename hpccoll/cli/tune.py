@@ -134,7 +134,6 @@ def command(brought: tuple[AlgorithmChoice, ...], params: tuple[str, ...], quick
 
 def _plan(quick: bool, probe: bool, collectives: tuple[str, ...], sizes: str | None,
           seconds: float | None) -> Any:
-    """Return the plan of measurements."""
     from hpccoll.measure import rounds
 
     if quick and probe:
@@ -178,7 +177,6 @@ def _add_algorithms(plan: Any, brought: tuple[AlgorithmChoice, ...], params: dic
 
 
 def _path(output: str | None) -> str:
-    """The file to write."""
     from hpccoll.config import load
     from hpccoll.tune.loading import default_path
 

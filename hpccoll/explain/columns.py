@@ -96,7 +96,6 @@ class FittedTable:
         return [self.head, *(self.line(row, n in chosen) for n, row in enumerate(self.rows))]
 
     def legend(self) -> list[str]:
-        """Return the legend in lines."""
         return [f"{column.name}: {column.meaning}" for column in
                 (self.columns[n] for n in self.shown) if column.meaning]
 

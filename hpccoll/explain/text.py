@@ -301,7 +301,6 @@ def _round(steps: Sequence[Step], finish: int | None, before: int | None, width:
 
 
 def _sentence(step: Step) -> str:
-    """Return a sentence on one step."""
     here, there = (" ".join(map(str, spans)) for spans in (step.spans, step.source))
     order = "arriving op mine" if step.side == LEFT else "mine op arriving"
     if isinstance(step.peer, InNetwork):
@@ -332,7 +331,6 @@ def _network(step: Step, network: InNetwork, here: str, order: str) -> str:
 
 
 def _columns(words: list[str], width: int) -> Iterator[str]:
-    """Yield words in columns, row by row."""
     cell = max(map(len, words)) + 3
     per_row = max((width - 6) // cell, 1)
     for start in range(0, len(words), per_row):

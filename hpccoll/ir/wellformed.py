@@ -108,7 +108,6 @@ class _Form:
         return Program(tuple(rounds), program.scratch, self.check_waits(program.after, len(rounds)))
 
     def check_waits(self, after: Any, rounds: int) -> Waits:
-        """Return the waits of the rounds, as tuples."""
         self.round = None
         given = self.sequence(after, "after", MOST_STEPS)
         if given and len(given) != rounds:

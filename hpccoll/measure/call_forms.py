@@ -61,7 +61,6 @@ class BlockingForm:
 
     @property
     def arguments(self) -> tuple:
-        """Return the arguments of an iteration."""
         return self.memory.arguments
 
     def prepare(self) -> None:

@@ -55,7 +55,6 @@ class Case(NamedTuple):
 
     @property
     def rule(self) -> Collective:
-        """Return the specification of the collective."""
         return COLLECTIVES[METHODS[self.collective]]
 
     @property

@@ -115,12 +115,10 @@ class Surveyor:
         self.fastest_barrier = inf
 
     def free(self) -> None:
-        """Free the communicators; collective."""
         self.ordered.Free()
         self.world.free()
 
     def remaining_seconds(self, part: float = 1.0) -> float:
-        """Return the remaining seconds of a part of the time."""
         return part * self.plan.seconds - (perf_counter() - self.start)
 
     def share(self, part: float, numbers: Sequence[int]) -> float:
@@ -199,7 +197,6 @@ class Surveyor:
 
     def _round(self, point: SurveyPoint, memories: list[CaseBuffers],
                candidates: list[Candidate], seconds: float) -> list[Result]:
-        """Measure candidates for the given seconds."""
         if not candidates:
             return []
         pace = Settings(warmup=2, seconds=min(max(seconds / len(candidates), SHORTEST), LONGEST))

@@ -131,7 +131,6 @@ class Rendezvous:
 
     def fault(self, problem: str, rank: int | None = None, round: int | None = None,
               step: object = None) -> ProofError:
-        """Return the error with a location."""
         return ProofError(problem, schedule=self.schedule.title, rank=rank, round=round,
                           step=None if step is None else str(step))
 

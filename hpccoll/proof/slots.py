@@ -117,7 +117,6 @@ class SlotMemory:
             self.where[IN] = OUT, first
 
     def read(self, spans: Sequence[Span]) -> list[Symbol]:
-        """Return the symbols in the slots of some spans, in order."""
         symbols: list[Symbol] = []
         for buffer, start, stop in spans:
             _, first = self.where[buffer]
@@ -125,7 +124,6 @@ class SlotMemory:
         return symbols
 
     def write(self, spans: Sequence[Span], symbols: Sequence[Symbol]) -> None:
-        """Write symbols into the slots of some spans."""
         at = 0
         for buffer, start, stop in spans:
             _, first = self.where[buffer]

@@ -85,7 +85,6 @@ class _Log:
                         *(_zeros("i", rounds) for _ in range(4)))
 
     def round_at(self, place: int) -> CompletedRound:
-        """Return a round as an object."""
         began, arrived, ended, matched, by, at, peer, message = (
             column[place] for column in self.columns)
         if by < 0:

@@ -48,7 +48,6 @@ class Delays:
     rank: int = -1
 
     def draw(self, random: Random) -> float:
-        """Draw one delay, in seconds."""
         if self.kind == "uniform":
             low, high = self.times if len(self.times) > 1 else (0.0, self.times[0])
             return random.uniform(low, high)
@@ -57,7 +56,6 @@ class Delays:
         return random.expovariate(1 / self.times[0]) if self.times[0] else 0.0
 
     def of_ranks(self, size: int, random: Random) -> list[float]:
-        """Return a delay for every rank."""
         if self.kind == "list":
             if len(self.times) != size:
                 raise ArgumentError("late", f"got {len(self.times)} delays for {size} ranks",

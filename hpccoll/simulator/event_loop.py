@@ -187,7 +187,6 @@ class EventLoop:
         self.processor[thread.rank] = free
 
     def end_posting(self, thread: PipelineSlot, *message) -> None:
-        """Handle the end of the posting of a message."""
         self.release(thread.rank)
         self.post(thread, *message)
 
@@ -330,7 +329,6 @@ class EventLoop:
         self.at(end, COMPUTED, thread, flow, arrived)
 
     def end_round(self, thread: PipelineSlot, flow: Flow | None, arrived: float) -> None:
-        """Handle the end of a round."""
         self.release(thread.rank)
         self.log_round(thread, flow, arrived)
         self.ready.append(thread)
@@ -364,6 +362,5 @@ class EventLoop:
             self.busy[rank] += self.now - self.since[rank]
 
     def outcome(self) -> SimulationRun:
-        """Return the result."""
         return self.wiring.outcome(self.threads, self.busy, self.level_bytes, self.carried,
                                    self.messages)

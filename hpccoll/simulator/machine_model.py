@@ -178,7 +178,6 @@ class Machine:
 
     @property
     def counts_energy(self) -> bool:
-        """Return True if the machine has energy costs."""
         return bool(self.idle or self.reduce_energy or any(level.energy for level in self.levels)
                     or self.shape is not None and self.shape.joules_per_byte)
 

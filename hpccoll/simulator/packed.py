@@ -62,7 +62,6 @@ class PackedPrograms:
         return self.numbers[peer]
 
     def messages(self, rank: int) -> range:
-        """Return the indices of the messages of a rank, from 0."""
         first = self.first_message[self.first_round[rank * self.kinds]]
         return range(first, self.first_message[self.first_round[(rank + 1) * self.kinds]])
 

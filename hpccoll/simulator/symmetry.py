@@ -117,14 +117,12 @@ class Symmetry(NamedTuple):
             yield self.rank(path)
 
     def rank(self, path: Path) -> int:
-        """Return the rank at a path."""
         number = 0
         for digit, radix in zip(path, self.radices):
             number = number * radix + digit
         return number
 
     def path(self, rank: int) -> Path:
-        """Return the path of a rank."""
         digits = []
         for radix in reversed(self.radices):
             rank, digit = divmod(rank, radix)
@@ -288,7 +286,6 @@ class ComparedPrograms:
                    for steps in self.work.schedule.program(0).rounds for step in steps)
 
     def messages(self, rank: int) -> int:
-        """Return the number of messages of a rank."""
         return sum(len(r.messages) for rounds in self.of(rank) for r in rounds)
 
 

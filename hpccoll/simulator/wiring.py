@@ -148,7 +148,6 @@ class ChannelWiring:
         self.first_use.append(len(self.uses))
 
     def wire(self, sender: int, receiver: int) -> None:
-        """Add a channel."""
         ends = self.path(sender), self.path(receiver)
         depth = divergence_depth(*ends)
         half = self.half(True, sender, depth), self.half(False, receiver, depth)
@@ -167,7 +166,6 @@ class ChannelWiring:
         self.first_use.append(len(self.uses))
 
     def path(self, rank: int) -> tuple[int, ...]:
-        """Return the path of a rank."""
         if rank not in self.paths:
             self.paths[rank] = self.layout.path(rank)
         return self.paths[rank]
@@ -219,7 +217,6 @@ class ChannelWiring:
         return range(*self.programs.first_round[place:place + 2])
 
     def messages(self, number: int) -> slice:
-        """Return the slice of the messages of a round."""
         return slice(*self.programs.first_message[number:number + 2])
 
     @property

@@ -185,7 +185,6 @@ def _message_seconds(comm: hpccoll.Comm, pairs: Sequence[tuple[int, int]], nbyte
         turns, batches = (TURNS, MANY) if nbytes == SMALL else (LARGE_TURNS, FEW)
 
         def batches_of(count: int) -> float:
-            """Return the median seconds of a batch."""
             return turns * median(sample(lambda: messages(pair, buffer), count, calls=turns))
 
         with pair.using(bcast="linear", allgather="ring", segment_bytes=2 * nbytes):

@@ -68,7 +68,6 @@ class RecordedRank:
 
     @property
     def inside(self) -> bool:
-        """Return True if the rank is in a call."""
         return self.state in (WAITING, NATIVE)
 
     @property

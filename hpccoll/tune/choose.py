@@ -309,7 +309,6 @@ class _Rules:
                      if self.place is not None and rule.fits_in(self.place)), None)
 
     def depends_on_place(self, facts: CallFacts) -> bool:
-        """Return True if a rule matches a call in some place."""
         return next(self._suitable(facts), None) is not None
 
     def _suitable(self, facts: CallFacts) -> Iterator[tuple[Rule, Choice]]:

@@ -146,7 +146,6 @@ def _blocks(built: Schedule) -> int:
 
 @lru_cache(maxsize=1024)
 def _amounts(built: Schedule, topology: Topology) -> Terms:
-    """Return the terms, in blocks."""
     work, layout = Workload(built, _blocks(built)), NetworkPaths(topology)
     levels = topology.depth - 1
     ends = [list(_ends(topology, level)) for level in range(max(levels, 1))]

@@ -56,7 +56,6 @@ class DeviceRule(NamedTuple):
     segment_bytes: int = 0
 
     def fits(self, facts: CallFacts, place: DevicePlace) -> bool:
-        """Return True if the rule matches a call in a place."""
         least, end = self.nbytes
         known = facts.nbytes is not None or self.nbytes == (0, 0)
         return (place.has(self.path) and self.collective in ("", facts.collective)

@@ -83,7 +83,6 @@ def _open(path: Path) -> int | None:
 
 
 def _wait_for_lock(descriptor: int) -> bool:
-    """Wait for the lock; return True if this process has it."""
     end = monotonic() + PATIENCE
     while True:
         try:

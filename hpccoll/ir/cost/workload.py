@@ -171,7 +171,6 @@ class Workload:
 
 
 def _slots(spans: Sequence[Span]) -> int:
-    """Return the number of slots of some spans."""
     slots = 0
     for _, start, stop in spans:
         slots += stop - start

@@ -84,7 +84,6 @@ def activities(record: CallRecord) -> Activities | None:
 
 def _lines(plans: list[dict[str, Any]], numbers: numpy.ndarray, segments: numpy.ndarray,
            phases: numpy.ndarray) -> numpy.ndarray:
-    """Return the line of each row."""
     known: dict[tuple[int, int, int], int] = {}
     found = []
     for key in zip(numbers.tolist(), segments.tolist(), phases.tolist()):

@@ -103,7 +103,6 @@ class CallRecord:
         self._numbers: dict[CallKind, int] = {}
 
     def number_of(self, kind: CallKind) -> int:
-        """Return the number of a kind."""
         number = self._numbers.get(kind)
         if number is None:
             number = self._numbers[kind] = len(self.kinds)
@@ -111,7 +110,6 @@ class CallRecord:
         return number
 
     def add(self, kind: int, start: float, stop: float) -> None:
-        """Record a call."""
         self.take()
         self.times.extend((kind, start, stop))
         if len(self.times) > 2 * KEPT * WIDTH:
@@ -129,7 +127,6 @@ class CallRecord:
             self._sum_up(KEPT)
 
     def add_wait(self, kind: int, start: float, stop: float) -> None:
-        """Record a wait for the request of a call."""
         one = self.kinds[kind]
         self.waited[kind] = self.waited.get(kind, 0.0) + stop - start
         self.add(self.number_of(one._replace(title=one.title + WAIT)), start, stop)
@@ -154,7 +151,6 @@ class CallRecord:
         return numpy.array(self.times).reshape(-1, WIDTH)
 
     def sums(self) -> dict[int, CallSums]:
-        """Return the sums of all calls by kind."""
         found = _sum_calls(self.calls())
         every = {*found, *self.earlier, *self.waited}
         none = CallSums(0, 0.0)

@@ -14,12 +14,12 @@ from hpccoll.measure.cases import mpi_type
 from hpccoll.measure.results import Result, ratios
 from hpccoll.tools.bench import regret
 from hpccoll.tools.bench.records import write
-from hpccoll.tools.bench.report import Group
+from hpccoll.tools.bench.report import BenchReport, Group
 
 PERCENTILES = (50, 90, 99)
 
 
-class Osu:
+class Osu(BenchReport):
     """The text form of OSU's latency tests; ReFrame's stock OSU checks read it.
 
     Candidates are printed one after the other, so their sizes are kept until the end.
@@ -35,9 +35,6 @@ class Osu:
         self.waiting: list[Group] = []
         self.several = False
         self.started = ""
-
-    def begin(self, environment: Mapping[str, Any]) -> None:
-        """Do nothing: OSU's checks expect fixed comments."""
 
     def begin_collective(self, name: str, labels: Sequence[str]) -> None:
         self.flush()
@@ -96,18 +93,12 @@ class Osu:
         print("".join(cells), file=self.file, flush=True)
 
 
-class Csv:
+class Csv(BenchReport):
     """One line per candidate and case; the first line names the columns."""
 
     def __init__(self, file: TextIO):
         self.file = file
         self.writer: csv.DictWriter | None = None
-
-    def begin(self, environment: Mapping[str, Any]) -> None:
-        """Do nothing: the columns follow from the first result."""
-
-    def begin_collective(self, name: str, labels: Sequence[str]) -> None:
-        """Do nothing: the collective is a column."""
 
     def group(self, results: Group, refused: Mapping[str, str]) -> None:
         for entry in entries(results):
@@ -120,11 +111,8 @@ class Csv:
             self.writer.writerow(row)
         self.file.flush()
 
-    def end(self, groups: Sequence[Group], interrupted: bool) -> None:
-        """Do nothing: each line is written immediately."""
 
-
-class Json:
+class Json(BenchReport):
     """JSON record: environment, settings and raw series, so that all statistics can be recomputed.
 
     Args:
@@ -140,12 +128,6 @@ class Json:
 
     def begin(self, environment: Mapping[str, Any]) -> None:
         self.environment = environment
-
-    def begin_collective(self, name: str, labels: Sequence[str]) -> None:
-        """Do nothing: the record is written at the end."""
-
-    def group(self, results: Group, refused: Mapping[str, str]) -> None:
-        """Do nothing: the record is written at the end."""
 
     def end(self, groups: Sequence[Group], interrupted: bool) -> None:
         with self.opened() as file:
@@ -164,7 +146,6 @@ def entries(group: Group) -> list[dict[str, Any]]:
 
 
 def _keep_times(entry: dict[str, Any], keep: int) -> dict[str, Any]:
-    """Return a result with ``keep`` of its times."""
     count = len(entry["seconds"])
     if not 0 < keep < count:
         return entry

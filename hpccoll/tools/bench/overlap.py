@@ -33,7 +33,7 @@ from hpccoll.measure.cases import Case
 from hpccoll.measure.samples import sample
 from hpccoll.measure.timing import Runner, World, measure, measure_rows
 from hpccoll.tools.bench import session
-from hpccoll.tools.bench.report import BenchReport, Lines, header
+from hpccoll.tools.bench.report import BenchReport, BenchTable
 from hpccoll.tools.bench.session import Buffers, Options, Outcome
 from hpccoll.tune.table import Candidate
 
@@ -225,12 +225,11 @@ def _measure(world: World, case: Case, chosen: Sequence[Candidate], memory: Case
                         settings._replace(form=form))
 
 
-class OverlapTable(Lines):
+class OverlapTable(BenchTable):
     """Table, grouped by size; comment lines start with ``#``."""
 
     def begin(self, environment: Mapping[str, Any]) -> None:
-        for line in header(environment):
-            self.say(line)
+        super().begin(environment)
         self.say("nonblocking collectives: pure is start and wait; alone is the work without a "
                  "pending call; total is start, work, wait; times are medians in us")
         self.say("overlap is 100 % - (total - work meanwhile) / pure: the hidden part of the "

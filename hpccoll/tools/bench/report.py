@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from textwrap import wrap
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -45,8 +45,8 @@ OTHER, NONE = 90, 99
 NAMED = 4
 
 
-class BenchReport(Protocol):
-    """Receiver of a benchmark's results, on rank 0."""
+class BenchReport:
+    """Receiver of a benchmark's results, on rank 0; a subclass uses what it needs."""
 
     def begin(self, environment: Mapping[str, Any]) -> None:
         """Handle the start of the benchmark."""
@@ -54,10 +54,10 @@ class BenchReport(Protocol):
     def begin_collective(self, name: str, labels: Sequence[str]) -> None:
         """Handle the start of a collective; ``labels`` of candidates may appear."""
 
-    def group(self, results: Group, refused: Mapping[str, str]) -> None:
+    def group(self, results: Sequence[Any], refused: Mapping[str, str]) -> None:
         """Handle a measured case; ``refused`` maps unsupported candidates to reasons."""
 
-    def end(self, groups: Sequence[Group], interrupted: bool) -> None:
+    def end(self, groups: Sequence[Sequence[Any]], interrupted: bool) -> None:
         """Handle the end of the measurement."""
 
 
@@ -68,7 +68,6 @@ class Lines:
         self.console = console
 
     def say(self, line: str, style: str = "") -> None:
-        """Write a comment line."""
         self.write(Text(f"# {line}".rstrip(), style or "dim"))
 
     def write(self, line: Text) -> None:
@@ -77,7 +76,39 @@ class Lines:
         self.console.file.flush()
 
 
-class SizeTable(Lines):
+class BenchTable(Lines, BenchReport):
+    """Table of a benchmark, printed while it runs."""
+
+    def __init__(self, console: Console):
+        super().__init__(console)
+        self.environment: Mapping[str, Any] = {}
+        self.refused: dict[str, str] = {}
+
+    def comment(self, text: str, style: str = "") -> None:
+        self.say(text, style)
+
+    def begin(self, environment: Mapping[str, Any]) -> None:
+        self.environment = environment
+        for line in header(environment):
+            self.comment(line)
+
+    def say_refused(self, refused: Mapping[str, str]) -> None:
+        """Write why candidates are omitted, once for each reason."""
+        for label, problem in refused.items():
+            if self.refused.get(label) != problem:
+                self.comment(f"{display_name(label)} is omitted: {problem}")
+        self.refused.update(refused)
+
+    def say_end(self, groups: Sequence[Group], interrupted: bool) -> None:
+        """Write wrong results, an interrupt, and the summary."""
+        failures(self, groups)
+        if interrupted:
+            self.say("interrupted: some cases were not measured", "bold red")
+        for line in comparison_result.sentences(groups, self.environment):
+            self.comment(line, "bold")
+
+
+class SizeTable(BenchTable):
     """Report of ``--format table``: a line per size, and a summary in sentences.
 
     Args:
@@ -88,18 +119,11 @@ class SizeTable(Lines):
     def __init__(self, console: Console, named: Sequence[str] = ()):
         super().__init__(console)
         self.named = named
-        self.environment: Mapping[str, Any] = {}
-        self.refused: dict[str, str] = {}
         self.labels: Sequence[str] = ()
         #: Named candidates of the collective with a column.
         self.shown: list[str] = []
         #: Columns of the collective; created with its first size.
         self.table: FittedTable | None = None
-
-    def begin(self, environment: Mapping[str, Any]) -> None:
-        self.environment = environment
-        for line in header(environment):
-            self.comment(line)
 
     def comment(self, text: str, style: str = "") -> None:
         """Write a comment, wrapped to the width; long words are not broken."""
@@ -111,10 +135,7 @@ class SizeTable(Lines):
         self.labels, self.refused, self.table = labels, {}, None
 
     def group(self, results: Group, refused: Mapping[str, str]) -> None:
-        for label, problem in refused.items():
-            if self.refused.get(label) != problem:
-                self.comment(f"{display_name(label)} is omitted: {problem}")
-        self.refused.update(refused)
+        self.say_refused(refused)
         if not results:
             return
         if self.table is None:
@@ -205,14 +226,10 @@ class SizeTable(Lines):
 
     def end(self, groups: Sequence[Group], interrupted: bool) -> None:
         self.say("")
-        failures(self, groups)
-        if interrupted:
-            self.say("interrupted: some cases were not measured", "bold red")
-        for line in comparison_result.sentences(groups, self.environment):
-            self.comment(line, "bold")
+        self.say_end(groups, interrupted)
 
 
-class TableReport(Lines):
+class TableReport(BenchTable):
     """Report of ``--format table --full``: a line per candidate, all columns.
 
     Args:
@@ -222,13 +239,9 @@ class TableReport(Lines):
     def __init__(self, console: Console, tolerance: float = regret.TOLERANCE):
         super().__init__(console)
         self.width, self.tolerance = 0, tolerance
-        self.environment: Mapping[str, Any] = {}
-        self.refused: dict[str, str] = {}
 
     def begin(self, environment: Mapping[str, Any]) -> None:
-        self.environment = environment
-        for line in header(environment):
-            self.say(line)
+        super().begin(environment)
         self.say("time is the median over iterations of the slowest rank; times in us, bandwidths "
                  "in GB/s")
         self.say("ratio is native / candidate: above 1, the candidate is faster than the host MPI")
@@ -248,10 +261,7 @@ class TableReport(Lines):
                  f"{'min':>10} {'max':>10} {'cv%':>6} {'iters':>6} {'#wrong':>7}")
 
     def group(self, results: Group, refused: Mapping[str, str]) -> None:
-        for label, problem in refused.items():
-            if self.refused.get(label) != problem:
-                self.say(f"{display_name(label)} is omitted: {problem}")
-        self.refused.update(refused)
+        self.say_refused(refused)
         faster = ratios(results)
         for number, result in enumerate(results):
             self.write(self.line(result, faster.get(result.candidate), number == 0))
@@ -289,11 +299,7 @@ class TableReport(Lines):
                 self.say(f"geometric mean of the ratio (cases), {name}: {', '.join(means)}")
         for line in regret.lines(groups, self.tolerance):
             self.say(line)
-        failures(self, groups)
-        if interrupted:
-            self.say("interrupted: some cases were not measured", "bold red")
-        for line in comparison_result.sentences(groups, self.environment):
-            self.say(line, "bold")
+        self.say_end(groups, interrupted)
 
 
 def failures(report: Lines, groups: Sequence[Group]) -> None:

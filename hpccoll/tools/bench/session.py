@@ -62,7 +62,6 @@ class Options(NamedTuple):
         return self.settings.topology is not None
 
     def as_data(self) -> dict[str, Any]:
-        """Return the options for the record."""
         settings = self.settings._asdict()
         return {**self._asdict(), "dtype": self.dtype.name,
                 "wanted": [c.label for c in self.wanted],
@@ -148,7 +147,6 @@ class Buffers:
             self.kind = f"device {found}" if options.on_device else found
 
     def make(self, case: Case, sets: int) -> list[CaseBuffers]:
-        """Return the buffers of a case."""
         if self.arena is None:
             return [self.options.buffers(case, self.rank) for _ in range(sets)]
         self.arena.clear()
@@ -246,7 +244,6 @@ def _visit(rate: float, world: World, options: Options, case: Case, buffers: Buf
 
 
 def _spread(settings: Settings, sweeps: int) -> Settings:
-    """Return the settings of one sweep of several."""
     iterations = settings.iterations and -(-settings.iterations // sweeps)
     return settings._replace(seconds=settings.seconds / sweeps, iterations=iterations)
 
