@@ -17,9 +17,9 @@ PACKAGE = TESTS.parent / "hpccoll"
 BUDGET = {
     "C": 7036,
     "algorithms": 3813, "arrays": 1061, "calls": 1550, "cli": 2595, "comm": 4654, "config": 320,
-    "cuda": 2598, "errors": 574, "explain": 1301, "guard": 2779, "hpccoll": 384, "ir": 2087,
+    "cuda": 2598, "errors": 574, "explain": 1306, "guard": 2779, "hpccoll": 384, "ir": 2087,
     "jax": 780, "keras": 280, "machine": 800, "measure": 2946, "proof": 1278, "runtime": 3744,
-    "simulator": 3359, "testing": 816, "tools": 5079, "torch": 3783, "training": 8414,
+    "simulator": 3352, "testing": 816, "tools": 5061, "torch": 3783, "training": 8414,
     "transport": 1429, "tune": 2091}
 #: Most lines and files of Python, by folder of the tests; ``tests`` is its own modules.
 TEST_BUDGET = {
@@ -38,7 +38,7 @@ TEST_BUDGET = {
     "support": (6571, 48),
     "tests": (1998, 9),
     "uncompiled": (94, 2),
-    "unit": (34866, 192)}
+    "unit": (34865, 192)}
 SUFFIXES = {".c", ".h", ".cu"}
 
 

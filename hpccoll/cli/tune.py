@@ -228,10 +228,10 @@ def _add(path: str, machine: Any, outcome: Any, replaced: bool) -> Any:
 
 def _ends(path: str, busy: str, force: bool, width: int) -> Iterator[str]:
     """Return the texts on written and omitted measurements."""
-    from hpccoll.tools.tuning_report import comment
+    from hpccoll.explain.columns import wrap_comment
 
     if busy:
-        yield from comment(
+        yield from wrap_comment(
             f"{busy} while tune measured: these times may be wrong" if force else
             f"not saved: {busy} while tune measured; repeat it when the machine is idle, or save "
             "these times with --force", width)

@@ -8,6 +8,7 @@ table, which the caller writes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from textwrap import wrap
 from typing import NamedTuple
 
 #: Line width of unknown terminals, and minimum line width.
@@ -102,6 +103,12 @@ class FittedTable:
     def left_out(self) -> str:
         """Return a line about the hidden columns; empty if there are none."""
         return f"--full also shows: {', '.join(self.hidden)}" if self.hidden else ""
+
+
+def wrap_comment(line: str, width: int) -> list[str]:
+    """Return a comment wrapped to a width; no line for an empty one."""
+    return wrap(line, max(width, NARROWEST), initial_indent="# ", subsequent_indent="#   ",
+                break_long_words=False, break_on_hyphens=False)
 
 
 def _cut(word: str, width: int) -> str:

@@ -7,10 +7,9 @@ points get a line each, with the two fastest algorithms; ``full`` shows all algo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from textwrap import wrap
 from typing import NamedTuple
 
-from hpccoll.explain.columns import NARROWEST, WIDTH, FittedTable, Header
+from hpccoll.explain.columns import WIDTH, FittedTable, Header, wrap_comment
 from hpccoll.ir.topology import Topology
 from hpccoll.simulator.machine_model import Machine, names
 from hpccoll.simulator.report import Report, parts
@@ -174,12 +173,6 @@ def _header(grouped: Sequence[SimulatedPoint], layout: str, width: int) -> list[
                 f"; medians of {len(first.repeats):,} repeats" if first.repeats else ""),
             f"note: {note}" if note else "")
     return [part for line in sentences for part in wrap_comment(line, width)]
-
-
-def wrap_comment(line: str, width: int) -> list[str]:
-    """Return a comment wrapped to a width; no line for an empty one."""
-    return wrap(line, max(width, NARROWEST), initial_indent="# ", subsequent_indent="#   ",
-                break_long_words=False, break_on_hyphens=False)
 
 
 def _varies(grouped: Sequence[SimulatedPoint], column: int, layout: str) -> bool:

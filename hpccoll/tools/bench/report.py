@@ -8,7 +8,6 @@ lines start with ``#``. A line appears as soon as a size is measured; colours on
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from textwrap import wrap
 from typing import Any
 
 from rich.console import Console
@@ -16,7 +15,7 @@ from rich.text import Text
 
 from hpccoll.algorithms.outside import column_names, display_name, is_reference
 from hpccoll.config import AUTO, NATIVE
-from hpccoll.explain.columns import FittedTable, Header
+from hpccoll.explain.columns import FittedTable, Header, wrap_comment
 from hpccoll.machine.identity import library_name
 from hpccoll.measure.results import Result, mean_ratios, ratios
 from hpccoll.tools.bench import comparison_result, regret
@@ -127,9 +126,8 @@ class SizeTable(BenchTable):
 
     def comment(self, text: str, style: str = "") -> None:
         """Write a comment, wrapped to the width; long words are not broken."""
-        for line in wrap(text, self.console.width - 2, subsequent_indent="  ",
-                         break_long_words=False, break_on_hyphens=False):
-            self.say(line, style)
+        for line in wrap_comment(text, self.console.width):
+            self.write(Text(line, style or "dim"))
 
     def begin_collective(self, name: str, labels: Sequence[str]) -> None:
         self.labels, self.refused, self.table = labels, {}, None

@@ -6,9 +6,8 @@ import shlex
 import textwrap
 from dataclasses import fields
 
-from hpccoll.tools.jobs.directives import BATCH, directives
 from hpccoll.tools.jobs.job import BENCH, TRAIN, Job, complete
-from hpccoll.tools.jobs.launches import launch, ranks
+from hpccoll.tools.jobs.launches import BATCH, directives, launch, ranks
 from hpccoll.tools.jobs.site import LAUNCH, YOURS, Line, Site
 
 #: Minimum nodes at which imports of Python from one file system take minutes.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from textwrap import wrap
 from typing import NamedTuple
 
 import numpy
@@ -17,7 +16,7 @@ from mpi4py import MPI
 from rich.text import Text
 from rich.tree import Tree
 
-from hpccoll.explain.columns import WIDTH, FittedTable, Header
+from hpccoll.explain.columns import WIDTH, FittedTable, Header, wrap_comment
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.levels import NODE, SWITCH
 from hpccoll.tools.topo.job_map import JobMap
@@ -210,8 +209,7 @@ def table(machine: JobMap, links: Links, width: int = WIDTH) -> list[str]:
             links.latency[pair] for pair in mine) for mine in pairs.values()):
         notes.append(f"pairs of the same level differ by more than {UNEVEN:g}x: their links "
                      "differ, or other processes used these cores")
-    return ["", *shown.lines(), *(f"# {part}" for note in notes for part in wrap(
-        note, width - 2, subsequent_indent="  "))]
+    return ["", *shown.lines(), *(part for note in notes for part in wrap_comment(note, width))]
 
 
 def _format_range(text: Callable[[float, int], str], values: Sequence[float]) -> str:
