@@ -5,6 +5,9 @@ calls the other arguments are in the cache, as in any program that runs for a wh
 plain mpi4py take turns on the same memory, and each result is compared. Times are medians over the
 calls, of the slowest rank in each.
 
+An Allreduce of 1 MiB runs on the same arrays and on new ones in each call, as a program makes that
+computes its operands.
+
 A communicator is created, used for one small Allreduce, and freed. Memory is that of one additional
 communicator that is not freed: used once, or some hundred times. The start is that of a process
 without collective calls.
@@ -43,6 +46,8 @@ CLASSES = (8, 1 << 10, 8 << 10, 32 << 10, 256 << 10)
 #: Calls of a class, and of these the first ones, which fill the cache; freed communicators; and
 #: communicators that are not freed, with the calls on a busy one.
 CALLS, KNOWN, MADE, KEPT, BUSY = 60, 12, 150, 30, 200
+#: Elements of the calls on new arrays, 1 MiB.
+LARGE = 1 << 17
 #: Methods with a new size in each call.
 METHODS = ("Bcast", "Allreduce", "Allgatherv", "Gatherv", "Scatterv", "Alltoallv")
 
@@ -72,6 +77,15 @@ class FreshSizes(NamedTuple):
     seconds: float
     plain_seconds: float
     processor_seconds: float
+    wrong: int
+
+
+class FreshArrays(NamedTuple):
+    """An Allreduce of 1 MiB on ``new`` or on the ``same`` arrays; otherwise as in FreshSizes."""
+
+    arrays: str
+    seconds: float
+    plain_seconds: float
     wrong: int
 
 
@@ -113,6 +127,7 @@ class FreshOutcome(NamedTuple):
     """Results of the benchmark; ``environment`` is set on rank 0 only."""
 
     sizes: list[FreshSizes]
+    arrays: list[FreshArrays]
     communicators: list[FreshCommunicators]
     footprints: list[CommunicatorMemory]
     spellings: list[SpelledCall]
@@ -123,7 +138,8 @@ class FreshOutcome(NamedTuple):
     @property
     def failures(self) -> int:
         """Return the number of wrong elements."""
-        return sum(one.wrong for one in self.sizes) + sum(one.wrong for one in self.spellings)
+        rows: list[Any] = [*self.sizes, *self.arrays, *self.spellings]
+        return sum(one.wrong for one in rows)
 
     def worst(self) -> float:
         """Return the largest ratio of the time with hpccoll to that of plain mpi4py."""
@@ -182,12 +198,14 @@ def run(comm: MPI.Intracomm, console: Console | None, json_path: TextIO | None =
     meet = Comm(control, tuning=OFF).Barrier
     environment = record(comm, None)
     # First: later communicators would reuse memory that earlier ones have freed.
-    outcome = FreshOutcome([], [], [_footprint(control, calls) for calls in (1, BUSY)], [], [],
+    outcome = FreshOutcome([], [], [], [_footprint(control, calls) for calls in (1, BUSY)], [], [],
                            environment)
     steps: list[tuple[str, list, Callable[[], Any]]] = [
         (f"{method} {size_text(nbytes)}", outcome.sizes,
          partial(_sizes, control, meet, method, nbytes))
         for method in METHODS for nbytes in CLASSES]
+    steps += [(f"{kind} arrays", outcome.arrays, partial(_arrays, control, meet, kind))
+              for kind in ("same", "new")]
     steps += [(f"{method} and Free", outcome.communicators,
                partial(_communicators, control, meet, method)) for method in ("Dup", "Split")]
     steps += [(" ".join(words), outcome.spellings,
@@ -207,7 +225,8 @@ def run(comm: MPI.Intracomm, console: Console | None, json_path: TextIO | None =
         start = outcome.starts[0]._asdict() if outcome.starts else None
         records.write(json_path, environment, **{
             name: [one._asdict() for one in getattr(outcome, name)]
-            for name in ("sizes", "communicators", "footprints", "spellings")}, start=start)
+            for name in ("sizes", "arrays", "communicators", "footprints", "spellings")},
+            start=start)
     control.Free()
     return outcome
 
@@ -249,6 +268,26 @@ def _sizes(control: MPI.Intracomm, meet: Callable[[], None], method: str, nbytes
     wrong = sum(int((ours != theirs).sum()) for ours, theirs in zip(*results))
     return FreshSizes(method, nbytes, seconds, plain, float(numpy.median(extra[KNOWN:])),
                       control.allreduce(wrong))
+
+
+def _arrays(control: MPI.Intracomm, meet: Callable[[], None], arrays: str) -> FreshArrays:
+    comms = _pair(control)
+    kept = [(numpy.ones(LARGE), numpy.zeros(LARGE)) for _ in comms]
+    wrong = 0
+
+    def measure(way: int, number: int) -> float:
+        nonlocal wrong
+        if arrays == "new":
+            kept[way] = numpy.ones(LARGE), numpy.empty(LARGE)
+        x, y = kept[way]
+        seconds, = sample(lambda: comms[way].Allreduce(x, y), 1, meet)
+        wrong += int((y != control.size).sum())
+        return seconds
+
+    medians = sample_in_turns(control, CALLS - KNOWN, KNOWN, measure)
+    for comm in comms:
+        comm.Free()
+    return FreshArrays(arrays, *medians, control.allreduce(wrong))
 
 
 def _communicators(control: MPI.Intracomm, meet: Callable[[], None], method: str
@@ -356,6 +395,10 @@ def show(console: Console, outcome: FreshOutcome, environment: Mapping[str, Any]
             spelled.add_row(*each[:3], time_text(each.plain_seconds, 2),
                             "wrong" if each.wrong else time_text(each.seconds, 2))
         console.print(spelled)
+    for kind in outcome.arrays:
+        lines.say(f"Allreduce of 1 MiB, {kind.arrays} arrays in each call: "
+                  + ("wrong" if kind.wrong else f"{time_text(kind.seconds, 3)}, plain mpi4py "
+                                                f"{time_text(kind.plain_seconds, 3)}"))
     for made in outcome.communicators:
         lines.say(f"{made.method}, one Allreduce, Free: {time_text(made.seconds, 3)}, "
                   f"{made.seconds / made.plain_seconds:.1f} times plain mpi4py")
