@@ -92,6 +92,7 @@ lint: .venv-mpich/installed build/lint/compiled
 	.venv-mpich/bin/mypy
 	@.venv-mpich/bin/python tests/budget.py
 	@.venv-mpich/bin/python tests/words.py
+	@.venv-mpich/bin/python tests/names.py
 	@.venv-mpich/bin/python tests/long_record.py
 
 # Warnings are errors here only: another compiler may have others. A part that does not compile is

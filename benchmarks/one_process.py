@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from hpccoll.cli.ranks import report_error, report_interrupt
-from hpccoll.cli.sections import SectionCommand
+from hpccoll.cli.ranks import SectionCommand, report_error, report_interrupt
 from hpccoll.errors import HpccollError
 
 

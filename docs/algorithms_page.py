@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from hpccoll.algorithms import ALGORITHMS, Algorithm
 from hpccoll.algorithms.formula import LEGEND, Formula, Relation, number, p
 from hpccoll.algorithms.table import reproducible
-from hpccoll.explain.catalogue import first_line
+from hpccoll.explain.text import first_line
 from hpccoll.ir.collectives import COLLECTIVES
 
 #: What a user has, and the algorithms to look at first.

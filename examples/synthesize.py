@@ -21,7 +21,7 @@ from hpccoll import Topology, simulate, verify
 from hpccoll.explain import as_json
 from hpccoll.ir.passes import runs
 from hpccoll.lang import COLLECTIVES, IN, LEFT, OUT, TMP, Program, Schedule, at, copy, recv, send
-from hpccoll.simulator.catalog import find
+from hpccoll.simulator.machine_model import find
 
 FOUND = "allgather", "allreduce", "bcast", "reduce_scatter"
 #: NVLinks of a DGX-1: their number, and the pairs of GPUs that have it (SCCL, figure 1).

@@ -172,40 +172,48 @@ def command(form: str, json_path: str | None, keep: int | None, plot_path: str |
 
 def measure(command: str, given: dict[str, Any], run: Callable[..., Any],
             json_path: str | None, plot_path: str | None = None, form: str = "table") -> None:
-    """Check the options on all ranks, measure, and exit.
+    """Parse and check the options of :data:`MEASUREMENT` and :data:`COMPARISON`, measure, exit.
 
     Args:
-        command: name of the command, for messages.
-        given: values of the options of :data:`MEASUREMENT` and :data:`COMPARISON`.
         run: measures and returns the outcome; gets the communicator, the options, a console on rank
             0, a callback that returns True to stop, and a callback for progress.
-        json_path, plot_path, form: output files, and the form of the output.
     """
+    def prepare(comm: Any) -> Any:
+        from hpccoll.tools.bench import session
+
+        options = _parse_options(osu=form == "osu", **given)
+        agree(comm, lambda: session.check(options, comm.Get_size()))
+        return options
+
+    outcome = run_on_ranks(prepare, run, json_path, plot_path, form == "table")
+    if outcome.interrupted and form != "table":  # a table shows the interrupt
+        complain(command, "interrupted: some cases were not measured")
+    sys.exit(WRONG if outcome.failures else INTERRUPTED if outcome.interrupted else 0)
+
+
+def run_on_ranks(prepare: Callable[[Any], Any], run: Callable[..., Any], json_path: str | None,
+                 plot_path: str | None = None, table: bool = True) -> Any:
+    """Measure on all ranks with a console and a progress bar on rank 0; see :func:`measure`."""
     with ExitStack() as stack:
         # Before MPI starts: afterwards no rank may exit alone.
         stopped = stack.enter_context(stoppable())
         MPI = require_mpi(steps=True)
         from hpccoll.cli import terminal
-        from hpccoll.tools.bench import session
 
         comm = MPI.COMM_WORLD
-        options = _parse_options(osu=form == "osu", **given)
-        agree(comm, lambda: session.check(options, comm.Get_size()))
+        options = prepare(comm)
         agree_on_rank_0(comm, lambda: check_outputs(json_path, plot_path))
         try:
             progress: Progress = ignore_progress
             console: Console | None = None
             if comm.Get_rank() == 0:
-                console, bar = terminal.screen(form == "table")
+                console, bar = terminal.screen(table)
                 progress = terminal.progress_callback(stack.enter_context(bar))
-            outcome = run(comm, options, console, stopped, progress)
+            return run(comm, options, console, stopped, progress)
         except TuningError:  # raised on every rank
             raise
         except Exception as error:
             abort(comm, error)
-    if outcome.interrupted and form != "table":  # a table shows the interrupt
-        complain(command, "interrupted: some cases were not measured")
-    sys.exit(WRONG if outcome.failures else INTERRUPTED if outcome.interrupted else 0)
 
 
 def _parse_options(collectives: tuple[str, ...], osu: bool, algorithm: str, sizes: str,
@@ -214,11 +222,6 @@ def _parse_options(collectives: tuple[str, ...], osu: bool, algorithm: str, size
                    segment_bytes: str | None, topology: str | None, params: tuple[str, ...],
                    calls: str = "blocking", device: str | None = None, peers: bool = False,
                    sweeps: int = 1, rotate: int = 1) -> Any:
-    """Parse the options.
-
-    Raises:
-        ArgumentError: an invalid option.
-    """
     from hpccoll.ir.methods import METHODS
     from hpccoll.measure import candidates, cases
     from hpccoll.measure.call_forms import FORMS
@@ -249,7 +252,6 @@ def _parse_options(collectives: tuple[str, ...], osu: bool, algorithm: str, size
 
 def _reports(form: str, full: bool, validate: bool, tail: bool, console: Console, options: Any,
              json_path: str | None, tolerance: float, keep: int) -> list[Any]:
-    """Return the reports that rank 0 writes."""
     from hpccoll.measure.candidates import WORDS
     from hpccoll.tools.bench import formats
     from hpccoll.tools.bench.report import BenchReport, SizeTable, TableReport

@@ -10,13 +10,16 @@ from hpccoll import __version__
 from hpccoll.cli.ranks import report_error, report_interrupt, without_mpi
 from hpccoll.errors import ArgumentError, HpccollError, MpiLibraryError, did_you_mean
 
-#: Sub-command -> the module of its ``command``, and its line in ``hpccoll --help``. A command of
-#: two words precedes that of its first word.
+#: Sub-command -> its module, with the name of the function unless that is ``command``, and its line
+#: in ``hpccoll --help``. A command of two words precedes that of its first word.
 COMMANDS = {
     "bench": ("hpccoll.cli.bench", "Measure collectives and compare them with the host MPI."),
-    "bench compare": ("hpccoll.cli.bench_compare", "Compare two records of bench --json."),
-    "bench fresh": ("hpccoll.cli.bench_fresh", "Measure new sizes and new communicators."),
-    "bench overlap": ("hpccoll.cli.bench_overlap", "Measure the overlap of work and collectives."),
+    "bench compare": ("hpccoll.cli.bench_more:compare_command",
+                      "Compare two records of bench --json."),
+    "bench fresh": ("hpccoll.cli.bench_more:fresh_command",
+                    "Measure new sizes and new communicators."),
+    "bench overlap": ("hpccoll.cli.bench_more:overlap_command",
+                      "Measure the overlap of work and collectives."),
     "doctor": ("hpccoll.cli.doctor", "Check a job: problems and remedies."),
     "explain": ("hpccoll.cli.explain", "Print an algorithm as text, JSON or a picture."),
     "job": ("hpccoll.cli.job", "Write a commented job script for Slurm, PBS or Flux."),
@@ -52,7 +55,8 @@ class Commands(click.Group):
         if name not in COMMANDS:
             return None
         try:
-            return import_module(COMMANDS[name][0]).command
+            module, _, function = COMMANDS[name][0].partition(":")
+            return getattr(import_module(module), function or "command")
         except ModuleNotFoundError as error:
             if (error.name or "").startswith("hpccoll"):
                 raise

@@ -74,9 +74,6 @@ def layouts_of(nodes: str, ppn: str, topology: str | None) -> dict[int, Topology
 
     >>> list(map(str, layouts_of("2:4", "4x2", None).values()))
     ['2x4x2', '4x4x2']
-
-    Raises:
-        ArgumentError: names the option.
     """
     if topology is not None:
         layout = layout_of("--topology", topology)
@@ -87,11 +84,7 @@ def layouts_of(nodes: str, ppn: str, topology: str | None) -> dict[int, Topology
 
 
 def layout_of(option: str, text: str) -> Topology:
-    """Parse a layout.
-
-    Raises:
-        ArgumentError: malformed text; names the option.
-    """
+    """Parse a layout."""
     try:
         return Topology.parse(text)
     except ArgumentError as error:
@@ -103,9 +96,6 @@ def buffer_sizes(text: str, step: int) -> list[int]:
 
     >>> buffer_sizes("8:100", 4)
     [8, 32, 100]
-
-    Raises:
-        ArgumentError: malformed, zero, or a descending range.
     """
     return size_range("-m", text, step, SMALLEST, LARGEST, MOST)
 
@@ -122,11 +112,6 @@ class AlgorithmChoice(NamedTuple):
         return ":".join([self.name, *(f"{key}={value}" for key, value in self.params.items())])
 
     def entry(self, collective: str) -> Algorithm:
-        """Return its entry for a collective.
-
-        Raises:
-            ArgumentError: the collective lacks the algorithm.
-        """
         return find(collective, self.name)
 
 
@@ -147,19 +132,12 @@ def parse_algorithm(text: str, option: str = "--algorithm") -> AlgorithmChoice:
 
     >>> parse_algorithm("my.py:torus:x=2:y=4")
     AlgorithmChoice(name='my.py:torus', params={'x': 2, 'y': 4})
-
-    Raises:
-        ArgumentError: malformed parameters.
     """
     return AlgorithmChoice(*read_algorithm(text, option))
 
 
 def declared_collective(reference: str) -> str:
-    """Return the collective that ``FILE.py:NAME`` declares.
-
-    Raises:
-        ArgumentError: it declares none, or does not exist.
-    """
+    """Return the collective that ``FILE.py:NAME`` declares."""
     collective = load(reference).collective
     if not collective:
         raise ArgumentError("collective", f"{reference} is a builder without a collective",
@@ -168,11 +146,7 @@ def declared_collective(reference: str) -> str:
 
 
 def collectives_of(name: str) -> list[str]:
-    """Return the collectives that an algorithm implements, by its name or ``FILE.py:NAME``.
-
-    Raises:
-        ArgumentError: unknown name, or a builder that declares no collective.
-    """
+    """Return the collectives that an algorithm implements, by its name or ``FILE.py:NAME``."""
     if is_reference(name):
         return [declared_collective(name)]
     known = algorithm_names()
@@ -184,11 +158,7 @@ def collectives_of(name: str) -> list[str]:
 
 def resolve_algorithm(collective: str | None, algorithm: AlgorithmChoice | None,
                       params: Iterable[str]) -> tuple[str | None, AlgorithmChoice | None]:
-    """Resolve ``COLLECTIVE ALGORITHM``, or ``FILE.py:NAME`` alone, with ``-p``.
-
-    Raises:
-        ArgumentError: an unknown algorithm, or a duplicate parameter.
-    """
+    """Resolve ``COLLECTIVE ALGORITHM``, or ``FILE.py:NAME`` alone, with ``-p``."""
     if collective is not None and not is_reference(collective):
         collective = collective_named(collective)
     if algorithm is None and collective is not None and is_reference(collective):
@@ -206,11 +176,7 @@ def resolve_algorithm(collective: str | None, algorithm: AlgorithmChoice | None,
 
 
 def check_outputs(json_path: str | None, plot_path: str | None) -> None:
-    """Check before the work that its results can be written.
-
-    Raises:
-        HpccollError: they cannot be written.
-    """
+    """Check before the work that its results can be written."""
     if plot_path is not None:
         plotting.check(plot_path)
     if json_path not in (None, "-") and not is_writable(json_path):
@@ -219,11 +185,7 @@ def check_outputs(json_path: str | None, plot_path: str | None) -> None:
 
 @contextmanager
 def open_output(path: str, option: str = "--json") -> Iterator[TextIO]:
-    """Open the file of ``--json``, which is replaced atomically; ``-`` is standard output.
-
-    Raises:
-        ArgumentError: the file cannot be written.
-    """
+    """Open the file of ``--json``, which is replaced atomically; ``-`` is standard output."""
     if path == "-":
         yield sys.stdout
         return
@@ -233,11 +195,7 @@ def open_output(path: str, option: str = "--json") -> Iterator[TextIO]:
 
 @contextmanager
 def report_write_errors(option: str, path: str) -> Iterator[None]:
-    """Return a context that converts errors of writing the file of an option.
-
-    Raises:
-        ArgumentError: the file cannot be written.
-    """
+    """Return a context that converts errors of writing the file of an option."""
     try:
         yield
     except OSError as error:
@@ -245,11 +203,7 @@ def report_write_errors(option: str, path: str) -> Iterator[None]:
 
 
 def write_text(path: str, text: str) -> None:
-    """Write the output of ``--json``.
-
-    Raises:
-        ArgumentError: the file cannot be written.
-    """
+    """Write the output of ``--json``."""
     with open_output(path) as file:
         file.write(text)
     if path != "-":

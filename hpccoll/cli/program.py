@@ -12,7 +12,7 @@ import copyreg
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import ModuleType, TracebackType
 from typing import Any, NoReturn
@@ -83,7 +83,6 @@ class Variables:
         if name == "torch" and (launcher_rank()[1] > 1 or "RANK" not in os.environ):
             MPI = require_mpi()
             if MPI.Is_initialized() and not MPI.Is_finalized():
-                from hpccoll.tools.torchrun_environment import set_variables
                 set_variables()
 
 
@@ -143,7 +142,6 @@ def run_program(kind: str, words: Sequence[str], topology: str | None = None,
     """Run a program; an error of it aborts the job.
 
     Args:
-        kind, words: the program, as for :func:`execute`, and its arguments.
         topology: layout to assume for ``COMM_WORLD``.
         end: called if the program has ended well.
     """
@@ -269,3 +267,29 @@ def _limit(status: int) -> None:
         pauses = [GRACE]
         Worker("hpccoll abort",
                lambda: pauses.pop() if pauses else MPI.COMM_WORLD.Abort(status)).wake()
+
+
+def set_variables(environ: MutableMapping[str, str] = os.environ) -> None:
+    """Set missing variables; collective over ``MPI.COMM_WORLD``.
+
+    Sets ``RANK``, ``WORLD_SIZE``, ``LOCAL_RANK``, ``LOCAL_WORLD_SIZE``, ``MASTER_ADDR`` and
+    ``MASTER_PORT``. The port was free on rank 0's host when it was selected.
+    """
+    MPI = require_mpi()
+    comm = MPI.Intracomm(MPI.COMM_WORLD)
+    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    host = "localhost" if node.size == comm.size else MPI.Get_processor_name()
+    host, port = comm.bcast((host, _free_port()) if comm.rank == 0 else None)
+    for name, value in {"RANK": comm.rank, "WORLD_SIZE": comm.size, "LOCAL_RANK": node.rank,
+                        "LOCAL_WORLD_SIZE": node.size, "MASTER_ADDR": host, "MASTER_PORT": port
+                        }.items():
+        environ.setdefault(name, str(value))
+    node.Free()
+
+
+def _free_port() -> int:
+    import socket
+
+    with socket.socket() as listener:
+        listener.bind(("", 0))
+        return int(listener.getsockname()[1])

@@ -6,16 +6,41 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import monotonic, sleep
 from typing import Any, NoReturn
 
 import click
 
-from hpccoll.cli.sections import SectionCommand
 from hpccoll.errors import CollectiveTimeout, CommunicatorError, HpccollError, MpiLibraryError
 from hpccoll.machine.launcher import launcher_rank, require_mpi
+
+
+class SectionCommand(click.Command):
+    """A command whose ``--help`` groups its options.
+
+    Args:
+        sections: title of each group, and the names of its options; the others come last.
+    """
+
+    def __init__(self, *args: Any, sections: Mapping[str, Sequence[str]] | None = None,
+                 **options: Any):
+        super().__init__(*args, **options)
+        self.sections = sections or {}
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        records = {str(each.name): record for each in self.get_params(ctx)
+                   if (record := each.get_help_record(ctx)) is not None}
+        for title, names in self.sections.items():
+            rows = [records.pop(name) for name in names if name in records]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+        if records:
+            with formatter.section("Other options" if self.sections else "Options"):
+                formatter.write_dl(list(records.values()))
+
 
 #: Exit statuses.
 BAD_OPTIONS, WRONG, INTERRUPTED = 2, 1, 130
@@ -84,11 +109,7 @@ def abort(comm: Any, error: Exception) -> NoReturn:
 
 
 def agree(comm: Any, work: Callable[[], Any]) -> Any:
-    """Call ``work`` on every rank; raise an error of any rank on all.
-
-    Raises:
-        HpccollError: with the message of the first failed rank.
-    """
+    """Call ``work`` on every rank; raise an error of any rank on all."""
     try:
         value, problem = work(), ""
     except HpccollError as error:
@@ -100,11 +121,7 @@ def agree(comm: Any, work: Callable[[], Any]) -> Any:
 
 
 def agree_on_rank_0(comm: Any, work: Callable[[], object]) -> None:
-    """Call ``work`` on rank 0; raise its error on all ranks.
-
-    Raises:
-        HpccollError: with the message of rank 0.
-    """
+    """Call ``work`` on rank 0; raise its error on all ranks."""
     agree(comm, work if comm.Get_rank() == 0 else lambda: None)
 
 

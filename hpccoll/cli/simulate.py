@@ -44,19 +44,19 @@ from hpccoll.cli.ranks import (
     BAD_OPTIONS,
     INTERRUPTED,
     WRONG,
+    SectionCommand,
     abort,
     agree,
     complain,
     stoppable,
 )
-from hpccoll.cli.sections import SectionCommand
 from hpccoll.cli.terminal import line_console
 from hpccoll.errors import ArgumentError, HpccollError, NoisyMachineError
 from hpccoll.ir.collectives import COLLECTIVES, collective_named
 from hpccoll.ir.schedule import Schedule
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.launcher import require_mpi
-from hpccoll.simulator import catalog, plot, simulate
+from hpccoll.simulator import machine_model, plot, simulate
 from hpccoll.simulator.conditions import SimulatedConditions, work_after_rounds
 from hpccoll.simulator.effort import ESTIMATE, MESSAGES, PROGRAMS, ProgressCallback
 from hpccoll.simulator.machine_model import machine_as_data
@@ -183,8 +183,8 @@ def command(context, collective, nodes, ppn, topology, sizes, step, machine, sha
         _calibrate(calibrate, force)
         return
     if listed:
-        for name in catalog.names():
-            click.echo(f"{name:14} {catalog.find(name).description}")
+        for name in machine_model.names():
+            click.echo(f"{name:14} {machine_model.find(name).description}")
         return
     segment = 0 if segment_bytes is None else size("--segment-bytes", segment_bytes)
     check_outputs(json_path, plot_path)
@@ -200,7 +200,7 @@ def command(context, collective, nodes, ppn, topology, sizes, step, machine, sha
     if params and own is None:
         raise ArgumentError("--param", "requires FILE.py:NAME",
                             "write parameters of other algorithms after their names: knomial:k=8")
-    known = catalog.with_shape(catalog.find(machine), shape)
+    known = machine_model.with_shape(machine_model.find(machine), shape)
     work = work_after_rounds("--compute", compute) if compute else (0.0, 0.0)
     conditions = SimulatedConditions(late, noise, compute_noise, *work, seed, repeat)
     if ranks is not None:
@@ -264,7 +264,7 @@ def _compare_times(path: str, collective: str | None, machine: str, topology: st
                    segment: int,
                    json_path: str | None, plot_path: str | None, full: bool) -> None:
     """Show measured and simulated times side by side, and how often the simulation is right."""
-    known, record = catalog.find(machine), records.read(path)
+    known, record = machine_model.find(machine), records.read(path)
     layout = None if topology is None else layout_of("--topology", topology)
     try:
         compared = compare(record._asdict(), known, layout, segment, collective)

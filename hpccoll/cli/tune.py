@@ -134,12 +134,7 @@ def command(brought: tuple[AlgorithmChoice, ...], params: tuple[str, ...], quick
 
 def _plan(quick: bool, probe: bool, collectives: tuple[str, ...], sizes: str | None,
           seconds: float | None) -> Any:
-    """Return the plan of measurements.
-
-    Raises:
-        ArgumentError: an option makes no sense.
-    """
-    from hpccoll.measure import survey_plan
+    from hpccoll.measure import rounds
 
     if quick and probe:
         raise ArgumentError("--probe", "does not go with --quick", "choose one of them")
@@ -147,9 +142,9 @@ def _plan(quick: bool, probe: bool, collectives: tuple[str, ...], sizes: str | N
     for name in chosen:
         if name not in ALGORITHMS:
             raise ArgumentError.unknown_word("--collective", name, ALGORITHMS)
-    plan = survey_plan.PROBE if probe else (
-        survey_plan.SurveyPlan(sizes=survey_plan.QUICK, seconds=QUICK, thorough=False) if quick
-        else survey_plan.SurveyPlan(seconds=FULL))
+    plan = rounds.PROBE if probe else (
+        rounds.SurveyPlan(sizes=rounds.QUICK, seconds=QUICK, thorough=False) if quick
+        else rounds.SurveyPlan(seconds=FULL))
     wanted = plan.sizes
     if sizes is not None:
         wanted = buffer_sizes(sizes, 16 if probe else 8 if quick else 4)
@@ -160,11 +155,7 @@ def _plan(quick: bool, probe: bool, collectives: tuple[str, ...], sizes: str | N
 def _add_algorithms(plan: Any, brought: tuple[AlgorithmChoice, ...], params: dict[str, int],
                     size: int,
                     chosen: bool) -> Any:
-    """The plan with algorithms of one's own; without preferences, for their collectives only.
-
-    Raises:
-        ArgumentError: one that does not exist, or does not support this number of ranks.
-    """
+    """The plan with algorithms of one's own; without preferences, for their collectives only."""
     from hpccoll.algorithms import schedule
     from hpccoll.tune.table import Candidate
 
@@ -186,11 +177,6 @@ def _add_algorithms(plan: Any, brought: tuple[AlgorithmChoice, ...], params: dic
 
 
 def _path(output: str | None) -> str:
-    """The file to write.
-
-    Raises:
-        ArgumentError: the environment is malformed.
-    """
     from hpccoll.config import load
     from hpccoll.tune.loading import default_path
 
@@ -199,11 +185,7 @@ def _path(output: str | None) -> str:
 
 
 def _check(path: str) -> None:
-    """Find out before anything is measured whether the table can be read and written.
-
-    Raises:
-        TuningError: it cannot.
-    """
+    """Find out before anything is measured whether the table can be read and written."""
     from hpccoll.tune.store import load_existing
 
     load_existing(path)
@@ -220,9 +202,6 @@ def _add(path: str, machine: Any, outcome: Any, replaced: bool) -> Any:
 
     Returns:
         The times that the table has of these calls then, and the disagreements.
-
-    Raises:
-        HpccollError: there are none, though nothing failed; or the table cannot be written.
     """
     from hpccoll.algorithms.table import is_ours
     from hpccoll.tune.store import add
@@ -249,10 +228,10 @@ def _add(path: str, machine: Any, outcome: Any, replaced: bool) -> Any:
 
 def _ends(path: str, busy: str, force: bool, width: int) -> Iterator[str]:
     """Return the texts on written and omitted measurements."""
-    from hpccoll.tools.tuning_report import comment
+    from hpccoll.explain.columns import wrap_comment
 
     if busy:
-        yield from comment(
+        yield from wrap_comment(
             f"{busy} while tune measured: these times may be wrong" if force else
             f"not saved: {busy} while tune measured; repeat it when the machine is idle, or save "
             "these times with --force", width)

@@ -61,11 +61,7 @@ VARIED = 32
 
 
 class ProofTask(NamedTuple):
-    """One algorithm on one number of ranks, or on one layout.
-
-    Attributes:
-        given: parameters that have this one value, instead of a sample.
-    """
+    """One algorithm on one number of ranks, or on one layout."""
 
     collective: str
     algorithm: str
@@ -157,11 +153,7 @@ def command(context, brought, ranks, collectives, algorithms, topologies, params
 
 def select(ranks: Sequence[int], collectives: Sequence[str], algorithms: Sequence[str],
            topologies: Sequence[str], thorough: bool = False) -> list[ProofTask]:
-    """List the jobs that the options ask for, small ones first.
-
-    Raises:
-        ArgumentError: an unknown name, or nothing left to prove.
-    """
+    """List the jobs that the options ask for, small ones first."""
     for collective in collectives:
         if collective not in ALGORITHMS:
             raise ArgumentError.unknown_word("--collective", collective, ALGORITHMS)
@@ -191,11 +183,7 @@ def select_brought(ranks: Sequence[int], collectives: Sequence[str],
                    brought: Sequence[AlgorithmChoice],
                    topologies: Sequence[str], thorough: bool,
                    params: dict[str, int]) -> list[ProofTask]:
-    """List the jobs for algorithms of one's own, small ones first.
-
-    Raises:
-        ArgumentError: an unknown name, or one that serves none of these numbers of ranks.
-    """
+    """List the jobs for algorithms of one's own, small ones first."""
     work: list[ProofTask] = []
     for each in brought:
         for collective in collectives or collectives_of(each.name):
@@ -262,11 +250,7 @@ def prove_job(job: ProofTask) -> ProofOutcome:
 
 
 def check_claims(built: Schedule, entry: Algorithm, proof: Proof) -> None:
-    """Compare what the table says about an algorithm with what was proved.
-
-    Raises:
-        ProofError: the table promises more than holds.
-    """
+    """Compare what the table says about an algorithm with what was proved."""
     for holds, problem in (
             (built.rounds in (None, proof.rounds),
              f"has {proof.rounds} rounds, the closed form gives {built.rounds}"),

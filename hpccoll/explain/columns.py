@@ -8,6 +8,7 @@ table, which the caller writes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from textwrap import wrap
 from typing import NamedTuple
 
 #: Line width of unknown terminals, and minimum line width.
@@ -24,7 +25,6 @@ class Header(NamedTuple):
     """One column.
 
     Attributes:
-        name: its heading.
         right: True for right alignment, as of numbers; False for names.
         spare: 0 for a column that is never dropped. Of the others, the lowest numbers have
             priority; columns of one number are shown or dropped together.
@@ -97,13 +97,18 @@ class FittedTable:
         return [self.head, *(self.line(row, n in chosen) for n, row in enumerate(self.rows))]
 
     def legend(self) -> list[str]:
-        """Return the legend in lines."""
         return [f"{column.name}: {column.meaning}" for column in
                 (self.columns[n] for n in self.shown) if column.meaning]
 
     def left_out(self) -> str:
         """Return a line about the hidden columns; empty if there are none."""
         return f"--full also shows: {', '.join(self.hidden)}" if self.hidden else ""
+
+
+def wrap_comment(line: str, width: int) -> list[str]:
+    """Return a comment wrapped to a width; no line for an empty one."""
+    return wrap(line, max(width, NARROWEST), initial_indent="# ", subsequent_indent="#   ",
+                break_long_words=False, break_on_hyphens=False)
 
 
 def _cut(word: str, width: int) -> str:

@@ -162,7 +162,6 @@ class _Writer:
 
     def step(self, block: ElementTree.Element, kind: str, source: Span | None, into: Span | None,
              waits: int, step: int) -> None:
-        """Write one step, which waits for a step of a threadblock."""
         if step < 0:
             waits = -1
         element = ElementTree.SubElement(block, "step", {"s": str(len(block)), "type": kind})

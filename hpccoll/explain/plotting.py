@@ -31,11 +31,7 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 
 
 def new_figure(width: float, height: float) -> Any:
-    """Return an empty figure of a size in inches.
-
-    Raises:
-        HpccollError: matplotlib is not installed.
-    """
+    """Return an empty figure of a size in inches."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -45,12 +41,7 @@ def new_figure(width: float, height: float) -> Any:
 
 
 def check(path: str, option: str = "--plot") -> None:
-    """Raise unless a plot can be written to the file of an option.
-
-    Raises:
-        HpccollError: matplotlib is not installed.
-        ArgumentError: an unknown format, or a folder that cannot be written to.
-    """
+    """Raise unless a plot can be written to the file of an option."""
     formats = new_figure(1, 1).canvas.get_supported_filetypes()
     if path.rpartition(".")[2].lower() not in formats:
         raise ArgumentError(option, f"{path!r} has an unknown suffix",
@@ -66,6 +57,26 @@ def dress(panel: Any, title: str) -> None:
     panel.tick_params(which="both", colors=SOFT, labelsize=TICK, length=0)
     panel.spines[["top", "right"]].set_visible(False)
     panel.spines[["left", "bottom"]].set_color(FAINT)
+
+
+def name_axes(panel: Any, across: str = "", up: str = "") -> None:
+    """Set the names of the axes."""
+    if across:
+        panel.set_xlabel(across, color=INK, fontsize=LABEL)
+    if up:
+        panel.set_ylabel(up, color=INK, fontsize=LABEL)
+
+
+def legend(panel: Any, **more: Any) -> None:
+    """Name the lines of a panel, without a frame."""
+    panel.legend(frameon=False, fontsize=TICK, labelcolor=INK, **more)
+
+
+def headline(figure: Any, left: float, title: tuple[float, str], note: tuple[float, str],
+             size: float = TICK) -> None:
+    """Write the title of a figure and a smaller note below it, each with its height."""
+    figure.text(left, *title, color=INK, fontsize=HEAD, fontweight="bold", va="center")
+    figure.text(left, *note, color=SOFT, fontsize=size, va="center")
 
 
 def ratio_ticks(low: float, high: float) -> list[float]:
@@ -118,15 +129,11 @@ def size_axis(panel: Any, sizes: Sequence[float], most: int = 10) -> None:
             shown.append(nbytes)
     panel.set_xticks(shown, [short_size_text(int(nbytes)) for nbytes in shown])
     panel.set_xticks([], minor=True)
-    panel.set_xlabel("bytes", color=INK, fontsize=LABEL)
+    name_axes(panel, "bytes")
 
 
 def save(figure: Any, path: Any, dpi: int = 150, **more: Any) -> None:
-    """Write a plot on white; the suffix selects the format.
-
-    Raises:
-        ArgumentError: the file cannot be written.
-    """
+    """Write a plot on white; the suffix selects the format."""
     try:
         figure.savefig(path, dpi=dpi, facecolor="white", **more)
     except OSError as error:

@@ -32,7 +32,6 @@ class TimedMessage(NamedTuple):
 
     Attributes:
         round: round of its arrival, counted from 1.
-        sender, receiver: its ranks.
         values: its contents, slot by slot; ``None`` for memory that was never written.
         side: operand of the reduction on arrival (``left``, ``right``); empty if it is stored.
     """
@@ -49,7 +48,6 @@ class TimedOperation(NamedTuple):
 
     Attributes:
         round: round of its completion, counted from 1.
-        network: its ranks.
         values: its result, slot by slot.
         sides: of each sink, the side of the reduction on arrival; empty if it is stored.
     """

@@ -4,7 +4,8 @@ A message of several blocks is a band with a stripe per block, so its width show
 ends in an arrowhead if it is stored, in a circled plus if it is reduced. Network operations go
 through a box. The layout is in inches, so that stripes, heads and letters keep their proportions
 from 2 to 32 ranks; letters grow with the width, so that they are readable in pages. Larger
-schedules are shown as sums: :mod:`hpccoll.explain.message_sums`.
+schedules are shown as sums: left, a square for every sender and receiver, darker for more blocks;
+right, the blocks of each round.
 """
 
 from __future__ import annotations
@@ -17,12 +18,24 @@ from os import PathLike, fspath
 from typing import Any
 
 from hpccoll.errors import ArgumentError
-from hpccoll.explain.message_sums import plot_sums
-from hpccoll.explain.plotting import FAINT, FEW, GROUND, INK, SOFT, new_figure, save
+from hpccoll.explain.plotting import (
+    FAINT,
+    FEW,
+    GROUND,
+    INK,
+    LABEL,
+    SOFT,
+    TICK,
+    dress,
+    headline,
+    name_axes,
+    new_figure,
+    save,
+)
 from hpccoll.explain.replay import TimedMessage, TimedOperation, Timeline, Value, timeline
 from hpccoll.explain.text import WANTS, per_rank, title_of
 from hpccoll.ir.schedule import Schedule
-from hpccoll.units import byte_count, size_text
+from hpccoll.units import byte_count, count_text, size_text
 
 #: Maximum ranks and rounds of a diagram of messages; larger schedules are shown as sums, up to a
 #: maximum number of ranks.
@@ -35,6 +48,8 @@ READABLE, LARGEST = 9.0, 1.6
 #: Inches: margins, an arrowhead, radii of a plus and a dot, the thinnest line, a stripe.
 LEFT, RIGHT, TOP, BOTTOM = 0.95, 0.4, 1.5, 0.9
 HEAD, PLUS, DOT, THIN, STRIPE = 0.13, 0.075, 0.03, 0.022, 0.0125
+#: Inches.
+WIDTH, HEIGHT = 11.0, 5.4
 
 
 def draw(schedule: Schedule, path: str | PathLike, nbytes: int | str | None = None,
@@ -69,10 +84,6 @@ def plot_schedule(schedule: Schedule, nbytes: int | None = None,
     """Return a figure of a schedule: its messages, or their sums if there are too many.
 
     Further schedules are to its right, with their messages.
-
-    Raises:
-        ArgumentError: a schedule too large even for sums.
-        HpccollError: matplotlib is not installed.
     """
     drawn = schedule, *beside
     if schedule.size > MOST_SUMMED:
@@ -329,3 +340,66 @@ def bundle(messages: Sequence[TimedMessage]) -> list[TimedMessage]:
         first = bundles.get(key)
         bundles[key] = first._replace(values=first.values + message.values) if first else message
     return list(bundles.values())
+
+
+def plot_sums(schedule: Schedule, line: Timeline, nbytes: int | None = None) -> Any:
+    """Return a figure of the sums.
+
+    Args:
+        nbytes: bytes of a rank's vector, or of all its blocks together.
+    """
+    figure = new_figure(WIDTH, HEIGHT)
+    wants = WANTS[schedule.collective.name].format(root=schedule.root)
+    if nbytes is not None and schedule.collective.payload != "none":
+        wants += f"; 1 block = {size_text(nbytes / per_rank(schedule))}"
+    headline(figure, 0.06, (0.95, title_of(schedule)), (0.895, wants), LABEL)
+    square, over_time = (figure.add_axes(place) for place in (
+        (0.07, 0.11, 0.36, 0.68), (0.57, 0.11, 0.41, 0.68)))
+    _square(square, schedule, line)
+    _rounds(over_time, line)
+    return figure
+
+
+def _square(panel: Any, schedule: Schedule, line: Timeline) -> None:
+    """Draw the blocks from every rank to every rank; ranks of a group are adjacent."""
+    size = schedule.size
+    place = schedule.topology.positions if schedule.topology else range(size)
+    sent = [[0.0] * size for _ in range(size)]
+    for message in line.messages:
+        sent[place[message.sender]][place[message.receiver]] += max(len(message.values), 1)
+    for operation in line.operations:
+        for sender in operation.network.senders:
+            for receiver in operation.network.receivers:
+                sent[place[sender]][place[receiver]] += max(len(operation.values), 1)
+    shown = [[value or float("nan") for value in row] for row in sent]
+    image = panel.imshow(shown, cmap="viridis_r", interpolation="nearest", vmin=0)
+    dress(panel, "blocks from rank (down) to rank (across)")
+    panel.spines[["top", "right"]].set_visible(True)
+    panel.spines[["top", "right"]].set_color(FAINT)
+    groups = schedule.topology.groups() if schedule.topology else ()
+    for group in groups[1:] if len(groups) > 1 else ():
+        for across in (panel.axhline, panel.axvline):
+            across(place[group[0]] - 0.5, color=FAINT, linewidth=1)
+    bar = panel.figure.colorbar(image, ax=panel, fraction=0.046, pad=0.03)
+    bar.ax.tick_params(colors=SOFT, labelsize=TICK, length=0)
+    bar.outline.set_visible(False)
+
+
+def _rounds(panel: Any, line: Timeline) -> None:
+    """Draw the blocks of every round."""
+    blocks, messages = [0] * line.rounds, [0] * line.rounds
+    for message in line.messages:
+        blocks[message.round - 1] += max(len(message.values), 1)
+        messages[message.round - 1] += 1
+    for operation in line.operations:
+        senders = len(list(operation.network.senders))
+        blocks[operation.round - 1] += senders * max(len(operation.values), 1)
+        messages[operation.round - 1] += senders
+    dress(panel, f"blocks in each of {count_text(line.rounds, 'round')}, "
+                 f"{sum(messages):,} messages in all")
+    panel.bar(range(1, line.rounds + 1), blocks, width=0.9 if line.rounds < 100 else 1.0,
+              color=FEW[0])
+    panel.grid(axis="y", color=FAINT, linewidth=0.8)
+    name_axes(panel, "round")
+    panel.yaxis.get_major_locator().set_params(integer=True)
+    panel.xaxis.get_major_locator().set_params(integer=True)

@@ -1,12 +1,15 @@
-"""Text of a schedule: its specification, costs, messages and programs."""
+"""Text of a schedule: its specification, costs, messages and programs; lists of algorithms."""
 
 from __future__ import annotations
 
+import inspect
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
+from textwrap import wrap
 
+from hpccoll.algorithms import ALGORITHMS, Algorithm, algorithm_names, find
 from hpccoll.errors import ArgumentError
 from hpccoll.explain.columns import NARROWEST, WIDTH
 from hpccoll.explain.replay import (
@@ -19,6 +22,7 @@ from hpccoll.explain.replay import (
     ranks_of,
     timeline,
 )
+from hpccoll.ir.collectives import collective_named
 from hpccoll.ir.in_network import InNetwork
 from hpccoll.ir.order import by_lane, waits
 from hpccoll.ir.schedule import COPY, LEFT, RECV, SEND, Program, Schedule, Step
@@ -297,7 +301,6 @@ def _round(steps: Sequence[Step], finish: int | None, before: int | None, width:
 
 
 def _sentence(step: Step) -> str:
-    """Return a sentence on one step."""
     here, there = (" ".join(map(str, spans)) for spans in (step.spans, step.source))
     order = "arriving op mine" if step.side == LEFT else "mine op arriving"
     if isinstance(step.peer, InNetwork):
@@ -328,8 +331,46 @@ def _network(step: Step, network: InNetwork, here: str, order: str) -> str:
 
 
 def _columns(words: list[str], width: int) -> Iterator[str]:
-    """Yield words in columns, row by row."""
     cell = max(map(len, words)) + 3
     per_row = max((width - 6) // cell, 1)
     for start in range(0, len(words), per_row):
         yield "      " + "".join(w.ljust(cell) for w in words[start:start + per_row]).rstrip()
+
+
+def first_line(entry: Algorithm) -> str:
+    """Return the first line of the docstring of an algorithm's builder."""
+    return (inspect.getdoc(entry.build) or "").partition("\n")[0]
+
+
+def collectives(width: int = 1000) -> str:
+    """Return the collectives, each with a description and its number of algorithms."""
+    longest, lines = max(map(len, ALGORITHMS)), []
+    for name, known in algorithm_names().items():
+        lines += wrap(WANTS[name].replace("rank {root}", "the root").format(), width,
+                      initial_indent=f"{name:{longest}}  {len(known):2} algorithms; ",
+                      subsequent_indent=" " * (longest + 17))
+    return "\n".join(lines) + "\n"
+
+
+def as_list(collective: str | None = None, width: int = 1000) -> str:
+    """Return the names of all algorithms, or of those for a collective, with descriptions.
+
+    Algorithms of installed packages follow those of the table.
+
+    Args:
+        collective: name of a collective; all if omitted.
+        width: characters of a line.
+
+    Raises:
+        ArgumentError: an unknown collective.
+    """
+    collective = None if collective is None else collective_named(collective)
+    if collective is not None and collective not in ALGORITHMS:
+        raise ArgumentError.unknown_word("collective", collective, ALGORITHMS)
+    lines = []
+    for base in [collective] if collective else ALGORITHMS:
+        lines.append(base)
+        for name in algorithm_names()[base]:
+            lines += wrap(first_line(find(base, name)).replace("``", ""), width,
+                          initial_indent=f"  {name:22} ", subsequent_indent=" " * 25)
+    return "\n".join(lines) + "\n"

@@ -23,9 +23,6 @@ def consumers(phase: Phase, space: int) -> list[list[Local]] | None:
     phase consumes messages, in the order of the messages, from landing space that nothing
     reads later, and writes nothing that a message of the phase is sent from or received into.
 
-    Args:
-        space: start of landing space, see :class:`LoweredProgram`.
-
     Returns:
         One list per message, or ``None`` if messages must be received first.
     """

@@ -24,7 +24,6 @@ class Extent(NamedTuple):
 
     @property
     def empty(self) -> bool:
-        """Return True if it has no element."""
         return not self.count
 
     def join(self, other: Extent) -> Extent | None:
@@ -62,7 +61,6 @@ class Local(NamedTuple):
 
     @property
     def empty(self) -> bool:
-        """Return True if it has no element."""
         return self.into.empty
 
     def join(self, other: Local) -> Local | None:

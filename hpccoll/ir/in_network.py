@@ -72,7 +72,6 @@ class InNetwork(NamedTuple):
         return any(rank in run for run in (self.sources if sends else self.sinks))
 
     def others(self, rank: int) -> list[int]:
-        """Return all its ranks but one."""
         return sorted({*self.senders, *self.receivers} - {rank})
 
     @property

@@ -44,11 +44,7 @@ from hpccoll.ir.sizes import maximum
 
 
 def lower(program: Program, layout: SlotLayout) -> LoweredProgram:
-    """Turn a program into phases on concrete extents.
-
-    Raises:
-        ScheduleError: a step names a slot that does not exist, or writes the input.
-    """
+    """Turn a program into phases on concrete extents."""
     lowering = _LoweringState(program, layout)
     phases: list[Phase] = []
     single_block: list[int] = []

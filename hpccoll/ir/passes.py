@@ -65,10 +65,8 @@ def embed(program: Program, keys: Mapping[str, Sequence[int]],
     dropped: it must not turn into an empty message, which would be sent.
 
     Args:
-        program: the program of the sub-rank that this rank plays.
         keys: its block key of every slot of ``in`` and ``out``: see
             :func:`hpccoll.ir.collectives.slot_keys`.
-        blocks: for a block key, the pieces in which this rank plays that sub-rank.
         place: the parent's memory of the blocks of the sub-program's ``in`` and ``out``. If it
             names ``tmp``, the first scratch slot of each block is there; all other scratch
             slots become scratch of the result. Buffers may be given the same place only if the
@@ -171,7 +169,6 @@ def relabel_ranks(program: Program, order: Sequence[int],
     """Rewrite a program of positions for the ranks at these positions.
 
     Args:
-        order: the rank at every position.
         key_of: maps a block key in terms of positions to one of ranks; identity if omitted.
         buffers: those with a slot for every position, converted to one for every rank.
     """
@@ -228,9 +225,6 @@ def reverse(program: Program, side: str = LEFT) -> Program:
     commute. The former ``out`` must hold the contributions at the start, and results are written
     to the former ``in``. Every rank must receive every block at most once, or a contribution
     would count twice. A multicast becomes a reduction in the network.
-
-    Raises:
-        ScheduleError: the program reduces, copies anything but its input, or has lanes.
     """
     if program.after:
         raise ScheduleError("cannot reverse a program with lanes: reverse each lane")

@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hpccoll.ir.extents import Extent, Local, LoweredProgram, Message, Phase
-
 
 class UndecidedError(ArithmeticError):
     """Raised if a comparison of sizes depends on the sizes of the blocks."""
@@ -37,7 +35,6 @@ class Size:
 
     @classmethod
     def of(cls, block: int) -> Size:
-        """Return the size of one block."""
         return cls({block: 1})
 
     def at(self, sizes: Sequence[int]) -> int:
@@ -116,24 +113,3 @@ def maximum(one: Any, other: Any) -> Any:
         blocks = {*one.factors, *other.factors}
         return Size({block: max(one.factors.get(block, 0), other.factors.get(block, 0))
                      for block in blocks}, max(one.constant, other.constant))
-
-
-def lowered_at(program: LoweredProgram, sizes: Sequence[int]) -> LoweredProgram:
-    """Return a program that was lowered for any sizes, for these sizes of its blocks."""
-    def number(size: Any) -> int:
-        return size.at(sizes) if isinstance(size, Size) else size
-
-    def extent(one: Extent) -> Extent:
-        return Extent(one.buffer, number(one.offset), number(one.count))
-
-    def local(step: Local) -> Local:
-        return Local(extent(step.into), extent(step.left),
-                     extent(step.right) if step.right is not None else None)
-
-    def message(one: Message) -> Message:
-        return one._replace(extent=extent(one.extent))
-
-    return program._replace(
-        phases=tuple(Phase(tuple(map(local, phase.before)), tuple(map(message, phase.messages)),
-                           tuple(map(local, phase.after))) for phase in program.phases),
-        scratch=number(program.scratch), landing=number(program.landing))

@@ -32,7 +32,6 @@ class GroupBounds(NamedTuple):
     """Bounds of the subgroups of a group.
 
     Attributes:
-        number: of subgroups.
         starts: the first position of each, and the end; ``None`` if all have one size.
         least: number of ranks of the smallest.
         shapes: the different ones, in order of appearance.

@@ -43,12 +43,7 @@ SIDES = {SEND: ("",), RECV: ("", LEFT, RIGHT), COPY: ("",), REDUCE: (LEFT, RIGHT
 
 
 def program_of(schedule: Schedule, rank: int) -> Program:
-    """Make one rank's program and check its form.
-
-    Raises:
-        ScheduleError: the builder raised (its error is the cause), or returned an invalid
-            program: with the rank, and the round and step of the error.
-    """
+    """Make one rank's program and check its form."""
     try:
         program = schedule.program(rank)
     except HpccollError:
@@ -113,7 +108,6 @@ class _Form:
         return Program(tuple(rounds), program.scratch, self.check_waits(program.after, len(rounds)))
 
     def check_waits(self, after: Any, rounds: int) -> Waits:
-        """Return the waits of the rounds, as tuples."""
         self.round = None
         given = self.sequence(after, "after", MOST_STEPS)
         if given and len(given) != rounds:

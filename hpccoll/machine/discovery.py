@@ -89,17 +89,10 @@ def discover(comm: MPI.Intracomm, node: MPI.Intracomm, levels: Sequence[str] = (
     If ranks are not numbered node by node, the topology has its own order of ranks.
 
     Args:
-        comm: the ranks to place.
         node: this rank's part of ``comm.Split_type(COMM_TYPE_SHARED)``; ``comm`` on one node.
-        levels: names of the levels of :mod:`hpccoll.machine.levels` that the topology may have.
         network: path of a file about switches; ``""`` for Slurm's variables.
-        compiled: this rank has the compiled executor.
-        devices: this rank has started to use device arrays.
         gpu_island: returns the number of this rank's NVLink group, collective over ``node``;
             called for the level of GPUs only.
-
-    Raises:
-        ArgumentError: the file cannot be read or lacks a node; on every rank.
     """
     mine, leads = sorted(os.sched_getaffinity(0)), node.Get_rank() == 0
     members = node.allgather((comm.Get_rank(), mine))

@@ -23,7 +23,6 @@ def ulfm_missing(environ: Mapping[str, str] = os.environ, library: str = "",
     """Return why communicators cannot shrink to the living ranks; empty if they can.
 
     Args:
-        environ: environment of this process.
         library: name of the MPI library; that of this process if omitted.
         known: whether it has the error classes of ULFM; ``None`` to query the library.
     """

@@ -143,11 +143,6 @@ def require_mpi(steps: bool = False, load: Callable[[], ModuleType] | None = Non
         steps: also raise if Slurm started several processes that are jobs of one rank each. A
             program may intend that; a command for many ranks does not.
         load: imports the module; for an import hook that has already found it.
-        environ: environment of this process.
-
-    Raises:
-        MpiLibraryError: no MPI library can be loaded, it does not match the launcher, or it would
-            end this process at the start.
     """
     if load is None and "mpi4py.MPI" in sys.modules:
         MPI = _load()
@@ -267,7 +262,6 @@ def _option(name: str, warn: bool = False) -> Any:
     """Return an option of ``mpi4py.rc``, or of its variable, as the import of MPI reads it.
 
     Args:
-        name: of the option.
         warn: True to warn of a value that mpi4py does not know, as the import does.
     """
     text = os.environ.get(VARIABLE.format(name.upper()))

@@ -27,7 +27,6 @@ class Position(NamedTuple):
     """Location of a rank.
 
     Attributes:
-        host: name of its node.
         switches: names of the switches above the node, outermost first; ignored unless all ranks
             have the same number.
         socket, numa, l3: numbers on the node; -1 if the rank may run on several.
@@ -46,7 +45,6 @@ class GroupLevels(NamedTuple):
     """Nested groups of ranks and their levels of the machine.
 
     Attributes:
-        topology: the groups.
         names: name of each level, outermost first.
     """
 
@@ -60,13 +58,9 @@ def position(processors: Iterable[int], environ: Mapping[str, str] = os.environ,
     """Return the position of this rank.
 
     Args:
-        processors: numbers of the processors that it may run on.
         environ: Slurm's variables, used without ``network``.
         network: the switches above every host, outermost first, from a file.
         gpu: number on the node of its NVLink group; -1 if unknown.
-
-    Raises:
-        ArgumentError: the network lacks this host.
     """
     host = environ.get("SLURMD_NODENAME") or os.uname().nodename.partition(".")[0]
     if network is None:
@@ -114,7 +108,6 @@ def layout(nodes: Sequence[int], positions: Sequence[Position],
     Args:
         nodes: label of every rank's node.
         positions: position of every rank.
-        wanted: names of the levels to use.
 
     >>> here = [Position("a", (), n // 2 % 2) for n in range(8)]
     >>> print(*layout([0, 0, 0, 0, 4, 4, 4, 4], here))

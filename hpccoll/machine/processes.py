@@ -21,9 +21,7 @@ class Process(NamedTuple):
 
     Attributes:
         host: kernel and container; empty if unknown.
-        pid: its number there.
         began: start time, in ticks since boot.
-        node: name of its machine, for messages.
     """
 
     host: str

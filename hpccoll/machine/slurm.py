@@ -30,9 +30,6 @@ def parse_network(text: str) -> dict[str, tuple[str, ...]]:
 
     >>> parse_network("SwitchName=s0 Nodes=n[0-1]\\nSwitchName=top Switches=s0")
     {'n0': ('top', 's0'), 'n1': ('top', 's0')}
-
-    Raises:
-        ArgumentError: malformed text, a host or a switch in two places, or a cycle of switches.
     """
     above: dict[str, str] = {}
     hosts: list[str] = []
@@ -71,9 +68,6 @@ def expand_hosts(text: str) -> list[str]:
 
     >>> expand_hosts("n[08-10,12],login")
     ['n08', 'n09', 'n10', 'n12', 'login']
-
-    Raises:
-        ArgumentError: an invalid range.
     """
     hosts: list[str] = []
     for match in _HOSTS.finditer(text):

@@ -1,4 +1,4 @@
-"""Buffers of one rank for one case: filled, poisoned and checked."""
+"""Buffers of one rank for one case, on the host or on its device: filled, poisoned and checked."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll.arrays import exact
+from hpccoll.cuda import copy_to_device, copy_to_host, device_namespace, synchronize
 from hpccoll.ir.topology import Topology
 from hpccoll.measure import inputs
 from hpccoll.measure.cases import Case, arguments
@@ -27,11 +28,9 @@ class Arena:
 
     Args:
         comm: the measured communicator; collective.
-        wrap: the class of communicators that is timed.
         nbytes: bytes of the larger buffer of the largest case.
         sets: number of pairs of buffers.
         topology: pretend layout; set by the first use of a communicator.
-        xp: the module of its arrays.
     """
 
     def __init__(self, comm: MPI.Intracomm, wrap: Wrap, nbytes: int, sets: int,
@@ -62,7 +61,6 @@ class CaseBuffers:
     share memory; otherwise the call must not change the input.
 
     Args:
-        case, rank: of the buffers.
         empty: callback that makes an array of a number of elements and a type.
         op: the operator to pass; MPI's own for the case if omitted.
     """
@@ -167,3 +165,63 @@ def _share(case: Case, rank: int, shared: numpy.ndarray, inputs: int,
     elif case.rule.in_place == "root":
         result = shared[at:at + outputs]
     return source, result
+
+
+class DeviceBuffers(CaseBuffers):
+    """Buffers of one rank on its current device; see :class:`CaseBuffers`.
+
+    Host copies happen before and after calls, outside the measured time. A call ends with the
+    synchronization of the current stream, which is in the measured time.
+
+    Args:
+        empty: callback that makes an array of a number of elements and a type on the device.
+    """
+
+    on_device = True
+
+    def __init__(self, case: Case, rank: int,
+                 empty: Callable[[int, numpy.dtype], Any] | None = None):
+        super().__init__(case, rank)
+        namespace = device_namespace()
+        make = empty or namespace.empty
+        hosts = [one for one in (self.send, self.recv) if isinstance(one, numpy.ndarray)]
+        self.pairs = [(one, make(one.size, one.dtype)) for one in hosts]
+        self.arguments = arguments(case, rank, self._there(self.send), self._there(self.recv))
+
+    def _there(self, host: Any) -> Any:
+        """Return the device counterpart of an array; other objects are returned unchanged."""
+        return next((there for one, there in self.pairs if one is host), host)
+
+    def refill(self, iteration: int) -> None:
+        super().refill(iteration)
+        self._push()
+
+    def restore(self) -> None:
+        super().restore()
+        self._push()
+
+    def wrong(self, iteration: int) -> int:
+        self._fetch()
+        return super().wrong(iteration)
+
+    def count_changed_input(self, iteration: int) -> int:
+        self._fetch()
+        return super().count_changed_input(iteration)
+
+    def timed_callable(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a callable for timing, which also synchronizes the stream of the method."""
+        def call(*args: Any) -> Any:
+            returned = method(*args)
+            synchronize()
+            return returned
+
+        return call
+
+    def _push(self) -> None:
+        for host, there in self.pairs:
+            copy_to_device(host, there)
+        synchronize()
+
+    def _fetch(self) -> None:
+        for host, there in self.pairs:
+            copy_to_host(there, host)

@@ -61,8 +61,16 @@ class BlockingForm:
 
     @property
     def arguments(self) -> tuple:
-        """Return the arguments of an iteration."""
         return self.memory.arguments
+
+    def prepare(self) -> None:
+        """Restore the input before an iteration, outside the measured time."""
+        if self.memory.restorable:
+            self.memory.restore()
+
+    def sample(self, seconds: float) -> Any:
+        """Return what an iteration of these seconds measured: they, or a row of several times."""
+        return seconds
 
     def deliver(self) -> None:
         """Copy the return value into the result buffer."""
@@ -79,12 +87,10 @@ class NonblockingForm(BlockingForm):
 
     @staticmethod
     def method(collective: str) -> str:
-        """Return the method's name."""
         return f"I{collective}"
 
     @staticmethod
     def auto_choice(case: Case, config: Config) -> str:
-        """Return the algorithm of ``auto``: that of the environment, or the MPI library."""
         preference = config.algorithm.get(METHODS[case.collective])
         return NATIVE if preference is None else Candidate(preference[0],
                                                            tuple(preference[1].items())).label
@@ -92,7 +98,6 @@ class NonblockingForm(BlockingForm):
     @classmethod
     def select(cls, wanted: Sequence[Candidate], case: Case, memory: CaseBuffers,
                hierarchical: bool) -> tuple[list[Candidate], dict[str, str]]:
-        """Remove candidates that would block."""
         chosen, refused = choosing.select(wanted, case, memory, hierarchical)
         if not wanted:
             chosen = [c for c in chosen if c.name != AUTO]
@@ -133,16 +138,13 @@ class PersistentForm(NonblockingForm):
 
     @staticmethod
     def method(collective: str) -> str:
-        """Return the method's name."""
         return f"{collective}_init".capitalize()
 
     @property
     def arguments(self) -> tuple:
-        """Return no arguments: the request holds its buffers."""
         return ()
 
     def free(self) -> None:
-        """Free the request."""
         self.request.Free()
 
 
@@ -158,18 +160,15 @@ class LowerCase(BlockingForm):
 
     @staticmethod
     def method(collective: str) -> str:
-        """Return the method's name."""
         return collective
 
     @staticmethod
     def auto_choice(case: Case, config: Config) -> str:
-        """Return ``auto``: methods for objects have no choice of algorithms."""
         return AUTO
 
     @classmethod
     def select(cls, wanted: Sequence[Candidate], case: Case, memory: CaseBuffers,
                hierarchical: bool) -> tuple[list[Candidate], dict[str, str]]:
-        """Return the MPI library's method and hpccoll's."""
         wanted = choosing.expand(wanted or [Candidate(NATIVE), Candidate(AUTO)], case.collective,
                                  case.size, case.nbytes, hierarchical)
         refused = {c.label: "methods for objects have no choice of algorithms"
@@ -178,7 +177,6 @@ class LowerCase(BlockingForm):
 
     @property
     def arguments(self) -> tuple:
-        """Return the object, and the arguments after the buffers."""
         memory = self.memory
         given = memory.source if memory.given else None
         if given is not None and given.size == 1 and given.dtype.kind in "fc":
@@ -187,7 +185,6 @@ class LowerCase(BlockingForm):
         return given, *memory.arguments[buffers:]
 
     def deliver(self) -> None:
-        """Copy the object into the result buffer."""
         if self.memory.wanted:
             self.memory.result[...] = self.returned
         self.returned = None
@@ -200,11 +197,7 @@ FORMS: dict[str, type[BlockingForm]] = {
 
 def check(form: type[BlockingForm], collectives: Sequence[str], in_place: bool,
           peers: bool) -> None:
-    """Raise if options cannot be combined.
-
-    Raises:
-        ArgumentError: with the name of the option.
-    """
+    """Raise if options cannot be combined."""
     for collective in collectives:
         if collective not in form.collectives:
             raise ArgumentError("--calls", f"{collective} has no {form.word} calls",

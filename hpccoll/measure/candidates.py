@@ -37,11 +37,7 @@ LARGE = 64 << 10
 
 
 def parse(text: str) -> list[Candidate]:
-    """Parse ``native,auto,ring:segment=65536,my.py:torus:x=2``; empty for the default.
-
-    Raises:
-        ArgumentError: malformed, a name that no collective has, or a duplicate.
-    """
+    """Parse ``native,auto,ring:segment=65536,my.py:torus:x=2``; empty for the default."""
     known = {*WORDS, *(name for table in algorithm_names().values() for name in table)}
     candidates: list[Candidate] = []
     for entry in filter(None, map(str.strip, text.split(","))):
@@ -62,11 +58,7 @@ def parse(text: str) -> list[Candidate]:
 
 
 def check(wanted: Iterable[Candidate], collectives: Iterable[str], size: int) -> None:
-    """Raise unless every candidate can be built for at least one of the collectives.
-
-    Raises:
-        ArgumentError: with the candidate, and the valid names.
-    """
+    """Raise unless every candidate can be built for at least one of the collectives."""
     bases = dict.fromkeys(METHODS[c] for c in collectives)
     for candidate in wanted:
         if candidate.name in WORDS:
@@ -103,7 +95,6 @@ def select(wanted: Sequence[Candidate], case: Case, memory: CaseBuffers,
 
     Args:
         wanted: the user's candidates; empty for the default.
-        case, memory: the call.
         hierarchical: True if ``all`` and ``plausible`` include hierarchical algorithms.
     """
     named = expand(wanted, case.collective, case.size, case.nbytes, hierarchical)

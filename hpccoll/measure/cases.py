@@ -37,7 +37,6 @@ class Case(NamedTuple):
     """One row group of the benchmark.
 
     Attributes:
-        collective: the method's name in lower case.
         size, root: ranks of the communicator, and the root.
         counts: elements of the blocks of one buffer: one for a vector, else one per rank.
         dtype, op: element type; name of the operator, or ``None``.
@@ -56,7 +55,6 @@ class Case(NamedTuple):
 
     @property
     def rule(self) -> Collective:
-        """Return the specification of the collective."""
         return COLLECTIVES[METHODS[self.collective]]
 
     @property
@@ -99,8 +97,6 @@ def make(collective: str, size: int, nbytes: int, dtype: numpy.dtype, op: str = 
     """Make the case nearest to a size; no block of equal blocks is empty.
 
     Args:
-        collective: a method's name in lower case.
-        size: ranks of the communicator.
         nbytes: bytes of the larger buffer; with ``osu``, of the message as OSU defines it.
         dtype, op, root, in_place: as for the call; ``op`` is ignored unless it reduces.
         uneven: True for blocks of different sizes, if the collective permits them.
@@ -125,11 +121,7 @@ def make(collective: str, size: int, nbytes: int, dtype: numpy.dtype, op: str = 
 
 
 def data_type(text: str, op: str | None = None) -> numpy.dtype:
-    """Parse a type by its NumPy or OSU name; check that it supports the operator.
-
-    Raises:
-        ArgumentError: unknown type, unknown operator, or an operator not defined on the type.
-    """
+    """Parse a type by its NumPy or OSU name; check that it supports the operator."""
     osu = {"mpi_char": "int8", "mpi_int": "int32", "mpi_float": "float32"}
     try:
         if text == BFLOAT16:

@@ -9,7 +9,7 @@ times. A place is not measured twice: see :mod:`hpccoll.tune.loading`.
 from __future__ import annotations
 
 from hpccoll.errors import TuningError
-from hpccoll.measure import survey_plan
+from hpccoll.measure import rounds
 from hpccoll.measure.survey import survey
 from hpccoll.measure.wrapping import Wrap
 from hpccoll.runtime.context import Context
@@ -27,16 +27,13 @@ def probe(context: Context, machine: Fingerprint, path: str,
     """Measure the candidates and store their times; collective.
 
     Args:
-        context: hpccoll's state of the communicator.
-        machine: the machine that the times are valid for.
         path: the table that rank 0 adds them to.
-        wrap: the class of communicators that is timed.
 
     Returns:
         The times, which may be empty, and their file, both equal on all ranks; and on rank 0 the
         lines of a warning.
     """
-    outcome = survey(context.comm, survey_plan.PROBE, wrap, topology=context.topology)
+    outcome = survey(context.comm, rounds.PROBE, wrap, topology=context.topology)
     problems: list[str] = []
     if context.rank == 0:
         problems += [f"the probe omits {name} {candidate.label}: {count} wrong elements"
@@ -59,12 +56,11 @@ def measure_call(context: Context, collective: str, nbytes: int, path: str, wrap
 
     Args:
         context, path, wrap: as for :func:`probe`; without a path nothing is stored.
-        collective, nbytes: of the calls.
 
     Returns:
         The times, equal on all ranks; empty if nothing could be measured.
     """
-    plan = survey_plan.SurveyPlan((collective,), (nbytes,), SECONDS, thorough=False, most=MOST)
+    plan = rounds.SurveyPlan((collective,), (nbytes,), SECONDS, thorough=False, most=MOST)
     outcome = survey(context.comm, plan, wrap, topology=context.topology)
     # Under the size of the call: that of the measurement is a multiple of the blocks.
     curves: Curves = {kind: tuple((nbytes, times) for _, times in curve)

@@ -16,10 +16,8 @@ class Result(NamedTuple):
     """Result of one candidate on one case.
 
     Attributes:
-        collective, candidate: their names.
         serves: the algorithm that ran; differs from ``candidate`` for ``auto``.
         ranks, root: of the communicator; ``root`` is ``None`` where there is none.
-        nbytes, count, message: size of the case, see :class:`hpccoll.measure.cases.Case`.
         dtype, op: element type and operator, ``None`` where there is none.
         in_place: True if ``MPI.IN_PLACE`` was passed.
         first_seconds: of the first call, which makes schedules, plans and connections.

@@ -1,24 +1,31 @@
-"""Selection of the candidates of a survey, and of those with further rounds.
+"""Plan of a survey; selection of its candidates, and of those with further rounds.
 
 Pure functions of times and of properties of algorithms; tests run the same code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
+
+import numpy
 
 from hpccoll.algorithms import ALGORITHMS
 from hpccoll.algorithms.table import picks
 from hpccoll.config import NATIVE
-from hpccoll.measure.cases import Case
+from hpccoll.ir.collectives import COLLECTIVES
+from hpccoll.measure.cases import Case, make
 from hpccoll.measure.results import Result, merge_rounds
-from hpccoll.measure.survey_plan import SurveyPlan, SurveyPoint
 from hpccoll.tune.cost_model import plausible_algorithms
 from hpccoll.tune.rules import RULES
-from hpccoll.tune.table import Candidate
+from hpccoll.tune.table import Candidate, Kind
 
+#: Sizes in bytes of a quick and a full survey.
+QUICK = (8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 2 << 20, 4 << 20)
+FULL = tuple(8 << shift for shift in range(0, 24, 2))
+#: The method measured for a collective, if its name differs.
+METHOD = {"reduce_scatter": "reduce_scatter_block"}
 #: Minimum message size for segments, and segment sizes in bytes: inside nodes, and between.
 SEGMENTED = 1 << 20
 SEGMENTS, BETWEEN = (128 << 10, 512 << 10, 2 << 20), (48 << 10, 256 << 10, 1 << 20)
@@ -29,11 +36,64 @@ NEAR, CLOSE = 1.6, 1.2
 FEWEST = 4
 
 
+class SurveyPlan(NamedTuple):
+    """Contents of a survey.
+
+    Attributes:
+        sizes: bytes, ascending.
+        thorough: try values of parameters, segments inside nodes, too, of several algorithms, and
+            operators that do not commute.
+        most: maximum candidates per size in addition to native, 0 for all; representative ones,
+            without segments.
+        brought: the user's candidates by collective; measured at every size.
+    """
+
+    collectives: Sequence[str] = tuple(COLLECTIVES)
+    sizes: Sequence[int] = FULL
+    seconds: float = 600.0
+    thorough: bool = True
+    most: int = 0
+    brought: Mapping[str, Sequence[Candidate]] = {}
+
+
+#: Plan of a probe: sizes of latency, of transfer, and between them.
+PROBE = SurveyPlan(sizes=(64, 16 << 10, 1 << 20), seconds=4.0, thorough=False, most=4)
+
+
+class SurveyPoint(NamedTuple):
+    """A case, and True if its operator commutes or it has none."""
+
+    case: Case
+    commutes: bool
+
+    @property
+    def kind(self) -> Kind:
+        """Kind of call, under which the table stores the times."""
+        return self.case.rule.name, self.commutes
+
+    @property
+    def weight(self) -> float:
+        """Relative cost of a measurement; grows with the size."""
+        return 1.0 + self.case.nbytes / (1 << 20)
+
+
+def points(plan: SurveyPlan, size: int) -> Iterator[SurveyPoint]:
+    """Yield the points of a plan for a number of ranks, by ascending size, each once."""
+    seen = set()
+    for nbytes in sorted(plan.sizes):
+        for collective in plan.collectives:
+            case = make(METHOD.get(collective, collective), size, nbytes, numpy.dtype("f4"))
+            if (collective, case.nbytes) not in seen:
+                seen.add((collective, case.nbytes))
+                yield SurveyPoint(case, True)
+                if plan.thorough and case.rule.reduces:
+                    yield SurveyPoint(case, False)
+
+
 class LatestTimes(NamedTuple):
     """Times of the first round of a collective's latest size.
 
     Attributes:
-        nbytes: that size.
         idle, busy: seconds of a candidate outside its calls, and in them.
         order: the candidates, fastest first.
     """

@@ -27,22 +27,25 @@ from hpccoll.config import NATIVE, OFF
 from hpccoll.ir.topology import Topology
 from hpccoll.measure.buffers import CaseBuffers
 from hpccoll.measure.candidates import select
-from hpccoll.measure.recording import Doubt, Measured, filter_times, late
+from hpccoll.measure.noise import Doubt, Measured, filter_times, late
 from hpccoll.measure.results import Result
 from hpccoll.measure.rounds import (
     BETWEEN,
     FEWEST,
     SEGMENTS,
     LatestTimes,
+    SurveyPlan,
+    SurveyPoint,
     affordable,
     candidate_of,
     close,
     min_seconds,
     nearby_candidates,
     of_all_rounds,
+    points,
     worth_trying,
 )
-from hpccoll.measure.survey_plan import SurveyPlan, SurveyPoint, points
+from hpccoll.measure.samples import sample
 from hpccoll.measure.timing import Settings, World, measure
 from hpccoll.measure.wrapping import Wrap
 from hpccoll.runtime.attributes import existing_context
@@ -72,11 +75,9 @@ class Survey(NamedTuple):
     """Result of a survey.
 
     Attributes:
-        machine: the machine that the times are valid for.
         curves: times, on rank 0.
         failures: wrong elements of candidates that had any; they are left out.
         interrupted: True if points are missing.
-        doubtful: implausible times, which are left out.
     """
 
     machine: Fingerprint
@@ -87,14 +88,7 @@ class Survey(NamedTuple):
 
 
 class Surveyor:
-    """A survey in progress; rank 0 selects the candidates, and broadcasts them.
-
-    Args:
-        comm: communicator of the ranks.
-        plan: what to measure.
-        wrap: the class of communicators that is timed.
-        topology: pretend layout.
-    """
+    """A survey in progress; rank 0 selects the candidates, and broadcasts them."""
 
     def __init__(self, comm: MPI.Intracomm, plan: SurveyPlan, wrap: Wrap,
                  topology: Topology | None = None):
@@ -121,12 +115,10 @@ class Surveyor:
         self.fastest_barrier = inf
 
     def free(self) -> None:
-        """Free the communicators; collective."""
         self.ordered.Free()
         self.world.free()
 
     def remaining_seconds(self, part: float = 1.0) -> float:
-        """Return the remaining seconds of a part of the time."""
         return part * self.plan.seconds - (perf_counter() - self.start)
 
     def share(self, part: float, numbers: Sequence[int]) -> float:
@@ -177,12 +169,7 @@ class Surveyor:
 
     def _barrier(self) -> float:
         """Measure the seconds of a barrier."""
-        seconds = []
-        for _ in range(BARRIERS):
-            start = perf_counter()
-            self.world.control.Barrier()
-            seconds.append(perf_counter() - start)
-        now = sorted(seconds)[BARRIERS // 2]
+        now = sorted(sample(self.world.control.Barrier, BARRIERS))[BARRIERS // 2]
         self.fastest_barrier = min(self.fastest_barrier, now)
         return now
 
@@ -210,7 +197,6 @@ class Surveyor:
 
     def _round(self, point: SurveyPoint, memories: list[CaseBuffers],
                candidates: list[Candidate], seconds: float) -> list[Result]:
-        """Measure candidates for the given seconds."""
         if not candidates:
             return []
         pace = Settings(warmup=2, seconds=min(max(seconds / len(candidates), SHORTEST), LONGEST))
@@ -228,12 +214,8 @@ def survey(comm: MPI.Intracomm, plan: SurveyPlan, wrap: Wrap,
     """Run a survey; collective.
 
     Args:
-        comm: communicator of the ranks.
-        plan: what to measure.
-        wrap: the class of communicators that is timed.
         stopped: callback on rank 0, returns True to end early.
         progress: callback on rank 0, gets the current point and the completed share of the survey.
-        topology: pretend layout.
     """
     surveyor = Surveyor(comm, plan, wrap, topology)
 

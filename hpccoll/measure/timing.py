@@ -15,9 +15,8 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from random import Random
 from time import perf_counter
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy
 from mpi4py import MPI
@@ -32,6 +31,7 @@ from hpccoll.measure.call_forms import BlockingForm
 from hpccoll.measure.candidates import FORWARDED, serves
 from hpccoll.measure.cases import Case
 from hpccoll.measure.results import Result
+from hpccoll.measure.samples import in_turn
 from hpccoll.measure.wrapping import Wrap
 from hpccoll.runtime.attributes import existing_context
 from hpccoll.transport.private_comm import PrivateComm
@@ -46,7 +46,7 @@ LEAST, MOST = 10, 5000
 #: prepare everything.
 WARM = FIRST_CALLS + 4
 
-AnyRunner = TypeVar("AnyRunner")
+AnyResult = TypeVar("AnyResult")
 
 
 class Settings(NamedTuple):
@@ -54,11 +54,8 @@ class Settings(NamedTuple):
 
     Attributes:
         warmup, iterations: per candidate; ``None`` for as many as the budget permits.
-        seconds: budget of one candidate on one case.
         rotate: sets of buffers that iterations use in turn.
         segment_bytes: for hpccoll's algorithms; 0 for the default.
-        topology: pretend layout.
-        form: the call form.
     """
 
     warmup: int | None = None
@@ -71,11 +68,7 @@ class Settings(NamedTuple):
 
 
 class Peer(Protocol):
-    """Collectives of another library on the same ranks, as a candidate.
-
-    Attributes:
-        version: of that library.
-    """
+    """Collectives of another library on the same ranks, as a candidate."""
 
     version: str
 
@@ -90,9 +83,6 @@ class World:
     """The communicators of a benchmark: one to measure on, one for barriers and agreements.
 
     Args:
-        comm: communicator of the ranks.
-        settings: of the measurement.
-        wrap: the class of communicators that is timed.
         forwarded: measure the native method as ``wrap`` calls it, which is what an automatic
             choice can reach; otherwise as mpi4py does.
         tuning: source of measured times of ``wrap``; the environment's setting if omitted.
@@ -164,28 +154,29 @@ class Runner:
     """Runner of one candidate on one case: calls it, checks it, stores its times."""
 
     def __init__(self, world: World, case: Case, candidate: Candidate, method: Callable,
-                 memories: Sequence[CaseBuffers]):
+                 memories: Sequence[CaseBuffers], form: type[BlockingForm] = BlockingForm):
         self.world, self.case, self.candidate = world, case, candidate
-        self.form, self.memories = world.settings.form, memories
-        self.calls = [self.form(memory, method) for memory in memories]
-        self.times: list[float] = []
+        self.form, self.memories = form, memories
+        self.calls = [form(memory, method) for memory in memories]
+        #: Seconds of each iteration, or a row of several times; see ``BlockingForm.sample``.
+        self.times: list[Any] = []
         self.first = 0.0
         self.wrong = self.changed = self.turn = 0
 
-    def run(self, iterations: int) -> list[float]:
+    def run(self, iterations: int) -> list[Any]:
         """Time a batch of iterations on this rank."""
         times, barrier = [], self.world.meet
         for _ in range(iterations):
             formed = self.calls[self.turn]
             self.turn = (self.turn + 1) % len(self.calls)
-            if formed.memory.restorable:
-                formed.memory.restore()
+            formed.prepare()
             call, arguments = formed.call, formed.arguments
             barrier()
             start = perf_counter()
             returned = call(*arguments)
-            times.append(perf_counter() - start)
+            seconds = perf_counter() - start
             formed.returned = returned
+            times.append(formed.sample(seconds))
         return times
 
     def check(self, occasion: int) -> float:
@@ -206,13 +197,18 @@ class Runner:
         for formed in self.calls:
             formed.free()
 
-    def result(self) -> Result | None:
-        """Gather the ranks' results; ``None`` on all ranks but 0."""
-        comm, case = self.world.control, self.case
+    def slowest(self) -> numpy.ndarray:
+        """Return the times of the slowest rank in each iteration, on rank 0; collective."""
         series = numpy.array(self.times)
         slowest = numpy.empty_like(series)
-        comm.Reduce(series, slowest, MPI.MAX)
-        everyone = comm.gather((float(series.mean()), self.first, self.wrong, self.changed))
+        self.world.control.Reduce(series, slowest, MPI.MAX)
+        return slowest
+
+    def result(self) -> Result | None:
+        """Gather the ranks' results; ``None`` on all ranks but 0."""
+        case, slowest = self.case, self.slowest()
+        everyone = self.world.control.gather((float(numpy.mean(self.times)), self.first, self.wrong,
+                                              self.changed))
         if everyone is None:
             return None
         means, first, wrong, changed = zip(*everyone)
@@ -236,18 +232,24 @@ def measure(world: World, case: Case, candidates: Sequence[Candidate], memories:
     """Measure candidates on a case; return the results on rank 0, nothing on other ranks.
 
     Args:
-        world: the communicators.
-        case, candidates, memories: the call, its algorithms, and its buffers.
         stopped: callback on rank 0, returns True to end early.
         progress: callback, gets the name of the case and its completed share.
         settings: of this case; the world's if omitted.
     """
-    settings = settings or world.settings
+    return measure_rows(Runner.result, world, case, candidates, memories, stopped, progress,
+                        settings or world.settings)
+
+
+def measure_rows(read: Callable[[Runner], AnyResult | None], world: World, case: Case,
+                 candidates: Sequence[Candidate], memories: list[CaseBuffers],
+                 stopped: Callable[[], bool], progress: Callable[[str, float], None],
+                 settings: Settings) -> list[AnyResult]:
+    """Measure as :func:`measure` does; ``read`` makes the results, on all ranks together."""
     warmup = WARM * settings.rotate if settings.warmup is None else settings.warmup
     with ExitStack() as stack:
-        form = world.settings.form
+        form = settings.form
         runners = [Runner(world, case, c, stack.enter_context(
-            world.method(c, case.collective, form)), memories) for c in candidates]
+            world.method(c, case.collective, form)), memories, form) for c in candidates]
         for runner in runners:
             stack.callback(runner.free)
             runner.first = runner.check(occasion=0)
@@ -261,7 +263,7 @@ def measure(world: World, case: Case, candidates: Sequence[Candidate], memories:
                 gc.enable()
         for runner in runners:
             runner.check(occasion=1)
-        results = [runner.result() for runner in runners]
+        results = [read(runner) for runner in runners]
     return [result for result in results if result is not None]
 
 
@@ -281,15 +283,6 @@ def _repeat(world: World, settings: Settings, runners: Sequence[Runner],
         progress(f"{runners[0].case.collective} {runners[0].case.nbytes}",
                  done / settings.iterations if settings.iterations
                  else min(max(done / MOST, spent / settings.seconds), 1))
-
-
-def in_turn(runners: Sequence[AnyRunner], repetition: int) -> list[AnyRunner]:
-    """Return the runners in the order of a repetition; the same on every rank.
-
-    Shuffled, so that no candidate always follows the same one: a slow candidate leaves cold caches
-    and throttled processors to the next.
-    """
-    return Random(repetition).sample(runners, len(runners))
 
 
 def next_batch(settings: Settings, done: int, spent: float) -> int:

@@ -15,12 +15,8 @@ def save_events(path: str | os.PathLike[str], said: Mapping[str, Any],
     """Write a timeline atomically.
 
     Args:
-        path: of the file.
         said: header fields of the file, its ``format`` first.
         events: ``M`` names a line, ``X`` is a span, ``i`` an instant; times in microseconds.
-
-    Raises:
-        OSError: the file cannot be written.
     """
     with open_replacement(path) as file:
         file.write(f'{{"otherData": {json.dumps(said)}, "displayTimeUnit": "ms",\n'

@@ -1,7 +1,7 @@
 """Proof that a schedule implements its collective, for all block sizes.
 
-``verifier`` runs all proofs: ``building`` makes the programs of all ranks, ``slots`` proves them as
-written, for all sizes, ``elements`` proves the lowered programs for the samples of ``cases``. Both
+``verifier`` makes the programs of all ranks and runs all proofs: ``slots`` proves them as written,
+for all sizes, ``elements`` proves the lowered programs for the samples of ``cases``. Both
 run on ``symbols`` that carry their whole history, and match messages in ``matching``;
 ``memory_rules`` check conflicting accesses of messages, segments and local steps, and ``result``
 compares results with the specification. Nothing here trusts a builder or a closed form, and nothing

@@ -24,11 +24,7 @@ Memory = dict[object, list[Symbol]]
 
 def prove_segments(schedule: Schedule, collective: Collective, case: BlockSizes,
                    programs: list[list[Segment]]) -> Proof:
-    """Prove lowered programs, a list of segments for each rank.
-
-    Raises:
-        ProofError: with the rank, round and step of the error.
-    """
+    """Prove lowered programs, a list of segments for each rank."""
     run = _ElementRun(schedule, collective, case, programs)
     check_memory(programs, run.fault)
     run.go()

@@ -51,7 +51,6 @@ class RoundsOver:
         over: True for each completed round.
         times: completion time of each round, in dependent messages.
         learned: by round, the ranks (as bits) whose arrival is known after waiting for it.
-        waiting: lanes that wait for others.
     """
 
     def __init__(self, waits: Waits, rounds: int):
@@ -132,17 +131,12 @@ class Rendezvous:
 
     def fault(self, problem: str, rank: int | None = None, round: int | None = None,
               step: object = None) -> ProofError:
-        """Return the error with a location."""
         return ProofError(problem, schedule=self.schedule.title, rank=rank, round=round,
                           step=None if step is None else str(step))
 
     # -- running ---------------------------------------------------------------------------
     def go(self) -> None:
-        """Advance every thread until all are done or none can move.
-
-        Raises:
-            ProofError: a deadlock, or a message without a receiver.
-        """
+        """Advance every thread until all are done or none can move."""
         ready = deque(self.threads)
         while ready:
             ready.extend(self.advance(ready.popleft()))

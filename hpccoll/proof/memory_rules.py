@@ -61,9 +61,6 @@ def check_slots(rank: int, number: int, steps: Sequence[Step], slots: SlotMap, f
     them, except a receive-and-reduce that is written after it, and it names each once. The two
     sides of a local step are the same slots, or disjoint. The result of a network operation may
     replace the rank's contribution to the same operation.
-
-    Raises:
-        ProofError: two messages, or two sides of a step, overlap in memory that one writes.
     """
     used: list[tuple[str, int, int, str, Step]] = []
     plain: list[tuple[Step, list[tuple[str, int, int]]]] = []
@@ -96,11 +93,7 @@ def check_slots(rank: int, number: int, steps: Sequence[Step], slots: SlotMap, f
 
 def check_lanes(rank: int, rounds: Sequence[Sequence[Step]], waits: Waits, slots: SlotMap,
                 fault: Fault) -> None:
-    """Check that conflicting rounds wait for each other.
-
-    Raises:
-        ProofError: two rounds may run concurrently, and one writes memory that the other uses.
-    """
+    """Check that conflicting rounds wait for each other."""
     marks = _Marks(waits)
     for number, steps in enumerate(rounds):
         marks.begin(number)
@@ -198,11 +191,7 @@ def _check_apart(rank: int, number: int, used: Sequence[tuple[str, int, int, str
 
 
 def check_memory(programs: Sequence[Sequence[Segment]], fault: Fault) -> None:
-    """Check all ranks' segments.
-
-    Raises:
-        ProofError: two messages of a round, or two segments, overlap in memory that one writes.
-    """
+    """Check all ranks' segments."""
     for rank, segments in enumerate(programs):
         touched: list[tuple[set[Cell], set[Cell]]] = []
         for segment in segments:

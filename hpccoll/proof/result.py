@@ -56,11 +56,7 @@ class Judge:
         self.judged: dict[tuple[Symbol, WantedElement], bool] = {}
 
     def judge(self, rank: int, place: str, symbol: Symbol, wanted: WantedElement) -> None:
-        """Check one result.
-
-        Raises:
-            ProofError: the result is wrong.
-        """
+        """Check one result."""
         case = symbol, wanted
         if case not in self.judged:
             self.judged[case] = self._in_order(rank, place, symbol, wanted)

@@ -59,13 +59,7 @@ def prove_slots(schedule: Schedule, collective: Collective, programs: Sequence[P
     """Prove the programs of all ranks for all block sizes.
 
     Args:
-        schedule: schedule of the programs.
-        collective: specification.
-        programs: well-formed ones, see :func:`hpccoll.ir.wellformed.program_of`.
         in_place: True for ``MPI.IN_PLACE``.
-
-    Raises:
-        ProofError: with the rank, round and step of the error.
     """
     run = _SlotRun(schedule, collective, programs, in_place)
     run.go()
@@ -123,7 +117,6 @@ class SlotMemory:
             self.where[IN] = OUT, first
 
     def read(self, spans: Sequence[Span]) -> list[Symbol]:
-        """Return the symbols in the slots of some spans, in order."""
         symbols: list[Symbol] = []
         for buffer, start, stop in spans:
             _, first = self.where[buffer]
@@ -131,7 +124,6 @@ class SlotMemory:
         return symbols
 
     def write(self, spans: Sequence[Span], symbols: Sequence[Symbol]) -> None:
-        """Write symbols into the slots of some spans."""
         at = 0
         for buffer, start, stop in spans:
             _, first = self.where[buffer]

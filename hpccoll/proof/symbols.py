@@ -96,7 +96,6 @@ class SymbolTable:
         return -1 - ((self.base[key] + element) * self.size + rank)
 
     def combine(self, left: Symbol, right: Symbol) -> Symbol:
-        """Return the symbol of ``left op right``."""
         if left.__class__ is int and right.__class__ is int:
             return self._pair(left, right)
         return GARBAGE

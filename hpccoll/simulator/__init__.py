@@ -3,7 +3,7 @@
 ``simulate`` times the same schedules that are proved and run, for any number of ranks. A
 ``machine_model`` comes from the ``catalog`` or a file, and may have one of the ``shapes``;
 :mod:`hpccoll.ir.cost` and ``routes`` have the rounds of ranks and the resources of their messages;
-``symmetry`` and ``colouring`` find equal ranks; ``effort`` estimates the cost of a simulation;
+``symmetry`` finds equal ranks; ``effort`` estimates the cost of a simulation;
 ``packed`` and ``wiring`` store programs and channels in arrays; ``event_loop`` processes events, at
 the rates of ``fair_share`` and under ``conditions`` such as noise, and ``compiled_loop`` does so in
 C; ``report``, ``loads`` and ``plot`` show the result, ``validation`` compares it with measurements.
@@ -39,7 +39,7 @@ def simulate(schedule: Schedule, nbytes: float | str, machine: str | Machine = "
     Args:
         schedule: result of :func:`hpccoll.schedule`.
         nbytes: bytes of a rank's vector, or of all its blocks together: a number, or ``"1G"``.
-        machine: a name of :func:`hpccoll.simulator.catalog.names`, a file, or a ``Machine``.
+        machine: a name of :func:`hpccoll.simulator.machine_model.names`, a file, or a ``Machine``.
         topology: layout of the ranks on the machine, outermost level first; the schedule's own
             if omitted.
         itemsize: bytes of an element: cut blocks at whole elements, as a plan does. By default
@@ -61,10 +61,10 @@ def simulate(schedule: Schedule, nbytes: float | str, machine: str | Machine = "
     """
     from hpccoll.ir.cost.network import NetworkPaths
     from hpccoll.ir.cost.workload import Workload
-    from hpccoll.simulator.catalog import find, with_shape
     from hpccoll.simulator.conditions import USUAL, SimulatedConditions
     from hpccoll.simulator.effort import ignore_progress
     from hpccoll.simulator.event_loop import run
+    from hpccoll.simulator.machine_model import find, with_shape
     from hpccoll.simulator.packed import pack
     from hpccoll.simulator.report import median, report
     from hpccoll.simulator.routes import Routes

@@ -26,11 +26,7 @@ def is_available() -> bool:
 
 
 def run_compiled(wiring: ChannelWiring, progress: ProgressCallback) -> SimulationRun:
-    """Simulate the wired programs.
-
-    Raises:
-        ScheduleError: messages that do not match, or have unequal sizes.
-    """
+    """Simulate the wired programs."""
     work, programs = wiring.work, wiring.programs
     kinds = {(0, wiring.machine.level(0).alpha): 0}
     kind_of = array("i", [kinds.setdefault(key, len(kinds))
@@ -89,7 +85,6 @@ class _Log:
                         *(_zeros("i", rounds) for _ in range(4)))
 
     def round_at(self, place: int) -> CompletedRound:
-        """Return a round as an object."""
         began, arrived, ended, matched, by, at, peer, message = (
             column[place] for column in self.columns)
         if by < 0:

@@ -48,7 +48,6 @@ class Delays:
     rank: int = -1
 
     def draw(self, random: Random) -> float:
-        """Draw one delay, in seconds."""
         if self.kind == "uniform":
             low, high = self.times if len(self.times) > 1 else (0.0, self.times[0])
             return random.uniform(low, high)
@@ -57,11 +56,6 @@ class Delays:
         return random.expovariate(1 / self.times[0]) if self.times[0] else 0.0
 
     def of_ranks(self, size: int, random: Random) -> list[float]:
-        """Return a delay for every rank.
-
-        Raises:
-            ArgumentError: an invalid rank, or a list for another number of ranks.
-        """
         if self.kind == "list":
             if len(self.times) != size:
                 raise ArgumentError("late", f"got {len(self.times)} delays for {size} ranks",
@@ -84,12 +78,7 @@ def delays(argument: str, text: str, ranks: bool = False) -> Delays:
     """Parse a distribution.
 
     Args:
-        argument: name of its argument.
-        text: see the module.
         ranks: True if it may name single ranks.
-
-    Raises:
-        ArgumentError: invalid text.
     """
     kind, *rest = text.strip().split(":")
     if kind in DRAWN and len(rest) in DRAWN[kind]:
@@ -112,9 +101,6 @@ def work_after_rounds(argument: str, text: str) -> tuple[float, float]:
 
     >>> work_after_rounds("--compute", "5us,0.25ns/B")
     (5e-06, 2.5e-10)
-
-    Raises:
-        ArgumentError: invalid text.
     """
     found = [0.0, 0.0]
     for part in text.split(","):

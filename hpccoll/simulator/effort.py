@@ -85,11 +85,7 @@ def effort(work: Workload, programs: int, settled: bool = True, repeat: int = 1)
 
 
 def check(expected: Effort, title: str) -> None:
-    """Raise if a simulation would exceed time or memory.
-
-    Raises:
-        ArgumentError: it would take days.
-    """
+    """Raise if a simulation would exceed time or memory."""
     if expected.messages > MOST:
         raise ArgumentError("schedule", f"{title} requires {expected}, more than the limit",
                             "use fewer ranks, or a layout of equal groups")

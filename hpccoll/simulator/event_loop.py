@@ -53,11 +53,7 @@ BEGIN, FINISH, POST, COMPUTED, COME = range(5)
 def run(work: Workload, machine: Machine, layout: NetworkPaths, folding: Folding,
         progress: ProgressCallback = ignore_progress,
         conditions: SimulatedConditions = USUAL) -> SimulationRun:
-    """Simulate a schedule, and report the progress.
-
-    Raises:
-        ScheduleError: messages that do not match, or have unequal sizes.
-    """
+    """Simulate a schedule, and report the progress."""
     wiring = ChannelWiring(work, machine, layout, folding, progress, conditions.draw(layout.size))
     if is_available() and wiring.is_determined:
         return run_compiled(wiring, progress)
@@ -132,11 +128,7 @@ class EventLoop:
         heapq.heappush(self.events, (time, self.order, kind, what))
 
     def go(self, progress: ProgressCallback) -> None:
-        """Process events until none is left.
-
-        Raises:
-            ScheduleError: messages that do not match, or have unequal sizes.
-        """
+        """Process events until none is left."""
         ends = self.wiring.ends or 1
         steps = 0
         late = self.drawn.late
@@ -195,7 +187,6 @@ class EventLoop:
         self.processor[thread.rank] = free
 
     def end_posting(self, thread: PipelineSlot, *message) -> None:
-        """Handle the end of the posting of a message."""
         self.release(thread.rank)
         self.post(thread, *message)
 
@@ -338,7 +329,6 @@ class EventLoop:
         self.at(end, COMPUTED, thread, flow, arrived)
 
     def end_round(self, thread: PipelineSlot, flow: Flow | None, arrived: float) -> None:
-        """Handle the end of a round."""
         self.release(thread.rank)
         self.log_round(thread, flow, arrived)
         self.ready.append(thread)
@@ -372,6 +362,5 @@ class EventLoop:
             self.busy[rank] += self.now - self.since[rank]
 
     def outcome(self) -> SimulationRun:
-        """Return the result."""
         return self.wiring.outcome(self.threads, self.busy, self.level_bytes, self.carried,
                                    self.messages)

@@ -40,7 +40,6 @@ def new_rates(changed: Iterable[int], sharers: Sequence[Mapping[Sharer, float]],
     """Return the messages whose rates may change, with the new rates and the holding resources.
 
     Args:
-        changed: resources whose set of messages has changed.
         sharers: the messages on each resource, and their use of it per byte.
         capacity: of each resource per second.
     """

@@ -33,13 +33,15 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from importlib import resources
 from typing import Any
 
-from hpccoll.errors import ArgumentError
+from hpccoll.errors import ArgumentError, ArgumentTypeError, did_you_mean
 from hpccoll.simulator import fields
-from hpccoll.simulator.shape_files import shape_as_data, shape_from_data
+from hpccoll.simulator.shape_files import shape_as_data, shape_from_data, shape_from_text
 from hpccoll.simulator.shapes import DUPLEX, Shape
 
 #: Fields of a machine file, and of one of its levels: required ones, and optional ones.
@@ -50,6 +52,7 @@ LEVEL_REQUIRED, LEVEL_OPTIONAL = ("name", "alpha_seconds", "bytes_per_second"), 
     "link_bytes_per_second", "bus_bytes_per_second", "overhead_seconds", "header_bytes", "rails",
     "duplex", "joules_per_byte", "in_network")
 UNIT_REQUIRED, UNIT_OPTIONAL = ("alpha_seconds", "bytes_per_second"), ("reduces",)
+SUFFIX = ".json"
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,6 @@ class Level:
     """One level of a machine: the cost of a message between groups of this level.
 
     Attributes:
-        name: name in texts and files.
         alpha: seconds until the first byte arrives.
         beta: seconds per byte of a message on unshared resources.
         link: bytes per second into, and out of, each group of this level; unlimited by default.
@@ -124,11 +126,9 @@ class Machine:
     innermost again for deeper groups, on the same bus and without links.
 
     Attributes:
-        name: name in texts.
         levels: outermost first.
         gamma: seconds per byte reduced.
         copy: seconds per byte copied, except copies of the input, which are never executed.
-        description, sources: texts.
         duplex: ``half`` if sends and receives share a rank's port.
         shape: shape of the network between groups of the outermost level, if modelled.
         idle: idle watts of a rank's part of the machine.
@@ -178,22 +178,12 @@ class Machine:
 
     @property
     def counts_energy(self) -> bool:
-        """Return True if the machine has energy costs."""
         return bool(self.idle or self.reduce_energy or any(level.energy for level in self.levels)
                     or self.shape is not None and self.shape.joules_per_byte)
 
 
 def machine_from_text(text: str, file: str) -> Machine:
-    """Parse a machine from JSON; docs/simulate.md lists the fields.
-
-    Args:
-        text: the JSON.
-        file: its name in messages.
-
-    Raises:
-        ArgumentError: a missing, unknown, negative, infinite or malformed field; with its name
-            and the file.
-    """
+    """Parse a machine from JSON; docs/simulate.md lists the fields."""
     def refuse(word: str):
         raise ArgumentError("machine", f"{file}: {word} is not a valid number")
 
@@ -225,11 +215,7 @@ def machine_from_text(text: str, file: str) -> Machine:
 
 
 def machine_as_data(machine: Machine) -> dict[str, Any]:
-    """Return the fields of a machine file, as :mod:`json` writes them.
-
-    Raises:
-        ArgumentError: a cost of zero, which a file cannot hold as a rate.
-    """
+    """Return the fields of a machine file, as :mod:`json` writes them."""
     def rate(what: str, cost: float) -> float:
         if not cost:
             raise ArgumentError("machine", f"{what} of {machine.name!r} is 0, so its rate is "
@@ -294,3 +280,41 @@ def _unit(data: Any, where: str, file: str) -> SwitchUnit:
 def _duplex(data: Mapping, where: str, file: str) -> str:
     fields.choice(f"{file}: {where}duplex", data.get("duplex", "full"), DUPLEX)
     return data.get("duplex", "full")
+
+
+def names() -> list[str]:
+    """Return the names of the included machines."""
+    return sorted(entry.name.removesuffix(SUFFIX) for entry in _folder().iterdir()
+                  if entry.name.endswith(SUFFIX))
+
+
+def find(machine: str | os.PathLike | Machine) -> Machine:
+    """Return a machine by name, or from its file."""
+    if isinstance(machine, Machine):
+        return machine
+    if not isinstance(machine, (str, os.PathLike)):
+        raise ArgumentTypeError("machine", f"expected a name, a file or a Machine, got {machine!r}")
+    name = os.fspath(machine)
+    if name in names():
+        return machine_from_text((_folder() / (name + SUFFIX)).read_text(encoding="utf-8"), name)
+    try:
+        with open(name, encoding="utf-8") as file:
+            text = file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "the file is not text"
+        raise ArgumentError("machine", f"cannot read {name!r}: {reason}",
+                            f"{did_you_mean(name, names())}; pass a file, or one of "
+                            f"{', '.join(names())}".strip("; ")) from error
+    return machine_from_text(text, name)
+
+
+def with_shape(machine: Machine, shape: str | Shape | None) -> Machine:
+    """Return the machine with another shape of its network; unchanged without one."""
+    if shape is None:
+        return machine
+    return replace(machine, shape=shape_from_text(shape, "shape") if isinstance(shape, str)
+                   else shape)
+
+
+def _folder():
+    return resources.files("hpccoll.simulator") / "data"

@@ -1,25 +1,24 @@
 """Programs of many ranks in arrays: 12 to 16 bytes per message, instead of hundreds for objects.
 
-Rounds are stored once; colouring and the event loops read the arrays.
+Rounds are stored once; the event loops read the arrays.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 
 from hpccoll.ir.cost.workload import Round, Workload
 from hpccoll.ir.in_network import InNetwork, Peer
 
-#: Minimum messages of a rank for a dictionary of them; programs between two progress reports.
-LONG, OFTEN = 64, 64
+#: Programs between two progress reports.
+OFTEN = 64
 
 
 class PackedPrograms:
     """Rounds of ranks, one rank after the other, of every kind of segment.
 
     Attributes:
-        kinds: kinds of segments of a rank.
         first_round: indices of the first round of each rank and kind, kind by kind; with an end.
         reduced, copied: bytes of each round.
         first_message: indices of the first message of each round; with an end.
@@ -37,7 +36,6 @@ class PackedPrograms:
         self.reduced, self.copied, self.nbytes = array("d"), array("d"), array("d")
         self.codes = array("q")
         self.waits: dict[int, tuple[int, ...]] = {}
-        self.places: dict[int, dict[int, int]] = {}
         self.networks: list[InNetwork] = []
         self.numbers: dict[InNetwork, int] = {}
 
@@ -64,7 +62,6 @@ class PackedPrograms:
         return self.numbers[peer]
 
     def messages(self, rank: int) -> range:
-        """Return the indices of the messages of a rank, from 0."""
         first = self.first_message[self.first_round[rank * self.kinds]]
         return range(first, self.first_message[self.first_round[(rank + 1) * self.kinds]])
 
@@ -72,54 +69,6 @@ class PackedPrograms:
         """Return the codes of a rank's messages."""
         held = self.messages(rank)
         return self.codes[held.start:held.stop]
-
-    def place(self, rank: int, code: int) -> int:
-        """Return the position of the first message of a code among a rank's messages.
-
-        Raises:
-            KeyError, ValueError: the rank has no message of this code.
-        """
-        held = self.messages(rank)
-        if len(held) < LONG:
-            return self.codes[held.start:held.stop].index(code)
-        if rank not in self.places:
-            places = self.places[rank] = {}
-            for place, known in enumerate(self.codes_of(rank)):
-                places.setdefault(known, place)
-        return self.places[rank][code]
-
-    def shape(self, rank: int) -> tuple:
-        """Return a rank's own rounds, with their messages' bytes but not their peers."""
-        shape: list[Hashable] = []
-        for kind in range(self.kinds):
-            place = rank * self.kinds + kind
-            first, stop = self.first_round[place:place + 2]
-            for number in range(first, stop):
-                start, end = self.first_message[number:number + 2]
-                shape += (kind, end - start, self.reduced[number], self.copied[number])
-                shape += self.nbytes[start:end]
-                shape += [self.waits[number]] if number in self.waits else []
-        return tuple(shape)
-
-    def select(self, ranks: Sequence[int]) -> PackedPrograms:
-        """Return the programs of some ranks only."""
-        part = PackedPrograms(self.kinds)
-        part.networks, part.numbers = self.networks, self.numbers
-        for rank in ranks:
-            for place in range(rank * self.kinds, (rank + 1) * self.kinds):
-                first, stop = self.first_round[place:place + 2]
-                part.waits.update((len(part.reduced) + number - first, self.waits[number])
-                                  for number in range(first, stop) if number in self.waits)
-                part.reduced += self.reduced[first:stop]
-                part.copied += self.copied[first:stop]
-                shift = len(part.codes) - self.first_message[first]
-                part.first_message.extend([
-                    end + shift for end in self.first_message[first + 1:stop + 1]])
-                held = slice(self.first_message[first], self.first_message[stop])
-                part.codes += self.codes[held]
-                part.nbytes += self.nbytes[held]
-                part.first_round.append(len(part.reduced))
-        return part
 
     def __len__(self) -> int:
         return (len(self.first_round) - 1) // self.kinds

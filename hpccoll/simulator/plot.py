@@ -10,16 +10,17 @@ from hpccoll.explain.plotting import (
     FEW,
     HEAD,
     INK,
-    LABEL,
     SOFT,
     TICK,
     dress,
+    legend,
+    name_axes,
     new_figure,
     save,
     size_axis,
     time_axis,
 )
-from hpccoll.simulator.report import Report
+from hpccoll.simulator.report import Report, parts
 from hpccoll.simulator.shapes import Shape
 from hpccoll.simulator.table import LEVEL, label, rates_of
 from hpccoll.simulator.validation import NEAR, ComparedTimes, median_ratio, picks
@@ -55,7 +56,7 @@ def draw(reports: Sequence[tuple[int, Report]], path: str) -> None:
             panel.set_xticks(nodes[::-(-len(nodes) // 8)] or nodes,
                              [f"{n:,}" for n in nodes[::-(-len(nodes) // 8)] or nodes])
             panel.set_xticks([], minor=True)
-            panel.set_xlabel("nodes", color=INK, fontsize=LABEL)
+            name_axes(panel, "nodes")
         else:
             mine = [(r.nbytes, r) for count, r in reports if count == chosen]
             _lines(panel, mine, styles, f"{chosen:,} nodes")
@@ -94,9 +95,8 @@ def draw_against(compared: Sequence[ComparedTimes], path: str) -> None:
     panel.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
     for axis in (panel.xaxis, panel.yaxis):
         axis.set_major_formatter(lambda value, position: time_text(value))
-    panel.set_xlabel("measured", color=INK, fontsize=LABEL)
-    panel.set_ylabel("simulated", color=INK, fontsize=LABEL)
-    panel.legend(frameon=False, fontsize=TICK, labelcolor=INK, loc="upper left")
+    name_axes(panel, "measured", "simulated")
+    legend(panel, loc="upper left")
     figure.tight_layout()
     save(figure, path, 130)
 
@@ -132,20 +132,17 @@ def _lines(panel: Any, points: Sequence[tuple[float, Report]], styles: dict[str,
         # Room for the legend above the lines.
         low, high = panel.get_ylim()
         panel.set_ylim(low, high * (high / low) ** (0.09 * (len(series) + 1)))
-        panel.legend(frameon=False, fontsize=TICK, labelcolor=INK)
+        legend(panel)
 
 
 def _bars(panel: Any, reports: Sequence[Report], title: str) -> None:
     """Draw one bar for every algorithm, the fastest on top."""
     dress(panel, title)
     reports = sorted(reports, key=lambda r: -r.seconds)
-    parts = [{**{name: sum(getattr(cost, name) for cost in report.critical)
-                 for name in PARTS if name not in ("local work", "coming late")},
-              "local work": report.local_seconds, "coming late": report.late_seconds}
-             for report in reports]
+    spent = [parts(report) for report in reports]
     start = [0.0] * len(reports)
     for name, colour in PARTS.items():
-        widths = [part[name] for part in parts]
+        widths = [part[name] for part in spent]
         if any(widths):
             panel.barh(range(len(reports)), widths, left=start, color=colour, label=name,
                        height=0.62)
@@ -159,7 +156,7 @@ def _bars(panel: Any, reports: Sequence[Report], title: str) -> None:
     panel.margins(x=0.18)
     panel.set_xlim(left=0)
     if any(start):
-        panel.legend(frameon=False, fontsize=TICK, labelcolor=INK, loc="upper right")
+        legend(panel, loc="upper right")
 
 
 def _links(panel: Any, reports: Sequence[Report], shape: Shape, styles: dict[str, str]) -> None:
@@ -180,6 +177,5 @@ def _links(panel: Any, reports: Sequence[Report], shape: Shape, styles: dict[str
     # Room for the legend above the lines.
     panel.set_ylim(0, 1.05 + 0.11 * len(reports))
     panel.set_yticks([0, 0.25, 0.5, 0.75, 1])
-    panel.set_xlabel("part of all links", color=INK, fontsize=LABEL)
-    panel.set_ylabel("part of the time in use", color=INK, fontsize=LABEL)
-    panel.legend(frameon=False, fontsize=TICK, labelcolor=INK, loc="upper right")
+    name_axes(panel, "part of all links", "part of the time in use")
+    legend(panel, loc="upper right")

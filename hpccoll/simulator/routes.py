@@ -32,7 +32,6 @@ class NodeRoutes(NamedTuple):
     """Routes between two nodes of a shape.
 
     Attributes:
-        seconds: latency of the hops.
         ways: possible routes; a message takes one of them. Each has links, and the use of each link
             per byte.
     """
@@ -45,11 +44,7 @@ NOTHING = NodeRoutes(0.0, ((),))
 
 
 class Routes:
-    """Routes on a machine between the ranks of a layout.
-
-    Raises:
-        ArgumentError: the layout has more nodes than the machine's shape.
-    """
+    """Routes on a machine between the ranks of a layout."""
 
     def __init__(self, machine: Machine, layout: NetworkPaths):
         self.machine, self.layout = machine, layout

@@ -17,11 +17,7 @@ SHAPES: Mapping[str, type[Shape]] = {
 
 
 def shape_from_data(data: Any, file: str) -> Shape:
-    """Parse the ``shape`` of a machine file.
-
-    Raises:
-        ArgumentError: an unknown kind, or a missing, unknown or malformed field.
-    """
+    """Parse the ``shape`` of a machine file."""
     if isinstance(data, Mapping):
         kind = data.get("kind")
         if not isinstance(kind, str) or kind not in SHAPES:
@@ -51,9 +47,6 @@ def shape_from_text(text: str, argument: str = "shape") -> Shape:
 
     >>> shape_from_text("mesh:4x2:bytes_per_second=2e9").nodes
     8
-
-    Raises:
-        ArgumentError: invalid text.
     """
     kind, *rest = text.split(":")
     data: dict[str, Any] = {"kind": kind, "extents": rest[0] if rest else ""}

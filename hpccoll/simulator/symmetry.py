@@ -31,7 +31,6 @@ from typing import NamedTuple
 from hpccoll.ir.cost.network import NetworkPaths, Resource
 from hpccoll.ir.cost.workload import Round, Workload
 from hpccoll.ir.in_network import InNetwork, Peer
-from hpccoll.simulator.colouring import MANY, RankColours, colour
 from hpccoll.simulator.effort import (
     ESTIMATE,
     LOOKED,
@@ -41,7 +40,7 @@ from hpccoll.simulator.effort import (
     ignore_progress,
 )
 from hpccoll.simulator.effort import check as effort_check
-from hpccoll.simulator.packed import PackedPrograms, pack
+from hpccoll.simulator.packed import PackedPrograms
 from hpccoll.units import time_text
 
 #: Maximum messages and blocks for a comparison of all ranks; larger programs are sampled, with a
@@ -50,6 +49,8 @@ ALL, SAMPLE, FEW, LONG = 200_000, 24, 8, 2_000_000
 #: Approximate number of long programs that are made: for the comparison, and for the classes; and
 #: the factor of the total time to the time of making them.
 USUAL, WIRED = 20, 1.25
+#: Number of ranks from which the effort of separate ones is estimated first.
+MANY = 256
 #: Minimum seconds of a comparison for progress reports.
 WORTH = 1.0
 #: Maximum messages of cached programs for the comparison with another symmetry.
@@ -116,14 +117,12 @@ class Symmetry(NamedTuple):
             yield self.rank(path)
 
     def rank(self, path: Path) -> int:
-        """Return the rank at a path."""
         number = 0
         for digit, radix in zip(path, self.radices):
             number = number * radix + digit
         return number
 
     def path(self, rank: int) -> Path:
-        """Return the path of a rank."""
         digits = []
         for radix in reversed(self.radices):
             rank, digit = divmod(rank, radix)
@@ -139,13 +138,12 @@ class Folding(NamedTuple):
     """Classes of equivalent ranks.
 
     Attributes:
-        symmetry: a symmetry, or colours; ``None`` if every rank is simulated.
+        symmetry: ``None`` if every rank is simulated.
         checked: number of ranks on which the symmetry was checked.
-        programs: programs that were made for the check.
         packed: programs of all ranks, if they were made.
     """
 
-    symmetry: Symmetry | RankColours | None
+    symmetry: Symmetry | None
     checked: int = 0
     programs: ComparedPrograms | None = None
     packed: PackedPrograms | None = None
@@ -154,8 +152,6 @@ class Folding(NamedTuple):
         """Return a one-line description."""
         if self.symmetry is None:
             return f"{size:,} ranks, each timed on its own"
-        if isinstance(self.symmetry, RankColours):
-            return self.symmetry.describe(size)
         how = "all ranks" if self.checked >= size else f"{self.checked} ranks"
         classes = size // self.symmetry.order
         return (f"{size:,} ranks in {classes:,} class{'es' * (classes != 1)} "
@@ -165,15 +161,10 @@ class Folding(NamedTuple):
 def find_symmetry(work: Workload, layout: NetworkPaths,
                   progress: ProgressCallback = ignore_progress,
                   in_order: bool = True) -> Folding:
-    """Find the symmetry with the fewest classes.
-
-    Without a symmetry, ranks are coloured if there are many; otherwise every rank is simulated.
+    """Find the symmetry with the fewest classes; without one, every rank is simulated.
 
     Args:
         in_order: True if the order of messages to different ranks in a round matters.
-
-    Raises:
-        ArgumentError: every rank would be simulated, and there are too many.
     """
     radices = layout.radices()
     if layout.size == 1:
@@ -188,22 +179,14 @@ def find_symmetry(work: Workload, layout: NetworkPaths,
                     expected = effort(work, classes)
                     progress(ESTIMATE, expected.seconds, str(expected))
                 return Folding(symmetry, checked, programs)
-    if layout.size < MANY:
-        return Folding(None)
-    announce(work, layout, progress)
-    packed = pack(work, range(layout.size), progress=lambda part: progress(PROGRAMS, part, ""))
-    return Folding(colour(packed, layout), packed=packed)
+    return simulate_all_ranks(work, layout, progress)
 
 
 def simulate_all_ranks(work: Workload, layout: NetworkPaths,
                        progress: ProgressCallback = ignore_progress,
                        settled: bool = True,
                        repeat: int = 1) -> Folding:
-    """Simulate every rank; ``settled`` and ``repeat`` are those of the effort.
-
-    Raises:
-        ArgumentError: there are too many ranks.
-    """
+    """Simulate every rank; ``settled`` and ``repeat`` are those of the effort."""
     if layout.size >= MANY or not settled or repeat > 1:
         announce(work, layout, progress, settled, repeat)
     return Folding(None)
@@ -211,11 +194,7 @@ def simulate_all_ranks(work: Workload, layout: NetworkPaths,
 
 def announce(work: Workload, layout: NetworkPaths, progress: ProgressCallback, settled: bool = True,
              repeat: int = 1) -> None:
-    """Report the estimated effort of the programs of all ranks.
-
-    Raises:
-        ArgumentError: there are too many ranks.
-    """
+    """Report the estimated effort of the programs of all ranks."""
     expected = effort(work, layout.size, settled, repeat)
     effort_check(expected, work.schedule.title)
     progress(ESTIMATE, expected.seconds, str(expected))
@@ -307,7 +286,6 @@ class ComparedPrograms:
                    for steps in self.work.schedule.program(0).rounds for step in steps)
 
     def messages(self, rank: int) -> int:
-        """Return the number of messages of a rank."""
         return sum(len(r.messages) for rounds in self.of(rank) for r in rounds)
 
 

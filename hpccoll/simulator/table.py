@@ -7,14 +7,12 @@ points get a line each, with the two fastest algorithms; ``full`` shows all algo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from textwrap import wrap
 from typing import NamedTuple
 
-from hpccoll.explain.columns import NARROWEST, WIDTH, FittedTable, Header
+from hpccoll.explain.columns import WIDTH, FittedTable, Header, wrap_comment
 from hpccoll.ir.topology import Topology
-from hpccoll.simulator.catalog import names
-from hpccoll.simulator.machine_model import Machine
-from hpccoll.simulator.report import Report
+from hpccoll.simulator.machine_model import Machine, names
+from hpccoll.simulator.report import Report, parts
 from hpccoll.units import count_text, rate_text, size_text, time_text
 
 #: With more points than this, each has one line.
@@ -72,8 +70,6 @@ def simulated_table(reports: Sequence[tuple[int, Report]], width: int = WIDTH,
 
     Args:
         reports: pairs of number of nodes and report.
-        width: characters of a line.
-        full: all columns, however wide, and all algorithms of all points.
         layout: layout of the ranks, unless it is a number of nodes of equal size.
     """
     grouped = points(reports)
@@ -179,12 +175,6 @@ def _header(grouped: Sequence[SimulatedPoint], layout: str, width: int) -> list[
     return [part for line in sentences for part in wrap_comment(line, width)]
 
 
-def wrap_comment(line: str, width: int) -> list[str]:
-    """Return a comment wrapped to a width; no line for an empty one."""
-    return wrap(line, max(width, NARROWEST), initial_indent="# ", subsequent_indent="#   ",
-                break_long_words=False, break_on_hyphens=False)
-
-
 def _varies(grouped: Sequence[SimulatedPoint], column: int, layout: str) -> bool:
     """Return True if a column of the place differs between points."""
     if column == 0 and layout:
@@ -230,9 +220,10 @@ def _busiest_resource(report: Report) -> str:
 
 def _parts(report: Report) -> list[str]:
     """Return texts of the parts of the critical path, and of the ranks' idle time."""
-    sums = [sum(getattr(cost, part) for cost in report.critical)
-            for part in ("latency", "transfer", "sharing")]
-    return [time_text(s) for s in (*sums, report.local_seconds, report.idle.mean)]
+    spent = parts(report)
+    return [time_text(seconds) for seconds in (
+        *(spent[what] for what in ("latency", "transfer", "sharing", "local work")),
+        report.idle.mean)]
 
 
 def _many(grouped: Sequence[SimulatedPoint], short: bool) -> str:

@@ -207,11 +207,9 @@ class SimulationRun(NamedTuple):
 
     Attributes:
         seconds: until the last rank is done.
-        ranks: a representative of every class.
         threads: the threads, ``depth`` for each class, with their logs.
         busy: seconds in which a class moved messages or computed.
         level_bytes: bytes per depth of the layout, of all ranks together.
-        usage: usage of all used ports, links and buses.
         messages: number of messages, of all ranks together.
         reduced: bytes that were reduced, by all ranks together.
         shape: shape of the machine, if its links are used.

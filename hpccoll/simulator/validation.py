@@ -11,12 +11,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from statistics import median
-from textwrap import wrap
 from typing import Any, NamedTuple
 
 from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.errors import ArgumentError, HpccollError
-from hpccoll.explain.columns import WIDTH, FittedTable, Header
+from hpccoll.explain.columns import WIDTH, FittedTable, Header, wrap_comment
 from hpccoll.ir.topology import Topology
 from hpccoll.simulator import simulate
 from hpccoll.simulator.machine_model import Machine
@@ -53,9 +52,6 @@ def compare(record: Mapping[str, Any], machine: Machine, topology: Topology | No
         topology: layout of the ranks; the record's if omitted.
         segment_bytes: segment size of candidates without their own.
         collective: the collective to simulate; all if omitted.
-
-    Raises:
-        HpccollError: invalid record, or one without an algorithm of the table.
     """
     try:
         layout = topology or _layout(record["environment"])
@@ -117,8 +113,7 @@ def comparison_table(compared: Sequence[ComparedTimes], width: int = WIDTH,
                         rows, width, full)
     said = [*table.legend(), "* the algorithm that simulation selects, if its measured time is "
                              f"the best or within {NEAR - 1:.0%} of it", *conclusion(compared)]
-    return [*table.lines(marked), *(f"# {part}" for line in said for part in wrap(
-        line, width - 2, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))]
+    return [*table.lines(marked), *(part for line in said for part in wrap_comment(line, width))]
 
 
 def conclusion(compared: Sequence[ComparedTimes]) -> list[str]:

@@ -40,7 +40,6 @@ class ChannelWiring:
     """Programs of the simulated ranks, on channels.
 
     Attributes:
-        ranks: the simulated ranks, one for each class.
         multiple: number of ranks in each class.
         programs: rounds of the simulated ranks. For each message, ``codes`` is twice the channel,
             plus 1 for a send. For each round, ``seconds`` is the local work.
@@ -51,8 +50,6 @@ class ChannelWiring:
             a message).
         others: uses, weights and holds of the other routes of channels with several.
         networks: operation of each channel with several ends.
-        drawn: random delays of ranks and messages.
-        resources, capacity: the shared resources.
     """
 
     def __init__(self, work: Workload, machine: Machine, layout: NetworkPaths, folding: Folding,
@@ -79,7 +76,7 @@ class ChannelWiring:
             made = folding.programs.of if folding.programs else None
             self.programs = pack(work, self.ranks, made, lambda part: progress(PROGRAMS, part, ""))
         else:
-            self.programs = folding.packed.select(self.ranks) if symmetry else folding.packed
+            self.programs = folding.packed
         self.seconds = array("d", [
             reduced * machine.gamma + copied * machine.copy
             for reduced, copied in zip(self.programs.reduced, self.programs.copied)])
@@ -117,11 +114,7 @@ class ChannelWiring:
         return self.channels[peer]
 
     def wire_operation(self, network: InNetwork) -> None:
-        """Add a channel with many ends: every rank has its own stream to or from the switch.
-
-        Raises:
-            CapabilityError: the machine's switches do not support it.
-        """
+        """Add a channel with many ends: every rank has its own stream to or from the switch."""
         sources, sinks = ([self.path(rank) for rank in ranks]
                           for ranks in (network.senders, network.receivers))
         depth = min(divergence_depth(sources[0], path) for path in (*sources[1:], *sinks)
@@ -155,7 +148,6 @@ class ChannelWiring:
         self.first_use.append(len(self.uses))
 
     def wire(self, sender: int, receiver: int) -> None:
-        """Add a channel."""
         ends = self.path(sender), self.path(receiver)
         depth = divergence_depth(*ends)
         half = self.half(True, sender, depth), self.half(False, receiver, depth)
@@ -174,7 +166,6 @@ class ChannelWiring:
         self.first_use.append(len(self.uses))
 
     def path(self, rank: int) -> tuple[int, ...]:
-        """Return the path of a rank."""
         if rank not in self.paths:
             self.paths[rank] = self.layout.path(rank)
         return self.paths[rank]
@@ -226,7 +217,6 @@ class ChannelWiring:
         return range(*self.programs.first_round[place:place + 2])
 
     def messages(self, number: int) -> slice:
-        """Return the slice of the messages of a round."""
         return slice(*self.programs.first_message[number:number + 2])
 
     @property

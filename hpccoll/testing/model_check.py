@@ -49,7 +49,6 @@ class Network:
 
     Args:
         size: number of ranks.
-        buffered: sends copy their data and complete immediately.
     """
 
     def __init__(self, size: int, buffered: bool = False):
@@ -74,11 +73,7 @@ class Network:
                       if sent and self.awaited.get(edge))
 
     def deliver(self, edge: Edge) -> None:
-        """Deliver the next message of an edge.
-
-        Raises:
-            MisfitMessage: its size differs from that of its receive.
-        """
+        """Deliver the next message of an edge."""
         message, sink = self.sent[edge].popleft(), self.awaited[edge].popleft()
         self.delivered[edge] = self.delivered.get(edge, 0) + 1
         if message.array.nbytes != sink.array.nbytes:

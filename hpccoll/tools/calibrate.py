@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -35,6 +36,7 @@ from hpccoll.ir.cost.network import NetworkPaths
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.identity import library_name
 from hpccoll.measure.load import OtherLoad, load_text
+from hpccoll.measure.samples import sample
 from hpccoll.simulator.machine_model import Level, Machine
 from hpccoll.tools.bench.provenance import record
 
@@ -59,14 +61,8 @@ def calibrate(comm: hpccoll.Comm, name: str,
     """Measure a machine; collective over two ranks or more, and the same on all of them.
 
     Args:
-        comm: communicator of the ranks.
-        name: name of the machine.
         stopped: callback after every measurement; if it returns True on any rank, all end.
         force: True to accept the measurement of a busy machine.
-
-    Raises:
-        NoisyMachineError: on all ranks, if the machine was busy.
-        KeyboardInterrupt: on all ranks, if ``stopped`` returned True on one.
     """
     def time_message(*asked: Any) -> float:
         seconds = _message_seconds(comm, *asked)
@@ -145,20 +141,9 @@ def steadiness(comm: hpccoll.Comm) -> float:
     """
     buffer = numpy.zeros(SMALL // 4, "f4")
 
-    def repeat() -> None:
-        for _ in range(TURNS):
-            comm.Bcast(buffer, 0)
-
     with comm.using(bcast="linear"):
-        repeat()
-        times = sorted(_time(repeat) for _ in range(MANY))
+        times = sorted(sample(lambda: comm.Bcast(buffer, 0), 1 + MANY, calls=TURNS)[1:])
     return float(comm.allreduce(times[3 * MANY // 4] / times[MANY // 4], MPI.MAX))
-
-
-def _time(function: Callable[[], None]) -> float:
-    start = time.perf_counter()
-    function()
-    return time.perf_counter() - start
 
 
 def there_and_back(pair: hpccoll.Comm, buffer: numpy.ndarray) -> None:
@@ -199,14 +184,13 @@ def _message_seconds(comm: hpccoll.Comm, pairs: Sequence[tuple[int, int]], nbyte
         buffer = numpy.zeros((2 if messages is exchange_twice else 1) * nbytes // 4, "f4")
         turns, batches = (TURNS, MANY) if nbytes == SMALL else (LARGE_TURNS, FEW)
 
-        def repeat() -> None:
-            for _ in range(turns):
-                messages(pair, buffer)
+        def batches_of(count: int) -> float:
+            return turns * median(sample(lambda: messages(pair, buffer), count, calls=turns))
 
         with pair.using(bcast="linear", allgather="ring", segment_bytes=2 * nbytes):
-            repeat()  # warm-up: connections and plans
-            fit = PATIENCE / pair.allreduce(_median(repeat, 1), MPI.MAX)
-            seconds = _median(repeat, min(batches, max(LEAST, int(fit)))) / (2 * turns)
+            batches_of(1)  # warm-up: connections and plans
+            fit = PATIENCE / pair.allreduce(batches_of(1), MPI.MAX)
+            seconds = batches_of(min(batches, max(LEAST, int(fit)))) / (2 * turns)
         pair.Free()
     ended = comm.Ibarrier()
     while not ended.Test():
@@ -219,16 +203,9 @@ def _local() -> tuple[float, float]:
     left, right = numpy.ones(LOCAL // 4, "f4"), numpy.ones(LOCAL // 4, "f4")
 
     def time_function(function: Callable[..., Any], *operands: Any) -> float:
-        def repeat() -> None:
-            for _ in range(LOCAL_TURNS):
-                function(*operands)
-        return _median(repeat, FEW) / LOCAL_TURNS / LOCAL
+        return median(sample(partial(function, *operands), FEW, calls=LOCAL_TURNS)) / LOCAL
 
     return time_function(numpy.add, left, right, left), time_function(numpy.copyto, left, right)
-
-
-def _median(function: Callable[[], None], batches: int) -> float:
-    return median(_time(function) for _ in range(batches))
 
 
 def _name(word: str, taken: set[str]) -> str:

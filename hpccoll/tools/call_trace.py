@@ -14,7 +14,15 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from hpccoll.explain.plotting import save
-from hpccoll.measure.profiling.merge import JoinedRecords, MatchedCalls, correct_times, each_kind
+from hpccoll.measure.profiling.merge import (
+    JoinedRecords,
+    MatchedCalls,
+    Straggler,
+    correct_times,
+    describe_stragglers,
+    each_kind,
+    stragglers,
+)
 from hpccoll.measure.profiling.phases import (
     activities,
     reduced_by_kind,
@@ -22,7 +30,6 @@ from hpccoll.measure.profiling.phases import (
     spans,
 )
 from hpccoll.measure.profiling.record import OBJECTS, CallKind, CallRecord, RankRecord
-from hpccoll.measure.profiling.stragglers import Straggler, describe_stragglers, stragglers
 from hpccoll.measure.trace_events import line_names
 from hpccoll.training.picture import COLOURS, INK, new_figure, style_panel
 from hpccoll.units import count_text, short_size_text, size_text, time_text
@@ -41,7 +48,6 @@ class CallTimes(NamedTuple):
     """Calls of one kind that all ranks of their communicator made; means over calls and ranks.
 
     Attributes:
-        kind: kind of the calls.
         calls: number of calls.
         seconds: seconds of a call.
         waits: seconds of a call before all needed ranks had entered it.
@@ -262,11 +268,7 @@ def header_fields(joined: JoinedRecords, found: CallSummary) -> dict[str, Any]:
 
 # -- the plot ----------------------------------------------------------------------------------
 def draw(joined: JoinedRecords, found: CallSummary, path: str | os.PathLike[str]) -> None:
-    """Draw the activities of every rank in collectives: the sums, and some calls in the middle.
-
-    Raises:
-        HpccollError: matplotlib is not installed.
-    """
+    """Draw the activities of every rank in collectives: the sums, and some calls in the middle."""
     ranks = [record.rank for record in joined.records][:MOST_RANKS]
     figure = new_figure(9.0, 2.8 + 0.36 * len(ranks))
     above, below = figure.subplots(2, 1)

@@ -48,7 +48,6 @@ class RecordedRank:
         state: one of the states above, or ``not heard of``.
         begun, completed: numbers of calls; -1 if unknown.
         call, site: the call as text; file and line.
-        round: round of the algorithm in which it waits.
         peers: ranks in ``COMM_WORLD`` that it waits for.
         calls: its last calls, by number.
         report: record of its failure; None without a failure.
@@ -69,7 +68,6 @@ class RecordedRank:
 
     @property
     def inside(self) -> bool:
-        """Return True if the rank is in a call."""
         return self.state in (WAITING, NATIVE)
 
     @property
@@ -91,7 +89,6 @@ class HangDiagnosis:
     """Diagnosis of a job.
 
     Attributes:
-        verdict: the diagnosis as sentences.
         comms: communicators, those with errors first.
         ranks, silent: number of ranks, and the ranks without a record.
     """
@@ -114,11 +111,7 @@ class HangDiagnosis:
 
 # -- reading -----------------------------------------------------------------------------------
 def read(folder: Path) -> list[Mapping[str, Any]]:
-    """Return the records of the newest job in a folder.
-
-    Raises:
-        ArgumentError: the folder has no records, or a file has another format.
-    """
+    """Return the records of the newest job in a folder."""
     files = sorted(folder.glob("flight-*-rank*.json"),
                    key=lambda file: (file.stat().st_mtime, file.name))
     if not files:

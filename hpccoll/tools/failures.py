@@ -12,13 +12,7 @@ from typing import NamedTuple
 
 
 class Sign(NamedTuple):
-    """Pattern of a failure: a part of a line that it prints.
-
-    Attributes:
-        text: a part of a line, as printed.
-        topic: one word.
-        cause, remedy: cause and remedy of the failure.
-    """
+    """Pattern of a failure: a part of a line that it prints."""
 
     text: str
     topic: str

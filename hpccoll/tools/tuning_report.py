@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from math import exp, log
-from textwrap import wrap
 from typing import NamedTuple
 
 from hpccoll.algorithms.outside import column_names
 from hpccoll.algorithms.table import is_ours
 from hpccoll.config import NATIVE
-from hpccoll.explain.columns import WIDTH, FittedTable, Header
+from hpccoll.explain.columns import WIDTH, FittedTable, Header, wrap_comment
 from hpccoll.machine.identity import library_name
-from hpccoll.measure.recording import Doubt
+from hpccoll.measure.noise import Doubt
 from hpccoll.tune.loading import JobTimes
 from hpccoll.tune.table import DISTURBED, Curves, Disagreement, Fingerprint
 from hpccoll.units import count_text, size_text, time_text
@@ -66,8 +65,8 @@ def lines(machine: Fingerprint, points: Sequence[FastestPoint],
           full: bool = False, stayed: Sequence[Disagreement] = ()) -> list[str]:
     """Return the table; sizes with the same fastest candidate share a line, unless ``full``."""
     library = library_name(machine.mpi).rpartition(" ")[0] or NATIVE
-    lines = comment(f"{machine.mpi}, {machine.host}, {count_text(machine.ranks, 'rank')}, layout "
-                    f"{machine.topology}", width)
+    lines = wrap_comment(f"{machine.mpi}, {machine.host}, {count_text(machine.ranks, 'rank')}, "
+                         f"layout {machine.topology}", width)
     own = list(dict.fromkeys(label for point in points for label in point.own))
     rows: list[list[str]] = []
     marked: list[int] = []
@@ -95,7 +94,7 @@ def lines(machine: Fingerprint, points: Sequence[FastestPoint],
     lines += table.lines(marked) if rows else []
     for line in (*table.legend(), "* an hpccoll algorithm", table.left_out(),
                  *_summary(points, library), *_spoilt(doubtful), *_unchanged_remarks(stayed)):
-        lines += comment(line, width)
+        lines += wrap_comment(line, width)
     return lines
 
 
@@ -161,10 +160,3 @@ def _range(text: Callable[[float], str], values: Sequence[float]) -> str:
         return "-"
     low, high = text(min(values)), text(max(values))
     return low if low == high else f"{low} - {high}"
-
-
-def comment(line: str, width: int) -> list[str]:
-    """Return a remark below a table, wrapped to a width."""
-    return [f"# {part}" for part in wrap(line, width - 2, subsequent_indent="  ",
-                                         break_long_words=False, break_on_hyphens=False)]
-

@@ -57,7 +57,6 @@ class Conditions(NamedTuple):
     """Inputs of a choice, except the call; the same on every rank.
 
     Attributes:
-        size: ranks of the communicator.
         preference: the user's choice, if any.
         from_environment: True if that choice is from the environment.
         tuned: measured times of this job, if any.
@@ -83,16 +82,10 @@ def choose(facts: CallFacts, conditions: Conditions, place: Place | None = None)
     """Choose the algorithm of one call.
 
     Args:
-        facts: the facts of the call.
-        conditions: the ranks, the user's choice and the measurements.
         place: the system of the job, if known.
 
     Returns:
         The choice; ``None`` if it depends on the place and that is unknown.
-
-    Raises:
-        ArgumentError: a choice of ``comm.using`` cannot run this call; or no algorithm that can run
-            this nonblocking call can make progress.
     """
     if conditions.form != BLOCKING and not conditions.progresses:
         _check_progress(facts, conditions)
@@ -169,7 +162,6 @@ def before_setup(facts: CallFacts, conditions: Conditions, staged: bool) -> Choi
     MPI library runs the call, if it can.
 
     Args:
-        facts, conditions: as for :func:`choose`.
         staged: True if the call uses device memory that the MPI library cannot move.
     """
     choice = decide(facts, conditions, None)
@@ -189,10 +181,6 @@ def fallback(facts: CallFacts, conditions: Conditions) -> Choice:
 
 def instead_of_native(facts: CallFacts, conditions: Conditions, reason: str) -> Choice | None:
     """Return an algorithm for a call that the MPI library cannot run as required.
-
-    Args:
-        facts, conditions: as for :func:`choose`.
-        reason: why the library cannot.
 
     Returns:
         ``None`` for a call without data, for a call that the user assigned to the MPI library, and
@@ -321,7 +309,6 @@ class _Rules:
                      if self.place is not None and rule.fits_in(self.place)), None)
 
     def depends_on_place(self, facts: CallFacts) -> bool:
-        """Return True if a rule matches a call in some place."""
         return next(self._suitable(facts), None) is not None
 
     def _suitable(self, facts: CallFacts) -> Iterator[tuple[Rule, Choice]]:

@@ -146,7 +146,6 @@ def _blocks(built: Schedule) -> int:
 
 @lru_cache(maxsize=1024)
 def _amounts(built: Schedule, topology: Topology) -> Terms:
-    """Return the terms, in blocks."""
     work, layout = Workload(built, _blocks(built)), NetworkPaths(topology)
     levels = topology.depth - 1
     ends = [list(_ends(topology, level)) for level in range(max(levels, 1))]
@@ -247,7 +246,6 @@ def plausible_algorithms(collective: str, size: int, nbytes: int,
     True
 
     Args:
-        collective, size, nbytes: the call.
         hierarchical: True to include algorithms for nodes.
     """
     costs: dict[str, float] = {}

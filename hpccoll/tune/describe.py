@@ -48,13 +48,7 @@ def describe(collective: str, nbytes: int | str, conditions: Conditions,
 
     Args:
         collective, nbytes: the call, and its bytes: a number, or for example ``"1M"``.
-        conditions: the other inputs of the choice.
-        topology: layout for hierarchical algorithms.
         place: the system of the job; ``None`` before its discovery.
-        detail: add every candidate with its costs, times and obstacle, and the schedule in words.
-
-    Raises:
-        ArgumentError: unknown collective, or an invalid size.
     """
     collective = collective_named(collective)
     if collective not in COLLECTIVES:
@@ -110,7 +104,6 @@ class DescribedCandidate(NamedTuple):
     Attributes:
         candidate, serves: the candidate, and True if it may run the call.
         measured, predicted: seconds; infinite if unknown.
-        cells: the cells of its row.
     """
 
     candidate: Candidate
@@ -131,7 +124,6 @@ def _candidates(collective: str, times: Mapping[Candidate, float], preference: C
 def _row(candidate: Candidate, facts: CallFacts, conditions: Conditions,
          topology: Topology | None, times: Mapping[Candidate, float], model: Any
          ) -> DescribedCandidate:
-    """Return the description of one candidate."""
     collective, nbytes, size = facts.collective, facts.nbytes or 0, conditions.size
     rounds, sent, yes = "-", "-", library_name()
     choice = Choice(candidate.name, dict(candidate.params), candidate.segment_bytes)
@@ -165,7 +157,6 @@ def _brief(rows: Sequence[DescribedCandidate], chosen: Choice) -> list[str]:
 
 
 def _describe_nccl(chosen: Choice, topology: Topology | None) -> str:
-    """Describe the phases of a call that NCCL runs."""
     where, ours = f"inside each node of {topology or 'one'}", "across nodes by hpccoll's schedules"
     how = {NCCL: "one NCCL call, queued on the caller's stream",
            NCCL_RAILS: f"reduce-scatter by NCCL {where}, allreduce of each rank's part {ours}, "
@@ -181,7 +172,6 @@ def _time(seconds: float | None) -> str:
 
 
 def _times(facts: CallFacts, tuned: JobTimes | None) -> Mapping[Candidate, float]:
-    """Return the measured times of the candidates for a call."""
     if tuned is None:
         return {}
     return {candidate: seconds for candidate, seconds, predicted

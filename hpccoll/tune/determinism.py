@@ -79,11 +79,7 @@ def reproducible_algorithm(facts: CallFacts) -> str:
 
 
 def check_served(call: Call | None, name: str, args: Sequence[Any], determinism: str) -> None:
-    """Raise an error if a call that only the MPI library supports needs a guarantee.
-
-    Raises:
-        ArgumentError: names the class of determinism.
-    """
+    """Raise an error if a call that only the MPI library supports needs a guarantee."""
     if call is not None or determinism == NONE:
         return
     for op in args:

@@ -42,7 +42,6 @@ class DeviceRule(NamedTuple):
 
     Attributes:
         path: the data path: ``nccl``, ``ipc``, ``mpi`` or ``staged``.
-        algorithm: the choice.
         nbytes: minimum bytes of the call, and exclusive maximum; 0 for no limit.
         collective: its name; empty for any.
         takes_turns: the required property of the place; ``None`` for any.
@@ -57,7 +56,6 @@ class DeviceRule(NamedTuple):
     segment_bytes: int = 0
 
     def fits(self, facts: CallFacts, place: DevicePlace) -> bool:
-        """Return True if the rule matches a call in a place."""
         least, end = self.nbytes
         known = facts.nbytes is not None or self.nbytes == (0, 0)
         return (place.has(self.path) and self.collective in ("", facts.collective)

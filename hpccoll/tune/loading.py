@@ -4,25 +4,31 @@ Rank 0 reads the table and broadcasts the times for this job, or why there are n
 has the same numbers and makes the same choice without communication. If a probe is enabled and the
 table has no times, all ranks measure, with a function of the caller, because measuring is a higher
 layer. A process probes a system only once.
+
+Candidates are ranked by times that are interpolated linearly in the bytes, like latency + bytes /
+bandwidth; outside the measured range the nearest size decides. The model predicts candidates that
+a probe leaves out, except native, which has no closed form and is always measured. For calls much
+larger than the probe's, rules are better than the model. Only the four basic operations are used,
+which all processors round in the same way, so every rank has the same order.
 """
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Hashable
+from bisect import bisect_right
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
 
-from hpccoll.config import OFF, ONLINE, PROBE
+from hpccoll.config import NATIVE, OFF, ONLINE, PROBE
 from hpccoll.errors import TuningError
 from hpccoll.errors.agreement import compare
 from hpccoll.ir.topology import Topology
 from hpccoll.runtime.context import Context
 from hpccoll.transport.private_comm import PrivateComm
-from hpccoll.tune.cost_model import Model, calibrate
+from hpccoll.tune.cost_model import Model, calibrate, plausible_algorithms, terms
 from hpccoll.tune.online import Allowance, size_class
-from hpccoll.tune.ranking import Ranking, expected_ranking, measured_ranking
-from hpccoll.tune.table import Curve, Curves, Fingerprint, Table, fingerprint, read
+from hpccoll.tune.table import Candidate, Curve, Curves, Fingerprint, Table, fingerprint, read
 
 #: Largest number of cached rankings; above it the cache is cleared.
 MOST_RANKINGS = 1024
@@ -32,6 +38,17 @@ NOTHING = "the probe of this job measured nothing"
 Probe = Callable[[Context, Fingerprint, str], tuple[Curves, str, list[str]]]
 #: Probes of this process, and their files; empty curves without a result.
 _probed: dict[Fingerprint, tuple[Curves, str]] = {}
+_tables: dict[str, tuple[tuple[int, ...], Table]] = {}
+#: Factors that favour native and penalize variants of an algorithm: smaller differences are noise.
+#: A probe is noisier.
+TIE, PROBED_TIE = 0.97, 0.9
+#: Relative difference of times below which rounding could decide the order.
+LEVEL = 1 - 1e-9
+#: Factor by which a predicted time must be smaller than native and the others; the model's miss
+#: replaces it if larger.
+UNMEASURED = 0.7
+#: Factor of bytes above a probe's largest call from which the probe is not used.
+BEYOND = 2
 
 
 class JobTimes:
@@ -40,14 +57,9 @@ class JobTimes:
     Args:
         curves: times of candidates by size, per kind of call.
         source: their file; empty without times.
-        note: why a file or a probe has none.
         online: True if this job measures every kind of call, and uses no table.
         probed: times of a probe, for kinds of calls that ``curves`` lacks.
         topology: the topology of the job; needed with ``probed``.
-        tried: times that jobs measured while they ran.
-
-    Attributes:
-        allowance: the time that further measurements may take.
     """
 
     def __init__(self, curves: Curves | None = None, source: str = "", note: str = "",
@@ -140,14 +152,10 @@ def load(comm: PrivateComm, setting: str, place: Callable[[], Context],
     """Load the times of this job; collective over ``comm``.
 
     Args:
-        comm: the ranks.
         setting: ``HPCCOLL_TUNING``; empty for the default path.
         place: returns the private context with the layout; called only if a table may have times of
             this job; collective.
         probe: measures, if the setting enables it and there are no times; collective.
-
-    Raises:
-        TuningError: the table is unusable or the setting differs; the same on every rank.
     """
     rank = comm.Get_rank()
     search, table = (_search(setting, comm.Get_size()) if rank == 0 else (SearchResult(""), {}))
@@ -227,9 +235,6 @@ def default_path() -> str:
     return str(base / "hpccoll" / "tuning.json")
 
 
-_tables: dict[str, tuple[tuple[int, ...], Table]] = {}
-
-
 def _recent(path: str) -> Table:
     """Read a table, or return the cached one if the file is unchanged."""
     try:
@@ -240,3 +245,65 @@ def _recent(path: str) -> Table:
     if path not in _tables or _tables[path][0] != mark:
         _tables[path] = mark, read(path)
     return _tables[path][1]
+
+
+class TimedCandidate(NamedTuple):
+    """Candidate, its seconds, and True if these are predicted."""
+
+    candidate: Candidate
+    seconds: float
+    predicted: bool = False
+
+
+Ranking = tuple[TimedCandidate, ...]
+
+
+def measured_ranking(curve: Curve, nbytes: int) -> Ranking:
+    """Return the measured candidates for a size, fastest first."""
+    return tuple(sorted((TimedCandidate(c, seconds) for c,
+                         seconds in times_at(curve, nbytes).items()),
+                        key=_weigh))
+
+
+def expected_ranking(curve: Curve, model: Model | None, collective: str, nbytes: int,
+                     topology: Topology) -> Ranking:
+    """Return all candidates for a size, by the times of a probe or else by the model.
+
+    Empty if the probe does not apply.
+    """
+    largest = curve[-1][0]
+    if nbytes > BEYOND * largest:
+        return ()
+    nbytes = max(min(nbytes, largest), curve[0][0])
+    times = times_at(curve, nbytes)
+    if Candidate(NATIVE) not in times:
+        return ()
+    weighed = [(seconds * (PROBED_TIE if c.name == NATIVE else 1.0), TimedCandidate(c, seconds))
+             for c, seconds in times.items()]
+    others = plausible_algorithms(collective, topology.size, nbytes,
+                                  topology.depth > 1) if model else []
+    for candidate in map(Candidate, others):
+        known = terms(collective, candidate, topology.size, nbytes, topology)
+        if model is not None and candidate not in times and known is not None:
+            seconds = model.seconds(known)
+            weighed.append((seconds * max(model.miss, 1 / UNMEASURED),
+                          TimedCandidate(candidate, seconds, True)))
+    return tuple(timed for _, timed in sorted(weighed, key=lambda pair: pair[0]))
+
+
+def times_at(curve: Curve, nbytes: int) -> Mapping[Candidate, float]:
+    """Return the times of a size; between two sizes, of the candidates measured at both."""
+    above = bisect_right(curve, nbytes, key=lambda point: point[0])
+    if above == 0 or above == len(curve) or curve[above - 1][0] == nbytes:
+        return curve[max(above - 1, 0)][1]
+    (low, one), (high, two) = curve[above - 1:above + 1]
+    part = (nbytes - low) / (high - low)
+    between = {c: one[c] + (two[c] - one[c]) * part for c in one if c in two}
+    return between or one
+
+
+def _weigh(timed: TimedCandidate) -> float:
+    candidate, seconds, _ = timed
+    if candidate.name == NATIVE:
+        return seconds * TIE
+    return seconds / TIE if candidate.params or candidate.segment_bytes else seconds

@@ -130,7 +130,6 @@ def _swift_crowd(collective: str, algorithm: str, least: int = 1, end: int = 64 
 
 def _rule_of_row(collective: str, algorithm: str, nbytes: tuple[int, int], fewest: int, most: int,
               vendors: tuple[str, ...]) -> Rule:
-    """Return a rule that ``make rules`` has measured."""
     pair = most == 2
     return Rule(collective, algorithm, nbytes, most, oversubscribed=not pair, vendors=vendors,
                 least_ranks=fewest, compiled=True, forms=(BLOCKING,),

@@ -31,11 +31,7 @@ PATIENCE, PAUSE = 5.0, 0.01
 
 
 def load_existing(path: str | os.PathLike[str]) -> Table:
-    """Return the existing table, or an empty one if there is no file.
-
-    Raises:
-        TuningError: the table cannot be used.
-    """
+    """Return the existing table, or an empty one if there is no file."""
     return read(path) if os.path.lexists(path) else {}
 
 
@@ -45,16 +41,11 @@ def add(path: str | os.PathLike[str], machine: Fingerprint, curves: Curves,
     """Add curves of one machine to a table, or create one.
 
     Args:
-        path, machine, curves: the table, and the times to add.
-        wrong: collectives, and candidates with wrong results: their old times are removed.
         replace: remove old times of the same kinds of calls.
 
     Returns:
         The times of these kinds of calls in the new table, and old times that were kept because
         they differ too much from the new ones.
-
-    Raises:
-        TuningError: the existing table cannot be used, or the table cannot be written.
     """
     with lock_table(path):
         old = load_existing(path)
@@ -92,7 +83,6 @@ def _open(path: Path) -> int | None:
 
 
 def _wait_for_lock(descriptor: int) -> bool:
-    """Wait for the lock; return True if this process has it."""
     end = monotonic() + PATIENCE
     while True:
         try:

@@ -86,9 +86,7 @@ class Fingerprint(NamedTuple):
     """Identity of the system of a measurement.
 
     Attributes:
-        mpi: name and version of the MPI library.
         host: processor and number of processors of the node of rank 0.
-        ranks, topology: size and topology of the communicator.
         oversubscribed: True if some node has more ranks than cores.
         probe: True for a probe of a few seconds, which omits most candidates.
         online: True for jobs that measured single sizes while they ran.
@@ -123,11 +121,7 @@ Table = Mapping[Fingerprint, Curves]
 
 
 def read(path: str | os.PathLike[str]) -> Table:
-    """Read a table.
-
-    Raises:
-        TuningError: the table cannot be used; names the file and the reason.
-    """
+    """Read a table."""
     try:
         with open(path, "rb", opener=_open_regular) as file:
             text = file.read().decode("utf-8")
@@ -139,11 +133,7 @@ def read(path: str | os.PathLike[str]) -> Table:
 
 
 def parse(text: str, path: str | os.PathLike[str]) -> Table:
-    """Parse the text of a table; ``path`` is for error messages.
-
-    Raises:
-        TuningError: it cannot be used.
-    """
+    """Parse the text of a table; ``path`` is for error messages."""
     import json
     if not text:
         raise TuningError(path, "is empty")
@@ -183,11 +173,7 @@ def add_checksum(body: str) -> str:
 
 
 def write(path: str | os.PathLike[str], table: Table) -> None:
-    """Write a table; replace an existing file.
-
-    Raises:
-        TuningError: it cannot be written; an existing file is unchanged.
-    """
+    """Write a table; replace an existing file."""
     from pathlib import Path
     try:
         Path(os.path.realpath(path)).parent.mkdir(parents=True, exist_ok=True)
@@ -204,10 +190,6 @@ def merge(old: Table, machine: Fingerprint, curves: Curves,
 
     Two times of the same call are averaged (:func:`average`). Times of a probe for the same kind
     of calls are removed.
-
-    Args:
-        old, machine, curves: the table, and the times to add.
-        wrong: collectives, and candidates with wrong results: their old times are removed.
     """
     kept = {kind: _drop_wrong(curve, [c for name, c in wrong if name == kind[0]])
             for kind, curve in old.get(machine, {}).items()}

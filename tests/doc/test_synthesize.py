@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from hpccoll.cli import main
 from hpccoll.proof.verifier import verify
-from hpccoll.simulator import catalog
+from hpccoll.simulator import machine_model
 
 SPEC = importlib.util.spec_from_file_location("synthesize", ROOT / "examples" / "synthesize.py")
 EXAMPLE = importlib.util.module_from_spec(SPEC)
@@ -47,7 +47,7 @@ def test_sccl_on_a_dgx1():
 
 
 def test_uplinks_of_a_machine_bind():
-    free, narrow = world("2x4"), world("2x4", catalog.find("hdr"))
+    free, narrow = world("2x4"), world("2x4", machine_model.find("hdr"))
     assert len(narrow[1]) == len(free[1]) + 4
 
 

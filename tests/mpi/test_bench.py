@@ -235,14 +235,16 @@ def test_overlap(registered):
     options = Options(["allreduce", "gatherv", "bcast"], [8, 4000 * WORLD.size],
                       numpy.dtype("f4"), wanted=candidates.parse("native,linear,ring,binomial"),
                       registered=registered, settings=QUICK._replace(iterations=3))
-    outcome = overlap.run(WORLD, options, 1, None)
+    outcome = overlap.run(WORLD, options, 1)
     assert outcome.failures == 0
+    if WORLD.rank:
+        assert outcome.groups == []
+        return
     measured = [[(r.collective, r.candidate) for r in group] for group in outcome.groups]
     chosen = dict(sum(measured, []))
     assert chosen == {"allreduce": "ring", "gatherv": "linear", "bcast": "binomial"}
     assert all(group[0][1] == "native" for group in measured)
     assert {len(r.pure_seconds) for group in outcome.groups for r in group} == {3}
-    assert len(set(map(str, WORLD.allgather(outcome.groups)))) == 1
 
 
 def idle(rank, size):

@@ -15,7 +15,6 @@ from rich.console import Console
 
 from hpccoll.cli import main
 from hpccoll.tools.bench import fresh
-from hpccoll.tools.bench.start import measure_start
 
 WORLD = MPI.COMM_WORLD
 pytestmark = pytest.mark.mpi
@@ -23,12 +22,13 @@ pytestmark = pytest.mark.mpi
 
 @pytest.fixture
 def quick(monkeypatch):
+    measured = fresh.measure_start
     monkeypatch.setattr(fresh, "CLASSES", (8, 4096))
     monkeypatch.setattr(fresh, "CALLS", 16)
     monkeypatch.setattr(fresh, "MADE", 14)
     monkeypatch.setattr(fresh, "KEPT", 3)
     monkeypatch.setattr(fresh, "BUSY", 20)
-    monkeypatch.setattr(fresh, "measure_start", lambda: measure_start(2))
+    monkeypatch.setattr(fresh, "measure_start", lambda: measured(2))
 
 
 def test_what_is_measured(quick):

@@ -17,7 +17,7 @@ from hpccoll.cli import main
 from hpccoll.errors import TuningError
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.measure import probe as probing
-from hpccoll.measure import survey, survey_plan
+from hpccoll.measure import rounds, survey
 from hpccoll.tune import loading
 from hpccoll.tune.table import Candidate, read, render
 
@@ -38,9 +38,9 @@ def probes(monkeypatch):
 
     monkeypatch.setattr(survey, "LONGEST", 0.01)
     believe(monkeypatch)
-    short = survey_plan.PROBE._replace(
+    short = rounds.PROBE._replace(
         collectives=("allreduce", "bcast"), sizes=(64, 1024), seconds=2.0, most=3)
-    monkeypatch.setattr(survey_plan, "PROBE", short)
+    monkeypatch.setattr(rounds, "PROBE", short)
     monkeypatch.setattr(probing, "survey", counted)
     monkeypatch.setattr(loading, "_probed", {})
     monkeypatch.setenv("HPCCOLL_TUNING", "probe")
@@ -215,7 +215,7 @@ def test_nobody_is_probed_unasked(monkeypatch, cache, probes):
 def test_every_collective_is_probed(monkeypatch, cache):
     monkeypatch.setattr(survey, "LONGEST", 0.01)
     believe(monkeypatch)
-    plan = survey_plan.PROBE._replace(sizes=(64, 4096), seconds=20.0, most=2)
+    plan = rounds.PROBE._replace(sizes=(64, 4096), seconds=20.0, most=2)
     outcome = survey.survey(WORLD, plan, hpccoll.Comm)
     assert outcome.failures == {} and not outcome.interrupted
     if WORLD.rank == 0:

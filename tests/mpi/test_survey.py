@@ -10,7 +10,7 @@ import hpccoll
 from hpccoll.algorithms import ALGORITHMS
 from hpccoll.ir.schedule import Program
 from hpccoll.ir.topology import Topology
-from hpccoll.measure import rounds, survey, survey_plan
+from hpccoll.measure import rounds, survey
 from hpccoll.runtime.attributes import existing_context
 from hpccoll.tune.table import Candidate, fingerprint
 
@@ -54,7 +54,7 @@ def test_what_was_measured_on_a_busy_machine_is_measured_again(monkeypatch, busy
         begin(surveyor, numbers, part)
 
     monkeypatch.setattr(survey.Surveyor, "begin", counted)
-    outcome = measured(survey_plan.SurveyPlan(("bcast",), (8, 64, 512), 20.0, thorough=False))
+    outcome = measured(rounds.SurveyPlan(("bcast",), (8, 64, 512), 20.0, thorough=False))
     assert begun == [0, 1, 2, *busy] and not outcome.interrupted
     if WORLD.rank == 0:
         (curve,) = outcome.curves.values()
@@ -75,7 +75,7 @@ def test_a_later_round_on_a_busy_machine_does_not_count(monkeypatch):
 
     monkeypatch.setattr(survey.Surveyor, "resume", watched)
     barrier.number = -1
-    measured(survey_plan.SurveyPlan(("bcast",), (8,), 20.0, thorough=False))
+    measured(rounds.SurveyPlan(("bcast",), (8,), 20.0, thorough=False))
     assert resumed == ([1, 0, 1, 0] if WORLD.rank == 0 else [0] * survey.MORE)
 
 
@@ -89,7 +89,7 @@ def test_a_size_that_took_longer_than_a_larger_one_is_measured_again(monkeypatch
     begun, begin = [], survey.Surveyor.begin
     monkeypatch.setattr(survey.Surveyor, "begin", lambda surveyor, numbers, part: (
         begun.append(numbers[0]), begin(surveyor, numbers, part)))
-    measured(survey_plan.SurveyPlan(("bcast",), (8, 64, 512), 20.0, thorough=False))
+    measured(rounds.SurveyPlan(("bcast",), (8, 64, 512), 20.0, thorough=False))
     assert begun == [0, 1, 2, 1]
 
 
@@ -99,7 +99,7 @@ def test_a_size_that_took_longer_than_a_larger_one_is_measured_again(monkeypatch
 def test_segments_depend_on_time_and_nodes(monkeypatch, nodes, thorough, expected):
     monkeypatch.setattr(survey, "LONGEST", 0.01)
     layout = Topology.parse(f"2x{WORLD.size // 2}", WORLD.size) if nodes == 2 else None
-    plan = survey_plan.SurveyPlan(("allreduce",), (rounds.SEGMENTED,), 20.0, thorough)
+    plan = rounds.SurveyPlan(("allreduce",), (rounds.SEGMENTED,), 20.0, thorough)
     outcome = measured(plan, topology=layout)
     if WORLD.rank == 0:
         ((_, times),) = outcome.curves["allreduce", True]
@@ -119,7 +119,7 @@ class FakeBarrier:
 
 @alone
 def test_a_survey_ends_when_its_time_is_spent():
-    plan = survey_plan.SurveyPlan(("allreduce", "bcast"), (8, 64, 512), 1e-9, True)
+    plan = rounds.SurveyPlan(("allreduce", "bcast"), (8, 64, 512), 1e-9, True)
     outcome = measured(plan)
     assert not outcome.interrupted and outcome.curves == {} and outcome.failures == {}
     assert outcome.machine == machine()
@@ -130,7 +130,7 @@ def test_candidates_that_are_wrong_are_left_out(monkeypatch):
     broken = replace(ALGORITHMS["allreduce"]["ring"], build=lambda rank, size: Program(()))
     monkeypatch.setitem(ALGORITHMS["allreduce"], "ring", broken)
     monkeypatch.setattr(survey, "LONGEST", 0.01)
-    outcome = measured(survey_plan.SurveyPlan(("allreduce",), (64,), 20.0, False))
+    outcome = measured(rounds.SurveyPlan(("allreduce",), (64,), 20.0, False))
     assert outcome.failures["allreduce", RING] > 0
     if WORLD.rank == 0:
         ((_, times),) = outcome.curves["allreduce", True]
@@ -141,7 +141,7 @@ def test_candidates_that_are_wrong_are_left_out(monkeypatch):
 def test_parameters_and_segments_are_tried_too(monkeypatch):
     monkeypatch.setattr(survey, "LONGEST", 0.01)
     monkeypatch.setattr(rounds, "NEAR", 1e9)  # whoever is fast today
-    plan = survey_plan.SurveyPlan(("bcast",), (64, 2 << 20), 60.0, True)
+    plan = rounds.SurveyPlan(("bcast",), (64, 2 << 20), 60.0, True)
     outcome = measured(plan)
     if WORLD.rank == 0:
         (_, small), (_, large) = outcome.curves["bcast", True]
@@ -153,7 +153,7 @@ def test_parameters_and_segments_are_tried_too(monkeypatch):
 @alone
 def test_operators_that_do_not_commute_have_times_of_their_own(monkeypatch):
     monkeypatch.setattr(survey, "LONGEST", 0.01)
-    outcome = measured(survey_plan.SurveyPlan(("allreduce", "reduce", "bcast"), (64,), 60.0, True))
+    outcome = measured(rounds.SurveyPlan(("allreduce", "reduce", "bcast"), (64,), 60.0, True))
     assert outcome.failures == {}
     if WORLD.rank == 0:
         assert set(outcome.curves) == {("allreduce", True), ("allreduce", False), ("reduce", True),
@@ -167,7 +167,7 @@ def test_operators_that_do_not_commute_have_times_of_their_own(monkeypatch):
 
 @alone
 def test_a_survey_that_is_stopped_ends_on_all_ranks():
-    plan = survey_plan.SurveyPlan(("allreduce",), (8, 64), 1.0, False)
+    plan = rounds.SurveyPlan(("allreduce",), (8, 64), 1.0, False)
     outcome = measured(plan, stopped=lambda: WORLD.rank == 0)
     assert outcome.interrupted and outcome.curves == {}
 
@@ -176,7 +176,7 @@ def test_a_survey_that_is_stopped_ends_on_all_ranks():
 def test_what_is_measured_by_name_promises_nothing(monkeypatch):
     monkeypatch.setenv("HPCCOLL_DETERMINISM", "size")
     monkeypatch.setattr(survey, "LONGEST", 0.01)
-    outcome = measured(survey_plan.SurveyPlan(("allreduce",), (64,), 20.0, False))
+    outcome = measured(rounds.SurveyPlan(("allreduce",), (64,), 20.0, False))
     if WORLD.rank == 0:
         ((_, times),) = outcome.curves["allreduce", True]
         assert {NATIVE, RING} <= set(times)
@@ -196,7 +196,7 @@ def test_what_is_close_is_measured_again_in_later_rounds(monkeypatch):
         visits.append((numbers[0], len(surveyor.rounds.get(numbers[0], ())) - before))
 
     monkeypatch.setattr(survey.Surveyor, "resume", noted)
-    outcome = measured(survey_plan.SurveyPlan(("allreduce",), (64, 512), 60.0, False))
+    outcome = measured(rounds.SurveyPlan(("allreduce",), (64, 512), 60.0, False))
     assert outcome.failures == {} and not outcome.interrupted
     # All points of a round before the next one, and results on rank 0.
     assert visits == [(0, WORLD.rank == 0), (1, WORLD.rank == 0)] * survey.MORE
@@ -207,5 +207,5 @@ def test_where_nothing_is_close_there_are_no_later_rounds(monkeypatch):
     monkeypatch.setattr(survey, "LONGEST", 0.01)
     monkeypatch.setattr(rounds, "CLOSE", 0.0)
     monkeypatch.setattr(survey.Surveyor, "resume", None)
-    outcome = measured(survey_plan.SurveyPlan(("allreduce",), (64,), 60.0, False))
+    outcome = measured(rounds.SurveyPlan(("allreduce",), (64,), 60.0, False))
     assert outcome.failures == {} and not outcome.interrupted

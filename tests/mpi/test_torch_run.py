@@ -4,14 +4,13 @@ import pytest
 from mpi4py import MPI
 
 from hpccoll.cli import program
-from hpccoll.tools import torchrun_environment
 
 pytestmark = pytest.mark.mpi
 
 
 def test_variables_are_set_where_they_are_not():
     environ = {"LOCAL_RANK": "5"}
-    torchrun_environment.set_variables(environ)
+    program.set_variables(environ)
     comm = MPI.COMM_WORLD
     assert environ["RANK"] == str(comm.rank) and environ["WORLD_SIZE"] == str(comm.size)
     assert environ["LOCAL_RANK"] == "5"
@@ -22,7 +21,7 @@ def test_variables_are_set_where_they_are_not():
 def test_the_import_of_torch_sets_them(monkeypatch):
     seen = []
     monkeypatch.delenv("RANK", raising=False)
-    monkeypatch.setattr(torchrun_environment, "set_variables", lambda: seen.append(1))
+    monkeypatch.setattr(program, "set_variables", lambda: seen.append(1))
     hook = program.Variables()
     assert hook.find_spec("numpy", None) is None and not seen
     assert hook.find_spec("torch", None) is None

@@ -54,14 +54,10 @@ class Workload:
     """The rounds of any rank, segment by segment.
 
     Args:
-        schedule: of the rounds.
         nbytes: bytes of a rank's vector, or of all its blocks together.
         itemsize: bytes of an element, for blocks of whole elements; 0 for equal blocks.
         segment_bytes: maximum bytes of a segment of a block; 0 for one segment.
         joined: True to count the messages of a round from one rank to another as one.
-
-    Raises:
-        ArgumentError: a size that is negative, not a number, or not of whole elements.
     """
 
     def __init__(self, schedule: Schedule, nbytes: float, itemsize: int = 0,
@@ -175,7 +171,6 @@ class Workload:
 
 
 def _slots(spans: Sequence[Span]) -> int:
-    """Return the number of slots of some spans."""
     slots = 0
     for _, start, stop in spans:
         slots += stop - start

@@ -37,7 +37,6 @@ class Observer:
     Attributes:
         paused: True while new communicators are not recorded: hpccoll measures with them.
         records: of communicators, in the order in which each was first used.
-        ahead: comparisons of clocks.
         job: name of the job, once the ranks have agreed on it; for names of files.
         written: True if the file of this rank exists.
     """
@@ -96,11 +95,7 @@ def stats(comm: MPI.Intracomm, record: CallRecord | None, all_ranks: bool) -> Pr
     """Return the profile of one communicator: of this rank, or, collectively, of all.
 
     Args:
-        comm, record: the communicator, and the record of its calls.
         all_ranks: True to gather the records of all ranks.
-
-    Raises:
-        ArgumentError: there is no record.
     """
     if not hasattr(type(comm), "_watched"):
         raise ArgumentError("stats", "this job does not count calls",
@@ -137,11 +132,7 @@ def write_at_end(folder: str) -> None:
 
 
 def write(folder: str) -> None:
-    """Compare clocks if all ranks arrive in time, and write this rank's file.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Compare clocks if all ranks arrive in time, and write this rank's file."""
     world = MPI.Intracomm(MPI.COMM_WORLD)
     together, until = world.Ibarrier(), time.monotonic() + PATIENCE
     while not (met := together.Test()) and time.monotonic() < until:

@@ -28,7 +28,6 @@ class Activities(NamedTuple):
 
     Attributes:
         calls: indices of the record's kept calls.
-        lines: numbers of lines.
         plans, segments, phases, kinds: of the activity; the last is an :class:`Activity`.
         starts, stops: seconds of the rank's clock.
     """
@@ -47,9 +46,7 @@ class TraceSpan(NamedTuple):
     """A span of a timeline, on a line: a phase, or an activity in it.
 
     Attributes:
-        line, name: of the span.
         start, stop: seconds of the rank's clock.
-        details: further data of a phase.
     """
 
     line: int
@@ -87,7 +84,6 @@ def activities(record: CallRecord) -> Activities | None:
 
 def _lines(plans: list[dict[str, Any]], numbers: numpy.ndarray, segments: numpy.ndarray,
            phases: numpy.ndarray) -> numpy.ndarray:
-    """Return the line of each row."""
     known: dict[tuple[int, int, int], int] = {}
     found = []
     for key in zip(numbers.tolist(), segments.tolist(), phases.tolist()):

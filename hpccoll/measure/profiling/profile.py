@@ -8,9 +8,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from hpccoll.machine.identity import library_name
-from hpccoll.measure.profiling.merge import JoinedRecords, waits_by_kind
+from hpccoll.measure.profiling.merge import (
+    JoinedRecords,
+    Straggler,
+    describe_stragglers,
+    stragglers,
+    waits_by_kind,
+)
 from hpccoll.measure.profiling.record import INIT, OBJECTS, WAIT, CallKind
-from hpccoll.measure.profiling.stragglers import Straggler, describe_stragglers, stragglers
 from hpccoll.units import count_text, short_size_text, time_text
 
 #: Maximum sizes of a method with one algorithm that have their own rows; more share one.
@@ -22,10 +27,8 @@ class CallRow(NamedTuple):
     """Calls of one kind, or of one method on a range of sizes.
 
     Attributes:
-        title: the method, in lower case.
         least, most: bytes; -1 for objects.
         what: type and operator, if all calls agree.
-        served: name of the algorithm or library that ran them.
         by_rank: calls of each rank.
         seconds: in them and in the waits for their requests; mean of the ranks.
         waiting: seconds of that in which a rank waited for other ranks or for a request; mean
@@ -87,9 +90,7 @@ class Profile:
         ranks: number of ranks with a record.
         seconds: between the first and the last recorded event; mean of the ranks.
         rows: longest time first.
-        details: a row for each size.
         stragglers: arrival statistics of the ranks of each communicator, the latest first.
-        notes: further remarks, as text.
     """
 
     ranks: int

@@ -125,7 +125,6 @@ class PlainSeen:
         self.reported = False
 
     def learn(self, key: Hashable, kind: int) -> None:
-        """Store the kind of calls with a key."""
         if len(self.known) >= MOST_KEYS:
             self.known.clear()
         self.known[key] = kind

@@ -42,7 +42,6 @@ class CallKind(NamedTuple):
         nbytes: of the larger buffer; :data:`OBJECTS` if there is none.
         what: type and operator, if known.
         root: -1 if there is none.
-        served: name of the algorithm or library that runs it.
     """
 
     title: str
@@ -78,13 +77,11 @@ class CallRecord:
     """The calls of one communicator on one rank.
 
     Args:
-        name: of the communicator.
         ranks: its ranks, as numbers of ``COMM_WORLD``.
         number: of the communicator among those of the same ranks.
 
     Attributes:
         kinds: by their numbers in ``times``.
-        times: kind, start and end of each kept call.
         ordered: number of earlier calls that all ranks make in one order.
         earlier: calls that are not kept, and their seconds, by kind.
         waited: seconds in waits for requests, by kind.
@@ -106,7 +103,6 @@ class CallRecord:
         self._numbers: dict[CallKind, int] = {}
 
     def number_of(self, kind: CallKind) -> int:
-        """Return the number of a kind."""
         number = self._numbers.get(kind)
         if number is None:
             number = self._numbers[kind] = len(self.kinds)
@@ -114,7 +110,6 @@ class CallRecord:
         return number
 
     def add(self, kind: int, start: float, stop: float) -> None:
-        """Record a call."""
         self.take()
         self.times.extend((kind, start, stop))
         if len(self.times) > 2 * KEPT * WIDTH:
@@ -132,7 +127,6 @@ class CallRecord:
             self._sum_up(KEPT)
 
     def add_wait(self, kind: int, start: float, stop: float) -> None:
-        """Record a wait for the request of a call."""
         one = self.kinds[kind]
         self.waited[kind] = self.waited.get(kind, 0.0) + stop - start
         self.add(self.number_of(one._replace(title=one.title + WAIT)), start, stop)
@@ -157,7 +151,6 @@ class CallRecord:
         return numpy.array(self.times).reshape(-1, WIDTH)
 
     def sums(self) -> dict[int, CallSums]:
-        """Return the sums of all calls by kind."""
         found = _sum_calls(self.calls())
         every = {*found, *self.earlier, *self.waited}
         none = CallSums(0, 0.0)
@@ -207,8 +200,6 @@ class RankRecord(NamedTuple):
         rank: in ``COMM_WORLD``.
         clock: name of its clock; ranks with one name read the same.
         ahead: times of this rank, and how far the clock of rank 0 was ahead then.
-        began, ended: of the recording.
-        communicators: the calls of each.
     """
 
     rank: int
@@ -221,11 +212,7 @@ class RankRecord(NamedTuple):
 
 # -- a file for each rank ----------------------------------------------------------------------
 def save(folder: str, record: RankRecord, job: str, ranks: int) -> None:
-    """Write the file of one of ``ranks`` ranks.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write the file of one of ``ranks`` ranks."""
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
     with open_replacement(place / f"calls-{job or 'alone'}-rank{record.rank:05}.json") as file:
@@ -241,11 +228,7 @@ def _record_as_json(record: CallRecord) -> dict[str, Any]:
 
 
 def read(folder: Path) -> tuple[list[RankRecord], int]:
-    """Return the newest job's records in a folder, and its number of ranks.
-
-    Raises:
-        ArgumentError: there are none, or a file has another format.
-    """
+    """Return the newest job's records in a folder, and its number of ranks."""
     files = sorted(folder.glob("calls-*-rank*.json"), key=lambda file: file.stat().st_mtime)
     if not files:
         raise ArgumentError("trace", f"{str(folder)!r} has no collectives",

@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from math import exp, log
-from textwrap import wrap
 from typing import Any, NamedTuple
 
 from rich.text import Text
 
 from hpccoll.config import NATIVE
 from hpccoll.errors import HpccollError
-from hpccoll.explain.columns import WIDTH, FittedTable, Header
+from hpccoll.explain.columns import WIDTH, FittedTable, Header, wrap_comment
 from hpccoll.tools.bench.records import Entry, Key, Record
 from hpccoll.units import count_text, size_text, time_text
 
@@ -49,11 +48,7 @@ class ComparedCase(NamedTuple):
 
 
 def pairs(old: Record, new: Record, collectives: Sequence[str] = ()) -> list[ComparedCase]:
-    """Return the cases of both records, of some collectives or all, in the order of the new one.
-
-    Raises:
-        HpccollError: they have no case in common.
-    """
+    """Return the cases of both records, of some collectives or all, in the order of the new one."""
     compared = [ComparedCase(key, old.entries[key], entry) for key, entry in new.entries.items()
              if key in old.entries and (not collectives or key.collective in collectives)]
     if not compared:
@@ -178,9 +173,8 @@ def _circumstances(record: Record) -> Iterator[tuple[str, Any]]:
 
 
 def _wrap_line(line: str, style: str = "", width: int = WIDTH) -> Iterator[Text]:
-    for part in wrap(line, width - 2, subsequent_indent="  ", break_long_words=False,
-                     break_on_hyphens=False) or [""]:
-        yield Text(f"# {part}".rstrip(), style or "dim")
+    for part in wrap_comment(line, width) or ["#"]:
+        yield Text(part, style or "dim")
 
 
 def _short_text(value: Any) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TextIO
@@ -14,19 +13,18 @@ from hpccoll import __version__
 from hpccoll.measure.cases import mpi_type
 from hpccoll.measure.results import Result, ratios
 from hpccoll.tools.bench import regret
-from hpccoll.tools.bench.records import SCHEMA
-from hpccoll.tools.bench.report import Group
+from hpccoll.tools.bench.records import write
+from hpccoll.tools.bench.report import BenchReport, Group
 
 PERCENTILES = (50, 90, 99)
 
 
-class Osu:
+class Osu(BenchReport):
     """The text form of OSU's latency tests; ReFrame's stock OSU checks read it.
 
     Candidates are printed one after the other, so their sizes are kept until the end.
 
     Args:
-        file: output file.
         full: add minimum, maximum and iterations (``-f``).
         validation: add the result of the check (``-c``); results are always checked.
         tail: add percentiles (``-z``).
@@ -38,23 +36,17 @@ class Osu:
         self.several = False
         self.started = ""
 
-    def begin(self, environment: Mapping[str, Any]) -> None:
-        """Do nothing: OSU's checks expect fixed comments."""
-
     def begin_collective(self, name: str, labels: Sequence[str]) -> None:
-        """Write the remaining lines of the previous collective."""
         self.flush()
         self.several, self.started = len(labels) > 1, ""
 
     def group(self, results: Group, refused: Mapping[str, str]) -> None:
-        """Write the line of a case, or keep it until its candidate is printed."""
         if self.several:
             self.waiting.append(results)
         elif results:
             self.write(results[0])
 
     def end(self, groups: Sequence[Group], interrupted: bool) -> None:
-        """Write the remaining lines."""
         self.flush()
 
     def flush(self) -> None:
@@ -101,21 +93,14 @@ class Osu:
         print("".join(cells), file=self.file, flush=True)
 
 
-class Csv:
+class Csv(BenchReport):
     """One line per candidate and case; the first line names the columns."""
 
     def __init__(self, file: TextIO):
         self.file = file
         self.writer: csv.DictWriter | None = None
 
-    def begin(self, environment: Mapping[str, Any]) -> None:
-        """Do nothing: the columns follow from the first result."""
-
-    def begin_collective(self, name: str, labels: Sequence[str]) -> None:
-        """Do nothing: the collective is a column."""
-
     def group(self, results: Group, refused: Mapping[str, str]) -> None:
-        """Write the lines of a case."""
         for entry in entries(results):
             row = {**entry, **entry["statistics"]}
             for series in ("statistics", "seconds", "rank_mean_seconds"):
@@ -126,16 +111,11 @@ class Csv:
             self.writer.writerow(row)
         self.file.flush()
 
-    def end(self, groups: Sequence[Group], interrupted: bool) -> None:
-        """Do nothing: each line is written immediately."""
 
-
-class Json:
+class Json(BenchReport):
     """JSON record: environment, settings and raw series, so that all statistics can be recomputed.
 
     Args:
-        opened: function that opens the file.
-        settings: all options.
         tolerance: permitted slowdown of ``auto`` against the best candidate, relative to its time.
         keep: number of evenly spaced times of each series; 0 for all. Statistics use all times.
     """
@@ -147,28 +127,15 @@ class Json:
         self.environment: Mapping[str, Any] = {}
 
     def begin(self, environment: Mapping[str, Any]) -> None:
-        """Keep the environment for the record."""
         self.environment = environment
 
-    def begin_collective(self, name: str, labels: Sequence[str]) -> None:
-        """Do nothing: the record is written at the end."""
-
-    def group(self, results: Group, refused: Mapping[str, str]) -> None:
-        """Do nothing: the record is written at the end."""
-
     def end(self, groups: Sequence[Group], interrupted: bool) -> None:
-        """Write the record."""
-        record = {
-            "schema": SCHEMA, "environment": self.environment, "settings": self.settings,
-            "synchronisation": "barrier before every iteration; time of the slowest rank",
-            "complete": not interrupted,
-            "auto": regret.summary(groups, self.tolerance),
-            "results": [_keep_times(entry, self.keep) for group in groups
-                        for entry in entries(group)],
-        }
         with self.opened() as file:
-            json.dump(record, file, indent=1)
-            file.write("\n")
+            write(file, self.environment, settings=self.settings,
+                  synchronisation="barrier before every iteration; time of the slowest rank",
+                  complete=not interrupted, auto=regret.summary(groups, self.tolerance),
+                  results=[_keep_times(entry, self.keep) for group in groups
+                           for entry in entries(group)])
 
 
 def entries(group: Group) -> list[dict[str, Any]]:
@@ -179,7 +146,6 @@ def entries(group: Group) -> list[dict[str, Any]]:
 
 
 def _keep_times(entry: dict[str, Any], keep: int) -> dict[str, Any]:
-    """Return a result with ``keep`` of its times."""
     count = len(entry["seconds"])
     if not 0 < keep < count:
         return entry

@@ -9,17 +9,21 @@ An Allreduce of 1 MiB runs on the same arrays and on new ones in each call, as a
 computes its operands.
 
 A communicator is created, used for one small Allreduce, and freed. Memory is that of one additional
-communicator that is not freed: used once, or some hundred times. The start is that of a process of
-its own, :mod:`hpccoll.tools.bench.start`.
+communicator that is not freed: used once, or some hundred times. The start is that of a process
+without collective calls.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from time import perf_counter, thread_time
+from resource import RUSAGE_CHILDREN, getrusage
+from time import thread_time
 from typing import Any, NamedTuple, TextIO
 
 import numpy
@@ -29,11 +33,11 @@ from rich.table import Table
 
 from hpccoll.comm import Comm
 from hpccoll.config import OFF
+from hpccoll.measure.samples import sample, sample_in_turns
+from hpccoll.tools.bench import records, spellings
 from hpccoll.tools.bench.provenance import record
-from hpccoll.tools.bench.records import SCHEMA
 from hpccoll.tools.bench.report import Lines, header
-from hpccoll.tools.bench.spellings import SpelledCall, measure
-from hpccoll.tools.bench.start import Start, measure_start
+from hpccoll.tools.bench.spellings import SpelledCall
 from hpccoll.units import size_text, time_text
 
 #: Bytes of a rank's block at the start of each class of sizes; calls of a class have up to twice
@@ -46,6 +50,15 @@ CALLS, KNOWN, MADE, KEPT, BUSY = 60, 12, 150, 30, 200
 LARGE = 1 << 17
 #: Methods with a new size in each call.
 METHODS = ("Bcast", "Allreduce", "Allgatherv", "Gatherv", "Scatterv", "Alltoallv")
+
+#: Processes of each kind, in turns; the first of each is not counted.
+STARTS = 6
+#: Program of a process: what hpccoll itself imports as well.
+PROGRAM = "import numpy\nfrom mpi4py import MPI\n"
+#: Prefixes of variables by which launchers make a process a rank of their job.
+OF_A_RANK = ("HYDI", "MPI_LOCAL", "OMPI_", "PALS_", "PMI", "PRTE_", "SLURM_")
+#: Settings of Open MPI that a job of one rank needs as well.
+KEPT_SETTINGS = ("OMPI_ALLOW", "OMPI_MCA_", "PRTE_MCA_")
 
 
 class FreshSizes(NamedTuple):
@@ -88,7 +101,6 @@ class CommunicatorMemory(NamedTuple):
     """Memory and files of a communicator that is not freed; maximum over ranks.
 
     Attributes:
-        calls: calls on the communicator.
         shared_bytes: bytes of /dev/shm that this process has written or read; -1 if unknown.
         resident_bytes: resident memory of this process; -1 if unknown.
         files: open files of this process; -1 if unknown.
@@ -100,6 +112,17 @@ class CommunicatorMemory(NamedTuple):
     files: int
 
 
+class Start(NamedTuple):
+    """Processor seconds of a process from its start to its end.
+
+    Attributes:
+        seconds, plain_seconds: with ``hpccoll run``, and without; medians.
+    """
+
+    seconds: float
+    plain_seconds: float
+
+
 class FreshOutcome(NamedTuple):
     """Results of the benchmark; ``environment`` is set on rank 0 only."""
 
@@ -108,10 +131,15 @@ class FreshOutcome(NamedTuple):
     communicators: list[FreshCommunicators]
     footprints: list[CommunicatorMemory]
     spellings: list[SpelledCall]
-    start: Start | None
+    starts: list[Start]
     environment: dict[str, Any] | None
-    failures: int
-    interrupted: bool
+    interrupted: bool = False
+
+    @property
+    def failures(self) -> int:
+        """Return the number of wrong elements."""
+        rows: list[Any] = [*self.sizes, *self.arrays, *self.spellings]
+        return sum(one.wrong for one in rows)
 
     def worst(self) -> float:
         """Return the largest ratio of the time with hpccoll to that of plain mpi4py."""
@@ -163,130 +191,139 @@ def run(comm: MPI.Intracomm, console: Console | None, json_path: TextIO | None =
     """Run the benchmark; collective.
 
     Args:
-        comm: communicator of the ranks.
         console: for the table, on rank 0.
         json_path: file of the record, on rank 0.
-        stopped, progress: as for a benchmark of blocking collectives.
     """
     control = MPI.Intracomm(comm.Dup())
     meet = Comm(control, tuning=OFF).Barrier
     environment = record(comm, None)
-    todo = [(method, nbytes) for method in METHODS for nbytes in CLASSES]
     # First: later communicators would reuse memory that earlier ones have freed.
-    footprints = [_footprint(control, calls) for calls in (1, BUSY)]
-    sizes, interrupted = [], False
-    for number, (method, nbytes) in enumerate(todo):
-        interrupted = control.bcast(stopped())
-        if interrupted:
+    outcome = FreshOutcome([], [], [], [_footprint(control, calls) for calls in (1, BUSY)], [], [],
+                           environment)
+    steps: list[tuple[str, list, Callable[[], Any]]] = [
+        (f"{method} {size_text(nbytes)}", outcome.sizes,
+         partial(_sizes, control, meet, method, nbytes))
+        for method in METHODS for nbytes in CLASSES]
+    steps += [(f"{kind} arrays", outcome.arrays, partial(_arrays, control, meet, kind))
+              for kind in ("same", "new")]
+    steps += [(f"{method} and Free", outcome.communicators,
+               partial(_communicators, control, meet, method)) for method in ("Dup", "Split")]
+    steps += [(" ".join(words), outcome.spellings,
+               partial(spellings.measure, control, meet, words, call, sink))
+              for *words, call, sink in spellings.calls(control.rank, control.size)]
+    steps += [("start", outcome.starts, lambda: control.bcast(
+        measure_start() if comm.Get_rank() == 0 else None))]
+    for number, (name, rows, measure) in enumerate(steps):
+        if control.bcast(stopped()):
+            outcome = outcome._replace(interrupted=True)
             break
-        progress(f"{method} {size_text(nbytes)}", number / (len(todo) + 2))
-        sizes.append(_sizes(control, meet, method, nbytes))
-    arrays = [] if interrupted else [
-        _arrays(control, meet, kind) for kind in ("same", "new")]
-    communicators = [] if interrupted else [
-        _communicators(control, meet, method) for method in ("Dup", "Split")]
-    spellings: list[SpelledCall] = []
-    if not interrupted:
-        progress("spellings", len(todo) / (len(todo) + 2))
-        spellings += measure(control, meet, _median_of_slowest)
-    start = None
-    if not interrupted:
-        progress("start", (len(todo) + 1) / (len(todo) + 2))
-        start = control.bcast(measure_start() if comm.Get_rank() == 0 else None)
-    measured: tuple[FreshSizes | FreshArrays | SpelledCall, ...] = *sizes, *arrays, *spellings
-    outcome = FreshOutcome(sizes, arrays, communicators, footprints, spellings, start, environment,
-                           sum(one.wrong for one in measured), interrupted)
+        progress(name, number / len(steps))
+        rows.append(measure())
     if console is not None and environment is not None:
         show(console, outcome, environment)
     if json_path is not None and environment is not None:
-        json.dump({"schema": SCHEMA, "environment": environment, **{
+        start = outcome.starts[0]._asdict() if outcome.starts else None
+        records.write(json_path, environment, **{
             name: [one._asdict() for one in getattr(outcome, name)]
             for name in ("sizes", "arrays", "communicators", "footprints", "spellings")},
-            "start": start._asdict() if start is not None else None}, json_path, indent=1)
-        json_path.write("\n")
+            start=start)
     control.Free()
     return outcome
 
 
-def _median_of_slowest(control: MPI.Intracomm, times: Sequence[float]) -> float:
-    """Return the median over calls of the slowest rank's time."""
-    longest = numpy.array(times)
-    control.Allreduce(MPI.IN_PLACE, longest, MPI.MAX)
-    return float(numpy.median(longest))
+def _pair(control: MPI.Intracomm) -> tuple[Comm, MPI.Intracomm]:
+    """Return a communicator of hpccoll that is set up, and a plain one."""
+    ours = Comm(MPI.Intracomm(control.Dup()))
+    _ = ours.layout  # the first access creates communicators
+    return ours, MPI.Intracomm(control.Dup())
 
 
 def _sizes(control: MPI.Intracomm, meet: Callable[[], None], method: str, nbytes: int
            ) -> FreshSizes:
     sizes = sizes_of(nbytes)
     calls = FreshCalls(control.rank, control.size, sizes[-1])
-    ours, plain = Comm(MPI.Intracomm(control.Dup())), MPI.Intracomm(control.Dup())
-    _ = ours.layout  # the first access creates communicators
-    times: tuple[list[float], list[float]] = [], []
-    extra, wrong = [], 0
-    for number, n in enumerate(sizes):
-        call, written = calls.call(method, n)
-        results = []
-        for which in (0, 1) if number % 2 else (1, 0):
-            written[...] = calls.source[:written.size] if (
-                method == "Bcast" and control.rank == 0) else -1
-            meet()
-            begun, start = thread_time(), perf_counter()
-            call((ours, plain)[which])
-            times[which].append(perf_counter() - start)
-            if which == 0:
-                new = thread_time() - begun
-            results.append(written.copy())
+    comms = _pair(control)
+    results: list[list[numpy.ndarray]] = [[], []]
+    extra = []
+
+    def measure(way: int, number: int) -> float:
+        call, written = calls.call(method, sizes[number])
+        written[...] = calls.source[:written.size] if (
+            method == "Bcast" and control.rank == 0) else -1
         meet()
-        begun = thread_time()
-        call(ours)
-        extra.append(new - (thread_time() - begun))
-        wrong += int((results[0] != results[1]).sum())
-    ours.Free()
-    plain.Free()
-    return FreshSizes(method, nbytes, _median_of_slowest(control, times[0][KNOWN:]),
-                      _median_of_slowest(control,
-                                         times[1][KNOWN:]), float(numpy.median(extra[KNOWN:])),
+        used = thread_time()
+        seconds, = sample(partial(call, comms[way]))
+        new = thread_time() - used
+        results[way].append(written.copy())
+        if way == 0:
+            meet()
+            used = thread_time()
+            call(comms[way])
+            extra.append(new - (thread_time() - used))
+        return seconds
+
+    seconds, plain = sample_in_turns(control, CALLS - KNOWN, KNOWN, measure)
+    for comm in comms:
+        comm.Free()
+    wrong = sum(int((ours != theirs).sum()) for ours, theirs in zip(*results))
+    return FreshSizes(method, nbytes, seconds, plain, float(numpy.median(extra[KNOWN:])),
                       control.allreduce(wrong))
 
 
 def _arrays(control: MPI.Intracomm, meet: Callable[[], None], arrays: str) -> FreshArrays:
-    comms = Comm(MPI.Intracomm(control.Dup())), MPI.Intracomm(control.Dup())
-    times: tuple[list[float], list[float]] = [], []
+    comms = _pair(control)
     kept = [(numpy.ones(LARGE), numpy.zeros(LARGE)) for _ in comms]
     wrong = 0
-    for number in range(CALLS):
-        for which in (0, 1) if number % 2 else (1, 0):
-            if arrays == "new":
-                kept[which] = numpy.ones(LARGE), numpy.empty(LARGE)
-            x, y = kept[which]
-            meet()
-            start = perf_counter()
-            comms[which].Allreduce(x, y)
-            times[which].append(perf_counter() - start)
-            wrong += int((y != control.size).sum())
+
+    def measure(way: int, number: int) -> float:
+        nonlocal wrong
+        if arrays == "new":
+            kept[way] = numpy.ones(LARGE), numpy.empty(LARGE)
+        x, y = kept[way]
+        seconds, = sample(lambda: comms[way].Allreduce(x, y), 1, meet)
+        wrong += int((y != control.size).sum())
+        return seconds
+
+    medians = sample_in_turns(control, CALLS - KNOWN, KNOWN, measure)
     for comm in comms:
         comm.Free()
-    seconds, plain_seconds = (_median_of_slowest(control, each[KNOWN:]) for each in times)
-    return FreshArrays(arrays, seconds, plain_seconds, control.allreduce(wrong))
+    return FreshArrays(arrays, *medians, control.allreduce(wrong))
 
 
 def _communicators(control: MPI.Intracomm, meet: Callable[[], None], method: str
                    ) -> FreshCommunicators:
-    parents = Comm(MPI.Intracomm(control.Dup())), MPI.Intracomm(control.Dup())
-    times: tuple[list[float], list[float]] = [], []
+    parents = _pair(control)
     x, y = numpy.ones(4), numpy.empty(4)
-    for number in range(MADE):
-        for which in (0, 1) if number % 2 else (1, 0):
-            meet()
-            start = perf_counter()
-            made = parents[which].Dup() if method == "Dup" else parents[which].Split(0)
-            made.Allreduce(x, y)
-            made.Free()
-            times[which].append(perf_counter() - start)
+
+    def use(way: int) -> None:
+        made = parents[way].Dup() if method == "Dup" else parents[way].Split(0)
+        made.Allreduce(x, y)
+        made.Free()
+
+    medians = sample_in_turns(control, MADE - KNOWN, KNOWN,
+                              lambda way, number: sample(partial(use, way), 1, meet)[0])
     for parent in parents:
         parent.Free()
-    return FreshCommunicators(method,
-                              *(_median_of_slowest(control, each[KNOWN:]) for each in times))
+    return FreshCommunicators(method, *medians)
+
+
+def measure_start(starts: int = STARTS) -> Start:
+    """Measure processes of both kinds in turns; each is a job of one rank, so it never waits."""
+    environment = {name: value for name, value in os.environ.items()
+                   if not name.startswith(OF_A_RANK) or name.startswith(KEPT_SETTINGS)}
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder, "program.py")
+        program.write_text(PROGRAM, encoding="utf-8")
+
+        def measure(way: int, number: int) -> float:
+            words = [] if way else ["-m", "hpccoll", "run"]
+            before = getrusage(RUSAGE_CHILDREN)
+            subprocess.run([sys.executable, *words, str(program)], env=environment,
+                           stdin=subprocess.DEVNULL, check=True)
+            after = getrusage(RUSAGE_CHILDREN)
+            return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+        return Start(*sample_in_turns(MPI.COMM_SELF, starts - 1, 1, measure))
 
 
 def _footprint(control: MPI.Intracomm, calls: int) -> CommunicatorMemory:
@@ -365,8 +402,7 @@ def show(console: Console, outcome: FreshOutcome, environment: Mapping[str, Any]
     for made in outcome.communicators:
         lines.say(f"{made.method}, one Allreduce, Free: {time_text(made.seconds, 3)}, "
                   f"{made.seconds / made.plain_seconds:.1f} times plain mpi4py")
-    if outcome.start is not None:
-        start = outcome.start
+    for start in outcome.starts:
         lines.say(f"a process without calls takes {time_text(start.seconds, 3)} of processor "
                   f"time, plain mpi4py and NumPy {time_text(start.plain_seconds, 3)}")
     for one in outcome.footprints:

@@ -19,25 +19,22 @@ iterations; candidates take turns.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from time import perf_counter, process_time, sleep
-from typing import Any, NamedTuple, Protocol, TextIO
+from typing import Any, NamedTuple
 
 import numpy
 from mpi4py import MPI
 from rich.text import Text
 
-from hpccoll.comm import Comm
 from hpccoll.measure.buffers import CaseBuffers
-from hpccoll.measure.call_forms import NonblockingForm
+from hpccoll.measure.call_forms import AwaitedForm, NonblockingForm
 from hpccoll.measure.cases import Case
-from hpccoll.measure.timing import LEAST, MOST, WARM, World, in_turn
-from hpccoll.tools.bench.provenance import record
-from hpccoll.tools.bench.records import SCHEMA
-from hpccoll.tools.bench.report import Lines, header
-from hpccoll.tools.bench.session import Buffers, Options, plan_cases
+from hpccoll.measure.samples import sample
+from hpccoll.measure.timing import Runner, World, measure, measure_rows
+from hpccoll.tools.bench import session
+from hpccoll.tools.bench.report import BenchReport, BenchTable
+from hpccoll.tools.bench.session import Buffers, Options, Outcome
 from hpccoll.tune.table import Candidate
 
 #: Elements of the computation's array: it fits into the cache, and is large enough for NumPy to
@@ -46,8 +43,6 @@ WORKED = 2048
 #: Kinds of work: NumPy releases Python's lock, Python does not, and ``asleep`` models a wait for a
 #: device, which leaves a processor idle.
 WORK = NUMPY, PYTHON, ASLEEP = "numpy", "python", "asleep"
-#: Number of repetitions of a case.
-REPETITIONS = 5
 
 
 class Overlap(NamedTuple):
@@ -105,13 +100,8 @@ class Computation:
         self.kind, self.array = kind, numpy.ones(WORKED)
         self.do = {NUMPY: self.roots, PYTHON: _sums, ASLEEP: _sleep}[kind]
         self.do(100)
-        seconds = []
-        for _ in range(20):
-            comm.Barrier()
-            start = perf_counter()
-            self.do(20)
-            seconds.append((perf_counter() - start) / 20)
-        self.unit = comm.allreduce(float(numpy.median(seconds)), MPI.MAX)
+        seconds = sample(lambda: self.do(20), 20, comm.Barrier)
+        self.unit = comm.allreduce(float(numpy.median(seconds)) / 20, MPI.MAX)
 
     def units(self, seconds: float) -> int:
         """Return the units of work that last ``seconds``, at least one."""
@@ -135,214 +125,125 @@ def _sleep(units: int) -> None:
     sleep(10e-6 * units)
 
 
-class OverlapRunner:
-    """Runner of one candidate on one case: times it with and without computation."""
+class OverlappedForm(NonblockingForm):
+    """A call that computes before its wait; subclasses set the attributes.
 
-    def __init__(self, world: World, case: Case, candidate: Candidate, method: Callable,
-                 memory: CaseBuffers):
-        self.world, self.case, self.candidate = world, case, candidate
-        self.method, self.memory = method, memory
-        self.pure: list[float] = []
-        self.alone: list[float] = []
-        self.compute: list[float] = []
-        self.overlapped: list[float] = []
-        self.processor: list[float] = []
-        self.wrong = self.changed = 0
-        #: Processor time of the process at the start of the last iteration.
-        self.used = 0.0
+    Attributes:
+        barrier: a barrier of all ranks.
+        tests: calls of ``Test`` in it.
+    """
 
-    def begin(self) -> tuple[float, MPI.Request]:
-        """Begin the collective on all ranks, after a barrier."""
-        if self.memory.restorable:
-            self.memory.restore()
-        self.world.control.Barrier()
-        self.used = process_time()
-        return perf_counter(), self.method(*self.memory.arguments)
+    barrier: Callable[[], Any]
+    work: Computation
+    units: int
+    tests: int
 
-    def time_blocking(self, iterations: int) -> list[float]:
-        """Time iterations that wait immediately."""
-        times = []
-        for _ in range(iterations):
-            start, request = self.begin()
-            request.Wait()
-            times.append(perf_counter() - start)
-        return times
+    def __init__(self, memory: CaseBuffers, method: Callable):
+        super().__init__(memory, self.overlap)
+        self.begin = method
+        self.slices = numpy.diff(numpy.linspace(0, self.units, self.tests + 2).astype(int))
+        self.row: tuple[float, ...] = ()
+        self.alone = self.used = 0.0
 
-    def time_overlap(self, iterations: int, work: Computation, units: int, tests: int) -> None:
-        """Time iterations that compute before they wait."""
-        slices = numpy.diff(numpy.linspace(0, units, tests + 2).astype(int))
-        for _ in range(iterations):
-            self.world.control.Barrier()
-            used, start = process_time(), perf_counter()
-            work.do(units)
-            self.alone.append(perf_counter() - start)
-            used -= process_time()
-            start, request = self.begin()
-            used -= self.used
-            begun = perf_counter()
-            testing = 0.0
-            for number, part in enumerate(slices):
-                if number:
-                    before = perf_counter()
-                    request.Test()
-                    testing += perf_counter() - before
-                work.do(int(part))
-            computed = perf_counter() - begun - testing
-            request.Wait()
-            self.overlapped.append(perf_counter() - start)
-            self.compute.append(computed)
-            self.processor.append(used + process_time())
+    def prepare(self) -> None:
+        self.barrier()
+        used, start = process_time(), perf_counter()
+        self.work.do(self.units)
+        self.alone = perf_counter() - start
+        self.used = process_time() - used
+        super().prepare()
 
-    def check(self, iteration: int, work: Computation) -> None:
-        """Run with computation on fresh data, and check all results."""
-        self.memory.refill(iteration)
-        _, request = self.begin()
-        work.do(1)
+    def overlap(self, *arguments: Any) -> None:
+        """Begin, compute and test, wait."""
+        used, start = process_time(), perf_counter()
+        request = self.begin(*arguments)
+        begun, testing = perf_counter(), 0.0
+        for number, part in enumerate(self.slices):
+            if number:
+                before = perf_counter()
+                request.Test()
+                testing += perf_counter() - before
+            self.work.do(int(part))
+        computed = perf_counter() - begun - testing
         request.Wait()
-        self.wrong += self.memory.wrong(iteration)
-        self.changed += self.memory.count_changed_input(iteration)
+        total = perf_counter() - start
+        self.row = self.alone, computed, total, process_time() - used - self.used
 
-    def max_over_ranks(self, times: Sequence[float]) -> tuple[float, ...]:
-        """Return the slowest rank's time for every iteration, on all ranks; collective."""
-        longest = numpy.array(times)
-        self.world.control.Allreduce(MPI.IN_PLACE, longest, MPI.MAX)
-        return tuple(map(float, longest))
-
-    def result(self, tests: int, work: str) -> Overlap:
-        """Gather the ranks' results; the same on all ranks."""
-        case, total = self.case, numpy.array([self.wrong, self.changed])
-        self.world.control.Allreduce(MPI.IN_PLACE, total)
-        return Overlap(case.collective, self.candidate.label, case.size,
-                       case.root if case.rule.rooted else None, case.nbytes,
-                       case.dtype.name if case.count else None, case.op, case.in_place, tests, work,
-                       self.max_over_ranks(self.pure), self.max_over_ranks(self.alone),
-                       self.max_over_ranks(self.compute), self.max_over_ranks(self.overlapped),
-                       self.max_over_ranks(self.processor), int(total[0]), int(total[1]))
+    def sample(self, seconds: float) -> tuple[float, ...]:
+        """Return the seconds of the work alone, the work meanwhile, the total, the processor."""
+        return self.row
 
 
-class OverlapOutcome(NamedTuple):
-    """Outcome of the measurement; the environment is on rank 0."""
-
-    groups: list[list[Overlap]]
-    environment: dict[str, Any] | None
-    failures: int
-    interrupted: bool
-
-
-class OverlapReport(Protocol):
-    """Receiver of the results, on rank 0."""
-
-    def begin(self, environment: Mapping[str, Any]) -> None:
-        """Handle the start of the measurement."""
-
-    def begin_collective(self, name: str) -> None:
-        """Handle the start of a collective."""
-
-    def group(self, results: Sequence[Overlap], refused: Mapping[str, str]) -> None:
-        """Handle a measured case; ``refused`` maps unsupported candidates to reasons."""
-
-    def end(self, failures: int, interrupted: bool) -> None:
-        """Handle the end of the measurement."""
-
-
-def run(comm: MPI.Intracomm, options: Options, tests: int, report: OverlapReport | None,
+def run(comm: MPI.Intracomm, options: Options, tests: int, reports: Sequence[BenchReport] = (),
         works: Sequence[str] = (NUMPY,), stopped: Callable[[], bool] = lambda: False,
-        progress: Callable[[str, float], None] = lambda name, part: None) -> OverlapOutcome:
+        progress: Callable[[str, float], None] = lambda name, part: None) -> Outcome:
     """Run the benchmark; collective.
 
     Args:
-        comm: communicator of the ranks.
         options: of the benchmark; already checked.
         tests: calls of ``Test`` during the computation.
-        report: receiver of results on rank 0.
-        works: kinds of work, of :data:`WORK`.
-        stopped, progress: as for a benchmark of blocking collectives.
+        reports: receivers of results on rank 0.
     """
-    world = World(comm, options.settings, Comm)
-    todo = plan_cases(options, world.size)
-    buffers = Buffers(world, options, todo)
-    environment = record(comm, options.layout)
-    if environment is not None:
-        environment["buffers"] = buffers.kind
-    computations = [Computation(world.control, work) for work in works]
-    if report is not None and environment is not None:
-        report.begin(environment)
-    groups: list[list[Overlap]] = []
-    failures, latest, interrupted = 0, "", False
-    for number, case in enumerate(todo):
-        interrupted = world.control.bcast(stopped())
-        if interrupted:
-            break
-        progress(f"i{case.collective} {case.nbytes}", number / len(todo))
+    computations = [Computation(comm, work) for work in works]
+
+    def visit(world: World, options: Options, case: Case, buffers: Buffers,
+              *course: Any) -> tuple[list[Overlap], dict[str, str]]:
         memory, = buffers.make(case, 1)
         chosen, refused = NonblockingForm.select(options.wanted, case, memory, options.hierarchical)
-        results = [result for work in computations
-                   for result in _measure(world, case, chosen, memory, work, tests)]
-        failures += sum(r.failures for r in results)
-        if results:
-            groups.append(results)
-        if report is not None:
-            if case.collective != latest:
-                latest = case.collective
-                report.begin_collective(latest)
-            report.group(results, refused)
-    interrupted = world.control.bcast(interrupted or stopped())
-    if report is not None:
-        report.end(failures, interrupted)
-    world.free()
-    return OverlapOutcome(groups, environment, failures, interrupted)
+        return [result for work in computations if chosen for result in
+                _measure(world, case, chosen, memory, work, tests, *course)], refused
+
+    return session.run(comm, options, reports, stopped, progress, visit)
 
 
 def _measure(world: World, case: Case, chosen: Sequence[Candidate], memory: CaseBuffers,
-             work: Computation, tests: int) -> list[Overlap]:
-    settings = world.settings
-    with ExitStack() as stack:
-        runners = [OverlapRunner(world, case, c, stack.enter_context(
-            world.method(c, case.collective, NonblockingForm)), memory) for c in chosen]
-        longest = 0.0
-        for runner in runners:
-            runner.check(0, work)
-            runner.time_blocking(WARM if settings.warmup is None else settings.warmup)
-            longest = max(longest,
-                          float(numpy.median(runner.max_over_ranks(runner.time_blocking(3)))))
-        # Time per candidate: once pure, once for the work alone, and twice for both.
-        each = settings.iterations or min(max(int(settings.seconds / 4 / longest), LEAST), MOST)
-        batches = [len(part) for part in numpy.array_split(range(each), REPETITIONS) if len(part)]
-        for repetition, batch in enumerate(batches):
-            for runner in in_turn(runners, repetition):
-                runner.pure += runner.time_blocking(batch)
-        units = work.units(max(float(numpy.median(r.max_over_ranks(r.pure))) for r in runners))
-        for repetition, batch in enumerate(batches):
-            for runner in in_turn(runners, repetition):
-                runner.time_overlap(batch, work, units, tests)
-        for runner in runners:
-            runner.check(1, work)
-        return [runner.result(tests, work.kind) for runner in runners]
+             work: Computation, tests: int, stopped: Callable[[], bool],
+             progress: Callable[[str, float], None]) -> list[Overlap]:
+    """Measure all candidates pure, then with work as long as the slowest of them takes."""
+    settings = world.settings._replace(seconds=world.settings.seconds / 2)
+    pure = measure(world, case, chosen, [memory], stopped, progress,
+                   settings._replace(form=AwaitedForm))
+    units = world.control.bcast(work.units(max((one.median for one in pure), default=0.0)))
+    by_label = {one.candidate: one for one in pure}
+
+    def read(runner: Runner) -> Overlap | None:
+        times = runner.slowest()
+        found = world.control.gather((runner.wrong, runner.changed))
+        if found is None:
+            return None
+        label = runner.candidate.label
+        alone, compute, total, processor = (tuple(map(float, column)) for column in times.T)
+        wrong, changed = numpy.sum(found, axis=0).tolist()
+        one = by_label[label]
+        return Overlap(one.collective, label, one.ranks, one.root, one.nbytes, one.dtype, one.op,
+                       one.in_place, tests, work.kind, one.seconds, alone, compute, total,
+                       processor, one.wrong + wrong, one.changed + changed)
+
+    form = type("Form", (OverlappedForm,), {"barrier": staticmethod(world.meet), "work": work,
+                                            "units": units, "tests": tests})
+    return measure_rows(read, world, case, chosen, [memory], stopped, progress,
+                        settings._replace(form=form))
 
 
-class OverlapTable(Lines):
+class OverlapTable(BenchTable):
     """Table, grouped by size; comment lines start with ``#``."""
 
     def begin(self, environment: Mapping[str, Any]) -> None:
-        """Write the header."""
-        for line in header(environment):
-            self.say(line)
+        super().begin(environment)
         self.say("nonblocking collectives: pure is start and wait; alone is the work without a "
                  "pending call; total is start, work, wait; times are medians in us")
         self.say("overlap is 100 % - (total - work meanwhile) / pure: the hidden part of the "
                  "collective; gain is (alone + pure - total) / pure: the saved part")
         self.say("cpu is processor time of a rank minus that of the work alone, waits included")
 
-    def begin_collective(self, name: str) -> None:
-        """Write the head of the columns."""
+    def begin_collective(self, name: str, labels: Sequence[str]) -> None:
         self.say("")
         self.say(f"i{name}", "bold")
         self.say(f"{'size':>11} {'type':>10} {'redop':>6} {'root':>5} | {'candidate':20} "
                  f"{'work':6} {'pure(us)':>11} {'alone(us)':>11} {'total(us)':>11} "
                  f"{'overlap%':>9} {'gain%':>7} {'cpu(us)':>11} {'#wrong':>7}")
 
-    def group(self, results: Sequence[Overlap], refused: Mapping[str, str]) -> None:
-        """Write the lines of one case."""
+    def group(self, results: Sequence[Any], refused: Mapping[str, str]) -> None:
         for label, problem in refused.items():
             self.say(f"{label} is omitted: {problem}")
         for number, r in enumerate(results):
@@ -356,21 +257,17 @@ class OverlapTable(Lines):
             line.append(f" {r.failures:7}", "bold red" if r.failures else "")
             self.write(line)
 
-    def end(self, failures: int, interrupted: bool) -> None:
-        """Write the footer."""
+    def end(self, groups: Sequence[Sequence[Any]], interrupted: bool) -> None:
+        failures = sum(r.failures for group in groups for r in group)
         self.say("")
         self.say(f"wrong elements: {failures}", "bold red" if failures else "")
         if interrupted:
             self.say("interrupted: some cases were not measured", "bold red")
 
 
-def write_record(file: TextIO, options: Options, outcome: OverlapOutcome) -> None:
-    """Write environment, settings and all times as JSON."""
-    entries = [{**r._asdict(), "statistics": {
+def as_data(outcome: Outcome) -> list[dict[str, Any]]:
+    """Return the results for the record."""
+    return [{**r._asdict(), "statistics": {
         **{f"{name}_seconds": seconds for name, seconds in r.medians.items()},
         "overlap_percent": r.percent, "gain_percent": r.gain}}
         for group in outcome.groups for r in group]
-    json.dump({"schema": SCHEMA, "environment": outcome.environment,
-               "settings": options.as_data(), "complete": not outcome.interrupted,
-               "results": [], "overlap": entries}, file, indent=1)
-    file.write("\n")

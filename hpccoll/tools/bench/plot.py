@@ -9,12 +9,12 @@ from hpccoll.config import AUTO, NATIVE
 from hpccoll.explain.plotting import (
     FAINT,
     FEW,
-    HEAD,
     INK,
-    LABEL,
     SOFT,
     TICK,
     dress,
+    headline,
+    name_axes,
     new_figure,
     ratio_axis,
     save,
@@ -60,13 +60,11 @@ def draw(groups: Sequence[Group], environment: Mapping[str, Any], path: str) -> 
     for (name, row), (left, right) in zip(rows.items(), panels):
         shaded |= _ratio_panel(left, name, row, styles)
         _bandwidth_panel(right, name, row, styles)
-    figure.text(LEFT, 1 - 0.36 / height, _title(list(rows), groups, environment), color=INK,
-                fontsize=HEAD, fontweight="bold", va="center")
     hosts = len(environment["hosts"])
-    figure.text(LEFT, 1 - 0.66 / height, f"medians; {_about_shades(shaded)}"
-                f"{count_text(hosts, 'host')}, {environment['cpu']}, {environment['cores']} cores; "
-                f"mpi4py {environment['mpi4py']}, hpccoll {environment['hpccoll']}",
-                color=SOFT, fontsize=TICK, va="center")
+    headline(figure, LEFT, (1 - 0.36 / height, _title(list(rows), groups, environment)),
+             (1 - 0.66 / height, f"medians; {_about_shades(shaded)}{count_text(hosts, 'host')}, "
+              f"{environment['cpu']}, {environment['cores']} cores; mpi4py "
+              f"{environment['mpi4py']}, hpccoll {environment['hpccoll']}"))
     lines = {line.get_label(): line for panel in panels.flat for line in panel.get_lines()
              if line.get_label() in named}
     figure.legend([lines[label] for label in named], named, loc="upper left",
@@ -109,7 +107,7 @@ def _ratio_panel(panel: Any, name: str, row: Sequence[Group],
                va="top", fontsize=TICK, color="#2e7d43", zorder=1.5)
     panel.text(0.985, 0.04, "slower than native", transform=panel.transAxes, ha="right",
                va="bottom", fontsize=TICK, color="#b0433a", zorder=1.5)
-    panel.set_ylabel("native time / time", color=INK, fontsize=LABEL)
+    name_axes(panel, up="native time / time")
     return shaded
 
 

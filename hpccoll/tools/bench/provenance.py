@@ -1,4 +1,9 @@
-"""Provenance of a benchmark: machine, software and job, for later interpretation."""
+"""Provenance of a benchmark: machine, software and job, for later interpretation.
+
+A source folder may hide an installed hpccoll: Python searches first the folder of the program, and
+``python -m`` the current folder. In a clone this is the folder ``hpccoll``, which has no compiled
+parts unless they were built there.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +13,21 @@ import shlex
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
 from typing import Any
 
 import mpi4py
 import numpy
 from mpi4py import MPI
 
+import hpccoll
 from hpccoll import __version__
 from hpccoll.config import load
 from hpccoll.machine.identity import library_name, library_version, processor, thread_level
-from hpccoll.measure.memory_rates import memory_rates
 from hpccoll.runtime.execution.built import executor
-from hpccoll.tools.shadowed_install import hidden_install
+from hpccoll.tools.bench.roofline import memory_rates
 from hpccoll.transport.shm.caches import share_a_cache
 
 #: Prefixes of variables that configure MPI libraries, transports and hpccoll.
@@ -28,6 +36,8 @@ PREFIXES = ("HPCCOLL_", "OMPI_MCA_", "PRTE_MCA_", "MPIR_CVAR_", "MPICH_", "I_MPI
 LAUNCHER = ("OMPI_MCA_PREFIXES", "OMPI_MCA_cpu_type", "OMPI_MCA_initial_wdir",
             "OMPI_MCA_num_procs", "I_MPI_HYDRA_", "I_MPI_INFO_", "I_MPI_INTERNAL_",
             "I_MPI_PIN_INFO", "I_MPI_PIN_MAPPING", "I_MPI_BIND_WIN_", "I_MPI_RETURN_WIN_")
+#: Message text: remedy.
+REMEDY = ("run pip install -e '.[...]' in the clone, or start programs in another folder")
 
 
 def record(comm: MPI.Intracomm, topology: str | None) -> dict[str, Any] | None:
@@ -57,3 +67,30 @@ def record(comm: MPI.Intracomm, topology: str | None) -> dict[str, Any] | None:
         "variables": {k: v for k, v in sorted(os.environ.items())
                       if k.startswith(PREFIXES) and not k.startswith(LAUNCHER)},
     }
+
+
+def hidden_install(package: Path = Path(hpccoll.__file__).parent, path: Iterable[str] | None = None
+                   ) -> str:
+    """Return the hidden package with compiled parts, if the running one has none.
+
+    Args:
+        path: Python's search path; ``sys.path`` by default.
+
+    Returns:
+        A folder; empty if no package is hidden, or the running package has compiled parts.
+    """
+    if _has_extensions(package):
+        return ""
+    others = (Path(folder or ".") / "hpccoll" for folder in (sys.path if path is None else path))
+    return next((str(other.resolve()) for other in others if _has_extensions(other)), "")
+
+
+def describe_hidden(package: str, there: str) -> str:
+    """Return the sentence about a hidden package, without the remedy."""
+    return (f"hpccoll is imported from {package}, which has no compiled parts; the one installed "
+            f"in {there} has them")
+
+
+def _has_extensions(package: Path) -> bool:
+    return any((package / "runtime" / "execution" / f"_executor{suffix}").exists()
+               for suffix in EXTENSION_SUFFIXES)

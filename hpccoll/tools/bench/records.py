@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple, TextIO, get_type_hints
 
 from hpccoll.errors import HpccollError
 
@@ -44,10 +44,7 @@ class Record(NamedTuple):
     """One run of the benchmark.
 
     Attributes:
-        path: its file.
-        environment, results: as written.
         settings: all options side by side.
-        entries: parsed results.
     """
 
     path: str
@@ -62,12 +59,14 @@ class Record(NamedTuple):
         return str(self.environment.get("library") or self.environment["mpi"])
 
 
-def read(path: str) -> Record:
-    """Read a record.
+def write(file: TextIO, environment: Mapping[str, Any] | None, **fields: Any) -> None:
+    """Write a record: the machine, and what was measured."""
+    json.dump({"schema": SCHEMA, "environment": environment, **fields}, file, indent=1)
+    file.write("\n")
 
-    Raises:
-        HpccollError: the file is not a record, or unreadable; with the file and the reason.
-    """
+
+def read(path: str) -> Record:
+    """Read a record."""
     try:
         with open(path, encoding="utf-8") as file:
             data = json.load(file)

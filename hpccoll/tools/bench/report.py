@@ -8,19 +8,18 @@ lines start with ``#``. A line appears as soon as a size is measured; colours on
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from textwrap import wrap
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from hpccoll.algorithms.outside import column_names, display_name, is_reference
 from hpccoll.config import AUTO, NATIVE
-from hpccoll.explain.columns import FittedTable, Header
+from hpccoll.explain.columns import FittedTable, Header, wrap_comment
 from hpccoll.machine.identity import library_name
 from hpccoll.measure.results import Result, mean_ratios, ratios
 from hpccoll.tools.bench import comparison_result, regret
-from hpccoll.tools.shadowed_install import REMEDY
+from hpccoll.tools.bench.provenance import REMEDY
 from hpccoll.units import rate_text, size_text, time_text
 
 Group = Sequence[Result]
@@ -45,8 +44,8 @@ OTHER, NONE = 90, 99
 NAMED = 4
 
 
-class BenchReport(Protocol):
-    """Receiver of a benchmark's results, on rank 0."""
+class BenchReport:
+    """Receiver of a benchmark's results, on rank 0; a subclass uses what it needs."""
 
     def begin(self, environment: Mapping[str, Any]) -> None:
         """Handle the start of the benchmark."""
@@ -54,10 +53,10 @@ class BenchReport(Protocol):
     def begin_collective(self, name: str, labels: Sequence[str]) -> None:
         """Handle the start of a collective; ``labels`` of candidates may appear."""
 
-    def group(self, results: Group, refused: Mapping[str, str]) -> None:
+    def group(self, results: Sequence[Any], refused: Mapping[str, str]) -> None:
         """Handle a measured case; ``refused`` maps unsupported candidates to reasons."""
 
-    def end(self, groups: Sequence[Group], interrupted: bool) -> None:
+    def end(self, groups: Sequence[Sequence[Any]], interrupted: bool) -> None:
         """Handle the end of the measurement."""
 
 
@@ -68,7 +67,6 @@ class Lines:
         self.console = console
 
     def say(self, line: str, style: str = "") -> None:
-        """Write a comment line."""
         self.write(Text(f"# {line}".rstrip(), style or "dim"))
 
     def write(self, line: Text) -> None:
@@ -77,7 +75,39 @@ class Lines:
         self.console.file.flush()
 
 
-class SizeTable(Lines):
+class BenchTable(Lines, BenchReport):
+    """Table of a benchmark, printed while it runs."""
+
+    def __init__(self, console: Console):
+        super().__init__(console)
+        self.environment: Mapping[str, Any] = {}
+        self.refused: dict[str, str] = {}
+
+    def comment(self, text: str, style: str = "") -> None:
+        self.say(text, style)
+
+    def begin(self, environment: Mapping[str, Any]) -> None:
+        self.environment = environment
+        for line in header(environment):
+            self.comment(line)
+
+    def say_refused(self, refused: Mapping[str, str]) -> None:
+        """Write why candidates are omitted, once for each reason."""
+        for label, problem in refused.items():
+            if self.refused.get(label) != problem:
+                self.comment(f"{display_name(label)} is omitted: {problem}")
+        self.refused.update(refused)
+
+    def say_end(self, groups: Sequence[Group], interrupted: bool) -> None:
+        """Write wrong results, an interrupt, and the summary."""
+        failures(self, groups)
+        if interrupted:
+            self.say("interrupted: some cases were not measured", "bold red")
+        for line in comparison_result.sentences(groups, self.environment):
+            self.comment(line, "bold")
+
+
+class SizeTable(BenchTable):
     """Report of ``--format table``: a line per size, and a summary in sentences.
 
     Args:
@@ -88,36 +118,22 @@ class SizeTable(Lines):
     def __init__(self, console: Console, named: Sequence[str] = ()):
         super().__init__(console)
         self.named = named
-        self.environment: Mapping[str, Any] = {}
-        self.refused: dict[str, str] = {}
         self.labels: Sequence[str] = ()
         #: Named candidates of the collective with a column.
         self.shown: list[str] = []
         #: Columns of the collective; created with its first size.
         self.table: FittedTable | None = None
 
-    def begin(self, environment: Mapping[str, Any]) -> None:
-        """Write the header."""
-        self.environment = environment
-        for line in header(environment):
-            self.comment(line)
-
     def comment(self, text: str, style: str = "") -> None:
         """Write a comment, wrapped to the width; long words are not broken."""
-        for line in wrap(text, self.console.width - 2, subsequent_indent="  ",
-                         break_long_words=False, break_on_hyphens=False):
-            self.say(line, style)
+        for line in wrap_comment(text, self.console.width):
+            self.write(Text(line, style or "dim"))
 
     def begin_collective(self, name: str, labels: Sequence[str]) -> None:
-        """Store the labels; the head follows with the first size."""
         self.labels, self.refused, self.table = labels, {}, None
 
     def group(self, results: Group, refused: Mapping[str, str]) -> None:
-        """Write the line of one size."""
-        for label, problem in refused.items():
-            if self.refused.get(label) != problem:
-                self.comment(f"{display_name(label)} is omitted: {problem}")
-        self.refused.update(refused)
+        self.say_refused(refused)
         if not results:
             return
         if self.table is None:
@@ -207,34 +223,23 @@ class SizeTable(Lines):
         return [cells[n] for n in self.columns]
 
     def end(self, groups: Sequence[Group], interrupted: bool) -> None:
-        """Write the summary."""
         self.say("")
-        failures(self, groups)
-        if interrupted:
-            self.say("interrupted: some cases were not measured", "bold red")
-        for line in comparison_result.sentences(groups, self.environment):
-            self.comment(line, "bold")
+        self.say_end(groups, interrupted)
 
 
-class TableReport(Lines):
+class TableReport(BenchTable):
     """Report of ``--format table --full``: a line per candidate, all columns.
 
     Args:
-        console: output.
         tolerance: permitted slowdown of ``auto`` against the best candidate, relative to its time.
     """
 
     def __init__(self, console: Console, tolerance: float = regret.TOLERANCE):
         super().__init__(console)
         self.width, self.tolerance = 0, tolerance
-        self.environment: Mapping[str, Any] = {}
-        self.refused: dict[str, str] = {}
 
     def begin(self, environment: Mapping[str, Any]) -> None:
-        """Write the header."""
-        self.environment = environment
-        for line in header(environment):
-            self.say(line)
+        super().begin(environment)
         self.say("time is the median over iterations of the slowest rank; times in us, bandwidths "
                  "in GB/s")
         self.say("ratio is native / candidate: above 1, the candidate is faster than the host MPI")
@@ -244,7 +249,6 @@ class TableReport(Lines):
         self.say("(name) at the end of a line: the algorithm that auto ran")
 
     def begin_collective(self, name: str, labels: Sequence[str]) -> None:
-        """Write the head of the columns."""
         self.width = max(9, *(len(display_name(label)) for label in labels))
         self.refused = {}
         self.say("")
@@ -255,11 +259,7 @@ class TableReport(Lines):
                  f"{'min':>10} {'max':>10} {'cv%':>6} {'iters':>6} {'#wrong':>7}")
 
     def group(self, results: Group, refused: Mapping[str, str]) -> None:
-        """Write the lines of one case."""
-        for label, problem in refused.items():
-            if self.refused.get(label) != problem:
-                self.say(f"{display_name(label)} is omitted: {problem}")
-        self.refused.update(refused)
+        self.say_refused(refused)
         faster = ratios(results)
         for number, result in enumerate(results):
             self.write(self.line(result, faster.get(result.candidate), number == 0))
@@ -285,7 +285,6 @@ class TableReport(Lines):
         return line
 
     def end(self, groups: Sequence[Group], interrupted: bool) -> None:
-        """Write the footer."""
         self.say("")
         by_collective: dict[str, list[Group]] = {}
         for group in groups:
@@ -298,11 +297,7 @@ class TableReport(Lines):
                 self.say(f"geometric mean of the ratio (cases), {name}: {', '.join(means)}")
         for line in regret.lines(groups, self.tolerance):
             self.say(line)
-        failures(self, groups)
-        if interrupted:
-            self.say("interrupted: some cases were not measured", "bold red")
-        for line in comparison_result.sentences(groups, self.environment):
-            self.say(line, "bold")
+        self.say_end(groups, interrupted)
 
 
 def failures(report: Lines, groups: Sequence[Group]) -> None:

@@ -15,22 +15,28 @@ ranks concurrently; a copied byte counts as one read and one write.
 
 It is a limit of memory, or of GPU memory for device buffers: below ``SHOWN`` bytes all data fits
 into caches and latency dominates, and between nodes links are the tighter limit.
+
+:func:`memory_rates` is beside each record of times: a virtual machine reads the memory of other
+processes at two speeds that alternate for minutes, while copies keep theirs.
 """
 
 from __future__ import annotations
-
-from time import perf_counter
 
 import numpy
 from mpi4py import MPI
 
 from hpccoll.cuda import device_namespace, synchronize
 from hpccoll.measure.cases import Case
+from hpccoll.measure.samples import median_of_slowest, sample
+from hpccoll.transport.private_comm import PrivateComm
+from hpccoll.transport.shm.channels import LEAST_CELL_BYTES, SharedNode
 
 #: Minimum bytes of a rank's larger buffer for which the limit is meaningful.
 SHOWN = 1 << 20
 #: Bytes of the copied arrays, on the host and on GPUs, too large for the caches; repetitions.
 COPIED, ON_GPUS, TURNS = 32 << 20, 256 << 20, 9
+#: Bytes of a transfer, more than the nearest caches hold; the fastest of some counts.
+NBYTES, ROUNDS = 4 << 20, 7
 
 
 def memory_bytes(case: Case) -> int:
@@ -67,15 +73,14 @@ def copy_rate(comm: MPI.Intracomm, on_device: bool = False) -> float:
     namespace = device_namespace() if on_device else numpy
     source, target = namespace.empty(nbytes, "u1"), namespace.empty(nbytes, "u1")
     source[...], target[...] = 1, 0  # untouched memory is copied faster
-    seconds = []
-    for _ in range(TURNS):
-        comm.Barrier()
-        start = perf_counter()
+
+    def copy() -> None:
         namespace.copyto(target, source)
         if on_device:
             synchronize()
-        seconds.append(comm.allreduce(perf_counter() - start, MPI.MAX))
-    return comm.bcast(2 * nbytes * comm.Get_size() / float(numpy.median(seconds)))
+
+    seconds = median_of_slowest(comm, sample(copy, TURNS, comm.Barrier))
+    return comm.bcast(2 * nbytes * comm.Get_size() / seconds)
 
 
 def min_seconds(case: Case, rate: float) -> float | None:
@@ -83,3 +88,24 @@ def min_seconds(case: Case, rate: float) -> float | None:
     if case.nbytes < SHOWN or not rate:
         return None
     return memory_bytes(case) / rate or None
+
+
+def memory_rates(comm: MPI.Intracomm) -> dict[str, float]:
+    """Return bytes per second of ``copy`` and of ``read``, on rank 0; collective.
+
+    ``read`` is missing if rank 1 is on another node, or may not be read.
+    """
+    node_comm = PrivateComm(comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.Get_rank()))
+    node = SharedNode(comm, node_comm, LEAST_CELL_BYTES)
+    memory, into = numpy.ones(NBYTES, numpy.uint8), numpy.zeros(NBYTES, numpy.uint8)
+    addresses = node_comm.allgather(memory.__array_interface__["data"][0])
+    rates = {}
+    if comm.Get_rank() == 0:
+        rates["copy"] = NBYTES / min(sample(lambda: numpy.copyto(into, memory), ROUNDS))
+        if 1 in node.local and node.readv is not None:
+            address = addresses[node.local[1]]
+            rates["read"] = NBYTES / min(sample(
+                lambda: node.read_private(1, address, into), ROUNDS))
+    node_comm.Barrier()  # rank 1 keeps its memory until then
+    node.free()
+    return rates

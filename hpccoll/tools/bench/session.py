@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,13 +16,12 @@ from hpccoll.errors import ArgumentError
 from hpccoll.ir.topology import Topology
 from hpccoll.measure import call_forms
 from hpccoll.measure import candidates as choosing
-from hpccoll.measure.buffers import Arena, CaseBuffers
+from hpccoll.measure.buffers import Arena, CaseBuffers, DeviceBuffers
 from hpccoll.measure.cases import Case, make
-from hpccoll.measure.device_buffers import DeviceBuffers
 from hpccoll.measure.results import Result, merge_rounds
 from hpccoll.measure.timing import Settings, World, measure
 from hpccoll.tools.bench.provenance import record
-from hpccoll.tools.bench.report import BenchReport, Group
+from hpccoll.tools.bench.report import BenchReport
 from hpccoll.tools.bench.roofline import SHOWN, copy_rate, min_seconds
 from hpccoll.tools.bench.torch_groups import BACKENDS, check_available, objection, open_groups
 
@@ -63,7 +62,6 @@ class Options(NamedTuple):
         return self.settings.topology is not None
 
     def as_data(self) -> dict[str, Any]:
-        """Return the options for the record."""
         settings = self.settings._asdict()
         return {**self._asdict(), "dtype": self.dtype.name,
                 "wanted": [c.label for c in self.wanted],
@@ -74,19 +72,14 @@ class Options(NamedTuple):
 class Outcome(NamedTuple):
     """Outcome of a benchmark; groups and environment are on rank 0."""
 
-    groups: list[Group]
+    groups: list[Any]
     environment: dict[str, Any] | None
     failures: int
     interrupted: bool
 
 
 def check(options: Options, size: int) -> None:
-    """Raise for invalid options before communication starts; the same on every rank.
-
-    Raises:
-        ArgumentError: with the option, or the environment variable.
-        HpccollError: PyTorch is not installed.
-    """
+    """Raise for invalid options before communication starts; the same on every rank."""
     load()
     if not 0 <= options.root < size:
         raise ArgumentError("--root", f"{options.root} is not a rank of 0..{size - 1}")
@@ -154,47 +147,36 @@ class Buffers:
             self.kind = f"device {found}" if options.on_device else found
 
     def make(self, case: Case, sets: int) -> list[CaseBuffers]:
-        """Return the buffers of a case."""
         if self.arena is None:
             return [self.options.buffers(case, self.rank) for _ in range(sets)]
         self.arena.clear()
         return [self.options.buffers(case, self.rank, self.arena.empty) for _ in range(sets)]
 
 
-class Audience:
-    """Dispatcher of cases and starts of collectives to the reports on rank 0."""
-
-    def __init__(self, reports: Sequence[BenchReport], options: Options, size: int):
-        self.reports, self.options, self.size, self.latest = reports, options, size, ""
-
-    def show(self, case: Case, results: Group, refused: Mapping[str, str]) -> None:
-        """Pass a measured case to the reports."""
-        if case.collective != self.latest:
-            self.latest = case.collective
-            labels = _labels(self.options, case.collective, self.size)
-            for report in self.reports:
-                report.begin_collective(case.collective, labels)
-        for report in self.reports:
-            report.group(results, refused)
+#: Measures a case: gets world, options, case, buffers, and the callbacks of :func:`run`. Returns
+#: the results, and why candidates are unsupported.
+Visit = Callable[..., tuple[list[Any], dict[str, str]]]
 
 
 def run(comm: MPI.Intracomm, options: Options, reports: Sequence[BenchReport],
         stopped: Callable[[], bool] = lambda: False,
-        progress: Callable[[str, float], None] = lambda name, part: None) -> Outcome:
+        progress: Callable[[str, float], None] = lambda name, part: None,
+        visit: Visit | None = None) -> Outcome:
     """Run the benchmark; collective.
 
     Args:
-        comm: communicator of the ranks.
         options: options of the benchmark, checked by :func:`check`.
         reports: receivers of results on rank 0.
         stopped: callback on rank 0, returns True to end early.
         progress: callback on rank 0, called with the current case and the completed share.
+        visit: measures a case; blocking calls if omitted.
     """
     # A library without support for device memory would crash in its own method.
     world = World(comm, _spread(options.settings, options.sweeps), Comm, options.on_device)
     todo = plan_cases(options, world.size)
-    limited = max(c.nbytes for c in todo) >= SHOWN
+    limited = visit is None and max(c.nbytes for c in todo) >= SHOWN
     rate = copy_rate(world.control, options.on_device) if limited else 0.0
+    visit = visit or partial(_visit, rate)
     buffers = Buffers(world, options, todo)
     if options.peers:
         world.peers |= open_groups(world.control)
@@ -207,25 +189,37 @@ def run(comm: MPI.Intracomm, options: Options, reports: Sequence[BenchReport],
                         "peers": {name: group.version for name, group in world.peers.items()}}
         for report in listeners:
             report.begin(environment)
-    audience = Audience(listeners, options, world.size)
-    by_number: dict[int, tuple[list[Result], dict[str, str]]] = {}
+    latest = ""
+    by_number: dict[int, tuple[list[Any], dict[str, str]]] = {}
+
+    def show(number: int) -> None:
+        nonlocal latest
+        name = todo[number].collective
+        if name != latest:
+            latest = name
+            for report in listeners:
+                report.begin_collective(name, _labels(options, name, world.size))
+        for report in listeners:
+            report.group(*by_number[number])
+
     interrupted, total, shown = False, options.sweeps * len(todo), 0
-    for visit in range(total):
+    for turn in range(total):
         interrupted = world.control.bcast(stopped())
         if interrupted:
             break
-        number = visit % len(todo)
-        results, refused = _visit(world, options, todo[number], buffers, rate, stopped,
-                                  partial(_part, progress, visit, total))
-        before = by_number[number][0] if number in by_number else []
-        by_number[number] = merge_rounds(before, results), refused
-        if visit >= total - len(todo):
-            audience.show(todo[number], *by_number[number])
+        number = turn % len(todo)
+        results, refused = visit(world, options, todo[number], buffers, stopped,
+                                 partial(_part, progress, turn, total))
+        if number in by_number:
+            results = merge_rounds(by_number[number][0], results)
+        by_number[number] = results, refused
+        if turn >= total - len(todo):
+            show(number)
             shown += 1
     interrupted = world.control.bcast(interrupted or stopped())
     for number in range(shown, len(by_number)):
-        audience.show(todo[number], *by_number[number])
-    groups: list[Group] = [results for results, _ in by_number.values() if results]
+        show(number)
+    groups = [results for results, _ in by_number.values() if results]
     for report in listeners:
         report.end(groups, interrupted)
     failures = world.control.bcast(sum(r.failures for group in groups for r in group))
@@ -233,10 +227,10 @@ def run(comm: MPI.Intracomm, options: Options, reports: Sequence[BenchReport],
     return Outcome(groups, environment, failures, interrupted)
 
 
-def _visit(world: World, options: Options, case: Case, buffers: Buffers,
-           rate: float, stopped: Callable[[], bool], progress: Callable[[str, float], None],
+def _visit(rate: float, world: World, options: Options, case: Case, buffers: Buffers,
+           stopped: Callable[[], bool], progress: Callable[[str, float], None],
            ) -> tuple[list[Result], dict[str, str]]:
-    """Measure one case; return its results, and why candidates are unsupported."""
+    """Measure blocking calls of one case."""
     memories = buffers.make(case, options.settings.rotate)
     chosen, refused = options.settings.form.select(options.wanted, case, memories[0],
                                                    options.hierarchical)
@@ -250,7 +244,6 @@ def _visit(world: World, options: Options, case: Case, buffers: Buffers,
 
 
 def _spread(settings: Settings, sweeps: int) -> Settings:
-    """Return the settings of one sweep of several."""
     iterations = settings.iterations and -(-settings.iterations // sweeps)
     return settings._replace(seconds=settings.seconds / sweeps, iterations=iterations)
 

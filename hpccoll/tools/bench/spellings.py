@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import mmap
 from array import array
-from collections.abc import Callable, Iterator, Mapping
-from time import perf_counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy
 from mpi4py import MPI
 
 from hpccoll.comm import Comm
+from hpccoll.measure.samples import sample, sample_in_turns
 
 #: Elements of a rank's block; blocks of calls, calls of one, and blocks that are not counted.
 COUNT, BLOCKS, CALLS, FIRST = 8, 25, 100, 3
@@ -89,30 +89,21 @@ def calls(rank: int, size: int) -> Iterator[tuple[str, str, str, Callable[[Any],
             yield "Allgatherv", name, form, allgatherv, sink
 
 
-def measure(control: MPI.Intracomm, meet: Callable[[], None],
-            median: Callable[[MPI.Intracomm, list[float]], float]) -> Iterator[SpelledCall]:
-    """Measure every spelling; collective.
-
-    Args:
-        control: communicator of the ranks.
-        meet: barrier before each block of calls.
-        median: of the slowest rank's times.
-    """
+def measure(control: MPI.Intracomm, meet: Callable[[], None], words: Sequence[str],
+            call: Callable[[Any], None], sink: Any) -> SpelledCall:
+    """Measure one spelling of :func:`calls` beside plain mpi4py; collective."""
     comms = Comm(MPI.Intracomm(control.Dup())), MPI.Intracomm(control.Dup())
     _ = comms[0].layout  # sets it up
-    for method, buffer, counts, call, sink in calls(control.rank, control.size):
-        times: tuple[list[float], list[float]] = [], []
-        results: list[Any] = [None, None]
-        for number in range(FIRST + BLOCKS):
-            for which in (0, 1) if number % 2 else (1, 0):
-                meet()
-                start = perf_counter()
-                for _ in range(CALLS):
-                    call(comms[which])
-                times[which].append((perf_counter() - start) / CALLS)
-                results[which] = numpy.frombuffer(bytes(sink))
-        yield SpelledCall(method, buffer, counts, median(control, times[0][FIRST:]),
-                          median(control, times[1][FIRST:]),
-                          control.allreduce(int((results[0] != results[1]).sum())))
+    results: list[Any] = [None, None]
+
+    def block(way: int, number: int) -> float:
+        seconds, = sample(lambda: call(comms[way]), 1, meet, CALLS)
+        results[way] = numpy.frombuffer(bytes(sink))
+        return seconds
+
+    medians = sample_in_turns(control, BLOCKS, FIRST, block)
     for comm in comms:
         comm.Free()
+    method, buffer, counts = words
+    wrong = control.allreduce(int((results[0] != results[1]).sum()))
+    return SpelledCall(method, buffer, counts, *medians, wrong)

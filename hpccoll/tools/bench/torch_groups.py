@@ -35,11 +35,7 @@ OPERATORS = {"sum": "SUM", "prod": "PRODUCT", "min": "MIN", "max": "MAX"}
 
 
 def check_available() -> None:
-    """Raise unless PyTorch can be measured.
-
-    Raises:
-        HpccollError: PyTorch, or its Gloo, is not installed.
-    """
+    """Raise unless PyTorch can be measured."""
     try:
         importlib.import_module("torch")
         distributed = importlib.import_module("torch.distributed")

@@ -39,9 +39,8 @@ from hpccoll.machine.identity import library_name, library_version, thread_level
 from hpccoll.machine.launcher import launcher, launcher_rank
 from hpccoll.measure.load import OtherLoad
 from hpccoll.runtime.execution.built import executor
-from hpccoll.tools.bench.provenance import LAUNCHER
+from hpccoll.tools.bench.provenance import LAUNCHER, hidden_install
 from hpccoll.tools.doctor.shm_cleanup import leftovers
-from hpccoll.tools.shadowed_install import hidden_install
 from hpccoll.tune.rules import is_measured
 
 #: Variables that findings use, in addition to those with the prefixes below or HPCCOLL_.
@@ -60,13 +59,9 @@ class RankFacts:
     Attributes:
         rank, size: rank and size in ``MPI.COMM_WORLD``.
         launched: rank and number of ranks from the launcher, -1 if unknown.
-        launcher: program that started this process.
         node: smallest rank that shares memory with this one.
         host: name of the host; Slurm's name of the node if there is one.
-        mpi, threads: the library with its version, and its thread level.
         versions: versions of software that must be the same on all ranks.
-        processors: processors of this process's affinity mask.
-        variables: environment variables.
         problem: error in the ``HPCCOLL_`` variables; empty if valid.
         shared_bytes: free bytes for shared memory; -1 if there is none.
         shared, single_copy: True if hpccoll shares memory with the node's other ranks, and

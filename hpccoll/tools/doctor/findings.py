@@ -12,8 +12,8 @@ from typing import NamedTuple
 from hpccoll.cuda import AWARE, NEAR, SHARED_GPU_NEEDS, describe_ways, pci_address
 from hpccoll.machine.launcher import explain_single_ranks
 from hpccoll.measure.load import load_text
+from hpccoll.tools.bench.provenance import REMEDY, describe_hidden
 from hpccoll.tools.doctor.facts import LIBRARIES, RankFacts
-from hpccoll.tools.shadowed_install import REMEDY, describe_hidden
 from hpccoll.units import count_text, ranks_text, size_text
 
 #: Levels: ``error`` - results or the whole job are at risk; ``warning`` - the job works, but slower
@@ -34,9 +34,6 @@ class Finding(NamedTuple):
     """One result of the examination.
 
     Attributes:
-        level: one of :data:`LEVELS`.
-        topic: one word.
-        what: the finding, in a sentence.
         remedy: what to do; empty when there is nothing to do.
         ranks: the affected ranks; empty for all.
     """

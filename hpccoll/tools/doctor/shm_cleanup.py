@@ -30,8 +30,6 @@ class Leftover(NamedTuple):
     """A file that no living process uses.
 
     Attributes:
-        path, nbytes: path and size of the file.
-        owner: library that created it.
         sure: True if it can be removed: no invisible process can use it.
     """
 
@@ -43,13 +41,7 @@ class Leftover(NamedTuple):
 
 def leftovers(directory: str = DIRECTORY, process: str = "/proc", now: float | None = None
               ) -> list[Leftover]:
-    """Return this user's shared memory files of dead jobs; never those of a living process.
-
-    Args:
-        directory: file system of shared memory.
-        process: file system of processes.
-        now: current time.
-    """
+    """Return this user's shared memory files of dead jobs; never those of a living process."""
     found, end = [], (time.time() if now is None else now) - YOUNG
     for path in sorted(Path(directory).glob("*")):
         owner = next((owner for start, owner in NAMES.items() if path.name.startswith(start)), "")

@@ -2,7 +2,7 @@
 
 The files in ``jobs/`` of the repository are generated here; a test compares them. A new
 site is an entry of ``sites.SITES``, with the page that its facts come from; a batch system an entry
-of ``directives.BATCH``, a launcher one of ``launches.LAUNCHES``.
+of ``launches.BATCH``, a launcher one of ``launches.LAUNCHES``.
 """
 
 from hpccoll.tools.jobs.job import Job as Job

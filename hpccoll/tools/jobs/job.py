@@ -23,16 +23,13 @@ class Job:
     """Contents of a job script.
 
     Attributes:
-        site: name of a site.
         nodes, ppn: nodes, and ranks of each; ``ppn`` 0 means the site's default.
         threads: threads of a rank; 0 means an equal share of the node's cores, or 1.
         gpus: devices of a node; -1 means the site's default.
         mpi: MPI library; ``""`` means the site's default.
         launcher: program that starts the ranks; ``""`` means the batch system's default.
         time: limit in one of Slurm's forms, whatever the batch system.
-        name: name of the job, and of its output.
         account, partition, qos: values of the user; if the site requires them, placeholders.
-        activate: file to source for the Python environment.
         clean: True for a job without the submitting shell's variables: modules and the Python
             environment are loaded in the script.
         interactive: True for a shell in a job instead of a submitted script.
@@ -60,11 +57,7 @@ class Job:
 
 
 def complete(job: Job) -> tuple[Site, Job]:
-    """Return the job with the site's values for omitted fields.
-
-    Raises:
-        ArgumentError: unknown site or MPI library, no time, or a resource that the site lacks.
-    """
+    """Return the job with the site's values for omitted fields."""
     site = find(job.site)
     if job.mpi and job.mpi not in LAUNCH:
         raise ArgumentError.unknown_word("--mpi", job.mpi, LAUNCH)

@@ -6,9 +6,8 @@ import shlex
 import textwrap
 from dataclasses import fields
 
-from hpccoll.tools.jobs.directives import BATCH, directives
 from hpccoll.tools.jobs.job import BENCH, TRAIN, Job, complete
-from hpccoll.tools.jobs.launches import launch, ranks
+from hpccoll.tools.jobs.launches import BATCH, directives, launch, ranks
 from hpccoll.tools.jobs.site import LAUNCH, YOURS, Line, Site
 
 #: Minimum nodes at which imports of Python from one file system take minutes.
@@ -36,12 +35,7 @@ MPIRUN = {"openmpi": ("Open MPI", "Open MPI's"), "mpich": ("HYDRA", "MPICH's"),
 
 
 def script(job: Job) -> str:
-    """Return the script of a job.
-
-    Raises:
-        ArgumentError: unknown site, MPI library or launcher, no time, or a resource that the site
-            lacks.
-    """
+    """Return the script of a job."""
     given, (site, job) = job, complete(job)
     head = directives(site, job)
     sections = [_first_lines(site, job) + _environment(site, job) + _account_of(job),

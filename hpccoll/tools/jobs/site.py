@@ -21,7 +21,6 @@ class Library(NamedTuple):
 
     Attributes:
         plugin: value of ``srun --mpi``; empty if the site's module selects it.
-        why: reason of that value.
         settings: further variables for ``srun``.
     """
 
@@ -50,19 +49,14 @@ class Site:
     """One kind of cluster.
 
     Attributes:
-        title, source: name of the site, and the page of its facts.
         checked: date of that page, or of reading it; empty for manuals.
-        scheduler: key of :data:`LAUNCHERS`.
         mpi: key of :data:`LAUNCH`; only ``srun`` uses its plug-in.
         ppn: default ranks per node.
         cores: cores of a node that ranks may have; 0 if unknown.
         smt: Slurm CPUs per core.
-        gpus: devices of a node.
         gres: True if devices are requested by ``--gres`` instead of ``--gpus-per-node``.
         chunk: PBS selection for each node, instead of its processors and devices.
-        directives: directives in addition to the job's size and time.
         yours: directives with a value of the user: ``account``, ``partition``, ``qos``.
-        modules: lines that load the site's MPI and Python.
         cpu_bind: value of ``srun --cpu-bind``, and why.
         cpus: first processors of the local ranks in their order, instead of ``cpu_bind``; each
             rank may have its equal part of the cores from there on.
@@ -71,7 +65,6 @@ class Site:
         device: variable that selects a rank's device, its value, and why; ``{local}`` is the rank's
             number on its node, ``{gpus}`` the number of devices.
         wrapper: program of the site that selects a rank's device, instead of ``device``.
-        settings: lines of shell before the launch.
     """
 
     title: str

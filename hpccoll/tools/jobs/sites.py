@@ -156,11 +156,7 @@ SITES: dict[str, Site] = {
 
 
 def find(name: str) -> Site:
-    """Return a site by name.
-
-    Raises:
-        ArgumentError: unknown site; the message lists the known ones.
-    """
+    """Return a site by name."""
     if name not in SITES:
         raise ArgumentError.unknown_word("--site", name, SITES)
     return SITES[name]

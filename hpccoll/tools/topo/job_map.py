@@ -19,7 +19,6 @@ class JobMap(NamedTuple):
     """A job's ranks on their machine; the same on every rank.
 
     Attributes:
-        layout: nested groups of ranks, with all levels.
         used: the groups that hpccoll uses, see ``HPCCOLL_LEVELS`` and ``HPCCOLL_TOPOLOGY``.
         nodes: for every rank, the smallest rank of its node.
         positions: position of every rank.
@@ -56,10 +55,6 @@ def survey(comm: MPI.Intracomm, network: str = "") -> JobMap:
     Args:
         network: file about switches, in the form of Slurm's ``topology.conf``; ``""`` for
             ``HPCCOLL_NETWORK``, or Slurm's variables.
-
-    Raises:
-        HpccollError: on every rank, if the file is malformed, or lacks a node; or if a variable is
-            malformed, or its layout has another number of ranks.
     """
     settings, problem = config.Config(), ""
     try:

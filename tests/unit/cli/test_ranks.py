@@ -15,14 +15,14 @@ from hpccoll.algorithms import ALGORITHMS
 from hpccoll.cli import COMMANDS, Commands, main, ranks, tune
 from hpccoll.cli.bench import SECTIONS as BENCH
 from hpccoll.cli.bench import command as bench
-from hpccoll.cli.bench_overlap import command as overlap
+from hpccoll.cli.bench_more import overlap_command as overlap
 from hpccoll.cli.options import OneOf, buffer_sizes, names, parameters, parse_algorithm
 from hpccoll.cli.simulate import SECTIONS as SIMULATE
 from hpccoll.cli.simulate import command as simulate
 from hpccoll.errors import ArgumentError, HpccollError, MpiLibraryError, did_you_mean
 from hpccoll.ir.methods import METHODS
+from hpccoll.measure.rounds import SurveyPlan
 from hpccoll.measure.survey import Survey
-from hpccoll.measure.survey_plan import SurveyPlan
 from hpccoll.tools import tuning_report
 from hpccoll.tune.loading import JobTimes
 from hpccoll.tune.table import Candidate, Fingerprint, read

@@ -26,6 +26,7 @@ from hpccoll.ir.dataflow import consumers, fused_with_next
 from hpccoll.ir.extents import (
     Extent,
     Local,
+    Phase,
     SlotLayout,
     alias,
     is_within,
@@ -47,7 +48,7 @@ from hpccoll.ir.order import (
 )
 from hpccoll.ir.passes import concatenate, relabel_ranks, reverse
 from hpccoll.ir.schedule import LEFT, RIGHT, Program, Schedule, at, copy, recv, reduce, send
-from hpccoll.ir.sizes import Size, UndecidedError, lowered_at, maximum
+from hpccoll.ir.sizes import Size, UndecidedError, maximum
 from hpccoll.runtime.execution.compiled_plan import encode_any_size, encode_segments
 
 
@@ -449,6 +450,27 @@ def block_sizes(made, rank, source):
                 counts = [source.randint(1, 30) for _ in range(size)]
                 yield counts, lambda blocks, in_place=in_place: block_layout(
                     made, rank, blocks, in_place)[0]
+
+
+def lowered_at(program, sizes):
+    """Return a program that was lowered for any sizes, for these sizes of its blocks."""
+    def number(size):
+        return size.at(sizes) if isinstance(size, Size) else size
+
+    def extent(one):
+        return Extent(one.buffer, number(one.offset), number(one.count))
+
+    def local(step):
+        return Local(extent(step.into), extent(step.left),
+                     extent(step.right) if step.right is not None else None)
+
+    def message(one):
+        return one._replace(extent=extent(one.extent))
+
+    return program._replace(
+        phases=tuple(Phase(tuple(map(local, phase.before)), tuple(map(message, phase.messages)),
+                           tuple(map(local, phase.after))) for phase in program.phases),
+        scratch=number(program.scratch), landing=number(program.landing))
 
 
 def check_any_size(made, rank, counts, layout, segments, each):

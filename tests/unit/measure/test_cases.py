@@ -16,11 +16,10 @@ from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.methods import METHODS
 from hpccoll.ir.operators import OPERATORS
 from hpccoll.measure import candidates, inputs
-from hpccoll.measure.buffers import CaseBuffers
+from hpccoll.measure.buffers import CaseBuffers, DeviceBuffers
 from hpccoll.measure.call_forms import FORMS, LowerCase, NonblockingForm, check
 from hpccoll.measure.cases import UNEVEN, arguments, data_type, make
-from hpccoll.measure.device_buffers import DeviceBuffers
-from hpccoll.measure.survey_plan import FULL, PROBE, QUICK, SurveyPlan, points
+from hpccoll.measure.rounds import FULL, PROBE, QUICK, SurveyPlan, points
 from hpccoll.tune.cost_model import plausible_algorithms
 from hpccoll.tune.table import Candidate
 from support.folded import folded

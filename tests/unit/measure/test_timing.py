@@ -9,9 +9,10 @@ import pytest
 from mpi4py import MPI
 from unit.bench_results import result
 
-from hpccoll.measure import clocks, load, noise, recording, results, rounds, survey_plan, timing
+from hpccoll.measure import clocks, load, noise, results, rounds, timing
 from hpccoll.measure.cases import make
-from hpccoll.measure.survey_plan import SurveyPlan, points
+from hpccoll.measure.rounds import SurveyPlan, points
+from hpccoll.measure.samples import in_turn
 from hpccoll.measure.trace_events import line_names, save_events
 from hpccoll.tune.table import Candidate
 from support.threads import run_ranks
@@ -49,9 +50,9 @@ def test_pace_counts_iterations(iterations):
 
 def test_candidates_take_turns_in_changing_order():
     names = list("abcd")
-    orders = [timing.in_turn(names, repetition) for repetition in range(40)]
+    orders = [in_turn(names, repetition) for repetition in range(40)]
     assert all(sorted(order) == names for order in orders)
-    assert orders == [timing.in_turn(names, repetition) for repetition in range(40)]
+    assert orders == [in_turn(names, repetition) for repetition in range(40)]
     after = {(one, two) for order in orders for one, two in zip(order, order[1:])}
     assert len(after) == 12 and {order[0] for order in orders} == set(names)
 
@@ -78,7 +79,7 @@ def test_one_disturbed_iteration_keeps_nobody_out():
     rough = [result("native", [9, 9, 9]), result("ring", [5, 99, 99]), result("linear", [30, 9, 9]),
              result("pat", [1, 1, 1], wrong=1)]
     case = make("allreduce", 4, 1024, FLOAT)
-    near = rounds.nearby_candidates(rough, case, survey_plan.SurveyPlan())
+    near = rounds.nearby_candidates(rough, case, rounds.SurveyPlan())
     assert [c.name for c in near] == ["native", "ring"]  # native always
 
 
@@ -215,7 +216,7 @@ def measured(collective, **microseconds):
 
 def test_small_messages_that_took_longer_than_much_larger_ones_are_left_out():
     """As a busy machine once said: a ratio of 14.23, which no bound of one size forbids."""
-    found = recording.filter_times(measured("alltoall", native=[385, 385, 95, 95, 95],
+    found = noise.filter_times(measured("alltoall", native=[385, 385, 95, 95, 95],
                                   pairwise=[385 / 14.23, 385 / 14.23, 30, 40, 90]))
     assert found.doubtful == (("alltoall", 64, 0, pytest.approx(385 / 95), ""),
                               ("alltoall", 512, 0, pytest.approx(385 / 95), ""))
@@ -224,7 +225,7 @@ def test_small_messages_that_took_longer_than_much_larger_ones_are_left_out():
 
 
 def test_only_what_was_late_is_left_out():
-    found = recording.filter_times(measured("allreduce", native=[5, 6, 10, 30, 200],
+    found = noise.filter_times(measured("allreduce", native=[5, 6, 10, 30, 200],
                                   ring=[7, 80, 9, 20, 100]))
     assert found.doubtful == (("allreduce", 512, 0, pytest.approx(80 / 9), "ring"),)
     ((_, curve),) = found.curves.items()
@@ -235,7 +236,7 @@ def test_one_that_was_not_tried_or_was_wrong_condemns_nobody():
     """A wrong result may have come too early."""
     survey = measured("allreduce", native=[50, 50, 60, 60, 70], ring=[50, 0, 1, 0, 50])
     survey[2][1][1] = survey[2][1][1]._replace(wrong=3)
-    found = recording.filter_times(survey)
+    found = noise.filter_times(survey)
     assert not found.doubtful and found.failures == {("allreduce", RING): 3}
     assert all(NATIVE in times for curve in found.curves.values() for _, times in curve)
 
@@ -243,11 +244,11 @@ def test_one_that_was_not_tried_or_was_wrong_condemns_nobody():
 def test_collectives_and_candidates_are_told_apart():
     survey = (measured("allreduce", native=[300] * 5, ring=[20] * 5)
               + measured("bcast", native=[20] * 5, ring=[300] * 5))
-    assert recording.late(survey) == 10 * [{}]
+    assert noise.late(survey) == 10 * [{}]
 
 
 def test_a_ratio_of_one_size_that_no_algorithm_reaches():
-    found = recording.filter_times(measured("bcast", native=[93, 93, 0, 0, 0],
+    found = noise.filter_times(measured("bcast", native=[93, 93, 0, 0, 0],
                                             ring=[1, 9, 0, 0, 0]))
     assert [tuple(doubt) for doubt in found.doubtful] == [("bcast", 64, pytest.approx(93), 0, "")]
 

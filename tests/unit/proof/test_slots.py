@@ -12,10 +12,9 @@ from hpccoll.ir.collectives import IN, OUT, TMP
 from hpccoll.ir.in_network import ABILITIES, MULTICAST, REDUCTION, in_network, multicast
 from hpccoll.ir.order import lanes
 from hpccoll.ir.schedule import LEFT, RIGHT, Program, at, copy, recv, reduce, send
-from hpccoll.proof.building import programs_of
 from hpccoll.proof.cases import BlockSizes, cases
 from hpccoll.proof.slots import prove_slots
-from hpccoll.proof.verifier import prove, verify
+from hpccoll.proof.verifier import programs_of, prove, verify
 from hpccoll.testing import every
 from support.extra_schedules import extra_schedules
 

@@ -1,4 +1,4 @@
-"""Messages on simulated wires: routes, traffic, fair shares, colouring, packing."""
+"""Messages on simulated wires: routes, traffic, fair shares, packing."""
 
 import math
 from dataclasses import replace
@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from hpccoll.algorithms import ALGORITHMS, schedule
+from hpccoll.algorithms import schedule
 from hpccoll.algorithms.outside import load
 from hpccoll.errors import ArgumentError, ScheduleError
 from hpccoll.ir.collectives import COLLECTIVES, OUT
@@ -16,11 +16,10 @@ from hpccoll.ir.cost.workload import Workload
 from hpccoll.ir.order import lanes
 from hpccoll.ir.schedule import Program, Schedule, at, recv, send
 from hpccoll.ir.topology import Topology
-from hpccoll.simulator import simulate, symmetry
-from hpccoll.simulator.colouring import colour
+from hpccoll.simulator import simulate
 from hpccoll.simulator.fair_share import fair_rates, new_rates
 from hpccoll.simulator.machine_model import Level, Machine
-from hpccoll.simulator.packed import LONG, pack
+from hpccoll.simulator.packed import pack
 from hpccoll.simulator.routes import Routes
 from hpccoll.simulator.shape_files import shape_from_text
 
@@ -344,69 +343,6 @@ def test_a_change_is_not_looked_for_beyond_what_it_reaches():
     assert shared.looked_at < 100
 
 
-# Colours: ranks that do the same where no symmetry says so; folding them changes nothing
-
-
-#: Everything is shared and slow, so that any wrong count shows.
-SHARED = Machine("shared", (Level("network", 2e-6, 1 / 10e9, link=13e9, bus=70e9, overhead=3e-7),
-                            Level("node", 5e-7, 1 / 6e9, link=40e9, bus=17e9),
-                            Level("socket", 3e-7, 1 / 9e9, overhead=1e-7)), 1 / 11e9, 1 / 15e9)
-
-
-def coloured(made, layout):
-    return colour(pack(Workload(made, 1000), range(made.size)),
-                  NetworkPaths(Topology.parse(layout)))
-
-
-@pytest.mark.slow(every=10)
-@pytest.mark.parametrize("layout", ["2x4", "3x2x3", "3,5", "13x2",
-                                    "4x4@0-12/4,1-13/4,2-14/4,3-15/4"])
-@pytest.mark.parametrize("collective", list(ALGORITHMS))
-def test_colours_change_nothing(monkeypatch, collective, layout):
-    """Fails without the groups around in what a rank sees, or the place in the peer's program."""
-    monkeypatch.setattr(symmetry, "MANY", 0)
-    monkeypatch.setattr(symmetry, "symmetries", lambda radices: ())
-    topology = Topology.parse(layout)
-    for name, entry in ALGORITHMS[collective].items():
-        made = (schedule(collective, name, topology=topology) if entry.hierarchical
-                else schedule(collective, name, topology.size))
-        folded = simulate(made, 3e5, SHARED, topology)
-        alone = simulate(made, 3e5, SHARED, topology, fold=False)
-        assert folded.seconds == pytest.approx(alone.seconds, rel=1e-9), made.title
-        assert folded.level_bytes == pytest.approx(alone.level_bytes)
-        assert folded.messages == alone.messages
-        assert folded.idle[:3] == pytest.approx(alone.idle[:3], rel=1e-6, abs=1e-12)
-        for mine, other in zip(sorted(folded.busiest), sorted(alone.busiest)):
-            assert mine.utilisation == pytest.approx(other.utilisation)
-            assert mine.kind == other.kind
-
-
-def test_folded_ranks_are_few_classes():
-    found = coloured(schedule("allreduce", "recursive_doubling", 48), "6x8")
-    assert found is not None and len(found.first) <= 16
-    assert sum(map(found.images, found.representatives())) == 48
-    assert "48 ranks in" in found.describe(48) and "by colour" in found.describe(48)
-
-
-def test_a_chain_has_no_colours():
-    assert coloured(schedule("bcast", "chain", 64), "8x8") is None
-
-
-def test_messages_that_do_not_meet_are_left_to_the_event_loop():
-    def lonely(rank, size):
-        return Program((((send if rank else recv)(1 - rank, at(OUT, 0)),),) if rank == 1 else ())
-    assert coloured(schedule("allgather", lonely, 2), "2") is None
-
-
-def test_ragged_layouts_are_coloured_too():
-    made = schedule("allreduce", "rabenseifner", 300)
-    folded = simulate(made, 1e6, "hdr", "100,120,80")
-    alone = simulate(made, 1e6, "hdr", "100,120,80", fold=False)
-    assert folded.seconds == pytest.approx(alone.seconds, rel=1e-9)
-    assert folded.idle.mean == pytest.approx(alone.idle.mean, rel=1e-6)
-    assert "timed on its own" in alone.folding
-
-
 # Programs in arrays say what the rounds say
 def unpacked(programs, number):
     """The rounds of a rank as data, kind by kind."""
@@ -439,13 +375,12 @@ def test_packed_programs_are_the_programs(collective, name, size, how):
     assert len(programs) == size
     for rank in range(size):
         assert unpacked(programs, rank) == expected(work, rank)
-    few = programs.select([size - 1, 0])
+    few = pack(work, [size - 1, 0])
     assert len(few) == 2
     assert [unpacked(few, n) for n in (0, 1)] == [expected(work, size - 1), expected(work, 0)]
 
 
-def test_what_rounds_of_lanes_wait_for_is_packed_and_shapes_them():
-    """Two lanes of one message each, on two ranks: in one lane, ranks look different."""
+def test_rounds_that_lanes_wait_for_are_packed():
     def build(rank):
         half = [(send(1 - rank, at(OUT, rank)),), (recv(1 - rank, at(OUT, 1 - rank)),)]
         return lanes(half[:1], half[1:]) if rank else Program(tuple(half))
@@ -454,23 +389,6 @@ def test_what_rounds_of_lanes_wait_for_is_packed_and_shapes_them():
     programs = pack(work, range(2))
     assert programs.waits == {2: (), 3: ()}
     assert unpacked(programs, 1) == expected(work, 1)
-    assert unpacked(programs.select([1, 0]), 0) == expected(work, 1)
-    assert programs.shape(0) != programs.shape(1)
-
-
-def test_a_message_is_found_in_short_and_long_programs():
-    size = 2 * LONG
-    programs = pack(Workload(schedule("bcast", "linear", size), 8), range(size))
-    assert [programs.place(0, 2 * rank + 1) for rank in (1, 2, size - 1)] == [0, 1, size - 2]
-    assert programs.place(5, 0) == 0
-    for rank in (0, 5):
-        with pytest.raises((KeyError, ValueError)):
-            programs.place(rank, 2 * rank)
-
-
-def test_shapes_tell_ranks_apart_by_what_they_do_and_not_with_whom():
-    programs = pack(Workload(schedule("bcast", "binomial", 8), 8), range(8))
-    assert programs.shape(3) == programs.shape(7) != programs.shape(0)
 
 
 def test_it_is_told_how_many_are_made():

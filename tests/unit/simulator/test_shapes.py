@@ -1,4 +1,4 @@
-"""Machines of the simulator: catalog, shapes, files, routes and wires."""
+"""Machines of the simulator: machine_model, shapes, files, routes and wires."""
 
 import json
 import math
@@ -11,7 +11,7 @@ from hpccoll.errors import ArgumentError
 from hpccoll.ir.cost.network import NetworkPaths
 from hpccoll.ir.cost.workload import Workload
 from hpccoll.ir.topology import Topology
-from hpccoll.simulator import catalog
+from hpccoll.simulator import machine_model
 from hpccoll.simulator.effort import ignore_progress
 from hpccoll.simulator.grids import MeshShape, Torus
 from hpccoll.simulator.machine_model import (
@@ -211,8 +211,8 @@ GOOD = {"name": "m", "reduce_bytes_per_second": 1e9,
 
 
 def test_machines_that_come_along():
-    for name in catalog.names():
-        machine = catalog.find(name)
+    for name in machine_model.names():
+        machine = machine_model.find(name)
         assert machine.name == name
         assert machine.description
         assert machine.sources
@@ -227,14 +227,14 @@ def test_machines_that_come_along():
 def test_machines_by_file_and_not_at_all(tmp_path):
     file = tmp_path / "mine.json"
     file.write_text(json.dumps(GOOD))
-    assert catalog.find(file) == catalog.find(str(file))
+    assert machine_model.find(file) == machine_model.find(str(file))
     with pytest.raises(ArgumentError, match="'nowhere'"):
-        catalog.find("nowhere")
+        machine_model.find("nowhere")
     with pytest.raises(TypeError, match="Machine"):
-        catalog.find(7)
+        machine_model.find(7)
     file.write_bytes(b"\xff\xfe")
     with pytest.raises(ArgumentError, match="not text"):
-        catalog.find(file)
+        machine_model.find(file)
     with pytest.raises(ArgumentError, match="infinite"):
         machine_as_data(Machine("m", (Level("a", 0, 0),)))
 

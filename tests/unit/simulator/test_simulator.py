@@ -76,7 +76,7 @@ def test_the_public_name():
     # In a process of its own: pytest's collection of modules puts the package in its place.
     done = subprocess.run([sys.executable, "-c", "import sys\n"
                            "sys.modules.update(numpy=None, mpi4py=None)\n"
-                           "import hpccoll.simulator.catalog, hpccoll\n"
+                           "import hpccoll.simulator.machine_model, hpccoll\n"
                            "s = hpccoll.schedule('allreduce', 'ring', 8)\n"
                            "print(hpccoll.simulate(s, 1 << 20, topology='2x4'))"],
                           capture_output=True, text=True, timeout=60, check=False)

@@ -8,8 +8,7 @@ from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.errors import HpccollError
 from hpccoll.ir.topology import Topology
 from hpccoll.simulator import simulate
-from hpccoll.simulator.catalog import find
-from hpccoll.simulator.machine_model import Level, Machine
+from hpccoll.simulator.machine_model import Level, Machine, find
 from hpccoll.simulator.plot import merge_series
 from hpccoll.simulator.table import level_note, points, rates_of, simulated_table, summary
 from hpccoll.simulator.validation import (

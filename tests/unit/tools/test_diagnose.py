@@ -14,13 +14,13 @@ from rich.console import Console
 import hpccoll
 from hpccoll.errors import ArgumentError
 from hpccoll.machine.launcher import explain_single_ranks
+from hpccoll.measure.noise import Doubt
 from hpccoll.measure.profiling.profile import CallRow, Profile, rows_of
-from hpccoll.measure.recording import Doubt
 from hpccoll.tools import tuning_report
+from hpccoll.tools.bench.provenance import hidden_install
 from hpccoll.tools.diagnose import diagnose, heading, read, table
 from hpccoll.tools.failures import KNOWN, explain_lines
 from hpccoll.tools.profile import LINES, draw, lines
-from hpccoll.tools.shadowed_install import hidden_install
 from hpccoll.tune.loading import JobTimes
 from hpccoll.tune.table import Candidate, Disagreement, Fingerprint
 
@@ -348,7 +348,8 @@ def test_a_program_started_in_a_clone(tmp_path):
         link.symlink_to(file)
     done = subprocess.run(
         [sys.executable, "-c",
-         "from hpccoll.tools.shadowed_install import hidden_install; print(hidden_install())"],
+         "import mpi4py; mpi4py.rc.initialize = False\n"
+         "from hpccoll.tools.bench.provenance import hidden_install; print(hidden_install())"],
         cwd=clone.parent, env={"PYTHONPATH": str(site.parent)}, capture_output=True, text=True,
         check=False)
     assert done.stdout.strip() == str(site), done.stderr

@@ -9,8 +9,7 @@ import pytest
 
 from hpccoll.errors import TuningError
 from hpccoll.tune import table
-from hpccoll.tune.loading import JobTimes, default_path
-from hpccoll.tune.ranking import TIE, times_at
+from hpccoll.tune.loading import TIE, JobTimes, default_path, times_at
 from hpccoll.tune.table import (
     Candidate,
     Fingerprint,

@@ -14,18 +14,20 @@ from hpccoll.errors import ArgumentError
 from hpccoll.machine.identity import library_name
 from hpccoll.measure.profiling import observer as module
 from hpccoll.measure.profiling import phases
-from hpccoll.measure.profiling.merge import correct_times, join, waits_by_kind
+from hpccoll.measure.profiling.merge import (
+    MOST_TOLD,
+    Straggler,
+    correct_times,
+    describe_stragglers,
+    join,
+    stragglers,
+    waits_by_kind,
+)
 from hpccoll.measure.profiling.observer import OBSERVER, Observer, gather_records, stats
 from hpccoll.measure.profiling.phases import activities, reduced_by_kind, spans
 from hpccoll.measure.profiling.profile import CallRow, add_comparison, profile, rows_of
 from hpccoll.measure.profiling.profiled import LOWER_CASE, profiled_class
 from hpccoll.measure.profiling.record import CallSums, read
-from hpccoll.measure.profiling.stragglers import (
-    MOST_TOLD,
-    Straggler,
-    describe_stragglers,
-    stragglers,
-)
 from hpccoll.runtime.events.phase_events import Activity
 from hpccoll.tools.call_trace import summary
 

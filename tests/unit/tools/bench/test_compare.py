@@ -12,7 +12,7 @@ from unit.bench_records import OLD, bench, without_mpi, written
 from unit.bench_results import ENVIRONMENT, result
 
 from hpccoll.cli import main
-from hpccoll.cli.bench_overlap import command
+from hpccoll.cli.bench_more import overlap_command as command
 from hpccoll.ir.methods import METHODS
 from hpccoll.measure.cases import make
 from hpccoll.tools.bench import compare, comparison_result, overlap, records, roofline
@@ -356,13 +356,16 @@ def test_processor_time_is_that_of_the_collective(monkeypatch):
     for name in ("perf_counter", "process_time"):
         monkeypatch.setattr(overlap, name, lambda: clock.now)
     request = SimpleNamespace(Test=lambda: spend(100), Wait=lambda: spend(1000))
-    runner = overlap.OverlapRunner(
-        SimpleNamespace(control=SimpleNamespace(Barrier=lambda: spend(1e6))), None, None,
-        lambda: spend(10, request),
-        SimpleNamespace(restorable=True, restore=lambda: spend(1e9), arguments=()))
-    runner.time_overlap(2, SimpleNamespace(do=spend), 6, 2)
-    assert runner.processor == [10 + 2 * 100 + 1000] * 2
-    assert runner.alone == runner.compute == [6] * 2 and runner.overlapped == [1216] * 2
+
+    class Form(overlap.OverlappedForm):
+        barrier = staticmethod(lambda: spend(1e6))
+        work, units, tests = SimpleNamespace(do=spend), 6, 2
+    formed = Form(SimpleNamespace(restorable=True, restore=lambda: spend(1e9), arguments=(),
+                                  timed_callable=lambda method: method), lambda: spend(10, request))
+    for _ in range(2):
+        formed.prepare()
+        formed.call(*formed.arguments)
+        assert formed.sample(0.0) == (6, 6, 1216, 10 + 2 * 100 + 1000)
 
 
 def test_overlap_command(tmp_path):

@@ -18,7 +18,7 @@ from hpccoll.cli import main
 from hpccoll.explain import plotting
 from hpccoll.measure import results
 from hpccoll.measure.cases import make
-from hpccoll.tools.bench import formats, plot, report, torch_groups
+from hpccoll.tools.bench import formats, plot, records, report, torch_groups
 
 # The table that people read
 pytest.importorskip("click")
@@ -235,7 +235,7 @@ def test_json_keeps_every_time():
     made = formats.Json(lambda: nullcontext(output), {"op": "sum"})
     written(made, [[result("native", [4, 5, 6])]])
     record = json.loads(output.getvalue())
-    assert record["schema"] == formats.SCHEMA
+    assert record["schema"] == records.SCHEMA
     assert record["complete"] is True
     entry, = record["results"]
     statistics = entry.pop("statistics")

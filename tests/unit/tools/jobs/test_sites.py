@@ -7,8 +7,7 @@ import pytest
 
 from hpccoll.errors import ArgumentError
 from hpccoll.tools.jobs import SITES, Job, script
-from hpccoll.tools.jobs.directives import BATCH
-from hpccoll.tools.jobs.launches import LAUNCHES
+from hpccoll.tools.jobs.launches import BATCH, LAUNCHES
 from hpccoll.tools.jobs.site import LAUNCH, LAUNCHERS, YOURS
 
 #: Kinds of clusters, whose facts are in manuals.

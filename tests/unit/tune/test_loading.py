@@ -6,8 +6,7 @@ from unit.tune.choosing import choose as choose_anywhere
 
 from hpccoll.ir.topology import Topology
 from hpccoll.tune.cost_model import terms
-from hpccoll.tune.loading import JobTimes
-from hpccoll.tune.ranking import BEYOND, PROBED_TIE, UNMEASURED
+from hpccoll.tune.loading import BEYOND, PROBED_TIE, UNMEASURED, JobTimes
 from hpccoll.tune.table import Candidate
 
 
