@@ -89,7 +89,7 @@ class DrivenRequest(Several, _Methods):
         operation = self._operation
         if operation is None or operation.over:
             return lambda: operation is not None and operation.error is not None
-        look, failed = operation.poll_callback(), operation.fail
+        look, failed = operation.poll_callback(rare=True), operation.fail
 
         def poll() -> bool:
             try:

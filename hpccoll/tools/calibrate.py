@@ -35,6 +35,7 @@ from hpccoll.ir.cost.network import NetworkPaths
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.identity import library_name
 from hpccoll.measure.load import OtherLoad, load_text
+from hpccoll.runtime.progress.waiting import wait_until
 from hpccoll.simulator.machine_model import Level, Machine
 from hpccoll.tools.bench.provenance import record
 
@@ -208,9 +209,7 @@ def _message_seconds(comm: hpccoll.Comm, pairs: Sequence[tuple[int, int]], nbyte
             fit = PATIENCE / pair.allreduce(_median(repeat, 1), MPI.MAX)
             seconds = _median(repeat, min(batches, max(LEAST, int(fit)))) / (2 * turns)
         pair.Free()
-    ended = comm.Ibarrier()
-    while not ended.Test():
-        time.sleep(0)
+    wait_until(comm.Ibarrier().Test)
     return comm.allreduce(seconds, MPI.MAX)
 
 

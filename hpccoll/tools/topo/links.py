@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy
 from mpi4py import MPI
 
+from hpccoll.runtime.progress.waiting import wait_until
 from hpccoll.tools.topo.job_map import JobMap
 
 #: Bytes of the latency message, and of the bandwidth message.
@@ -22,8 +23,6 @@ SMALL, LARGE = 8, 1 << 20
 WARMUP, SHORT, LONG = 5, 50, 5
 #: Maximum number of ranks of which all pairs are measured.
 MOST = 32
-#: Seconds that a rank sleeps between two polls.
-NAP = 0.001
 TAG = 7
 
 
@@ -99,8 +98,7 @@ def wait_for_all(comm: MPI.Intracomm, stop: bool = False) -> bool:
     """
     mine, found = numpy.array([stop], "i4"), numpy.empty(1, "i4")
     request = comm.Iallreduce(mine, found, MPI.MAX)
-    while not request.Test():
-        time.sleep(NAP)
+    wait_until(request.Test)
     return bool(found[0])
 
 
