@@ -16,6 +16,7 @@ import ctypes
 import gc
 from collections.abc import Callable, Sequence
 from functools import cache, wraps
+from operator import itemgetter
 from typing import Any, Literal
 
 from mpi4py import MPI
@@ -31,6 +32,10 @@ NATIVE = {name: getattr(MPI.Request, name) for name in (
 
 class Several:
     """Class methods that wait for several requests of any kind."""
+
+    def poll_rarely(self) -> bool:
+        """Look after the collective of this request from time to time; return True if it did."""
+        return False
 
     @classmethod
     def Waitall(cls, requests: Sequence[MPI.Request], statuses: list[MPI.Status] | None = None
@@ -77,7 +82,7 @@ class _Monitors(Backoff):
         super().__init__()
         active = [one for one in requests if MPI.Request.__bool__(one)]
         self.left = [one.poll_callback() for one in active if hasattr(one, "poll_callback")]
-        self.sleeps = all(getattr(one, "_operation", None) is not None for one in active)
+        self.sleeps = None not in [getattr(one, "_operation", None) for one in active]
 
     def look(self) -> None:
         """Look after the collectives that are left."""
@@ -131,16 +136,30 @@ def _wait_for_some_objects(requests: Sequence[MPI.Request], statuses: Any) -> An
                        lambda found: found[0] is None or bool(found[0]), statuses)
 
 
-def _test_all(requests: Sequence[MPI.Request], statuses: Any) -> bool:
-    """Test like ``MPI.Request.Testall``."""
-    return bool(_quietly(_all, requests, bool, statuses))
+def _test_of(name: str, enough: Callable[[Any], bool], test: Callable[..., Any] | None = None
+             ) -> Callable[[Sequence[MPI.Request], Any], Any]:
+    """Return a test for lists with a request that hpccoll runs; it looks after these now and then.
+
+    So a loop of tests ends where a rank is lost.
+    """
+    def method(requests: Sequence[MPI.Request], statuses: Any) -> Any:
+        found = _quietly(test or NATIVE[name], requests, enough, statuses)
+        for one in requests:
+            if isinstance(one, Several):
+                one.poll_rarely()
+        return found
+    return method
 
 
-#: Waits and tests for lists with a request that hpccoll runs; other tests are the library's.
+#: Waits and tests for lists with a request that hpccoll runs.
 _MIXED: dict[str, Callable[[Sequence[MPI.Request], Any], Any]] = {
     "Waitall": Several.Waitall, "Waitany": Several.Waitany, "Waitsome": Several.Waitsome,
-    "Testall": _test_all, "waitall": _wait_for_objects, "waitany": _wait_for_any_object,
-    "waitsome": _wait_for_some_objects}
+    "waitall": _wait_for_objects, "waitany": _wait_for_any_object,
+    "waitsome": _wait_for_some_objects,
+    "Testall": _test_of("Testall", bool, _all), "Testany": _test_of("Testany", itemgetter(1)),
+    "Testsome": _test_of("Testsome", lambda found: found is None or bool(found)),
+    "testall": _test_of("testall", itemgetter(0)), "testany": _test_of("testany", itemgetter(1)),
+    "testsome": _test_of("testsome", lambda found: found[0] is None or bool(found[0]))}
 
 
 @cache
@@ -157,7 +176,7 @@ def extend_mpi4py() -> None:
 
 
 def _mixed_method(name: str) -> Callable[..., Any]:
-    native, mixed = NATIVE[name], _MIXED.get(name, NATIVE[name])
+    native, mixed = NATIVE[name], _MIXED[name]
 
     @wraps(native)
     def method(cls: type[MPI.Request], requests: Sequence[MPI.Request], *statuses: Any,

@@ -14,6 +14,9 @@ pytestmark = [pytest.mark.mpi(min_size=2), pytest.mark.timeout(120)]
 #: Seconds by which a rank is late, and the share of a core that a waiting rank may take: 5 %, and
 #: what a machine with other work adds. Without sleeps it is 60-100 %.
 LATE, SHARE = 0.5, 0.15
+#: A late rank's work may take so much longer: 1.0-1.1 on a machine without other work, 3-17 beside
+#: ranks that spin.
+SLOWER = 1.5
 OURS = {"allreduce": "recursive_doubling", "iallreduce": "recursive_doubling",
         "barrier": "dissemination", "ibarrier": "dissemination", "bcast": "binomial"}
 
@@ -63,4 +66,4 @@ def test_the_work_of_a_late_rank_takes_as_long_as_beside_sleeping_ranks(world, n
             elif turn % 2 == 0:
                 time.sleep(0.1)
             call(world)
-    assert world.rank or least[1] < 1.2 * least[0], least
+    assert world.rank or least[1] < SLOWER * least[0], least

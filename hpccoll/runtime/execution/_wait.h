@@ -68,7 +68,7 @@ static inline Wait start_wait(int64_t since, int64_t timeout_us, int64_t poll_fo
     wait.end = now + (timeout_us < 0 ? next_sleep(now - wait.since) : 1000 * timeout_us);
     wait.poll_until = wait.since + poll_for;
     wait.polling = now < wait.poll_until;
-    wait.yields = since ? YIELDS_BEFORE_SLEEP : 0;
+    wait.yields = since || !yielding ? YIELDS_BEFORE_SLEEP : 0;
     return wait;
 }
 
