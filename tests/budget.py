@@ -15,30 +15,30 @@ TESTS = Path(__file__).resolve().parent
 PACKAGE = TESTS.parent / "hpccoll"
 #: Most lines, by room; ``hpccoll`` is the package's own modules.
 BUDGET = {
-    "C": 7141,
-    "algorithms": 3813, "arrays": 1061, "calls": 1550, "cli": 2685, "comm": 4691, "config": 320,
-    "cuda": 2593, "errors": 574, "explain": 1322, "guard": 2774, "hpccoll": 384, "ir": 2127,
-    "jax": 780, "keras": 280, "machine": 824, "measure": 3116, "proof": 1316, "runtime": 3791,
-    "simulator": 3697, "testing": 820, "tools": 5294, "torch": 3783, "training": 8414,
+    "C": 7165,
+    "algorithms": 3813, "arrays": 1061, "calls": 1557, "cli": 2685, "comm": 4689, "config": 320,
+    "cuda": 2593, "errors": 574, "explain": 1322, "guard": 2774, "hpccoll": 384, "ir": 2132,
+    "jax": 780, "keras": 280, "machine": 824, "measure": 3116, "proof": 1316, "runtime": 3856,
+    "simulator": 3697, "testing": 820, "tools": 5330, "torch": 3783, "training": 8414,
     "transport": 1429, "tune": 2160}
 #: Most lines and files of Python, by folder of the tests; ``tests`` is its own modules.
 TEST_BUDGET = {
     "benchmarks": (1482, 15),
     "cluster": (1325, 12),
     "contract": (907, 6),
-    "doc": (2345, 30),
+    "doc": (2346, 30),
     "fault": (1857, 13),
     "golden": (227, 2),
     "gpu": (750, 7),
     "law": (386, 5),
-    "mpi": (16812, 94),
+    "mpi": (16948, 95),
     "sanitize": (196, 2),
     "scale": (865, 11),
     "suites": (85, 1),
     "support": (6571, 48),
     "tests": (1877, 8),
     "uncompiled": (94, 2),
-    "unit": (34953, 193)}
+    "unit": (34970, 193)}
 SUFFIXES = {".c", ".h", ".cu"}
 
 

@@ -166,10 +166,20 @@ def blocks_of(cut: int, counts: Sequence[int], nblocks: int, reduces: bool) -> B
     return Blocks(nblocks, aligned, aligned * nblocks, NO_LIMIT)
 
 
-def layout_of(call: Call, cut: int, schedule: Schedule, rank: int, size: int) -> SlotLayout:
-    """Return the layout of a call whose blocks have any size; see :mod:`hpccoll.ir.sizes`."""
-    number = schedule.nblocks if cut == VECTOR else size
-    blocks: Any = [Size.of(block if cut != UNIFORM else 0) for block in range(number)]
+def symbols_of(cut: int, number: int, segments: int) -> tuple[list[Any], Any]:
+    """Return the sizes of blocks of any size, and of a segment; see :mod:`hpccoll.ir.sizes`.
+
+    The symbols are what the last segment has of each block, and then the elements that each other
+    segment has of it.
+    """
+    symbols = [Size.of(block if cut != UNIFORM else 0) for block in range(number)]
+    step = Size.of(number if cut != UNIFORM else 1)
+    return [block + (segments - 1) * step for block in symbols], step
+
+
+def layout_of(call: Call, cut: int, schedule: Schedule, rank: int, size: int, blocks: Any
+              ) -> SlotLayout:
+    """Return the layout of a call with blocks of these sizes."""
     if cut == VECTOR:
         return layouts.split_layout(schedule, rank, blocks, call.in_place)
     if call.collective == "alltoall":

@@ -68,10 +68,13 @@ def command(ranks: int | None, strict: bool, clean: bool, log: str | None,
     if not any(each.level == ERROR for each in findings):
         facts = gather(mine)
         findings = examine(facts, ranks or 0) if facts is not None else []
-    # Jobs of one rank would all print the same: only the launcher's first process prints.
-    if mine.rank == 0 and mine.launched[0] <= 0:
+    # Jobs of one rank would all print the same: only the launcher's first process prints. The
+    # others succeed, because a launcher kills all processes after the first failure.
+    first = mine.launched[0] <= 0
+    if mine.rank == 0 and first:
         (_json if as_json else _text)(findings, facts or [mine])
-    failed = comm.bcast(any(each.level in wrong for each in findings))
+    failed = comm.bcast(any(each.level in wrong for each in findings) and (
+        first or mine.size > 1))
     sys.exit(WRONG if failed else 0)
 
 

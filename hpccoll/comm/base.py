@@ -105,8 +105,17 @@ class Base(Wrapper):
         raise NotImplementedError
 
     def _repeat(self, method: Method, args: tuple[Any, ...]) -> Any:
-        """Make a call that is part of the running one, or replaces it."""
-        raise NotImplementedError
+        """Make a call that is part of the running one, or replaces it; it is not observed."""
+        # Without a context manager: it is on the path of every small call on device memory.
+        call_guard, promised = self._check_alive().call_guard, self._device
+        outer, thread = call_guard.outer_thread, call_guard.owner_thread
+        # In this order, so that the guard admits no other thread in between.
+        call_guard.outer_thread, call_guard.owner_thread, self._device = thread, 0, ""
+        try:
+            return getattr(self._unobserved_class(), method.title.capitalize())(self, *args)
+        finally:
+            call_guard.owner_thread, call_guard.outer_thread, self._device = (
+                thread, outer, promised)
 
     @contextmanager
     def _outside(self) -> Iterator[None]:
@@ -131,12 +140,8 @@ class Base(Wrapper):
         """Return the layout of the ranks, if it has been discovered."""
         return self._context.place if self._context is not None else None
 
-    def _timed_class(self) -> Any:
-        """Return the class of communicators whose calls are measured."""
-        raise NotImplementedError
-
-    def _for_part(self, comm: MPI.Intracomm) -> Any:
-        """Return a communicator for parts of this one's calls, with named algorithms."""
+    def _unobserved_class(self) -> Any:
+        """Return ``Comm``, whose calls no profile records."""
         raise NotImplementedError
 
     def _want(self, preferences: dict[str, Choice]) -> None:

@@ -13,7 +13,6 @@ from mpi4py import MPI
 
 from hpccoll.comm.base import Base
 from hpccoll.comm.methods import Method, methods_of
-from hpccoll.comm.nonblocking import NonblockingMixin
 from hpccoll.comm.recognition import recognise_calls
 from hpccoll.ir.methods import BLOCKING
 from hpccoll.runtime.progress.waiting import progress_once
@@ -127,22 +126,7 @@ class BlockingMixin(Base):
         """Send one block of any size and type from every rank to every rank."""
         self._call(ALLTOALLW, sendbuf, recvbuf)
 
-    # -- implementation ----------------------------------------------------------------------
     def _serve(self, method: Method, args: tuple[Any, ...]) -> Any:
         """Run an uncached call."""
-        from hpccoll.comm.uncached.dispatch import serve
+        from hpccoll.comm.uncached.blocking import serve
         return serve(self, method, args)
-
-    def _repeat(self, method: Method, args: tuple[Any, ...]) -> Any:
-        """Make a call that is part of the running one, or replaces it."""
-        # Without a context manager: it is on the path of every small call on device memory.
-        call_guard, promised = self._check_alive().call_guard, self._device
-        outer, thread = call_guard.outer_thread, call_guard.owner_thread
-        # In this order, so that the guard admits no other thread in between.
-        call_guard.outer_thread, call_guard.owner_thread, self._device = thread, 0, ""
-        try:
-            owner = BlockingMixin if method.form == BLOCKING else NonblockingMixin
-            return getattr(owner, method.title.capitalize())(self, *args)
-        finally:
-            call_guard.owner_thread, call_guard.outer_thread, self._device = (
-                thread, outer, promised)

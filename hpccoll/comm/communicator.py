@@ -235,13 +235,8 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
         from hpccoll.guard.flight_record import RECORDER
         return RECORDER.dump("comm.dump()", folder)
 
-    def _timed_class(self) -> Any:
+    def _unobserved_class(self) -> Any:
         return Comm
-
-    def _for_part(self, comm: MPI.Intracomm) -> Comm:
-        return Comm(comm, determinism=config.NONE, tuning=config.OFF,
-                    contract=self._config.contract, checksums=self._config.checksums,
-                    timeout=self._config.timeout)
 
     # -- communicators from others -----------------------------------------------------------
     def Create(self, group: MPI.Group) -> Comm:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, Any, overload
 
@@ -19,7 +19,7 @@ from mpi4py import MPI
 
 from hpccoll.comm.base import Base
 from hpccoll.comm.methods import Method
-from hpccoll.config import ANY_P, AUTO, NCCL
+from hpccoll.config import ANY_P, AUTO, NCCL, NONE, OFF
 from hpccoll.errors import ArgumentError, HpccollError
 from hpccoll.errors.mpi import error_handler_of
 from hpccoll.runtime.attributes import existing_context
@@ -300,7 +300,10 @@ def _across(comm: Base) -> Any:
     """Return the allreduce between nodes."""
     from hpccoll.cuda import AcrossNodes
 
-    return AcrossNodes(comm._for_part, _algorithm_across)
+    config = comm._config
+    return AcrossNodes(partial(comm._unobserved_class(), determinism=NONE, tuning=OFF,
+                               contract=config.contract, checksums=config.checksums,
+                               timeout=config.timeout), _algorithm_across)
 
 
 def nccl_problem(comm: MPI.Intracomm, name: str) -> str:

@@ -77,7 +77,7 @@ def _measure(comm: Base, context: Context, facts: CallFacts, tuned: JobTimes) ->
         start = perf_counter()
         path = "" if tuned.online else comm._config.tuning or default_path()
         measure = context.library.watch_blocking(measure_call, TITLE)
-        curve = measure(context, facts.collective, nbytes, path, comm._timed_class())
+        curve = measure(context, facts.collective, nbytes, path, comm._unobserved_class())
         if curve or tuned.online:  # otherwise it was disturbed, and a later check repeats it
             tuned.add_tried(facts.collective, nbytes, curve)
         allowance.spent += perf_counter() - start

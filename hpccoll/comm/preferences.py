@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from hpccoll import config
 from hpccoll.algorithms import Algorithm
 from hpccoll.algorithms.outside import read_algorithm
-from hpccoll.calls.call import collective_of
+from hpccoll.calls.call import Call, collective_of
 from hpccoll.calls.facts import facts_of
-from hpccoll.comm.uncached.conditions import conditions_of, preference_of, resolve_call
+from hpccoll.comm.uncached.conditions import conditions_of, preference_of
 from hpccoll.errors import ArgumentError, ArgumentTypeError
 from hpccoll.ir.schedule import Schedule
 from hpccoll.runtime.attributes import existing_context
 from hpccoll.runtime.planning.choice import Choice
-from hpccoll.runtime.planning.planner import check_choice
+from hpccoll.runtime.planning.ready import check_choice
 from hpccoll.tune.choose import choose
 from hpccoll.units import byte_count
 
@@ -93,14 +93,17 @@ def choice_of(method: str, choice: Any, segment_bytes: int | str) -> Choice:
     return Choice(name, params, byte_count("segment_bytes", segment_bytes), "comm.using")
 
 
-def check_preference(comm: Base, method: Method, args: tuple[Any, ...]) -> None:
+def has_new_preference(comm: Base, method: Method) -> bool:
+    """Return True if a call has a choice of the user and would set the communicator up."""
+    return (comm._context is None and existing_context(comm) is None
+            and preference_of(comm, method)[0] is not None)
+
+
+def check_preference(comm: Base, method: Method, call: Call | None) -> None:
     """Raise the errors of the user's choice for a call, before it sets the communicator up.
 
     After the error of one rank, its next call must be able to meet the call of the others.
     """
-    if comm._context is not None or existing_context(comm) is not None:
-        return
-    call = resolve_call(comm, method, args) if preference_of(comm, method)[0] is not None else None
     choice = call and choose(facts_of(call), conditions_of(comm, method))
     if call is not None and choice is not None:
         check_choice(call, choice, comm.Get_rank(), comm.Get_size())

@@ -180,10 +180,11 @@ def slices(pack: Extent, extents: Sequence[Extent]) -> list[Extent]:
     return pack_extents(pack.buffer, [e.count for e in extents], base=pack.offset)
 
 
-def clip(extent: Extent, start: int, length: int) -> Extent:
-    """Return the part of a block that belongs to the segment ``[start, start + length)``."""
+def clip(extent: Extent, start: int, length: int | None) -> Extent:
+    """Return at most ``length`` elements of a block from ``start`` on; all if it is ``None``."""
+    count = max(extent.count - start, 0)
     return Extent(extent.buffer, extent.offset + start,
-                  min(max(extent.count - start, 0), length))
+                  count if length is None else min(count, length))
 
 
 def shift_scratch(extent: Extent, shift: int) -> Extent:

@@ -258,10 +258,16 @@ def segments(program: Program, layout: SlotLayout, longest: int, segment: int) -
         segment: elements of a block per segment; 0 for a single segment.
     """
     step = segment or max(longest, 1)
+    return cut_into(program, layout, -(-max(longest, 1) // step), step)
+
+
+def cut_into(program: Program, layout: SlotLayout, number: int, step: int) -> list[Segment]:
+    """Cut every block into a number of segments of ``step`` elements; the last has the rest."""
     shared: dict[tuple[tuple[int, ...], ...], tuple[LoweredProgram, int]] = {}
     cut_program = []
-    for start in range(0, max(longest, 1), step):
-        cut = _cut(layout, start, step)
+    for index in range(number):
+        start = index * step
+        cut = _cut(layout, start, step if index < number - 1 else None)
         sizes = tuple(tuple(e.count for e in extents) for extents in cut.places.values())
         sizes += (tuple(map(cut.scratch, set(program.scratch))),)
         if sizes not in shared:
@@ -271,8 +277,8 @@ def segments(program: Program, layout: SlotLayout, longest: int, segment: int) -
     return cut_program
 
 
-def _cut(layout: SlotLayout, start: int, length: int) -> SlotLayout:
-    """Return the layout of the segment ``[start, start + length)`` of every block."""
+def _cut(layout: SlotLayout, start: int, length: int | None) -> SlotLayout:
+    """Return the layout of a segment of every block: some elements from ``start`` on, or all."""
     def scratch(key: int) -> int:
         return clip(Extent(TMP, 0, layout.scratch(key)), start, length).count
 

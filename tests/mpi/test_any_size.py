@@ -4,6 +4,7 @@ Their results: ``new sizes`` of ``test_calls.py``.
 """
 
 import time
+from itertools import accumulate
 
 import numpy
 import pytest
@@ -42,6 +43,42 @@ def test_a_new_size_is_not_planned(world, monkeypatch):
     for n in range(210, 400):
         run(n)
     assert len(planned) <= 12  # of 1330
+
+
+def test_a_new_size_in_segments_is_not_planned(world, monkeypatch):
+    """Calls with the same number of segments have a common plan; the lengths are any."""
+    monkeypatch.setattr(world, "_serve", lambda *call: (
+        planned.append(call[0].title), type(world)._serve(world, *call)), raising=False)
+    segment, planned, random = 1 << 12, [], numpy.random.default_rng(5)
+    x = numpy.arange(8.0 * segment) + world.rank
+    y, whole = numpy.empty(8 * segment), numpy.empty(9 * segment * world.size)
+    world.choose(bcast="chain", allreduce="ring", allgather="ring", allgatherv="ring",
+                 reduce_scatter_block="ring", segment_bytes=8 * segment)
+
+    def run(n):
+        part, total = slice(n * world.rank, n * (world.rank + 1)), sum(range(world.size))
+        y[:n] = x[:n]
+        world.Bcast(y[:n])
+        assert (y[:n] == numpy.arange(n)).all()
+        world.Allreduce(x[:n], y[:n])
+        assert (y[:n] == world.size * numpy.arange(n) + total).all()
+        world.Allgather(x[:n], whole[:n * world.size])
+        assert (whole[part] == x[:n]).all() and (whole[:n] == numpy.arange(n)).all()
+        world.Reduce_scatter_block(whole[:n * world.size], y[:n])
+        assert (y[:n] == world.size * x[:n]).all()
+        counts = [n + 2 * rank for rank in range(world.size)]
+        world.Allgatherv(x[:counts[world.rank]], [whole[:sum(counts)], counts])
+        for rank, end in enumerate(accumulate(counts)):
+            assert (whole[end - counts[rank]:end] == numpy.arange(counts[rank]) + rank).all()
+
+    for n in (*range(segment - 1, 7 * segment, segment), *range(segment + 1, 7 * segment, segment)):
+        run(n)  # from one to 7 segments
+    planned.clear()
+    for n in random.integers(segment // 2, 7 * segment, 60).tolist():
+        if n % world.size == world.rank and n % 7 == 0:
+            time.sleep(0.02)
+        run(n)
+    assert len(planned) <= 20  # of 300
 
 
 def test_late_ranks_and_ranks_with_other_memory_take_part(world):

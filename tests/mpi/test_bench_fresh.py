@@ -41,6 +41,7 @@ def test_what_is_measured(quick):
     assert [(one.method, one.nbytes) for one in outcome.sizes] == [
         (method, nbytes) for method in fresh.METHODS for nbytes in (8, 4096)]
     assert all(one.seconds > 0 < one.plain_seconds for one in outcome.sizes)
+    assert [one.arrays for one in outcome.arrays] == ["same", "new"]
     assert [one.method for one in outcome.communicators] == ["Dup", "Split"]
     once, busy = outcome.footprints
     assert once.shared_bytes < 1 << 16 and once.files <= busy.files
@@ -48,7 +49,7 @@ def test_what_is_measured(quick):
         assert outcome.environment is None
         return
     for word in (*fresh.METHODS, "Dup, one Allreduce, Free", "with 1 call takes", "with 20 calls",
-                 "a process without calls takes"):
+                 "a process without calls takes", "new arrays in each call: "):
         assert word in text.getvalue()
     found = json.loads(record.getvalue())
     assert found["start"]["seconds"] > 0 < found["start"]["plain_seconds"]
@@ -70,7 +71,7 @@ def test_a_wrong_result_is_counted(quick, monkeypatch):
 
     monkeypatch.setattr(fresh, "METHODS", ("Allreduce",))
     monkeypatch.setattr(fresh, "Comm", Wrong)
-    assert fresh.run(WORLD, None).failures == 2 * 16 * WORLD.size
+    assert fresh.run(WORLD, None).failures == 4 * 16 * WORLD.size
 
 
 def test_the_command(quick, tmp_path, monkeypatch):

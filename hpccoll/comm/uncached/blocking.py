@@ -1,4 +1,4 @@
-"""Uncached blocking calls: checked, chosen, run, and stored in the caches."""
+"""Uncached calls: their entry; blocking ones are checked, chosen, run, stored in the caches."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from mpi4py import MPI
 
 from hpccoll.calls.call import Call, is_loaded
 from hpccoll.calls.facts import CallFacts, facts_of
-from hpccoll.calls.memory import any_staged, is_staged, stage_spec
+from hpccoll.calls.memory import any_staged, as_host_arrays, is_staged, stage_spec
 from hpccoll.comm.cache import MOST_CALLS
 from hpccoll.comm.devices import on_registered_memory, run_by_nccl, run_registered
 from hpccoll.comm.first_calls import BARE, FIRST, needs_no_setup, precedes_setup
 from hpccoll.comm.methods import Method
 from hpccoll.comm.online import measure_first
-from hpccoll.comm.preferences import check_preference
-from hpccoll.comm.promise import is_queued_or_promised
+from hpccoll.comm.preferences import check_preference, has_new_preference
+from hpccoll.comm.promise import check_promise, is_queued_or_promised
 from hpccoll.comm.recognition import note_any_size
 from hpccoll.comm.reproducible_sums import is_served, sum_call
 from hpccoll.comm.staged_calls import is_small, run_new, run_staged
@@ -29,44 +29,71 @@ from hpccoll.comm.uncached.conditions import (
     record_choice,
     resolve_call,
 )
-from hpccoll.comm.uncached.steps import choose_algorithm, guarded_native, measurements_of
+from hpccoll.comm.uncached.nonblocking import begin
+from hpccoll.comm.uncached.steps import (
+    choose_algorithm,
+    guarded_native,
+    measurements_of,
+    serve_arrays,
+)
 from hpccoll.config import ANY_P, NAN, NATIVE, RESULTS
 from hpccoll.guard.data_checks import check_equal, check_finite, result_of
+from hpccoll.ir.methods import BLOCKING
 from hpccoll.runtime.events.logger import served_by
 from hpccoll.runtime.execution.any_size import form_hash, native_at_any_size, plan_at_any_size
 from hpccoll.runtime.execution.compiled import compiled_plan_for, run_plan
 from hpccoll.runtime.execution.executor import drive
 from hpccoll.runtime.planning.call_hash import describe_native
 from hpccoll.runtime.planning.choice import Choice
-from hpccoll.runtime.planning.planner import longest_whole, plan_for, prepare, with_counts
+from hpccoll.runtime.planning.planner import plan_for, prepare, segment_rule
+from hpccoll.runtime.planning.ready import proved_plan_for, ready_call
 from hpccoll.tune.choose import range_of_choice
 
 if TYPE_CHECKING:
     from hpccoll.comm.base import Base
 
 
-def serve_blocking(comm: Base, method: Method, args: tuple[Any, ...]) -> None:
-    """Run an uncached call; check its input for NaN, or its result for equality."""
-    if comm._cache.staged and run_staged(comm, method, args):
+def serve(comm: Base, method: Method, args: tuple[Any, ...]) -> Any:
+    """Run an uncached blocking or nonblocking call."""
+    with comm._check_alive().call_guard:
+        check_promise(method, args, comm._device)
+        arrays = as_host_arrays(args, len(method.buffers))
+        if arrays:
+            return serve_arrays(comm, method, arrays)
+        if method.form != BLOCKING:
+            return begin(comm, method, args)
+        if not (comm._cache.staged and run_staged(comm, method, args)):
+            run_blocking(comm, method, args)
+        return None
+
+
+def run_blocking(comm: Base, method: Method, args: tuple[Any, ...]) -> None:
+    """Run a call; check its input for NaN, and its result for equality, if that is asked for."""
+    if preference_of(comm, method)[0] is None and (
+            precedes_setup(comm) or stays_without(comm)) and run_first(comm, method, args):
         return
-    checks = comm._config.check
-    if not checks:
-        serve_unchecked(comm, method, args)
+    read: Callable[[], Call | None] = partial(resolve_call, comm, method, args)
+    checks, first = comm._config.check, has_new_preference(comm, method)
+    if not checks and not first:
+        run_choice(comm, method, args, read)
         return
-    call = resolve_call(comm, method, args)
+    call = read()
+    if first:
+        check_preference(comm, method, call)
     if NAN in checks and call is not None and facts_of(call).rounds:
         check_finite(comm._private(), call.source, method.name)
-    serve_unchecked(comm, method, args)
+    run_choice(comm, method, args, lambda: call)
     if RESULTS in checks and (result := result_of(call)) is not None:
         check_equal(comm._private(), result, f"the result of {method.name}")
 
 
-def serve_unchecked(comm: Base, method: Method, args: tuple[Any, ...]) -> None:
-    """Check the arguments, choose an algorithm, and run it or the native method."""
-    if preference_of(comm, method)[0] is None and (
-            precedes_setup(comm) or stays_without(comm)) and run_first(comm, method, args):
-        return
-    check_preference(comm, method, args)
+def run_choice(comm: Base, method: Method, args: tuple[Any, ...],
+               read: Callable[[], Call | None]) -> None:
+    """Choose an algorithm, and run it or the native method.
+
+    ``read`` resolves the call, or returns it if it is resolved: no step of all ranks may come after
+    an error of the arguments, which one rank may have.
+    """
     tuned = measurements_of(comm)
     barred, (preference, gives_way) = "", preference_of(comm, method)
     if is_queued_or_promised(comm, method, preference):
@@ -74,7 +101,7 @@ def serve_unchecked(comm: Base, method: Method, args: tuple[Any, ...]) -> None:
         if not barred:
             return
     found, always = on_registered_memory(comm, method, args), comm._always
-    call, registered = found or (resolve_call(comm, method, args), None)
+    call, registered = found or (read(), None)
     if call is None:
         record_choice(comm, method, None, None)
         if always:
@@ -110,7 +137,7 @@ def serve_unchecked(comm: Base, method: Method, args: tuple[Any, ...]) -> None:
         run_algorithm(comm, method, args, call, choice)
     else:
         context = comm._private()
-        plan = plan_for(context, with_counts(context, call, choice), choice)
+        plan = plan_for(context, ready_call(context, call, choice), choice)
         if not run_registered(context, registered, call, plan):
             run_algorithm(comm, method, args, resolve_call(comm, method, args) or call, choice)
 
@@ -151,7 +178,7 @@ def run_algorithm(comm: Base, method: Method, args: tuple[Any, ...], call: Call,
                   choice: Choice) -> None:
     """Run an algorithm: a compiled plan, which later calls use, or in the interpreter."""
     context = comm._private()
-    call = with_counts(context, call, choice)
+    call = ready_call(context, call, choice)
     plan = plan_for(context, call, choice)
     # Calls on temporary copies are not cached.
     compiled_plan = (compiled_plan_for(context, call, plan)
@@ -159,8 +186,8 @@ def run_algorithm(comm: Base, method: Method, args: tuple[Any, ...], call: Call,
     if compiled_plan is not None and comm._note(method, args, compiled_plan, call):
         comm._served = f"{served_by(choice)}, compiled", call.nbytes
         store_any_size(comm, method, args, facts_of(call), lambda nbytes: plan_at_any_size(
-            context, call, plan, partial(plan_for, context, choice=choice), nbytes,
-            longest_whole(context, call, choice)))
+            context, call, plan, partial(proved_plan_for, context, choice=choice), nbytes,
+            segment_rule(context, call, choice)))
         run_plan(compiled_plan, call)
         return
     execution = prepare(context, call, plan)

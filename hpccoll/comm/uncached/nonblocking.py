@@ -20,6 +20,7 @@ from hpccoll.config import THREAD
 from hpccoll.runtime.context import LANE_BYTES
 from hpccoll.runtime.execution.compiled import addresses_of, compiled_plan_for
 from hpccoll.runtime.planning.planner import plan_for, prepare
+from hpccoll.runtime.planning.ready import prove_brought
 from hpccoll.runtime.progress.operations import Operation
 from hpccoll.runtime.ranks import LANE_TAG
 
@@ -49,6 +50,7 @@ def begin(comm: Base, method: Method, args: tuple[Any, ...]) -> MPI.Request:
             queue, choice = context.request_queue, choice.in_segments(segment)
     if queue is None:
         tag = context.next_tag()
+    prove_brought(context, call, choice)
     plan = plan_for(context, call, choice)
     compiled_plan = None
     plain = not is_loaded(call) and (call.sink is None or call.sink.store is None)

@@ -14,7 +14,7 @@ from hpccoll.calls.datatypes import with_own_datatypes
 from hpccoll.calls.facts import CallFacts
 from hpccoll.calls.memory import is_staged
 from hpccoll.comm.methods import Method
-from hpccoll.comm.preferences import check_preference
+from hpccoll.comm.preferences import check_preference, has_new_preference
 from hpccoll.comm.promise import check_promise
 from hpccoll.comm.requests import Prequest
 from hpccoll.comm.uncached.conditions import (
@@ -34,7 +34,8 @@ from hpccoll.runtime.execution.built import BUILT
 from hpccoll.runtime.execution.compiled import compiled_plan_for
 from hpccoll.runtime.planning.call_hash import describe_native
 from hpccoll.runtime.planning.choice import Choice
-from hpccoll.runtime.planning.planner import plan_for, prepare, with_counts
+from hpccoll.runtime.planning.planner import plan_for, prepare
+from hpccoll.runtime.planning.ready import ready_call
 from hpccoll.tune.choose import fallback
 
 if BUILT:
@@ -47,8 +48,9 @@ def create_request(comm: Base, method: Method, info: MPI.Info, args: tuple[Any, 
                    ) -> MPI.Prequest:
     """Check the arguments; prepare the user's algorithm or the native method."""
     check_promise(method, args, comm._device)
-    check_preference(comm, method, args)
     call = resolve_call(comm, method, args)
+    if has_new_preference(comm, method):
+        check_preference(comm, method, call)
     choice = None
     if call is not None:
         facts, choice = choose_algorithm(comm, method, call)
@@ -82,7 +84,7 @@ def create_request(comm: Base, method: Method, info: MPI.Info, args: tuple[Any, 
 def request_on_memory(comm: Base, call: Call, facts: CallFacts, choice: Choice) -> Prequest:
     """Return the request of a call whose messages use its memory directly."""
     context, threaded = comm._private(), comm._config.progress == THREAD
-    tag, call = context.persistent_tag(), with_counts(context, call, choice)
+    tag, call = context.persistent_tag(), ready_call(context, call, choice)
     plan = plan_for(context, call, choice.in_segments(context.request_segment(facts, tag)))
     compiled_plan = (compiled_plan_for(context, call, plan, tag, False)
                      if comm._calls is not None else None)
@@ -102,7 +104,7 @@ def request_on_copies(comm: Base, call: Call, choice: Choice, again: Callable[[]
     ``datatypes`` were created for the call, and are freed with the request.
     """
     context, threaded = comm._private(), comm._config.progress == THREAD
-    plan, tag = plan_for(context, with_counts(context, call, choice), choice), (
+    plan, tag = plan_for(context, ready_call(context, call, choice), choice), (
         context.persistent_tag())
 
     def fresh() -> tuple[Any, ...]:

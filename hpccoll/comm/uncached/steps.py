@@ -81,7 +81,7 @@ def measurements_of(comm: Base) -> JobTimes | None:
         find = comm._private().library.watch_blocking(load)
         # Native methods: this call has already entered.
         lifetime.tuned = find(PrivateComm(comm), comm._config.tuning, comm._private,
-                              partial(probe, comm._timed_class()))
+                              partial(probe, comm._unobserved_class()))
         tuned = lifetime.tuned
         log_table(comm, tuned.source, tuned.note, tuned.online)
         start(comm, comm._private(), tuned)

@@ -32,14 +32,17 @@ struct AnySize {
     PyObject_HEAD
     PyObject *target; /* a compiled plan, or a native method */
     long cut, extent[SIDES];
-    long long rank, size, blocks, unit, itemsize, least, end, most_block, most_bytes;
+    long long rank, size, blocks, unit, itemsize, least, end;
+    /* Segments of a call; elements of a block in one, at most, and what divides them, 0 if longer
+     * blocks are cut in another way; bytes of a message, at most. */
+    long long segments, most, segment_unit, most_bytes;
     long long element[SIDES], scale[SIDES]; /* bytes of a caller's element; elements per unit */
     long long form, amount; /* call hash of the form; amount of data per unit of size */
     int equal, side[2];     /* COUNTED: all counts are equal */
     Py_ssize_t operand_count;
     Operand *operands;
     Term *terms;
-    int64_t *bounds, total, longest; /* of the blocks of the last call */
+    int64_t *bounds, total, longest, shortest; /* of the blocks of the last call */
     Recent recent[RECENT];
 };
 
@@ -63,6 +66,7 @@ static void cut_vector(AnySize *self, int64_t total)
     self->bounds[self->blocks] = total;
     int64_t last = total - self->bounds[self->blocks - 1], first = self->unit * (each + (more > 0));
     self->longest = last > first || self->blocks == 1 ? last : first;
+    self->shortest = self->blocks == 1 ? last : self->unit * each;
 }
 
 /* Read one count per rank; return 0 unless all are at least 1 and the blocks have no gaps. */
@@ -74,6 +78,7 @@ static int read_counts(AnySize *self, const Vector *counts, const Vector *displs
     int64_t first = counts->values[0], limit = INT64_MAX / (self->size + 1);
     int equal = 1;
     self->longest = 0;
+    self->shortest = INT64_MAX;
     for (Py_ssize_t i = 0; i < self->size; i++) {
         int64_t count = counts->values[i];
         if (count < 1 || count > limit / scale
@@ -84,6 +89,7 @@ static int read_counts(AnySize *self, const Vector *counts, const Vector *displs
         count *= scale;
         self->bounds[i + 1] = self->bounds[i] + count;
         self->longest = count > self->longest ? count : self->longest;
+        self->shortest = count < self->shortest ? count : self->shortest;
     }
     return equal == self->equal;
 }
@@ -130,6 +136,23 @@ static int fits_unknown(const AnySize *self, const Key *key)
     }
     int64_t sent = own_bytes(self, key, SENT), received = own_bytes(self, key, RECEIVED);
     return sent < 0 || received < 0 || sent == received;
+}
+
+/* Compute the elements of a segment, behind the bounds of the blocks, as segment_elements in
+ * plan.py; return 0 if the blocks have another number of segments, or one has nothing in the last
+ * of them. */
+static int cut_segments(AnySize *self)
+{
+    int64_t number = self->segments;
+    if (number == 1 || self->longest > number * self->most
+        || self->longest <= (number - 1) * self->most) {
+        return number == 1 && self->longest <= self->most;
+    }
+    int64_t each = (self->longest + number - 1) / number, unit = self->segment_unit;
+    each = (each + unit - 1) / unit * unit;
+    each = each < self->most ? each : self->most;
+    self->bounds[self->blocks + 1] = self->bounds[self->blocks] + each;
+    return self->shortest > (number - 1) * each;
 }
 
 /* Compute the blocks of a call; return 0 if its arguments do not fit or need Python's checks. */
@@ -187,9 +210,9 @@ static int read_blocks(AnySize *self, const Key *key)
         cut_vector(self, total);
     }
     else if (self->cut == UNIFORM) {
-        self->longest = self->bounds[1] = total;
+        self->longest = self->shortest = self->bounds[1] = total;
     }
-    return self->longest <= self->most_block;
+    return cut_segments(self);
 }
 
 /* The same arithmetic as in hpccoll/transport/call_hashes.py. */
@@ -304,7 +327,8 @@ const int *sides_of(const AnySize *self)
 /* Return 1 if it is for the same calls as an earlier one, whose limits were too small. */
 int replaces(const AnySize *self, const AnySize *other)
 {
-    return self->least == other->least && self->end == other->end && self->equal == other->equal;
+    return self->least == other->least && self->end == other->end && self->equal == other->equal
+           && self->segments == other->segments;
 }
 
 /* Count a call; return 1 if calls like it repeat. */
@@ -372,7 +396,7 @@ static int read_operands(AnySize *self, PyObject *operands)
             if (!PyArg_ParseTuple(PyTuple_GET_ITEM(parts, part), "LL", &bound, &factor)) {
                 return -1;
             }
-            if (bound < 0 || bound > self->blocks) {
+            if (bound < 0 || bound > self->blocks + 1) {
                 goto wrong;
             }
             Term term = {bound, factor};
@@ -388,21 +412,22 @@ wrong:
 
 static PyObject *any_size_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"target",    "cut",    "ranks",    "blocks",   "itemsize",
-                            "sizes",     "limits", "elements", "extents",  "scales",
-                            "call_hash", "equal",  "sides",    "operands", NULL};
+    static char *names[] = {"target",    "cut",      "ranks",    "blocks",   "itemsize",
+                            "sizes",     "segments", "elements", "extents",  "scales",
+                            "call_hash", "equal",    "sides",    "operands", NULL};
     PyObject *target, *operands;
     AnySize *self = (AnySize *)type->tp_alloc(type, 0);
     if (self == NULL) {
         return NULL;
     }
     if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "Ol(LL)(LL)L(LL)(LL)(LL)(ll)(LL)(LL)p(ii)O!", names, &target, &self->cut,
-            &self->rank, &self->size, &self->blocks, &self->unit, &self->itemsize, &self->least,
-            &self->end, &self->most_block, &self->most_bytes, &self->element[SENT],
-            &self->element[RECEIVED], &self->extent[SENT], &self->extent[RECEIVED],
-            &self->scale[SENT], &self->scale[RECEIVED], &self->form, &self->amount, &self->equal,
-            &self->side[IN], &self->side[OUT], &PyTuple_Type, &operands)) {
+            args, kwargs, "Ol(LL)(LL)L(LL)(LLLL)(LL)(ll)(LL)(LL)p(ii)O!", names, &target,
+            &self->cut, &self->rank, &self->size, &self->blocks, &self->unit, &self->itemsize,
+            &self->least, &self->end, &self->segments, &self->most, &self->segment_unit,
+            &self->most_bytes, &self->element[SENT], &self->element[RECEIVED], &self->extent[SENT],
+            &self->extent[RECEIVED], &self->scale[SENT], &self->scale[RECEIVED], &self->form,
+            &self->amount, &self->equal, &self->side[IN], &self->side[OUT], &PyTuple_Type,
+            &operands)) {
         goto failed;
     }
     /* Its call hash changes with the size. */
@@ -413,6 +438,7 @@ static PyObject *any_size_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     }
     if (self->cut < 0 || self->cut >= CUTS || self->size < 1 || self->rank < 0
         || self->rank >= self->size || self->blocks < (self->cut == COUNTED ? self->size : 1)
+        || self->segments < 1 || self->most < 1 || self->segment_unit < (self->segments > 1 ? 1 : 0)
         || self->unit < 1 || self->itemsize < 1 || self->least < 1
         || self->end > INT64_MAX / 64 / self->itemsize / self->size || self->element[SENT] < 1
         || self->element[RECEIVED] < 1 || self->scale[SENT] < 1 || self->scale[RECEIVED] < 1

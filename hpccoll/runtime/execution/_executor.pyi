@@ -53,7 +53,7 @@ class CompiledPlan:
 
 class AnySize:
     def __init__(self, target: Any, cut: int, ranks: tuple[int, int], blocks: tuple[int, int],
-                 itemsize: int, sizes: tuple[int, int], limits: tuple[int, int],
+                 itemsize: int, sizes: tuple[int, int], segments: tuple[int, int, int, int],
                  elements: tuple[int, int], extents: tuple[int, int], scales: tuple[int, int],
                  call_hash: tuple[int, int], equal: bool, sides: tuple[int, int],
                  operands: tuple[tuple[int, int, tuple[tuple[int, int], ...]], ...]): ...

@@ -9,7 +9,7 @@
 
 /* ---- Calls ----------------------------------------------------------------------------------- */
 
-enum { MOST_ENTRIES = 2048, FIRST_SLOTS = 64, HASHED = 64, FORM_SLOTS = 64, MOST_RANGES = 8 };
+enum { MOST_ENTRIES = 2048, FIRST_SLOTS = 64, HASHED = 64, FORM_SLOTS = 64, MOST_RANGES = 16 };
 
 typedef struct {
     Key key;
@@ -23,7 +23,7 @@ typedef struct {
 typedef struct {
     Key key; /* vectors have a length and no values */
     uint64_t hash;
-    int used;
+    int used, oldest;
     AnySize *ranges[MOST_RANGES];
 } Form;
 
@@ -308,9 +308,9 @@ static PyObject *calls_store_any_size(Calls *self, PyObject *args)
         place++;
     }
     if (place == MOST_RANGES) {
-        Py_RETURN_FALSE;
+        place = form->oldest++ % MOST_RANGES;
     }
-    if (place == form->used) {
+    else if (place == form->used) {
         form->used++;
     }
     Py_XSETREF(form->ranges[place], (AnySize *)Py_NewRef(target));

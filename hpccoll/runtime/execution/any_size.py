@@ -17,6 +17,7 @@ from hpccoll.calls.any_size import (
     COUNTED,
     NO_LIMIT,
     UNKNOWN,
+    VECTOR,
     Blocks,
     Sides,
     blocks_of,
@@ -24,19 +25,20 @@ from hpccoll.calls.any_size import (
     cut_of,
     layout_of,
     sides_of,
+    symbols_of,
     with_counts,
 )
 from hpccoll.calls.call import Call
 from hpccoll.calls.facts import facts_of
 from hpccoll.ir.collectives import IN, OUT
-from hpccoll.ir.lowering import lower
+from hpccoll.ir.lowering import cut_into
 from hpccoll.ir.sizes import Size, UndecidedError
 from hpccoll.runtime.execution.built import BUILT
 from hpccoll.runtime.execution.compiled import addresses, channels_of, hash_of, kernel_of
-from hpccoll.runtime.execution.compiled_plan import Code, encode, encode_any_size
+from hpccoll.runtime.execution.compiled_plan import Code, encode_any_size, encode_segments
 from hpccoll.runtime.execution.slow_path import PlanWaits
 from hpccoll.runtime.planning.description import Description
-from hpccoll.runtime.planning.plan import Plan
+from hpccoll.runtime.planning.plan import Plan, SegmentRule
 from hpccoll.transport.shm.channels import PLACES, SMALL_CELL_BYTES, Channel
 from hpccoll.transport.shm.endpoint import SharedEndpoint
 
@@ -72,44 +74,49 @@ def native_at_any_size(call: Call, native: Any, form: int, rank: int, size: int,
     counts = (1,) if cut == UNKNOWN else counts_of(call, cut)
     blocks = len(counts) if cut == COUNTED else 1
     return _make_plan(call, cut, sides, native, form, rank, size, nbytes,
-                      Blocks(blocks, 1, blocks, NO_LIMIT), counts, (NO_LIMIT, NO_LIMIT), ())
+                      Blocks(blocks, 1, blocks, NO_LIMIT), counts, SegmentRule(NO_LIMIT, 0), 1,
+                      NO_LIMIT, ())
 
 
 def plan_at_any_size(context: Context, call: Call, plan: Plan, planner: Planner,
-                     nbytes: tuple[int, int], most_block: int) -> Any:
+                     nbytes: tuple[int, int], rule: SegmentRule) -> Any:
     """Return the target of calls that a compiled plan runs; ``None`` if ranks have no common one.
 
     Args:
         context, call, plan: the communicator's context, a call of the form, and its plan.
         planner: returns the plan of a call with the same algorithm.
         nbytes: bytes of the calls that it runs, from and up to (exclusive).
-        most_block: elements of the longest block that is not cut into segments.
+        rule: how blocks are cut into segments. Calls with as many segments have a common target.
     """
-    cut = cut_of(call, context.size)
-    if (cut is None or cut == UNKNOWN or context.moments is not None or len(plan.segments) > 1
-            or call.op is not None and half.is_half(call.dtype)):
+    cut, number = cut_of(call, context.size), len(plan.segments)
+    if (cut is None or cut == UNKNOWN or context.moments is not None
+            or number > 1 and not rule.unit or call.op is not None and half.is_half(call.dtype)):
         return None
-    sides, itemsize = sides_of(call, cut, context.size), call.dtype.itemsize
+    schedule, size = plan.schedule, context.size
+    sides, itemsize = sides_of(call, cut, size), call.dtype.itemsize
+    sizes, step = symbols_of(cut, schedule.nblocks if cut == VECTOR else size, number)
     try:
-        program = lower(plan.schedule.program(context.rank),
-                        layout_of(call, cut, plan.schedule, context.rank, context.size))
-        code = encode_any_size(program, itemsize, PLACES)
+        cuts = cut_into(schedule.program(context.rank),
+                        layout_of(call, cut, schedule, context.rank, size, sizes), number, step)
+        code = encode_any_size(cuts, plan.depth, itemsize, PLACES)
     except UndecidedError:
         return None
-    if sides is None or code is None or program.waits:
+    if sides is None or code is None or any(each.program.waits for each in cuts):
         return None
     counts = counts_of(call, cut)
-    blocks = blocks_of(cut, counts, plan.schedule.nblocks, call.op is not None)
+    blocks = blocks_of(cut, counts, schedule.nblocks, call.op is not None)
     if sum(counts) < blocks.least:
         return None
-    here = encode(plan.segments[0].program, itemsize, PLACES)
+    here = encode_segments(plan.segments, plan.depth, itemsize, PLACES)
     endpoint = cast(SharedEndpoint, context.endpoint)
     most_bytes = SMALL_CELL_BYTES
     if here is None or here.ways != code.ways:
         return None
     if here.longest > most_bytes:
         # Cells of a larger size take more shared memory, and a larger message needs a new target.
-        most_bytes = min(GROWTH << (here.longest - 1).bit_length(), endpoint.node.cell_bytes)
+        most_bytes = GROWTH << (here.longest - 1).bit_length()
+        if endpoint.node.readv is None or here.longest <= endpoint.node.cell_bytes:
+            most_bytes = min(most_bytes, endpoint.node.cell_bytes)
     channels = channels_of(endpoint, here._replace(longest=most_bytes), 0)
     if channels is None:
         return None
@@ -125,9 +132,7 @@ def plan_at_any_size(context: Context, call: Call, plan: Plan, planner: Planner,
         not context.limits.spins, *hash_of(context, plan))
     form = form_hash(context, plan.description)
     return _make_plan(call, cut, sides, compiled_plan, form, context.rank, context.size, nbytes,
-                      blocks,
-                      counts,
-                      (most_block, most_bytes), _operands(code))
+                      blocks, counts, rule, number, most_bytes, _operands(code, blocks, number))
 
 
 def form_hash(context: Context, description: Description | None) -> int:
@@ -138,8 +143,8 @@ def form_hash(context: Context, description: Description | None) -> int:
 
 
 def _make_plan(call: Call, cut: int, sides: Sides, target: Any, form: int, rank: int, size: int,
-               nbytes: tuple[int, int], blocks: Blocks, counts: Sequence[int],
-               limits: tuple[int, int], operands: tuple[Any, ...]) -> Any:
+               nbytes: tuple[int, int], blocks: Blocks, counts: Sequence[int], rule: SegmentRule,
+               segments: int, most_bytes: int, operands: tuple[Any, ...]) -> Any:
     facts, n, least, end, amount = facts_of(call), sum(counts), 1, NO_LIMIT, 0
     if cut != UNKNOWN:
         # Bytes of the call, and what its description counts, per unit of n.
@@ -153,20 +158,25 @@ def _make_plan(call: Call, cut: int, sides: Sides, target: Any, form: int, rank:
     sink = -1 if call.sink is None else 1 if both is None else both
     return _executor.AnySize(
         target, cut, (rank, size), (blocks.number, blocks.unit), call.dtype.itemsize, (least, end),
-        limits, sides.elements, sides.extents, sides.scales, (form, amount), len(set(counts)) == 1,
-        (source, sink), operands)
+        (segments, rule.most, rule.unit, most_bytes), sides.elements, sides.extents, sides.scales,
+        (form, amount), len(set(counts)) == 1, (source, sink), operands)
 
 
-def _operands(code: Code) -> tuple[Any, ...]:
+def _operands(code: Code, blocks: Blocks, segments: int) -> tuple[Any, ...]:
     """Return the words of a plan that depend on sizes: word, constant, multiples of bounds.
 
-    A block is the difference of two bounds. So a range of blocks has two terms only.
+    A block is the difference of two bounds, and so is a segment, behind all blocks. So a range of
+    blocks has two terms only.
     """
     operands: list[tuple[int, int, tuple[tuple[int, int], ...]]] = []
     for word, value in enumerate(code.words):
         if isinstance(value, Size):
             factors: dict[int, int] = {}
-            for block, factor in cast(Size, value).factors.items():
+            parts = cast(Size, value).factors
+            # The symbol of a block is what the segments before the last one leave of it.
+            parts = {**parts, blocks.number: parts.get(blocks.number, 0) - (segments - 1) * sum(
+                factor for block, factor in parts.items() if block < blocks.number)}
+            for block, factor in parts.items():
                 factors[block + 1] = factors.get(block + 1, 0) + factor
                 factors[block] = factors.get(block, 0) - factor
             operands.append((word, value.constant, tuple(
@@ -194,7 +204,8 @@ class AnySizeWaits:
         if found is None:
             call = with_counts(self.call, self.cut, run.counts, self.context.size)
             plan = self.planner(call)
-            code = cast(Code, encode(plan.segments[0].program, call.dtype.itemsize, PLACES))
+            code = cast(Code, encode_segments(plan.segments, plan.depth, call.dtype.itemsize,
+                                              PLACES))
             found = PlanWaits(self.context, call, plan, code, self.channels,
                               (self.scratch, self.held), 0)
             if len(self.kept) >= KEPT:

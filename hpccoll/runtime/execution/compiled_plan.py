@@ -203,13 +203,14 @@ def encode_segments(segments: Sequence[Segment], depth: int, itemsize: int, plac
     return writer.code(array("q", writer.words)) if writer is not None else None
 
 
-def encode_any_size(program: LoweredProgram, itemsize: int, places: int) -> Code | None:
-    """Encode a program that was lowered for any sizes; some words are a ``Size`` of bytes.
+def encode_any_size(segments: Sequence[Segment], depth: int, itemsize: int, places: int
+                    ) -> Code | None:
+    """Encode segments that were lowered for any sizes; some words are a ``Size`` of bytes.
 
     Raises:
         UndecidedError: the instructions depend on the sizes.
     """
-    writer = _encode((Segment(program, 0),), 1, itemsize, places, False, (), None)
+    writer = _encode(segments, depth, itemsize, places, False, (), None)
     return writer.code(writer.words) if writer is not None else None
 
 

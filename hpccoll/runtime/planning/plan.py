@@ -41,6 +41,19 @@ class Plan(NamedTuple):
     call_hash: int = 0
 
 
+class SegmentRule(NamedTuple):
+    """Rule of cutting the calls of one form and any size, as :func:`segment_elements` does.
+
+    Attributes:
+        most: elements of a block per segment, at most.
+        unit: divides the elements of a segment, unless they are the most; 0 if longer blocks than
+            the most are cut in another way.
+    """
+
+    most: int
+    unit: int
+
+
 class BoundPlan(NamedTuple):
     """Compiled plan of a plan; keeps the plan alive, because its ``id`` is the cache key."""
 
@@ -67,5 +80,10 @@ def segment_elements(itemsize: int, longest: int, segment_bytes: int, shared: bo
         return 0
     if not shared:
         return most
-    even, unit = -(-longest // -(-longest // most)), max(LINE // itemsize, 1)
+    even, unit = -(-longest // -(-longest // most)), unit_of(itemsize)
     return min(-(-even // unit) * unit, most)
+
+
+def unit_of(itemsize: int) -> int:
+    """Return the number of elements that divides the elements of equal segments."""
+    return max(LINE // itemsize, 1)

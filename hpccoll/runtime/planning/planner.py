@@ -6,8 +6,9 @@ addresses, and a lookup needs the address of a living array.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
 from mpi4py import MPI
@@ -17,14 +18,12 @@ from hpccoll.arrays.kernels import accumulator_factory
 from hpccoll.calls.any_size import NO_LIMIT
 from hpccoll.calls.call import Call
 from hpccoll.calls.datatypes import element_type
-from hpccoll.calls.facts import facts_of, needs_whole_vector
+from hpccoll.calls.facts import needs_whole_vector
 from hpccoll.calls.specification import Buffer
 from hpccoll.cuda import RegisteredCall, allocator_like, kernel_for, performer, windows_of
-from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import IN, OUT
 from hpccoll.ir.extents import SlotLayout
 from hpccoll.ir.schedule import Schedule
-from hpccoll.ir.wellformed import keys_of
 from hpccoll.runtime.context import Context
 from hpccoll.runtime.events.logger import DEBUG, is_enabled, logger
 from hpccoll.runtime.events.phase_events import PhaseRecorder
@@ -32,33 +31,17 @@ from hpccoll.runtime.execution.executor import Execution
 from hpccoll.runtime.planning import plan as plans
 from hpccoll.runtime.planning.binding import Action, Memory
 from hpccoll.runtime.planning.call_hash import describe, element_of
-from hpccoll.runtime.planning.capabilities import check
 from hpccoll.runtime.planning.choice import Choice
 from hpccoll.transport.call_hashes import tag_with_hash
-
-if TYPE_CHECKING:
-    from hpccoll.proof.result import Proof
-
-
-def with_counts(context: Context, call: Call, choice: Choice) -> Call:
-    """Return the call with all counts that its algorithm needs.
-
-    Collective if only the root has them.
-    """
-    entry = choice.entry(call.collective)
-    if call.learn is None or entry and entry.own_blocks:
-        return call
-    return call.learn(context.comm.bcast(call.key[0], call.root))
 
 
 def plan_for(context: Context, call: Call, choice: Choice) -> plans.Plan:
     """Return the plan of a call, from the cache or newly made; never communicates.
 
-    The call must have all counts that the algorithm needs (:func:`with_counts`).
+    The call must have all counts that the algorithm needs, and the algorithm must be proved
+    (:func:`hpccoll.runtime.planning.ready.ready_call`).
     """
-    key = (call.name, *choice.key, call.root, call.in_place, _any_order(call),
-           call.key, element_type(call.datatype) if call.datatype else None,
-           call.op.handle if call.op is not None else element_of(call))
+    key = key_of(call, choice)
     known = context.plans.get(key)
     if known is None:
         known = context.plans.keep(key, _plan(context, call, choice))
@@ -70,21 +53,31 @@ def plan_for(context: Context, call: Call, choice: Choice) -> plans.Plan:
     return known
 
 
-def _any_order(call: Call) -> bool:
+def key_of(call: Call, choice: Choice) -> Hashable:
+    """Return the key of a plan in the cache."""
+    return (call.name, *choice.key, call.root, call.in_place, in_any_order(call),
+            call.key, element_type(call.datatype) if call.datatype else None,
+            call.op.handle if call.op is not None else element_of(call))
+
+
+def in_any_order(call: Call) -> bool:
     """Return True if contributions may be combined in any order of the ranks."""
     return call.op is None or bool(call.op.Is_commutative())
 
 
 def _plan(context: Context, call: Call, choice: Choice) -> plans.Plan:
-    schedule = schedule_for(context, call, choice)
-    layout, longest = call.layout(schedule, context.rank)
-    segment = _segment(context, call, choice, longest, schedule)
-    if choice.is_brought(call.collective):
-        proof = _prove(schedule, call, layout, segment)
-        check(schedule, proof.network, context.endpoint.offers)
+    schedule, layout, longest, segment = parts_of(context, call, choice)
     plan = plans.make(schedule, context.rank, layout, longest, segment)
     description = describe(call, schedule, choice.segment_bytes or context.config.segment_bytes)
     return plan._replace(description=description, call_hash=context.guard.call_hash(description))
+
+
+def parts_of(context: Context, call: Call, choice: Choice
+             ) -> tuple[Schedule, SlotLayout, int, int]:
+    """Return the schedule of a call, its layout, and the elements of a block and of a segment."""
+    schedule = schedule_for(context, call, choice)
+    layout, longest = call.layout(schedule, context.rank)
+    return schedule, layout, longest, _segment(context, call, choice, longest, schedule)
 
 
 def _segment(context: Context, call: Call, choice: Choice, longest: int, schedule: Schedule
@@ -127,14 +120,16 @@ def _is_whole(call: Call) -> bool:
             or call.op is not None and needs_whole_vector(call.op))
 
 
-def longest_whole(context: Context, call: Call, choice: Choice) -> int:
-    """Return the elements of the longest block that is not cut into segments."""
+def segment_rule(context: Context, call: Call, choice: Choice) -> plans.SegmentRule:
+    """Return how blocks of any size are cut into segments."""
     if _is_whole(call):
-        return NO_LIMIT
-    limits = context.limits
-    nbytes = (choice.segment_bytes or context.config.segment_bytes
-              or min(limits.segment_bytes, limits.large_block_bytes))
-    return max(nbytes // call.dtype.itemsize, 1)
+        return plans.SegmentRule(NO_LIMIT, 0)
+    limits, fixed = context.limits, choice.segment_bytes or context.config.segment_bytes
+    nbytes = fixed or min(limits.segment_bytes, limits.large_block_bytes)
+    most = max(nbytes // call.dtype.itemsize, 1)
+    if context.scratch_bytes or not fixed and limits.segment_bytes != limits.large_segment_bytes:
+        return plans.SegmentRule(most, 0)  # longer blocks follow other rules
+    return plans.SegmentRule(most, plans.unit_of(call.dtype.itemsize) if call.shared else most)
 
 
 def schedule_for(context: Context, call: Call, choice: Choice) -> Schedule:
@@ -143,54 +138,11 @@ def schedule_for(context: Context, call: Call, choice: Choice) -> Schedule:
         return choice.algorithm
     entry = choice.entry(call.collective)
     layout = context.topology if entry and entry.hierarchical else None
-    if layout is not None and layout.order and not _any_order(call):
+    if layout is not None and layout.order and not in_any_order(call):
         # Groups of ranks that are not neighbours cannot keep rank order; single ranks can.
         layout = None
     return make_schedule(call.collective, choice.algorithm, context.size, root=call.root,
                          topology=layout, **choice.params)
-
-
-def check_choice(call: Call, choice: Choice, rank: int, size: int) -> None:
-    """Raise the errors of a choice that do not depend on the nodes of the ranks.
-
-    Raises:
-        ArgumentError: a parameter is unknown or invalid.
-        ProofError: an algorithm of the user does not implement the collective.
-    """
-    entry, schedule = choice.entry(call.collective), choice.algorithm
-    if choice.is_native or choice.is_queued or entry is not None and entry.hierarchical:
-        return
-    if not isinstance(schedule, Schedule):
-        schedule = make_schedule(call.collective, schedule, size, root=call.root, topology=None,
-                                 **choice.params)
-    if choice.is_brought(call.collective):
-        _prove(schedule, call)
-    else:
-        schedule.program(rank)
-
-
-def _prove(schedule: Schedule, call: Call, layout: SlotLayout | None = None, segment: int = 0
-           ) -> Proof:
-    """Prove a schedule of the user before it runs, also for the sizes in its ``layout``.
-
-    Raises:
-        ProofError: it does not implement the collective.
-        ArgumentError: its results could differ between ranks.
-    """
-    from hpccoll.proof.cases import similar_sizes
-    from hpccoll.proof.verifier import verify
-    sizes = None
-    if layout is not None and call.collective != "alltoall":  # whose sizes no rank knows
-        sizes = similar_sizes([layout.scratch(key) for key in range(keys_of(schedule))],
-                              call.in_place,
-                              segment > 0)
-    proof = verify(schedule, commutative=_any_order(call), sizes=sizes)
-    if not proof.replicas_identical and not facts_of(call).exact:
-        raise ArgumentError("algorithm", f"{schedule.algorithm} cannot run this {call.name}: its "
-                                         "results may differ between ranks unless the operator is "
-                                         "exact on the type",
-                            "combine contributions in the same way on all ranks")
-    return proof
 
 
 def prepare(context: Context, call: Call, plan: plans.Plan, tag: int = 0,

@@ -5,6 +5,9 @@ calls the other arguments are in the cache, as in any program that runs for a wh
 plain mpi4py take turns on the same memory, and each result is compared. Times are medians over the
 calls, of the slowest rank in each.
 
+An Allreduce of 1 MiB runs on the same arrays and on new ones in each call, as a program makes that
+computes its operands.
+
 A communicator is created, used for one small Allreduce, and freed. Memory is that of one additional
 communicator that is not freed: used once, or some hundred times. The start is that of a process of
 its own, :mod:`hpccoll.tools.bench.start`.
@@ -39,6 +42,8 @@ CLASSES = (8, 1 << 10, 8 << 10, 32 << 10, 256 << 10)
 #: Calls of a class, and of these the first ones, which fill the cache; freed communicators; and
 #: communicators that are not freed, with the calls on a busy one.
 CALLS, KNOWN, MADE, KEPT, BUSY = 60, 12, 150, 30, 200
+#: Elements of the calls on new arrays, 1 MiB.
+LARGE = 1 << 17
 #: Methods with a new size in each call.
 METHODS = ("Bcast", "Allreduce", "Allgatherv", "Gatherv", "Scatterv", "Alltoallv")
 
@@ -59,6 +64,15 @@ class FreshSizes(NamedTuple):
     seconds: float
     plain_seconds: float
     processor_seconds: float
+    wrong: int
+
+
+class FreshArrays(NamedTuple):
+    """An Allreduce of 1 MiB on ``new`` or on the ``same`` arrays; otherwise as in FreshSizes."""
+
+    arrays: str
+    seconds: float
+    plain_seconds: float
     wrong: int
 
 
@@ -90,6 +104,7 @@ class FreshOutcome(NamedTuple):
     """Results of the benchmark; ``environment`` is set on rank 0 only."""
 
     sizes: list[FreshSizes]
+    arrays: list[FreshArrays]
     communicators: list[FreshCommunicators]
     footprints: list[CommunicatorMemory]
     spellings: list[SpelledCall]
@@ -166,6 +181,8 @@ def run(comm: MPI.Intracomm, console: Console | None, json_path: TextIO | None =
             break
         progress(f"{method} {size_text(nbytes)}", number / (len(todo) + 2))
         sizes.append(_sizes(control, meet, method, nbytes))
+    arrays = [] if interrupted else [
+        _arrays(control, meet, kind) for kind in ("same", "new")]
     communicators = [] if interrupted else [
         _communicators(control, meet, method) for method in ("Dup", "Split")]
     spellings: list[SpelledCall] = []
@@ -176,15 +193,15 @@ def run(comm: MPI.Intracomm, console: Console | None, json_path: TextIO | None =
     if not interrupted:
         progress("start", (len(todo) + 1) / (len(todo) + 2))
         start = control.bcast(measure_start() if comm.Get_rank() == 0 else None)
-    outcome = FreshOutcome(sizes, communicators, footprints, spellings, start, environment,
-                           sum(one.wrong for one in sizes) + sum(one.wrong for one in spellings),
-                           interrupted)
+    measured: tuple[FreshSizes | FreshArrays | SpelledCall, ...] = *sizes, *arrays, *spellings
+    outcome = FreshOutcome(sizes, arrays, communicators, footprints, spellings, start, environment,
+                           sum(one.wrong for one in measured), interrupted)
     if console is not None and environment is not None:
         show(console, outcome, environment)
     if json_path is not None and environment is not None:
         json.dump({"schema": SCHEMA, "environment": environment, **{
             name: [one._asdict() for one in getattr(outcome, name)]
-            for name in ("sizes", "communicators", "footprints", "spellings")},
+            for name in ("sizes", "arrays", "communicators", "footprints", "spellings")},
             "start": start._asdict() if start is not None else None}, json_path, indent=1)
         json_path.write("\n")
     control.Free()
@@ -230,6 +247,27 @@ def _sizes(control: MPI.Intracomm, meet: Callable[[], None], method: str, nbytes
                       _median_of_slowest(control,
                                          times[1][KNOWN:]), float(numpy.median(extra[KNOWN:])),
                       control.allreduce(wrong))
+
+
+def _arrays(control: MPI.Intracomm, meet: Callable[[], None], arrays: str) -> FreshArrays:
+    comms = Comm(MPI.Intracomm(control.Dup())), MPI.Intracomm(control.Dup())
+    times: tuple[list[float], list[float]] = [], []
+    kept = [(numpy.ones(LARGE), numpy.zeros(LARGE)) for _ in comms]
+    wrong = 0
+    for number in range(CALLS):
+        for which in (0, 1) if number % 2 else (1, 0):
+            if arrays == "new":
+                kept[which] = numpy.ones(LARGE), numpy.empty(LARGE)
+            x, y = kept[which]
+            meet()
+            start = perf_counter()
+            comms[which].Allreduce(x, y)
+            times[which].append(perf_counter() - start)
+            wrong += int((y != control.size).sum())
+    for comm in comms:
+        comm.Free()
+    seconds, plain_seconds = (_median_of_slowest(control, each[KNOWN:]) for each in times)
+    return FreshArrays(arrays, seconds, plain_seconds, control.allreduce(wrong))
 
 
 def _communicators(control: MPI.Intracomm, meet: Callable[[], None], method: str
@@ -320,6 +358,10 @@ def show(console: Console, outcome: FreshOutcome, environment: Mapping[str, Any]
             spelled.add_row(*each[:3], time_text(each.plain_seconds, 2),
                             "wrong" if each.wrong else time_text(each.seconds, 2))
         console.print(spelled)
+    for kind in outcome.arrays:
+        lines.say(f"Allreduce of 1 MiB, {kind.arrays} arrays in each call: "
+                  + ("wrong" if kind.wrong else f"{time_text(kind.seconds, 3)}, plain mpi4py "
+                                                f"{time_text(kind.plain_seconds, 3)}"))
     for made in outcome.communicators:
         lines.say(f"{made.method}, one Allreduce, Free: {time_text(made.seconds, 3)}, "
                   f"{made.seconds / made.plain_seconds:.1f} times plain mpi4py")

@@ -2,6 +2,7 @@
 
 import operator
 import random
+from functools import partial
 
 import numpy
 import pytest
@@ -33,7 +34,7 @@ from hpccoll.ir.extents import (
     pack_extents,
     shift_scratch,
 )
-from hpccoll.ir.lowering import lower
+from hpccoll.ir.lowering import cut_into, lower
 from hpccoll.ir.operators import OPERATORS
 from hpccoll.ir.order import (
     by_lane,
@@ -47,7 +48,7 @@ from hpccoll.ir.order import (
 from hpccoll.ir.passes import concatenate, relabel_ranks, reverse
 from hpccoll.ir.schedule import LEFT, RIGHT, Program, Schedule, at, copy, recv, reduce, send
 from hpccoll.ir.sizes import Size, UndecidedError, lowered_at, maximum
-from hpccoll.runtime.execution.compiled_plan import encode, encode_any_size
+from hpccoll.runtime.execution.compiled_plan import encode_any_size, encode_segments
 
 
 # Schedules as text and as values
@@ -426,25 +427,49 @@ def test_a_comparison_has_one_result_for_all_sizes_or_none():
     assert maximum(N, 2 * N) == 2 * N and maximum(3, 2) == 3 and maximum(N + 4, M) == N + M + 4
 
 
-def layouts(made, rank, source):
-    """Layouts for any sizes, and for some: of vectors, of equal blocks, of one count per rank."""
+def block_sizes(made, rank, source):
+    """Sizes of the blocks of a vector, of the one of equal blocks, or one per rank; their layout.
+
+    The layout is a function of the sizes, which may be symbols.
+    """
     size, name = made.size, made.collective.name
     for in_place in (False, True):
         if made.collective.payload == "vector":
             n = source.randint(made.nblocks, 40 * made.nblocks)
             counts = vector_counts(n, made.nblocks, source.choice((1, 4)))
-            yield [split_layout(made, rank, blocks, in_place) for blocks in (
-                [Size.of(block) for block in range(made.nblocks)], counts)], counts
+            yield counts, partial(split_layout, made, rank, in_place=in_place)
         elif name == "alltoall":
-            n = source.randint(1, 50)
-            yield [pair_layout(made, rank, [one] * size, [one] * size, [i * one for i in range(
-                size)], [i * one for i in range(size)])[0] for one in (N, n)], [n]
+            yield [source.randint(1, 50)], lambda one: pair_layout(
+                made, rank, one * size, one * size, [i * one[0] for i in range(size)],
+                [i * one[0] for i in range(size)])[0]
         else:
-            n, counts = source.randint(1, 50), [source.randint(1, 30) for _ in range(size)]
-            yield [block_layout(made, rank, [one] * size, in_place)[0] for one in (N, n)], [n]
+            yield [source.randint(1, 50)], lambda one, in_place=in_place: block_layout(
+                made, rank, one * size, in_place)[0]
             if not made.uniform:
-                yield [block_layout(made, rank, blocks, in_place)[0] for blocks in (
-                    [Size.of(rank) for rank in range(size)], counts)], counts
+                counts = [source.randint(1, 30) for _ in range(size)]
+                yield counts, lambda blocks, in_place=in_place: block_layout(
+                    made, rank, blocks, in_place)[0]
+
+
+def check_any_size(made, rank, counts, layout, segments, each):
+    """Compare what is lowered and encoded for any size with that for some.
+
+    ``counts`` are the elements of the last segment of each block, ``each`` those of the others.
+    """
+    step, program, numbers = Size.of(len(counts)), made.program(rank), [*counts, each]
+    general, special = (cut_into(program, layout(blocks), segments, one) for blocks, one in (
+        ([Size.of(block) + (segments - 1) * step for block in range(len(counts))], step),
+        ([count + (segments - 1) * each for count in counts], each)))
+    for found, expected in zip(general, special, strict=True):
+        shift = found.shift.at(numbers) if isinstance(found.shift, Size) else found.shift
+        lowered = lowered_at(found.program, numbers)
+        assert lowered.scratch >= expected.program.scratch and shift == expected.shift
+        assert lowered._replace(scratch=0) == expected.program._replace(scratch=0)
+    code, expected = encode_any_size(general, 2, 8, 4), encode_segments(special, 2, 8, 4)
+    assert (code is None) == (expected is None)
+    if code is not None:
+        words = [word.at(numbers) if isinstance(word, Size) else word for word in code.words]
+        assert words == list(expected.words) and code.ways == expected.ways
 
 
 @pytest.mark.long(every=5)
@@ -460,17 +485,9 @@ def test_a_program_for_any_size_is_that_of_the_size(collective, name):
             except HpccollError:
                 continue  # it is not for so many ranks
             for rank in {0, size // 2, size - 1}:
-                for (symbols, numbers), counts in layouts(made, rank, source):
-                    general, special = (lower(made.program(rank), one)
-                                        for one in (symbols, numbers))
-                    found = lowered_at(general, counts)
-                    assert found.scratch >= special.scratch
-                    assert found._replace(scratch=0) == special._replace(scratch=0)
-                    code, expected = encode_any_size(general, 8, 4), encode(special, 8, 4)
-                    assert (code is None) == (expected is None)
-                    if code is not None:
-                        words = [word.at(counts) if isinstance(word, Size) else word
-                                 for word in code.words]
-                        assert words == list(expected.words) and code.ways == expected.ways
-                    compared += 1
+                for counts, place in block_sizes(made, rank, source):
+                    for segments in (1, 3):
+                        each = source.randint(max(counts) + 1, 60)
+                        check_any_size(made, rank, counts, place, segments, each)
+                        compared += 1
     assert compared
