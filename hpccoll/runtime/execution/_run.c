@@ -109,21 +109,20 @@ int play(CompiledPlan *plan, char *in, char *out, PyObject *buffers)
     }
     if (found != DONE) {
         under_way = new_run(plan, in, out, buffers);
-        if (under_way != NULL) {
-            if (here) {
-                Unsent *own = under_way->state.unsent;
-                memcpy(own, unsent, state.unsent_count * sizeof(Unsent));
-                under_way->state = state;
-                under_way->state.unsent = own;
-            }
-            PyObject *over = PyObject_CallOneArg(plan->waiter, (PyObject *)under_way);
-            found = over == NULL ? -1 : DONE;
-            Py_XDECREF(over);
-            Py_DECREF(under_way);
+        if (under_way != NULL && here) {
+            Unsent *own = under_way->state.unsent;
+            memcpy(own, unsent, state.unsent_count * sizeof(Unsent));
+            under_way->state = state;
+            under_way->state.unsent = own;
         }
-        else {
-            found = -1;
+        else if (under_way == NULL) { /* other ranks wait for it: Python tells them of the error */
+            PyErr_Clear();
         }
+        PyObject *over = PyObject_CallOneArg(plan->waiter, under_way != NULL ? (PyObject *)under_way
+                                                                             : PyExc_MemoryError);
+        found = over == NULL ? -1 : DONE;
+        Py_XDECREF(over);
+        Py_XDECREF(under_way);
     }
     if (unsent != few) {
         PyMem_Free(unsent);

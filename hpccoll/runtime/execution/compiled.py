@@ -197,6 +197,8 @@ def exchange_plan(context: Context, messages: Sequence[MessageSpec], tag: int,
         receive = Receive(endpoint, posting, incoming) if not posting.sends else None
 
         def test() -> bool:
+            if run is MemoryError:
+                raise MemoryError("no memory for the state of a message")
             found = run.advance()
             if found == _executor.ELSEWHERE and receive is not None:
                 if receive.number != incoming.received + 1:
@@ -208,7 +210,8 @@ def exchange_plan(context: Context, messages: Sequence[MessageSpec], tag: int,
         try:
             wait(test)
         except BaseException:
-            if code.words[run.at * WIDTH] in (Instruction.TAKE, Instruction.TAKEN):
+            if run is not MemoryError and code.words[run.at * WIDTH] in (Instruction.TAKE,
+                                                                         Instruction.TAKEN):
                 incoming.received += 1  # the wait failed; the message still counts
             raise
 

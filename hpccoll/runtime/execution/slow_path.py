@@ -118,12 +118,18 @@ class PlanWaits:
         self.kept: dict[tuple[int, int, int], dict[int, Receive]] = {}
 
     def wait(self, run: Any) -> None:
-        """Wait for the end of a run.
+        """Wait for the end of a run; tell the others if there is no memory for it.
 
         Raises:
             CollectiveTimeout: no progress within the timeout.
         """
-        slow_path = SlowPath(self, run)
+        try:
+            if run is MemoryError:
+                raise MemoryError("no memory for the state of a call")
+            slow_path = SlowPath(self, run)
+        except MemoryError as error:
+            diagnosis = self.context.fail(error, self.plan.schedule.title, self.plan, self.tag)
+            raise diagnosis from cause_of(error) if diagnosis is not error else None
         try:
             slow_path.finish()
         finally:
