@@ -14,9 +14,6 @@ pytestmark = [pytest.mark.mpi(min_size=2), pytest.mark.timeout(120)]
 #: Seconds by which a rank is late, and the share of a core that a waiting rank may take: 5 %, and
 #: what a machine with other work adds. Without sleeps it is 60-100 %.
 LATE, SHARE = 0.5, 0.15
-#: A late rank's work may take so much longer: 1.0-1.1 on a machine without other work, 3-17 beside
-#: ranks that spin.
-SLOWER = 1.5
 OURS = {"allreduce": "recursive_doubling", "iallreduce": "recursive_doubling",
         "barrier": "dissemination", "ibarrier": "dissemination", "bcast": "binomial"}
 
@@ -47,23 +44,3 @@ def test_a_rank_that_waits_takes_little_of_a_core(world, name):
             call(world)
             shares.append((time.process_time() - used) / (time.monotonic() - began))
     assert world.rank == world.size - 1 or min(shares) < SHARE, shares
-
-
-@pytest.mark.parametrize("name", ["Barrier", "Allreduce"])
-def test_the_work_of_a_late_rank_takes_as_long_as_beside_sleeping_ranks(world, name):
-    """Ranks that share processors with it must not take them; the quickest turn of each kind."""
-    call, least = CALLS[name], {}
-    with world.using(**OURS):
-        for _ in range(10):
-            call(world)
-        for turn in range(30):
-            world.Barrier()
-            if world.rank == 0:
-                began = time.monotonic()
-                sum(range(600_000))
-                took = time.monotonic() - began
-                least[turn % 2] = min(took, least.get(turn % 2, took))
-            elif turn % 2 == 0:
-                time.sleep(0.1)
-            call(world)
-    assert world.rank or least[1] < SLOWER * least[0], least
