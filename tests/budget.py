@@ -15,7 +15,7 @@ TESTS = Path(__file__).resolve().parent
 PACKAGE = TESTS.parent / "hpccoll"
 #: Most lines, by room; ``hpccoll`` is the package's own modules.
 BUDGET = {
-    "C": 7165,
+    "C": 7167,
     "algorithms": 3813, "arrays": 1061, "calls": 1557, "cli": 2685, "comm": 4689, "config": 320,
     "cuda": 2593, "errors": 574, "explain": 1322, "guard": 2774, "hpccoll": 384, "ir": 2132,
     "jax": 780, "keras": 280, "machine": 824, "measure": 3116, "proof": 1316, "runtime": 3856,

@@ -1,6 +1,6 @@
 /* The one wait of the machine code: poll, then yield, then sleep.
  *
- *     Wait wait = start_wait(since, end, has_core, yields);
+ *     Wait wait = start_wait(since, timeout_us, poll_for, yielding);
  *     while (!test() && pass_time(&wait, word)) {
  *     }
  *     end_wait(&wait);
@@ -15,8 +15,10 @@
  * shares processors between these first, and a yield then lets no other rank run.
  *
  * Measured with 2 ranks on 2 cores, of which one is half a second late: yields for as long as the
- * wait take 65-85 % of a core; sleeps of at most 1 ms, after which Python looks at the other ranks,
- * 2-4 %. A sleeping rank runs again 10-50 us after its wake-up, so POLL_FOR is a few times longer.
+ * wait take 65-85 % of a core; sleeps of at most 2 ms, with a look of Python at the other ranks
+ * after every fourth, 3-5 %; a sleep costs some 30 us. Waits at a word sleep for LONGEST_SLEEP at
+ * once: shorter sleeps wake the rank while others copy, and long messages took 1.2-1.4 times as
+ * long. A sleeping rank runs again 10-50 us after its wake-up, so POLL_FOR is a few times longer.
  */
 #ifndef HPCCOLL_WAIT_H
 #define HPCCOLL_WAIT_H

@@ -17,7 +17,7 @@ from hpccoll.machine.limits import SPINS
 #: A wait yields its processor for these seconds and then sleeps, each time this part of the seconds
 #: that it has waited, up to the longest: a sleep delays a wait by a few per cent. Messages through
 #: the MPI library, which moves long ones in pieces, progress only between the sleeps. Measured with
-#: 2 ranks on 2 cores, one of them half a second late: yields take 65-85 % of a core, sleeps 2-4 %.
+#: 2 ranks on 2 cores, one of them half a second late: yields take 65-85 % of a core, sleeps 3-5 %.
 #: ``_wait.h`` has the policy of machine code, which is woken.
 YIELD, PART, LONGEST_SLEEP = 1e-3, 1 / 16, 2e-3
 #: Seconds between two looks at the other ranks, which take longer than a test.
