@@ -89,7 +89,7 @@ class DrivenRequest(Several, _Methods):
         operation = self._operation
         if operation is None or operation.over:
             return lambda: operation is not None and operation.error is not None
-        look, failed = operation.poll_callback(), operation.fail
+        look, failed = operation.poll_callback(rare=True), operation.fail
 
         def poll() -> bool:
             try:
@@ -109,20 +109,30 @@ class DrivenRequest(Several, _Methods):
         """Make progress, and complete the MPI request if the collective has completed."""
         PROGRESS.check_process()
         PROGRESS.step()
-        done, operation, now = self._settle(method, status), self._operation, time.monotonic()
-        if not done and operation is not None and now >= self._poll_at:
-            self._poll_at = now + POLL_INTERVAL
-            if self._poll is None or self._poll[0] is not operation:  # a start makes a new one
-                self._poll = operation, operation.poll_callback(rare=True)
-                return False
-            try:
-                self._poll[1]()
-            except BaseException as error:
-                operation.fail(error)
+        done = self._settle(method, status)
+        if not done and self.poll_rarely():
             done = self._settle(method, status)
         if done:
-            self._poll = None  # it references the caller's arrays
+            self._poll = None
         return done
+
+    def poll_rarely(self) -> bool:
+        """Check the other ranks from time to time, for tests in a loop; return True if it did."""
+        operation, now = self._operation, time.monotonic()
+        if operation is None or operation.over:
+            self._poll = None  # it references the caller's arrays
+            return False
+        if now < self._poll_at:
+            return False
+        self._poll_at = now + POLL_INTERVAL
+        if self._poll is None or self._poll[0] is not operation:  # a start makes a new one
+            self._poll = operation, operation.poll_callback(rare=True)
+            return False
+        try:
+            self._poll[1]()
+        except BaseException as error:
+            operation.fail(error)
+        return True
 
     def _settle(self, method: Callable[..., bool], status: MPI.Status | None) -> bool:
         """Complete the MPI request, and raise the error of the collective."""

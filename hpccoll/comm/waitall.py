@@ -16,11 +16,13 @@ import ctypes
 import gc
 from collections.abc import Callable, Sequence
 from functools import cache, wraps
+from operator import itemgetter
 from typing import Any, Literal
 
 from mpi4py import MPI
 
 from hpccoll.runtime.progress.engine import PROGRESS
+from hpccoll.runtime.progress.waiting import Backoff
 
 #: mpi4py's own class methods, by name.
 NATIVE = {name: getattr(MPI.Request, name) for name in (
@@ -30,6 +32,10 @@ NATIVE = {name: getattr(MPI.Request, name) for name in (
 
 class Several:
     """Class methods that wait for several requests of any kind."""
+
+    def poll_rarely(self) -> bool:
+        """Look after the collective of this request from time to time; return True if it did."""
+        return False
 
     @classmethod
     def Waitall(cls, requests: Sequence[MPI.Request], statuses: list[MPI.Status] | None = None
@@ -66,22 +72,38 @@ class Several:
         return found
 
 
+class _Monitors(Backoff):
+    """Wait for several requests: it looks after the collectives among them.
+
+    It sleeps only if hpccoll runs them all: the library moves messages in its tests.
+    """
+
+    def __init__(self, requests: Sequence[MPI.Request]):
+        super().__init__()
+        active = [one for one in requests if MPI.Request.__bool__(one)]
+        self.left = [one.poll_callback() for one in active if hasattr(one, "poll_callback")]
+        self.sleeps = None not in [getattr(one, "_operation", None) for one in active]
+
+    def look(self) -> None:
+        """Look after the collectives that are left."""
+        self.left = [look for look in self.left if look()]
+
+
 def _wait_until(requests: Sequence[MPI.Request], wait: Callable[..., Any], test: Callable[..., Any],
                 enough: Callable[[Any], bool], statuses: Any) -> Any:
     """Test requests until enough are complete; wait natively once no collective is left."""
     PROGRESS.check_process()
-    looks = [one.poll_callback() for one in requests
-             if hasattr(one, "poll_callback") and MPI.Request.__bool__(one)]
-    slow_path = object()
+    monitors, slow_path = _Monitors(requests), object()
     try:
-        if looks:
+        if monitors.left:
             PROGRESS.waiters.add(slow_path)
-        while looks:
-            PROGRESS.step()
+        while monitors.left:
+            if PROGRESS.step():
+                monitors.reset()
             found = _quietly(test, requests, enough, statuses)
             if enough(found):
                 return found
-            looks = [look for look in looks if look()]
+            monitors.pause()
     finally:
         PROGRESS.waiters.discard(slow_path)
     return wait(requests, statuses)
@@ -114,16 +136,30 @@ def _wait_for_some_objects(requests: Sequence[MPI.Request], statuses: Any) -> An
                        lambda found: found[0] is None or bool(found[0]), statuses)
 
 
-def _test_all(requests: Sequence[MPI.Request], statuses: Any) -> bool:
-    """Test like ``MPI.Request.Testall``."""
-    return bool(_quietly(_all, requests, bool, statuses))
+def _test_of(name: str, enough: Callable[[Any], bool], test: Callable[..., Any] | None = None
+             ) -> Callable[[Sequence[MPI.Request], Any], Any]:
+    """Return a test for lists with a request that hpccoll runs; it looks after these now and then.
+
+    So a loop of tests ends where a rank is lost.
+    """
+    def method(requests: Sequence[MPI.Request], statuses: Any) -> Any:
+        found = _quietly(test or NATIVE[name], requests, enough, statuses)
+        for one in requests:
+            if isinstance(one, Several):
+                one.poll_rarely()
+        return found
+    return method
 
 
-#: Waits and tests for lists with a request that hpccoll runs; other tests are the library's.
+#: Waits and tests for lists with a request that hpccoll runs.
 _MIXED: dict[str, Callable[[Sequence[MPI.Request], Any], Any]] = {
     "Waitall": Several.Waitall, "Waitany": Several.Waitany, "Waitsome": Several.Waitsome,
-    "Testall": _test_all, "waitall": _wait_for_objects, "waitany": _wait_for_any_object,
-    "waitsome": _wait_for_some_objects}
+    "waitall": _wait_for_objects, "waitany": _wait_for_any_object,
+    "waitsome": _wait_for_some_objects,
+    "Testall": _test_of("Testall", bool, _all), "Testany": _test_of("Testany", itemgetter(1)),
+    "Testsome": _test_of("Testsome", lambda found: found is None or bool(found)),
+    "testall": _test_of("testall", itemgetter(0)), "testany": _test_of("testany", itemgetter(1)),
+    "testsome": _test_of("testsome", lambda found: found[0] is None or bool(found[0]))}
 
 
 @cache
@@ -140,7 +176,7 @@ def extend_mpi4py() -> None:
 
 
 def _mixed_method(name: str) -> Callable[..., Any]:
-    native, mixed = NATIVE[name], _MIXED.get(name, NATIVE[name])
+    native, mixed = NATIVE[name], _MIXED[name]
 
     @wraps(native)
     def method(cls: type[MPI.Request], requests: Sequence[MPI.Request], *statuses: Any,

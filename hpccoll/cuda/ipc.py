@@ -19,7 +19,6 @@ import functools
 import importlib
 import os
 import sys
-import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from itertools import product
@@ -32,12 +31,11 @@ from hpccoll.cuda.device_paths import Answer
 from hpccoll.cuda.kernels import Action, fuse
 from hpccoll.cuda.stream_ordered import Queue
 from hpccoll.cuda.transport import READ, READY
+from hpccoll.runtime.progress.waiting import wait_until
 from hpccoll.transport.shm.channels import CHANNELS, PLACES
 
 #: Granularity of registered memory in bytes, as recommended in CUDA's manual.
 PIECE = 2 << 20
-#: Seconds between two checks that all ranks have closed their peers' memory.
-PAUSE = 1e-4
 #: Bytes of the test that ranks read their peers' memory.
 MARK = 4096
 
@@ -255,13 +253,10 @@ class PeerMemory:
     def _all_closed(self, over: Callable[[], bool]) -> bool:
         try:
             request = self.node_comm.Ibarrier()
-            while not request.Test():
-                if over():
-                    return False
-                time.sleep(PAUSE)
+            wait_until(lambda: request.Test() or over())
+            return request.Test()
         except MPI.Exception:  # a rank has died
             return False
-        return True
 
 
 class IpcQueue:

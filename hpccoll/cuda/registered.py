@@ -21,6 +21,7 @@ from hpccoll.cuda.staging import has_completed
 from hpccoll.cuda.stream_ordered import Queue
 from hpccoll.cuda.transport import DeviceEndpoint
 from hpccoll.errors import HpccollError
+from hpccoll.runtime.progress.waiting import wait_until
 from hpccoll.transport.shm.endpoint import SharedEndpoint
 
 #: Bytes of the registered scratch memory of a communicator.
@@ -126,8 +127,7 @@ class DeviceMemory:
         """
         watch = self.context.wait_timer("work on registered memory")
         cupy = _connect_peers(self).cupy
-        while not has_completed(cupy, self.last):
-            watch.pause()
+        wait_until(lambda: has_completed(cupy, self.last), watch)
 
 
 class RegisteredCall:

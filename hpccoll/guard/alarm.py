@@ -8,7 +8,6 @@ ranks, with a bounded wait.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Container, Mapping
 from functools import partial
 from typing import Any
@@ -26,6 +25,7 @@ from hpccoll.runtime.events.call_log import (
     Log,
     LogRecord,
 )
+from hpccoll.runtime.progress.waiting import wait_until
 from hpccoll.runtime.ranks import ALARM_TAG, Ranks
 from hpccoll.transport.call_hashes import agree
 from hpccoll.transport.shm.mapping import share
@@ -33,8 +33,8 @@ from hpccoll.worker import Worker
 
 #: Seconds of the bounded waits: for positions of other ranks in shared memory; for late ranks to
 #: enter the call; for records by messages, which wait until their sender has its turn; for the
-#: library to send these messages; and between two polls.
-PATIENCE, LATE, LONGER, SENDING, PAUSE = 0.25, 0.75, 2.0, 0.5, 2e-4
+#: library to send these messages.
+PATIENCE, LATE, LONGER, SENDING = 0.25, 0.75, 2.0, 0.5
 
 
 class SharedLogs:
@@ -117,12 +117,9 @@ class SharedLogs:
         that ``number``; it is longer for ranks that enter it.
         """
         others = [log for rank, log in self.logs.items() if rank != self.rank and rank not in gone]
-        start = time.monotonic()
-        while (left := [log for log in others if not log.words[STORY]]) and (
-                waited := time.monotonic() - start) < LATE:
-            if waited >= PATIENCE and all(log.words[NUMBER] >= number for log in left):
-                break
-            time.sleep(PAUSE)
+        wait_until(lambda: all(log.words[STORY] for log in others), budget=PATIENCE)
+        wait_until(lambda: all(log.words[STORY] or log.words[NUMBER] >= number for log in others),
+                   budget=LATE - PATIENCE)
         return {rank: log.record() for rank, log in self.logs.items()}
 
 
@@ -196,12 +193,15 @@ class MessagedLogs:
         Sends no request while the library is busy with a send.
         """
         stuck = self.sender is not None and self.sender.is_alive
-        end, others = time.monotonic() + LONGER, {
-            other for other in range(self.size) if other != self.rank and other not in gone}
-        while not stuck and time.monotonic() < end and not others <= self.arrived.keys():
+        others = {other for other in range(self.size) if other != self.rank and other not in gone}
+
+        def all_arrived() -> bool:
             for other in others - self.arrived.keys():
                 self._receive(other)
-            time.sleep(PAUSE)
+            return others <= self.arrived.keys()
+
+        if not stuck:
+            wait_until(all_arrived, budget=LONGER)
         return {**{rank: log.record() for rank, log in self.logs.items()}, **self.arrived}
 
     def _receive(self, other: int) -> None:

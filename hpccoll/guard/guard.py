@@ -49,7 +49,7 @@ from hpccoll.runtime.execution.executor import Execution, Timeouts
 from hpccoll.runtime.execution.slow_path import SlowPath
 from hpccoll.runtime.planning.binding import Action
 from hpccoll.runtime.planning.description import Description
-from hpccoll.runtime.progress.waiting import Meeting, PendingRun, WaitTimer
+from hpccoll.runtime.progress.waiting import Meeting, PendingRun, WaitTimer, wait_until
 from hpccoll.runtime.ranks import Ranks
 from hpccoll.transport import Batch
 from hpccoll.transport.call_hashes import split
@@ -91,6 +91,19 @@ class PendingCall(Meeting):
         """Return round 0, and the ranks that are not known to have begun it."""
         return 0, tuple(one.rank for one in self.guard.activities() if one.rank != self.rank
                         and not (self.number and one.begun >= self.number))
+
+
+class LibraryTimer(WaitTimer):
+    """Timer of a wait for the MPI library: it sleeps only while ranks are known to be missing."""
+
+    sleeps = False
+
+    def look(self) -> None:
+        """See :meth:`WaitTimer.look`."""
+        super().look()
+        begun = self.awaited
+        self.sleeps = isinstance(begun, PendingCall) and bool(
+            begun.number and begun.pending_peers()[1])
 
 
 class Guard:
@@ -190,9 +203,8 @@ class Guard:
             met = self.logs.comparison(call_hash)
             watch = WaitTimer(PendingCall(self, title, self.logs.mine.words[NUMBER]),
                               *self.timeouts, self.ranks.limits.spins)
-            while (same := met()) is None:
-                watch.pause()
-            if not same:
+            wait_until(lambda: met() is not None, watch)
+            if not met():
                 raise ForeignMessage(-1, self.rank)
             if not self.always:
                 ends(self.logs.mine)()

@@ -28,7 +28,7 @@ from hpccoll.errors.waits import RankStates, Reports, print_report, report_text
 from hpccoll.guard.alarm import MessagedLogs
 from hpccoll.guard.call_sites import main_site
 from hpccoll.guard.diagnosis import judge
-from hpccoll.guard.guard import CURIOUS, GRACE, Guard
+from hpccoll.guard.guard import CURIOUS, GRACE, Guard, LibraryTimer
 from hpccoll.guard.pending_calls import watch_nonblocking, watch_persistent
 from hpccoll.guard.rank_status import IN_PROGRAM, NATIVE, QUIET, format_call
 from hpccoll.guard.watchdog import STATUS, WATCHDOG
@@ -46,7 +46,7 @@ from hpccoll.runtime.events.call_log import (
 from hpccoll.runtime.events.call_records import log_calls
 from hpccoll.runtime.planning.call_hash import describe_native
 from hpccoll.runtime.planning.description import Description
-from hpccoll.runtime.progress.waiting import STANDSTILL, Meeting
+from hpccoll.runtime.progress.waiting import STANDSTILL, Meeting, wait_until
 
 #: Maximum number of cached wrappers.
 MOST_KINDS = 2048
@@ -242,8 +242,10 @@ class LibraryCalls:
         """
         try:
             timeouts = self.guard.timeouts
-            Meeting(self.guard.ranks.comm, title).wait(request, *(
-                timeouts if timeout is None else timeouts._replace(timeout=timeout)))
+            if timeout is not None:
+                timeouts = timeouts._replace(timeout=timeout)
+            wait_until(request.Test,
+                       LibraryTimer(Meeting(self.guard.ranks.comm, title), *timeouts))
         except BaseException as error:
             self.guard.abandoned.append((request, held))
             diagnosis = self.guard.fail(error, title, None, 0)

@@ -13,16 +13,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from mpi4py import MPI
 
 from hpccoll.errors import CollectiveTimeout, HpccollError, cause_of
-from hpccoll.guard.guard import Guard, PendingCall
+from hpccoll.guard.guard import Guard, LibraryTimer, PendingCall
 from hpccoll.runtime.events.call_log import NUMBER
 from hpccoll.runtime.execution.executor import TRIES
-from hpccoll.runtime.progress.waiting import WaitTimer
+from hpccoll.runtime.progress.waiting import wait_until
 
 if TYPE_CHECKING:
     _Methods = MPI.Request
@@ -94,15 +94,15 @@ class WatchedRequest(_Methods):
         Raises:
             CollectiveTimeout: some ranks are missing.
         """
-        watch = WaitTimer(begun, *begun.guard.timeouts, begun.guard.ranks.limits.spins)
-        while not test(status):
+        watch = LibraryTimer(begun, *begun.guard.timeouts, begun.guard.ranks.limits.spins)
+        while True:
             try:
-                watch.pause()
+                wait_until(partial(test, status), watch)
+                return True
             except CollectiveTimeout as error:
                 if error.peers:
                     raise
                 watch.reset()
-        return True
 
     def poll_callback(self) -> Callable[[], bool]:
         """Return a callback for waits on several requests, to call between two tests.
@@ -114,14 +114,14 @@ class WatchedRequest(_Methods):
                 this request is complete.
         """
         begun = self._call()
-        watch = WaitTimer(begun, *begun.guard.timeouts, begun.guard.ranks.limits.spins)
+        watch = LibraryTimer(begun, *begun.guard.timeouts, begun.guard.ranks.limits.spins)
         over = super().Get_status
 
         def look() -> bool:
             if over():
                 return False
             try:
-                watch.pause()
+                watch.look()
             except HpccollError as error:
                 late = isinstance(error, CollectiveTimeout) and not error.peers
                 if not late and not over():

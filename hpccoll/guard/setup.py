@@ -11,7 +11,6 @@ before that its first collective, and ``Split`` and similar methods.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -42,10 +41,9 @@ from hpccoll.guard.rank_status import GONE, KILLED
 from hpccoll.guard.setup_ranks import WITHDRAWN, SetupRanks
 from hpccoll.guard.watchdog import STATUS
 from hpccoll.machine.discovery import exchange_processes
-from hpccoll.machine.limits import OVERSUBSCRIBED, SPINS
 from hpccoll.runtime.events.call_log import INSIDE
 from hpccoll.runtime.planning.description import Description
-from hpccoll.runtime.progress.waiting import Meeting, PendingRun, WaitTimer
+from hpccoll.runtime.progress.waiting import Meeting, PendingRun, WaitTimer, wait_until
 from hpccoll.transport.call_hashes import agree
 from hpccoll.transport.private_comm import PrivateComm
 
@@ -53,8 +51,8 @@ from hpccoll.transport.private_comm import PrivateComm
 LOOKS = 5
 #: Seconds between the removal of a process's memory and its exit.
 DYING = 0.05
-#: Tests before a wait is monitored, and bytes of the text of a rank's call and position.
-TRIES, CALL_BYTES = 100, 512
+#: Bytes of the text of a rank's call and position.
+CALL_BYTES = 512
 #: Memory of meetings that have failed: the library may still use it.
 _abandoned: list[Any] = []
 
@@ -164,15 +162,8 @@ class SetupCall(Meeting):
             raise
 
     def _complete(self, test: Callable[[], bool]) -> None:
-        for attempt in range(TRIES):
-            if test():
-                return
-            if attempt > SPINS:  # the others may need this processor
-                os.sched_yield()
-        watch = WaitTimer(self, self.timeout, self.report, self.listen, self.collect_states,
-                          OVERSUBSCRIBED.spins)
-        while not test():
-            watch.pause()
+        wait_until(test, WaitTimer(self, self.timeout, self.report, self.listen,
+                                   self.collect_states))
 
     def _disagree(self, comm: MPI.Intracomm) -> NoReturn:
         """Raise the error that lists the call of every rank.

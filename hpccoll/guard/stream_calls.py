@@ -30,6 +30,7 @@ from hpccoll.guard.rank_status import format_call
 from hpccoll.guard.watchdog import WATCHDOG
 from hpccoll.runtime.events.call_log import NUMBER
 from hpccoll.runtime.planning.description import Description
+from hpccoll.runtime.progress.waiting import wait_until
 
 if TYPE_CHECKING:
     pass
@@ -133,12 +134,10 @@ class StreamMonitor:
 
     def drain(self, seconds: float) -> bool:
         """Wait until all calls have completed; return True unless the wait timed out."""
-        until = time.monotonic() + seconds
-        self.tidy()
-        while self.pending and time.monotonic() < until:
-            time.sleep(0)
+        def is_empty() -> bool:
             self.tidy()
-        return not self.pending
+            return not self.pending
+        return wait_until(is_empty, budget=seconds)
 
     @contextmanager
     def abort_on_error(self, description: Description) -> Iterator[None]:

@@ -14,13 +14,13 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
 import weakref
 from contextlib import suppress
 from typing import Protocol
 
 from hpccoll.errors.waits import print_report
 from hpccoll.runtime.events.call_log import ENDED
+from hpccoll.runtime.progress.waiting import wait_until
 from hpccoll.worker import Worker
 
 #: Poll intervals in seconds, in a native call and otherwise. The short one reports a dead rank
@@ -103,11 +103,8 @@ class Watchdog:
 def end(one: Monitor, text: str) -> None:
     """Print a message; exit the process unless the call returns within ``FAREWELL`` seconds."""
     print_report(text)
-    until = time.monotonic() + FAREWELL
-    while time.monotonic() < until:
-        time.sleep(QUICK / 2)
-        if one.has_returned():
-            return
+    if wait_until(one.has_returned, budget=FAREWELL):
+        return
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError, OSError, ValueError):  # it may be closed, or None
             stream.flush()

@@ -21,7 +21,6 @@ Switches are not measured.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from statistics import median
@@ -37,6 +36,7 @@ from hpccoll.ir.topology import Topology
 from hpccoll.machine.identity import library_name
 from hpccoll.measure.load import OtherLoad, load_text
 from hpccoll.measure.samples import sample
+from hpccoll.runtime.progress.waiting import wait_until
 from hpccoll.simulator.machine_model import Level, Machine
 from hpccoll.tools.bench.provenance import record
 
@@ -192,9 +192,7 @@ def _message_seconds(comm: hpccoll.Comm, pairs: Sequence[tuple[int, int]], nbyte
             fit = PATIENCE / pair.allreduce(batches_of(1), MPI.MAX)
             seconds = batches_of(min(batches, max(LEAST, int(fit)))) / (2 * turns)
         pair.Free()
-    ended = comm.Ibarrier()
-    while not ended.Test():
-        time.sleep(0)
+    wait_until(comm.Ibarrier().Test)
     return comm.allreduce(seconds, MPI.MAX)
 
 

@@ -17,6 +17,7 @@ from hpccoll.comm.waitall import NATIVE
 from hpccoll.errors import ArgumentError, BrokenCommunicatorError, CollectiveTimeout, HpccollError
 from hpccoll.errors.contract import ContractError
 from hpccoll.errors.mpi import DeadCommunicatorError, RequestError
+from hpccoll.runtime.execution.built import BUILT
 from hpccoll.runtime.progress.engine import PROGRESS
 
 RAW = MPI.COMM_WORLD
@@ -84,6 +85,22 @@ def test_a_rank_that_does_not_come_is_named(monkeypatch, kind, way):
         MPI.Request.Wait(message)
     come_late(kind, comm, begin, request, source, sink)
     RAW.Barrier()  # the communicator has messages on the way for good: not freed
+
+
+@pytest.mark.parametrize("name", NATIVE)
+def test_the_methods_of_mpi4py_end_where_a_rank_does_not_come(monkeypatch, name):
+    """Tests in a loop, too; a null request beside it aborts MPICH's own methods."""
+    kind = KINDS["I-compiled" if BUILT else "I-python"]
+    comm, method = kind.communicator(monkeypatch, 0.3), getattr(MPI.Request, name)
+    if RANK != ODD:
+        requests = [kind.prepare(comm, numpy.ones(100), numpy.zeros(100))(),
+                    MPI.Request(MPI.REQUEST_NULL)]
+        begun = time.monotonic()
+        with pytest.raises(MISSING):
+            while time.monotonic() - begun < 20:
+                method(requests)
+        assert time.monotonic() - begun < 20
+    RAW.Barrier()
 
 
 def test_without_a_common_log_nobody_is_known_to_have_come(monkeypatch):

@@ -36,7 +36,7 @@ from hpccoll.runtime.execution.compiled import exchange_plan
 from hpccoll.runtime.execution.executor import TRIES
 from hpccoll.runtime.planning.description import Description
 from hpccoll.runtime.progress.engine import PROGRESS
-from hpccoll.runtime.progress.waiting import WaitTimer
+from hpccoll.runtime.progress.waiting import WaitTimer, wait_until
 from hpccoll.runtime.ranks import OBJECTS_TAG
 from hpccoll.transport import Batch, MessageSpec
 from hpccoll.transport.call_hashes import HASH_BITS
@@ -262,7 +262,7 @@ class ObjectMessages:
         self.peer = peer
         watch = WaitTimer(self, *self.context.timeouts)
         try:
-            while not test():
+            while not test():  # it sleeps
                 PROGRESS.step()
                 watch.look()
         except BaseException as error:
@@ -281,8 +281,7 @@ class ObjectMessages:
         self.peer = peer
         watch = WaitTimer(self, *self.context.timeouts, self.context.limits.spins)
         try:
-            while not test():
-                watch.pause()
+            wait_until(test, watch)
         except BaseException as error:
             self._judge(error)
             raise

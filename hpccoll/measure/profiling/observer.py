@@ -20,14 +20,15 @@ from hpccoll.measure.clocks import clock_name, seconds_ahead
 from hpccoll.measure.profiling.merge import join
 from hpccoll.measure.profiling.profile import Profile, profile
 from hpccoll.measure.profiling.record import WIDTH, CallRecord, RankRecord, save
+from hpccoll.runtime.progress.waiting import wait_until
 from hpccoll.transport.private_comm import PrivateComm
 
 #: Maximum number of separate communicators; later ones are counted together.
 MOST_COMMUNICATORS = 256
 #: Maximum number of joined calls, over all ranks.
 GATHERED = 4_000_000
-#: Seconds to wait for the other ranks at exit, and between two polls.
-PATIENCE, PAUSE = 5.0, 1e-3
+#: Seconds to wait for the other ranks at exit.
+PATIENCE = 5.0
 _keyvals: list[int] = []
 
 
@@ -134,9 +135,6 @@ def write_at_end(folder: str) -> None:
 def write(folder: str) -> None:
     """Compare clocks if all ranks arrive in time, and write this rank's file."""
     world = MPI.Intracomm(MPI.COMM_WORLD)
-    together, until = world.Ibarrier(), time.monotonic() + PATIENCE
-    while not (met := together.Test()) and time.monotonic() < until:
-        time.sleep(PAUSE)
-    if met:
+    if wait_until(world.Ibarrier().Test, budget=PATIENCE):
         OBSERVER.align(world)
     save(folder, OBSERVER.record(), OBSERVER.job, world.Get_size())

@@ -12,6 +12,7 @@
  * with the thread for them: the thread runs only operations that it finds a second time.
  */
 #include "_background.h"
+#include "_wait.h"
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -290,9 +291,12 @@ void withdraw_operation(CompiledRun *operation)
     }
     operation->queued = 0;
     pthread_mutex_unlock(&turns);
-    while (atomic_load_explicit(&operation->busy, memory_order_acquire) == RUNNING) {
+    if (atomic_load_explicit(&operation->busy, memory_order_acquire) == RUNNING) {
+        Wait wait = start_wait(0, INT32_MAX, 0, 1);
         Py_BEGIN_ALLOW_THREADS /* another Python thread may need the GIL to release it */
-        sched_yield();
+        while (atomic_load_explicit(&operation->busy, memory_order_acquire) == RUNNING) {
+            pass_time(&wait, NULL);
+        }
         Py_END_ALLOW_THREADS
     }
     if (was_queued) {

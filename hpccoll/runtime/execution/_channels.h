@@ -13,7 +13,6 @@
  * a cell. It is 1 in both halves, one of which is the futex. Then the receiver's costs of reads of
  * the sender's memory, and of copies out of cells, in ps per byte. */
 enum { NO_MESSAGE = PLACES, NO_CELL, READ_COST, TAKE_COST };
-#define ASLEEP ((int64_t)1 << 32 | 1)
 #define SIZE_BITS 24
 /* Sizes, and values mixed into them, do not use their highest bit. */
 #define LARGEST (((int64_t)1 << (SIZE_BITS - 1)) - 1)

@@ -14,14 +14,12 @@
 #include "_compiled_plan.h"
 #include "_pending.h"
 #include "_requests.h"
-#include <sched.h>
+#include "_wait.h"
 
 /* Largest number of cached operations for calls of one kind. */
 enum { MOST_KEPT = 64 };
 /* Minimum bytes of copies and reductions of a compiled plan that runs without the GIL. */
 #define MUCH (384 << 10)
-/* Polls for a message between two yields, if every rank has its own core. */
-#define LOOKS 50
 /* Microseconds to wait for other threads to release a completed operation, before a restart. */
 #define STARTED 1000000
 
@@ -139,12 +137,11 @@ static void keep(Begin *begin, CompiledRun *operation)
 /* Wait some time for another thread to release an operation; return 1 if it did. */
 static int await_release(CompiledRun *operation, int64_t timeout_us)
 {
-    int64_t end = nanoseconds() + 1000 * timeout_us;
+    Wait wait = start_wait(0, timeout_us, 0, 1);
     int free;
     Py_BEGIN_ALLOW_THREADS
     while (!(free = atomic_load_explicit(&operation->busy, memory_order_acquire) == FREE)
-           && nanoseconds() < end) {
-        sched_yield();
+           && pass_time(&wait, NULL)) {
     }
     Py_END_ALLOW_THREADS
     return free;
@@ -259,6 +256,7 @@ static int begin(CompiledRun *self, PyObject *request)
     }
     Py_CLEAR(self->slow_path);
     self->run->state.at = self->run->state.unsent_count = 0;
+    self->run->state.awaited = NULL;
     atomic_store_explicit(&self->ended, 0, memory_order_release);
     int failed = PyList_Append(pending_operations, (PyObject *)self) < 0;
     if (failed || (self->threaded && wake_thread() < 0) || post_operation(self) < 0) {
@@ -420,8 +418,12 @@ static PyObject *compiled_attempt(CompiledRun *self, PyObject *timeout_us)
     if (microseconds == -1 && PyErr_Occurred()) {
         return NULL;
     }
-    int found = progress_queue(self, microseconds);
-    return found < 0 ? NULL : PyLong_FromLong(found);
+    int again = 0, found, naps = 0;
+    do {
+        found = progress_queue(self, microseconds);
+    } while (found == WAITING && microseconds < 0 && self->run->state.awaited != NULL
+             && (again = may_sleep_again(self->run->plan, ++naps, 1)) > 0);
+    return found < 0 || again < 0 ? NULL : PyLong_FromLong(found);
 }
 
 static PyObject *compiled_claim(CompiledRun *self, PyObject *Py_UNUSED(none))

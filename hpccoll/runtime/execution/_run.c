@@ -6,6 +6,9 @@
 #define LONG_CALL (128 << 10)
 /* Microseconds of its waits before Python handles them, unless other operations are pending. */
 #define LONG_PATIENCE 20000
+/* Sleeps between two looks of Python, and steps of the MPI library after each. */
+#define NAPS 4
+#define PROGRESS_STEPS 4
 
 /* Create a run with its own state; ``buffers`` must stay alive until its end. */
 Run *new_run(CompiledPlan *plan, char *in, char *out, PyObject *buffers)
@@ -59,7 +62,7 @@ static int advance_detached(CompiledPlan *plan, State *state, int64_t timeout_us
         return advance(plan, state, timeout_us);
     }
     int found;
-    if (timeout_us > SLICE && timeout_us < LONG_PATIENCE) {
+    if (timeout_us && timeout_us < LONG_PATIENCE && !plan->remote && !others_pending(0)) {
         timeout_us = LONG_PATIENCE;
     }
     Py_BEGIN_ALLOW_THREADS
@@ -97,7 +100,7 @@ int play(CompiledPlan *plan, char *in, char *out, PyObject *buffers)
         PyErr_NoMemory();
         return -1;
     }
-    State state = {{in, out, plan->scratch, NULL}, 0, 0, unsent, 0, 0};
+    State state = {.base = {in, out, plan->scratch}, .unsent = unsent};
     Run *under_way = NULL;
     int found = WAITING, here = record_start(plan);
     Py_INCREF(plan);
@@ -106,21 +109,20 @@ int play(CompiledPlan *plan, char *in, char *out, PyObject *buffers)
     }
     if (found != DONE) {
         under_way = new_run(plan, in, out, buffers);
-        if (under_way != NULL) {
-            if (here) {
-                Unsent *own = under_way->state.unsent;
-                memcpy(own, unsent, state.unsent_count * sizeof(Unsent));
-                under_way->state = state;
-                under_way->state.unsent = own;
-            }
-            PyObject *over = PyObject_CallOneArg(plan->waiter, (PyObject *)under_way);
-            found = over == NULL ? -1 : DONE;
-            Py_XDECREF(over);
-            Py_DECREF(under_way);
+        if (under_way != NULL && here) {
+            Unsent *own = under_way->state.unsent;
+            memcpy(own, unsent, state.unsent_count * sizeof(Unsent));
+            under_way->state = state;
+            under_way->state.unsent = own;
         }
-        else {
-            found = -1;
+        else if (under_way == NULL) { /* other ranks wait for it: Python tells them of the error */
+            PyErr_Clear();
         }
+        PyObject *over = PyObject_CallOneArg(plan->waiter, under_way != NULL ? (PyObject *)under_way
+                                                                             : PyExc_MemoryError);
+        found = over == NULL ? -1 : DONE;
+        Py_XDECREF(over);
+        Py_XDECREF(under_way);
     }
     if (unsent != few) {
         PyMem_Free(unsent);
@@ -146,18 +148,40 @@ static void run_dealloc(Run *self)
     PyObject_Free(self);
 }
 
+/* Return 1 if a wait without a time-out, which has slept `naps` times, may sleep again before
+ * Python looks at the other ranks: each look takes as much time as many sleeps. Lets the MPI
+ * library progress its messages; -1 on an error. */
+int may_sleep_again(const CompiledPlan *plan, int naps, int own)
+{
+    if (plan->remote || others_pending(own) || naps >= NAPS) {
+        return 0;
+    }
+    for (int i = 0; i < PROGRESS_STEPS; i++) {
+        if (progress_library() < 0) {
+            return -1;
+        }
+    }
+    return 1;
+}
+
 static PyObject *run_advance(Run *self, PyObject *args)
 {
-    long long timeout_us = PATIENCE;
+    long long timeout_us = -1;
     if (!PyArg_ParseTuple(args, "|L", &timeout_us)) {
         return NULL;
     }
-    return PyLong_FromLong(advance_detached(self->plan, &self->state, timeout_us));
+    int again = 0, found, naps = 0;
+    do {
+        found = advance_detached(self->plan, &self->state, timeout_us);
+    } while (found == WAITING && timeout_us < 0
+             && (again = may_sleep_again(self->plan, ++naps, 0)) > 0);
+    return again < 0 ? NULL : PyLong_FromLong(found);
 }
 
 static PyObject *run_restart(Run *self, PyObject *Py_UNUSED(none))
 {
     self->state.at = self->state.unsent_count = 0;
+    self->state.awaited = NULL;
     Py_RETURN_NONE;
 }
 
@@ -184,7 +208,8 @@ static PyObject *run_skip(Run *self, PyObject *Py_UNUSED(none))
 
 static PyMethodDef run_methods[] = {
     {"advance", (PyCFunction)run_advance, METH_VARARGS,
-     "Progress for some microseconds after a message was missing; return the state."},
+     "Progress for some microseconds after a message was missing, or for one sleep; return the "
+     "state."},
     {"restart", (PyCFunction)run_restart, METH_NOARGS, "Restart from the beginning."},
     {"skip", (PyCFunction)run_skip, METH_NOARGS,
      "Continue after the awaited message, or after the batch that is started or awaited."},

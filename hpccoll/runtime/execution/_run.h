@@ -19,6 +19,7 @@ typedef struct {
 
 extern PyTypeObject RunType;
 
+int may_sleep_again(const CompiledPlan *plan, int naps, int own);
 int play(CompiledPlan *plan, char *in, char *out, PyObject *buffers);
 Run *new_run(CompiledPlan *plan, char *in, char *out, PyObject *buffers);
 PyObject *set_library_progress(PyObject *module, PyObject *function);

@@ -6,23 +6,11 @@
 #include "_clock.h"
 #include "_moments.h"
 #include "_running.h"
-#include <sched.h>
+#include "_wait.h"
 #ifdef __linux__
-#include <linux/futex.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
-#include <unistd.h>
 #endif
 
-/* Polls between two yields, and yields between two reads of the clock. */
-#define LOOKS 50
-#define YIELDS 16
-/* Yields of a rank on a shared core before it sleeps: alone they are faster on an idle machine. */
-#define YIELDS_BEFORE_SLEEP 24
-/* Nanoseconds that a rank with its own core polls for a long message before it sleeps, and of a
- * sleep. */
-#define LONG_SPIN 100000
-#define LONGEST_NAP 1000000
 /* Longer messages may be read from the sender's memory, and both ways are timed. Picoseconds per
  * byte above which copies into cells are slow, and messages after which the other way is timed
  * again. */
@@ -101,10 +89,10 @@ static int64_t where_to_read(const CompiledPlan *plan, const Channel *channel, c
 /* Wake the rank that sleeps at a word of a channel, after the store that it waits for. */
 static inline void wake(const CompiledPlan *plan, Word *asleep, int64_t nbytes)
 {
-    if (plan->spins && nbytes <= TIMED) { /* ranks with a core each sleep for long messages only */
-        return;
-    }
-    atomic_thread_fence(memory_order_seq_cst); /* either rank sees the other's store */
+    if (!plan->spins || nbytes > TIMED) {
+        atomic_thread_fence(memory_order_seq_cst); /* either rank sees the other's store */
+    } /* short messages between ranks with a core each: a fence takes longer than a rare lost
+         wake-up */
     if (!atomic_load_explicit(asleep, memory_order_relaxed)) {
         return;
     }
@@ -278,43 +266,8 @@ static Word *sleep_word(CompiledPlan *plan, const State *state, const int64_t *s
     return NULL;
 }
 
-/* Wait on a shared core until `end`: yield, then sleep. A launcher may give every rank a session of
- * its own, or a batch system a control group. The kernel shares processors between these first, and
- * a yield then lets no other rank run: this one keeps its core for milliseconds. */
-static int yield_or_sleep(CompiledPlan *plan, State *state, const int64_t *step, int64_t end)
-{
-    int found = WAITING;
-    int64_t left = 1;
-    for (int yields = plan->spins ? YIELDS_BEFORE_SLEEP : 0; found == WAITING && left > 0;
-         yields++) {
-        Word *asleep = yields < YIELDS_BEFORE_SLEEP ? NULL : sleep_word(plan, state, step);
-        if (asleep == NULL) {
-            sched_yield();
-            found = look(plan, state, step);
-            left = yields % YIELDS ? 1 : end - nanoseconds();
-            continue;
-        }
-        atomic_store_explicit(asleep, ASLEEP, memory_order_relaxed);
-        atomic_thread_fence(memory_order_seq_cst);
-        found = look(plan, state, step);
-        left = end - nanoseconds();
-#ifdef __linux__
-        /* The interpreter, on another rank, does not wake it. */
-        int64_t nap = left < LONGEST_NAP ? left : LONGEST_NAP;
-        struct timespec most = {nap / 1000000000, nap % 1000000000};
-        if (found == WAITING && left > 0) {
-            syscall(SYS_futex, asleep, FUTEX_WAIT, 1, &most, NULL, 0);
-        }
-#endif
-        atomic_store_explicit(asleep, 0, memory_order_relaxed);
-        if (found == WAITING) {
-            found = look(plan, state, step);
-        }
-    }
-    return found;
-}
-
-/* Wait for the message or cell of an instruction, up to `timeout_us` us; poll once for 0. */
+/* Wait for the message or cell of an instruction, up to `timeout_us` us; poll once for 0. A
+ * negative one stands for the next sleep of a wait that other work interrupts. */
 static int wait_for(CompiledPlan *plan, State *state, const int64_t *step, int64_t timeout_us)
 {
     int found = WAITING;
@@ -325,32 +278,20 @@ static int wait_for(CompiledPlan *plan, State *state, const int64_t *step, int64
         return found;
     }
     PyThreadState *saved = state->detached ? NULL : PyEval_SaveThread();
-    int64_t now = nanoseconds(), end = now + 1000 * timeout_us;
     int64_t nbytes = step[0] == TAKE ? step[4] : state->unsent->step[4];
-    if (plan->spins && nbytes > TIMED) {
-        /* A thread of Python may want the core: a yield would give it a whole time slice. */
-        while (found == WAITING && nanoseconds() < now + LONG_SPIN) {
-            for (int i = 0; i < LOOKS && found == WAITING; i++) {
-                found = look(plan, state, step);
-            }
-        }
-        if (found == WAITING) {
-            found = yield_or_sleep(plan, state, step, end);
-        }
+    int is_long = nbytes > TIMED;
+    Wait wait = start_wait(state->awaited == step ? state->since : 0, timeout_us,
+                           !plan->spins ? 0
+                           : is_long    ? POLL_FOR_LONG
+                                        : POLL_FOR,
+                           !is_long);
+    while (found == WAITING
+           && pass_time(&wait, wait.polling ? NULL : sleep_word(plan, state, step))) {
+        found = look(plan, state, step);
     }
-    else if (plan->spins) {
-        while (found == WAITING && nanoseconds() < end) {
-            for (int yields = 0; yields < YIELDS && found == WAITING; yields++) {
-                sched_yield();
-                for (int i = 0; i < LOOKS && found == WAITING; i++) {
-                    found = look(plan, state, step);
-                }
-            }
-        }
-    }
-    else {
-        found = yield_or_sleep(plan, state, step, end);
-    }
+    end_wait(&wait);
+    state->awaited = found == WAITING ? step : NULL;
+    state->since = wait.since;
     if (saved != NULL) {
         PyEval_RestoreThread(saved);
     }

@@ -19,8 +19,10 @@ typedef struct {
     Py_ssize_t at;
     Py_ssize_t unsent_count;
     Unsent *unsent;
-    int detached; /* its thread has released the GIL */
-    int in_place; /* the message in use is in registered memory of its sender */
+    int detached;           /* its thread has released the GIL */
+    int in_place;           /* the message in use is in registered memory of its sender */
+    const int64_t *awaited; /* the instruction whose wait has timed out; it began at `since` */
+    int64_t since;
 } State;
 
 int advance(CompiledPlan *plan, State *state, int64_t timeout_us);

@@ -33,7 +33,7 @@ from hpccoll.runtime.execution.compiled_plan import (
     encode_segments,
 )
 from hpccoll.runtime.execution.remote import RemoteMessages
-from hpccoll.runtime.execution.slow_path import SLICE, PlanWaits
+from hpccoll.runtime.execution.slow_path import PlanWaits
 from hpccoll.runtime.planning.plan import BoundPlan, Plan
 from hpccoll.transport import MessageSpec
 from hpccoll.transport.call_hashes import tag_with_hash
@@ -197,7 +197,9 @@ def exchange_plan(context: Context, messages: Sequence[MessageSpec], tag: int,
         receive = Receive(endpoint, posting, incoming) if not posting.sends else None
 
         def test() -> bool:
-            found = run.advance(SLICE)
+            if run is MemoryError:
+                raise MemoryError("no memory for the state of a message")
+            found = run.advance()
             if found == _executor.ELSEWHERE and receive is not None:
                 if receive.number != incoming.received + 1:
                     receive.expect(incoming.received + 1)
@@ -208,7 +210,8 @@ def exchange_plan(context: Context, messages: Sequence[MessageSpec], tag: int,
         try:
             wait(test)
         except BaseException:
-            if code.words[run.at * WIDTH] in (Instruction.TAKE, Instruction.TAKEN):
+            if run is not MemoryError and code.words[run.at * WIDTH] in (Instruction.TAKE,
+                                                                         Instruction.TAKEN):
                 incoming.received += 1  # the wait failed; the message still counts
             raise
 

@@ -29,8 +29,8 @@ from hpccoll.runtime.progress.engine import PROGRESS, PendingOperation
 from hpccoll.runtime.progress.operations import NULL, cell
 from hpccoll.runtime.progress.waiting import WaitTimer
 
-#: Microseconds of a wait for one compiled plan before all other operations are progressed.
-SLICE = 100
+#: Seconds of the shortest wait for a compiled plan before all other operations are progressed.
+SLICE = 20e-6
 #: Seconds without a message after which one may be outside its cell.
 LATE = 1e-3
 
@@ -136,10 +136,12 @@ class CompiledOperation(_executor.CompiledRun, PendingOperation):
         return fetched
 
     def linger(self, watch: WaitTimer) -> None:
-        """Wait briefly for missing messages; see :meth:`Underway.linger`."""
-        self.attempt(SLICE)
-        time.sleep(0)  # the thread that runs it may wait for the GIL
-        watch.look()
+        """Wait for missing messages; see :meth:`PendingOperation.linger`."""
+        now = time.monotonic()
+        if self.attempt(-1) == _executor.WAITING and time.monotonic() - now < SLICE:
+            watch.pause()  # another thread runs it or one before it in its queue
+        else:
+            watch.look()
 
     def _complete(self, error: BaseException | None = None) -> None:
         # A wait in machine code may have completed and restarted it meanwhile.

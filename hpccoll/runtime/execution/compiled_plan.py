@@ -61,7 +61,7 @@ WIDTH = 8
 #: Name of the cell of a message, as an additional buffer of a program.
 CELL = "cell"
 #: Return values of a run at its end, and at a batch; ``_plan.h`` has the same numbers.
-DONE, REMOTE = 0, 3
+DONE, WAITING, REMOTE = 0, 1, 3
 #: Bases of addresses, by the number in the bits above the offset.
 BASES = IN, OUT, TMP, CELL
 OFFSET_BITS = 48

@@ -22,7 +22,7 @@ from hpccoll.runtime.events.phase_events import PhaseRecorder
 from hpccoll.runtime.execution.tracks import LaneTrack
 from hpccoll.runtime.planning.binding import Action, Binder, BoundPhase, Memory
 from hpccoll.runtime.planning.plan import Plan
-from hpccoll.runtime.progress.waiting import PendingRun, WaitTimer
+from hpccoll.runtime.progress.waiting import PendingRun, WaitTimer, wait_until
 from hpccoll.transport import Batch, Endpoint
 
 #: Polls for small messages per test, on a rank with its own core.
@@ -256,8 +256,9 @@ def drive(execution: Execution, timeouts: Timeouts) -> None:
 def finish(execution: Execution, timeouts: Timeouts) -> None:
     """Wait for the end of a started execution; see :func:`drive`."""
     watch = WaitTimer(execution, *timeouts, execution.spins)
-    while not execution.done:
-        if execution.progress():
+
+    def advance() -> bool:
+        while not execution.done and execution.progress():
             watch.reset()
-        else:
-            watch.pause()
+        return execution.done
+    wait_until(advance, watch)

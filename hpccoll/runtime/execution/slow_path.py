@@ -8,6 +8,7 @@ that like the interpreter and resumes the compiled plan.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy
@@ -18,13 +19,13 @@ from hpccoll.calls.call import Call
 from hpccoll.errors import cause_of
 from hpccoll.ir.collectives import IN, OUT
 from hpccoll.ir.extents import Phase
-from hpccoll.runtime.execution.compiled_plan import DONE, REMOTE, WIDTH, Code, Instruction
+from hpccoll.runtime.execution.compiled_plan import DONE, REMOTE, WAITING, WIDTH, Code, Instruction
 from hpccoll.runtime.execution.executor import RunBatches
 from hpccoll.runtime.execution.remote import RemoteMessages
 from hpccoll.runtime.planning.binding import Binder, Memory
 from hpccoll.runtime.planning.plan import Plan
 from hpccoll.runtime.progress.engine import PROGRESS
-from hpccoll.runtime.progress.waiting import WaitTimer
+from hpccoll.runtime.progress.waiting import WaitTimer, wait_until
 from hpccoll.transport import Batch, MessageSpec
 from hpccoll.transport.call_hashes import tag_with_hash
 from hpccoll.transport.shm.channels import ELSEWHERE, PLACES, SIZE_BITS, Channel
@@ -33,9 +34,6 @@ from hpccoll.transport.shm.endpoint import BY_MPI, Receive, SharedEndpoint
 if TYPE_CHECKING:
     from hpccoll.runtime.context import Context
 
-#: Microseconds of a wait before Python polls it: the first time, later times, and with other
-#: pending operations.
-PATIENCE, LATER, SLICE = 1000, 100, 50
 #: Waits for a message inside the node, with a pending batch, between two checks of all bounds.
 WAITS = 10
 #: Phases with cached messages.
@@ -120,12 +118,18 @@ class PlanWaits:
         self.kept: dict[tuple[int, int, int], dict[int, Receive]] = {}
 
     def wait(self, run: Any) -> None:
-        """Wait for the end of a run.
+        """Wait for the end of a run; tell the others if there is no memory for it.
 
         Raises:
             CollectiveTimeout: no progress within the timeout.
         """
-        slow_path = SlowPath(self, run)
+        try:
+            if run is MemoryError:
+                raise MemoryError("no memory for the state of a call")
+            slow_path = SlowPath(self, run)
+        except MemoryError as error:
+            diagnosis = self.context.fail(error, self.plan.schedule.title, self.plan, self.tag)
+            raise diagnosis from cause_of(error) if diagnosis is not error else None
         try:
             slow_path.finish()
         finally:
@@ -241,21 +245,21 @@ class SlowPath:
         Raises:
             HpccollError: the wait cannot complete.
         """
-        seen, timeout_us, waits = self.run.at, PATIENCE, 0
+        seen, waits = self.run.at, 0
         try:
             self.open()
-            while (found := self.run.advance(
-                    SLICE if PROGRESS.operations or self.under_way is not None else timeout_us
-                    )) != DONE:
+            while (found := self.run.advance()) != DONE:
                 if found == REMOTE:
                     self.carry()
                     continue
-                timeout_us, waits = LATER, waits + 1
+                waits += 1
                 PROGRESS.step()
                 if self.run.at != seen:
                     self.watch.reset()
                 if self.fetch():
                     self.watch.reset()
+                elif found != WAITING:  # its message is under way
+                    self.watch.pause()
                 elif self.under_way is None or waits % WAITS == 0:
                     self.watch.look()
                 else:  # MPI progresses its messages only in calls
@@ -297,13 +301,17 @@ class SlowPath:
             self.under_way = number
             batch.start()
         else:
-            while not batch.test():
-                self.watch.pause()
-                if PROGRESS.operations:
-                    PROGRESS.step()
+            wait_until(partial(self._has_landed, batch), self.watch)
             self.watch.reset()
             self.under_way = None
         self.run.skip()
+
+    def _has_landed(self, batch: Batch) -> bool:
+        if batch.test():
+            return True
+        if PROGRESS.operations:
+            PROGRESS.step()
+        return False
 
     @property
     def batches(self) -> list[Batch]:

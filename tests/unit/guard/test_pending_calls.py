@@ -71,7 +71,7 @@ def test_a_number_less_call_has_a_deadline():
 
 def test_a_complete_request_is_looked_after_no_more():
     """Nobody is waited for, whatever the others do."""
-    request = waiting(0, 0.0, tests=1)
+    request = waiting(0, 60.0, tests=1)
     request.watched[0].doing = lambda: pytest.fail("asks for the others")
     look = request.poll_callback()
     assert look() is True

@@ -15,7 +15,7 @@ from hpccoll.ir.collectives import ALLREDUCE, BARRIER, IN, OUT
 from hpccoll.runtime.execution import executor
 from hpccoll.runtime.execution.executor import SPINS, Timeouts, drive, finish
 from hpccoll.runtime.progress import waiting
-from hpccoll.runtime.progress.waiting import PATIENCE, WaitTimer
+from hpccoll.runtime.progress.waiting import WaitTimer
 from hpccoll.testing.world import Problem, Seat, StallError, interleave
 from hpccoll.transport.call_hashes import tag_with_hash
 from hpccoll.transport.loopback import Loopback
@@ -25,8 +25,9 @@ class Clock:
     """A clock that goes on by some seconds whenever it is looked at."""
 
     def __init__(self, monkeypatch, seconds):
-        self.now, self.seconds, self.yields = 0.0, seconds, 0
-        monkeypatch.setattr(waiting, "time", SimpleNamespace(monotonic=self.read))
+        self.now, self.seconds, self.yields, self.sleeps = 0.0, seconds, 0, []
+        monkeypatch.setattr(waiting, "time", SimpleNamespace(monotonic=self.read,
+                                                             sleep=self.sleeps.append))
         monkeypatch.setattr(waiting.os, "sched_yield", self.other)
 
     def read(self):
@@ -175,17 +176,16 @@ def test_wait_goes_on_where_start_stopped():
 
 # -- patience -----------------------------------------------------------------------------------
 def test_time_is_up(monkeypatch):
-    clock = Clock(monkeypatch, 1.0)
+    clock = Clock(monkeypatch, 0.5)  # twice between two looks
     _, (one, _, _) = made()
     with pytest.raises(CollectiveTimeout) as caught:
         drive(one, Timeouts(20.0, 30.0))
     assert (caught.value.rank, caught.value.round, caught.value.peers) == (0, 0, (1, 2))
-    assert caught.value.seconds == 20.0 and clock.now == 21.0
-    assert clock.yields == 21 * PATIENCE - SPINS
+    assert caught.value.seconds == 20.0 and clock.now == 21.5
 
 
 def test_a_wait_is_reported_again_and_again(monkeypatch, capsys):
-    Clock(monkeypatch, 1.0)
+    Clock(monkeypatch, 0.5)
     _, (one, _, _) = made()
     with pytest.raises(CollectiveTimeout):
         drive(one, Timeouts(12.0, 5.0))
@@ -198,7 +198,7 @@ def test_a_wait_is_reported_again_and_again(monkeypatch, capsys):
     ([(), (2,), (2,)], 15.0), ([(2,), (1,), (2,), ()], None), ([(2,), (2,)], 10.0)])
 def test_without_a_time_out_a_rank_that_stays_stopped_ends_a_wait(monkeypatch, seen, end):
     """At the next report after the one that names it; one that is alive ends none."""
-    Clock(monkeypatch, 1.0)
+    Clock(monkeypatch, 0.5)
     states = iter([RankStates("rank 2 is stopped", (), stopped) for stopped in seen])
 
     class Over(Exception):
@@ -229,14 +229,31 @@ def test_whatever_moves_starts_the_clock_again(monkeypatch):
         watch.look()
 
 
-def test_patience_spins_before_it_yields(monkeypatch):
-    clock = Clock(monkeypatch, 1.0)
-    watch = WaitTimer(made()[1][0], 10.0, 20.0)
+def test_a_wait_spins_then_yields_then_sleeps_longer_and_longer(monkeypatch):
+    clock = Clock(monkeypatch, 0.4 * waiting.YIELD)
+    wait = waiting.Backoff()
     for _ in range(SPINS):
-        watch.pause()
-    assert clock.yields == 0 and clock.now == 0
-    watch.pause()
-    assert clock.yields == 1
+        wait.pause()
+    assert not clock.yields and not clock.now
+    for _ in range(120):
+        wait.pause()
+    assert clock.yields == 3
+    assert clock.sleeps == sorted(clock.sleeps) and 0 < clock.sleeps[0] < waiting.YIELD / 10
+    assert clock.sleeps[-1] == waiting.LONGEST_SLEEP
+
+
+def test_a_wait_for_the_library_at_work_only_yields(monkeypatch):
+    clock = Clock(monkeypatch, 1.0)
+    wait = waiting.Backoff()
+    wait.sleeps = False
+    for _ in range(99):
+        wait.pause()
+    assert clock.yields == 99 - SPINS and not clock.sleeps
+
+
+def test_a_wait_ends_with_its_budget():
+    assert not waiting.wait_until(lambda: False, budget=5e-3)
+    assert waiting.wait_until(iter([False, False, True]).__next__, budget=60)
 
 
 def test_a_barrier_moves_no_data():
