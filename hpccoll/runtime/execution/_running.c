@@ -286,7 +286,7 @@ static int wait_for(CompiledPlan *plan, State *state, const int64_t *step, int64
                                         : POLL_FOR,
                            !is_long);
     while (found == WAITING
-           && pass_time(&wait, wait.polling ? NULL : sleep_word(plan, state, step))) {
+           && pass_time(&wait, may_sleep(&wait) ? sleep_word(plan, state, step) : NULL)) {
         found = look(plan, state, step);
     }
     end_wait(&wait);

@@ -44,7 +44,7 @@
 #define YIELDS_BEFORE_SLEEP 24
 /* Nanoseconds of a sleep: this part of the time waited, so that it delays a wait little. */
 #define PART 8
-#define SHORTEST_SLEEP 50000
+#define SHORTEST_SLEEP 200000
 #define LONGEST_SLEEP 2000000
 
 typedef struct {
@@ -70,7 +70,7 @@ static inline Wait start_wait(int64_t since, int64_t timeout_us, int64_t poll_fo
     wait.end = now + (timeout_us < 0 ? next_sleep(now - wait.since) : 1000 * timeout_us);
     wait.poll_until = wait.since + poll_for;
     wait.polling = now < wait.poll_until;
-    wait.yields = since || !yielding ? YIELDS_BEFORE_SLEEP : 0;
+    wait.yields = since || (poll_for && !yielding) ? YIELDS_BEFORE_SLEEP : 0;
     return wait;
 }
 
@@ -81,6 +81,12 @@ static inline void end_wait(Wait *wait)
         atomic_store_explicit(wait->asleep, 0, memory_order_relaxed);
         wait->asleep = NULL;
     }
+}
+
+/* Return 1 if the next test that fails is followed by a sleep. */
+static inline int may_sleep(const Wait *wait)
+{
+    return !wait->polling && wait->yields >= YIELDS_BEFORE_SLEEP;
 }
 
 /* Let time pass after a test that failed; return 0 once the wait has timed out. */
@@ -118,7 +124,7 @@ static inline int pass_time(Wait *wait, Word *word)
     if (left <= 0) {
         return 0;
     }
-    wait->sleep = word != NULL ? LONGEST_SLEEP : next_sleep(now - wait->since);
+    wait->sleep = word != NULL ? LONGEST_SLEEP / 2 : next_sleep(now - wait->since);
     if (left < wait->sleep) {
         wait->sleep = left;
     }
