@@ -17,11 +17,16 @@ from pathlib import Path
 from time import localtime, strftime
 from typing import Any
 
+import numpy
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from hpccoll.errors import ArgumentError
-from hpccoll.errors.contract import format_fields
+from hpccoll.errors.contract import ContractError
+from hpccoll.guard.diagnosis import judge
+from hpccoll.measure.profiling.merge import arrivals
+from hpccoll.runtime.events.call_log import LogRecord
+from hpccoll.runtime.planning.description import Description
 from hpccoll.units import count_text, ranks_text, time_text
 
 FORMAT = "hpccoll flight 1"
@@ -29,9 +34,6 @@ FORMAT = "hpccoll flight 1"
 WAITING, NATIVE, IN_PROGRAM, STOPPED, DEBUGGED, KILLED, ENDED, FREED, FAILED = (
     "waiting", "in the MPI library", "in no wait", "stopped", "held by a debugger", "killed",
     "ended", "freed", "failed")
-#: Fields of a call that all ranks must agree on, with their names in texts.
-FIELDS = {"collective": "collective", "count": "count", "dtype": "type", "operator": "operator",
-          "root": "root", "algorithm": "algorithm", "layout": "layout"}
 #: Texts of states whose value in the records is older.
 STATE_TEXTS = {IN_PROGRAM: "computing", "not heard of": "unknown"}
 #: Mean seconds after the first rank from which a rank counts as late.
@@ -189,9 +191,9 @@ def diagnoses(comm: RecordedComm) -> Iterator[str]:
     if not inside and not any(one.state in (KILLED, STOPPED, DEBUGGED) for one in ranks):
         return
     number = max(one.begun for one in inside) if inside else max(one.begun for one in ranks)
-    difference = first_difference(ranks)
+    difference = judge({one.rank: _log_of(one) for one in ranks}, len(ranks))
     if difference is not None:
-        yield difference
+        yield describe_difference(difference)
     absent = list(_describe_missing(comm.name, number, ranks, difference is None))
     yield from absent or (_chain(ranks) if difference is None else ())
     late = describe_slowest(ranks)
@@ -203,30 +205,22 @@ def diagnoses(comm: RecordedComm) -> Iterator[str]:
                f"{_shorten(failed.report['reason'])}")
 
 
-def first_difference(ranks: Sequence[RecordedRank]) -> str | None:
-    """Return a sentence on the first call that differs, the ranks and the fields."""
-    numbers = sorted({number for one in ranks for number in one.calls})
-    for number in numbers:
-        calls = {one.rank: one.calls[number] for one in ranks
-                 if "collective" in one.calls.get(number, ())}
-        for field, title in FIELDS.items():
-            groups: dict[str, list[int]] = defaultdict(list)
-            for rank, call in calls.items():
-                if call.get(field):
-                    groups[call[field]].append(rank)
-            if len(groups) > 1:
-                most = max(map(len, groups.values()))
-                # Differing ranks first; if no group is the largest, all are equal.
-                ordered = sorted(groups.values(), key=lambda group: (len(group) == most, group))
-                sites = {one.rank: one.whereabouts for one in ranks if one.begun == number}
-                return (f"Ranks disagree on the {title} in call {number}: " + "; ".join(
-                    f"{ranks_text(group)} made {format_fields(_known_fields(calls[group[0]]))}"
-                    f"{sites.get(group[0], '')}" for group in ordered) + ".")
-    return None
+def _log_of(one: RecordedRank) -> LogRecord:
+    """Return what the log of a rank said, as far as the files know it."""
+    described = {number: Description(*(call.get(field, "") for field in Description._fields))
+                 for number, call in one.calls.items() if "collective" in call}
+    hashes = {number: found.call_hash() for number, found in described.items()}
+    report = one.report or {"number": one.begun, "tag": 0, "fields": None, "site": one.site}
+    return LogRecord(one.begun, hashes,
+                     {hashes[number]: found for number, found in described.items()}, report)
 
 
-def _known_fields(call: Mapping[str, Any]) -> dict[str, str]:
-    return {field: call.get(field, "") for field in FIELDS}
+def describe_difference(error: ContractError) -> str:
+    """Return a sentence on the first call that differs: those that differ from the most first."""
+    groups = error.groups[::-1] if error.ranks else error.groups
+    title = "type" if error.field == "dtype" else error.field
+    return (f"Ranks disagree on the {title} in {error.call.removeprefix('blocking ')}: "
+            + "; ".join(f"{ranks_text(group.ranks)} made {group.call}" for group in groups) + ".")
 
 
 def _describe_missing(name: str, number: int, ranks: Sequence[RecordedRank], blame: bool
@@ -273,22 +267,16 @@ def _chain(ranks: Sequence[RecordedRank]) -> Iterator[str]:
 
 def describe_slowest(ranks: Sequence[RecordedRank]) -> str | None:
     """Return a sentence on the last rank in the last calls, if it is one rank by far."""
-    common = set.intersection(*({number for number, call in one.calls.items() if call["start"]}
-                                for one in ranks)) if ranks else set()
+    common = sorted(set.intersection(*({number for number, call in one.calls.items()
+                                        if call["start"]} for one in ranks)))
     if len(common) < 2 or len(ranks) < 2:
         return None
-    late: dict[int, list[float]] = defaultdict(list)
-    for number in common:
-        starts = {one.rank: one.calls[number]["start"] for one in ranks}
-        first = min(starts.values())
-        last = max(starts, key=lambda rank: starts[rank])
-        late[last].append(starts[last] - first)
-    rank, delays = max(late.items(), key=lambda item: sum(item[1]))
-    mean = sum(delays) / len(delays)
-    if mean < LATE or 2 * len(delays) <= len(common):
+    starts = numpy.array([[one.calls[number]["start"] for number in common] for one in ranks])
+    worst = arrivals("", [one.rank for one in ranks], starts, starts.max(0) - starts)[0]
+    if worst.late < LATE or 2 * worst.last <= worst.calls:
         return None
-    return (f"rank {rank} was last in {len(delays)} of {len(common)} calls, on average "
-            f"{time_text(mean, 3)} after the first rank.")
+    return (f"rank {worst.rank} was last in {worst.last} of {worst.calls} calls, on average "
+            f"{time_text(worst.late, 3)} after the first rank.")
 
 
 def _shorten(text: str, most: int = 240) -> str:

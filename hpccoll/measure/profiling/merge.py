@@ -204,16 +204,24 @@ def stragglers(joined: JoinedRecords) -> list[Straggler]:
     for one in joined.matched:
         blocking = numpy.array([kind.title.removesuffix(" of objects") in METHODS
                                 for kind in one.kinds], bool)[one.calls]
-        starts, waits = one.starts[:, blocking], one.waits[:, blocking]
-        if len(one.ranks) < 2 or not starts.size:
-            continue
-        last, late = starts.argmax(0), starts - starts.min(0)
-        for row, rank in enumerate(one.ranks):
-            found.append(Straggler(
-                one.name, rank, starts.shape[1], int((last == row).sum()), float(late[row].mean()),
-                float(late[row].max()), float(waits[:, last == row].sum()),
-                min(one.ranks)))
+        if len(one.ranks) > 1 and blocking.any():
+            found += arrivals(one.name, one.ranks, one.starts[:, blocking], one.waits[:, blocking])
     return sorted(found, key=lambda one: (-one.waits, one.name, one.rank))
+
+
+def arrivals(name: str, ranks: Sequence[int], starts: numpy.ndarray,
+             waits: numpy.ndarray) -> list[Straggler]:
+    """Return the statistics of the ranks of a communicator, the longest waits first.
+
+    Args:
+        starts, waits: seconds, a row for each rank, a column for each call.
+    """
+    last, late = starts.argmax(0), starts - starts.min(0)
+    found = [Straggler(name, rank, starts.shape[1], int((last == row).sum()),
+                       float(late[row].mean()), float(late[row].max()),
+                       float(waits[:, last == row].sum()), min(ranks))
+             for row, rank in enumerate(ranks)]
+    return sorted(found, key=lambda one: (-one.waits, one.rank))
 
 
 def describe_stragglers(found: Sequence[Straggler]) -> list[str]:

@@ -31,7 +31,7 @@ VERDICTS = {
     "away": ("Rank 1 has not started call 11 of MPI_COMM_WORLD, allreduce", "in which ranks 0,2 "
              "wait; it is in the program at hang.py:20, and its last call was 10."),
     "slow": ("Rank 1 has not started call 11", "Before that, rank 1 was last in 9 of 10 calls, on "
-                                               "average 36 ms after the first rank."),
+                                               "average 32.4 ms after the first rank."),
     "killed": ("Rank 2 was killed before call 12 of MPI_COMM_WORLD, allreduce", "ranks 0-1 wait "
                "for it."),
     "stopped": ("Rank 2 is stopped, by a signal or a debugger; its last call was 10;",
@@ -82,6 +82,11 @@ def doing(rank, state, begun, completed, peers=()):
             "site": "", "round": 0, "peers": list(peers), "seconds": 0.1}
 
 
+def failure(reason, call=None):
+    return {"number": 0, "tag": 7 * bool(call), "site": "", "when": "12:00:00", "reason": reason,
+            "fields": call, "heard": False}
+
+
 def file_of(rank, everybody, calls=(), report=None, why="SIGUSR1"):
     return {"format": "hpccoll flight 1", "why": why, "when": 5.0 + rank, "job": "j", "rank": rank,
             "ranks": len(everybody), "host": "h", "pid": 1, "site": "program.py:1",
@@ -126,7 +131,7 @@ def test_a_rank_that_was_killed(begun, completed, when):
 def test_without_a_cause_the_first_sentence_stands_for_itself():
     everybody = [doing(0, "waiting", 3, 2, [1]), doing(1, "failed", 3, 2)]
     calls = [[dict(call(n), start=n + 0.5 * rank) for n in (1, 2, 3)] for rank in range(2)]
-    report = {"when": "12:00:00", "reason": "CollectiveTimeout: no progress", "heard": ""}
+    report = failure("CollectiveTimeout: no progress")
     found = diagnose([file_of(rank, everybody, calls[rank], report if rank == 0 else None)
                       for rank in range(2)])
     assert found.verdict == ("Rank 1 was last in 3 of 3 calls, on average 500 ms after the first "
@@ -141,6 +146,16 @@ def test_half_against_half_blames_nobody():
              for rank in range(2)]
     assert diagnose(files).verdict.startswith(
         "Ranks disagree on the root in call 1: rank 0 made bcast, root 0")
+
+
+def test_pending_calls_that_differ():
+    """No log has them; the failures tell of them."""
+    everybody = [doing(rank, "failed", 1, 1) for rank in range(2)]
+    files = [file_of(rank, everybody, report=failure("", [name, "", "", "", "", "", ""]))
+             for rank, name in enumerate(("ibcast", "iscan"))]
+    assert diagnose(files).verdict.startswith(
+        "Ranks disagree on the collective in a nonblocking or persistent call: rank 0 made ibcast; "
+        "rank 1 made iscan.")
 
 
 def test_a_rank_on_another_machine_that_wrote_nothing():
