@@ -30,7 +30,7 @@ from hpccoll.measure.profiling.phases import (
     spans,
 )
 from hpccoll.measure.profiling.record import OBJECTS, CallKind, CallRecord, RankRecord
-from hpccoll.measure.trace_events import line_names
+from hpccoll.record_file import line_names
 from hpccoll.training.picture import COLOURS, INK, new_figure, style_panel
 from hpccoll.units import count_text, short_size_text, size_text, time_text
 
@@ -261,7 +261,7 @@ def _waits_by_start(joined: JoinedRecords) -> dict[tuple[int, int, float], float
 
 def header_fields(joined: JoinedRecords, found: CallSummary) -> dict[str, Any]:
     """Return the header fields of the timeline's file."""
-    return {"format": "hpccoll call timeline 1", "ranks": found.ranks,
+    return {"ranks": found.ranks,
             "clock": "of rank 0; " + found.sentences()[-1],
             "seconds ahead": {str(rank): seconds for rank, seconds in found.offsets.items()}}
 

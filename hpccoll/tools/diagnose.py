@@ -9,7 +9,6 @@ if some wait, the missing ranks.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ import numpy
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from hpccoll.errors import ArgumentError
+from hpccoll import record_file
 from hpccoll.errors.contract import ContractError
 from hpccoll.guard.diagnosis import judge
 from hpccoll.measure.profiling.merge import arrivals
@@ -29,7 +28,6 @@ from hpccoll.runtime.events.call_log import LogRecord
 from hpccoll.runtime.planning.description import Description
 from hpccoll.units import count_text, ranks_text, time_text
 
-FORMAT = "hpccoll flight 1"
 #: States of ranks, named as in :mod:`hpccoll.guard.rank_status`.
 WAITING, NATIVE, IN_PROGRAM, STOPPED, DEBUGGED, KILLED, ENDED, FREED, FAILED = (
     "waiting", "in the MPI library", "in no wait", "stopped", "held by a debugger", "killed",
@@ -114,27 +112,13 @@ class HangDiagnosis:
 # -- reading -----------------------------------------------------------------------------------
 def read(folder: Path) -> list[Mapping[str, Any]]:
     """Return the records of the newest job in a folder."""
-    files = sorted(folder.glob("flight-*-rank*.json"),
-                   key=lambda file: (file.stat().st_mtime, file.name))
-    if not files:
-        raise ArgumentError("trace", f"{str(folder)!r} has no flight records",
-                            "ranks write them to the folder that HPCCOLL_TRACE names, when a call "
-                            "fails, on SIGUSR1, and in comm.dump()")
-    job = files[-1].name.rpartition("-rank")[0]
-    return [_read_flight_record(file) for file in sorted(files)
-            if file.name.rpartition("-rank")[0] == job]
+    return [record_file.read(file, record_file.FLIGHT, _check)
+            for file in record_file.newest(folder, record_file.FLIGHT)]
 
 
-def _read_flight_record(file: Path) -> Mapping[str, Any]:
-    try:
-        data: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        if data["format"] != FORMAT:
-            raise ValueError(f"its format is {data['format']!r}, not '{FORMAT}'")
-        data["communicators"], data["rank"], data["ranks"], data["when"]
-        return data
-    except (ValueError, LookupError, TypeError) as error:
-        raise ArgumentError("trace", f"{str(file)!r} is not a flight record: {error}"
-                            ) from error
+def _check(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    data["communicators"], data["rank"], data["ranks"], data["when"]
+    return data
 
 
 def _comms(files: Sequence[Mapping[str, Any]]) -> list[RecordedComm]:

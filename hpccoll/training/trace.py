@@ -9,21 +9,19 @@ process for each rank, one line for each name. :mod:`~hpccoll.training.report` d
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
+import numpy
 
+from hpccoll import record_file
 from hpccoll.config import load
-from hpccoll.errors import ArgumentError
 from hpccoll.measure.clocks import seconds_ahead
-from hpccoll.measure.trace_events import line_names, save_events
+from hpccoll.measure.profiling.merge import correct_times
 
 #: Phases of an array or a bucket. Instants: ready on this rank, done. Spans: complete and waiting
 #: to start, compressed or decompressed, in flight.
@@ -34,7 +32,6 @@ BLOCKED, STEP = "blocked", "step"
 PROGRAM = "step"
 #: Largest number of spans of a recorder, and of a timeline of all ranks.
 KEPT, GATHERED = 200_000, 2_000_000
-FORMAT = "hpccoll trace 1"
 
 
 class TimedSpan(NamedTuple):
@@ -110,9 +107,8 @@ class Recorder:
         """
         self.align(comm)
         spans = list(self.spans)[-max(GATHERED // comm.Get_size(), 1):]
-        times = np.array([span[2:4] for span in spans]).reshape(-1, 2)
-        when, ahead = zip(*self._clock_offsets)
-        times += np.interp(times, when, ahead)
+        times = correct_times(numpy.array([span[2:4] for span in spans]).reshape(-1, 2),
+                              self._clock_offsets)
         gathered = comm.gather([tuple(span._replace(start=start, stop=stop))
                                 for span, (start, stop) in zip(spans, times.tolist())], root=0)
         return _from_zero({rank: [TimedSpan(*fields) for fields in track]
@@ -143,7 +139,7 @@ class StepTimeline:
         """
         if not self.tracks:
             return
-        save_events(path, {"format": FORMAT}, self._events())
+        record_file.write(path, record_file.STEPS, {"ranks": len(self.tracks)}, self._events())
 
     def _events(self) -> Iterator[dict[str, Any]]:
         """Yield trace events: ``M`` names a line, ``X`` is a span, ``i`` an instant."""
@@ -151,7 +147,7 @@ class StepTimeline:
             lines = {PROGRAM: 0}
             for span in spans:
                 lines.setdefault(span.name, len(lines))
-            yield from line_names(rank, f"rank {rank}", lines)
+            yield from record_file.line_names(rank, f"rank {rank}", lines)
             for span in spans:
                 event = {"name": span.phase, "pid": rank, "tid": lines[span.name],
                          "ts": round(span.start * 1e6, 3)}
@@ -169,17 +165,8 @@ def read(path: str | os.PathLike[str]) -> StepTimeline:
     Raises:
         ArgumentError: the file cannot be read or is not a timeline.
     """
-    try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
-        if data["otherData"]["format"] != FORMAT:
-            raise ValueError(f"its format is {data['otherData']['format']!r}, not '{FORMAT}'")
-        return StepTimeline(_tracks(data["traceEvents"]))
-    except OSError as error:
-        raise ArgumentError("trace", f"cannot read {os.fspath(path)!r}: "
-                                     f"{error.strerror}") from error
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise ArgumentError("trace", f"{os.fspath(path)!r} is not an hpccoll trace: {error}",
-                            "pass a file that HPCCOLL_TRACE or timeline().save wrote") from error
+    return record_file.read(path, record_file.STEPS,
+                            lambda data: StepTimeline(_tracks(data["traceEvents"])))
 
 
 def recorder_from_environment(rank: int) -> Recorder | None:
@@ -187,17 +174,16 @@ def recorder_from_environment(rank: int) -> Recorder | None:
     return Recorder(rank) if load().trace else None
 
 
-def save_all(recorder: Recorder, comm: Any, name: str) -> None:
+def save_all(recorder: Recorder, comm: Any) -> None:
     """Write the timeline of all ranks to the folder in ``HPCCOLL_TRACE``; collective.
 
     Raises:
         OSError: on rank 0, the file cannot be written.
     """
-    timeline, folder = recorder.gather(comm), Path(load().trace)
+    timeline = recorder.gather(comm)
     if timeline.tracks:
-        folder.mkdir(parents=True, exist_ok=True)
-        when = time.strftime("%Y%m%d-%H%M%S")
-        timeline.save(folder / f"{name}-{when}-{os.getpid()}.json")
+        job = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+        timeline.save(record_file.path_of(load().trace, record_file.STEPS, job, 0))
 
 
 def _from_zero(tracks: Mapping[int, Sequence[TimedSpan]]) -> StepTimeline:

@@ -119,7 +119,7 @@ class ExchangeCore:
         self._stop()
         if self._failures.failure is None:
             if self._env_recorder is not None:
-                save_all(self._env_recorder, self._comms.control, "exchange")
+                save_all(self._env_recorder, self._comms.control)
             self._comms.free()
 
     def __enter__(self) -> Any:

@@ -12,7 +12,6 @@ import pytest
 from rich.console import Console
 
 import hpccoll
-from hpccoll.errors import ArgumentError
 from hpccoll.machine.launcher import explain_single_ranks
 from hpccoll.measure.noise import Doubt
 from hpccoll.measure.profiling.profile import CallRow, Profile, rows_of
@@ -88,8 +87,8 @@ def failure(reason, call=None):
 
 
 def file_of(rank, everybody, calls=(), report=None, why="SIGUSR1"):
-    return {"format": "hpccoll flight 1", "why": why, "when": 5.0 + rank, "job": "j", "rank": rank,
-            "ranks": len(everybody), "host": "h", "pid": 1, "site": "program.py:1",
+    return {"why": why, "when": 5.0 + rank, "rank": rank, "ranks": len(everybody),
+            "site": "program.py:1",
             "communicators": [{"id": "c", "name": "WORLD", "rank": rank,
                                "world_ranks": list(range(len(everybody))), "doing": everybody,
                                "records": {str(rank): {"calls": list(calls), "story": report}},
@@ -168,15 +167,6 @@ def test_types_that_a_rank_does_not_know_are_no_difference():
     files = [file_of(0, everybody, [call(1, collective="bcast", dtype="f8")]),
              file_of(1, everybody, [call(1, collective="bcast")])]
     assert "disagree" not in diagnose(files).verdict
-
-
-@pytest.mark.parametrize("text", ["", "[]", '{"format": "hpccoll flight 0"}'])
-def test_what_is_no_record_is_named(tmp_path, text):
-    with pytest.raises(ArgumentError, match="records"):
-        read(tmp_path)
-    (tmp_path / "flight-x-rank00000.json").write_text(text)
-    with pytest.raises(ArgumentError, match="rank00000.json.*flight"):
-        read(tmp_path)
 
 
 # Failures known by what they print: as jobs printed them, and in the page
