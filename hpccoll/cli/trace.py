@@ -83,10 +83,8 @@ def trace_calls(folder, output, plot_path, json_path):
         write_text(json_path, json.dumps(found.as_json(), indent=1) + "\n")
     else:
         console = Console(width=WIDTH, highlight=False)
-        if found.rows:
-            console.print(call_trace.table(found))
-        for sentence in found.sentences():
-            console.print(sentence)
+        for line in (*call_trace.lines(found, WIDTH), "", *found.sentences()):
+            console.print(line, markup=False)
     click.echo(f"wrote {path}, for https://ui.perfetto.dev: {call_trace.totals(records)}",
                err=True)
     if plot_path is not None:

@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
+from hpccoll.explain.columns import FittedTable, Header
 from hpccoll.training.buckets import ArraySpec
 from hpccoll.units import size_text, time_text
+
+HEADS = ("bucket", "bytes", "wire", "time", "exposed", "hidden")
 
 
 class BucketTransfer(NamedTuple):
@@ -64,13 +67,13 @@ class StepReport(NamedTuple):
                    for start, stop in self.blocked)
 
     def __str__(self) -> str:
-        lines = [f"{'bucket':16} {'bytes':>10} {'wire':>10} {'time':>10} {'exposed':>10} "
-                 f"{'hidden':>10}"]
+        rows = []
         for flight in self.transfers:
             taken, exposed = flight.stop - flight.start, self.exposed_of(flight)
-            lines.append(f"{flight.name[:16]:16} {size_text(flight.nbytes):>10} "
-                         f"{size_text(round(flight.wire_bytes)):>10} {time_text(taken, 3):>10} "
-                         f"{time_text(exposed, 3):>10} {time_text(taken - exposed, 3):>10}")
+            rows.append([flight.name, size_text(flight.nbytes),
+                         size_text(round(flight.wire_bytes)),
+                         *(time_text(one, 3) for one in (taken, exposed, taken - exposed))])
+        lines = FittedTable([Header(head, head != "bucket") for head in HEADS], rows).lines()
         share = self.exposed / self.seconds if self.seconds else 0.0
         lines.append(f"step {time_text(self.seconds, 3)}, exposed {time_text(self.exposed, 3)} "
                      f"({share:.0%}), {size_text(self.nbytes)} of arrays, "

@@ -14,12 +14,12 @@ from rich.console import Console
 import hpccoll
 from hpccoll.machine.launcher import explain_single_ranks
 from hpccoll.measure.noise import Doubt
-from hpccoll.measure.profiling.profile import CallRow, Profile, rows_of
+from hpccoll.measure.profiling.profile import LINES, CallRow, Profile, rows_of
 from hpccoll.tools import tuning_report
 from hpccoll.tools.bench.provenance import hidden_install
 from hpccoll.tools.diagnose import diagnose, heading, read, table
 from hpccoll.tools.failures import KNOWN, explain_lines
-from hpccoll.tools.profile import LINES, draw, lines
+from hpccoll.tools.profile import draw
 from hpccoll.tune.loading import JobTimes
 from hpccoll.tune.table import Candidate, Disagreement, Fingerprint
 
@@ -246,14 +246,14 @@ def made(count, **more):
 @pytest.mark.parametrize("width", [80, 100, 140])
 @pytest.mark.parametrize("count", [0, 1, 2, LINES + 3])
 def test_profile_a_table_fits_its_columns(count, width):
-    text = lines(made(count), width)
+    text = made(count).lines(width)
     assert max(map(len, text)) <= width
     assert "1000 ranks: collectives took" in "\n".join(text)
     assert any("more rows" in line for line in text) == (count > LINES)
 
 
 def test_columns_that_do_not_fit_are_named():
-    narrow, wide = (" ".join(lines(made(1), width)) for width in (80, 140))
+    narrow, wide = (" ".join(made(1).lines(width)) for width in (80, 140))
     assert "vs native" in narrow and "12.35" not in narrow
     assert "--json also has column max/mean." in narrow
     assert "12.35" in wide and "--json" not in wide
