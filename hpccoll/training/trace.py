@@ -13,7 +13,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy
@@ -22,6 +22,7 @@ from hpccoll import record_file
 from hpccoll.config import load
 from hpccoll.measure.clocks import seconds_ahead
 from hpccoll.measure.profiling.merge import correct_times
+from hpccoll.training.buckets import ArraySpec
 
 #: Phases of an array or a bucket. Instants: ready on this rank, done. Spans: complete and waiting
 #: to start, compressed or decompressed, in flight.
@@ -61,11 +62,16 @@ class Recorder:
     Args:
         rank: the rank.
         kept: largest number of spans; the oldest are dropped.
+
+    Attributes:
+        last: the spans of the last step, whatever is kept; its last one is the step.
     """
 
     def __init__(self, rank: int, kept: int = KEPT):
         self.rank = rank
         self.spans: deque[TimedSpan] = deque(maxlen=kept)
+        self.last: list[TimedSpan] = []
+        self._step: list[TimedSpan] = []
         #: Pairs of local time and offset of rank 0's clock.
         self._clock_offsets: list[tuple[float, float]] = []
         self._step_began: float | None = None
@@ -73,11 +79,27 @@ class Recorder:
     def add(self, name: str, phase: str, start: float, stop: float, nbytes: int = 0,
             wire_bytes: float = 0.0) -> None:
         """Record an event or span of an array or a bucket."""
-        self.spans.append(TimedSpan(name, phase, start, stop, nbytes, wire_bytes))
+        span = TimedSpan(name, phase, start, stop, nbytes, wire_bytes)
+        self.spans.append(span)
+        self._step.append(span)
+
+    def add_transfer(self, name: str, nbytes: int, ready: float, start: float,
+                     wire_bytes: float) -> None:
+        """Record a bucket that is done now.
+
+        Args:
+            ready: time at which its last array was submitted on this rank.
+            start: time at which all ranks had submitted it.
+            wire_bytes: bytes that this rank sent for it, by the closed form of its transfer.
+        """
+        now = time.perf_counter()
+        self.add(name, WAIT, ready, start, nbytes)
+        self.add(name, FLIGHT, start, now, nbytes, wire_bytes)
+        self.add(name, DONE, now, now, nbytes)
 
     def record_blocked(self, start: float, stop: float) -> None:
         """Record an interval in which the exchange blocked the program."""
-        self.spans.append(TimedSpan(PROGRAM, BLOCKED, start, stop))
+        self.add(PROGRAM, BLOCKED, start, stop)
 
     def begin_step(self, now: float) -> None:
         """Set the start of the next step, if it is not the end of the last one."""
@@ -87,8 +109,21 @@ class Recorder:
         """Record the end of a step, which is also the start of the next one."""
         if self._step_began is None:
             self._step_began = min((span.start for span in tuple(self.spans)), default=now)
-        self.spans.append(TimedSpan(PROGRAM, STEP, self._step_began, now))
+        self.add(PROGRAM, STEP, self._step_began, now)
+        self.last, self._step = self._step, []
         self._step_began = now
+
+    def last_step(self) -> StepTimeline:
+        """Return the timeline of the last step, of this rank only."""
+        return StepTimeline({self.rank: self.last})
+
+    def profile(self, specs: Sequence[ArraySpec]) -> dict[str, Any]:
+        """Return sizes and ready times of arrays in the last step."""
+        ready = {span.name: span.start - self.last[-1].start
+                 for span in self.last if span.phase == READY}
+        return {"arrays": [{**asdict(spec), "shape": list(spec.shape)} for spec in specs],
+                "ready_seconds": [ready.get(spec.name, 0.0) for spec in specs],
+                "backward_seconds": max(ready.values(), default=0.0)}
 
     def align(self, comm: Any) -> None:
         """Synchronize clocks with rank 0; collective.
