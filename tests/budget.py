@@ -16,10 +16,10 @@ PACKAGE = TESTS.parent / "hpccoll"
 #: Most lines, by room; ``hpccoll`` is the package's own modules.
 BUDGET = {
     "C": 7177,
-    "algorithms": 3813, "arrays": 1061, "calls": 1557, "cli": 2598, "comm": 4689, "config": 320,
-    "cuda": 2593, "errors": 574, "explain": 1306, "guard": 2778, "hpccoll": 442, "ir": 2092,
-    "jax": 780, "keras": 280, "machine": 800, "measure": 2944, "proof": 1278, "runtime": 3916,
-    "simulator": 3352, "testing": 816, "tools": 5092, "torch": 3706, "training": 8317,
+    "algorithms": 3813, "arrays": 1061, "calls": 1557, "cli": 2584, "comm": 4689, "config": 320,
+    "cuda": 2593, "errors": 578, "explain": 1306, "guard": 2776, "hpccoll": 536, "ir": 2092,
+    "jax": 780, "keras": 280, "machine": 800, "measure": 2947, "proof": 1278, "runtime": 3916,
+    "simulator": 3352, "testing": 816, "tools": 4970, "torch": 3706, "training": 8218,
     "transport": 1429, "tune": 2091}
 #: Most lines and files of Python, by folder of the tests; ``tests`` is its own modules.
 TEST_BUDGET = {
@@ -38,7 +38,7 @@ TEST_BUDGET = {
     "support": (6571, 48),
     "tests": (1998, 9),
     "uncompiled": (94, 2),
-    "unit": (34962, 193)}
+    "unit": (34981, 194)}
 SUFFIXES = {".c", ".h", ".cu"}
 
 

@@ -38,7 +38,7 @@ NOUNS = {"_seed", "embed", "ring", "_nothing", "nothing", "Averaging",
 #: Names that stay, and why.
 PARTICIPLES = {
     "distributed": "hpccoll.jax, public", "done": "public, as of concurrent.futures",
-    "exchanging": "ModelAverager, public", "exposed": "StepReport, public",
+    "exchanging": "ModelAverager, public", "exposed": "TraceReport, public",
     "fetched": "Sharded, public", "Fetching": "public", "guarded": "Sharded, public",
     "included": "Horovod's", "paused": "Exchange, public", "Sharded": "public",
     "tuned": "Comm, public", "using": "Comm, public"}

@@ -23,9 +23,9 @@ from hpccoll.training.exchange.communicators import ExchangeCommunicators
 from hpccoll.training.exchange.fusion_buffer import FusionBuffer
 from hpccoll.training.exchange.reducing import BucketReducer, result_scaling
 from hpccoll.training.exchange.settings import BLOCKING, ExchangeSettings
-from hpccoll.training.exchange.step_metrics import BucketTransfer, StepMetrics
 from hpccoll.training.exchange.tensor_entry import TensorEntry
 from hpccoll.training.exchange.transfer import BUCKET, StepBarrier, collective_step, copy_scaled
+from hpccoll.training.trace import READY, Recorder
 
 
 class FixedOrder:
@@ -35,7 +35,7 @@ class FixedOrder:
         comms: communicators and settings.
         barrier: precedes blocking calls; only tasks of the first queue use it.
         engine: runs the tasks.
-        metrics: records the times.
+        recorder: records the times.
         specs: the arrays.
         device: True for CuPy arrays.
 
@@ -49,10 +49,10 @@ class FixedOrder:
     """
 
     def __init__(self, comms: ExchangeCommunicators, barrier: StepBarrier, engine: Engine,
-                 metrics: StepMetrics, specs: Sequence[ArraySpec], device: bool):
+                 recorder: Recorder, specs: Sequence[ArraySpec], device: bool):
         self.specs, self.settings = specs, comms.settings
         self.recipe = self.settings.recipe
-        self.barrier, self.engine, self.metrics = barrier, engine, metrics
+        self.barrier, self.engine, self.recorder = barrier, engine, recorder
         self.use_barrier = self.settings.transfer == BLOCKING or self.settings.uneven
         self.reducers = [BucketReducer(comm, self.settings) for comm in comms.data_comms]
         self.finish = result_scaling(self.recipe, comms.size, self.settings.compress is not None)
@@ -141,7 +141,8 @@ class FixedOrder:
         self.entries[index] = entry
         if not self.result_counts[index]:
             self.ready_order.append(index)
-        self.metrics.record_ready(spec.name, time.perf_counter(), spec.nbytes)
+        now = time.perf_counter()
+        self.recorder.add(spec.name, READY, now, now, spec.nbytes)
         self._absent[self._bucket_of[index]] -= 1
         if self.settings.overlap:
             self.launch()
@@ -170,9 +171,9 @@ class FixedOrder:
         finish = self.finish if self.reductions[number] is not None else self.plain
         for index, entry in zip(bucket.members, entries):
             finish.apply(self.fusion_buffer.views[index], entry.target())
-        self.metrics.record_transfer(BucketTransfer(
-            f"bucket {number}", bucket.nbytes, whole, start, time.perf_counter(),
-            self.reducers[0].wire_bytes(self.reductions[number], values)))
+        self.recorder.add_transfer(
+            f"bucket {number}", bucket.nbytes, whole, start,
+            self.reducers[0].wire_bytes(self.reductions[number], values))
         for entry in entries:
             entry.done = True
 
