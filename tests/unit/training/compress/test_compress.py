@@ -11,9 +11,6 @@ from unit.training.compress.runs import FORMS, drifting, run
 
 from hpccoll.errors import ArgumentError, ArgumentTypeError
 from hpccoll.training import compress
-from hpccoll.training.compress import select
-from hpccoll.training.compress.dithering import DitheringScheme
-from hpccoll.training.compress.onebit import OneBit
 from hpccoll.training.compress.powersgd import Matrix, PowerSgd, orthonormalise
 from hpccoll.training.compress.quantise import (
     AT_ONCE,
@@ -23,8 +20,14 @@ from hpccoll.training.compress.quantise import (
     quantise,
     unpack,
 )
-from hpccoll.training.compress.randomk import RandomK
-from hpccoll.training.compress.topk import TopK
+from hpccoll.training.compress.sparse import (
+    RandomK,
+    TopK,
+    estimate_threshold,
+    select_largest,
+    select_sampled,
+)
+from hpccoll.training.compress.two_phase import Dithering, OneBit
 from support.folded import folded
 
 # The table of schemes, and how they are read from text
@@ -416,7 +419,7 @@ def test_chunks_of_equal_norm_go_from_the_front():
 
 
 # Dithering: levels, no error in the mean, the same chance for the same seed
-DITHERING_FORMS = [DitheringScheme(kind=kind, bits=bits, norm=norm) for kind, bits in (
+DITHERING_FORMS = [Dithering(kind=kind, bits=bits, norm=norm) for kind, bits in (
     ("linear", 2), ("linear", 4), ("linear", 8), ("natural", 2), ("natural", 4))
     for norm in ("max", "l2")]
 
@@ -498,7 +501,7 @@ def cases(count):
 def test_the_largest_are_those_of_sorting(count):
     for values in cases(count):
         for wanted in {1, 2, count // 100 + 1, count // 2 + 1, count, count + 5}:
-            found = select.select_largest(numpy.abs(values), wanted)
+            found = select_largest(numpy.abs(values), wanted)
             assert found.tolist() == by_sorting(numpy.abs(values), wanted).tolist()
 
 
@@ -507,7 +510,7 @@ def test_sampled_ones_are_no_more_and_above_the_others(count):
     for values in cases(count):
         for wanted in {1, count // 100 + 1, count // 2 + 1, count}:
             sizes = numpy.abs(values)
-            found = select.select_sampled(sizes, wanted)
+            found = select_sampled(sizes, wanted)
             assert 0 < found.size <= wanted and (numpy.diff(found) > 0).all()
             others = numpy.delete(sizes, found)
             assert others.size == 0 or sizes[found].min() >= others.max()
@@ -516,6 +519,6 @@ def test_sampled_ones_are_no_more_and_above_the_others(count):
 def test_a_sample_is_near_enough():
     sizes = numpy.abs(numpy.random.default_rng(0).standard_normal(200_003))
     for wanted in (200, 2000, 20_000):
-        assert 0.5 * wanted < select.select_sampled(sizes, wanted).size <= wanted
-        reached = (sizes >= select.estimate_threshold(sizes, wanted)).sum()
+        assert 0.5 * wanted < select_sampled(sizes, wanted).size <= wanted
+        reached = (sizes >= estimate_threshold(sizes, wanted)).sum()
         assert 0.5 * wanted < reached < 2 * wanted

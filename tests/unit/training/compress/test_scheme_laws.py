@@ -7,8 +7,7 @@ from unit.training.compress.runs import FEEDBACK, FORMS, RANKS, SELECTING, drift
 from hpccoll.errors import ArgumentError, NonFiniteError
 from hpccoll.training import compress
 from hpccoll.training.compress import states
-from hpccoll.training.compress.int8 import Int8
-from hpccoll.training.compress.onebit import OneBit
+from hpccoll.training.compress.two_phase import Int8, OneBit
 from support.threads import run_ranks
 
 # What every scheme owes: the conservation law, the same bits on all ranks, its wire bytes

@@ -158,9 +158,9 @@ def test_momentum_that_is_held_back_keeps_the_law(size):
         parameters, given, out = numpy.ones(COUNT), 0, 0
         run = walk_onebit(comm, SETTINGS, 0, 4, parameters)
         for step in range(4, 60):
-            given = given + 0.9 * run.mean + 0.1 * gradient(comm.rank, step)
+            given = given + 0.9 * run.vectors["mean"] + 0.1 * gradient(comm.rank, step)
             walk_onebit(comm, SETTINGS, step, step + 1, parameters, run)
-            out = out + run.mean
+            out = out + run.vectors["mean"]
         return given, out, run.compressed.residual(), parameters, comm.sent_bytes
 
     ran = run_ranks(size, work)
@@ -194,10 +194,10 @@ def test_bad_gradients_change_nothing_on_any_rank(step):
         bad = gradient(comm.rank, step)
         if comm.rank == 1:
             bad[3] = numpy.nan
-        before = parameters.copy(), run.mean.copy()
+        before = parameters.copy(), run.vectors["mean"].copy()
         with pytest.raises(NonFiniteError, match=r"ranks? 1"):
             finish(run.step(parameters, bad))
-        assert (parameters == before[0]).all() and (run.mean == before[1]).all()
+        assert (parameters == before[0]).all() and (run.vectors["mean"] == before[1]).all()
         assert run.steps == step
         walk_onebit(comm, SETTINGS, step, 12, parameters, run)
         straight = numpy.ones(COUNT)
@@ -214,7 +214,7 @@ def test_elements_without_gradients_stay():
         run = replace(SETTINGS, weight_decay=0, epsilon=1e-8).start(comm, COUNT)
         for step in range(8):
             finish(run.step(parameters, gradient(comm.rank, step) * (numpy.arange(COUNT) % 2)))
-        return run.mean, parameters
+        return run.vectors["mean"], parameters
 
     mean, parameters = run_ranks(2, work)[0]
     assert not mean[::2].any() and (parameters[::2] == 1).all()
