@@ -26,13 +26,8 @@ def call_fused(tree: Any, call: ArrayCall, lead: int = 0) -> Any:
     dtypes and shapes of the leaves.
 
     Args:
-        tree: arrays or array-like leaves.
         call: the call for each dtype.
         lead: number of leading axes that the call interprets (ranks); others are elements.
-
-    Raises:
-        ArgumentError: a leaf has an invalid shape for the call.
-        ArgumentTypeError: a leaf is not an array of numbers.
     """
     paths, structure = jax.tree_util.tree_flatten_with_path(tree)
     names = [jax.tree_util.keystr(path) for path, _ in paths]

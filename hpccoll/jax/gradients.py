@@ -101,12 +101,7 @@ class Averager:
         self._loaded: dict[str, list[State]] = {}
 
     def __call__(self, gradients: Any) -> Any:
-        """Return the tree with the means, in the dtypes of the gradients.
-
-        Raises:
-            ArgumentTypeError: a leaf is not floating-point.
-            ExchangeMismatch: ranks pass different trees; on all ranks.
-        """
+        """Return the tree with the means, in the dtypes of the gradients."""
         for path, leaf in jax.tree_util.tree_leaves_with_path(gradients):
             if not jnp.issubdtype(jnp.asarray(leaf).dtype, jnp.floating):
                 raise ArgumentTypeError(

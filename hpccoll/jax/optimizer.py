@@ -19,8 +19,6 @@ class Accumulation(NamedTuple):
 
     Attributes:
         calls: number of calls since the last step.
-        sums: sums of the gradients since the last step.
-        inner: state of the wrapped optimizer.
     """
 
     calls: Any

@@ -22,11 +22,7 @@ from hpccoll.jax.calls import ArrayCall
 
 
 def bind(call: ArrayCall, operand: Any) -> Any:
-    """Bind a call to an array, for eager execution or in a trace.
-
-    Raises:
-        ArgumentError: the array has an invalid shape for the call.
-    """
+    """Bind a call to an array, for eager execution or in a trace."""
     call.shape(operand.shape)
     return _PRIMITIVE.bind(operand, call=call)
 

@@ -32,10 +32,8 @@ class Offer(NamedTuple):
     """Description of arrays that a rank has submitted under one name.
 
     Attributes:
-        name: name of the array or group.
         shapes: shapes of the arrays; one unless it is a group.
         dtype: dtype of the elements.
-        op, prescale, postscale: the reduction.
         priority: smaller values are sent first, in priority order.
     """
 
@@ -94,10 +92,8 @@ class Registry:
         """Return the vote of this rank.
 
         Args:
-            ready: submitted offers that have a slot.
             new: True if an offer without a slot, or another first announcement, is pending.
             joined: True if the rank has no more data; it then agrees to all arrays.
-            completed: pending transfers that have completed here, counted from the oldest.
         """
         vote = numpy.zeros(self.words, numpy.uint64)
         if joined:
@@ -125,9 +121,6 @@ class Registry:
         Args:
             offers: new descriptions, by rank.
             joined: True for ranks without more data, by rank.
-
-        Raises:
-            ExchangeMismatch: ranks disagree on an array; the message names it and the ranks.
         """
         for rank, some in enumerate(offers):
             for offer in some:

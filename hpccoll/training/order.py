@@ -57,7 +57,6 @@ class PriorityScheduler:
         """Partition an array of ``count`` elements; return the number of pieces.
 
         Args:
-            kind: pieces of one kind may be sent together.
             whole: True to send the array in one piece.
         """
         length = max(count, 1)

@@ -25,7 +25,6 @@ class How(NamedTuple):
     """Reduction and scaling of tensors.
 
     Attributes:
-        op: one of :data:`OPS`.
         prescale, postscale: factors before and after the reduction.
     """
 
@@ -36,11 +35,7 @@ class How(NamedTuple):
     @classmethod
     def of(cls, op: str | None, average: bool | None = None, prescale: float = 1.0,
            postscale: float = 1.0) -> How:
-        """Return the reduction for Horovod's arguments.
-
-        Raises:
-            ArgumentError: an unknown ``op``, or both ``op`` and ``average``.
-        """
+        """Return the reduction for Horovod's arguments."""
         if average is not None:
             if op is not None:
                 raise ArgumentError("average", "is an alias of op; pass one of them")

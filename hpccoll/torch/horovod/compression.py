@@ -16,7 +16,6 @@ class Compressor(NamedTuple):
     """Cast to a wire dtype.
 
     Attributes:
-        name: name of the equivalent scheme of :mod:`hpccoll.training.compress`.
         dtype: wire dtype of floating-point tensors; ``None`` for no cast.
     """
 

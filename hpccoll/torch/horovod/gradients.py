@@ -51,11 +51,8 @@ class GradientExchange:
     Args:
         listing: returns the current parameters of the optimizer.
         names: names of parameters; others are numbered.
-        preferences: settings of the reduction.
-        process_set: the ranks.
 
     Attributes:
-        passes: backward passes for one step.
         exchanges: active exchanges; the first one has the initial parameters.
     """
 
@@ -188,11 +185,7 @@ class GradientExchange:
         exchange.ready(index, values(parameter.grad))
 
     def synchronize(self) -> None:
-        """Wait until all gradients are reduced; collective.
-
-        Raises:
-            ExchangeError: ranks have different parameters, or a rank has failed.
-        """
+        """Wait until all gradients are reduced; collective."""
         self._reduce(self.exchanges)
         for parameter in self._sparse:
             self._reduce_sparse(parameter)
@@ -223,11 +216,7 @@ class GradientExchange:
             exchange.wait()
 
     def _agree(self, new: Sequence[Parameter]) -> bool:
-        """Compare parameter counts of all ranks; return True if any has an unusual gradient.
-
-        Raises:
-            ExchangeError: the counts differ; on all ranks.
-        """
+        """Compare parameter counts of all ranks; return True if any has an unusual gradient."""
         unusual = any(kind != DENSE for kind in self._sent.values()) or any(
             each.grad is None or each.grad.layout is not torch.strided for each in new)
         known = len(self._places)

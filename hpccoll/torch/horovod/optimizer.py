@@ -81,11 +81,7 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer,
 
 def _names(optimizer: torch.optim.Optimizer,
            named: Iterable[tuple[str, torch.Tensor]] | None) -> dict[torch.Tensor, str]:
-    """Return the names of parameters.
-
-    Raises:
-        ArgumentError: not pairs, a duplicate name, or an unnamed parameter.
-    """
+    """Return the names of parameters."""
     if named is None:
         return {}
     pairs = list(named)

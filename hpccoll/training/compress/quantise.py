@@ -35,9 +35,7 @@ def quantise(values: Any, bits: int = 8, block: int = BLOCK,
 
     Args:
         values: float32 or float64, contiguous.
-        bits: bits of an integer, 4 or 8.
         block: elements with one scale; even.
-        full_range: use all integers, as DeepSpeed does.
 
     Returns:
         ``(packed, scales)``: :func:`packed_bytes` bytes, and ``ceil(count / block)`` of float32.
@@ -62,7 +60,6 @@ def dequantise(packed: Any, scales: Any, count: int, bits: int = 8, block: int =
     """Return the values that :func:`quantise` coded, with either range.
 
     Args:
-        packed, scales: results of :func:`quantise`.
         count: number of elements.
         out: output vector; a new float32 vector if omitted.
 

@@ -104,8 +104,6 @@ class _TwoPhaseReduction(Reduction):
 
         Args:
             values: the vector; with feedback it is replaced by the coding errors.
-            error: with feedback, the previous errors, which are added first.
-            records: output.
             received: coded vectors of all ranks; ``values`` is first set to their mean.
         """
         random = self.code.generator(self.steps, self.count, self.rank, 1 + (received is not None))
@@ -201,7 +199,6 @@ class TwoPhase(Scheme):
         Args:
             rows: rows of floats.
             scales: float32 vector, written.
-            random: result of :meth:`generator`.
         """
 
     @abstractmethod

@@ -32,18 +32,11 @@ class FixedOrder:
     """Exchange of the declared arrays, bucket by bucket.
 
     Args:
-        comms: communicators and settings.
         barrier: precedes blocking calls; only tasks of the first queue use it.
-        engine: runs the tasks.
-        metrics: records the times.
-        specs: the arrays.
         device: True for CuPy arrays.
 
     Attributes:
-        plan, fusion_buffer: the buckets and their memory.
-        runs: the buckets for all arrays in one call: the first need not be small.
         entries: submitted arrays whose results were not taken yet, by index.
-        results: the last results.
         result_counts: number of results taken of each array.
         ready_order: order of submission in the first step.
     """
@@ -121,12 +114,7 @@ class FixedOrder:
 
     # -- one step ----------------------------------------------------------------------------
     def mark_ready(self, index: int, array: Any) -> None:
-        """Copy an array (None for zeros) into its bucket and launch complete buckets.
-
-        Raises:
-            ExchangeMismatch: the array was already submitted in this step, or its shape or dtype
-                differs from the declared one.
-        """
+        """Copy an array (None for zeros) into its bucket and launch complete buckets."""
         spec = self.specs[index]
         if self.entries[index] is not None:
             raise ExchangeMismatch(f"array passed to ready() twice: '{spec.name}' in step "

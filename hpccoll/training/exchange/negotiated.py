@@ -47,9 +47,7 @@ class NegotiatedOrder:
     """Exchange of arrays that ranks submit in any order.
 
     Args:
-        comms: communicators and settings.
         engine: runs the tasks; the last queue is for votes only.
-        metrics: records the times.
         specs: declared arrays, which :meth:`mark_ready` and :meth:`take_result` address by index.
 
     Attributes:
@@ -58,7 +56,6 @@ class NegotiatedOrder:
         waiter_count: number of callers that wait for a result.
         vote_count: number of votes.
         has_joined, all_joined: True if this rank, or every rank, has no more data.
-        last: the rank that ran out of data last.
         result_counts, results: number of results taken of each declared array, and the last result.
     """
 
@@ -89,11 +86,7 @@ class NegotiatedOrder:
     # -- submission --------------------------------------------------------------------------
     def submit(self, name: str, specs: Sequence[ArraySpec], arrays: Sequence[Any],
                recipe: Recipe, priority: int = 0) -> Submission:
-        """Submit arrays under one name.
-
-        Raises:
-            ExchangeMismatch: the name is already pending, or dtypes differ within a group.
-        """
+        """Submit arrays under one name."""
         if name in self.submissions:
             raise ExchangeMismatch(f"array passed to ready() twice: '{name}'; call wait() before "
                                    "the next ready()", (name,))
@@ -316,11 +309,7 @@ class NegotiatedOrder:
                 if reduction is not None}
 
     def load(self, state: dict[str, State]) -> None:
-        """Restore a state that :meth:`state` returned.
-
-        Raises:
-            ExchangeError: it contains an array that was not exchanged yet.
-        """
+        """Restore a state that :meth:`state` returned."""
         for name, kept in state.items():
             reduction = self.reductions.get(name)
             if reduction is None:

@@ -17,17 +17,12 @@ class TensorEntry:
     """A submitted array, or zeros for a rank without one.
 
     Args:
-        spec: the declared specification.
         dtype: its dtype.
         array: the submitted array; ``None`` stands for zeros.
 
     Attributes:
-        view: the array as a NumPy or CuPy array.
         result: the array itself if it is writable, else a new one; ``None`` until it is done.
         done: True if the result is complete.
-
-    Raises:
-        ExchangeMismatch: shape or dtype differ from the specification.
     """
 
     __slots__ = ("array", "done", "dtype", "result", "spec", "view")
@@ -60,7 +55,6 @@ class Submission:
     """Arrays submitted under one name whose results were not yet returned.
 
     Args:
-        offer: description for the other ranks.
         entries: the arrays, all of one dtype.
         since: time of submission by ``time.perf_counter()``.
 

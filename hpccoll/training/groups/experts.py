@@ -107,11 +107,7 @@ class Experts:
         return token[kept], choice[kept]
 
     def _exchange_counts(self, counts: Any, problem: str) -> Any:
-        """Return the token counts from each rank to each local expert, shape [P, my experts].
-
-        Raises:
-            ArgumentError: on all ranks, if any rank has a problem.
-        """
+        """Return the token counts from each rank to each local expert, shape [P, my experts]."""
         comm, rank = self.comm, self.comm.Get_rank()
         lengths, mine = numpy.diff(self.cuts), self.cuts[rank + 1] - self.cuts[rank]
         # One extra number for each rank, so that ranks without experts receive one too.

@@ -93,11 +93,7 @@ def send(comm: Any, array: Any, to: int, tag: int, title: str) -> MessageRequest
 
 
 def receive(comm: Any, into: Any, frm: int, tag: int, title: str) -> MessageRequest:
-    """Receive into an array.
-
-    Raises:
-        ArgumentError: the array is not contiguous, or read-only.
-    """
+    """Receive into an array."""
     into = numpy.asarray(into)
     if not (into.flags.c_contiguous and into.flags.writeable):
         raise ArgumentError("into", "is read-only or not contiguous", "pass a writable array")

@@ -53,11 +53,7 @@ class Clip:
 
 
 def check_order(order: float) -> None:
-    """Validate the order of a norm.
-
-    Raises:
-        ArgumentError: the order is not positive.
-    """
+    """Validate the order of a norm."""
     if not as_number("order", order, "a positive number or inf") > 0:
         raise ArgumentError("order", f"expected a positive number or inf, got {order!r}")
 

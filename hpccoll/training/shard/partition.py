@@ -114,11 +114,7 @@ def _merge_by_dtype(specs: Sequence[ArraySpec], order: Sequence[int], kinds: Seq
 
 
 def check_units(units: Sequence[Sequence[int]], count: int) -> None:
-    """Check that each array is in exactly one unit.
-
-    Raises:
-        ArgumentError: an array is in none or in two.
-    """
+    """Check that each array is in exactly one unit."""
     named = sorted(index for unit in units for index in unit)
     if named != list(range(count)):
         odd = sorted({index for index in named if named.count(index) > 1}

@@ -30,16 +30,11 @@ class ShardState:
 
     Args:
         weights: the part that the model reads; each step writes it.
-        optimizer: optimizer that creates the state.
-        storage: allocator of the state and of separate exact weights.
         exact: dtype of exact weights and of steps.
 
     Attributes:
         exact: the weights in that dtype; ``weights`` itself if the dtype is the same.
         state: vectors of the optimizer, by name.
-
-    Raises:
-        ArgumentError: a state vector of the optimizer does not have one value for each element.
     """
 
     def __init__(self, weights: numpy.ndarray, optimizer: ElementwiseOptimizer, storage: Storage,

@@ -34,9 +34,6 @@ class MappedFiles:
 
     Args:
         folder: the folder; created if it does not exist.
-
-    Raises:
-        ArgumentError: the folder is not writable.
     """
 
     def __init__(self, folder: str | os.PathLike[str]):
@@ -50,11 +47,7 @@ class MappedFiles:
                                 "name a folder on a disk of this node") from error
 
     def zeros(self, count: int, dtype: Any) -> numpy.ndarray:
-        """Return a vector of zeros.
-
-        Raises:
-            OSError: the disk is full.
-        """
+        """Return a vector of zeros."""
         if not count:
             return numpy.zeros(0, dtype)  # an empty file cannot be mapped
         nbytes = count * numpy.dtype(dtype).itemsize
