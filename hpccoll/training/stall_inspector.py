@@ -62,10 +62,6 @@ class Control:
             kind, data = json.loads(buffer.tobytes())
             yield Notice(kind, status.Get_source(), data)
 
-    def is_drained(self) -> bool:
-        """Return True if all sends of this rank have completed."""
-        return all(request.Test() for request, _ in self._sent)
-
 
 class Diagnosis(NamedTuple):
     """Missing arrays and unresponsive ranks of a stall.

@@ -36,11 +36,12 @@ from hpccoll.training.negotiation import (
     JOINED,
     NOTHING_NEW,
     STATUS,
+    ArrayPart,
     Offer,
+    PriorityScheduler,
     Registry,
     completed_everywhere,
 )
-from hpccoll.training.order import ArrayPart, PriorityScheduler
 
 
 class NegotiatedOrder:

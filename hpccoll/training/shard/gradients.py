@@ -21,7 +21,7 @@ from hpccoll.runtime.progress.task_queue import TaskQueue
 from hpccoll.training.buckets import ArraySpec
 from hpccoll.training.compress.scheme import Steps
 from hpccoll.training.shard.partition import ShardGroup
-from hpccoll.training.shard.storage import VectorPool
+from hpccoll.training.shard.shard_state import VectorPool
 
 #: Largest number of pending groups, if each needs its own memory.
 IN_FLIGHT = 2

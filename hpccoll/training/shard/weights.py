@@ -20,7 +20,7 @@ from hpccoll.runtime.progress.task_queue import TaskQueue
 from hpccoll.training.buckets import ArraySpec
 from hpccoll.training.compress.scheme import Steps
 from hpccoll.training.shard.partition import WHOLE, ShardGroup, part_sizes
-from hpccoll.training.shard.storage import VectorPool
+from hpccoll.training.shard.shard_state import VectorPool
 
 #: Returns the exchange that fills a whole vector: ``gather(part, whole, counts)``.
 Gather = Callable[[numpy.ndarray, numpy.ndarray, Sequence[int]], Steps]

@@ -7,7 +7,7 @@ import pytest
 
 from hpccoll.errors import ArgumentError, ShardError
 from hpccoll.training.optimizers import Sgd
-from hpccoll.training.shard.scale import LossScale
+from hpccoll.training.shard.clip import LossScale
 from support.shards import adam, make, one_pass, plain, same, weights, whole
 from support.threads import run_ranks
 

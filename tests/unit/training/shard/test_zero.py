@@ -13,6 +13,7 @@ from hpccoll.runtime.progress.task_queue import TaskQueue
 from hpccoll.training import shard
 from hpccoll.training.buckets import ArraySpec
 from hpccoll.training.optimizers import Sgd
+from hpccoll.training.shard.clip import LossScale, Scale
 from hpccoll.training.shard.memory_model import (
     footprint,
     gathered_bytes,
@@ -21,8 +22,7 @@ from hpccoll.training.shard.memory_model import (
 )
 from hpccoll.training.shard.partition import WHOLE, check_units, part_sizes, plan_groups
 from hpccoll.training.shard.quantised import encode
-from hpccoll.training.shard.scale import LossScale, Scale
-from hpccoll.training.shard.storage import MOST_SPARE, InMemory, MappedFiles, VectorPool
+from hpccoll.training.shard.shard_state import MOST_SPARE, InMemory, MappedFiles, VectorPool
 from hpccoll.training.shard.weights import Fetching
 from support.shards import SHAPES, UNITS, adam, make, one_pass, plain, same, weights, whole
 from support.threads import run_ranks

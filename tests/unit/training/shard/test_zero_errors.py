@@ -5,8 +5,8 @@ import pytest
 
 from hpccoll.errors import ArgumentError, ArgumentTypeError, NonFiniteError, ShardError
 from hpccoll.training.optimizers import Sgd
+from hpccoll.training.shard.clip import LossScale
 from hpccoll.training.shard.quantised import ZeroPlusPlus
-from hpccoll.training.shard.scale import LossScale
 from hpccoll.training.shard.weights import Fetching
 from hpccoll.training.shard.zero import Sharded
 from support.shards import SHAPES, UNITS, adam, make, one_pass, plain, same, weights, whole

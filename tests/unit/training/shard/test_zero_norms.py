@@ -7,8 +7,7 @@ import pytest
 
 from hpccoll.errors import ArgumentError, ArgumentTypeError
 from hpccoll.training.optimizers import Sgd
-from hpccoll.training.shard.clip import CHUNK, Clip, clip_shards, global_norm, power_sum
-from hpccoll.training.shard.scale import LossScale
+from hpccoll.training.shard.clip import CHUNK, Clip, LossScale, clip_shards, global_norm, power_sum
 from support.shards import SHAPES, adam, gradient, make, one_pass, plain, same, weights, whole
 from support.threads import run_ranks
 
