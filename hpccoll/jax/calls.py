@@ -123,10 +123,14 @@ class Reduce(CombiningCall):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Bcast(ArrayCall):
-    """Broadcast from the root; operands of other ranks provide the shape and dtype."""
+class RootedCall(ArrayCall):
+    """Base of collectives with a root and without a reduction."""
 
     root: int
+
+
+class Bcast(RootedCall):
+    """Broadcast from the root; operands of other ranks provide the shape and dtype."""
 
     def run(self, operand: numpy.ndarray) -> numpy.ndarray:
         result = operand.copy()
@@ -185,11 +189,8 @@ class Alltoall(ArrayCall):
         return replace(self, leaves=None)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Gather(ArrayCall):
+class Gather(RootedCall):
     """Concatenation of operands in a new first axis, on the root; zeros elsewhere."""
-
-    root: int
 
     def run(self, operand: numpy.ndarray) -> numpy.ndarray:
         result = numpy.zeros(self.shape(operand.shape), operand.dtype)
@@ -203,11 +204,8 @@ class Gather(ArrayCall):
         return Scatter(comm=self.comm, root=self.root)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Scatter(ArrayCall):
+class Scatter(RootedCall):
     """Entry r of the root's operand on rank r; other operands provide the result's shape."""
-
-    root: int
 
     def run(self, operand: numpy.ndarray) -> numpy.ndarray:
         result = numpy.empty(self.shape(operand.shape), operand.dtype)

@@ -133,7 +133,6 @@ class _Combination(Reduction):
         return products
 
     def _combine(self, a: Any, b: Any, held: tuple[int, int], products: numpy.ndarray) -> None:
-        """Replace ``a`` by the combination of ``a`` and ``b``."""
         for number, piece in self._pieces(held):
             dot, aa, bb = products[number].tolist()
             a[piece] *= 1 - dot / (2 * aa) if aa >= LEAST else 1

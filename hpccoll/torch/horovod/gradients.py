@@ -147,7 +147,6 @@ class GradientExchange:
 
     # -- one step ----------------------------------------------------------------------------
     def _on_gradient(self, parameter: Parameter) -> None:
-        """Handle a gradient that autograd has accumulated."""
         seen = self._seen[parameter] = self._seen.get(parameter, 0) + 1
         if seen > self.passes:
             self._raise(
@@ -171,7 +170,6 @@ class GradientExchange:
                         "gradients are pending")
 
     def _send(self, parameter: Parameter) -> None:
-        """Submit a gradient to its exchange."""
         kind = UNUSED if parameter.grad is None else DENSE
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
@@ -207,7 +205,6 @@ class GradientExchange:
         self._seen.clear()
 
     def _reduce(self, exchanges: Sequence[Exchange]) -> None:
-        """Finish the step of exchanges."""
         for exchange in exchanges:
             for parameter in self._members[id(exchange)]:
                 if parameter not in self._sent:
@@ -230,7 +227,6 @@ class GradientExchange:
         return bool(facts[4])
 
     def _most(self, numbers: Sequence[int]) -> list[int]:
-        """Return the element-wise maximum over all ranks."""
         line, largest = self._process_set.line, numpy.array(numbers, dtype="i8")
 
         def steps() -> operations.Operation:

@@ -80,7 +80,6 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer,
 
 def _names(optimizer: torch.optim.Optimizer,
            named: Iterable[tuple[str, torch.Tensor]] | None) -> dict[torch.Tensor, str]:
-    """Return the names of parameters."""
     if named is None:
         return {}
     pairs = list(named)

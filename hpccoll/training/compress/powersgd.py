@@ -113,7 +113,6 @@ class _PowerSgdReduction(Reduction):
             self.bases[one.array] = right
 
     def _allreduce_all(self, values: Any) -> Steps:
-        """Allreduce all arrays uncompressed."""
         usable = all_finite(values)
         yield self.comm.Iallreduce(MPI.IN_PLACE, values)
         if not all_finite(values):
@@ -122,11 +121,9 @@ class _PowerSgdReduction(Reduction):
         self.vectors["error"].fill(0)
 
     def _matrix(self, values: Any, one: Matrix) -> Any:
-        """Return a matrix as a view of the bucket."""
         return values[one.start:one.start + one.rows * one.columns].reshape(one.rows, one.columns)
 
     def _base(self, one: Matrix, values: Any) -> Any:
-        """Return an orthonormal initial Q."""
         base = self.bases.get(one.array) if self.scheme.warm_start else None
         if base is None or base.shape != (one.columns, one.rank):
             seeds = [self.scheme.seed, one.rows, one.columns, self.steps]

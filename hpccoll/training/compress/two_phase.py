@@ -96,7 +96,6 @@ class _TwoPhaseReduction(Reduction):
             self._decode(records, rows)
 
     def _store_errors(self, error: Any, lost: Any) -> None:
-        """Store the coding errors."""
         error[:] = lost
 
     def _encode(self, values: Any, error: Any, records: Any, received: Any = None) -> None:
@@ -142,7 +141,6 @@ class _TwoPhaseReduction(Reduction):
             yield rows, records[first:first + len(rows)]
 
     def _scales(self, records: Any) -> Any:
-        """Return the scales in records as a vector."""
         return records[:, self.width - SCALE:].view("f4")[:, 0]
 
     def residual(self) -> Any:
@@ -335,7 +333,6 @@ class Dithering(TwoPhase):
 
     @property
     def _max_level(self) -> int:
-        """Index of the highest level."""
         return (1 << self.bits - 1) - 1
 
     def generator(self, *place: int) -> Any:

@@ -147,7 +147,6 @@ class ExchangeCore:
         self._failures.check()
 
     def _check_idle(self, call: str) -> None:
-        """Check that no step is pending."""
         names = self._order.submitted_names()
         if names:
             raise ExchangeMismatch(f"{call} called during a step: array '{names[0]}' is pending; "

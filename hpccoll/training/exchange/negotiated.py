@@ -30,7 +30,7 @@ from hpccoll.training.exchange.fusion_buffer import allocate_vector
 from hpccoll.training.exchange.reducing import BucketReducer, is_float, result_scaling
 from hpccoll.training.exchange.settings import PRIORITY, ExchangeSettings, Recipe
 from hpccoll.training.exchange.step_metrics import BucketTransfer, StepMetrics
-from hpccoll.training.exchange.tensor_entry import Submission, TensorEntry
+from hpccoll.training.exchange.tensor_entry import DeclaredArrays, Submission, TensorEntry
 from hpccoll.training.exchange.transfer import copy_scaled
 from hpccoll.training.negotiation import (
     JOINED,
@@ -44,7 +44,7 @@ from hpccoll.training.negotiation import (
 )
 
 
-class NegotiatedOrder:
+class NegotiatedOrder(DeclaredArrays):
     """Exchange of arrays that ranks submit in any order.
 
     Args:
@@ -57,14 +57,13 @@ class NegotiatedOrder:
         waiter_count: number of callers that wait for a result.
         vote_count: number of votes.
         has_joined, all_joined: True if this rank, or every rank, has no more data.
-        result_counts, results: number of results taken of each declared array, and the last result.
     """
 
     def __init__(self, comms: ExchangeCommunicators, engine: Engine, metrics: StepMetrics,
                  specs: Sequence[ArraySpec] = ()):
+        super().__init__(specs)
         self.size, self.rank = comms.size, comms.rank
         self.engine, self.metrics, self.comm = engine, metrics, comms.votes
-        self.specs = specs
         self.registry = Registry(comms.size)
         self.reducer = BucketReducer(comms.data_comms[0], comms.settings)
         self.retune(comms.settings)
@@ -72,8 +71,6 @@ class NegotiatedOrder:
         self.waiter_count, self.vote_count, self.pending_count = 0, 0, 0
         self.has_joined = self.all_joined = False
         self.last = 0
-        self.result_counts = [0] * len(specs)
-        self.results: list[Any] = [None] * len(specs)
         self.reductions: dict[str, Reduction | None] = {}
         self._memory: dict[str, Any] = {}
         self._new_submissions: dict[str, Submission] = {}  # not yet agreed
@@ -118,11 +115,6 @@ class NegotiatedOrder:
         spec = self.specs[index]
         self.submit(spec.name, [spec], [array], self.settings.recipe, index)
 
-    @property
-    def step(self) -> int:
-        """Number of steps whose results were all taken."""
-        return min(self.result_counts, default=0)
-
     def is_submitted(self, index: int) -> bool:
         """Return True if a declared array was submitted and its result was not taken."""
         return self.specs[index].name in self.submissions
@@ -138,15 +130,6 @@ class NegotiatedOrder:
     def add_waiters(self, callers: int) -> None:
         """Add ``callers`` to the waiting callers, which is a reason to vote."""
         self.waiter_count += callers
-
-    def pending_arrays(self) -> list[int]:
-        """Return the declared arrays whose results end the pending step."""
-        step = self.step
-        return [index for index, taken in enumerate(self.result_counts) if taken == step]
-
-    def missing_arrays(self) -> list[int]:
-        """Return the pending arrays that were not submitted."""
-        return [index for index in self.pending_arrays() if not self.is_submitted(index)]
 
     def is_done(self, index: int) -> bool:
         """Return True if a result can be taken."""
@@ -221,7 +204,6 @@ class NegotiatedOrder:
         self.all_joined, self._voting = everybody, False
 
     def _start_transfers(self, names: Sequence[str]) -> None:
-        """Start the transfers of names that are ready on all ranks."""
         for name in names:
             offer = self.registry.offers[name]
             count = sum(map(math.prod, offer.shapes))
@@ -254,7 +236,6 @@ class NegotiatedOrder:
 
     # -- transfers ---------------------------------------------------------------------------
     def _transfer(self, pieces: Sequence[ArrayPart]) -> Steps:
-        """Task of one transfer."""
         offer, start = self.registry.offers[pieces[0].name], time.perf_counter()
         recipe = Recipe(offer.op, offer.prescale, offer.postscale)
         values = self._buffer(offer.dtype, sum(piece.stop - piece.start for piece in pieces))

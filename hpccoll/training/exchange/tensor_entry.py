@@ -51,6 +51,37 @@ class TensorEntry:
         return self.result
 
 
+class DeclaredArrays:
+    """Counts the results taken of each declared array; base of both orders.
+
+    Attributes:
+        results, result_counts: the last result, and the number of results taken, of each array.
+    """
+
+    def __init__(self, specs: Sequence[ArraySpec]):
+        self.specs = specs
+        self.results: list[Any] = [None] * len(specs)
+        self.result_counts = [0] * len(specs)
+
+    @property
+    def step(self) -> int:
+        """Number of steps whose results were all taken."""
+        return min(self.result_counts, default=0)
+
+    def is_submitted(self, index: int) -> bool:
+        """Return True if an array was submitted and its result was not taken."""
+        raise NotImplementedError
+
+    def pending_arrays(self) -> list[int]:
+        """Return the arrays whose results end the pending step."""
+        step = self.step
+        return [index for index, taken in enumerate(self.result_counts) if taken == step]
+
+    def missing_arrays(self) -> list[int]:
+        """Return the pending arrays that were not submitted."""
+        return [index for index in self.pending_arrays() if not self.is_submitted(index)]
+
+
 class Submission:
     """Arrays submitted under one name whose results were not yet returned.
 

@@ -195,7 +195,6 @@ def ring_sums(comm: Any, block: Any, sums: Any, shapes: Sequence[tuple[int, ...]
 
 
 def _read_only_view(array: Any) -> Any:
-    """Return a read-only view."""
     view = array.view()
     view.flags.writeable = False
     return view

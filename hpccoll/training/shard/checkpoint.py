@@ -151,7 +151,6 @@ def _fill(target: numpy.ndarray, start: int, pieces: Sequence[_Piece]) -> None:
 
 def _file_locations(folder: Path, index: dict[str, Any], name: str, parts: Sequence[numpy.ndarray]
                     ) -> list[list[_Piece]]:
-    """Return the file locations of the elements of each array."""
     places: list[list[_Piece]] = [[] for _ in index["arrays"]]
     groups = [ShardGroup(Bucket(tuple(members), tuple(starts), sum(counts), "", 0), tuple(counts))
               for members, starts, counts in index["groups"]]

@@ -66,7 +66,6 @@ class Gradients:
         self._start_pass()
 
     def _start_pass(self) -> None:
-        """Reset the per-pass state."""
         self._brought: set[int] = set()
         self._odd: set[int] = set()
         self._next, self._lacking = 0, [len(group.bucket.members) for group in self.groups]

@@ -402,7 +402,6 @@ class Sharded:
                 **{name: [owned.state[name] for owned in self._states] for name in names}}
 
     def _publish_loaded(self, number: int, scale: Sequence[float]) -> None:
-        """Publish loaded weights to all ranks."""
         self.number = number
         if self.loss_scale:
             self._scale = Scale(float(scale[0]), int(scale[1]))
