@@ -240,7 +240,7 @@ class Int8(TwoPhase):
         return count
 
     def encode(self, rows: Any, scales: Any, random: Any) -> Any:
-        return quantise_rows(rows, 8, False, scales)
+        return quantise_rows(rows, 8, scales)
 
     def decode(self, codes: Any, scales: Any, out: Any) -> None:
         dequantise_rows(codes, scales, 8, out)

@@ -12,7 +12,7 @@ import numpy
 from hpccoll.errors import ArgumentError
 from hpccoll.training.optimizers import ElementwiseOptimizer
 
-#: Default capacity of a pool.
+#: Capacity of a pool.
 MOST_SPARE = 2
 
 
@@ -54,15 +54,9 @@ class MappedFiles:
 
 
 class VectorPool:
-    """Pool of temporary vectors; reused pages are cheaper than new ones.
+    """Pool of temporary vectors; reused pages are cheaper than new ones."""
 
-    Args:
-        most: capacity of the pool; 0 if references to returned vectors may exist, which then keep
-            the memory alive.
-    """
-
-    def __init__(self, most: int = MOST_SPARE) -> None:
-        self._most = most
+    def __init__(self) -> None:
         self._spare: list[numpy.ndarray] = []
 
     def get(self, count: int, dtype: Any) -> numpy.ndarray:
@@ -79,7 +73,7 @@ class VectorPool:
     def put(self, vector: numpy.ndarray) -> None:
         """Return an unused vector to the pool."""
         memory = vector if vector.base is None else vector.base
-        self._spare = [*self._spare, memory][-self._most:] if self._most else []
+        self._spare = [*self._spare, memory][-MOST_SPARE:]
 
     def clear(self) -> None:
         """Free all pooled memory."""

@@ -139,12 +139,11 @@ class ShardedWeights:
 
     def __init__(self, rank: int, specs: Sequence[ArraySpec], groups: Sequence[ShardGroup],
                  units: Sequence[Sequence[int]], parts: Sequence[numpy.ndarray], gather: Gather,
-                 fetching: Fetching, inside: tuple[int, int, Gather] | None = None,
-                 spares: VectorPool | None = None):
+                 fetching: Fetching, inside: tuple[int, int, Gather] | None = None):
         self.rank, self.specs, self.groups, self.units = rank, specs, groups, units
         self.parts, self.gather, self.fetching, self.inside = parts, gather, fetching, inside
         self._window = TaskQueue(overlap=True)
-        self._buffers = VectorPool() if spares is None else spares
+        self._buffers = VectorPool()
         self._wholes: dict[int, numpy.ndarray] = {}
         self._arrived: set[int] = set()
         self._copies: dict[int, numpy.ndarray] = {}

@@ -270,38 +270,35 @@ def test_what_another_bucket_held_back_is_sent_once(form):
 
 # Block quantisation: what is exact, the bound of the error, and values that have no integer
 COUNTS = [0, 1, 2, 3, 7, 8, 255, 256, 257, 1021]
-FORMATS = [(bits, block, full) for bits in (4, 8) for block in (2, 16, 256)
-           for full in (False, True)]
+FORMATS = [(bits, block) for bits in (4, 8) for block in (2, 16, 256)]
 
 
-def there_and_back(values, bits, block, full=False):
-    return dequantise(*quantise(values, bits, block, full), values.size, bits, block)
+def there_and_back(values, bits, block):
+    return dequantise(*quantise(values, bits, block), values.size, bits, block)
 
 
-@folded("bits, block, full", FORMATS)
+@folded("bits, block", FORMATS)
 @folded("count", COUNTS)
-def test_values_on_the_grid_stay(bits, block, full, count):
+def test_values_on_the_grid_stay(bits, block, count):
     top = 2 ** (bits - 1)
     integers = numpy.random.default_rng(count).integers(1 - top, top, count)
-    integers[::block] = -top if full else 1 - top  # every block reaches its end
+    integers[::block] = 1 - top  # every block reaches its end
     scales = 2.0 ** (numpy.arange(-(-count // block)) % 20)
     values = (integers * scales.repeat(block)[:count]).astype("f4")
-    packed, found = quantise(values, bits, block, full)
+    packed, found = quantise(values, bits, block)
     assert packed.nbytes == packed_bytes(count, bits) and (found == scales).all()
     assert (dequantise(packed, found, count, bits, block) == values).all()
 
 
-@pytest.mark.parametrize("bits, block, full", FORMATS)
+@pytest.mark.parametrize("bits, block", FORMATS)
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
-def test_the_error_is_half_a_step_and_a_whole_one_at_the_end_of_the_full_range(
-        bits, block, full, dtype):
+def test_the_error_is_half_a_step(bits, block, dtype):
     values = numpy.random.default_rng(1).standard_normal(1021).astype(dtype)
-    packed, scales = quantise(values, bits, block, full)
-    error = numpy.abs(dequantise(packed, scales, 1021, bits, block, numpy.empty(1021, dtype))
-                      - values)
+    packed, scales = quantise(values, bits, block)
+    error = numpy.abs(dequantise(packed, scales, 1021, bits, block) - values)
     steps = error / scales.repeat(block)[:1021]
-    assert steps.max() <= (1.0 if full else 0.5) + 1e-4
-    assert (steps <= 0.5 + 1e-4).mean() > 0.4 and steps.max() > 0.25
+    assert steps.max() <= 0.5 + 1e-4
+    assert steps.max() > 0.25
 
 
 def test_slices_make_no_difference():
