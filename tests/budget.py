@@ -15,11 +15,11 @@ TESTS = Path(__file__).resolve().parent
 PACKAGE = TESTS.parent / "hpccoll"
 #: Most lines, by room; ``hpccoll`` is the package's own modules.
 BUDGET = {
-    "C": 7167,
+    "C": 7177,
     "algorithms": 3813, "arrays": 1061, "calls": 1557, "cli": 2598, "comm": 4689, "config": 320,
     "cuda": 2593, "errors": 574, "explain": 1306, "guard": 2778, "hpccoll": 442, "ir": 2092,
-    "jax": 740, "keras": 276, "machine": 800, "measure": 2944, "proof": 1278, "runtime": 3914,
-    "simulator": 3352, "testing": 816, "tools": 5092, "torch": 3670, "training": 7873,
+    "jax": 740, "keras": 276, "machine": 800, "measure": 2944, "proof": 1278, "runtime": 3916,
+    "simulator": 3352, "testing": 816, "tools": 5092, "torch": 3676, "training": 7873,
     "transport": 1429, "tune": 2091}
 #: Most lines and files of Python, by folder of the tests; ``tests`` is its own modules.
 TEST_BUDGET = {
@@ -31,14 +31,14 @@ TEST_BUDGET = {
     "golden": (227, 2),
     "gpu": (750, 7),
     "law": (386, 5),
-    "mpi": (16846, 95),
+    "mpi": (16852, 95),
     "sanitize": (196, 2),
     "scale": (865, 11),
     "suites": (85, 1),
     "support": (6571, 48),
     "tests": (1998, 9),
     "uncompiled": (94, 2),
-    "unit": (34765, 193)}
+    "unit": (34775, 193)}
 SUFFIXES = {".c", ".h", ".cu"}
 
 

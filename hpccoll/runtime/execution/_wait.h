@@ -15,9 +15,9 @@
  * shares processors between these first, and a yield then lets no other rank run.
  *
  * Measured with 2 ranks on 2 cores, of which one is half a second late: yields for as long as the
- * wait take 65-85 % of a core; sleeps of at most 2 ms, with a look of Python at the other ranks
- * after every fourth, 3-5 %; a sleep costs some 30 us. Waits at a word sleep for LONGEST_SLEEP at
- * once: shorter sleeps wake the rank while others copy, and long messages took 1.2-1.4 times as
+ * wait take 65-85 % of a core; sleeps of at most 4 ms, with a look of Python at the other ranks
+ * after every fourth, 3-4 %; a sleep costs some 30 us. Waits at a word sleep for WOKEN_SLEEP at
+ * least: shorter sleeps wake the rank while others copy, and long messages took 1.2-1.4 times as
  * long. A sleeping rank runs again 10-50 us after its wake-up, so POLL_FOR is a few times longer.
  */
 #ifndef HPCCOLL_WAIT_H
@@ -45,7 +45,9 @@
 /* Nanoseconds of a sleep: this part of the time waited, so that it delays a wait little. */
 #define PART 8
 #define SHORTEST_SLEEP 200000
-#define LONGEST_SLEEP 2000000
+#define LONGEST_SLEEP 4000000
+/* Nanoseconds of the first sleeps of a rank that others wake. */
+#define WOKEN_SLEEP 1000000
 
 typedef struct {
     int64_t since, end, poll_until, sleep;
@@ -124,7 +126,10 @@ static inline int pass_time(Wait *wait, Word *word)
     if (left <= 0) {
         return 0;
     }
-    wait->sleep = word != NULL ? LONGEST_SLEEP / 2 : next_sleep(now - wait->since);
+    wait->sleep = next_sleep(now - wait->since);
+    if (word != NULL && wait->sleep < WOKEN_SLEEP) {
+        wait->sleep = WOKEN_SLEEP;
+    }
     if (left < wait->sleep) {
         wait->sleep = left;
     }

@@ -25,8 +25,9 @@ from hpccoll.worker import Worker
 if TYPE_CHECKING:
     from hpccoll.runtime.context import Context
 
-#: Poll intervals of the thread in seconds: the first one, and the one without progress.
-SHORTEST_PAUSE, LONGEST_PAUSE = 20e-6, 1e-3
+#: Poll intervals of the thread in seconds: the first one, the one without progress, and the one
+#: while a wait progresses all tasks.
+SHORTEST_PAUSE, LONGEST_PAUSE, PAUSE_BESIDE_WAITS = 20e-6, 1e-3, 5e-3
 #: Seconds without operations until the thread sleeps.
 LINGER = 0.1
 
@@ -252,7 +253,8 @@ class Progress:
             return self.delay
         tasks = self._threaded_tasks()
         moved = not self.waiters and self.step(tasks)
-        self._pause = SHORTEST_PAUSE if moved else min(2 * self._pause, LONGEST_PAUSE)
+        longest = PAUSE_BESIDE_WAITS if self.waiters else LONGEST_PAUSE
+        self._pause = SHORTEST_PAUSE if moved else min(2 * self._pause, longest)
         if tasks:
             self._idle_since = time.monotonic()
         elif time.monotonic() - self._idle_since > LINGER:

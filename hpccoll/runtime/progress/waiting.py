@@ -19,7 +19,7 @@ from hpccoll.machine.limits import SPINS
 #: the MPI library, which moves long ones in pieces, progress only between the sleeps. Measured with
 #: 2 ranks on 2 cores, one of them half a second late: yields take 65-85 % of a core, sleeps 3-5 %.
 #: ``_wait.h`` has the policy of machine code, which is woken.
-YIELD, PART, LONGEST_SLEEP = 1e-3, 1 / 16, 2e-3
+YIELD, PART, LONGEST_SLEEP = 1e-3, 1 / 16, 4e-3
 #: Seconds between two looks at the other ranks, which take longer than a test.
 BETWEEN = 5e-3
 #: Steps per call: a step may send only one piece of a long message.

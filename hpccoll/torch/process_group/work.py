@@ -140,13 +140,20 @@ class GroupWork(Work):
         return complete
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
-        """Wait for completion; after a GroupTimeout the group is unusable."""
+        """Wait for completion.
+
+        A ``GroupTimeout`` after ``timeout`` ends this wait only: the call goes on. After that of
+        the group, the group is unusable.
+        """
         limited = timeout > NO_TIMEOUT
         # A call in this thread cannot be interrupted at the caller's time limit.
         if not self.over and (limited or not self.assist(self)):
             seconds = timeout.total_seconds() if limited else self.seconds
-            if not self._await(seconds):
-                self.end(GroupTimeout(self.title, seconds))
+            if not self._await(seconds) and not self.over:
+                error = GroupTimeout(self.title, seconds)
+                if limited:
+                    raise error
+                self.end(error)
                 self.give_up(self)
         if self.error is not None:
             raise raisable(self.error)

@@ -92,16 +92,26 @@ def test_futures_before_and_after_the_end():
     assert late.get_future().wait()[0] is tensor
 
 
-def test_time_is_up_once():
+def test_the_time_of_a_group_is_up_once():
     one, told = pending(), []
-    one.give_up = told.append
+    one.give_up, one.seconds = told.append, 0.01
     with pytest.raises(GroupTimeout, match="0.01"):
-        one.wait(timedelta(seconds=0.01))
+        one.wait()
     assert told == [one]
     one.end()  # too late
     with pytest.raises(RuntimeError):
         one.wait()
     assert len(told) == 1
+
+
+def test_the_time_of_one_wait_is_up():
+    one, told = pending(), []
+    one.give_up = told.append
+    with pytest.raises(GroupTimeout, match="0.01"):
+        one.wait(timedelta(seconds=0.01))
+    assert not told and not one.is_completed()
+    one.end()
+    assert one.wait(timedelta(seconds=0.01))
 
 
 def test_together():
