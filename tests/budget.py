@@ -16,9 +16,9 @@ PACKAGE = TESTS.parent / "hpccoll"
 #: Most lines, by room; ``hpccoll`` is the package's own modules.
 BUDGET = {
     "C": 7177,
-    "algorithms": 3813, "arrays": 1061, "calls": 1557, "cli": 2584, "comm": 4689, "config": 320,
-    "cuda": 2593, "errors": 578, "explain": 1306, "guard": 2776, "hpccoll": 536, "ir": 2092,
-    "jax": 740, "keras": 276, "machine": 800, "measure": 2947, "proof": 1278, "runtime": 3916,
+    "algorithms": 3813, "arrays": 1061, "calls": 1557, "cli": 2584, "comm": 4690, "config": 320,
+    "cuda": 2593, "errors": 578, "explain": 1306, "guard": 2780, "hpccoll": 536, "ir": 2092,
+    "jax": 740, "keras": 276, "machine": 864, "measure": 2947, "proof": 1278, "runtime": 3861,
     "simulator": 3352, "testing": 816, "tools": 4970, "torch": 3676, "training": 7774,
     "transport": 1429, "tune": 2091}
 #: Most lines and files of Python, by folder of the tests; ``tests`` is its own modules.
@@ -36,9 +36,9 @@ TEST_BUDGET = {
     "scale": (865, 11),
     "suites": (85, 1),
     "support": (6571, 48),
-    "tests": (1998, 9),
+    "tests": (1997, 9),
     "uncompiled": (94, 2),
-    "unit": (34794, 194)}
+    "unit": (34796, 194)}
 SUFFIXES = {".c", ".h", ".cu"}
 
 

@@ -15,12 +15,12 @@ import warnings
 from mpi4py import MPI
 
 from hpccoll.errors import ArgumentError
+from hpccoll.machine.backoff import wait_until
 from hpccoll.machine.groups import world_ranks
 from hpccoll.measure.clocks import clock_name, seconds_ahead
 from hpccoll.measure.profiling.merge import join
 from hpccoll.measure.profiling.profile import Profile, profile
 from hpccoll.measure.profiling.record import WIDTH, CallRecord, RankRecord, save
-from hpccoll.runtime.progress.waiting import wait_until
 from hpccoll.transport.private_comm import PrivateComm
 
 #: Maximum number of separate communicators; later ones are counted together.
