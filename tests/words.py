@@ -56,7 +56,6 @@ class Allowed(NamedTuple):
 
 ALLOWED = (
     Allowed("hpccoll/guard/rank_status.py", "not heard of", "a state in flight records"),
-    Allowed("hpccoll/tools/diagnose.py", "not heard of", "a state in flight records"),
     Allowed("hpccoll/tools/call_trace.py", "served by", "a key of timelines"),
 )
 
