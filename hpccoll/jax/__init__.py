@@ -30,8 +30,12 @@ from hpccoll.jax.collectives import (  # noqa: E402  report a missing package be
     send,
     sendrecv,
 )
-from hpccoll.jax.gradients import Averager, average_gradients, broadcast_parameters  # noqa: E402
-from hpccoll.jax.optimizer import distributed  # noqa: E402
+from hpccoll.jax.gradients import (  # noqa: E402
+    Averager,
+    average_gradients,
+    broadcast_parameters,
+    distributed,
+)
 
 __all__ = ["Averager", "allgather", "allreduce", "alltoall", "average_gradients", "barrier",
            "bcast", "broadcast_parameters", "distributed", "gather", "recv", "reduce",

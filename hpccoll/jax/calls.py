@@ -35,7 +35,6 @@ class ArrayCall(ABC):
     """One collective; all ranks must make the same call.
 
     Attributes:
-        comm: the ranks.
         leaves: of a tree to compare between ranks first, such as ``"['w']: float32[3,4]"``: ranks
             that fuse different trees would add elements of different arrays, or deadlock.
     """
@@ -44,11 +43,7 @@ class ArrayCall(ABC):
     leaves: Sequence[str] | None = None
 
     def __call__(self, operand: numpy.ndarray) -> numpy.ndarray:
-        """Run the call; the operand is not modified.
-
-        Raises:
-            ExchangeMismatch: ranks have different leaves; on all ranks.
-        """
+        """Run the call; the operand is not modified."""
         difference = None if self.leaves is None else compare(self.comm, self.leaves)
         if difference is not None:
             raise ExchangeMismatch(
@@ -62,19 +57,11 @@ class ArrayCall(ABC):
         """Run the call on a contiguous array; return a new array of :meth:`shape`."""
 
     def shape(self, operand: Shape) -> Shape:
-        """Return the shape of the result.
-
-        Raises:
-            ArgumentError: invalid shape of the operand.
-        """
+        """Return the shape of the result."""
         return operand
 
     def transpose(self, operand: Shape) -> ArrayCall:
-        """Return the transposed call, from the cotangent of the result to that of the operand.
-
-        Raises:
-            ArgumentTypeError: the call is not linear.
-        """
+        """Return the transposed call, from the cotangent of the result to that of the operand."""
         name = type(self).__name__.removesuffix("Call").lower()
         raise ArgumentTypeError(name, "has no derivative",
                                 "use sendrecv, or jax.lax.stop_gradient on the input")
@@ -136,10 +123,14 @@ class Reduce(CombiningCall):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Bcast(ArrayCall):
-    """Broadcast from the root; operands of other ranks provide the shape and dtype."""
+class RootedCall(ArrayCall):
+    """Base of collectives with a root and without a reduction."""
 
     root: int
+
+
+class Bcast(RootedCall):
+    """Broadcast from the root; operands of other ranks provide the shape and dtype."""
 
     def run(self, operand: numpy.ndarray) -> numpy.ndarray:
         result = operand.copy()
@@ -198,11 +189,8 @@ class Alltoall(ArrayCall):
         return replace(self, leaves=None)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Gather(ArrayCall):
+class Gather(RootedCall):
     """Concatenation of operands in a new first axis, on the root; zeros elsewhere."""
-
-    root: int
 
     def run(self, operand: numpy.ndarray) -> numpy.ndarray:
         result = numpy.zeros(self.shape(operand.shape), operand.dtype)
@@ -216,11 +204,8 @@ class Gather(ArrayCall):
         return Scatter(comm=self.comm, root=self.root)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Scatter(ArrayCall):
+class Scatter(RootedCall):
     """Entry r of the root's operand on rank r; other operands provide the result's shape."""
-
-    root: int
 
     def run(self, operand: numpy.ndarray) -> numpy.ndarray:
         result = numpy.empty(self.shape(operand.shape), operand.dtype)

@@ -21,8 +21,7 @@ from mpi4py import MPI
 
 from hpccoll.errors import ArgumentError, ArgumentTypeError
 from hpccoll.jax import calls
-from hpccoll.jax.fusion import call_fused
-from hpccoll.jax.primitive import bind
+from hpccoll.jax.fusion import bind, call_fused
 from hpccoll.training.framework import communicator
 
 IntraComm = MPI.Intracomm | None

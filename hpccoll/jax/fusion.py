@@ -1,4 +1,4 @@
-"""Fusion of a tree of arrays into one vector, and one call, for each dtype.
+"""JAX primitive of a call, and fusion of a tree of arrays into one call for each dtype.
 
 A call has a latency of tens of microseconds (docs/training/jax-and-keras.md), so the leaves of a
 tree are concatenated. XLA copies them inside the compiled program.
@@ -13,10 +13,13 @@ from typing import Any
 import jax
 import numpy
 from jax import numpy as jnp
+from jax.core import ShapedArray
+from jax.experimental import io_callback
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
 
 from hpccoll.errors import ArgumentTypeError
 from hpccoll.jax.calls import ArrayCall, Shape
-from hpccoll.jax.primitive import bind
 
 
 def call_fused(tree: Any, call: ArrayCall, lead: int = 0) -> Any:
@@ -26,13 +29,8 @@ def call_fused(tree: Any, call: ArrayCall, lead: int = 0) -> Any:
     dtypes and shapes of the leaves.
 
     Args:
-        tree: arrays or array-like leaves.
         call: the call for each dtype.
         lead: number of leading axes that the call interprets (ranks); others are elements.
-
-    Raises:
-        ArgumentError: a leaf has an invalid shape for the call.
-        ArgumentTypeError: a leaf is not an array of numbers.
     """
     paths, structure = jax.tree_util.tree_flatten_with_path(tree)
     names = [jax.tree_util.keystr(path) for path, _ in paths]
@@ -88,3 +86,75 @@ def _array(path: str, leaf: Any) -> Any:
         raise ArgumentTypeError("x", f"leaf {path or 'x'} holds {array.dtype}, not numbers",
                                 "pass jax.random.key_data of keys")
     return array
+
+
+def bind(call: ArrayCall, operand: Any) -> Any:
+    """Bind a call to an array, for eager execution or in a trace.
+
+    Not ``io_callback``, which is not differentiable. It also copies the operand into a JAX array
+    inside the callback, which waits for a thread of the pool whose thread it holds: a deadlock with
+    few cores (https://github.com/jax-ml/jax/issues/24255). Here the callback gets a view of XLA's
+    memory, and uses only NumPy and MPI.
+    """
+    call.shape(operand.shape)
+    return _PRIMITIVE.bind(operand, call=call)
+
+
+def _ordered_effect() -> Any:
+    # The effect of io_callback, so that calls are also ordered with callbacks of the program.
+    effect, = jax.make_jaxpr(lambda: io_callback(lambda: None, None, ordered=True))().effects
+    return effect
+
+
+def _run_now(operand: Any, *, call: ArrayCall) -> Any:
+    # Programs dispatched earlier may still be running, with calls on the same communicator.
+    jax.effects_barrier()
+    return jax.numpy.asarray(call(numpy.asarray(operand)))
+
+
+def _abstract(operand: Any, *, call: ArrayCall) -> tuple[Any, set[Any]]:
+    return ShapedArray(call.shape(operand.shape), operand.dtype), {_EFFECT}
+
+
+def _lower(context: Any, operand: Any, *, call: ArrayCall) -> Sequence[Any]:
+    def run(values: numpy.ndarray) -> tuple[numpy.ndarray]:
+        return call(values),
+
+    results, token, _ = mlir.emit_python_callback(
+        context, run, context.tokens_in.get(_EFFECT), [operand], context.avals_in,
+        context.avals_out, has_side_effect=True)
+    context.set_tokens_out(context.tokens_in.update_tokens(mlir.TokenSet({_EFFECT: token})))
+    return results
+
+
+def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, call: ArrayCall) -> tuple[Any, Any]:
+    operand, = primals
+    call.transpose(operand.shape)  # raises if the call is not linear
+    return bind(call, operand), bind(call, tangents[0])
+
+
+def _transpose(cotangent: Any, operand: Any, *, call: ArrayCall) -> tuple[Any]:
+    # Send zeros too: on other ranks the loss may depend on the result.
+    return bind(call.transpose(operand.aval.shape), ad.instantiate_zeros(cotangent)),
+
+
+def _batch(operands: Sequence[Any], axes: Sequence[int], *, call: ArrayCall) -> tuple[Any, int]:
+    operand = jax.numpy.moveaxis(operands[0], axes[0], -1)
+    result = bind(call.batch(operand.shape[-1]), operand)
+    return result, result.ndim - 1
+
+
+def _primitive() -> Primitive:
+    primitive = Primitive("hpccoll")
+    primitive.def_impl(_run_now)
+    primitive.def_effectful_abstract_eval(_abstract)
+    # The compiled code references this call object, so it must not be shared by equal shapes.
+    mlir.register_lowering(primitive, _lower, cacheable=False)
+    ad.primitive_jvps[primitive] = _jvp
+    ad.primitive_transposes[primitive] = _transpose
+    batching.primitive_batchers[primitive] = _batch
+    return primitive
+
+
+_EFFECT = _ordered_effect()
+_PRIMITIVE = _primitive()

@@ -115,12 +115,7 @@ def means(comm: Any, op: str, compress: Any) -> Means:
     """Return a function that averages gradients on the backend of Keras.
 
     Args:
-        comm: the ranks.
         op: ``"average"`` or ``"sum"``.
-        compress: compression scheme.
-
-    Raises:
-        FrameworkError: the backend of Keras has no gradients.
     """
     backend = keras.config.backend()
     if backend not in BACKENDS:

@@ -35,25 +35,6 @@ TAG = 3
 LEAST = math.sqrt(sys.float_info.min)
 
 
-@dataclass(frozen=True)
-class Adasum(Scheme):
-    """Adasum as a scheme without state."""
-
-    name: ClassVar[str] = "adasum"
-    carries_nan: ClassVar[bool] = True
-
-    def start(self, comm: Any, shapes: Shapes) -> Reduction:
-        """Return the reduction for a bucket of these arrays."""
-        return _Combination(self, comm, shapes)
-
-    def wire_bytes(self, shapes: Shapes, size: int, step: int | None = None) -> float:
-        """Return the bytes that a rank sends, as the mean over ranks."""
-        levels = size.bit_length() - 1
-        paired, vector = 1 << levels, ITEMSIZE * elements(shapes)
-        pairs = 2 * vector * (paired - 1) + 24 * len(shapes) * paired * levels * (levels + 1) // 2
-        return (pairs + 2 * vector * (size - paired)) / size
-
-
 class _Combination(Reduction):
     """Adasum of one bucket; sends point-to-point messages on the communicator."""
 
@@ -133,8 +114,22 @@ class _Combination(Reduction):
         return products
 
     def _combine(self, a: Any, b: Any, held: tuple[int, int], products: numpy.ndarray) -> None:
-        """Replace ``a`` by the combination of ``a`` and ``b``."""
         for number, piece in self._pieces(held):
             dot, aa, bb = products[number].tolist()
             a[piece] *= 1 - dot / (2 * aa) if aa >= LEAST else 1
             a[piece] += b[piece] * a.dtype.type(1 - dot / (2 * bb) if bb >= LEAST else 1)
+
+
+@dataclass(frozen=True)
+class Adasum(Scheme):
+    """Adasum as a scheme without state."""
+
+    name: ClassVar[str] = "adasum"
+    carries_nan: ClassVar[bool] = True
+    reduction = _Combination
+
+    def wire_bytes(self, shapes: Shapes, size: int, step: int | None = None) -> float:
+        levels = size.bit_length() - 1
+        paired, vector = 1 << levels, ITEMSIZE * elements(shapes)
+        pairs = 2 * vector * (paired - 1) + 24 * len(shapes) * paired * levels * (levels + 1) // 2
+        return (pairs + 2 * vector * (size - paired)) / size

@@ -16,12 +16,7 @@ COMM = "pass hpccoll.Comm(MPI.COMM_WORLD), or a communicator of MPI"
 
 
 def communicator(argument: str, value: Any) -> Any:
-    """Return a communicator of MPI or hpccoll, or an object with the same methods.
-
-    Raises:
-        ArgumentTypeError: not a communicator.
-        CommunicatorError: the null communicator, a freed one, or an intercommunicator.
-    """
+    """Return a communicator of MPI or hpccoll, or an object with the same methods."""
     if isinstance(value, type) or not hasattr(value, "Get_rank"):
         what = value.__name__ if isinstance(value, type) else repr(value)
         raise ArgumentTypeError(argument, f"expected a communicator, got {what}", COMM)
@@ -56,12 +51,7 @@ def as_list(argument: str, values: Any, of: str = "arrays") -> list[Any]:
 
 
 def array_names(names: Any, count: int) -> list[str]:
-    """Return the names of ``count`` arrays; their indices if ``names`` is None.
-
-    Raises:
-        ArgumentTypeError: not a list of strings.
-        ArgumentError: the number of names is not ``count``.
-    """
+    """Return the names of ``count`` arrays; their indices if ``names`` is None."""
     if names is None:
         return [str(index) for index in range(count)]
     texts = as_list("names", names, "texts")
@@ -74,11 +64,7 @@ def array_names(names: Any, count: int) -> list[str]:
 
 
 def as_number(argument: str, value: Any, wanted: str = "a number") -> float:
-    """Return an argument as a number.
-
-    Raises:
-        ArgumentTypeError: it is not a number; ``wanted`` describes valid values.
-    """
+    """Return an argument as a number."""
     try:
         if isinstance(value, (str, bytes)):
             raise TypeError

@@ -24,12 +24,7 @@ HOST = (1, 3, 11)
 
 
 def as_array(array: Any, name: str = "array") -> Any:
-    """Return a NumPy or CuPy array that shares the memory of ``array``.
-
-    Raises:
-        ArgumentTypeError: neither NumPy nor CuPy can access the memory, or the elements are not
-            numbers.
-    """
+    """Return a NumPy or CuPy array that shares the memory of ``array``."""
     if isinstance(array, numpy.ndarray):
         view = array
     elif hasattr(array, "__cuda_array_interface__"):
@@ -139,11 +134,7 @@ def spec_of(name: str, array: Any) -> ArraySpec:
 
 
 def specs_of(arrays: Iterable[Any], names: Sequence[str] | None = None) -> tuple[ArraySpec, ...]:
-    """Return the specifications of arrays, named ``0, 1, ...`` by default.
-
-    Raises:
-        ArgumentTypeError: as :func:`as_array`.
-    """
+    """Return the specifications of arrays, named ``0, 1, ...`` by default."""
     listed = list(arrays)
     named = list(names) if names is not None else [str(index) for index in range(len(listed))]
     return tuple(spec_of(name, array) for name, array in zip(named, listed, strict=True))

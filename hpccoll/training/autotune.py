@@ -73,12 +73,9 @@ class Autotune:
     """Autotuning of one exchange.
 
     Args:
-        start: the knobs to begin with.
         path: path of the log, which rank 0 writes; or ``None``.
-        rank: this rank.
 
     Attributes:
-        knobs: the current knobs.
         done: True if the search has ended.
     """
 
@@ -112,11 +109,7 @@ class Autotune:
 
 
 def knobs_from_log(path: str) -> Knobs | None:
-    """Return the knobs of an earlier run; ``None`` without a complete log.
-
-    Raises:
-        ArgumentError: the file is not a log.
-    """
+    """Return the knobs of an earlier run; ``None`` without a complete log."""
     file = Path(path)
     if not file.exists():
         return None

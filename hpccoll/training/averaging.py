@@ -207,11 +207,7 @@ def _nodes(comm: Any) -> list[Sequence[int]]:
 
 
 def _check(groups: Mapping[int, int | str], nodes: Sequence[Sequence[int]], size: int) -> None:
-    """Check that each group consists of groups with a shorter period, up to all ranks.
-
-    Raises:
-        ArgumentError: a group does not consist of such groups.
-    """
+    """Check that each group consists of groups with a shorter period, up to all ranks."""
     if not groups or min(groups) < 1:
         raise ArgumentError("every", f"expected periods of 1 or more, got {list(groups)}")
     of_nodes = len(nodes[0]) if len({len(ranks) for ranks in nodes}) == 1 else None

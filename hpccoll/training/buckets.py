@@ -88,7 +88,6 @@ def plan_buckets(specs: Sequence[ArraySpec], bucket_bytes: int | str = BUCKET_BY
     A bucket is closed when it reaches its limit; all its arrays have one dtype.
 
     Args:
-        specs: the arrays.
         bucket_bytes, first_bucket_bytes: limits, as numbers or ``"25M"``; 0 gives each array its
             own bucket.
         order: indices of the arrays in the order in which they become ready; by default from last

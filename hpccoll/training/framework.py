@@ -15,11 +15,7 @@ from hpccoll.training import arguments
 
 
 def require(name: str, oldest: str = "0", extra: str = "", remedy: str = "") -> Any:
-    """Return the module of a framework; ``extra`` of this package installs it.
-
-    Raises:
-        FrameworkError: the framework is missing or too old, or a package that it needs is missing.
-    """
+    """Return the module of a framework; ``extra`` of this package installs it."""
     try:
         module = importlib.import_module(name)
     except ImportError as error:

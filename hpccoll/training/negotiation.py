@@ -1,4 +1,4 @@
-"""Negotiation: agree on arrays that are ready on all ranks, submitted in any order.
+"""Negotiation: agree on arrays that are ready on all ranks; scheduling by priority.
 
 As in Horovod's response cache (``horovod/common/response_cache.cc``), an array that all ranks have
 submitted once has a *slot*, the same on all ranks. A vote is one bitwise-AND allreduce of a vector
@@ -11,6 +11,8 @@ mismatch, with the ranks on each side.
 
 from __future__ import annotations
 
+import heapq
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -32,10 +34,8 @@ class Offer(NamedTuple):
     """Description of arrays that a rank has submitted under one name.
 
     Attributes:
-        name: name of the array or group.
         shapes: shapes of the arrays; one unless it is a group.
         dtype: dtype of the elements.
-        op, prescale, postscale: the reduction.
         priority: smaller values are sent first, in priority order.
     """
 
@@ -94,10 +94,8 @@ class Registry:
         """Return the vote of this rank.
 
         Args:
-            ready: submitted offers that have a slot.
             new: True if an offer without a slot, or another first announcement, is pending.
             joined: True if the rank has no more data; it then agrees to all arrays.
-            completed: pending transfers that have completed here, counted from the oldest.
         """
         vote = numpy.zeros(self.words, numpy.uint64)
         if joined:
@@ -125,9 +123,6 @@ class Registry:
         Args:
             offers: new descriptions, by rank.
             joined: True for ranks without more data, by rank.
-
-        Raises:
-            ExchangeMismatch: ranks disagree on an array; the message names it and the ranks.
         """
         for rank, some in enumerate(offers):
             for offer in some:
@@ -175,3 +170,82 @@ def _compare(name: str, by_rank: Mapping[int, Offer]) -> None:
             f"array '{name}' differs between ranks: {one.difference(other)} ({ranks_text(ranks)} "
             f"and {ranks_text(others)}); pass the same array on all ranks", (name,),
             tuple(sorted(by_rank)))
+
+
+class ArrayPart(NamedTuple):
+    """Elements ``start`` to ``stop`` of an array; sorts in the order of sending."""
+
+    priority: int
+    number: int
+    start: int
+    stop: int
+    name: str
+    kind: tuple[object, ...]
+    nbytes: int
+
+
+class PriorityScheduler:
+    """Scheduler that picks the next pieces to send, by priority within a credit.
+
+    After ByteScheduler (Peng et al., SOSP 2019): the ready piece with the smallest priority number
+    is sent next while there is credit, which may be exceeded once; a completed piece returns its
+    bytes. An urgent array that becomes ready late waits for no more than the credit in flight.
+    Ranks that add the same arrays and complete the same transfers in the same order pick the same
+    transfers.
+
+    Args:
+        partition_bytes: largest size of a piece; 0 for whole arrays.
+        fusion_bytes: largest size of pieces that are sent together.
+        credit_bytes: bytes in flight at a time; 0 for no limit.
+    """
+
+    def __init__(self, partition_bytes: int, fusion_bytes: int, credit_bytes: int):
+        self.partition_bytes, self.fusion_bytes = partition_bytes, fusion_bytes
+        self.credit_bytes = credit_bytes
+        self._pieces: list[ArrayPart] = []
+        self._under_way: deque[int] = deque()
+        self._numbers = 0
+
+    def __len__(self) -> int:
+        return len(self._pieces)
+
+    def add(self, name: str, count: int, itemsize: int, priority: int,
+            kind: tuple[object, ...], whole: bool = False) -> int:
+        """Partition an array of ``count`` elements; return the number of pieces.
+
+        Args:
+            whole: True to send the array in one piece.
+        """
+        length = max(count, 1)
+        if self.partition_bytes and not whole:
+            length = max(self.partition_bytes // itemsize, 1)
+        starts = range(0, max(count, 1), length)
+        for start in starts:
+            stop = min(start + length, count)
+            heapq.heappush(self._pieces, ArrayPart(priority, self._numbers, start, stop, name, kind,
+                                              (stop - start) * itemsize))
+            self._numbers += 1
+        return len(starts)
+
+    def complete(self, transfers: int) -> None:
+        """Return the credit of the oldest transfers in flight."""
+        for _ in range(transfers):
+            self._under_way.popleft()
+
+    def pick(self) -> list[list[ArrayPart]]:
+        """Return the transfers to start; neighbours of one kind are fused up to the limit."""
+        transfers: list[list[ArrayPart]] = []
+        left, held = self.credit_bytes - sum(self._under_way), 0
+        while self._pieces and (not self.credit_bytes or left > 0):
+            piece = heapq.heappop(self._pieces)
+            left -= piece.nbytes
+            if (transfers and transfers[-1][0].kind == piece.kind
+                    and held + piece.nbytes <= self.fusion_bytes):
+                transfers[-1].append(piece)
+                held += piece.nbytes
+            else:
+                transfers.append([piece])
+                held = piece.nbytes
+        if self.credit_bytes:
+            self._under_way += [sum(piece.nbytes for piece in pieces) for pieces in transfers]
+        return transfers

@@ -19,12 +19,7 @@ Rows = tuple[numpy.ndarray, numpy.ndarray]
 
 
 def check(indices: Any, values: Any) -> Rows:
-    """Return contiguous arrays: indices as int64, and rows.
-
-    Raises:
-        ArgumentTypeError: the indices are not integers.
-        ArgumentError: the numbers of indices and rows differ.
-    """
+    """Return contiguous arrays: indices as int64, and rows."""
     indices, values = numpy.asarray(indices), numpy.asarray(values)
     if indices.dtype.kind not in "iu" and indices.size:
         raise ArgumentTypeError("indices", f"expected integers, got {indices.dtype}")
@@ -51,11 +46,7 @@ def add_rows(indices: numpy.ndarray, values: numpy.ndarray) -> Rows:
 
 def exchange_rows(comm: Any, indices: numpy.ndarray, values: numpy.ndarray
                   ) -> Generator[Any, None, Rows]:
-    """Task that adds the rows of all ranks; its result is indices and rows.
-
-    Raises:
-        ArgumentError: ranks have rows of different lengths.
-    """
+    """Task that adds the rows of all ranks; its result is indices and rows."""
     size, width = comm.Get_size(), values[0].size if len(values) else 0
     mine, everyone = numpy.array([len(indices), width], numpy.int64), numpy.empty((size, 2), "i8")
     yield comm.Iallgather(mine, everyone)

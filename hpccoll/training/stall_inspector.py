@@ -36,11 +36,7 @@ class Notice(NamedTuple):
 
 
 class Control:
-    """Sends and receives notices without blocking.
-
-    Args:
-        comm: a communicator for notices only.
-    """
+    """Sends and receives notices without blocking."""
 
     def __init__(self, comm: Any):
         self.comm, self.rank, self.size = comm, comm.Get_rank(), comm.Get_size()
@@ -66,17 +62,12 @@ class Control:
             kind, data = json.loads(buffer.tobytes())
             yield Notice(kind, status.Get_source(), data)
 
-    def is_drained(self) -> bool:
-        """Return True if all sends of this rank have completed."""
-        return all(request.Test() for request, _ in self._sent)
-
 
 class Diagnosis(NamedTuple):
     """Missing arrays and unresponsive ranks of a stall.
 
     Attributes:
         missing_ranks: ranks that have not submitted an array, by array.
-        unresponsive: ranks that have not answered.
         activities: current activity, by rank.
     """
 
@@ -108,7 +99,6 @@ class StallInspector:
     """Queries which ranks have not submitted the arrays that this rank waits for.
 
     Args:
-        control: sends the notices.
         answer: returns the answer of this rank: the missing ones among some arrays of a step, and
             its current activity.
     """

@@ -22,7 +22,7 @@ from mpi4py import MPI  # noqa: E402
 
 import hpccoll  # noqa: E402
 from hpccoll.training import Exchange  # noqa: E402
-from hpccoll.training.groups.ring import ring_blocks  # noqa: E402
+from hpccoll.training.groups.neighbours import ring_blocks  # noqa: E402
 
 OURS = {"allreduce": "recursive_doubling", "bcast": "binomial", "barrier": "dissemination"}
 NATIVE = dict.fromkeys(OURS, "native")

@@ -19,6 +19,7 @@ from typing import Final
 
 from hpccoll.errors import HpccollError as HorovodInternalError
 from hpccoll.torch.horovod import async_operations
+from hpccoll.torch.horovod.async_operations import Compression
 from hpccoll.torch.horovod.batchnorm import SyncBatchNorm
 from hpccoll.torch.horovod.broadcast_state import (
     allreduce,
@@ -38,7 +39,6 @@ from hpccoll.torch.horovod.broadcast_state import (
     sparse_allreduce_async,
     synchronize,
 )
-from hpccoll.torch.horovod.compression import Compression
 from hpccoll.torch.horovod.data_movement import (
     allgather,
     allgather_async,

@@ -25,7 +25,6 @@ class How(NamedTuple):
     """Reduction and scaling of tensors.
 
     Attributes:
-        op: one of :data:`OPS`.
         prescale, postscale: factors before and after the reduction.
     """
 
@@ -36,11 +35,7 @@ class How(NamedTuple):
     @classmethod
     def of(cls, op: str | None, average: bool | None = None, prescale: float = 1.0,
            postscale: float = 1.0) -> How:
-        """Return the reduction for Horovod's arguments.
-
-        Raises:
-            ArgumentError: an unknown ``op``, or both ``op`` and ``average``.
-        """
+        """Return the reduction for Horovod's arguments."""
         if average is not None:
             if op is not None:
                 raise ArgumentError("average", "is an alias of op; pass one of them")
@@ -181,3 +176,36 @@ def scale(numbers: torch.Tensor, factor: float) -> torch.Tensor:
     if numbers.is_floating_point() or numbers.is_complex():
         return numbers.mul_(factor)
     return numbers.copy_(numbers.double().mul_(factor))
+
+
+class Compressor(NamedTuple):
+    """Cast to a wire dtype.
+
+    Attributes:
+        dtype: wire dtype of floating-point tensors; ``None`` for no cast.
+    """
+
+    name: str
+    dtype: torch.dtype | None = None
+
+    def compress(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        """Return the compressed tensor, and the context for :meth:`decompress`."""
+        if self.dtype is None or not tensor.is_floating_point():
+            return tensor, tensor.dtype
+        return tensor.to(self.dtype), tensor.dtype
+
+    def decompress(self, tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
+        """Return the tensor in its original dtype."""
+        return tensor.to(ctx)
+
+
+class Compression:
+    """Compressors by Horovod's names, and bfloat16.
+
+    ``DistributedOptimizer`` and the DDP hooks also accept the text of any scheme of
+    :mod:`hpccoll.training.compress`, such as ``"topk:density=0.01"``.
+    """
+
+    none = Compressor("none")
+    fp16 = Compressor("fp16", torch.float16)
+    bf16 = Compressor("bf16", torch.bfloat16)

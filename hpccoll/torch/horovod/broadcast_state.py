@@ -14,8 +14,7 @@ import torch
 
 from hpccoll.errors import ArgumentError
 from hpccoll.torch.horovod import async_operations
-from hpccoll.torch.horovod.async_operations import AVERAGE, SUM, How, names
-from hpccoll.torch.horovod.compression import Compression, Compressor
+from hpccoll.torch.horovod.async_operations import AVERAGE, SUM, Compression, Compressor, How, names
 from hpccoll.torch.horovod.data_movement import allgather_async
 from hpccoll.torch.horovod.derivatives import AllreduceFunction, ReduceScatterFunction
 from hpccoll.torch.horovod.processes import ProcessSet, global_process_set

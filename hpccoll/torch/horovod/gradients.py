@@ -51,11 +51,8 @@ class GradientExchange:
     Args:
         listing: returns the current parameters of the optimizer.
         names: names of parameters; others are numbered.
-        preferences: settings of the reduction.
-        process_set: the ranks.
 
     Attributes:
-        passes: backward passes for one step.
         exchanges: active exchanges; the first one has the initial parameters.
     """
 
@@ -150,7 +147,6 @@ class GradientExchange:
 
     # -- one step ----------------------------------------------------------------------------
     def _on_gradient(self, parameter: Parameter) -> None:
-        """Handle a gradient that autograd has accumulated."""
         seen = self._seen[parameter] = self._seen.get(parameter, 0) + 1
         if seen > self.passes:
             self._raise(
@@ -174,7 +170,6 @@ class GradientExchange:
                         "gradients are pending")
 
     def _send(self, parameter: Parameter) -> None:
-        """Submit a gradient to its exchange."""
         kind = UNUSED if parameter.grad is None else DENSE
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
@@ -188,11 +183,7 @@ class GradientExchange:
         exchange.ready(index, values(parameter.grad))
 
     def synchronize(self) -> None:
-        """Wait until all gradients are reduced; collective.
-
-        Raises:
-            ExchangeError: ranks have different parameters, or a rank has failed.
-        """
+        """Wait until all gradients are reduced; collective."""
         self._reduce(self.exchanges)
         for parameter in self._sparse:
             self._reduce_sparse(parameter)
@@ -214,7 +205,6 @@ class GradientExchange:
         self._seen.clear()
 
     def _reduce(self, exchanges: Sequence[Exchange]) -> None:
-        """Finish the step of exchanges."""
         for exchange in exchanges:
             for parameter in self._members[id(exchange)]:
                 if parameter not in self._sent:
@@ -223,11 +213,7 @@ class GradientExchange:
             exchange.wait()
 
     def _agree(self, new: Sequence[Parameter]) -> bool:
-        """Compare parameter counts of all ranks; return True if any has an unusual gradient.
-
-        Raises:
-            ExchangeError: the counts differ; on all ranks.
-        """
+        """Compare parameter counts of all ranks; return True if any has an unusual gradient."""
         unusual = any(kind != DENSE for kind in self._sent.values()) or any(
             each.grad is None or each.grad.layout is not torch.strided for each in new)
         known = len(self._places)
@@ -241,7 +227,6 @@ class GradientExchange:
         return bool(facts[4])
 
     def _most(self, numbers: Sequence[int]) -> list[int]:
-        """Return the element-wise maximum over all ranks."""
         line, largest = self._process_set.line, numpy.array(numbers, dtype="i8")
 
         def steps() -> operations.Operation:

@@ -14,9 +14,8 @@ import torch
 
 from hpccoll.errors import ArgumentError
 from hpccoll.torch import operations
-from hpccoll.torch.horovod.async_operations import ADASUM, AVERAGE, SUM
+from hpccoll.torch.horovod.async_operations import ADASUM, AVERAGE, SUM, Compression, Compressor
 from hpccoll.torch.horovod.broadcast_state import allreduce
-from hpccoll.torch.horovod.compression import Compression, Compressor
 from hpccoll.torch.horovod.gradients import GradientExchange, Preferences
 from hpccoll.torch.horovod.processes import ProcessSet, global_process_set
 from hpccoll.torch.tensors import values
@@ -81,11 +80,6 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer,
 
 def _names(optimizer: torch.optim.Optimizer,
            named: Iterable[tuple[str, torch.Tensor]] | None) -> dict[torch.Tensor, str]:
-    """Return the names of parameters.
-
-    Raises:
-        ArgumentError: not pairs, a duplicate name, or an unnamed parameter.
-    """
     if named is None:
         return {}
     pairs = list(named)

@@ -6,7 +6,7 @@ a few broadcasts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -111,25 +111,29 @@ class _Place:
 
 def _extract_tensors(state: Any, tensors: list[torch.Tensor]) -> Any:
     """Return a state with placeholders; append its tensors to a list in order."""
-    if isinstance(state, torch.Tensor):
-        tensors.append(state)
-        return _Place(state)
-    if isinstance(state, dict):
-        return {key: _extract_tensors(value, tensors) for key, value in state.items()}
-    if isinstance(state, (list, tuple)):
-        return type(state)(_extract_tensors(value, tensors) for value in state)
-    return state
+    def extract(tensor: torch.Tensor) -> _Place:
+        tensors.append(tensor)
+        return _Place(tensor)
+
+    return _map_state(state, torch.Tensor, extract)
 
 
 def _with_new(state: Any, tensors: list[torch.Tensor]) -> Any:
     """Return a state of :func:`_extract_tensors` with new tensors for the placeholders."""
-    if isinstance(state, _Place):
-        tensors.append(torch.empty(state.shape, dtype=state.dtype, device=state.device))
+    def fill(place: _Place) -> torch.Tensor:
+        tensors.append(torch.empty(place.shape, dtype=place.dtype, device=place.device))
         return tensors[-1]
+
+    return _map_state(state, _Place, fill)
+
+
+def _map_state(state: Any, kind: type, change: Callable[[Any], Any]) -> Any:
+    if isinstance(state, kind):
+        return change(state)
     if isinstance(state, dict):
-        return {key: _with_new(value, tensors) for key, value in state.items()}
+        return {key: _map_state(value, kind, change) for key, value in state.items()}
     if isinstance(state, (list, tuple)):
-        return type(state)(_with_new(value, tensors) for value in state)
+        return type(state)(_map_state(value, kind, change) for value in state)
     return state
 
 

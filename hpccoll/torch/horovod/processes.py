@@ -140,7 +140,6 @@ class Places:
 
     Attributes:
         local: rank and number of ranks on this node.
-        cross: rank and number among the processes with this local rank, one on each node.
         homogeneous: True if all nodes have the same number of ranks.
         sets: added process sets, by id.
     """

@@ -1,17 +1,16 @@
-"""Gradient compression schemes, one module for each scheme.
+"""Gradient compression schemes.
 
-    scheme                            base classes: Scheme and Reduction
-    quantise select                   block quantisation; selection of the largest elements
-    dense                             all elements, unchanged (none) or in 16 bits (fp16, bf16)
-    two_phase int8 onebit dithering   all elements in a few bits
-    sparse topk randomk csc           some elements now, the others later
-    powersgd                          low-rank approximation of matrices
-    states                            states for other buckets or another number of ranks
+    scheme      base classes: Scheme and Reduction
+    dense       all elements, unchanged (none) or in 16 bits (fp16, bf16)
+    two_phase   all elements in a few bits: int8, onebit, dithering
+    sparse      some elements now, the others later: topk, randomk, csc
+    powersgd    low-rank approximation of matrices
+    quantise    block quantisation
+    states      states for other buckets or another number of ranks
 
 :func:`parse` parses the text of a scheme, such as ``"bf16"``, ``"topk:density=0.01"`` or
-``"powersgd:rank=4,dense_steps=100"``. Each module documents its wire format, invariant and source.
-A new scheme is a module and a line of :data:`SCHEMES`; the tests of invariants, wire bytes and
-non-finite values iterate over that table.
+``"powersgd:rank=4,dense_steps=100"``. The tests of invariants, wire bytes and non-finite values
+iterate over the rows of :data:`SCHEMES`.
 """
 
 from __future__ import annotations
@@ -21,15 +20,11 @@ from dataclasses import fields
 from typing import Any
 
 from hpccoll.errors import ArgumentError, ArgumentTypeError
-from hpccoll.training.compress.csc import Csc
 from hpccoll.training.compress.dense import Bf16, Fp16, NoCompression
-from hpccoll.training.compress.dithering import DitheringScheme
-from hpccoll.training.compress.int8 import Int8
-from hpccoll.training.compress.onebit import OneBit
 from hpccoll.training.compress.powersgd import PowerSgd
-from hpccoll.training.compress.randomk import RandomK
 from hpccoll.training.compress.scheme import Reduction, Scheme, finish
-from hpccoll.training.compress.topk import TopK
+from hpccoll.training.compress.sparse import Csc, RandomK, TopK
+from hpccoll.training.compress.two_phase import Dithering, Int8, OneBit
 
 __all__ = ["SCHEMES", "Reduction", "Scheme", "finish", "names", "parse"]
 
@@ -40,7 +35,7 @@ SCHEMES: dict[str, type[Scheme]] = {
     "bf16": Bf16,
     "int8": Int8,
     "onebit": OneBit,
-    "dithering": DitheringScheme,
+    "dithering": Dithering,
     "topk": TopK,
     "randomk": RandomK,
     "csc": Csc,

@@ -30,21 +30,7 @@ from hpccoll.training.compress.scheme import (
 )
 
 
-@dataclass(frozen=True)
-class NoCompression(Scheme):
-    """Sends elements unchanged."""
-
-    name = "none"
-    dense = carries_nan = True
-
-    def start(self, comm: Any, shapes: Shapes) -> Reduction:
-        return DenseReduction(self, comm, shapes)
-
-    def wire_bytes(self, shapes: Shapes, size: int, step: int | None = None) -> float:
-        return allreduce_bytes(elements(shapes) * ITEMSIZE, size)
-
-
-class DenseReduction(Reduction):
+class _DenseReduction(Reduction):
     """One allreduce."""
 
     def _reduce(self, values: Any) -> Steps:
@@ -53,10 +39,44 @@ class DenseReduction(Reduction):
 
 
 @dataclass(frozen=True)
+class NoCompression(Scheme):
+    """Sends elements unchanged."""
+
+    name = "none"
+    dense = carries_nan = True
+    reduction = _DenseReduction
+
+    def wire_bytes(self, shapes: Shapes, size: int, step: int | None = None) -> float:
+        return allreduce_bytes(elements(shapes) * ITEMSIZE, size)
+
+
+class _CastReduction(Reduction):
+    """One allreduce of a 16-bit copy."""
+
+    def __init__(self, scheme: Cast, comm: Any, shapes: Shapes):
+        super().__init__(scheme, comm, shapes)
+        self.dtype, self.before = scheme.dtype(), scheme.divisor(self.size)
+        self.narrow: Any = None
+
+    def _reduce(self, values: Any) -> Steps:
+        if self.narrow is None:
+            self.narrow = namespace(values).empty(self.count, self.dtype)
+        if self.before != 1:
+            values /= self.before
+        # Values beyond the range become infinity, which is preserved.
+        with numpy.errstate(over="ignore"):
+            self.narrow[:] = values
+        yield self.comm.Iallreduce(MPI.IN_PLACE, self.narrow)
+        values[:] = self.narrow
+        values /= self.size / self.before
+
+
+@dataclass(frozen=True)
 class Cast(Scheme):
     """Sends elements in a 16-bit type."""
 
     dense = carries_nan = True
+    reduction = _CastReduction
 
     @abstractmethod
     def dtype(self) -> numpy.dtype:
@@ -65,9 +85,6 @@ class Cast(Scheme):
     def divisor(self, size: int) -> float:
         """Return the divisor of terms; the sum is divided by ``size`` over this divisor."""
         return 1.0
-
-    def start(self, comm: Any, shapes: Shapes) -> Reduction:
-        return _CastReduction(self, comm, shapes)
 
     def wire_bytes(self, shapes: Shapes, size: int, step: int | None = None) -> float:
         return allreduce_bytes(2 * elements(shapes), size)
@@ -109,24 +126,3 @@ class Bf16(Cast):
             raise ArgumentError("compress", "'bf16' requires the package ml_dtypes, which is not "
                                 "installed", "install it, or choose 'fp16'") from None
         return numpy.dtype(ml_dtypes.bfloat16)
-
-
-class _CastReduction(Reduction):
-    """One allreduce of a 16-bit copy."""
-
-    def __init__(self, scheme: Cast, comm: Any, shapes: Shapes):
-        super().__init__(scheme, comm, shapes)
-        self.dtype, self.before = scheme.dtype(), scheme.divisor(self.size)
-        self.narrow: Any = None
-
-    def _reduce(self, values: Any) -> Steps:
-        if self.narrow is None:
-            self.narrow = namespace(values).empty(self.count, self.dtype)
-        if self.before != 1:
-            values /= self.before
-        # Values beyond the range become infinity, which is preserved.
-        with numpy.errstate(over="ignore"):
-            self.narrow[:] = values
-        yield self.comm.Iallreduce(MPI.IN_PLACE, self.narrow)
-        values[:] = self.narrow
-        values /= self.size / self.before

@@ -33,10 +33,10 @@ from hpccoll.training.compress.scheme import (
     Scheme,
     Shapes,
     Steps,
+    all_finite,
     allreduce_bytes,
     elements,
 )
-from hpccoll.training.compress.sparse import all_finite
 
 
 class Matrix(NamedTuple):
@@ -54,60 +54,6 @@ class Matrix(NamedTuple):
     rows: int
     columns: int
     rank: int
-
-
-@dataclass(frozen=True)
-class PowerSgd(Scheme):
-    """Scheme with low-rank approximations.
-
-    Attributes:
-        rank: largest number of columns of a thin matrix.
-        dense_steps: uncompressed steps at the start.
-        rate: minimum compression rate of a matrix.
-        warm_start: start with the last step's Q instead of a new one.
-        seed: seed of the first Q.
-    """
-
-    name = "powersgd"
-
-    rank: int = 2
-    dense_steps: int = 10
-    rate: float = 2.0
-    warm_start: bool = True
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        self.check("rank", self.rank > 0, "1 or more")
-        self.check("dense_steps", self.dense_steps >= 0, "0 or more steps")
-        self.check("rate", self.rate > 0, "above 0")
-        self.check("seed", self.seed >= 0, "0 or more")
-
-    @property
-    def warmup_steps(self) -> int:
-        return self.dense_steps
-
-    def start(self, comm: Any, shapes: Shapes) -> Reduction:
-        return _PowerSgdReduction(self, comm, shapes)
-
-    def matrices(self, shapes: Shapes) -> list[Matrix]:
-        """Return the arrays that are compressed."""
-        found, start = [], 0
-        for array, shape in enumerate(shapes):
-            count = math.prod(shape)
-            if len(shape) > 1 and count:
-                rows, columns = shape[0], count // shape[0]
-                rank = min(self.rank, rows, columns)
-                if self.rate * rank * (rows + columns) < count:
-                    found.append(Matrix(array, start, rows, columns, rank))
-            start += count
-        return found
-
-    def wire_bytes(self, shapes: Shapes, size: int, step: int | None = None) -> float:
-        count = elements(shapes)
-        if step is None or step >= self.dense_steps:
-            count += sum(one.rank * (one.rows + one.columns) - one.rows * one.columns
-                         for one in self.matrices(shapes))
-        return allreduce_bytes(count * ITEMSIZE, size)
 
 
 class _PowerSgdReduction(Reduction):
@@ -167,7 +113,6 @@ class _PowerSgdReduction(Reduction):
             self.bases[one.array] = right
 
     def _allreduce_all(self, values: Any) -> Steps:
-        """Allreduce all arrays uncompressed."""
         usable = all_finite(values)
         yield self.comm.Iallreduce(MPI.IN_PLACE, values)
         if not all_finite(values):
@@ -176,11 +121,9 @@ class _PowerSgdReduction(Reduction):
         self.vectors["error"].fill(0)
 
     def _matrix(self, values: Any, one: Matrix) -> Any:
-        """Return a matrix as a view of the bucket."""
         return values[one.start:one.start + one.rows * one.columns].reshape(one.rows, one.columns)
 
     def _base(self, one: Matrix, values: Any) -> Any:
-        """Return an orthonormal initial Q."""
         base = self.bases.get(one.array) if self.scheme.warm_start else None
         if base is None or base.shape != (one.columns, one.rank):
             seeds = [self.scheme.seed, one.rows, one.columns, self.steps]
@@ -196,6 +139,58 @@ class _PowerSgdReduction(Reduction):
         super().load(state)
         bases = state.get("bases", [])
         self.bases = {array: one.copy() for array, one in enumerate(bases) if one is not None}
+
+
+@dataclass(frozen=True)
+class PowerSgd(Scheme):
+    """Scheme with low-rank approximations.
+
+    Attributes:
+        rank: largest number of columns of a thin matrix.
+        dense_steps: uncompressed steps at the start.
+        rate: minimum compression rate of a matrix.
+        warm_start: start with the last step's Q instead of a new one.
+        seed: seed of the first Q.
+    """
+
+    name = "powersgd"
+    reduction = _PowerSgdReduction
+
+    rank: int = 2
+    dense_steps: int = 10
+    rate: float = 2.0
+    warm_start: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self.check("rank", self.rank > 0, "1 or more")
+        self.check("dense_steps", self.dense_steps >= 0, "0 or more steps")
+        self.check("rate", self.rate > 0, "above 0")
+        self.check("seed", self.seed >= 0, "0 or more")
+
+    @property
+    def warmup_steps(self) -> int:
+        return self.dense_steps
+
+    def matrices(self, shapes: Shapes) -> list[Matrix]:
+        """Return the arrays that are compressed."""
+        found, start = [], 0
+        for array, shape in enumerate(shapes):
+            count = math.prod(shape)
+            if len(shape) > 1 and count:
+                rows, columns = shape[0], count // shape[0]
+                rank = min(self.rank, rows, columns)
+                if self.rate * rank * (rows + columns) < count:
+                    found.append(Matrix(array, start, rows, columns, rank))
+            start += count
+        return found
+
+    def wire_bytes(self, shapes: Shapes, size: int, step: int | None = None) -> float:
+        count = elements(shapes)
+        if step is None or step >= self.dense_steps:
+            count += sum(one.rank * (one.rows + one.columns) - one.rows * one.columns
+                         for one in self.matrices(shapes))
+        return allreduce_bytes(count * ITEMSIZE, size)
 
 
 def orthonormalise(matrix: Any) -> Any:

@@ -4,11 +4,8 @@
     packed   integers of 8 or 4 bits, two's complement; the first of two is in the low bits
     scales   float32, one for each block: value = integer * scale
 
-Two ranges (``b`` bits, ``m`` the largest magnitude of a block), both of ZeRO++ (Wang et al., 2023):
-
-    symmetric   scale = m / (2^(b-1) - 1)   error at most scale / 2, no bias
-    full        scale = m / 2^(b-1)         DeepSpeed's: finer steps, but +m is one step off
-
+With ``b`` bits and ``m`` the largest magnitude of a block, scale = m / (2^(b-1) - 1), as in ZeRO++
+(Wang et al., 2023): the error is at most scale / 2, without bias.
 A block of zeros has scale 1. A block with NaN or infinity has scale NaN, and decodes to NaN.
 Rounding is to nearest, ties to even.
 """
@@ -29,15 +26,12 @@ AT_ONCE = 1 << 15
 BLOCK, BITS = 256, (4, 8)
 
 
-def quantise(values: Any, bits: int = 8, block: int = BLOCK,
-             full_range: bool = False) -> tuple[Any, Any]:
+def quantise(values: Any, bits: int = 8, block: int = BLOCK) -> tuple[Any, Any]:
     """Quantise a vector.
 
     Args:
         values: float32 or float64, contiguous.
-        bits: bits of an integer, 4 or 8.
         block: elements with one scale; even.
-        full_range: use all integers, as DeepSpeed does.
 
     Returns:
         ``(packed, scales)``: :func:`packed_bytes` bytes, and ``ceil(count / block)`` of float32.
@@ -52,25 +46,19 @@ def quantise(values: Any, bits: int = 8, block: int = BLOCK,
     scales = module.empty(blocks, "f4")
     for first, rows in slices(values, block):
         at = slice(first * block * bits // 8, (first * block + rows.size) * bits // 8 + 1)
-        here = quantise_rows(rows, bits, full_range, scales[first:first + len(rows)])
+        here = quantise_rows(rows, bits, scales[first:first + len(rows)])
         packed[at][:here.size] = here.ravel()
     return packed, scales
 
 
-def dequantise(packed: Any, scales: Any, count: int, bits: int = 8, block: int = BLOCK,
-               out: Any = None) -> Any:
-    """Return the values that :func:`quantise` coded, with either range.
-
-    Args:
-        packed, scales: results of :func:`quantise`.
-        count: number of elements.
-        out: output vector; a new float32 vector if omitted.
+def dequantise(packed: Any, scales: Any, count: int, bits: int = 8, block: int = BLOCK) -> Any:
+    """Return the ``count`` values that :func:`quantise` coded, as float32.
 
     >>> dequantise(*quantise(numpy.array([1.0, -7.0, 14.0]), 4, 2), 3, 4, 2).tolist()
     [1.0, -7.0, 14.0]
     """
     check_format(bits, block)
-    out = namespace(packed).empty(count, "f4") if out is None else out
+    out = namespace(packed).empty(count, "f4")
     for first, rows in slices(out, block):
         start = first * block * bits // 8
         codes = packed[start:start + packed_bytes(rows.size, bits)].reshape(len(rows), -1)
@@ -92,20 +80,18 @@ def check_format(bits: int, block: int) -> None:
                             "choose an even number of elements")
 
 
-def quantise_rows(rows: Any, bits: int, full_range: bool, scales: Any) -> Any:
+def quantise_rows(rows: Any, bits: int, scales: Any) -> Any:
     """Quantise each row with its own scale; return the packed rows, fill ``scales``."""
     module, top = namespace(rows), (1 << bits - 1) - 1
     with numpy.errstate(all="ignore"):
         largest = module.maximum(rows.max(axis=1), -rows.min(axis=1))
-        scales[:] = largest / (top + full_range)
+        scales[:] = largest / top
         # Rows of zeros, and magnitudes whose scale underflows.
         scales[scales == 0] = 1
         # Infinity times zero is not NaN for all codes; NaN times any code is.
         scales[~module.isfinite(scales)] = numpy.nan
         levels = rows / scales[:, None].astype(rows.dtype)
         module.rint(levels, out=levels)
-        if full_range:
-            module.minimum(levels, top, out=levels)
         codes = levels.astype("i1").view("u1")
     return codes if bits == 8 else pack(codes & 15, 4)
 

@@ -22,6 +22,7 @@ import numpy
 
 from hpccoll.errors import ArgumentError, NonFiniteError
 from hpccoll.errors.waits import rank_list
+from hpccoll.training.compress.quantise import namespace
 
 Steps = Generator[Any, None, None]
 Shapes = Sequence[tuple[int, ...]]
@@ -43,12 +44,15 @@ class Scheme(ABC):
     #: NaN and infinity are preserved; otherwise they raise ``NonFiniteError`` on all ranks.
     carries_nan: ClassVar[bool] = False
 
-    @abstractmethod
+    #: Class of the state of a bucket.
+    reduction: ClassVar[type[Reduction]]
+
     def start(self, comm: Any, shapes: Shapes) -> Reduction:
         """Return the reduction for a bucket of contiguous arrays of these shapes.
 
         Does not communicate.
         """
+        return self.reduction(self, comm, shapes)
 
     @abstractmethod
     def wire_bytes(self, shapes: Shapes, size: int, step: int | None = None) -> float:
@@ -174,11 +178,7 @@ class Reduction(ABC):
         return held
 
     def reject_nonfinite(self, here: bool) -> Steps:
-        """Gather which ranks have non-finite values, and raise on all of them.
-
-        Args:
-            here: True if this rank has non-finite values.
-        """
+        """Gather which ranks have non-finite values (``here`` on this one), and raise on all."""
         flags = numpy.empty(self.size, "u1")
         yield self.comm.Iallgather(numpy.array([here], "u1"), flags)
         ranks = tuple(numpy.flatnonzero(flags).tolist())
@@ -191,6 +191,14 @@ class Reduction(ABC):
 def elements(shapes: Shapes) -> int:
     """Return the total number of elements of arrays."""
     return sum(map(math.prod, shapes))
+
+
+def all_finite(values: Any) -> bool:
+    """Return True if all values are finite; allocates no vector of Booleans."""
+    module = namespace(values)
+    with numpy.errstate(all="ignore"):
+        return values.size == 0 or bool(module.isfinite(values.max()) and
+                                        module.isfinite(values.min()))
 
 
 def allreduce_bytes(nbytes: float, size: int) -> float:

@@ -1,4 +1,4 @@
-"""Two-phase mean: send coded chunks to their owners, which return coded means.
+"""int8, onebit and dithering: coded chunks to their owners, which return coded means.
 
     1   v_i = x_i + e_i, coded in records of one block each; all ranks send chunk j to rank j
     2   owner j: a = mean_i D(C(v_i)) + s_j, coded; allgather of the chunks
@@ -22,79 +22,26 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy
 from mpi4py import MPI
 
-from hpccoll.training.compress.quantise import namespace, slices
+from hpccoll.training.compress.quantise import (
+    dequantise_rows,
+    expand,
+    namespace,
+    pack,
+    packed_bytes,
+    quantise_rows,
+    slices,
+    unpack,
+)
 from hpccoll.training.compress.scheme import Reduction, Scheme, Shapes, Steps, elements
 
 #: Size of a scale in bytes.
 SCALE = 4
-
-
-@dataclass(frozen=True)
-class TwoPhase(Scheme):
-    """Scheme with a block code.
-
-    Attributes:
-        block: largest number of elements with one scale.
-    """
-
-    block: int = 256
-
-    #: Block lengths are multiples of this, so that codes are whole 4-byte words.
-    multiple = 32
-    #: Error feedback: coding errors are added to the next step's values.
-    feedback = False
-
-    def __post_init__(self) -> None:
-        self.check("block", self.block > 0 and self.block % self.multiple == 0,
-                   f"a multiple of {self.multiple}")
-
-    @abstractmethod
-    def code_bytes(self, count: int) -> int:
-        """Return the size of the codes of ``count`` elements of a block in bytes."""
-
-    @abstractmethod
-    def encode(self, rows: Any, scales: Any, random: Any) -> Any:
-        """Code each row as one block and fill ``scales``; return rows of bytes.
-
-        A scale is NaN if and only if the row holds NaN or infinity.
-
-        Args:
-            rows: rows of floats.
-            scales: float32 vector, written.
-            random: result of :meth:`generator`.
-        """
-
-    @abstractmethod
-    def decode(self, codes: Any, scales: Any, out: Any) -> None:
-        """Write the decoded rows to the rows of ``out``; a NaN scale decodes to NaN."""
-
-    def generator(self, *place: int) -> Any:
-        """Return the random generator for one vector, if the code needs one.
-
-        Args:
-            place: step, elements and rank; and phase, as its seed.
-        """
-
-    def block_length(self, count: int, size: int) -> int:
-        """Return the block length for ``count`` elements on ``size`` ranks."""
-        share = -(-count // size)
-        return min(self.block, -(-share // self.multiple) * self.multiple)
-
-    def start(self, comm: Any, shapes: Shapes) -> Reduction:
-        return _TwoPhaseReduction(self, comm, shapes)
-
-    def wire_bytes(self, shapes: Shapes, size: int, step: int | None = None) -> float:
-        count = elements(shapes)
-        if not count:
-            return 0
-        block = self.block_length(count, size)
-        record = self.code_bytes(block) + SCALE
-        return 2 * -(-count // block) * record * (size - 1) / size
 
 
 class _TwoPhaseReduction(Reduction):
@@ -149,7 +96,6 @@ class _TwoPhaseReduction(Reduction):
             self._decode(records, rows)
 
     def _store_errors(self, error: Any, lost: Any) -> None:
-        """Store the coding errors."""
         error[:] = lost
 
     def _encode(self, values: Any, error: Any, records: Any, received: Any = None) -> None:
@@ -157,8 +103,6 @@ class _TwoPhaseReduction(Reduction):
 
         Args:
             values: the vector; with feedback it is replaced by the coding errors.
-            error: with feedback, the previous errors, which are added first.
-            records: output.
             received: coded vectors of all ranks; ``values`` is first set to their mean.
         """
         random = self.code.generator(self.steps, self.count, self.rank, 1 + (received is not None))
@@ -197,7 +141,6 @@ class _TwoPhaseReduction(Reduction):
             yield rows, records[first:first + len(rows)]
 
     def _scales(self, records: Any) -> Any:
-        """Return the scales in records as a vector."""
         return records[:, self.width - SCALE:].view("f4")[:, 0]
 
     def residual(self) -> Any:
@@ -220,3 +163,224 @@ class _TwoPhaseReduction(Reduction):
         super().load(state)
         if "owner_error" in self.vectors:
             self.vectors["owner_error"] = self.vectors["owner_error"][self.owned].copy()
+
+@dataclass(frozen=True)
+class TwoPhase(Scheme):
+    """Scheme with a block code.
+
+    Attributes:
+        block: largest number of elements with one scale.
+    """
+
+    block: int = 256
+
+    #: Block lengths are multiples of this, so that codes are whole 4-byte words.
+    multiple = 32
+    #: Error feedback: coding errors are added to the next step's values.
+    feedback = False
+    reduction = _TwoPhaseReduction
+
+    def __post_init__(self) -> None:
+        self.check("block", self.block > 0 and self.block % self.multiple == 0,
+                   f"a multiple of {self.multiple}")
+
+    @abstractmethod
+    def code_bytes(self, count: int) -> int:
+        """Return the size of the codes of ``count`` elements of a block in bytes."""
+
+    @abstractmethod
+    def encode(self, rows: Any, scales: Any, random: Any) -> Any:
+        """Code each row as one block and fill ``scales``; return rows of bytes.
+
+        A scale is NaN if and only if the row holds NaN or infinity.
+
+        Args:
+            rows: rows of floats.
+            scales: float32 vector, written.
+        """
+
+    @abstractmethod
+    def decode(self, codes: Any, scales: Any, out: Any) -> None:
+        """Write the decoded rows to the rows of ``out``; a NaN scale decodes to NaN."""
+
+    def generator(self, *place: int) -> Any:
+        """Return the random generator for one vector, if the code needs one.
+
+        Args:
+            place: step, elements and rank; and phase, as its seed.
+        """
+
+    def block_length(self, count: int, size: int) -> int:
+        """Return the block length for ``count`` elements on ``size`` ranks."""
+        share = -(-count // size)
+        return min(self.block, -(-share // self.multiple) * self.multiple)
+
+    def wire_bytes(self, shapes: Shapes, size: int, step: int | None = None) -> float:
+        count = elements(shapes)
+        if not count:
+            return 0
+        block = self.block_length(count, size)
+        record = self.code_bytes(block) + SCALE
+        return 2 * -(-count // block) * record * (size - 1) / size
+
+
+@dataclass(frozen=True)
+class Int8(TwoPhase):
+    """8-bit integers, with the block's largest magnitude / 127 as its scale.
+
+    wire: codes in two's complement (:mod:`~hpccoll.training.compress.quantise`).
+    law: |out - mean x| <= (mean of the terms' scales + scale of the result) / 2.
+    Source: Alistarh et al., 2017 (QSGD), for blocks; Dettmers, 2016, for 8 bits.
+    """
+
+    name = "int8"
+    carries_nan = True
+
+    def code_bytes(self, count: int) -> int:
+        return count
+
+    def encode(self, rows: Any, scales: Any, random: Any) -> Any:
+        return quantise_rows(rows, 8, scales)
+
+    def decode(self, codes: Any, scales: Any, out: Any) -> None:
+        dequantise_rows(codes, scales, 8, out)
+
+
+@dataclass(frozen=True)
+class OneBit(TwoPhase):
+    """Signs, with two-sided error feedback; 32 times smaller than float32.
+
+    wire: bits, 1 for x >= 0, most significant bit first.
+
+    ``scale="l2"`` is the root mean square, as in DeepSpeed; ``"l1"`` is the mean magnitude. L1 has
+    the smaller error in a single step, but more delay: with high learning rates and momentum it
+    diverged first (docs/training/compress.md). Zero has no code: gradients that are always zero
+    become noise around zero. Mask such elements, or send them with another scheme.
+    Source: Seide et al., 2014 (1-bit SGD), Tang et al., 2021 (1-bit Adam).
+    """
+
+    name = "onebit"
+    feedback = True
+
+    block: int = 2048
+    scale: str = "l2"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check("scale", self.scale in ("l1", "l2"), "l1 or l2")
+
+    def code_bytes(self, count: int) -> int:
+        return -(-count // 8)
+
+    def encode(self, rows: Any, scales: Any, random: Any) -> Any:
+        module = namespace(rows)
+        if self.scale == "l1":
+            scales[:] = module.einsum("ij->i", module.abs(rows)) / rows.shape[1]
+        else:
+            scales[:] = module.sqrt(module.einsum("ij,ij->i", rows, rows) / rows.shape[1])
+        scales[~module.isfinite(scales)] = numpy.nan
+        # All rows but a single short one are whole bytes, so they can be packed as one.
+        return module.packbits((rows >= 0).ravel()).reshape(len(rows), -1)
+
+    def decode(self, codes: Any, scales: Any, out: Any) -> None:
+        expand(codes, _signs(namespace(out), out.dtype), out)
+        out *= scales[:, None].astype(out.dtype)
+
+
+@cache
+def _signs(module: Any, dtype: Any) -> Any:
+    """Return the table of the eight signs for each byte."""
+    bits = numpy.unpackbits(numpy.arange(256, dtype="u1")[:, None], axis=1)
+    return module.asarray((2.0 * bits - 1).astype(dtype))
+
+
+@dataclass(frozen=True)
+class Dithering(TwoPhase):
+    """Unbiased stochastic rounding to a few levels in each block.
+
+        linear    levels 0, 1, ... s;                 y = s |x| / norm
+        natural   levels 0, 1, 2, 4, ... 2^(s-1);     y = 2^(s-1) |x| / norm
+        both      rounded to a neighbouring level with probabilities that preserve the mean;
+                  the result is sign * level * norm / (the highest level)
+
+    wire: codes of ``bits`` bits (2, 4 or 8; natural 2 or 4): the sign, then the index of the level,
+    of s + 1 = 2^(bits-1). BytePS's Elias codes have data-dependent lengths.
+    law: E[out] = mean x; the error of a code is less than the distance of two levels.
+
+    ``norm`` is the block's largest magnitude (``"max"``) or its L2 norm, with which most codes are
+    zero. There is no error feedback: BytePS reports that it diverged with L2.
+    Source: Alistarh et al., 2017 (QSGD); Horvath et al., 2019 (natural).
+    """
+
+    name = "dithering"
+    carries_nan = True
+
+    kind: str = "linear"
+    bits: int = 4
+    norm: str = "max"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check("kind", self.kind in ("linear", "natural"), "linear or natural")
+        self.check("bits", self.bits in ((2, 4, 8) if self.kind == "linear" else (2, 4)),
+                   "2, 4 or 8; 2 or 4 for natural levels")
+        self.check("seed", self.seed >= 0, "0 or more")
+        self.check("norm", self.norm in ("max", "l2"), "max or l2")
+
+    def code_bytes(self, count: int) -> int:
+        return packed_bytes(count, self.bits)
+
+    @property
+    def _max_level(self) -> int:
+        return (1 << self.bits - 1) - 1
+
+    def generator(self, *place: int) -> Any:
+        return numpy.random.Generator(numpy.random.SFC64([self.seed, *place]))
+
+    def encode(self, rows: Any, scales: Any, random: Any) -> Any:
+        module, linear = namespace(rows), self.kind == "linear"
+        top = self._max_level if linear else 1 << self._max_level - 1
+        size = module.abs(rows)
+        if self.norm == "max":
+            norm = size.max(axis=1)
+        else:
+            norm = module.sqrt(module.einsum("ij,ij->i", rows, rows))
+        scales[:] = norm / top
+        scales[scales == 0] = 1
+        scales[~module.isfinite(scales)] = numpy.nan
+        size /= scales[:, None].astype(rows.dtype)
+        chance = module.asarray(random.random(rows.shape, "f4"))
+        levels = _linear_levels(size, chance) if linear else _natural_levels(module, size, chance)
+        codes = module.minimum(levels, self._max_level).astype("u1")
+        codes |= (rows < 0).astype("u1") << self.bits - 1
+        return codes if self.bits == 8 else pack(codes, self.bits)
+
+    def decode(self, codes: Any, scales: Any, out: Any) -> None:
+        expand(codes, _levels(namespace(out), out.dtype, self.bits, self.kind == "linear"), out)
+        out *= scales[:, None].astype(out.dtype)
+
+
+@cache
+def _levels(module: Any, dtype: Any, bits: int, linear: bool) -> Any:
+    """Return the table of signed levels for each byte."""
+    levels = numpy.arange(1 << bits - 1, dtype=dtype)
+    if not linear:
+        levels[1:] = 2.0 ** (levels[1:] - 1)
+    codes = unpack(numpy.arange(256, dtype="u1")[:, None], bits)
+    return module.asarray(numpy.concatenate([levels, -levels])[codes])
+
+
+def _linear_levels(size: Any, chance: Any) -> Any:
+    """Return level indices: the integer below or above, at random."""
+    size += chance
+    return size
+
+
+def _natural_levels(module: Any, size: Any, chance: Any) -> Any:
+    """Return level indices: 0 for 0, e + 1 for 2^e."""
+    fraction, exponent = module.frexp(size)
+    # size = fraction * 2^exponent with fraction in [0.5, 1). Its relative position between
+    # 2^(exponent-1) and 2^exponent is 2 * fraction - 1. Sizes below 1 are between 0 and 1.
+    number = exponent + (2 * fraction - 1 > chance)
+    return module.where(size < 1, size > chance, number)

@@ -43,7 +43,6 @@ class ArrayListCache(NamedTuple):
 
     Attributes:
         arrays: weak references; none if an array is not a writable NumPy array.
-        forms: mutable properties of each array.
     """
 
     arrays: list[weakref.ref[Any]]
@@ -70,8 +69,6 @@ class CollectiveSteps:
     """Creates the tasks that all ranks run together after a barrier.
 
     Args:
-        comms: communicators.
-        barrier: see :class:`StepBarrier`.
         order: the order of the exchange; tasks for all buckets require a fixed one.
     """
 
@@ -84,11 +81,7 @@ class CollectiveSteps:
 
     # -- all arrays in one call --------------------------------------------------------------
     def reduce_list(self, fixed: FixedOrder, arrays: Sequence[Any]) -> tuple[Steps, list[Any]]:
-        """Return the task that reduces a list of arrays, and the list for its results.
-
-        Raises:
-            ExchangeMismatch: an array is not as declared, or a step is pending.
-        """
+        """Return the task that reduces a list of arrays, and the list for its results."""
         begun = [fixed.specs[index].name for index, entry in enumerate(fixed.entries)
                  if entry is not None]
         if begun:

@@ -19,9 +19,6 @@ class ExchangeCommunicators:
 
     An MPI communicator becomes an ``hpccoll.Comm``. ``control``, ``gates`` and ``votes`` are for
     notices, step barriers and negotiation; ``settings`` have the defaults for the machine.
-
-    Raises:
-        ExchangeMismatch: settings or arrays differ; the message names them and the ranks.
     """
 
     def __init__(self, comm: Any, settings: ExchangeSettings, specs: tuple[ArraySpec, ...]):

@@ -39,11 +39,7 @@ AT_ONCE = "in reduce()"
 
 
 class ExchangeCore:
-    """Parts of an exchange and waiting for them; arguments as in ``Exchange``.
-
-    Attributes:
-        specs: specifications of the declared arrays.
-    """
+    """Parts of an exchange and waiting for them; arguments as in ``Exchange``."""
 
     def __init__(self, comm: Any, arrays: Sequence[Any], specs: tuple[ArraySpec, ...],
                  settings: ExchangeSettings, progress: str | None,
@@ -152,7 +148,6 @@ class ExchangeCore:
         self._failures.check()
 
     def _check_idle(self, call: str) -> None:
-        """Check that no step is pending."""
         names = self._order.submitted_names()
         if names:
             raise ExchangeMismatch(f"{call} called during a step: array '{names[0]}' is pending; "
@@ -237,11 +232,7 @@ class ExchangeCore:
 
 
 def _seconds(argument: str, value: float | None, usual: float) -> float:
-    """Return an argument in seconds, or the default.
-
-    Raises:
-        ArgumentError: not a positive number.
-    """
+    """Return an argument in seconds, or the default."""
     if value is None:
         return usual
     if not as_number(argument, value, "seconds") > 0:

@@ -33,8 +33,6 @@ class FailurePropagation:
     """Receives errors and queries of other ranks, and sends those of this rank.
 
     Args:
-        comm: communicator for notices only.
-        answer: see :class:`StallInspector`.
         report, timeout: seconds of a stall between two reports, and until an error.
         check: raises if a rank has died or exited; returns the states of the ranks.
 
@@ -97,7 +95,6 @@ class FailurePropagation:
         """Return a callback for waits without progress: it queries, warns and times out.
 
         Args:
-            step: the current step.
             awaited: returns the names of the awaited arrays.
         """
         began = time.monotonic()

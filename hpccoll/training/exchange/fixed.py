@@ -23,34 +23,27 @@ from hpccoll.training.exchange.communicators import ExchangeCommunicators
 from hpccoll.training.exchange.fusion_buffer import FusionBuffer
 from hpccoll.training.exchange.reducing import BucketReducer, result_scaling
 from hpccoll.training.exchange.settings import BLOCKING, ExchangeSettings
-from hpccoll.training.exchange.tensor_entry import TensorEntry
+from hpccoll.training.exchange.tensor_entry import DeclaredArrays, TensorEntry
 from hpccoll.training.exchange.transfer import BUCKET, StepBarrier, collective_step, copy_scaled
 from hpccoll.training.trace import READY, Recorder
 
 
-class FixedOrder:
+class FixedOrder(DeclaredArrays):
     """Exchange of the declared arrays, bucket by bucket.
 
     Args:
-        comms: communicators and settings.
         barrier: precedes blocking calls; only tasks of the first queue use it.
-        engine: runs the tasks.
-        recorder: records the times.
-        specs: the arrays.
         device: True for CuPy arrays.
 
     Attributes:
-        plan, fusion_buffer: the buckets and their memory.
-        runs: the buckets for all arrays in one call: the first need not be small.
         entries: submitted arrays whose results were not taken yet, by index.
-        results: the last results.
-        result_counts: number of results taken of each array.
         ready_order: order of submission in the first step.
     """
 
     def __init__(self, comms: ExchangeCommunicators, barrier: StepBarrier, engine: Engine,
                  recorder: Recorder, specs: Sequence[ArraySpec], device: bool):
-        self.specs, self.settings = specs, comms.settings
+        super().__init__(specs)
+        self.settings = comms.settings
         self.recipe = self.settings.recipe
         self.barrier, self.engine, self.recorder = barrier, engine, recorder
         self.use_barrier = self.settings.transfer == BLOCKING or self.settings.uneven
@@ -61,8 +54,6 @@ class FixedOrder:
         self.fusion_buffer = FusionBuffer(comms.data_comms[0], specs, self.order, device)
         self.dtypes = [dtype_of(spec.dtype) for spec in specs]
         self.entries: list[TensorEntry | None] = [None] * len(specs)
-        self.results: list[Any] = [None] * len(specs)
-        self.result_counts = [0] * len(specs)
         self.ready_order: list[int] = []
         self.reductions: list[Reduction | None] = []
         self._reset()
@@ -73,7 +64,6 @@ class FixedOrder:
                             self.settings.first_bucket_bytes, order)
 
     def _reset(self) -> None:
-        """Initialise the state for a plan."""
         limit = self.settings.bucket_bytes
         self.runs = plan_buckets(self.specs, limit, limit, self.order)
         self._bucket_of = {index: number for number, bucket in enumerate(self.plan)
@@ -87,11 +77,6 @@ class FixedOrder:
     def shapes(self, bucket: Bucket) -> list[tuple[int, ...]]:
         """Return the shapes of the arrays in a bucket."""
         return [self.specs[index].shape for index in bucket.members]
-
-    @property
-    def step(self) -> int:
-        """Number of steps whose results were all taken."""
-        return min(self.result_counts, default=0)
 
     @property
     def order(self) -> list[int]:
@@ -121,12 +106,7 @@ class FixedOrder:
 
     # -- one step ----------------------------------------------------------------------------
     def mark_ready(self, index: int, array: Any) -> None:
-        """Copy an array (None for zeros) into its bucket and launch complete buckets.
-
-        Raises:
-            ExchangeMismatch: the array was already submitted in this step, or its shape or dtype
-                differs from the declared one.
-        """
+        """Copy an array (None for zeros) into its bucket and launch complete buckets."""
         spec = self.specs[index]
         if self.entries[index] is not None:
             raise ExchangeMismatch(f"array passed to ready() twice: '{spec.name}' in step "
@@ -159,7 +139,6 @@ class FixedOrder:
             self.engine.submit(number % len(self.reducers), self._transfer(step, number))
 
     def _transfer(self, step: int, number: int) -> Steps:
-        """Task that transfers one bucket."""
         bucket, whole = self.plan[number], time.perf_counter()
         values = self.fusion_buffer.values(bucket)
         entries = [entry for index in bucket.members
@@ -225,15 +204,6 @@ class FixedOrder:
     def add_waiters(self, callers: int) -> None:
         """Launch complete buckets, because ``callers`` more callers wait for results."""
         self.launch()
-
-    def pending_arrays(self) -> list[int]:
-        """Return the declared arrays whose results end the pending step."""
-        step = self.step
-        return [index for index, taken in enumerate(self.result_counts) if taken == step]
-
-    def missing_arrays(self) -> list[int]:
-        """Return the pending arrays that were not submitted."""
-        return [index for index in self.pending_arrays() if not self.is_submitted(index)]
 
     def unfinished_names(self) -> list[str]:
         """Return the names of submitted arrays without a result, in plan order."""

@@ -19,7 +19,6 @@ class FusionBuffer:
 
     Args:
         comm: allocates the memory; collective.
-        specs: all arrays.
         order: their order in memory.
         device: True for CuPy arrays and device memory.
     """

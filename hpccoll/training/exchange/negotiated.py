@@ -29,27 +29,26 @@ from hpccoll.training.exchange.communicators import ExchangeCommunicators
 from hpccoll.training.exchange.fusion_buffer import allocate_vector
 from hpccoll.training.exchange.reducing import BucketReducer, is_float, result_scaling
 from hpccoll.training.exchange.settings import PRIORITY, ExchangeSettings, Recipe
-from hpccoll.training.exchange.tensor_entry import Submission, TensorEntry
+from hpccoll.training.exchange.tensor_entry import DeclaredArrays, Submission, TensorEntry
 from hpccoll.training.exchange.transfer import copy_scaled
 from hpccoll.training.negotiation import (
     JOINED,
     NOTHING_NEW,
     STATUS,
+    ArrayPart,
     Offer,
+    PriorityScheduler,
     Registry,
     completed_everywhere,
 )
-from hpccoll.training.order import ArrayPart, PriorityScheduler
 from hpccoll.training.trace import READY, Recorder
 
 
-class NegotiatedOrder:
+class NegotiatedOrder(DeclaredArrays):
     """Exchange of arrays that ranks submit in any order.
 
     Args:
-        comms: communicators and settings.
         engine: runs the tasks; the last queue is for votes only.
-        recorder: records the times.
         specs: declared arrays, which :meth:`mark_ready` and :meth:`take_result` address by index.
 
     Attributes:
@@ -58,15 +57,13 @@ class NegotiatedOrder:
         waiter_count: number of callers that wait for a result.
         vote_count: number of votes.
         has_joined, all_joined: True if this rank, or every rank, has no more data.
-        last: the rank that ran out of data last.
-        result_counts, results: number of results taken of each declared array, and the last result.
     """
 
     def __init__(self, comms: ExchangeCommunicators, engine: Engine, recorder: Recorder,
                  specs: Sequence[ArraySpec] = ()):
+        super().__init__(specs)
         self.size, self.rank = comms.size, comms.rank
         self.engine, self.recorder, self.comm = engine, recorder, comms.votes
-        self.specs = specs
         self.registry = Registry(comms.size)
         self.reducer = BucketReducer(comms.data_comms[0], comms.settings)
         self.retune(comms.settings)
@@ -74,8 +71,6 @@ class NegotiatedOrder:
         self.waiter_count, self.vote_count, self.pending_count = 0, 0, 0
         self.has_joined = self.all_joined = False
         self.last = 0
-        self.result_counts = [0] * len(specs)
-        self.results: list[Any] = [None] * len(specs)
         self.reductions: dict[str, Reduction | None] = {}
         self._memory: dict[str, Any] = {}
         self._new_submissions: dict[str, Submission] = {}  # not yet agreed
@@ -89,11 +84,7 @@ class NegotiatedOrder:
     # -- submission --------------------------------------------------------------------------
     def submit(self, name: str, specs: Sequence[ArraySpec], arrays: Sequence[Any],
                recipe: Recipe, priority: int = 0) -> Submission:
-        """Submit arrays under one name.
-
-        Raises:
-            ExchangeMismatch: the name is already pending, or dtypes differ within a group.
-        """
+        """Submit arrays under one name."""
         if name in self.submissions:
             raise ExchangeMismatch(f"array passed to ready() twice: '{name}'; call wait() before "
                                    "the next ready()", (name,))
@@ -124,11 +115,6 @@ class NegotiatedOrder:
         spec = self.specs[index]
         self.submit(spec.name, [spec], [array], self.settings.recipe, index)
 
-    @property
-    def step(self) -> int:
-        """Number of steps whose results were all taken."""
-        return min(self.result_counts, default=0)
-
     def is_submitted(self, index: int) -> bool:
         """Return True if a declared array was submitted and its result was not taken."""
         return self.specs[index].name in self.submissions
@@ -144,15 +130,6 @@ class NegotiatedOrder:
     def add_waiters(self, callers: int) -> None:
         """Add ``callers`` to the waiting callers, which is a reason to vote."""
         self.waiter_count += callers
-
-    def pending_arrays(self) -> list[int]:
-        """Return the declared arrays whose results end the pending step."""
-        step = self.step
-        return [index for index, taken in enumerate(self.result_counts) if taken == step]
-
-    def missing_arrays(self) -> list[int]:
-        """Return the pending arrays that were not submitted."""
-        return [index for index in self.pending_arrays() if not self.is_submitted(index)]
 
     def is_done(self, index: int) -> bool:
         """Return True if a result can be taken."""
@@ -227,7 +204,6 @@ class NegotiatedOrder:
         self.all_joined, self._voting = everybody, False
 
     def _start_transfers(self, names: Sequence[str]) -> None:
-        """Start the transfers of names that are ready on all ranks."""
         for name in names:
             offer = self.registry.offers[name]
             count = sum(map(math.prod, offer.shapes))
@@ -260,7 +236,6 @@ class NegotiatedOrder:
 
     # -- transfers ---------------------------------------------------------------------------
     def _transfer(self, pieces: Sequence[ArrayPart]) -> Steps:
-        """Task of one transfer."""
         offer, start = self.registry.offers[pieces[0].name], time.perf_counter()
         recipe = Recipe(offer.op, offer.prescale, offer.postscale)
         values = self._buffer(offer.dtype, sum(piece.stop - piece.start for piece in pieces))
@@ -315,11 +290,7 @@ class NegotiatedOrder:
                 if reduction is not None}
 
     def load(self, state: dict[str, State]) -> None:
-        """Restore a state that :meth:`state` returned.
-
-        Raises:
-            ExchangeError: it contains an array that was not exchanged yet.
-        """
+        """Restore a state that :meth:`state` returned."""
         for name, kept in state.items():
             reduction = self.reductions.get(name)
             if reduction is None:

@@ -25,12 +25,7 @@ def result_scaling(recipe: Recipe, size: int, scheme: bool) -> ResultScaling:
 
 
 class BucketReducer:
-    """Reduces buckets on one communicator.
-
-    Args:
-        comm: communicator of the data.
-        settings: settings of the exchange.
-    """
+    """Reduces buckets on one communicator."""
 
     def __init__(self, comm: Any, settings: ExchangeSettings):
         self.comm, self.size = comm, comm.Get_size()
@@ -48,11 +43,7 @@ class BucketReducer:
 
     def run(self, reduction: Reduction | None, recipe: Recipe, values: Any,
             names: Sequence[str]) -> Steps:
-        """Reduce a vector in place.
-
-        Raises:
-            NonFiniteArray: the scheme cannot represent a non-finite value.
-        """
+        """Reduce a vector in place."""
         if not len(values):
             return
         if reduction is None:

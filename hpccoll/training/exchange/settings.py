@@ -34,7 +34,6 @@ class Recipe:
     """Reduction and scaling of one array.
 
     Attributes:
-        op: one of :data:`OPS`.
         prescale, postscale: factors before and after the reduction.
     """
 
@@ -43,11 +42,7 @@ class Recipe:
     postscale: float = 1.0
 
     def check(self, name: str, dtype: str) -> None:
-        """Raise ArgumentError if the reduction is not defined for a dtype.
-
-        Raises:
-            ArgumentError: the message names the array.
-        """
+        """Raise ArgumentError if the reduction is not defined for a dtype."""
         if not isinstance(self.op, str) or self.op not in OPS:
             raise ArgumentError.unknown_word("op", self.op, OPS)
         whole = dtype.startswith(("int", "uint", "bool"))
@@ -150,10 +145,6 @@ class ExchangeSettings(ExchangeOptions):
 
 
 def scheme_of(compress: str | Scheme | None) -> Scheme | None:
-    """Return the scheme of ``"topk:density=0.01"`` or the like; ``None`` for no compression.
-
-    Raises:
-        ArgumentError: unknown name.
-    """
+    """Return the scheme of ``"topk:density=0.01"`` or the like; ``None`` for no compression."""
     scheme = None if compress is None else parse(compress)
     return None if isinstance(scheme, NoCompression) else scheme

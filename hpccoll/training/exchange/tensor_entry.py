@@ -17,17 +17,12 @@ class TensorEntry:
     """A submitted array, or zeros for a rank without one.
 
     Args:
-        spec: the declared specification.
         dtype: its dtype.
         array: the submitted array; ``None`` stands for zeros.
 
     Attributes:
-        view: the array as a NumPy or CuPy array.
         result: the array itself if it is writable, else a new one; ``None`` until it is done.
         done: True if the result is complete.
-
-    Raises:
-        ExchangeMismatch: shape or dtype differ from the specification.
     """
 
     __slots__ = ("array", "done", "dtype", "result", "spec", "view")
@@ -56,11 +51,41 @@ class TensorEntry:
         return self.result
 
 
+class DeclaredArrays:
+    """Counts the results taken of each declared array; base of both orders.
+
+    Attributes:
+        results, result_counts: the last result, and the number of results taken, of each array.
+    """
+
+    def __init__(self, specs: Sequence[ArraySpec]):
+        self.specs = specs
+        self.results: list[Any] = [None] * len(specs)
+        self.result_counts = [0] * len(specs)
+
+    @property
+    def step(self) -> int:
+        """Number of steps whose results were all taken."""
+        return min(self.result_counts, default=0)
+
+    def is_submitted(self, index: int) -> bool:
+        """Return True if an array was submitted and its result was not taken."""
+        raise NotImplementedError
+
+    def pending_arrays(self) -> list[int]:
+        """Return the arrays whose results end the pending step."""
+        step = self.step
+        return [index for index, taken in enumerate(self.result_counts) if taken == step]
+
+    def missing_arrays(self) -> list[int]:
+        """Return the pending arrays that were not submitted."""
+        return [index for index in self.pending_arrays() if not self.is_submitted(index)]
+
+
 class Submission:
     """Arrays submitted under one name whose results were not yet returned.
 
     Args:
-        offer: description for the other ranks.
         entries: the arrays, all of one dtype.
         since: time of submission by ``time.perf_counter()``.
 

@@ -26,7 +26,6 @@ class CollectiveStep(NamedTuple):
 
     Attributes:
         step: index of the step.
-        kind: one of :data:`KINDS`.
         number: index among its kind in the step.
     """
 
@@ -64,9 +63,6 @@ def collective_step(step: int, kind: str, number: int = 0) -> CollectiveStep:
 class StepBarrier:
     """Polled barrier that checks for the same step on all ranks.
 
-    Args:
-        comm: communicator for step barriers only.
-
     Attributes:
         next_step: the next step of all ranks; ``None`` if all have run out of data.
         last: the rank that ran out of data last; valid if all have.
@@ -79,11 +75,7 @@ class StepBarrier:
         self._local, self._all = numpy.empty((2, 3), numpy.int64)
 
     def wait(self, step: CollectiveStep | None) -> Steps:
-        """Wait for all ranks; a rank that has run out of data passes ``None``.
-
-        Raises:
-            ExchangeMismatch: ranks have different steps.
-        """
+        """Wait for all ranks; a rank that has run out of data passes ``None``."""
         code = _NO_STEP if step is None else step.code
         if step is not None:
             self._wait_count += 1  # the last rank with data has waited most often

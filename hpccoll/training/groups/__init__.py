@@ -15,9 +15,9 @@ A new axis is a name in ``placement.AXES``; a new exchange is a module.
 
 from hpccoll.training.groups.experts import Dispatch, Experts
 from hpccoll.training.groups.meshes import Mesh, mesh
+from hpccoll.training.groups.neighbours import ring_blocks, ring_sums
 from hpccoll.training.groups.pipeline import Pipeline, one_forward_one_backward
 from hpccoll.training.groups.placement import AXES, Placement, place
-from hpccoll.training.groups.ring import ring_blocks, ring_sums
 from hpccoll.training.groups.sequence import Ulysses
 
 __all__ = ["AXES", "Dispatch", "Experts", "Mesh", "Pipeline", "Placement", "Ulysses", "mesh",

@@ -107,11 +107,7 @@ class Experts:
         return token[kept], choice[kept]
 
     def _exchange_counts(self, counts: Any, problem: str) -> Any:
-        """Return the token counts from each rank to each local expert, shape [P, my experts].
-
-        Raises:
-            ArgumentError: on all ranks, if any rank has a problem.
-        """
+        """Return the token counts from each rank to each local expert, shape [P, my experts]."""
         comm, rank = self.comm, self.comm.Get_rank()
         lengths, mine = numpy.diff(self.cuts), self.cuts[rank + 1] - self.cuts[rank]
         # One extra number for each rank, so that ranks without experts receive one too.
@@ -207,7 +203,6 @@ class Dispatch:
         return self._sum_choices(self._send_back(gradients))
 
     def _send_to_experts(self, rows: Any) -> Any:
-        """Send rows to the experts."""
         return self._move(rows, self._send_counts, self._awaited)[self._order]
 
     def _send_back(self, rows: Any) -> Any:
@@ -226,7 +221,6 @@ class Dispatch:
         return out
 
     def _weight_rows(self, rows: Any) -> Any:
-        """Return the rows of kept choices times their weights."""
         weights = self._weights[self._choices].astype(rows.dtype)
         return rows * weights.reshape(-1, *[1] * (rows.ndim - 1))
 
@@ -240,7 +234,6 @@ class Dispatch:
         return out
 
     def _check_rows(self, argument: str, rows: Any, count: int) -> Any:
-        """Return the array if it has ``count`` rows."""
         rows = numpy.asarray(rows)
         if len(rows) != count:
             raise ArgumentError(argument, f"have {len(rows)} rows on rank "
@@ -250,6 +243,5 @@ class Dispatch:
 
 
 def _columns(values: Any) -> Any:
-    """Return the array with one column for each choice."""
     values = numpy.asarray(values)
     return values[:, None] if values.ndim == 1 else values

@@ -156,7 +156,6 @@ def place(layout: str | int | Topology, order: Sequence[str] = tuple(AXES),
 
 
 def _sizes(size: int, asked: Mapping[str, int | None]) -> dict[str, int]:
-    """Return the size of each axis; see :func:`place`."""
     for axis, number in asked.items():
         if number is not None and (isinstance(number, bool) or not isinstance(number, int)
                                    or number < 1 and number != INFERRED):

@@ -128,5 +128,4 @@ class Ulysses:
 
 
 def _length(cut: Sequence[int], rank: int) -> int:
-    """Return the length of a rank's part."""
     return cut[rank + 1] - cut[rank]

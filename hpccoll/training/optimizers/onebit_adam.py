@@ -25,16 +25,32 @@ from typing import Any
 
 from hpccoll.training.compress import parse
 from hpccoll.training.compress.dense import NoCompression
-from hpccoll.training.compress.onebit import OneBit
 from hpccoll.training.compress.quantise import namespace
-from hpccoll.training.compress.scheme import Reduction, Scheme, Steps
-from hpccoll.training.compress.sparse import all_finite
+from hpccoll.training.compress.scheme import Scheme, Steps, all_finite
+from hpccoll.training.compress.two_phase import OneBit
 from hpccoll.training.optimizers.adam import accumulate
 from hpccoll.training.optimizers.sgd import check
 
 
 @dataclass(frozen=True)
-class OneBitAdam:
+class CompressedAdam:
+    """Settings that 1-bit and 0/1 Adam share; a subclass adds its own and ``compress``."""
+
+    rate: float = 1e-3
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    weight_decay: float = 0.0
+    freeze_step: int = 1000
+
+    def _check(self, *counts: str) -> None:
+        check(self, ("rate", "epsilon", "weight_decay"), ("beta1", "beta2"),
+              ("freeze_step", *counts))
+        object.__setattr__(self, "compress", parse(self.compress))  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class OneBitAdam(CompressedAdam):
     """Settings of 1-bit Adam.
 
     Attributes:
@@ -43,18 +59,10 @@ class OneBitAdam:
         compress: scheme of the momentum afterwards; it must have error feedback.
     """
 
-    rate: float = 1e-3
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-8
-    weight_decay: float = 0.0
-    freeze_step: int = 1000
     compress: Scheme = OneBit()
 
     def __post_init__(self) -> None:
-        check(self, ("rate", "epsilon", "weight_decay"), ("beta1", "beta2"),
-              ("freeze_step",))
-        object.__setattr__(self, "compress", parse(self.compress))
+        self._check()
 
     def start(self, comm: Any, count: int) -> OneBitAdamRun:
         """Create the state for ``count`` parameters on the ranks of a communicator."""
@@ -66,62 +74,68 @@ class OneBitAdam:
         return scheme.wire_bytes([(count,)], size, max(0, step - self.freeze_step))
 
 
-def finite_mean(reduction: Reduction, gradients: Any) -> Steps:
-    """Reduce by a scheme that preserves NaN and infinity, but raise for them on all ranks."""
-    usable = all_finite(gradients)
-    yield from reduction.reduce(gradients)
-    if not all_finite(gradients):
-        yield from reduction.reject_nonfinite(not usable)
-
-
-class OneBitAdamRun:
-    """State of one rank; parameters, ``mean`` and ``square`` are the same on all ranks.
+class CompressedAdamRun:
+    """State of one rank; ``steps`` is the number of completed steps.
 
     Attributes:
-        steps: number of completed steps.
+        names: the vectors; momentum ``mean`` and variance ``square`` are among them.
+        numbers: attributes that are part of the state.
     """
 
-    def __init__(self, settings: OneBitAdam, comm: Any, count: int):
-        self.settings, self.steps = settings, 0
+    names: tuple[str, ...] = ("mean", "square")
+    numbers: tuple[str, ...] = ("steps",)
+
+    def __init__(self, settings: Any, comm: Any, count: int):
+        self.settings, self.comm, self.count, self.steps = settings, comm, count, 0
         self.dense = NoCompression().start(comm, [(count,)])
         self.compressed = settings.compress.start(comm, [(count,)])
-        self.mean: Any = None
-        self.square: Any = None
+        self.vectors: dict[str, Any] = {}
 
     def step(self, parameters: Any, gradients: Any) -> Steps:
         """Update the parameters in place; a generator like a reduction.
 
         Args:
-            parameters: vector of float32 or float64, the same on all ranks.
+            parameters: vector of float32 or float64; in a warm-up the same on all ranks.
             gradients: local gradients; overwritten.
         """
-        settings = self.settings
-        if self.mean is None:
-            self.mean, self.square = parameters * 0, parameters * 0
-        if self.steps < settings.freeze_step:
-            yield from finite_mean(self.dense, gradients)
-            accumulate(self.mean, gradients, settings.beta1)
-            gradients *= gradients
-            accumulate(self.square, gradients, settings.beta2)
-        else:
-            # A copy: a rejected step must not change the momentum.
-            mean = self.mean.copy()
-            accumulate(mean, gradients, settings.beta1)
-            yield from self.compressed.reduce(mean)
-            mean *= self.square > 0
-            self.mean = mean
-        update = self.mean / (namespace(self.square).sqrt(self.square) + settings.epsilon)
-        update += settings.weight_decay * parameters
-        update *= settings.rate
-        parameters -= update
+        if not self.vectors:
+            self.vectors = {name: parameters * 0 for name in self.names}
+        yield from self._step(parameters, gradients)
         self.steps += 1
+
+    def _step(self, parameters: Any, gradients: Any) -> Steps:
+        raise NotImplementedError
+
+    def _finite_mean(self, gradients: Any) -> Steps:
+        """Average without compression, but raise for NaN and infinity on all ranks."""
+        usable = all_finite(gradients)
+        yield from self.dense.reduce(gradients)
+        if not all_finite(gradients):
+            yield from self.dense.reject_nonfinite(not usable)
+
+    def _accumulate(self, gradients: Any, square: bool = True) -> None:
+        """Update momentum and variance; the latter overwrites the gradients with their squares."""
+        accumulate(self.vectors["mean"], gradients, self.settings.beta1)
+        if square:
+            gradients *= gradients
+            accumulate(self.vectors["square"], gradients, self.settings.beta2)
+
+    def _scale(self) -> Any:
+        square = self.vectors["square"]
+        return namespace(square).sqrt(square) + self.settings.epsilon
+
+    def _update(self, parameters: Any) -> Any:
+        """Return the change of the parameters."""
+        update = self.vectors["mean"] / self._scale() * (self.vectors["square"] > 0)
+        update += self.settings.weight_decay * parameters
+        update *= self.settings.rate
+        return update
 
     def state(self) -> dict[str, Any]:
         """Return the state for a restart; collective."""
-        state = {"steps": self.steps, "compressed": self.compressed.state()}
-        if self.mean is not None:
-            state.update(mean=self.mean.copy(), square=self.square.copy())
-        return state
+        return {**{name: getattr(self, name) for name in self.numbers},
+                "compressed": self.compressed.state(),
+                **{name: one.copy() for name, one in self.vectors.items()}}
 
     def load(self, state: dict[str, Any]) -> None:
         """Restore a state that :meth:`state` returned.
@@ -129,7 +143,24 @@ class OneBitAdamRun:
         For another number of ranks, apply :func:`~hpccoll.training.compress.states.average_states`
         to ``"compressed"`` first.
         """
-        self.steps = state["steps"]
-        self.mean, self.square = (None if name not in state else state[name].copy()
-                                  for name in ("mean", "square"))
+        for name in self.numbers:
+            setattr(self, name, state[name])
+        self.vectors = {name: state[name].copy() for name in self.names if name in state}
         self.compressed.load(state["compressed"])
+
+
+class OneBitAdamRun(CompressedAdamRun):
+    """State of one rank; parameters, ``mean`` and ``square`` are the same on all ranks."""
+
+    def _step(self, parameters: Any, gradients: Any) -> Steps:
+        if self.steps < self.settings.freeze_step:
+            yield from self._finite_mean(gradients)
+            self._accumulate(gradients)
+        else:
+            # A copy: a rejected step must not change the momentum.
+            mean = self.vectors["mean"].copy()
+            accumulate(mean, gradients, self.settings.beta1)
+            yield from self.compressed.reduce(mean)
+            mean *= self.vectors["square"] > 0
+            self.vectors["mean"] = mean
+        parameters -= self._update(parameters)

@@ -45,17 +45,7 @@ class ElementwiseOptimizer(ABC):
 
 def check(optimizer: Any, amounts: Sequence[str] = (), fractions: Sequence[str] = (),
           counts: Sequence[str] = ()) -> None:
-    """Validate the fields of an optimizer.
-
-    Args:
-        amounts: names of rates, decays and epsilons.
-        fractions: names of momenta and betas.
-        counts: names of numbers of steps.
-
-    Raises:
-        ArgumentError: a value is invalid; the message names the first.
-        ArgumentTypeError: a value is not a number.
-    """
+    """Validate the fields of an optimizer."""
     for names, wanted, right in (
             (amounts, "a number, 0 or more", lambda value: value >= 0),
             (fractions, "a number, at least 0 and below 1", lambda value: 0 <= value < 1),

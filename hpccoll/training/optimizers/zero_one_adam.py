@@ -31,24 +31,19 @@ Source: Lu et al., 2022, and DeepSpeed's ``ZeroOneAdam``; no bias correction, as
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy
 
-from hpccoll.training.compress import parse
-from hpccoll.training.compress.dense import NoCompression
-from hpccoll.training.compress.onebit import OneBit
-from hpccoll.training.compress.quantise import namespace
-from hpccoll.training.compress.scheme import Scheme, Steps
-from hpccoll.training.compress.sparse import all_finite
-from hpccoll.training.optimizers.adam import accumulate
-from hpccoll.training.optimizers.onebit_adam import finite_mean
-from hpccoll.training.optimizers.sgd import check
+from hpccoll.training.compress.scheme import Scheme, Steps, all_finite
+from hpccoll.training.compress.two_phase import OneBit
+from hpccoll.training.optimizers.onebit_adam import CompressedAdam, CompressedAdamRun
 
 
 @dataclass(frozen=True)
-class ZeroOneAdam:
+class ZeroOneAdam(CompressedAdam):
     """Settings of 0/1 Adam.
 
     The last five are DeepSpeed's ``var_freeze_step``, ``var_update_scaler``, ``local_step_scaler``
@@ -63,35 +58,26 @@ class ZeroOneAdam:
         compress: compression scheme; it must have error feedback.
     """
 
-    rate: float = 1e-3
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-8
-    weight_decay: float = 0.0
-    freeze_step: int = 1000
     variance_doubling: int = 16
     local_doubling: int = 32768
     most_local: int = 16
     compress: Scheme = OneBit()
 
     def __post_init__(self) -> None:
-        check(self, ("rate", "epsilon", "weight_decay"), ("beta1", "beta2"),
-              ("freeze_step", "variance_doubling", "local_doubling", "most_local"))
-        object.__setattr__(self, "compress", parse(self.compress))
+        self._check("variance_doubling", "local_doubling", "most_local")
 
     def start(self, comm: Any, count: int) -> ZeroOneAdamRun:
         """Create the state for ``count`` parameters on the ranks of a communicator."""
         return ZeroOneAdamRun(self, comm, count)
 
 
-class ZeroOneAdamRun:
+class ZeroOneAdamRun(CompressedAdamRun):
     """State of one rank.
 
     After ``freeze_step`` parameters are equal on all ranks only after an exchange; see
     :attr:`is_synchronized`.
 
     Attributes:
-        steps: number of completed steps.
         rates: sum of the rates since the last exchange.
         usable: False if gradients were skipped since the last exchange.
         interval, updates: steps between two updates of the variance, and number of updates since
@@ -99,28 +85,20 @@ class ZeroOneAdamRun:
             steps since the interval doubled.
     """
 
+    names = ("mean", "square", "moved")
+    numbers = ("steps", "interval", "updates", "rates", "usable")
+
     def __init__(self, settings: ZeroOneAdam, comm: Any, count: int):
-        self.settings, self.comm, self.count = settings, comm, count
-        self.steps, self.interval, self.updates = 0, 1, 0
-        self.dense = NoCompression().start(comm, [(count,)])
-        self.compressed = settings.compress.start(comm, [(count,)])
-        self.vectors: dict[str, Any] = {}
-        self.rates, self.usable = 0.0, True
+        super().__init__(settings, comm, count)
+        self.interval: float = 1
+        self.updates, self.rates, self.usable = 0, 0.0, True
 
     @property
     def is_synchronized(self) -> bool:
         """True if the last step ended with an exchange: all ranks have equal parameters."""
         return self.rates == 0
 
-    def step(self, parameters: Any, gradients: Any) -> Steps:
-        """Update the parameters in place; a generator like a reduction.
-
-        Args:
-            parameters: vector of float32 or float64.
-            gradients: local gradients; overwritten.
-        """
-        if not self.vectors:
-            self.vectors = {name: parameters * 0 for name in ("mean", "square", "moved")}
+    def _step(self, parameters: Any, gradients: Any) -> Steps:
         if self.steps == self.settings.freeze_step:
             self.interval, self.updates = 1, 0
             self.compressed = self.settings.compress.start(self.comm, [(self.count,)])
@@ -128,28 +106,21 @@ class ZeroOneAdamRun:
             yield from self._variance_step(parameters, gradients)
         else:
             yield from self._local_step(parameters, gradients)
-        self.steps += 1
 
     def _variance_step(self, parameters: Any, gradients: Any) -> Steps:
-        """Run a step in which the variance may change."""
-        settings, mean = self.settings, self.vectors["mean"]
         updates = self.steps % self.interval == 0
-        yield from (finite_mean(self.dense, gradients) if updates
-                    else self.compressed.reduce(gradients))
-        accumulate(mean, gradients, settings.beta1)
+        yield from self._finite_mean(gradients) if updates else self.compressed.reduce(gradients)
+        self._accumulate(gradients, updates)
+        parameters -= self._update(parameters)
         if updates:
-            gradients *= gradients
-            accumulate(self.vectors["square"], gradients, settings.beta2)
-        parameters -= settings.rate * self._direction(mean, parameters)
-        if updates:
-            self._count(settings.variance_doubling)
+            self._count(self.settings.variance_doubling)
 
     def _local_step(self, parameters: Any, gradients: Any) -> Steps:
         """Run a local step, and an exchange of the accumulated updates if it is due."""
-        settings, mean, moved = self.settings, self.vectors["mean"], self.vectors["moved"]
+        settings, moved = self.settings, self.vectors["moved"]
         if all_finite(gradients):
-            accumulate(mean, gradients, settings.beta1)
-            change = settings.rate * self._direction(mean, parameters)
+            self._accumulate(gradients, False)
+            change = self._update(parameters)
             parameters -= change
             moved -= change
         else:
@@ -164,39 +135,14 @@ class ZeroOneAdamRun:
             yield from self.compressed.reduce(travels)
             parameters -= moved
             travels *= self.vectors["square"] > 0
-            mean[:] = travels / -self.rates
+            self.vectors["mean"][:] = travels / -self.rates
             parameters += travels / scale
             moved.fill(0)
             self.rates = 0.0
         self._count(settings.local_doubling, settings.most_local)
 
-    def _count(self, doubling: int, most: int | None = None) -> None:
+    def _count(self, doubling: int, most: float = math.inf) -> None:
         """Count an update, and double the interval if it is due."""
         self.updates += 1
         if self.updates == doubling:
-            self.updates = 0
-            self.interval = 2 * self.interval if most is None else min(2 * self.interval, most)
-
-    def _scale(self) -> Any:
-        square = self.vectors["square"]
-        return namespace(square).sqrt(square) + self.settings.epsilon
-
-    def _direction(self, mean: Any, parameters: Any) -> Any:
-        direction = mean / self._scale() * (self.vectors["square"] > 0)
-        direction += self.settings.weight_decay * parameters
-        return direction
-
-    def state(self) -> dict[str, Any]:
-        """Return the state for a restart; collective."""
-        return {"steps": self.steps, "interval": self.interval, "updates": self.updates,
-                "rates": self.rates, "usable": self.usable, "compressed": self.compressed.state(),
-                **{name: one.copy() for name, one in self.vectors.items()}}
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Restore a state that :meth:`state` returned on this rank."""
-        self.steps, self.interval, self.updates = (
-            state[name] for name in ("steps", "interval", "updates"))
-        self.rates, self.usable = state["rates"], state["usable"]
-        self.vectors = {name: state[name].copy() for name in ("mean", "square", "moved")
-                        if name in state}
-        self.compressed.load(state["compressed"])
+            self.updates, self.interval = 0, min(2 * self.interval, most)

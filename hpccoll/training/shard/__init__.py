@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hpccoll.training.shard.clip import Clip as Clip
+    from hpccoll.training.shard.clip import LossScale as LossScale
     from hpccoll.training.shard.clip import clip_shards as clip_shards
     from hpccoll.training.shard.clip import global_norm as global_norm
     from hpccoll.training.shard.memory_model import footprint as footprint
     from hpccoll.training.shard.memory_model import sent_bytes as sent_bytes
     from hpccoll.training.shard.quantised import ZeroPlusPlus as ZeroPlusPlus
-    from hpccoll.training.shard.scale import LossScale as LossScale
     from hpccoll.training.shard.weights import Fetching as Fetching
     from hpccoll.training.shard.zero import Sharded as Sharded
 

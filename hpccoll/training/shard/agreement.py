@@ -26,12 +26,7 @@ def one_of(argument: str, value: Any, choices: Sequence[Any]) -> None:
 
 def agreed_specs(comm: Any, arrays: Sequence[numpy.ndarray], names: Sequence[str] | None,
                  options: str) -> list[ArraySpec]:
-    """Return the specifications of arrays; collective.
-
-    Raises:
-        ArgumentError: not one name for each array, or not floating-point.
-        ShardError: the arrays or options differ between ranks.
-    """
+    """Return the specifications of arrays; collective."""
     specs = specs_of(arrays, array_names(names, len(arrays)) if names is not None else
                      [f"array {index}" for index in range(len(arrays))])
     for spec, array in zip(specs, arrays):

@@ -51,11 +51,7 @@ def scatter_arrays(groups: Sequence[ShardGroup], spans: Sequence[slice], arrays:
 
 
 def check(specs: Sequence[ArraySpec], vectors: Vectors, given: Mapping[str, Sequence[Any]]) -> None:
-    """Check that whole arrays match the vectors.
-
-    Raises:
-        ArgumentError: vector names or array shapes differ.
-    """
+    """Check that whole arrays match the vectors."""
     if set(vectors) != set(given):
         raise ArgumentError("state", f"it has {', '.join(sorted(given))}, this optimizer has "
                                      f"{', '.join(sorted(vectors))}")
@@ -155,11 +151,6 @@ def _fill(target: numpy.ndarray, start: int, pieces: Sequence[_Piece]) -> None:
 
 def _file_locations(folder: Path, index: dict[str, Any], name: str, parts: Sequence[numpy.ndarray]
                     ) -> list[list[_Piece]]:
-    """Return the file locations of the elements of each array.
-
-    Raises:
-        ValueError: a file is too short.
-    """
     places: list[list[_Piece]] = [[] for _ in index["arrays"]]
     groups = [ShardGroup(Bucket(tuple(members), tuple(starts), sum(counts), "", 0), tuple(counts))
               for members, starts, counts in index["groups"]]

@@ -1,4 +1,4 @@
-"""Global norms of sharded gradients, and gradient clipping.
+"""Global norms of sharded gradients, gradient clipping, and loss scaling.
 
 Each element is counted on the rank that owns it: each rank sums powers in float64, and one small
 allreduce adds the sums. Replicated arrays are counted once. Source: global norm clipping of
@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
 
 import numpy
 from mpi4py import MPI
@@ -53,11 +53,7 @@ class Clip:
 
 
 def check_order(order: float) -> None:
-    """Validate the order of a norm.
-
-    Raises:
-        ArgumentError: the order is not positive.
-    """
+    """Validate the order of a norm."""
     if not as_number("order", order, "a positive number or inf") > 0:
         raise ArgumentError("order", f"expected a positive number or inf, got {order!r}")
 
@@ -155,3 +151,58 @@ def clip_shards(comm: Any, shards: Sequence[numpy.ndarray], max_norm: float, ord
         for vector in (*shards, *replicated):
             vector *= vector.dtype.type(factor)
     return norm
+
+
+class Scale(NamedTuple):
+    """State of a loss scale.
+
+    Attributes:
+        value: factor of losses.
+        steps: steps with finite gradients since the last change.
+    """
+
+    value: float
+    steps: int = 0
+
+
+@dataclass(frozen=True)
+class LossScale:
+    """Update rule of a loss scale, so that 16-bit gradients do not underflow.
+
+    All ranks update the scale by a reduced value, so all have the same scale. Source: Micikevicius
+    et al., "Mixed Precision Training", ICLR 2018; rule and defaults as in PyTorch's ``GradScaler``.
+
+    Attributes:
+        initial: initial scale.
+        growth: factor after ``interval`` consecutive steps with finite gradients.
+        backoff: factor after a step with non-finite gradients, which is skipped.
+        interval: number of steps; 0 disables growth.
+
+    Raises:
+        ArgumentError: invalid factors.
+    """
+
+    initial: float = 65536.0
+    growth: float = 2.0
+    backoff: float = 0.5
+    interval: int = 2000
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            as_number(f"loss_scale: {field.name}", getattr(self, field.name))
+        if not (self.initial > 0 and self.growth >= 1 and 0 < self.backoff <= 1
+                and self.interval >= 0):
+            raise ArgumentError("loss_scale", f"{self} is invalid", "use initial > 0, growth >= 1, "
+                                "0 < backoff <= 1, interval >= 0")
+
+    def next_scale(self, scale: Scale, finite: bool) -> Scale:
+        """Return the scale after a step with finite or non-finite gradients.
+
+        >>> LossScale(interval=2).next_scale(Scale(8.0, steps=1), finite=True)
+        Scale(value=16.0, steps=0)
+        """
+        if not finite:
+            return Scale(scale.value * self.backoff)
+        if scale.steps + 1 == self.interval:
+            return Scale(scale.value * self.growth)
+        return Scale(scale.value, scale.steps + 1)

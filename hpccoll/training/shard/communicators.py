@@ -26,13 +26,9 @@ class ShardCommunicators:
     """Collectives of one rank; creation is collective.
 
     Args:
-        comm: communicator of all ranks.
         stage: 0 to 3.
-        zeropp: settings of ZeRO++.
 
     Attributes:
-        gathers: the duplicate.
-        gather: fills whole weights from parts.
         inside: rank in the node, size of the node, and a gather inside it; ``None`` without a copy
             in the node.
     """

@@ -21,7 +21,7 @@ from hpccoll.runtime.progress.task_queue import TaskQueue
 from hpccoll.training.buckets import ArraySpec
 from hpccoll.training.compress.scheme import Steps
 from hpccoll.training.shard.partition import ShardGroup
-from hpccoll.training.shard.storage import VectorPool
+from hpccoll.training.shard.shard_state import VectorPool
 
 #: Largest number of pending groups, if each needs its own memory.
 IN_FLIGHT = 2
@@ -31,9 +31,7 @@ class Gradients:
     """Gradients of all arrays on one rank.
 
     Args:
-        rank: this rank.
         stage: 0 to 3.
-        specs, groups: the arrays and their partition.
         dtypes: dtypes of the groups.
         reduction: returns the exchange of a group: the sum over ranks in place; above stage 0 only
             this rank's part, at the front.
@@ -41,9 +39,6 @@ class Gradients:
         zeros: True if missing arrays are zeros instead of a fault.
         cut: True to accumulate several passes in the parts (stages 2 and 3), with an exchange in
             each pass.
-
-    Attributes:
-        faults: faults of this rank in this pass.
     """
 
     def __init__(self, rank: int, stage: int, specs: Sequence[ArraySpec],
@@ -71,7 +66,6 @@ class Gradients:
         self._start_pass()
 
     def _start_pass(self) -> None:
-        """Reset the per-pass state."""
         self._brought: set[int] = set()
         self._odd: set[int] = set()
         self._next, self._lacking = 0, [len(group.bucket.members) for group in self.groups]

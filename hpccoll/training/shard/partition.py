@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import NamedTuple
 
 from hpccoll.errors import ArgumentError
@@ -47,11 +46,6 @@ class ShardGroup(NamedTuple):
     counts: tuple[int, ...]
     unit: int = WHOLE
 
-    @property
-    def starts(self) -> tuple[int, ...]:
-        """Offsets of the ranks' parts in elements."""
-        return tuple(accumulate(self.counts[:-1], initial=0))
-
     def part(self, rank: int) -> slice:
         """Return the slice of elements that a rank owns."""
         start = sum(self.counts[:rank])
@@ -74,8 +68,8 @@ class ShardGroup(NamedTuple):
 
 
 def plan_groups(specs: Sequence[ArraySpec], size: int, bucket_bytes: int, first_bucket_bytes: int,
-                units: Sequence[Sequence[int]] | None = None, persistent: int = 0,
-                kinds: Sequence[int] | None = None) -> tuple[ShardGroup, ...]:
+                units: Sequence[Sequence[int]] | None = None, persistent: int = 0
+                ) -> tuple[ShardGroup, ...]:
     """Assign arrays to groups, in the order in which a backward pass completes them.
 
     Args:
@@ -84,8 +78,6 @@ def plan_groups(specs: Sequence[ArraySpec], size: int, bucket_bytes: int, first_
         bucket_bytes, first_bucket_bytes: limits of a bucket, without units.
         units: indices of the arrays that are used together, in the order of a forward pass.
         persistent: arrays of fewer elements stay whole, with units.
-        kinds: with units, a number for each array: arrays of different kinds, such as those with
-            different learning rates, are in different groups.
     """
     if units is None:
         chosen = [(bucket, WHOLE) for bucket in plan_buckets(specs, bucket_bytes,
@@ -95,9 +87,11 @@ def plan_groups(specs: Sequence[ArraySpec], size: int, bucket_bytes: int, first_
         chosen = []
         for unit in reversed(range(len(units))):
             large = [index for index in reversed(units[unit]) if index not in small]
-            chosen += [(bucket, unit) for bucket in _merge_by_dtype(specs, large, kinds)]
+            chosen += [(bucket, unit) for bucket in plan_buckets(specs, sys.maxsize, sys.maxsize,
+                                                              large)]
         chosen += [(bucket, WHOLE)
-                   for bucket in _merge_by_dtype(specs, sorted(small, reverse=True), kinds)]
+                   for bucket in plan_buckets(specs, sys.maxsize, sys.maxsize,
+                                              sorted(small, reverse=True))]
     groups, turn = [], 0
     for bucket, unit in chosen:
         groups.append(ShardGroup(bucket, part_sizes(bucket.count, size, turn), unit))
@@ -105,20 +99,8 @@ def plan_groups(specs: Sequence[ArraySpec], size: int, bucket_bytes: int, first_
     return tuple(groups)
 
 
-def _merge_by_dtype(specs: Sequence[ArraySpec], order: Sequence[int], kinds: Sequence[int] | None
-                    ) -> list[Bucket]:
-    """Return one bucket for each dtype and kind."""
-    kind_of = dict.fromkeys(order, 0) if kinds is None else {each: kinds[each] for each in order}
-    return [bucket for kind in sorted(set(kind_of.values())) for bucket in plan_buckets(
-        specs, sys.maxsize, sys.maxsize, [each for each in order if kind_of[each] == kind])]
-
-
 def check_units(units: Sequence[Sequence[int]], count: int) -> None:
-    """Check that each array is in exactly one unit.
-
-    Raises:
-        ArgumentError: an array is in none or in two.
-    """
+    """Check that each array is in exactly one unit."""
     named = sorted(index for unit in units for index in unit)
     if named != list(range(count)):
         odd = sorted({index for index in named if named.count(index) > 1}

@@ -113,7 +113,6 @@ class TwoLevels:
 
     Args:
         comm: all ranks; creating sub-communicators of it is collective.
-        bits, block: format of integers.
     """
 
     def __init__(self, comm: Any, bits: int, block: int):
@@ -150,7 +149,6 @@ class TwoLevels:
         """Send a list of parts to each rank; return the sums of received parts, by position.
 
         Args:
-            parts: list of parts for each rank of ``comm``.
             counts: elements of the parts that each rank sends to this one.
         """
         messages = [numpy.concatenate([encode(part, self.bits, self.block) for part in for_one])

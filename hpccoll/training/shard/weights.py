@@ -20,7 +20,7 @@ from hpccoll.runtime.progress.task_queue import TaskQueue
 from hpccoll.training.buckets import ArraySpec
 from hpccoll.training.compress.scheme import Steps
 from hpccoll.training.shard.partition import WHOLE, ShardGroup, part_sizes
-from hpccoll.training.shard.storage import VectorPool
+from hpccoll.training.shard.shard_state import VectorPool
 
 #: Returns the exchange that fills a whole vector: ``gather(part, whole, counts)``.
 Gather = Callable[[numpy.ndarray, numpy.ndarray, Sequence[int]], Steps]
@@ -67,9 +67,6 @@ class ReplicatedWeights:
     """Replicated weights (stages 0 to 2).
 
     Args:
-        rank: this rank.
-        specs, groups: the arrays and their partition.
-        units: indices of the arrays that are used together.
         wholes: vectors of the groups; the model's arrays become views of them.
         gather: fills a vector from parts; ``None`` if each rank updates all weights (stage 0).
     """
@@ -89,21 +86,13 @@ class ReplicatedWeights:
         return [found[index] for index in range(len(self.specs))]
 
     def fetch(self, unit: int) -> dict[int, numpy.ndarray]:
-        """Return the arrays of a unit by index.
-
-        Raises:
-            ArgumentError: unknown unit.
-        """
+        """Return the arrays of a unit by index."""
         _check(unit, self.units)
         arrays = self.arrays
         return {index: arrays[index] for index in self.units[unit]}
 
     def release(self, unit: int) -> bool:
-        """Return False: replicated weights are not released.
-
-        Raises:
-            ArgumentError: unknown unit.
-        """
+        """Return False: replicated weights are not released."""
         _check(unit, self.units)
         return False
 
@@ -144,25 +133,17 @@ class ShardedWeights:
     """Sharded weights: a rank holds its part, and other parts only while in use (stage 3).
 
     Args:
-        rank: this rank.
-        specs, groups: the arrays and their partition.
-        units: indices of the arrays that are used together.
-        parts: this rank's parts.
-        gather: fills a vector from the parts of all ranks.
-        fetching: limits of fetching.
         inside: rank in the node, size of the node, and a gather inside the node: later gathers in a
             step use the second copy in the node. ``None`` always gathers from all ranks.
-        spares: pool of whole vectors.
     """
 
     def __init__(self, rank: int, specs: Sequence[ArraySpec], groups: Sequence[ShardGroup],
                  units: Sequence[Sequence[int]], parts: Sequence[numpy.ndarray], gather: Gather,
-                 fetching: Fetching, inside: tuple[int, int, Gather] | None = None,
-                 spares: VectorPool | None = None):
+                 fetching: Fetching, inside: tuple[int, int, Gather] | None = None):
         self.rank, self.specs, self.groups, self.units = rank, specs, groups, units
         self.parts, self.gather, self.fetching, self.inside = parts, gather, fetching, inside
         self._window = TaskQueue(overlap=True)
-        self._buffers = VectorPool() if spares is None else spares
+        self._buffers = VectorPool()
         self._wholes: dict[int, numpy.ndarray] = {}
         self._arrived: set[int] = set()
         self._copies: dict[int, numpy.ndarray] = {}
@@ -183,11 +164,7 @@ class ShardedWeights:
         return self.parts[number]
 
     def fetch(self, unit: int) -> dict[int, numpy.ndarray]:
-        """Gather the arrays of a unit, valid until its release; collective.
-
-        Raises:
-            ArgumentError: unknown unit.
-        """
+        """Gather the arrays of a unit, valid until its release; collective."""
         _check(unit, self.units)
         needed = [*self._groups_of[unit], *self._always]
         for number in needed:
@@ -204,11 +181,7 @@ class ShardedWeights:
         return {index: found[index] for index in self.units[unit]}
 
     def release(self, unit: int) -> bool:
-        """Release a unit; return True if its memory was freed and its arrays are invalid.
-
-        Raises:
-            ArgumentError: unknown unit, or it was not fetched.
-        """
+        """Release a unit; return True if its memory was freed and its arrays are invalid."""
         _check(unit, self.units)
         if unit not in self._held:
             raise ArgumentError("unit", f"unit {unit} was not fetched")

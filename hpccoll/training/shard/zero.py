@@ -29,15 +29,21 @@ from hpccoll.training.compress.scheme import Steps
 from hpccoll.training.optimizers import ElementwiseOptimizer
 from hpccoll.training.shard import checkpoint
 from hpccoll.training.shard.agreement import GRADIENTS, agreed_specs, one_of, raise_on_all_ranks
-from hpccoll.training.shard.clip import Clip, join_powers, norm_of, power_sum, reduce_powers
+from hpccoll.training.shard.clip import (
+    Clip,
+    LossScale,
+    Scale,
+    join_powers,
+    norm_of,
+    power_sum,
+    reduce_powers,
+)
 from hpccoll.training.shard.communicators import ShardCommunicators
 from hpccoll.training.shard.gradients import Gradients
 from hpccoll.training.shard.memory_model import MemoryUse
 from hpccoll.training.shard.partition import check_units, plan_groups
 from hpccoll.training.shard.quantised import ZeroPlusPlus
-from hpccoll.training.shard.scale import LossScale, Scale
-from hpccoll.training.shard.shard_state import ShardState, exact_type
-from hpccoll.training.shard.storage import InMemory, MappedFiles
+from hpccoll.training.shard.shard_state import InMemory, MappedFiles, ShardState, exact_type
 from hpccoll.training.shard.weights import Fetching, ReplicatedWeights, ShardedWeights
 
 
@@ -396,7 +402,6 @@ class Sharded:
                 **{name: [owned.state[name] for owned in self._states] for name in names}}
 
     def _publish_loaded(self, number: int, scale: Sequence[float]) -> None:
-        """Publish loaded weights to all ranks."""
         self.number = number
         if self.loss_scale:
             self._scale = Scale(float(scale[0]), int(scale[1]))

@@ -8,7 +8,6 @@ from mpi4py import MPI
 
 from hpccoll.errors import ArgumentError, ArgumentTypeError, CommunicatorError, ShardError
 from hpccoll.training.adasum import Adasum
-from hpccoll.training.arguments import array_names, as_list, as_number, communicator
 from hpccoll.training.arrays import as_array, dtype_of, is_writable, spec_of, specs_of
 from hpccoll.training.averaging import NODE, LateExchange, ModelAverager
 from hpccoll.training.buckets import ArraySpec
@@ -44,20 +43,6 @@ def test_local_sgd_averages_every_h_steps(size):
         for array, start in zip(mine, arrays()):
             numpy.testing.assert_allclose(array, start + mean * sum(range(1, 7)) + rank * 7,
                                           rtol=1e-6)
-
-
-def test_averages_are_exact_and_the_same_on_all_ranks():
-    def work(comm):
-        mine = arrays()
-        averager = ModelAverager(comm, mine, 1)
-        for array in mine:
-            array += 8 * comm.rank
-        averager.step()
-        return mine
-
-    for mine in run_ranks(4, work):
-        for array, start in zip(mine, arrays()):
-            assert (array == start + 12).all() and array.dtype == start.dtype
 
 
 def test_rank_0_decides_how_it_begins():
@@ -110,31 +95,20 @@ def test_groups_are_the_nodes_of_the_layout(layout):
     run_ranks(5 if "," in layout[:3] else 4, work, layout=layout)
 
 
-def test_finish_averages_over_all_ranks_whatever_the_step():
+@pytest.mark.parametrize("every", [1, 100])
+def test_averages_are_exact_after_a_period_and_at_the_end(every):
     def work(comm):
-        mine = [numpy.zeros(1)]
-        averager = ModelAverager(comm, mine, 100)
-        mine[0][:] = comm.rank
+        mine = arrays()
+        averager = ModelAverager(comm, mine, every)
+        for array in mine:
+            array += 8 * comm.rank
+        assert averager.step() == comm.size * (every == 1)
         averager.finish()
-        return float(mine[0][0])
+        return mine
 
-    assert run_ranks(3, work) == [1.0] * 3
-
-
-def test_local_sgd_with_a_period_of_one_is_plain_sgd():
-    """The mean of steps is the step of the mean, for integers."""
-    def work(comm):
-        mine, same = [numpy.zeros(3)], numpy.zeros(3)
-        averager = ModelAverager(comm, mine, 1)
-        for step in range(4):
-            gradient = numpy.arange(3.0) * (comm.rank + 1) * 2 + step
-            mine[0] -= gradient
-            averager.step()
-            comm.Allreduce(gradient.copy(), gradient)
-            same -= gradient / comm.size
-        assert (mine[0] == same).all()
-
-    run_ranks(2, work)
+    for mine in run_ranks(4, work):
+        for array, start in zip(mine, arrays()):
+            assert (array == start + 12).all() and array.dtype == start.dtype
 
 
 @pytest.mark.parametrize("every, message", [
@@ -229,62 +203,40 @@ def test_gradients_of_other_shapes():
     run_ranks(1, work)
 
 
-# Communicators, lists, names and numbers that are none are refused by name, on this rank alone
-@pytest.mark.parametrize("value, what", [("world", "'world'"), (None, "None"),
-                                         (MPI.Intracomm, "Intracomm"), (MPI.INFO_NULL, "<mpi4py")])
-def test_what_is_no_communicator(value, what):
-    with pytest.raises(ArgumentTypeError, match=f"comm: .*{what}"):
-        communicator("comm", value)
+# Arguments that are none are refused by name, on this rank alone
+class Between:
+    Get_rank, is_inter = None, True
 
 
-def test_a_communicator_that_is_null_or_was_freed():
-    freed = MPI.COMM_SELF.Dup()
-    freed.Free()
-    for value in (MPI.COMM_NULL, freed):
-        with pytest.raises(CommunicatorError, match="comm: .*null"):
-            communicator("comm", value)
-    assert communicator("comm", MPI.COMM_SELF) == MPI.COMM_SELF
+def freed():
+    comm = MPI.COMM_SELF.Dup()
+    comm.Free()
+    return comm
 
 
-def test_a_communicator_of_two_groups():
-    class Between:
-        Get_rank, is_inter = None, True
-
-    with pytest.raises(CommunicatorError, match="comm.Merge"):
-        communicator("comm", Between())
-
-
-def test_lists():
-    assert as_list("like", iter((1, 2))) == as_list("like", (1, 2)) == [1, 2]
-    for value in (None, 5, "abc", b"abc"):
-        with pytest.raises(ArgumentTypeError, match=f"like: .*{value}|list"):
-            as_list("like", value)
-    with pytest.raises(ArgumentTypeError, match=r"dict.*list\(it.values\(\)\)"):
-        as_list("like", {"weight": 1})
-
-
-def test_names():
-    assert array_names(None, 2) == ["0", "1"] and array_names(("a", "b"), 2) == ["a", "b"]
-    for wrong, problem in (("ab", "a list of texts"), ([1, 2], "expected strings, got 1")):
-        with pytest.raises(ArgumentTypeError, match=f"names: .*{problem}"):
-            array_names(wrong, 2)
-    with pytest.raises(ArgumentError, match="names: .*1 names.*2 arrays"):
-        array_names(["a"], 2)
-
-
-def test_numbers():
-    assert as_number("rate", numpy.float32(0.5)) == as_number("rate", numpy.array(0.5)) == 0.5
-    for wrong in ("1", None, [1], 1j):
-        with pytest.raises(ArgumentTypeError, match="rate: .*number"):
-            as_number("rate", wrong)
+@pytest.mark.parametrize("value, error, problem", [
+    (MPI.Intracomm, ArgumentTypeError, "Intracomm"), (None, ArgumentTypeError, "None"),
+    (MPI.INFO_NULL, ArgumentTypeError, "<mpi4py"), (MPI.COMM_NULL, CommunicatorError, "null"),
+    (freed(), CommunicatorError, "null"), (Between(), CommunicatorError, "comm.Merge")], ids=str)
+def test_a_communicator_that_is_none(value, error, problem):
+    with pytest.raises(error, match=f"comm: .*{problem}"):
+        Exchange(value)
 
 
 @pytest.mark.parametrize("wrong, problem", [
     ({"comm": "world"}, "comm: .*communicator"),
-    ({"like": None}, "like: .*arrays"),
-    ({"names": 5}, "names: .*texts"),
-    ({"op": MPI.SUM}, "op: .*unknown"),
-    ({"prescale": "2"}, "prescale: .*'2'"),
+    ({"like": None}, "like: .*arrays"), ({"like": b"abc"}, "like: .*list.*abc"),
+    ({"like": {"weight": 1}}, r"like: .*dict.*list\(it.values\(\)\)"),
+    ({"names": 5}, "names: .*texts"), ({"names": "ab"}, "names: .*a list of texts"),
+    ({"names": [1]}, "names: .*strings, got 1"), ({"names": ["a", "b"]}, "2 names.*1 arr"),
+    ({"op": MPI.SUM}, "op: .*unknown"), ({"op": "median"}, "op: 'median'"),
+    ({"order": "any"}, "order: 'any'"), ({"missing": "ignore"}, "missing: 'ignore'"),
+    ({"bucket_bytes": -1}, "bucket_bytes"), ({"bucket_bytes": 1.5}, "bucket_bytes"),
+    ({"options": {"lanes": 2}}, "options: .*ExchangeOptions"),
+    ({"op": "max", "compress": "onebit"}, "compress: .*max"),
+    ({"like": [numpy.zeros(1)] * 2, "names": ["a", "a"]}, "names: .*same name"),
+    ({"prescale": "2"}, "prescale: .*'2'"), ({"prescale": None}, "prescale: .*number"),
+    ({"postscale": 1j}, "postscale: .*number"),
     ({"timeout_seconds": "1"}, "timeout_seconds: .*'1'"),
     ({"report_seconds": -1}, "report_seconds: .*seconds.*0.*-1"),
     ({"recorder": "trace.json"}, "recorder: .*'trace.json'")])
@@ -474,13 +426,11 @@ def test_rows_of_different_lengths_are_an_error_on_all_ranks():
     run_ranks(2, rank)
 
 
-def test_unusable_rows_are_refused():
-    with pytest.raises(ArgumentTypeError):
-        check([0.5], [1.0])
-    with pytest.raises(ArgumentError):
-        check([1, 2], [1.0])
-    with pytest.raises(ArgumentError):
-        check([[1]], [1.0])
+@pytest.mark.parametrize("indices, error", [
+    ([0.5], ArgumentTypeError), ([1, 2], ArgumentError), ([[1]], ArgumentError)])
+def test_unusable_rows_are_refused(indices, error):
+    with pytest.raises(error):
+        check(indices, [1.0])
 
 
 # Adasum: orthogonal gradients give the sum, parallel ones the mean

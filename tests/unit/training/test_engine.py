@@ -19,10 +19,10 @@ from hpccoll.training.negotiation import (
     NOTHING_NEW,
     STATUS,
     Offer,
+    PriorityScheduler,
     Registry,
     completed_everywhere,
 )
-from hpccoll.training.order import PriorityScheduler
 from hpccoll.training.stall_inspector import (
     FAILED,
     MOST_NAMES,
@@ -245,10 +245,23 @@ def picked(transfers):
     return [[(piece.name, piece.start, piece.stop) for piece in pieces] for pieces in transfers]
 
 
-def test_pieces_cover_an_array_once():
-    urgency = PriorityScheduler(40, 0, 0)
-    assert urgency.add("a", 23, 4, 0, ()) == 3
-    assert picked(urgency.pick()) == [[("a", 0, 10)], [("a", 10, 20)], [("a", 20, 23)]]
+@pytest.mark.parametrize("limits, added, wanted", [
+    ((40, 0, 0), [("a", 23, 4, 0, ())], [[("a", 0, 10)], [("a", 10, 20)], [("a", 20, 23)]]),
+    # The credit may be overdrawn once.
+    ((0, 0, 10), [("large", 100, 4, 0, ()), ("next", 1, 4, 0, ())], [[("large", 0, 100)]]),
+    # An array of no elements, and one that must stay whole, are one piece.
+    ((4, 4, 0), [("none", 0, 4, 0, ()), ("whole", 100, 4, 0, (), True)],
+     [[("none", 0, 0)], [("whole", 0, 100)]]),
+    # Neighbours of one kind share a transfer.
+    ((0, 40, 0), [(name, 4, 4, 0, (kind,)) for name, kind in zip("abcdef", "ffifff")],
+     [[(name, 0, 4) for name in names] for names in ("ab", "c", "de", "f")])])
+def test_pieces_of_a_transfer(limits, added, wanted):
+    urgency = PriorityScheduler(*limits)
+    counts = [urgency.add(*one) for one in added]
+    found = picked(urgency.pick())
+    assert found == wanted
+    pieces = [name for transfer in found for name, *_ in transfer]
+    assert limits[2] or counts == [pieces.count(name) for name, *_ in added]
 
 
 def test_what_is_needed_first_goes_first_within_the_credit():
@@ -256,33 +269,11 @@ def test_what_is_needed_first_goes_first_within_the_credit():
     urgency.add("late", 40, 4, 9, ())
     assert picked(urgency.pick()) == [[("late", 0, 10)], [("late", 10, 20)]]
     urgency.add("urgent", 5, 4, 0, ())
-    assert urgency.pick() == [] and urgency.in_flight == 2
+    assert urgency.pick() == []
     urgency.complete(1)
     assert picked(urgency.pick()) == [[("urgent", 0, 5)], [("late", 20, 30)]]
     urgency.complete(3)
     assert picked(urgency.pick()) == [[("late", 30, 40)]] and not len(urgency)
-
-
-def test_credit_may_be_overdrawn_once():
-    urgency = PriorityScheduler(0, 0, 10)
-    urgency.add("large", 100, 4, 0, ())
-    urgency.add("next", 1, 4, 0, ())
-    assert picked(urgency.pick()) == [[("large", 0, 100)]]
-
-
-def test_neighbours_of_one_kind_share_a_transfer():
-    urgency = PriorityScheduler(0, 40, 0)
-    for name, kind in (("a", "f"), ("b", "f"), ("c", "i"), ("d", "f"), ("e", "f"), ("f", "f")):
-        urgency.add(name, 4, 4, 0, (kind,))
-    assert [[piece.name for piece in pieces] for pieces in urgency.pick()] == [
-        ["a", "b"], ["c"], ["d", "e"], ["f"]]
-
-
-def test_an_array_of_no_elements_and_one_that_must_stay_whole_are_one_piece():
-    urgency = PriorityScheduler(4, 4, 0)
-    assert urgency.add("none", 0, 4, 0, ()) == 1
-    assert urgency.add("whole", 100, 4, 0, (), whole=True) == 1
-    assert picked(urgency.pick()) == [[("none", 0, 0)], [("whole", 0, 100)]]
 
 
 # The plan of buckets: every array once, limits kept, the order followed
@@ -345,29 +336,17 @@ def found(start, seconds):
             return end.value, asked
 
 
-@pytest.mark.parametrize("best", [1 << 20, 8 << 20, 64 << 20])
-def test_the_best_size_is_found_up_and_down(best):
-    knobs, asked = found(Knobs(8 << 20), lambda k: 1 + abs(k.bucket_bytes / best - 1)
-                         + abs(best / k.bucket_bytes - 1))
-    assert knobs.bucket_bytes == best and len(asked) < 12
-
-
-def test_what_saves_nothing_is_not_changed():
-    start = Knobs(1 << 20, 0, 0, "auto")
-    knobs, asked = found(start, lambda k: 1.0)
-    assert knobs == start
+@pytest.mark.parametrize("start, seconds, wanted", [
+    *((Knobs(8 << 20), lambda k, best=best: abs(k.bucket_bytes / best - 1)
+       + abs(best / k.bucket_bytes - 1), Knobs(best)) for best in (1 << 20, 8 << 20, 64 << 20)),
+    (Knobs(1 << 20), lambda k: 1.0, Knobs(1 << 20)),
+    (Knobs(1 << 20), lambda k: 1 - (k.algorithm == "native") / 2, Knobs(1 << 20, 0, 0, "native")),
+    (Knobs(128 << 10), lambda k: k.bucket_bytes, Knobs(64 << 10))])
+def test_the_fastest_knobs_are_found(start, seconds, wanted):
+    knobs, asked = found(start, lambda k: 1 + seconds(k))
+    assert knobs == wanted and len(asked) < 12
+    assert min(k.bucket_bytes for k in asked) >= 64 << 10
     assert all(k.partition_bytes == k.credit_bytes == 0 for k in asked)  # off stays off
-
-
-def test_a_faster_algorithm_is_taken():
-    knobs, _ = found(Knobs(1 << 20), lambda k: 0.5 if k.algorithm == "native" else 1.0)
-    assert knobs.algorithm == "native"
-
-
-def test_sizes_stay_within_bounds():
-    knobs, asked = found(Knobs(128 << 10), lambda k: k.bucket_bytes)
-    assert knobs.bucket_bytes == 64 << 10
-    assert min(k.bucket_bytes for k in asked) == 64 << 10
 
 
 def test_a_sample_leaves_the_first_steps_out():

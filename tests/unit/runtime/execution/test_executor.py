@@ -235,7 +235,7 @@ def test_a_wait_spins_then_yields_then_sleeps_longer_and_longer(monkeypatch):
     for _ in range(SPINS):
         wait.pause()
     assert not clock.yields and not clock.now
-    for _ in range(120):
+    for _ in range(240):
         wait.pause()
     assert clock.yields == 3
     assert clock.sleeps == sorted(clock.sleeps) and 0 < clock.sleeps[0] < waiting.YIELD / 10

@@ -7,8 +7,7 @@ from unit.training.compress.runs import FEEDBACK, FORMS, RANKS, SELECTING, drift
 from hpccoll.errors import ArgumentError, NonFiniteError
 from hpccoll.training import compress
 from hpccoll.training.compress import states
-from hpccoll.training.compress.int8 import Int8
-from hpccoll.training.compress.onebit import OneBit
+from hpccoll.training.compress.two_phase import Int8, OneBit
 from support.threads import run_ranks
 
 # What every scheme owes: the conservation law, the same bits on all ranks, its wire bytes
@@ -98,10 +97,6 @@ def test_zeros_stay_zeros(form):
 
 
 # Cases in which a scheme must not differ from no compression, to the bit
-def mean(size, step=0, inputs=drifting, count=COUNT):
-    return sum(inputs(rank, step, count) for rank in range(size)) / size
-
-
 def few(rank, step, count):
     """At most two elements that are not zero, of the rank's own."""
     values = numpy.zeros(count)
@@ -118,14 +113,37 @@ def halves(rank, step, count):
     return (numpy.arange(count) % 13 - 6 + rank % 2) * 0.5
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
-@pytest.mark.parametrize("form", [
-    "none", "topk:density=1", "randomk:density=1", "csc:density=1", "csc:density=1,momentum=0",
-    "powersgd:dense_steps=3"])
-def test_everything_is_the_mean(form, size):
-    for one in run(form, size, COUNT, 2):
+def grid(rank, step, count):
+    """Whole multiples of a power of two, whose largest is 127 of them, on all ranks alike."""
+    values = numpy.random.default_rng(step).integers(-127, 128, count) * 0.25
+    values[::32] = 127 * 0.25
+    return values
+
+
+def large(rank, step, count):
+    """Sums of them are more than float16 can hold."""
+    return numpy.full(count, 28672.0)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 8])
+@pytest.mark.parametrize("form, inputs, dtype", [
+    *((form, drifting, "f8") for form in (
+        "none", "topk:density=1", "randomk:density=1", "csc:density=1", "csc:density=1,momentum=0",
+        "powersgd:dense_steps=3")),
+    *((f"topk:density=0.01,method={method}", few, "f8") for method in ("exact", "sampled")),
+    # Two phases: every rank holds the same plus or minus a power of two, added before the division.
+    *((form, same, "f4") for form in (
+        "onebit", "onebit:scale=l1", "onebit:block=32", "int8", "dithering",
+        "dithering:kind=natural", "dithering:bits=8")),
+    ("int8:block=32", grid, "f4"), ("fp16", halves, "f4"), ("bf16", halves, "f4"),
+    ("fp16", large, "f4")])
+def test_the_mean_is_exact(form, inputs, dtype, size):
+    for one in run(form, size, COUNT, 3 if inputs is not drifting else 2, inputs=inputs,
+                   dtype=dtype):
         for step, out in enumerate(one.outs):
-            assert (out == mean(size, step)).all()
+            total = sum(inputs(rank, step, COUNT) for rank in range(size)).astype(dtype)
+            lag = numpy.abs(out - total / numpy.dtype(dtype).type(size)).max()
+            assert lag <= (1e-6 if inputs is same and "onebit" not in form else 0)
         assert not one.residual.any()
 
 
@@ -137,56 +155,6 @@ def test_density_one_has_the_bits_of_no_compression(form):
     dense = run("none", 5, COUNT, 2, inputs=rounding, dtype="f4")
     for one, other in zip(run(form, 5, COUNT, 2, inputs=rounding, dtype="f4"), dense):
         assert all((out == wanted).all() for out, wanted in zip(one.outs, other.outs))
-
-
-@pytest.mark.parametrize("method", ["exact", "sampled"])
-@pytest.mark.parametrize("size", [1, 2, 3, 5])
-def test_topk_of_few_elements_is_the_mean(size, method):
-    for one in run(f"topk:density=0.01,method={method}", size, COUNT, 3, inputs=few):
-        for step, out in enumerate(one.outs):
-            assert (out == mean(size, step, few)).all()
-        assert not one.residual.any()
-
-
-@pytest.mark.slow(every=10)
-@pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 8])
-@pytest.mark.parametrize("form", ["onebit", "onebit:scale=l1", "onebit:block=32", "int8",
-                                  "dithering", "dithering:kind=natural", "dithering:bits=8"])
-def test_two_phases_of_one_magnitude_are_exact(form, size):
-    """Every rank holds the same plus or minus a power of two: added first, then divided."""
-    for one in run(form, size, COUNT, 3, inputs=same, dtype="f4"):
-        for out in one.outs:
-            assert numpy.abs(out - same(0, 0, COUNT)).max() <= (0 if "one" in form else 1e-6)
-        assert not one.residual.any()
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
-@pytest.mark.parametrize("form", ["fp16", "bf16"])
-def test_casts_of_exact_sums_are_exact(form, size):
-    for one in run(form, size, COUNT, 2, inputs=halves, dtype="f4"):
-        wanted = mean(size, 0, halves)
-        exact = (wanted * size).astype("f4") / numpy.float32(size)
-        assert (one.outs[0] == exact).all()
-
-
-def test_fp16_adds_what_float16_could_not_hold():
-    for one in run("fp16", 8, 16, 1, dtype="f4",
-                   inputs=lambda rank, step, count: numpy.full(count, 28672.0)):
-        assert (one.outs[0] == 28672).all()
-
-
-def grid(rank, step, count):
-    """Whole multiples of a power of two, whose largest is 127 of them, on all ranks alike."""
-    values = numpy.random.default_rng(step).integers(-127, 128, count) * 0.25
-    values[::32] = 127 * 0.25
-    return values
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
-def test_int8_of_its_grid_is_exact(size):
-    for one in run("int8:block=32", size, COUNT, 2, inputs=grid, dtype="f4"):
-        for step, out in enumerate(one.outs):
-            assert (out == grid(0, step, COUNT)).all()
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])

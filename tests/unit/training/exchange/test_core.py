@@ -225,19 +225,6 @@ def test_sparse_rows():
     run_ranks(2, rank)
 
 
-@pytest.mark.parametrize("options", [
-    {"op": "median"}, {"order": "any"}, {"bucket_bytes": -1}, {"bucket_bytes": 1.5},
-    {"missing": "ignore"}, {"options": {"lanes": 2}}, {"prescale": "two"}, {"names": ["one name"]},
-    {"op": "max", "compress": Same()}, {"names": ["a", "a"]}], ids=str)
-def test_unusable_settings_are_refused_before_anything_is_sent(options):
-    def rank(comm):
-        with pytest.raises(ArgumentError):
-            Exchange(comm, [numpy.zeros(1), numpy.zeros(2)], **options)
-        return comm.sent_bytes
-
-    assert run_ranks(2, rank) == [0, 0]
-
-
 @pytest.mark.parametrize("field, value", [
     ("transfer", "pigeon"), ("lanes", 0), ("vote_seconds", -1), ("partition_bytes", -1),
     ("credit_bytes", 1.5)])

@@ -8,7 +8,7 @@ import pytest
 
 from hpccoll.errors import ArgumentError, CollectiveTimeout, MessageSizeError
 from hpccoll.training.groups.experts import Experts
-from hpccoll.training.groups.ring import ring_blocks, ring_sums
+from hpccoll.training.groups.neighbours import ring_blocks, ring_sums
 from hpccoll.training.groups.sequence import Ulysses, part_boundaries
 from support.threads import run_ranks
 

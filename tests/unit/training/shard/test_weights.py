@@ -5,8 +5,8 @@ import pytest
 
 from hpccoll.ir.topology import Topology
 from hpccoll.training.optimizers import Sgd
+from hpccoll.training.shard.clip import LossScale
 from hpccoll.training.shard.quantised import ZeroPlusPlus
-from hpccoll.training.shard.scale import LossScale
 from hpccoll.training.shard.weights import Fetching
 from hpccoll.training.shard.zero import Sharded
 from support.shards import make, one_pass, same

@@ -13,6 +13,7 @@ from hpccoll.runtime.progress.task_queue import TaskQueue
 from hpccoll.training import shard
 from hpccoll.training.buckets import ArraySpec
 from hpccoll.training.optimizers import Sgd
+from hpccoll.training.shard.clip import LossScale, Scale
 from hpccoll.training.shard.memory_model import (
     footprint,
     gathered_bytes,
@@ -21,8 +22,7 @@ from hpccoll.training.shard.memory_model import (
 )
 from hpccoll.training.shard.partition import WHOLE, check_units, part_sizes, plan_groups
 from hpccoll.training.shard.quantised import encode
-from hpccoll.training.shard.scale import LossScale, Scale
-from hpccoll.training.shard.storage import MOST_SPARE, InMemory, MappedFiles, VectorPool
+from hpccoll.training.shard.shard_state import MOST_SPARE, InMemory, MappedFiles, VectorPool
 from hpccoll.training.shard.weights import Fetching
 from support.shards import SHAPES, UNITS, adam, make, one_pass, plain, same, weights, whole
 from support.threads import run_ranks
@@ -288,31 +288,25 @@ def test_the_defaults_are_pytorchs():
     assert LossScale() == LossScale(65536.0, 2.0, 0.5, 2000)
 
 
-def test_growth_wants_finite_steps_in_a_row():
-    rule, scale, seen = LossScale(4.0, interval=3), Scale(4.0), []
-    for finite in (1, 1, 0, 1, 1, 1, 1, 0, 0):
-        scale = rule.next_scale(scale, bool(finite))
+@pytest.mark.parametrize("interval, finite, wanted", [
+    (3, (1, 1, 0, 1, 1, 1, 1, 0, 0),
+     [(4, 1), (4, 2), (2, 0), (2, 1), (2, 2), (4, 0), (4, 1), (2, 0), (1, 0)]),
+    (0, [1] * 3000, [(4, step) for step in range(1, 3001)])])
+def test_growth_wants_finite_steps_in_a_row_and_an_interval(interval, finite, wanted):
+    rule, scale, seen = LossScale(4.0, interval=interval), Scale(4.0), []
+    for one in finite:
+        scale = rule.next_scale(scale, bool(one))
         seen.append(scale)
-    assert seen == [(4, 1), (4, 2), (2, 0), (2, 1), (2, 2), (4, 0), (4, 1), (2, 0), (1, 0)]
+    assert seen == wanted
 
 
-def test_without_an_interval_it_never_grows():
-    rule, scale = LossScale(interval=0), Scale(1.0)
-    for _ in range(3000):
-        scale = rule.next_scale(scale, True)
-    assert scale.value == 1
-
-
-@pytest.mark.parametrize("wrong", [{"initial": 0}, {"growth": 0.5}, {"backoff": 0},
-                                   {"backoff": 2}, {"interval": -1}], ids=str)
-def test_numbers_that_cannot_work(wrong):
-    with pytest.raises(ArgumentError, match="loss_scale"):
+@pytest.mark.parametrize("wrong, error", [
+    *(({name: value}, ArgumentError) for name, value in (
+        ("initial", 0), ("growth", 0.5), ("backoff", 0), ("backoff", 2), ("interval", -1))),
+    ({"initial": "8"}, ArgumentTypeError)], ids=str)
+def test_numbers_that_cannot_work(wrong, error):
+    with pytest.raises(error, match="loss_scale"):
         LossScale(**wrong)
-
-
-def test_what_is_no_number():
-    with pytest.raises(ArgumentTypeError, match="loss_scale: .*'8'"):
-        LossScale("8")
 
 
 # Generators of requests are resumed in their order, whichever request is done first
@@ -390,15 +384,6 @@ def test_memory_is_used_again_where_it_fits():
     assert not buffers._spare
 
 
-def test_memory_that_others_may_look_at_is_not_used_again():
-    buffers = VectorPool(0)
-    vector = buffers.get(100, "f4")
-    vector[:] = 7
-    buffers.put(vector)
-    buffers.get(100, "f4")[:] = 8
-    assert not buffers._spare and (vector == 7).all()
-
-
 # The closed forms, against the table of the ZeRO paper and against messages that are made
 @pytest.mark.parametrize("stage, each", [(0, 16), (1, 4 + 12 / 64), (2, 2 + 14 / 64), (3, 16 / 64)])
 def test_the_figures_of_the_paper(stage, each):
@@ -441,11 +426,9 @@ def test_vectors_are_zero_and_can_be_written(tmp_path, count, dtype):
                    for vector in vectors)
         vectors[0][:] = 3
         assert not vectors[1].any() and (vectors[0] == 3).all()
-
-
-def test_mapped_vectors_lie_in_a_file_that_nobody_else_sees(tmp_path):
-    vector = MappedFiles(tmp_path).zeros(10, "f4")
-    assert isinstance(vector, numpy.memmap) and not list(tmp_path.iterdir())
+    # A mapped file is seen by nobody else.
+    assert not count or isinstance(vectors[0], numpy.memmap)
+    assert not list((tmp_path / "new" / "folder").iterdir())
 
 
 def test_a_folder_that_cannot_be_used(tmp_path):
@@ -492,7 +475,7 @@ def test_every_element_has_one_owner_and_shards_are_equal(options, size):
                 assert elements.stop - elements.start == place.stop - place.start
                 for element in range(elements.start, elements.stop):
                     assert owners.setdefault((index, element), rank) == rank
-                    where = group.starts[rank] + place.start + element - elements.start
+                    where = group.part(rank).start + place.start + element - elements.start
                     place_of = dict(zip(group.bucket.members, group.bucket.starts))[index]
                     assert where == place_of + element
     assert len(owners) == sum(spec.count for spec in SPECS)
@@ -501,23 +484,16 @@ def test_every_element_has_one_owner_and_shards_are_equal(options, size):
     assert math.fsum(shards) == sum(spec.count for spec in SPECS)
 
 
-def test_units_are_groups_from_the_last_to_the_first_and_small_arrays_come_at_the_end():
-    groups = plan_groups(SPECS, 2, 0, 0, [[0, 1, 2], [3], [4, 5, 6]], persistent=3)
-    assert [(group.unit, group.bucket.members) for group in groups] == [
-        (2, (6, 4)), (0, (0,)), (WHOLE, (5, 3, 2, 1))]
-
-
-def test_arrays_of_different_kinds_share_no_group():
-    groups = plan_groups(SPECS, 2, 0, 0, [[0, 1, 2], [3], [4, 5, 6]], persistent=3,
-                         kinds=[0, 1, 0, 1, 0, 0, -1])
-    assert [(group.unit, group.bucket.members) for group in groups] == [
-        (2, (6,)), (2, (4,)), (0, (0,)), (WHOLE, (5, 2)), (WHOLE, (3, 1))]
-
-
-def test_a_unit_of_two_types_is_two_groups():
-    specs = [ArraySpec("a", (4,)), ArraySpec("b", (4,), "float16", 2), ArraySpec("c", (4,))]
-    groups = plan_groups(specs, 2, 0, 0, [[0, 1, 2]])
-    assert [(group.unit, group.bucket.members) for group in groups] == [(0, (2, 0)), (0, (1,))]
+@pytest.mark.parametrize("specs, units, options, wanted", [
+    # From the last unit to the first; small arrays come at the end.
+    (SPECS, [[0, 1, 2], [3], [4, 5, 6]], {"persistent": 3},
+     [(2, (6, 4)), (0, (0,)), (WHOLE, (5, 3, 2, 1))]),
+    # Arrays of different types share no group.
+    ([ArraySpec("a", (4,)), ArraySpec("b", (4,), "float16", 2), ArraySpec("c", (4,))],
+     [[0, 1, 2]], {}, [(0, (2, 0)), (0, (1,))])])
+def test_units_are_groups(specs, units, options, wanted):
+    groups = plan_groups(specs, 2, 0, 0, units, **options)
+    assert [(group.unit, group.bucket.members) for group in groups] == wanted
 
 
 @pytest.mark.parametrize("units, odd", [([[0, 1]], "2, 3, 4, 5, 6"), ([list(range(8))], "7"),
