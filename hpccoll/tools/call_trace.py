@@ -142,7 +142,7 @@ def events(joined: JoinedRecords) -> Iterator[dict[str, Any]]:
                        "dur": round((stop - start) * 1e6, 3),
                        "args": {"nbytes": kind.nbytes, "of": kind.what, "root": kind.root,
                                 "served by": kind.served}}
-                waited = waits.get((record.rank, line, round(start, 9)), 0.0)
+                waited = waits.get((record.rank, round(start, 9)), 0.0)
                 if waited > 0:
                     yield {**event, "name": "waiting", "ts": round(start * 1e6, 3),
                            "dur": round(waited * 1e6, 3)}
@@ -177,16 +177,10 @@ def _inside(joined: JoinedRecords, record: RankRecord, one: CallRecord, name: st
                **({"args": span.details} if span.details else {})}
 
 
-def _waits_by_start(joined: JoinedRecords) -> dict[tuple[int, int, float], float]:
-    lines = {(record.rank, one.ranks, one.name): line for record in joined.records
-             for line, one in enumerate(record.communicators)}
-    found = {}
-    for one in joined.matched:
-        for row, rank in enumerate(one.ranks):
-            line = lines.get((rank, one.ranks, one.name), -1)
-            for start, wait in zip(one.starts[row] - joined.zero, one.waits[row]):
-                found[rank, line, round(float(start), 9)] = float(wait)
-    return found
+def _waits_by_start(joined: JoinedRecords) -> dict[tuple[int, float], float]:
+    return {(rank, round(float(start), 9)): float(wait) for one in joined.matched
+            for rank, starts, waits in zip(one.ranks, one.starts - joined.zero, one.waits)
+            for start, wait in zip(starts, waits)}
 
 
 def header_fields(joined: JoinedRecords, found: CallSummary) -> dict[str, Any]:
