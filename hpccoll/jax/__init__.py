@@ -1,10 +1,9 @@
 """JAX: collectives under ``jit``, ``grad`` and ``vmap``; data-parallel training.
 
     calls                      collectives as objects: execution, shapes, transpose
-    primitive                  the JAX primitive: lowering, differentiation, batching
-    fusion                     fusion of a tree into one vector for each dtype
+    fusion                     the JAX primitive; fusion of a tree into one vector for each dtype
     collectives                allreduce, bcast, ..., with the names of mpi4jax
-    gradients optimizer        gradient averaging, broadcast of parameters, an optax wrapper
+    gradients                  gradient averaging, broadcast of parameters, an optax wrapper
 
 Each call is an *ordered effect*: JAX preserves program order under ``jit``, in loops and in
 backward passes, so ranks with the same program make the same sequence of calls. A module imports

@@ -212,11 +212,7 @@ def _key() -> int:
 
 
 class Accumulation(NamedTuple):
-    """State of an optimizer with gradient accumulation.
-
-    Attributes:
-        calls: number of calls since the last step.
-    """
+    """State of an optimizer with gradient accumulation."""
 
     calls: Any
     sums: Any

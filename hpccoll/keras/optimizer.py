@@ -112,11 +112,7 @@ Means = Callable[[Sequence[str], Sequence[Any]], list[Any]]
 
 
 def means(comm: Any, op: str, compress: Any) -> Means:
-    """Return a function that averages gradients on the backend of Keras.
-
-    Args:
-        op: ``"average"`` or ``"sum"``.
-    """
+    """Return a function that averages gradients on the backend of Keras."""
     backend = keras.config.backend()
     if backend not in BACKENDS:
         raise FrameworkError("keras", f"backend '{backend}' is not supported: set KERAS_BACKEND to "

@@ -1,12 +1,12 @@
 """Data-parallel training: exchange, compression and sharding of gradients.
 
     arguments framework             checks of arguments and of installed frameworks
-    arrays buckets order            arrays of any framework, bucket plans, priority scheduling
+    arrays buckets                  arrays of any framework, bucket plans
     trace report picture            timelines of arrays and buckets, their summary and plots
     compress/                       compression schemes for one bucket
     optimizers/                     element-wise optimizers, and those with compressed momentum
     adasum sparse                   Adasum; allreduce of sparse rows
-    engine negotiation              progress thread, readiness votes
+    engine negotiation              progress thread; readiness votes, priority scheduling
     stall_inspector                 control messages between ranks, queries for missing arrays
     autotune exchange/              autotuning of settings; Exchange, for a training loop
     shard/ averaging                sharded state (ZeRO 1-3); model averaging
@@ -14,7 +14,7 @@
 
 Works with any ``hpccoll.Comm``. Uses only the public names of :mod:`hpccoll` and imports no
 framework: :mod:`hpccoll.torch`, :mod:`hpccoll.jax` and :mod:`hpccoll.keras` build on it. A new
-compressor is a module in ``compress`` and a row in its table.
+compressor is a class in ``compress`` and a row in its table.
 
 Names are imported lazily: importing the package needs neither NumPy nor MPI.
 """

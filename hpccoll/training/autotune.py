@@ -70,14 +70,7 @@ def search(start: Knobs, algorithms: Sequence[str] = ("auto", "native")) -> Sear
 
 
 class Autotune:
-    """Autotuning of one exchange.
-
-    Args:
-        path: path of the log, which rank 0 writes; or ``None``.
-
-    Attributes:
-        done: True if the search has ended.
-    """
+    """Autotuning of one exchange."""
 
     def __init__(self, start: Knobs, path: str | None, rank: int):
         self.knobs, self.path, self.rank, self.done = start, path, rank, False

@@ -64,9 +64,6 @@ class Registry:
     """Replicated state of the negotiation, identical on every rank.
 
     Only the results of votes change it, never a local event.
-
-    Args:
-        size: number of ranks.
     """
 
     def __init__(self, size: int):
@@ -91,12 +88,7 @@ class Registry:
 
     def bits(self, ready: Iterable[Offer], new: bool, joined: bool, completed: int
              ) -> numpy.ndarray:
-        """Return the vote of this rank.
-
-        Args:
-            new: True if an offer without a slot, or another first announcement, is pending.
-            joined: True if the rank has no more data; it then agrees to all arrays.
-        """
+        """Return the vote of this rank; one that has joined agrees to all arrays."""
         vote = numpy.zeros(self.words, numpy.uint64)
         if joined:
             vote[SLOTS:] = ~numpy.uint64(0)
@@ -118,12 +110,7 @@ class Registry:
 
     def add_descriptions(self, offers: Sequence[Iterable[Offer]],
                          joined: Sequence[bool]) -> list[str]:
-        """Process full descriptions of all ranks; return the names that are now ready on all.
-
-        Args:
-            offers: new descriptions, by rank.
-            joined: True for ranks without more data, by rank.
-        """
+        """Process full descriptions of all ranks; return the names that are now ready on all."""
         for rank, some in enumerate(offers):
             for offer in some:
                 # Ranks that voted for the old description must describe it now, for the comparison.
@@ -211,11 +198,7 @@ class PriorityScheduler:
 
     def add(self, name: str, count: int, itemsize: int, priority: int,
             kind: tuple[object, ...], whole: bool = False) -> int:
-        """Partition an array of ``count`` elements; return the number of pieces.
-
-        Args:
-            whole: True to send the array in one piece.
-        """
+        """Partition an array of ``count`` elements; return the number of pieces."""
         length = max(count, 1)
         if self.partition_bytes and not whole:
             length = max(self.partition_bytes // itemsize, 1)

@@ -64,12 +64,7 @@ class Control:
 
 
 class Diagnosis(NamedTuple):
-    """Missing arrays and unresponsive ranks of a stall.
-
-    Attributes:
-        missing_ranks: ranks that have not submitted an array, by array.
-        activities: current activity, by rank.
-    """
+    """Missing arrays and unresponsive ranks of a stall."""
 
     missing_ranks: dict[str, list[int]]
     unresponsive: list[int]

@@ -3,8 +3,8 @@
 Each name behaves as in ``horovod.torch``; docs/training/horovod.md lists supported and missing
 names.
 
-    processes compression   initialisation, ranks and process sets; wire dtypes
-    async_operations        start of operations
+    processes               initialisation, ranks and process sets
+    async_operations        start of operations; wire dtypes
     derivatives             autograd functions
     broadcast_state         allreduce, reducescatter, join
     data_movement           allgather, broadcast, alltoall, barrier

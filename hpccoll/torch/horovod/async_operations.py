@@ -22,11 +22,7 @@ OPS = AVERAGE, SUM, MIN, MAX, PRODUCT, ADASUM = (
 
 
 class How(NamedTuple):
-    """Reduction and scaling of tensors.
-
-    Attributes:
-        prescale, postscale: factors before and after the reduction.
-    """
+    """Reduction and scaling of tensors."""
 
     op: str = AVERAGE
     prescale: float = 1.0
@@ -179,11 +175,7 @@ def scale(numbers: torch.Tensor, factor: float) -> torch.Tensor:
 
 
 class Compressor(NamedTuple):
-    """Cast to a wire dtype.
-
-    Attributes:
-        dtype: wire dtype of floating-point tensors; ``None`` for no cast.
-    """
+    """Cast to a wire dtype."""
 
     name: str
     dtype: torch.dtype | None = None

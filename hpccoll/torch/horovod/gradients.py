@@ -46,15 +46,7 @@ class Preferences(NamedTuple):
 
 
 class GradientExchange:
-    """Exchange of the gradients of an optimizer's parameters.
-
-    Args:
-        listing: returns the current parameters of the optimizer.
-        names: names of parameters; others are numbered.
-
-    Attributes:
-        exchanges: active exchanges; the first one has the initial parameters.
-    """
+    """Exchange of the gradients of an optimizer's parameters."""
 
     def __init__(self, listing: Callable[[], list[Parameter]], names: Mapping[Parameter, str],
                  preferences: Preferences, process_set: ProcessSet):

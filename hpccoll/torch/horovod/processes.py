@@ -136,13 +136,7 @@ global_process_set = ProcessSet(())
 
 
 class Places:
-    """Position of this process in the machine.
-
-    Attributes:
-        local: rank and number of ranks on this node.
-        homogeneous: True if all nodes have the same number of ranks.
-        sets: added process sets, by id.
-    """
+    """Position of this process in the machine."""
 
     def __init__(self, comm: MPI.Intracomm):
         local = MPI.Intracomm.Split_type(comm, MPI.COMM_TYPE_SHARED, comm.Get_rank())

@@ -57,11 +57,7 @@ class Matrix(NamedTuple):
 
 
 class _PowerSgdReduction(Reduction):
-    """Two allreduces for any number of matrices.
-
-    Attributes:
-        bases: Q of each matrix, by the index of its array.
-    """
+    """Two allreduces for any number of matrices."""
 
     scheme: PowerSgd
 

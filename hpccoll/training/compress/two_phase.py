@@ -166,11 +166,7 @@ class _TwoPhaseReduction(Reduction):
 
 @dataclass(frozen=True)
 class TwoPhase(Scheme):
-    """Scheme with a block code.
-
-    Attributes:
-        block: largest number of elements with one scale.
-    """
+    """Scheme with a block code."""
 
     block: int = 256
 
@@ -204,11 +200,7 @@ class TwoPhase(Scheme):
         """Write the decoded rows to the rows of ``out``; a NaN scale decodes to NaN."""
 
     def generator(self, *place: int) -> Any:
-        """Return the random generator for one vector, if the code needs one.
-
-        Args:
-            place: step, elements and rank; and phase, as its seed.
-        """
+        """Return the random generator for one vector, if the code needs one."""
 
     def block_length(self, count: int, size: int) -> int:
         """Return the block length for ``count`` elements on ``size`` ranks."""

@@ -39,11 +39,7 @@ from hpccoll.training.sparse import exchange_rows
 
 
 class ArrayListCache(NamedTuple):
-    """Cache of the last array list: most programs pass the same arrays in each step.
-
-    Attributes:
-        arrays: weak references; none if an array is not a writable NumPy array.
-    """
+    """Weak references to the last array list: most programs pass the same arrays in each step."""
 
     arrays: list[weakref.ref[Any]]
     forms: list[tuple[Any, ...]]
@@ -66,11 +62,7 @@ _form = operator.attrgetter("shape", "dtype", "flags.writeable")
 
 
 class CollectiveSteps:
-    """Creates the tasks that all ranks run together after a barrier.
-
-    Args:
-        order: the order of the exchange; tasks for all buckets require a fixed one.
-    """
+    """Creates the tasks that all ranks run together after a barrier."""
 
     def __init__(self, comms: ExchangeCommunicators, barrier: StepBarrier,
                  order: FixedOrder | NegotiatedOrder):

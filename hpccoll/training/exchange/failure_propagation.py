@@ -92,11 +92,7 @@ class FailurePropagation:
             raise failure from self.failure
 
     def stall_callback(self, step: int, awaited: Callable[[], Sequence[str]]) -> Callable[[], None]:
-        """Return a callback for waits without progress: it queries, warns and times out.
-
-        Args:
-            awaited: returns the names of the awaited arrays.
-        """
+        """Return a callback for waits without progress: it queries, warns and times out."""
         began = time.monotonic()
         known, asked, looked, due = tuple(awaited()), -AGAIN, 0.0, self.report
         stopped: frozenset[int] = frozenset()

@@ -12,15 +12,10 @@ from hpccoll.training.buckets import ArraySpec, Bucket
 
 
 class FusionBuffer:
-    """One vector for each dtype.
+    """One vector for each dtype, of device memory if ``device``; creation is collective.
 
     The order of arrays may change without new memory. A bucket is a slice of the vector, and so are
     consecutive buckets of one dtype.
-
-    Args:
-        comm: allocates the memory; collective.
-        order: their order in memory.
-        device: True for CuPy arrays and device memory.
     """
 
     def __init__(self, comm: Any, specs: Sequence[ArraySpec], order: Sequence[int],

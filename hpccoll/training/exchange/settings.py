@@ -31,11 +31,7 @@ PARTITION_BYTES, CREDIT_BYTES = 8 << 20, 16 << 20
 
 @dataclass(frozen=True)
 class Recipe:
-    """Reduction and scaling of one array.
-
-    Attributes:
-        prescale, postscale: factors before and after the reduction.
-    """
+    """Reduction and scaling of one array."""
 
     op: str = "average"
     prescale: float = 1.0

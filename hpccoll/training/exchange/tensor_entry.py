@@ -14,16 +14,7 @@ from hpccoll.training.negotiation import Offer
 
 
 class TensorEntry:
-    """A submitted array, or zeros for a rank without one.
-
-    Args:
-        dtype: its dtype.
-        array: the submitted array; ``None`` stands for zeros.
-
-    Attributes:
-        result: the array itself if it is writable, else a new one; ``None`` until it is done.
-        done: True if the result is complete.
-    """
+    """A submitted array, or zeros for ``None``; a writable array is its own result."""
 
     __slots__ = ("array", "done", "dtype", "result", "spec", "view")
 
@@ -52,11 +43,7 @@ class TensorEntry:
 
 
 class DeclaredArrays:
-    """Counts the results taken of each declared array; base of both orders.
-
-    Attributes:
-        results, result_counts: the last result, and the number of results taken, of each array.
-    """
+    """Counts the results taken of each declared array; base of both orders."""
 
     def __init__(self, specs: Sequence[ArraySpec]):
         self.specs = specs

@@ -22,12 +22,7 @@ _NO_STEP = -(1 << 62)
 
 
 class CollectiveStep(NamedTuple):
-    """Next operation of an exchange; it must be the same on all ranks.
-
-    Attributes:
-        step: index of the step.
-        number: index among its kind in the step.
-    """
+    """Next operation of an exchange; it must be the same on all ranks."""
 
     step: int
     kind: int
@@ -116,12 +111,7 @@ def copy_scaled(values: Any, scale: float, into: Any) -> None:
 
 
 class ResultScaling(NamedTuple):
-    """Scaling of a sum.
-
-    Attributes:
-        divisor: divisor of the sum.
-        factor: factor after the division.
-    """
+    """Scaling of a sum."""
 
     divisor: int = 1
     factor: float = 1.0

@@ -2,9 +2,8 @@
 
     placement.py   assignment of ranks to groups: near ranks for the inner axes
     meshes.py      mesh(comm, dp=, tp=, pp=, sp=, ep=): one communicator for each axis
-    neighbours.py  point-to-point messages with a time-out
+    neighbours.py  messages with a time-out; ring attention: blocks of the sequence circulate
     sequence.py    Ulysses: all heads of a part of the sequence <-> some heads of all of it
-    ring.py        ring attention: circulates blocks of the sequence
     experts.py     dispatch of tokens to experts, and combination of their outputs
     pipeline.py    activations and gradients between the stages of a pipeline
 

@@ -1,9 +1,8 @@
 """Sharding of optimizer state, gradients and parameters over ranks (ZeRO 1 to 3).
 
     partition memory_model      ownership of elements; cost of a stage in closed form
-    storage                     storage of state and of temporary vectors
-    clip scale                  global norms and loss scales, equal on all ranks
-    shard_state                 owned part of a group, and its optimizer step
+    clip                        global norms and loss scales, equal on all ranks
+    shard_state                 owned part of a group, its storage and its optimizer step
     gradients weights           gradients to their owners, weights from their owners
     quantised communicators     ZeRO++; collectives and communicators of a stage
     agreement checkpoint        consistency checks between ranks; checkpoints and resharding
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from hpccoll.training.shard.zero import Sharded as Sharded
 
 #: Modules of the public names.
-PLACES = {"Clip": "clip", "Fetching": "weights", "LossScale": "scale", "Sharded": "zero",
+PLACES = {"Clip": "clip", "Fetching": "weights", "LossScale": "clip", "Sharded": "zero",
           "ZeroPlusPlus": "quantised", "clip_shards": "clip", "footprint": "memory_model",
           "global_norm": "clip", "sent_bytes": "memory_model"}
 __all__ = ["Clip", "Fetching", "LossScale", "Sharded", "ZeroPlusPlus", "clip_shards", "footprint",

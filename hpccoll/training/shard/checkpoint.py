@@ -65,10 +65,6 @@ def save(comm: Any, folder: str | os.PathLike[str], groups: Sequence[ShardGroup]
          specs: Sequence[ArraySpec], vectors: Vectors, facts: Mapping[str, Any]) -> None:
     """Write the parts of all ranks, and replace the index; collective.
 
-    Args:
-        vectors: parts by ``groups``.
-        facts: other data for the index.
-
     Raises:
         ShardError: on all ranks, if one cannot write; the previous index remains.
     """
@@ -107,10 +103,7 @@ def save(comm: Any, folder: str | os.PathLike[str], groups: Sequence[ShardGroup]
 def restore(comm: Any, folder: str | os.PathLike[str], groups: Sequence[ShardGroup],
             specs: Sequence[ArraySpec], spans: Sequence[slice], vectors: Vectors
             ) -> dict[str, Any]:
-    """Fill the parts, which are spans of the groups' vectors, from files; collective.
-
-    Returns:
-        The saved facts.
+    """Fill the parts, which are spans of the groups' vectors, from files; return the saved facts.
 
     Raises:
         ShardError: on all ranks, if files are missing on one, or belong to other arrays or another

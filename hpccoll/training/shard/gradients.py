@@ -88,12 +88,7 @@ class Gradients:
         return vector if self.stage else vector[self.groups[number].part(self.rank)]
 
     def ready(self, index: int, gradient: Any = None) -> None:
-        """Submit a gradient; launch its group if it is complete.
-
-        Args:
-            index: index of the array.
-            gradient: array of its shape and dtype; ``None`` if :attr:`views` was written.
-        """
+        """Submit a gradient; launch its group if it is complete."""
         values = None if gradient is None else numpy.asarray(gradient)
         fault = self._fault_of(index, values)
         if fault:

@@ -85,9 +85,6 @@ def gathered_bytes(count: int, size: int, bits: int, block: int) -> float:
 def scattered_bytes(count: int, inside: int, across: int, bits: int, block: int) -> float:
     """Return the bytes that a rank sends for a two-level quantised reduce-scatter (qgZ).
 
-    Args:
-        inside, across: number of ranks in a node, and of nodes.
-
     >>> scattered_bytes(4096, 2, 2, bits=4, block=256)
     1584.0
     """

@@ -34,13 +34,7 @@ def part_sizes(count: int, size: int, turn: int = 0) -> tuple[int, ...]:
 
 
 class ShardGroup(NamedTuple):
-    """Arrays in one vector that is partitioned over the ranks.
-
-    Attributes:
-        bucket: the arrays and their offsets.
-        counts: elements of each rank's part.
-        unit: index of the unit; :data:`WHOLE` if the arrays are never released.
-    """
+    """Arrays in one vector that is partitioned over the ranks."""
 
     bucket: Bucket
     counts: tuple[int, ...]

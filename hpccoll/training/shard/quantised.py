@@ -110,9 +110,6 @@ class TwoLevels:
     """Quantised two-level reduce-scatter (qgZ).
 
     Uses one level between all ranks if nodes have different numbers of ranks.
-
-    Args:
-        comm: all ranks; creating sub-communicators of it is collective.
     """
 
     def __init__(self, comm: Any, bits: int, block: int):
@@ -127,11 +124,7 @@ class TwoLevels:
         self.inter_comm = comm.Split(self.place, self.node)
 
     def reduce(self, vector: numpy.ndarray, counts: Sequence[int]) -> Steps:
-        """Store the sum of this rank's part at the front of ``vector``; overwrites the rest.
-
-        Args:
-            counts: elements of each rank's part, by rank.
-        """
+        """Store the sum of this rank's part at the front of ``vector``; overwrites the rest."""
         stops = list(accumulate(counts))
         parts = [vector[stop - count:stop] for count, stop in zip(counts, stops)]
         peers = [node[self.place] for node in self.nodes]
@@ -146,11 +139,7 @@ class TwoLevels:
 
     def _exchange(self, comm: Any, parts: Sequence[Sequence[numpy.ndarray]],
                   counts: Sequence[int]) -> Any:
-        """Send a list of parts to each rank; return the sums of received parts, by position.
-
-        Args:
-            counts: elements of the parts that each rank sends to this one.
-        """
+        """Send a list of parts to each rank; return the sums of received parts, by position."""
         messages = [numpy.concatenate([encode(part, self.bits, self.block) for part in for_one])
                     for for_one in parts]
         lengths = [message_bytes(count, self.bits, self.block) for count in counts]

@@ -123,11 +123,6 @@ def test_factors(dtype, wanted):
     assert begin.rescale(torch.tensor([3.0]), How("sum", 9, 2), 5).tolist() == [6.0]
 
 
-def test_names_of_a_group():
-    assert begin.names("g", 2) == ["g.0", "g.1"] and begin.names("g", 1) == ["g"]
-    assert begin.names(None, 2) == [None, None] and begin.names("g", 0) == []
-
-
 def test_a_sparse_tensor_is_refused_before_anything_begins():
     with pytest.raises(ArgumentError, match="sparse_allreduce_async"):
         begin.reduce(torch.ones(2).to_sparse(), None, How(), None)

@@ -1,5 +1,6 @@
 """Sequences and experts on groups of ranks."""
 
+import math
 import time
 
 import ml_dtypes
@@ -187,34 +188,24 @@ def block_of(rank, dtype="i8"):
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_every_block_comes_round_once_and_own_first(size):
+def test_every_block_comes_round_once_and_sums_come_home(size):
     def function(comm):
-        own = block_of(comm.rank)
-        seen = []
+        own = block_of(comm.rank, "f8")
+        seen, sums = [], numpy.full_like(own, numpy.nan)
         for owner, block in ring_blocks(comm, own):
             assert numpy.array_equal(block, block_of(owner)) and not block.flags.writeable
             time.sleep(0.0005 * (comm.rank % 2))
             assert numpy.array_equal(block, block_of(owner))
             seen.append(owner)
-        assert numpy.array_equal(own, block_of(comm.rank)) and own.flags.writeable
-        return seen
-
-    for rank, seen in enumerate(run_ranks(size, function)):
-        assert seen == [(rank - turn) % size for turn in range(size)]
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_sums_come_home(size):
-    def function(comm):
-        own = block_of(comm.rank, "f8")
-        sums = numpy.full_like(own, numpy.nan)
         for owner, block, added in ring_sums(comm, own, sums):
             assert not added.any()
             added += block * 2.0 ** comm.rank
             assert numpy.array_equal(block, block_of(owner))
-        return sums
+        assert numpy.array_equal(own, block_of(comm.rank)) and own.flags.writeable
+        return seen, sums
 
-    for rank, sums in enumerate(run_ranks(size, function)):
+    for rank, (seen, sums) in enumerate(run_ranks(size, function)):
+        assert seen == [(rank - turn) % size for turn in range(size)]  # its own one first
         assert numpy.array_equal(sums, block_of(rank) * (2.0 ** size - 1))
 
 
@@ -310,11 +301,19 @@ def test_elements_land_at_their_computed_places(size, tokens, heads, rest):
         token, head = form.token_cuts, form.head_cuts
         mine = whole[token[rank]:token[rank + 1]]
         before = mine.copy()
+        sent = [comm.sent_bytes]
         inside = form.to_heads(mine)
+        sent.append(comm.sent_bytes)
         assert inside.flags.c_contiguous and inside.dtype == whole.dtype
         assert numpy.array_equal(inside, whole[:, head[rank]:head[rank + 1]])
         back = form.to_tokens(inside)
+        sent.append(comm.sent_bytes)
         assert numpy.array_equal(back, before) and numpy.array_equal(mine, before)
+        # All but the part that stays: (P - 1) / P of the elements where parts are equal.
+        here, mine_heads = form.my_tokens, head[rank + 1] - head[rank]
+        row = whole.itemsize * math.prod(rest)
+        assert numpy.diff(sent).tolist() == [here * (heads - mine_heads) * row,
+                                             (tokens - here) * mine_heads * row]
         return back.shape
 
     assert sum(shape[0] for shape in run_ranks(size, function)) == tokens
@@ -332,34 +331,6 @@ def test_types_and_strides(dtype):
         return numpy.array_equal(mine, back) and back.dtype == dtype
 
     assert all(run_ranks(3, function))
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_four_exchanges_send_what_the_formula_says(size):
-    tokens, heads, width, itemsize = 2 * size, 3 * size, 4, 4
-
-    def function(comm):
-        form = Ulysses(comm, tokens, heads)
-        part = numpy.zeros((form.my_tokens, heads, width), "f4")
-        before = comm.sent_bytes
-        inside = [form.to_heads(part) for _ in range(3)]
-        form.to_tokens(inside[0])
-        return comm.sent_bytes - before
-
-    hidden = heads * width
-    formula = 4 * (tokens * hidden // size) * itemsize * (size - 1) // size
-    assert run_ranks(size, function) == [formula] * size
-
-
-def test_uneven_parts_send_as_much_as_they_must():
-    def function(comm):
-        form = Ulysses(comm, 7, 5)
-        before = comm.sent_bytes
-        form.to_heads(numpy.zeros((form.my_tokens, 5), "u1"))
-        return comm.sent_bytes - before
-
-    heads, tokens = numpy.diff(part_boundaries(5, 3)), numpy.diff(part_boundaries(7, 3))
-    assert run_ranks(3, function) == [tokens[rank] * (5 - heads[rank]) for rank in range(3)]
 
 
 def test_each_way_is_the_transpose_of_the_other():
