@@ -33,7 +33,7 @@ FACE = {"hpccoll", *ROWS[0], "config"}
 ON_THE_FACE = {"training": FACE | {"measure"},
                **dict.fromkeys(("torch", "jax"), FACE | {"training"}),
                "keras": FACE | {"training", "jax"}}
-#: What they may use beside: shared memory and tables have one maker, pending work one kind of queue.
+#: What they may use beside: shared memory and tables have one maker, work one kind of queue.
 SHARED = {"hpccoll.transport.shm.mapping", "hpccoll.runtime.progress.engine",
           "hpccoll.runtime.progress.task_queue", "hpccoll.explain.columns"}
 #: Rooms that no other room uses, programs excepted: whoever runs collectives needs none of them.
