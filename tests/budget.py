@@ -17,9 +17,9 @@ PACKAGE = TESTS.parent / "hpccoll"
 BUDGET = {
     "C": 7177,
     "algorithms": 3813, "arrays": 1061, "calls": 1557, "cli": 2584, "comm": 4690, "config": 320,
-    "cuda": 2593, "errors": 578, "explain": 1306, "guard": 2780, "hpccoll": 536, "ir": 2092,
-    "jax": 740, "keras": 276, "machine": 864, "measure": 2947, "proof": 1278, "runtime": 3861,
-    "simulator": 3352, "testing": 816, "tools": 4970, "torch": 3676, "training": 7774,
+    "cuda": 2593, "errors": 578, "explain": 1306, "guard": 2776, "hpccoll": 536, "ir": 2092,
+    "jax": 740, "keras": 276, "machine": 864, "measure": 2942, "proof": 1278, "runtime": 3861,
+    "simulator": 3352, "testing": 816, "tools": 4964, "torch": 3676, "training": 7683,
     "transport": 1429, "tune": 2091}
 #: Most lines and files of Python, by folder of the tests; ``tests`` is its own modules.
 TEST_BUDGET = {
@@ -38,7 +38,7 @@ TEST_BUDGET = {
     "support": (6571, 48),
     "tests": (1997, 9),
     "uncompiled": (94, 2),
-    "unit": (34796, 194)}
+    "unit": (34755, 194)}
 SUFFIXES = {".c", ".h", ".cu"}
 
 
