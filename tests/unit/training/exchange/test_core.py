@@ -183,6 +183,8 @@ def test_what_an_exchange_says_of_a_step():
     def rank(comm):
         with Exchange(comm, [numpy.zeros(4), numpy.zeros((2, 3))], names=["a", "b"],
                       progress="calls") as exchange:
+            with pytest.raises(ArgumentError, match="no complete step"):
+                exchange.report()
             exchange.begin()
             exchange.ready("b", numpy.zeros((2, 3)))
             exchange.ready("a", numpy.zeros(4))
