@@ -18,8 +18,8 @@ BUDGET = {
     "C": 7177,
     "algorithms": 3813, "arrays": 1061, "calls": 1557, "cli": 2598, "comm": 4689, "config": 320,
     "cuda": 2593, "errors": 574, "explain": 1306, "guard": 2778, "hpccoll": 442, "ir": 2092,
-    "jax": 740, "keras": 276, "machine": 800, "measure": 2944, "proof": 1278, "runtime": 3916,
-    "simulator": 3352, "testing": 816, "tools": 5092, "torch": 3676, "training": 7873,
+    "jax": 736, "keras": 273, "machine": 800, "measure": 2944, "proof": 1278, "runtime": 3916,
+    "simulator": 3352, "testing": 816, "tools": 5092, "torch": 3659, "training": 7782,
     "transport": 1429, "tune": 2091}
 #: Most lines and files of Python, by folder of the tests; ``tests`` is its own modules.
 TEST_BUDGET = {
@@ -38,7 +38,7 @@ TEST_BUDGET = {
     "support": (6571, 48),
     "tests": (1998, 9),
     "uncompiled": (94, 2),
-    "unit": (34775, 193)}
+    "unit": (34732, 193)}
 SUFFIXES = {".c", ".h", ".cu"}
 
 
