@@ -3,7 +3,7 @@
 Layout from the ground up. A room imports only rooms that stand before it in this list; a test
 reads it.
 
-    errors units atomic_file worker                     what every room may use
+    errors units atomic_file record_file worker         what every room may use
     ir lang algorithms proof explain simulator          the idea: standard library only
     transport machine config arrays cuda calls runtime  the machine: NumPy and mpi4py
     testing guard tune measure                          deciding what runs, and whether it may

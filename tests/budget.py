@@ -16,10 +16,10 @@ PACKAGE = TESTS.parent / "hpccoll"
 #: Most lines, by room; ``hpccoll`` is the package's own modules.
 BUDGET = {
     "C": 7177,
-    "algorithms": 3813, "arrays": 1061, "calls": 1557, "cli": 2598, "comm": 4689, "config": 320,
-    "cuda": 2593, "errors": 574, "explain": 1306, "guard": 2778, "hpccoll": 442, "ir": 2092,
-    "jax": 736, "keras": 273, "machine": 800, "measure": 2944, "proof": 1278, "runtime": 3916,
-    "simulator": 3352, "testing": 816, "tools": 5092, "torch": 3659, "training": 7782,
+    "algorithms": 3813, "arrays": 1061, "calls": 1557, "cli": 2584, "comm": 4690, "config": 320,
+    "cuda": 2593, "errors": 578, "explain": 1306, "guard": 2776, "hpccoll": 536, "ir": 2092,
+    "jax": 736, "keras": 273, "machine": 864, "measure": 2942, "proof": 1278, "runtime": 3861,
+    "simulator": 3352, "testing": 816, "tools": 4964, "torch": 3659, "training": 7683,
     "transport": 1429, "tune": 2091}
 #: Most lines and files of Python, by folder of the tests; ``tests`` is its own modules.
 TEST_BUDGET = {
@@ -36,9 +36,9 @@ TEST_BUDGET = {
     "scale": (865, 11),
     "suites": (85, 1),
     "support": (6571, 48),
-    "tests": (1998, 9),
+    "tests": (1997, 9),
     "uncompiled": (94, 2),
-    "unit": (34732, 193)}
+    "unit": (34753, 194)}
 SUFFIXES = {".c", ".h", ".cu"}
 
 

@@ -32,13 +32,13 @@ PARTICIPLE = re.compile(
     r"|left|gone|flew|laid|hidden|bound|built|drawn|written|done|known|shown|chosen|taken|broken"
     r"|brought)")
 #: Nouns and verbs of this form.
-NOUNS = {"_seed", "embed", "ring", "_nothing", "nothing", "Averaging",
+NOUNS = {"_seed", "embed", "ring", "Dithering", "_nothing", "nothing", "Averaging",
          "_Averaging", "binding", "Finding", "Folding", "heading", "Meeting", "ranking", "_staging",
          "_monitoring", "_opening", "opening", "pickling", "Rounding", "Setting", "_tuning"}
 #: Names that stay, and why.
 PARTICIPLES = {
     "distributed": "hpccoll.jax, public", "done": "public, as of concurrent.futures",
-    "exchanging": "ModelAverager, public", "exposed": "StepReport, public",
+    "exchanging": "ModelAverager, public", "exposed": "TraceReport, public",
     "fetched": "Sharded, public", "Fetching": "public", "guarded": "Sharded, public",
     "included": "Horovod's", "paused": "Exchange, public", "Sharded": "public",
     "tuned": "Comm, public", "using": "Comm, public"}
@@ -56,7 +56,6 @@ class Allowed(NamedTuple):
 
 ALLOWED = (
     Allowed("hpccoll/guard/rank_status.py", "not heard of", "a state in flight records"),
-    Allowed("hpccoll/tools/diagnose.py", "not heard of", "a state in flight records"),
     Allowed("hpccoll/tools/call_trace.py", "served by", "a key of timelines"),
 )
 

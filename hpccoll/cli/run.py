@@ -149,7 +149,7 @@ def _tell_profile(ended: threading.Event, compare: bool, json_path: str | None,
         click.echo("hpccoll: no profile: MPI is not active at the end of the program", err=True)
         return
     from hpccoll.cli.terminal import columns
-    from hpccoll.tools.profile import ProfileWishes, finish, lines
+    from hpccoll.tools.profile import ProfileWishes, finish
 
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and not stream.closed:
@@ -157,4 +157,4 @@ def _tell_profile(ended: threading.Event, compare: bool, json_path: str | None,
     found = finish(ProfileWishes(compare, json_path or "", plot_path or ""))
     if found is not None:
         wrote = [f"wrote {path}" for path in (json_path, plot_path) if path]
-        click.echo("\n".join([*lines(found, columns(2)), *wrote]), err=True)
+        click.echo("\n".join([*found.lines(columns(2)), *wrote]), err=True)

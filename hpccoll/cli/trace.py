@@ -12,11 +12,11 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from hpccoll import record_file
 from hpccoll.cli.options import check_outputs, report_write_errors, write_text
 from hpccoll.errors import ArgumentError, did_you_mean
 from hpccoll.measure.profiling.merge import join
 from hpccoll.measure.profiling.record import read as read_calls
-from hpccoll.measure.trace_events import save_events
 from hpccoll.tools import call_trace, diagnose
 from hpccoll.training.picture import draw_step
 from hpccoll.training.report import report
@@ -24,8 +24,6 @@ from hpccoll.training.trace import read
 
 #: Columns of a table.
 WIDTH = 100
-#: Beginnings of the names of files that are no timelines of exchanges.
-OTHERS = "calls-", "flight-", "timeline"
 
 
 def folder_of(context: click.Context, param: click.Parameter, folder: str) -> str:
@@ -79,15 +77,14 @@ def trace_calls(folder, output, plot_path, json_path):
     joined = join(records)
     found = call_trace.summary(joined, ranks)
     path = output or str(Path(folder) / "timeline.json")
-    save_events(path, call_trace.header_fields(joined, found), call_trace.events(joined))
+    record_file.write(path, "timeline", call_trace.header_fields(joined, found),
+                      call_trace.events(joined))
     if json_path is not None:
         write_text(json_path, json.dumps(found.as_json(), indent=1) + "\n")
     else:
         console = Console(width=WIDTH, highlight=False)
-        if found.rows:
-            console.print(call_trace.table(found))
-        for sentence in found.sentences():
-            console.print(sentence)
+        for line in (*call_trace.lines(found, WIDTH), "", *found.sentences()):
+            console.print(line, markup=False)
     click.echo(f"wrote {path}, for https://ui.perfetto.dev: {call_trace.totals(records)}",
                err=True)
     if plot_path is not None:
@@ -138,7 +135,7 @@ def trace_report(path, skip, plot_path, rank, step, json_path):
     hpccoll trace report traces --plot step.png
     """
     check_outputs(json_path, plot_path)
-    file = _newest_file(Path(path)) if Path(path).is_dir() else Path(path)
+    file = record_file.newest(path, record_file.STEPS)[-1] if Path(path).is_dir() else Path(path)
     timeline = read(file)
     found = report(timeline, skip)
     if json_path is not None:
@@ -149,16 +146,3 @@ def trace_report(path, skip, plot_path, rank, step, json_path):
         with report_write_errors("--plot", plot_path):
             draw_step(timeline, plot_path, rank, step)
         click.echo(f"wrote {plot_path}", err=True)
-
-
-def _newest_file(folder: Path) -> Path:
-    files = sorted((file for file in folder.glob("*.json") if not file.name.startswith(OTHERS)),
-                   key=lambda file: (file.stat().st_mtime, file.name))
-    if not files and any(folder.glob("calls-*.json")):
-        raise ArgumentError("trace", f"{str(folder)!r} has records of calls, but no timeline of a "
-                                     "gradient exchange",
-                            f"use hpccoll trace {folder}")
-    if not files:
-        raise ArgumentError("trace", f"{str(folder)!r} has no timeline",
-                            "pass the folder that HPCCOLL_TRACE names")
-    return files[-1]

@@ -21,8 +21,8 @@ from typing import Any, Literal
 
 from mpi4py import MPI
 
+from hpccoll.machine.backoff import Backoff
 from hpccoll.runtime.progress.engine import PROGRESS
-from hpccoll.runtime.progress.waiting import Backoff
 
 #: mpi4py's own class methods, by name.
 NATIVE = {name: getattr(MPI.Request, name) for name in (

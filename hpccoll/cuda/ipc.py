@@ -31,7 +31,7 @@ from hpccoll.cuda.device_paths import Answer
 from hpccoll.cuda.kernels import Action, fuse
 from hpccoll.cuda.stream_ordered import Queue
 from hpccoll.cuda.transport import READ, READY
-from hpccoll.runtime.progress.waiting import wait_until
+from hpccoll.machine.backoff import wait_until
 from hpccoll.transport.shm.channels import CHANNELS, PLACES
 
 #: Granularity of registered memory in bytes, as recommended in CUDA's manual.

@@ -21,7 +21,7 @@ from hpccoll.cuda.staging import has_completed
 from hpccoll.cuda.stream_ordered import Queue
 from hpccoll.cuda.transport import DeviceEndpoint
 from hpccoll.errors import HpccollError
-from hpccoll.runtime.progress.waiting import wait_until
+from hpccoll.machine.backoff import wait_until
 from hpccoll.transport.shm.endpoint import SharedEndpoint
 
 #: Bytes of the registered scratch memory of a communicator.

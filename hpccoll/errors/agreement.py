@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import zip_longest
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy
-from mpi4py import MPI
 
 try:
     from _blake2 import blake2b  # ``hashlib`` would load OpenSSL into every rank, for 3 ms
@@ -15,6 +14,9 @@ except ImportError:
     from hashlib import blake2b
 
 from hpccoll.errors.waits import rank_list
+
+if TYPE_CHECKING:  # it would start MPI, which `hpccoll trace` does not need
+    from mpi4py import MPI
 
 V = TypeVar("V", bound=Hashable)
 #: Entry of a list that is shorter than that of another rank.
@@ -70,6 +72,7 @@ def first_difference(lists: Sequence[Sequence[str]]) -> Difference | None:
 
 def compare(comm: MPI.Intracomm, mine: Sequence[str]) -> Difference | None:
     """Compare lists of all ranks, by one small call if they are equal; the same result on all."""
+    from mpi4py import MPI
     if comm.Get_size() == 1:
         return None
     number = hash_of_text(repr(list(mine)), 7)

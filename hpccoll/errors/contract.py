@@ -45,6 +45,7 @@ class ContractError(HpccollError, RuntimeError):
     """Ranks made different calls; raised on every rank that takes part.
 
     Attributes:
+        call: the call in which they differ, as text.
         groups: ranks that agree with each other, the largest group first.
         ranks: those that differ from the majority; empty without a majority.
         field: the first field that differs, such as ``"operator"``; ``fields`` has all.
@@ -52,6 +53,7 @@ class ContractError(HpccollError, RuntimeError):
     """
 
     def __init__(self, call: str, groups: Sequence[Party], absent: tuple[int, ...] = ()):
+        self.call = call
         self.groups = tuple(sorted(groups, key=lambda group: (-len(group.ranks), group.ranks)))
         first, second = self.groups[:2]
         unknown = not all(group.fields for group in self.groups)

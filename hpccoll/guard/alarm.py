@@ -15,6 +15,7 @@ from typing import Any
 import numpy
 from mpi4py import MPI
 
+from hpccoll.machine.backoff import wait_until
 from hpccoll.runtime.events.call_log import (
     ALARM,
     EARLY_BYTES,
@@ -25,7 +26,6 @@ from hpccoll.runtime.events.call_log import (
     Log,
     LogRecord,
 )
-from hpccoll.runtime.progress.waiting import wait_until
 from hpccoll.runtime.ranks import ALARM_TAG, Ranks
 from hpccoll.transport.call_hashes import agree
 from hpccoll.transport.shm.mapping import share

@@ -27,13 +27,23 @@ def judge(records: Mapping[int, LogRecord], size: int) -> ContractError | None:
     for number in numbers:
         call_hashes = {rank: record.call_hashes[number] for rank, record in records.items()
                        if number in record.call_hashes}
-        ranks_of = groups(call_hashes)
-        if len(ranks_of) > 1:
+        if len(ranks_of := groups(call_hashes)) > 1:
             return ContractError(f"blocking call {number}", [
                 Party(tuple(ranks), _fields(records, call_hashes, ranks),
                       _sites(records, ranks, number))
                 for ranks in ranks_of], _absent(size, call_hashes))
-    return _by_stories(records, size)
+    # Nonblocking and persistent calls are in no log, only in failure records.
+    tags = {rank: record.report["tag"] for rank, record in records.items()
+            if record.report and record.report["tag"] and record.report["fields"]}
+    for tag in sorted(set(tags.values())):
+        described = {rank: Description(*(records[rank].report or {})["fields"])
+                     for rank in tags if tags[rank] == tag}
+        ranks_of = groups({rank: one.call_hash() for rank, one in described.items()})
+        if len(ranks_of) > 1:
+            return ContractError("a nonblocking or persistent call", [
+                Party(tuple(ranks), described[ranks[0]]._asdict(), _sites(records, ranks))
+                for ranks in ranks_of], _absent(size, described))
+    return None
 
 
 def unexpected_message_error(record: LogRecord, rank: int, peer: int, size: int) -> ContractError:
@@ -73,32 +83,16 @@ def _fields(records: Mapping[int, LogRecord], call_hashes: Mapping[int, int], ra
     return known[0]._asdict() if known else {}
 
 
-def _sites(records: Mapping[int, LogRecord], ranks: Iterable[int], number: int) -> tuple[str, ...]:
-    """Return the known call sites of a group of ranks."""
+def _sites(records: Mapping[int, LogRecord], ranks: Iterable[int], number: int | None = None
+           ) -> tuple[str, ...]:
+    """Return the known call sites of a group of ranks, in a blocking call if it has a number."""
     reports = [records[rank].report for rank in ranks]
     return tuple(sorted({report["site"] for report in reports
-                         if report and report["number"] == number and report["site"]}))
+                         if report and report["site"] and number in (None, report["number"])}))
 
 
 def _absent(size: int, known: Iterable[int]) -> tuple[int, ...]:
     return tuple(sorted(set(range(size)) - set(known)))
-
-
-def _by_stories(records: Mapping[int, LogRecord], size: int) -> ContractError | None:
-    """Compare nonblocking and persistent calls, which no log has, by the failure reports."""
-    reports = {rank: record.report for rank, record in records.items()
-               if record.report and record.report["tag"] and record.report["fields"]}
-    for tag in sorted({report["tag"] for report in reports.values()}):
-        same_tag = {rank: report for rank, report in reports.items() if report["tag"] == tag}
-        ranks_of = groups({rank: Description(*report["fields"]).call_hash()
-                           for rank, report in same_tag.items()})
-        if len(ranks_of) > 1:
-            return ContractError("a nonblocking or persistent call", [
-                Party(tuple(ranks), Description(*same_tag[ranks[0]]["fields"])._asdict(),
-                      tuple(sorted({same_tag[rank]["site"] for rank in ranks
-                                    if same_tag[rank]["site"]})))
-                for ranks in ranks_of], _absent(size, same_tag))
-    return None
 
 
 def states_fields(error: BaseException) -> Mapping[str, Any]:

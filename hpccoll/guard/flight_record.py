@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from mpi4py import MPI
 
-from hpccoll.atomic_file import open_replacement
+from hpccoll import record_file
 from hpccoll.errors.waits import print_report
 from hpccoll.guard.call_sites import main_site
 from hpccoll.guard.guard import Guard
@@ -26,7 +26,6 @@ from hpccoll.machine.groups import world_ranks
 from hpccoll.runtime.events.call_log import SOME_TIME, Log
 from hpccoll.runtime.progress.engine import PROGRESS
 
-FORMAT = "hpccoll flight 1"
 #: Default folder of records.
 FOLDER = "hpccoll-trace"
 #: States of ranks that can write their own record.
@@ -86,16 +85,12 @@ class FlightRecorder:
             why: reason, as text.
             folder: the destination; that of ``HPCCOLL_TRACE``, else :data:`FOLDER`, if omitted.
         """
-        import json
-        from pathlib import Path
-        place = Path(folder or self.folder or FOLDER)
         rank = MPI.COMM_WORLD.Get_rank()
-        path = place / f"flight-{self.job or 'job'}-rank{rank:05}.json"
         with self.lock:
             try:
-                place.mkdir(parents=True, exist_ok=True)
-                with open_replacement(path) as file:
-                    json.dump(self.snapshot(why), file)
+                path = record_file.path_of(folder or self.folder or FOLDER, record_file.FLIGHT,
+                                           self.job, rank)
+                record_file.write(path, record_file.FLIGHT, self.snapshot(why))
             except (OSError, ValueError) as error:  # the failure itself matters more
                 print_report(f"hpccoll: cannot write the flight record of rank {rank}: {error}")
                 return ""
@@ -103,11 +98,9 @@ class FlightRecorder:
 
     def snapshot(self, why: str) -> dict[str, Any]:
         """Return the state of this process as plain data; times in seconds since 1970."""
-        import platform
         since = time.time_ns() - time.monotonic_ns()
-        return {"format": FORMAT, "why": why, "when": time.time(), "job": self.job,
-                "rank": MPI.COMM_WORLD.Get_rank(), "ranks": MPI.COMM_WORLD.Get_size(),
-                "host": platform.node(), "pid": os.getpid(), "site": main_site(),
+        return {"job": self.job, "rank": MPI.COMM_WORLD.Get_rank(),
+                "ranks": MPI.COMM_WORLD.Get_size(), "why": why, "site": main_site(),
                 "communicators": [_communicator(guard, named, since)
                                   for guard, named in list(self.guards.items())]}
 

@@ -43,13 +43,14 @@ from hpccoll.guard.rank_status import (
     RankStatus,
     waiting_status,
 )
+from hpccoll.machine.backoff import wait_until
 from hpccoll.runtime.events.call_log import ALARM, LEFT, NUMBER
 from hpccoll.runtime.events.call_records import begins, ends
 from hpccoll.runtime.execution.executor import Execution, Timeouts
 from hpccoll.runtime.execution.slow_path import SlowPath
 from hpccoll.runtime.planning.binding import Action
 from hpccoll.runtime.planning.description import Description
-from hpccoll.runtime.progress.waiting import Meeting, PendingRun, WaitTimer, wait_until
+from hpccoll.runtime.progress.waiting import Meeting, PendingRun, WaitTimer
 from hpccoll.runtime.ranks import Ranks
 from hpccoll.transport import Batch
 from hpccoll.transport.call_hashes import split
@@ -91,19 +92,6 @@ class PendingCall(Meeting):
         """Return round 0, and the ranks that are not known to have begun it."""
         return 0, tuple(one.rank for one in self.guard.activities() if one.rank != self.rank
                         and not (self.number and one.begun >= self.number))
-
-
-class LibraryTimer(WaitTimer):
-    """Timer of a wait for the MPI library: it sleeps only while ranks are known to be missing."""
-
-    sleeps = False
-
-    def look(self) -> None:
-        """See :meth:`WaitTimer.look`."""
-        super().look()
-        begun = self.awaited
-        self.sleeps = isinstance(begun, PendingCall) and bool(
-            begun.number and begun.pending_peers()[1])
 
 
 class Guard:

@@ -28,10 +28,11 @@ from hpccoll.errors.waits import RankStates, Reports, print_report, report_text
 from hpccoll.guard.alarm import MessagedLogs
 from hpccoll.guard.call_sites import main_site
 from hpccoll.guard.diagnosis import judge
-from hpccoll.guard.guard import CURIOUS, GRACE, Guard, LibraryTimer
-from hpccoll.guard.pending_calls import watch_nonblocking, watch_persistent
+from hpccoll.guard.guard import CURIOUS, GRACE, Guard
+from hpccoll.guard.pending_calls import LibraryTimer, watch_nonblocking, watch_persistent
 from hpccoll.guard.rank_status import IN_PROGRAM, NATIVE, QUIET, format_call
 from hpccoll.guard.watchdog import STATUS, WATCHDOG
+from hpccoll.machine.backoff import wait_until
 from hpccoll.runtime.events.call_log import (
     ASKED,
     CHECK,
@@ -46,7 +47,7 @@ from hpccoll.runtime.events.call_log import (
 from hpccoll.runtime.events.call_records import log_calls
 from hpccoll.runtime.planning.call_hash import describe_native
 from hpccoll.runtime.planning.description import Description
-from hpccoll.runtime.progress.waiting import STANDSTILL, Meeting, wait_until
+from hpccoll.runtime.progress.waiting import STANDSTILL, Meeting
 
 #: Maximum number of cached wrappers.
 MOST_KINDS = 2048

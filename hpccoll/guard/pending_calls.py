@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from mpi4py import MPI
 
 from hpccoll.errors import CollectiveTimeout, HpccollError, cause_of
-from hpccoll.guard.guard import Guard, LibraryTimer, PendingCall
+from hpccoll.guard.guard import Guard, PendingCall
+from hpccoll.machine.backoff import wait_until
 from hpccoll.runtime.events.call_log import NUMBER
 from hpccoll.runtime.execution.executor import TRIES
-from hpccoll.runtime.progress.waiting import wait_until
+from hpccoll.runtime.progress.waiting import WaitTimer
 
 if TYPE_CHECKING:
     _Methods = MPI.Request
@@ -31,6 +32,19 @@ else:
 
 #: Seconds between two checks of other ranks during tests.
 BETWEEN = 0.1
+
+
+class LibraryTimer(WaitTimer):
+    """Timer of a wait for the MPI library: it sleeps only while ranks are known to be missing."""
+
+    sleeps = False
+
+    def look(self) -> None:
+        """See :meth:`WaitTimer.look`."""
+        super().look()
+        begun = self.awaited
+        self.sleeps = isinstance(begun, PendingCall) and bool(
+            begun.number and begun.pending_peers()[1])
 
 
 class WatchedRequest(_Methods):

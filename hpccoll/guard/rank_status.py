@@ -69,9 +69,9 @@ class RankActivity(NamedTuple):
         call = ", ".join(filter(None, [f"call {self.begun}" if self.begun else "", self.call]))
         if self.state == WAITING:
             return (f"rank {self.rank} waits for {rank_list(self.peers)} in round {self.round} of "
-                    f"{call}{self._at}")
+                    f"{call}{self.at}")
         if self.state == NATIVE:
-            return f"rank {self.rank} is in the MPI library in {call}{self._at}"
+            return f"rank {self.rank} is in the MPI library in {call}{self.at}"
         if self.state == UNKNOWN:
             return self._condition
         silent = f" (no answer for {self.silent:.0f} s)" * (
@@ -81,14 +81,20 @@ class RankActivity(NamedTuple):
             "it has made no call" if not self.begun else "its calls are unknown")
 
     @property
-    def _at(self) -> str:
+    def inside(self) -> bool:
+        """Return True if the rank is in a call."""
+        return self.state in (WAITING, NATIVE)
+
+    @property
+    def at(self) -> str:
+        """Return the position of the rank in the program as text; empty if unknown."""
         return f" at {self.site}" if self.site else ""
 
     @property
     def _condition(self) -> str:
         """Return its condition outside of calls, as text."""
         node = f", on {self.node}" if self.node else ""
-        where = self._at or (" in code that holds the interpreter lock" if self.silent >= SILENT
+        where = self.at or (" in code that holds the interpreter lock" if self.silent >= SILENT
                              else " in the program")
         died = (f"has ended after its {self.failure}" if self.failure else
                 "was killed or exited unexpectedly" if self.state == KILLED else
@@ -100,8 +106,8 @@ class RankActivity(NamedTuple):
 
     def brief(self, number: int) -> str:
         """Return a short text why others wait for it in a call of this number."""
-        if self.state in (WAITING, NATIVE):
-            return f"rank {self.rank} is in call {self.begun}, {self.call}{self._at}"
+        if self.inside:
+            return f"rank {self.rank} is in call {self.begun}, {self.call}{self.at}"
         behind = self.state == IN_PROGRAM and 0 <= self.begun < number
         return self._condition + f", not in call {number}" * behind
 
@@ -243,7 +249,7 @@ LACKS: tuple[Callable[[RankActivity, int, Sequence[int]], bool], ...] = (
     lambda one, number, peers: one.state in (HALTED, DEBUGGED) and (
         one.completed < number or one.rank in peers),
     lambda one, number, peers: one.state == IN_PROGRAM and 0 <= one.begun < number,
-    lambda one, number, peers: one.state in (WAITING, NATIVE) and one.begun < number,
+    lambda one, number, peers: one.inside and one.begun < number,
     lambda one, number, peers: one.state == UNKNOWN,
     lambda one, number, peers: one.state == IN_PROGRAM and one.rank in peers,
 )

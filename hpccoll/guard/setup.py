@@ -40,10 +40,11 @@ from hpccoll.guard.library_calls import CURIOUS, GRACE
 from hpccoll.guard.rank_status import GONE, KILLED
 from hpccoll.guard.setup_ranks import WITHDRAWN, SetupRanks
 from hpccoll.guard.watchdog import STATUS
+from hpccoll.machine.backoff import wait_until
 from hpccoll.machine.discovery import exchange_processes
 from hpccoll.runtime.events.call_log import INSIDE
 from hpccoll.runtime.planning.description import Description
-from hpccoll.runtime.progress.waiting import Meeting, PendingRun, WaitTimer, wait_until
+from hpccoll.runtime.progress.waiting import Meeting, PendingRun, WaitTimer
 from hpccoll.transport.call_hashes import agree
 from hpccoll.transport.private_comm import PrivateComm
 

@@ -28,9 +28,9 @@ from hpccoll.guard.guard import GRACE
 from hpccoll.guard.library_calls import LibraryCalls
 from hpccoll.guard.rank_status import format_call
 from hpccoll.guard.watchdog import WATCHDOG
+from hpccoll.machine.backoff import wait_until
 from hpccoll.runtime.events.call_log import NUMBER
 from hpccoll.runtime.planning.description import Description
-from hpccoll.runtime.progress.waiting import wait_until
 
 if TYPE_CHECKING:
     pass

@@ -19,8 +19,8 @@ from contextlib import suppress
 from typing import Protocol
 
 from hpccoll.errors.waits import print_report
+from hpccoll.machine.backoff import wait_until
 from hpccoll.runtime.events.call_log import ENDED
-from hpccoll.runtime.progress.waiting import wait_until
 from hpccoll.worker import Worker
 
 #: Poll intervals in seconds, in a native call and otherwise. The short one reports a dead rank

@@ -33,10 +33,10 @@ import hpccoll
 from hpccoll.errors import NoisyMachineError
 from hpccoll.ir.cost.network import NetworkPaths
 from hpccoll.ir.topology import Topology
+from hpccoll.machine.backoff import wait_until
 from hpccoll.machine.identity import library_name
 from hpccoll.measure.load import OtherLoad, load_text
 from hpccoll.measure.samples import sample
-from hpccoll.runtime.progress.waiting import wait_until
 from hpccoll.simulator.machine_model import Level, Machine
 from hpccoll.tools.bench.provenance import record
 

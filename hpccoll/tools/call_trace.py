@@ -6,77 +6,37 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import compress
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import Any
 
 import numpy
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
+from hpccoll.explain.columns import WIDTH, FittedTable, Header
 from hpccoll.explain.plotting import save
 from hpccoll.measure.profiling.merge import (
     JoinedRecords,
-    MatchedCalls,
-    Straggler,
     correct_times,
     describe_stragglers,
-    each_kind,
-    stragglers,
 )
 from hpccoll.measure.profiling.phases import (
     activities,
-    reduced_by_kind,
     reduced_by_rank,
     spans,
 )
-from hpccoll.measure.profiling.record import OBJECTS, CallKind, CallRecord, RankRecord
-from hpccoll.measure.trace_events import line_names
+from hpccoll.measure.profiling.profile import CallRow, Profile, method_and_bytes, profile
+from hpccoll.measure.profiling.record import CallRecord, RankRecord
+from hpccoll.record_file import line_names
 from hpccoll.training.picture import COLOURS, INK, new_figure, style_panel
-from hpccoll.units import count_text, short_size_text, size_text, time_text
+from hpccoll.units import count_text, size_text, time_text
 
-#: Heads of the table; two need records inside of calls, two others are used without them.
+#: Heads of the table; messages and reductions need records inside of calls.
 HEADS = ("call", "bytes", "count", "a call", "waits", "messages", "reduces", "skew",
          "arrived last", "algorithm")
-INSIDE, OUTSIDE = ("messages", "reduces"), ("skew", "arrived last")
+TEXT = ("call", "arrived last", "algorithm")
 #: Maximum rows of the table; maximum ranks and calls of the plot.
 LINES, MOST_RANKS, MOST_CALLS = 20, 32, 40
 #: Maximum lines of phases of a communicator.
 MOST_LINES = 1000
-
-
-class CallTimes(NamedTuple):
-    """Calls of one kind that all ranks of their communicator made; means over calls and ranks.
-
-    Attributes:
-        calls: number of calls.
-        seconds: seconds of a call.
-        waits: seconds of a call before all needed ranks had entered it.
-        skew: seconds between the first and the last rank.
-        last: the rank of ``COMM_WORLD`` that was last most often, and its fraction of the calls.
-        reduces: seconds in reductions; ``None`` if unknown.
-    """
-
-    kind: CallKind
-    calls: int
-    seconds: float
-    waits: float
-    skew: float
-    last: tuple[int, float]
-    reduces: float | None = None
-
-    @property
-    def messages(self) -> float | None:
-        """Return the seconds of a call in neither waits nor reductions, if known."""
-        return None if self.reduces is None else max(
-            self.seconds - self.waits - self.reduces, 0.0)
-
-    def cells(self) -> tuple[str, ...]:
-        """Return the row as text, in the order of :data:`HEADS`."""
-        parts = ("" if part is None else f"{part / self.seconds if self.seconds else 0.0:.0%}"
-                 for part in (self.waits, self.messages, self.reduces))
-        return (*method_and_bytes(self.kind), f"{self.calls:,}", time_text(self.seconds, 3), *parts,
-                time_text(self.skew, 3), f"rank {self.last[0]} ({self.last[1]:.0%})",
-                self.kind.served)
 
 
 @dataclass(frozen=True)
@@ -84,32 +44,33 @@ class CallSummary:
     """A traced job in numbers.
 
     Attributes:
-        ranks, missing: number of ranks with a record, and without.
-        rows: kinds of calls, longest total time first.
-        slowest: the rank that others waited for longest, and the seconds, summed over the waiting
-            ranks.
-        waits: seconds in which ranks waited for the last rank, by last rank.
+        profile: of the ranks with a record.
+        missing: number of ranks without one.
         offsets: how far the clock of rank 0 was ahead, by rank, if clocks differ.
         compared: number of clock comparisons.
-        stragglers: arrival statistics of the ranks of each communicator, the latest first.
     """
 
-    ranks: int
+    profile: Profile
     missing: int
-    rows: Sequence[CallTimes]
-    slowest: tuple[int, float] | None
-    waits: Mapping[int, float]
     offsets: Mapping[int, float]
     compared: int
-    stragglers: Sequence[Straggler] = ()
+
+    @property
+    def waits(self) -> Mapping[int, float]:
+        """Return the seconds that others waited for each rank, summed over them; longest first."""
+        sums: dict[int, float] = defaultdict(float)
+        for one in self.profile.stragglers:
+            sums[one.rank] += one.waits
+        return dict(sorted(sums.items(), key=lambda item: -item[1]))
 
     def sentences(self) -> list[str]:
         """Return further remarks."""
-        text = [f"{count_text(self.ranks, 'rank')}" + (
+        text = [f"{count_text(self.profile.ranks, 'rank')}" + (
             f"; no trace of {count_text(self.missing, 'rank')}" if self.missing else "")]
-        if self.slowest is not None and self.slowest[1] > 0:
-            text.append(f"rank {self.slowest[0]} is the slowest: others waited "
-                        f"{time_text(self.slowest[1], 3)} for it in total")
+        for rank, seconds in islice(self.waits.items(), 1):
+            if seconds > 0:
+                text.append(f"rank {rank} is the slowest: others waited {time_text(seconds, 3)} "
+                            "for it in total")
         if self.offsets:
             far = max(map(abs, self.offsets.values()))
             text.append("clocks of several nodes, synchronised by round-trip messages, "
@@ -117,72 +78,41 @@ class CallSummary:
         else:
             text.append("all ranks use the same clock")
         *found, clocks = [f"{one[0].upper()}{one[1:]}." for one in text]
-        return [*found, *describe_stragglers(self.stragglers), clocks]
+        return [*found, *describe_stragglers(self.profile.stragglers), clocks]
 
     def as_json(self) -> dict[str, Any]:
         """Return plain data."""
-        return {"format": "hpccoll call summary 1", "ranks": self.ranks, "missing": self.missing,
-                "rows": [{**row.kind._asdict(), **row._asdict(), "messages": row.messages,
-                          "kind": None}
-                         for row in self.rows],
-                "slowest": self.slowest, "waits": dict(self.waits),
-                "stragglers": [one._asdict() for one in self.stragglers],
-                "offsets": dict(self.offsets), "sentences": self.sentences()}
-
-
-def method_and_bytes(kind: CallKind) -> tuple[str, str]:
-    """Return a kind's method name in mpi4py, and its bytes."""
-    if kind.nbytes == OBJECTS:
-        return kind.title.split()[0], "objects"
-    return kind.title.capitalize(), short_size_text(kind.nbytes)
+        return {**self.profile.as_json(), "format": "hpccoll call summary 1",
+                "missing": self.missing, "waits": self.waits, "offsets": self.offsets,
+                "slowest": next(iter(self.waits.items()), None),
+                "sentences": self.sentences()}
 
 
 def summary(joined: JoinedRecords, ranks: int) -> CallSummary:
     """Return the summary of a traced job with a number of ranks."""
-    groups: dict[CallKind, list[tuple[MatchedCalls, numpy.ndarray]]] = defaultdict(list)
-    waits: dict[int, float] = defaultdict(float)
-    for one, number, at in each_kind(joined):
-        groups[one.kinds[number]._replace(root=-1)].append((one, at))
-        last = one.starts[:, at].argmax(0)
-        for rank in numpy.unique(last):
-            waits[one.ranks[rank]] += float(one.waits[:, at][:, last == rank].sum())
-    reduced = reduced_by_kind(joined.records)
-    rows = [_row(kind, found)._replace(reduces=reduced.get(kind))
-            for kind, found in groups.items()]
-    rows.sort(key=lambda row: -row.calls * row.seconds)
-    slowest = max(waits.items(), key=lambda item: item[1], default=None)
-    return CallSummary(len(joined.records), ranks - len(joined.records), rows, slowest, waits,
-                       joined.offsets,
-                       min((len(record.ahead) for record in joined.records), default=0),
-                       stragglers(joined))
+    return CallSummary(profile(joined), ranks - len(joined.records), joined.offsets,
+                       min((len(record.ahead) for record in joined.records), default=0))
 
 
-def _row(kind: CallKind, found: Sequence[tuple[MatchedCalls, numpy.ndarray]]) -> CallTimes:
-    calls = sum(int(at.sum()) for _, at in found)
-    shares = sum(int(at.sum()) * len(one.ranks) for one, at in found)
-    seconds = sum(float((one.stops - one.starts)[:, at].sum()) for one, at in found)
-    waits = sum(float(one.waits[:, at].sum()) for one, at in found)
-    skews = sum(float(one.skews[at].sum()) for one, at in found)
-    lasts: dict[int, int] = defaultdict(int)
-    for one, at in found:
-        for rank in one.starts[:, at].argmax(0):
-            lasts[one.ranks[rank]] += 1
-    rank, times = max(lasts.items(), key=lambda item: item[1])
-    return CallTimes(kind, calls, seconds / shares, waits / shares, skews / calls,
-                     (rank, times / calls))
+def lines(found: CallSummary, width: int = WIDTH) -> list[str]:
+    """Return a table of the kinds of calls that took longest."""
+    rows = found.profile.details[:LINES]
+    inside = any(row.reduces is not None for row in rows)
+    return FittedTable([Header(head, head not in TEXT) for head in HEADS],
+                       [_cells(row, inside) for row in rows], width).lines() if rows else []
 
 
-def table(found: CallSummary) -> Table:
-    """Return a table of the longest rows of a summary."""
-    shown = Table(box=SIMPLE_HEAD, pad_edge=False)
-    inside = any(row.reduces is not None for row in found.rows)
-    wanted = [head not in (OUTSIDE if inside else INSIDE) for head in HEADS]
-    for head in compress(HEADS, wanted):
-        shown.add_column(head, overflow="fold", no_wrap=head != "algorithm", justify=(
-            "left" if head in ("call", "arrived last", "algorithm") else "right"))
-    for row in found.rows[:LINES]:
-        shown.add_row(*compress(row.cells(), wanted))
-    return shown
+def _cells(row: CallRow, inside: bool) -> tuple[str, ...]:
+    """Return the row as text: with messages and reductions, or with the arrival of the ranks."""
+    parts = [row.waits, None, None]
+    if row.reduces is not None:
+        reduces = row.reduces / (row.a_call or 1.0)
+        parts[1:] = max(1.0 - (row.waits or 0.0) - reduces, 0.0), reduces
+    return (row.method, row.sizes, f"{row.calls:,}", time_text(row.a_call, 3),
+            *("" if part is None else f"{part:.0%}" for part in parts),
+            "" if row.skew is None or inside else time_text(row.skew, 3),
+            "" if row.last is None or inside else f"rank {row.last[0]} ({row.last[1]:.0%})",
+            row.served)
 
 
 # -- the timeline ------------------------------------------------------------------------------
@@ -206,13 +136,13 @@ def events(joined: JoinedRecords) -> Iterator[dict[str, Any]]:
                              for column in (1, 2))
             for number, start, stop in zip(calls[:, 0].astype(int), starts, stops):
                 kind = one.kinds[number]
-                method, nbytes = method_and_bytes(kind)
+                method, nbytes = method_and_bytes(kind.title, kind.nbytes)
                 event = {"ph": "X", "pid": record.rank, "tid": line}
                 yield {**event, "name": f"{method} {nbytes}", "ts": round(start * 1e6, 3),
                        "dur": round((stop - start) * 1e6, 3),
                        "args": {"nbytes": kind.nbytes, "of": kind.what, "root": kind.root,
                                 "served by": kind.served}}
-                waited = waits.get((record.rank, line, round(start, 9)), 0.0)
+                waited = waits.get((record.rank, round(start, 9)), 0.0)
                 if waited > 0:
                     yield {**event, "name": "waiting", "ts": round(start * 1e6, 3),
                            "dur": round(waited * 1e6, 3)}
@@ -247,21 +177,15 @@ def _inside(joined: JoinedRecords, record: RankRecord, one: CallRecord, name: st
                **({"args": span.details} if span.details else {})}
 
 
-def _waits_by_start(joined: JoinedRecords) -> dict[tuple[int, int, float], float]:
-    lines = {(record.rank, one.ranks, one.name): line for record in joined.records
-             for line, one in enumerate(record.communicators)}
-    found = {}
-    for one in joined.matched:
-        for row, rank in enumerate(one.ranks):
-            line = lines.get((rank, one.ranks, one.name), -1)
-            for start, wait in zip(one.starts[row] - joined.zero, one.waits[row]):
-                found[rank, line, round(float(start), 9)] = float(wait)
-    return found
+def _waits_by_start(joined: JoinedRecords) -> dict[tuple[int, float], float]:
+    return {(rank, round(float(start), 9)): float(wait) for one in joined.matched
+            for rank, starts, waits in zip(one.ranks, one.starts - joined.zero, one.waits)
+            for start, wait in zip(starts, waits)}
 
 
 def header_fields(joined: JoinedRecords, found: CallSummary) -> dict[str, Any]:
     """Return the header fields of the timeline's file."""
-    return {"format": "hpccoll call timeline 1", "ranks": found.ranks,
+    return {"ranks": found.profile.ranks,
             "clock": "of rank 0; " + found.sentences()[-1],
             "seconds ahead": {str(rank): seconds for rank, seconds in found.offsets.items()}}
 

@@ -9,79 +9,57 @@ if some wait, the missing ranks.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import localtime, strftime
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from hpccoll.errors import ArgumentError
-from hpccoll.errors.contract import format_fields
+from hpccoll import record_file
+from hpccoll.errors.contract import ContractError
+from hpccoll.guard.diagnosis import judge
+from hpccoll.guard.rank_status import (
+    DEBUGGED,
+    FREE,
+    GONE,
+    HALTED,
+    IN_PROGRAM,
+    KILLED,
+    UNKNOWN,
+    WAITING,
+    RankActivity,
+)
+from hpccoll.measure.profiling.merge import arrivals
+from hpccoll.runtime.events.call_log import LogRecord
+from hpccoll.runtime.planning.description import Description
 from hpccoll.units import count_text, ranks_text, time_text
 
-FORMAT = "hpccoll flight 1"
-#: States of ranks, named as in :mod:`hpccoll.guard.rank_status`.
-WAITING, NATIVE, IN_PROGRAM, STOPPED, DEBUGGED, KILLED, ENDED, FREED, FAILED = (
-    "waiting", "in the MPI library", "in no wait", "stopped", "held by a debugger", "killed",
-    "ended", "freed", "failed")
-#: Fields of a call that all ranks must agree on, with their names in texts.
-FIELDS = {"collective": "collective", "count": "count", "dtype": "type", "operator": "operator",
-          "root": "root", "algorithm": "algorithm", "layout": "layout"}
+#: State of a rank in the program, after a call that failed.
+FAILED = "failed"
 #: Texts of states whose value in the records is older.
-STATE_TEXTS = {IN_PROGRAM: "computing", "not heard of": "unknown"}
+STATE_TEXTS = {IN_PROGRAM: "computing", UNKNOWN: "unknown"}
 #: Mean seconds after the first rank from which a rank counts as late.
 LATE = 0.01
 HEADS = ("rank", "state", "call", "arguments", "since", "waits for", "at")
 
 
-@dataclass(frozen=True)
-class RecordedRank:
-    """Recorded status of a rank of a communicator.
+class RecordedComm(NamedTuple):
+    """A communicator, and the recorded status of its ranks, numbered as in ``COMM_WORLD``.
 
     Attributes:
-        rank: rank in ``COMM_WORLD``.
-        state: one of the states above, or ``not heard of``.
-        begun, completed: numbers of calls; -1 if unknown.
-        call, site: the call as text; file and line.
-        peers: ranks in ``COMM_WORLD`` that it waits for.
-        calls: its last calls, by number.
-        report: record of its failure; None without a failure.
-        own: True if the rank has written its own record.
+        calls: the last calls of each rank, by number.
+        reports: records of failures, of the ranks that have one.
     """
 
-    rank: int
-    state: str
-    begun: int
-    completed: int
-    call: str
-    site: str
-    round: int
-    peers: tuple[int, ...]
-    calls: Mapping[int, Mapping[str, Any]]
-    report: Mapping[str, Any] | None
-    own: bool
-
-    @property
-    def inside(self) -> bool:
-        return self.state in (WAITING, NATIVE)
-
-    @property
-    def whereabouts(self) -> str:
-        """Return the position of the rank in the program as text."""
-        return f" at {self.site}" if self.site else ""
-
-
-@dataclass(frozen=True)
-class RecordedComm:
-    """A communicator, and the recorded status of its ranks."""
-
     name: str
-    ranks: Sequence[RecordedRank]
+    ranks: list[RankActivity]
+    calls: dict[int, Mapping[int, Mapping[str, Any]]]
+    reports: dict[int, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -103,36 +81,20 @@ class HangDiagnosis:
         return {"format": "hpccoll diagnosis 1", "verdict": self.verdict, "ranks": self.ranks,
                 "silent": list(self.silent), "communicators": [
                     {"name": one.name, "ranks": [
-                        {"rank": rank.rank, "state": rank.state, "begun": rank.begun,
-                         "completed": rank.completed, "call": rank.call, "site": rank.site,
-                         "round": rank.round, "peers": list(rank.peers), "story": rank.report}
+                        {**rank._asdict(), "story": one.reports.get(rank.rank)}
                         for rank in one.ranks]} for one in self.comms]}
 
 
 # -- reading -----------------------------------------------------------------------------------
 def read(folder: Path) -> list[Mapping[str, Any]]:
     """Return the records of the newest job in a folder."""
-    files = sorted(folder.glob("flight-*-rank*.json"),
-                   key=lambda file: (file.stat().st_mtime, file.name))
-    if not files:
-        raise ArgumentError("trace", f"{str(folder)!r} has no flight records",
-                            "ranks write them to the folder that HPCCOLL_TRACE names, when a call "
-                            "fails, on SIGUSR1, and in comm.dump()")
-    job = files[-1].name.rpartition("-rank")[0]
-    return [_read_flight_record(file) for file in sorted(files)
-            if file.name.rpartition("-rank")[0] == job]
+    return [record_file.read(file, record_file.FLIGHT, _check)
+            for file in record_file.newest(folder, record_file.FLIGHT)]
 
 
-def _read_flight_record(file: Path) -> Mapping[str, Any]:
-    try:
-        data: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        if data["format"] != FORMAT:
-            raise ValueError(f"its format is {data['format']!r}, not '{FORMAT}'")
-        data["communicators"], data["rank"], data["ranks"], data["when"]
-        return data
-    except (ValueError, LookupError, TypeError) as error:
-        raise ArgumentError("trace", f"{str(file)!r} is not a flight record: {error}"
-                            ) from error
+def _check(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    data["communicators"], data["rank"], data["ranks"], data["when"]
+    return data
 
 
 def _comms(files: Sequence[Mapping[str, Any]]) -> list[RecordedComm]:
@@ -140,29 +102,30 @@ def _comms(files: Sequence[Mapping[str, Any]]) -> list[RecordedComm]:
     for file in sorted(files, key=lambda file: file["when"]):
         for comm in file["communicators"]:
             views[comm["id"]].append((file, comm))
-    return [RecordedComm(found[0][1]["name"] or f"a communicator of "
-                         f"{len(found[0][1]['world_ranks'])}",
-                         [_rank(index, found) for index in
-                          range(len(found[0][1]["world_ranks"]))]) for found in views.values()]
+    return list(map(_comm, views.values()))
 
 
-def _rank(index: int, views: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
-          ) -> RecordedRank:
-    """Return the status of a rank: from its own record, else from the latest of another rank."""
-    own = [view for view in views if view[1]["rank"] == index]
-    file, comm = (own or views)[-1]
-    world, doing = comm["world_ranks"], comm["doing"][index]
-    nothing: Mapping[str, Any] = {"calls": [], "story": None}
-    record = next((found for _, view in reversed(own or list(views))
-                   if (found := view["records"].get(str(index)))), nothing)
-    site = doing["site"] or (file["site"] if own else "")
-    state = IN_PROGRAM if own and doing["state"] in (ENDED, FREED) else doing["state"]
-    if record["story"] and state == IN_PROGRAM:
-        state = FAILED
-    return RecordedRank(
-        world[index], state, doing["begun"], doing["completed"], doing["call"], site,
-        doing["round"], tuple(world[peer] for peer in doing["peers"]),
-        {call["number"]: call for call in record["calls"]}, record["story"], bool(own))
+def _comm(views: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> RecordedComm:
+    """Return a communicator: each rank from its own record, else from the latest of another."""
+    first = views[0][1]
+    world = first["world_ranks"]
+    found = RecordedComm(first["name"] or f"a communicator of {len(world)}", [], {}, {})
+    for index, rank in enumerate(world):
+        own = [view for view in views if view[1]["rank"] == index]
+        file, comm = (own or views)[-1]
+        record: Mapping[str, Any] = next(
+            (known for _, view in reversed(own or views)
+             if (known := view["records"].get(str(index)))), {"calls": []})
+        doing = RankActivity(**comm["doing"][index])
+        state = IN_PROGRAM if own and doing.state in (GONE, FREE) else doing.state
+        if record.get("story"):
+            found.reports[rank] = record["story"]
+            state = FAILED if state == IN_PROGRAM else state
+        found.calls[rank] = {call["number"]: call for call in record["calls"]}
+        found.ranks.append(doing._replace(
+            rank=rank, state=state, site=doing.site or (file["site"] if own else ""),
+            peers=tuple(world[peer] for peer in doing.peers)))
+    return found
 
 
 # -- judging -----------------------------------------------------------------------------------
@@ -177,7 +140,7 @@ def diagnose(files: Sequence[Mapping[str, Any]]) -> HangDiagnosis:
     if not sentences:
         sentences = ["No rank waits in a collective of hpccoll, and no rank has failed."]
     failed = sorted({file["why"] for file in files if "Error" in file["why"].partition(":")[0]})
-    if failed and not any(one.report for comm in comms for one in comm.ranks):
+    if failed and not any(comm.reports for comm in comms):
         sentences.append(f"Error: {failed[0]}.")
     return HangDiagnosis(" ".join(sentences), [comm for _, comm in judged], ranks, silent)
 
@@ -185,81 +148,75 @@ def diagnose(files: Sequence[Mapping[str, Any]]) -> HangDiagnosis:
 def diagnoses(comm: RecordedComm) -> Iterator[str]:
     """Yield the errors of a communicator, the cause first; nothing if there are none."""
     ranks = comm.ranks
-    inside = [one for one in ranks if one.inside or one.report]
-    if not inside and not any(one.state in (KILLED, STOPPED, DEBUGGED) for one in ranks):
+    inside = [one for one in ranks if one.inside or one.rank in comm.reports]
+    if not inside and not any(one.state in (KILLED, HALTED, DEBUGGED) for one in ranks):
         return
     number = max(one.begun for one in inside) if inside else max(one.begun for one in ranks)
-    difference = first_difference(ranks)
+    difference = judge({one.rank: _log_of(comm, one) for one in ranks}, len(ranks))
     if difference is not None:
-        yield difference
-    absent = list(_describe_missing(comm.name, number, ranks, difference is None))
+        yield describe_difference(difference)
+    absent = list(_describe_missing(comm, number, difference is None))
     yield from absent or (_chain(ranks) if difference is None else ())
-    late = describe_slowest(ranks)
-    failed = next((one for one in ranks if one.report and not one.report.get("heard")), None)
+    late = describe_slowest(comm)
+    failed = next((pair for pair in comm.reports.items() if not pair[1].get("heard")), None)
     if late is not None:
         yield f"Before that, {late}" if difference or absent else late[0].upper() + late[1:]
-    if failed is not None and failed.report is not None and difference is None:
-        yield (f"The first failure was on rank {failed.rank}, at {failed.report['when']}: "
-               f"{_shorten(failed.report['reason'])}")
+    if failed is not None and difference is None:
+        rank, report = failed
+        yield (f"The first failure was on rank {rank}, at {report['when']}: "
+               f"{_shorten(report['reason'])}")
 
 
-def first_difference(ranks: Sequence[RecordedRank]) -> str | None:
-    """Return a sentence on the first call that differs, the ranks and the fields."""
-    numbers = sorted({number for one in ranks for number in one.calls})
-    for number in numbers:
-        calls = {one.rank: one.calls[number] for one in ranks
-                 if "collective" in one.calls.get(number, ())}
-        for field, title in FIELDS.items():
-            groups: dict[str, list[int]] = defaultdict(list)
-            for rank, call in calls.items():
-                if call.get(field):
-                    groups[call[field]].append(rank)
-            if len(groups) > 1:
-                most = max(map(len, groups.values()))
-                # Differing ranks first; if no group is the largest, all are equal.
-                ordered = sorted(groups.values(), key=lambda group: (len(group) == most, group))
-                sites = {one.rank: one.whereabouts for one in ranks if one.begun == number}
-                return (f"Ranks disagree on the {title} in call {number}: " + "; ".join(
-                    f"{ranks_text(group)} made {format_fields(_known_fields(calls[group[0]]))}"
-                    f"{sites.get(group[0], '')}" for group in ordered) + ".")
-    return None
+def _log_of(comm: RecordedComm, one: RankActivity) -> LogRecord:
+    """Return what the log of a rank said, as far as the files know it."""
+    described = {number: Description(*(call.get(field, "") for field in Description._fields))
+                 for number, call in comm.calls[one.rank].items() if "collective" in call}
+    hashes = {number: found.call_hash() for number, found in described.items()}
+    report = comm.reports.get(one.rank) or {
+        "number": one.begun, "tag": 0, "fields": None, "site": one.site}
+    return LogRecord(one.begun, hashes,
+                     {hashes[number]: found for number, found in described.items()}, report)
 
 
-def _known_fields(call: Mapping[str, Any]) -> dict[str, str]:
-    return {field: call.get(field, "") for field in FIELDS}
+def describe_difference(error: ContractError) -> str:
+    """Return a sentence on the first call that differs: those that differ from the most first."""
+    groups = error.groups[::-1] if error.ranks else error.groups
+    title = "type" if error.field == "dtype" else error.field
+    return (f"Ranks disagree on the {title} in {error.call.removeprefix('blocking ')}: "
+            + "; ".join(f"{ranks_text(group.ranks)} made {group.call}" for group in groups) + ".")
 
 
-def _describe_missing(name: str, number: int, ranks: Sequence[RecordedRank], blame: bool
-                      ) -> Iterator[str]:
+def _describe_missing(comm: RecordedComm, number: int, blame: bool) -> Iterator[str]:
     """Yield sentences on the ranks missing in a call, and why."""
-    inside = [one for one in ranks if one.begun == number and (one.inside or one.report)]
+    inside = [one for one in comm.ranks
+              if one.begun == number and (one.inside or one.rank in comm.reports)]
     which = next((one.call for one in inside if one.call), "")
-    call = f"call {number} of {name}" + (f", {which}" if which else "")
+    call = f"call {number} of {comm.name}" + (f", {which}" if which else "")
     waits = f"{ranks_text(one.rank for one in inside)} wait" + "s" * (len(inside) == 1)
-    for one in ranks:
+    for one in comm.ranks:
         begun = f"its last call was {one.begun}" if one.begun > 0 else "it has made no call"
         if one.state == KILLED:
             when = f"in {call}" if one.begun >= number and one.completed < number else (
                 f"after call {number}" if one.completed >= number else f"before {call}")
             yield f"Rank {one.rank} was killed {when}" + (f": {waits} for it." if inside else ".")
-        elif one.state in (STOPPED, DEBUGGED):
+        elif one.state in (HALTED, DEBUGGED):
             yield (f"Rank {one.rank} is stopped, by a signal or a debugger; {begun}"
                    + (f"; {waits} in {call}." if inside else "."))
         elif one.begun < number and one not in inside and blame:
             if one.begun < 0:
                 yield f"Rank {one.rank} has not reported; {waits} in {call}."
-            elif one.state in (ENDED, FREED):
-                what = "ended its program" if one.state == ENDED else "freed the communicator"
+            elif one.state in (GONE, FREE):
+                what = "ended its program" if one.state == GONE else "freed the communicator"
                 yield (f"Rank {one.rank} has {what} before {call}, in which {waits}; {begun}.")
             elif one.inside:
                 yield (f"Rank {one.rank} is behind: it is in call {one.begun}, {one.call}"
-                       f"{one.whereabouts}; {waits} in {call}.")
+                       f"{one.at}; {waits} in {call}.")
             else:
                 yield (f"Rank {one.rank} has not started {call}, in which {waits}; it is in the "
-                       f"program{one.whereabouts}, and {begun}.")
+                       f"program{one.at}, and {begun}.")
 
 
-def _chain(ranks: Sequence[RecordedRank]) -> Iterator[str]:
+def _chain(ranks: Sequence[RankActivity]) -> Iterator[str]:
     """Yield sentences on the waits between ranks if no rank is missing."""
     waits = {one.rank: one.peers for one in ranks if one.state == WAITING and one.peers}
     behind = {rank: [peer for peer in peers if peer in waits] for rank, peers in waits.items()}
@@ -271,24 +228,19 @@ def _chain(ranks: Sequence[RecordedRank]) -> Iterator[str]:
         yield (f"Waiting ranks: {'; '.join(shown)}{' ...' * (len(linked) > 4)}.")
 
 
-def describe_slowest(ranks: Sequence[RecordedRank]) -> str | None:
+def describe_slowest(comm: RecordedComm) -> str | None:
     """Return a sentence on the last rank in the last calls, if it is one rank by far."""
-    common = set.intersection(*({number for number, call in one.calls.items() if call["start"]}
-                                for one in ranks)) if ranks else set()
-    if len(common) < 2 or len(ranks) < 2:
+    common = set.intersection(*({number for number, call in calls.items() if call["start"]}
+                                for calls in comm.calls.values()))
+    if len(common) < 2 or len(comm.calls) < 2:
         return None
-    late: dict[int, list[float]] = defaultdict(list)
-    for number in common:
-        starts = {one.rank: one.calls[number]["start"] for one in ranks}
-        first = min(starts.values())
-        last = max(starts, key=lambda rank: starts[rank])
-        late[last].append(starts[last] - first)
-    rank, delays = max(late.items(), key=lambda item: sum(item[1]))
-    mean = sum(delays) / len(delays)
-    if mean < LATE or 2 * len(delays) <= len(common):
+    starts = numpy.array([[calls[number]["start"] for number in sorted(common)]
+                          for calls in comm.calls.values()])
+    worst = arrivals(comm.name, list(comm.calls), starts, starts.max(0) - starts)[0]
+    if worst.late < LATE or 2 * worst.last <= worst.calls:
         return None
-    return (f"rank {rank} was last in {len(delays)} of {len(common)} calls, on average "
-            f"{time_text(mean, 3)} after the first rank.")
+    return (f"rank {worst.rank} was last in {worst.last} of {worst.calls} calls, on average "
+            f"{time_text(worst.late, 3)} after the first rank.")
 
 
 def _shorten(text: str, most: int = 240) -> str:
@@ -303,7 +255,7 @@ def table(comm: RecordedComm) -> Table:
         shown.add_column(head, overflow="fold", justify="right" if head in ("rank", "call")
                          else "left")
     for one in comm.ranks:
-        start = one.calls.get(one.begun, {}).get("start")
+        start = comm.calls[one.rank].get(one.begun, {}).get("start")
         since = strftime("%H:%M:%S", localtime(start)) if start and one.begun > 0 else ""
         waits = f"{ranks_text(one.peers)}, round {one.round}" if one.peers else ""
         shown.add_row(str(one.rank), STATE_TEXTS.get(one.state, one.state),

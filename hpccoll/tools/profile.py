@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from textwrap import wrap
 from typing import Any, NamedTuple
 
 import numpy
@@ -20,24 +19,21 @@ from hpccoll.atomic_file import open_replacement
 from hpccoll.comm import Comm
 from hpccoll.config import AUTO, NATIVE
 from hpccoll.errors import HpccollError
-from hpccoll.explain.columns import FittedTable, Header
 from hpccoll.explain.plotting import save
 from hpccoll.machine.groups import private_copy
 from hpccoll.measure.buffers import CaseBuffers
 from hpccoll.measure.cases import Case, make
 from hpccoll.measure.profiling.merge import join
 from hpccoll.measure.profiling.observer import OBSERVER, gather_records
-from hpccoll.measure.profiling.profile import HEADS, CallRow, Profile, add_comparison, profile
+from hpccoll.measure.profiling.profile import CallRow, Profile, add_comparison, profile
 from hpccoll.measure.timing import Settings, World, measure
 from hpccoll.measure.wrapping import Wrap
 from hpccoll.training.picture import COLOURS, INK, new_figure, style_panel
 from hpccoll.tune.table import Candidate
 from hpccoll.units import time_text
 
-#: Maximum rows of a table, and of a plot.
-LINES, BARS = 20, 16
-#: Columns of text, and columns dropped on narrow terminals.
-TEXT, SPARE = ("call", "algorithm"), ("max/mean",)
+#: Maximum rows of a plot.
+BARS = 16
 #: Number of measured kinds, and seconds for each candidate of one.
 MOST_SAMPLES, SECONDS = 8, 0.2
 METHODS = ("allreduce", "bcast", "reduce", "allgather", "gather", "scatter", "alltoall",
@@ -83,21 +79,6 @@ def finish(preferences: ProfileWishes) -> Profile | None:
     if found is not None and preferences.plot_path:
         draw(found, preferences.plot_path)
     return found
-
-
-def lines(found: Profile, width: int) -> list[str]:
-    """Return the profile as text: a summary, the longest rows, and remarks."""
-    def wrap_all(sentences: list[str]) -> list[str]:
-        return [part for sentence in sentences
-                for part in wrap(sentence, width, break_long_words=False, break_on_hyphens=False)]
-
-    table = FittedTable([Header(head, head not in TEXT, int(head in SPARE)) for head in HEADS],
-                        [row.cells() for row in found.rows[:LINES]], width)
-    more = [f"{len(found.rows) - LINES} more rows"] if len(found.rows) > LINES else []
-    more += [f"column {name}" for name in table.hidden]
-    rest = [*([f"--json also has {' and '.join(more)}."] if more else []), *found.remarks()]
-    return [*wrap_all([found.summary()]), *(["", *table.lines()] if found.rows else []),
-            *(["", *wrap_all(rest)] if rest else [])]
 
 
 def draw(found: Profile, path: str | os.PathLike[str]) -> None:

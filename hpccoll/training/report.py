@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from hpccoll.errors import ArgumentError
+from hpccoll.explain.columns import FittedTable, Header
 from hpccoll.training.trace import (
     BLOCKED,
     COMPRESS,
@@ -188,11 +189,9 @@ def _lines(found: TraceReport) -> Iterator[str]:
     yield f"  sent           {size_text(found.wire_bytes)}"
     heads = ("bucket", "bytes", "sent", "wait", "compress", "in flight", "late", "exposed",
              "hidden")
-    rows = [heads] + [(b.name, size_text(b.nbytes), size_text(b.wire_bytes), *(
+    rows = [(b.name, size_text(b.nbytes), size_text(b.wire_bytes), *(
         time_text(value, 3) for value in (b.wait, b.compress, b.flight, b.late, b.exposed,
                                           b.hidden))) for b in found.buckets]
-    widths = [max(map(len, column)) for column in zip(*rows)]
     yield ""
-    for name, *values in rows:
-        yield "  ".join([f"{name:<{widths[0]}}", *(f"{value:>{width}}" for value, width in
-                                                    zip(values, widths[1:]))]).rstrip()
+    yield from FittedTable([Header(head, head != "bucket") for head in heads], rows,
+                           full=True).lines()

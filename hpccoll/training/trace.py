@@ -9,21 +9,20 @@ process for each rank, one line for each name. :mod:`~hpccoll.training.report` d
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
+import numpy
 
+from hpccoll import record_file
 from hpccoll.config import load
-from hpccoll.errors import ArgumentError
 from hpccoll.measure.clocks import seconds_ahead
-from hpccoll.measure.trace_events import line_names, save_events
+from hpccoll.measure.profiling.merge import correct_times
+from hpccoll.training.buckets import ArraySpec
 
 #: Phases of an array or a bucket. Instants: ready on this rank, done. Spans: complete and waiting
 #: to start, compressed or decompressed, in flight.
@@ -34,7 +33,6 @@ BLOCKED, STEP = "blocked", "step"
 PROGRAM = "step"
 #: Largest number of spans of a recorder, and of a timeline of all ranks.
 KEPT, GATHERED = 200_000, 2_000_000
-FORMAT = "hpccoll trace 1"
 
 
 class TimedSpan(NamedTuple):
@@ -64,11 +62,16 @@ class Recorder:
     Args:
         rank: the rank.
         kept: largest number of spans; the oldest are dropped.
+
+    Attributes:
+        last: the spans of the last step, whatever is kept; its last one is the step.
     """
 
     def __init__(self, rank: int, kept: int = KEPT):
         self.rank = rank
         self.spans: deque[TimedSpan] = deque(maxlen=kept)
+        self.last: list[TimedSpan] = []
+        self._step: list[TimedSpan] = []
         #: Pairs of local time and offset of rank 0's clock.
         self._clock_offsets: list[tuple[float, float]] = []
         self._step_began: float | None = None
@@ -76,11 +79,27 @@ class Recorder:
     def add(self, name: str, phase: str, start: float, stop: float, nbytes: int = 0,
             wire_bytes: float = 0.0) -> None:
         """Record an event or span of an array or a bucket."""
-        self.spans.append(TimedSpan(name, phase, start, stop, nbytes, wire_bytes))
+        span = TimedSpan(name, phase, start, stop, nbytes, wire_bytes)
+        self.spans.append(span)
+        self._step.append(span)
+
+    def add_transfer(self, name: str, nbytes: int, ready: float, start: float,
+                     wire_bytes: float) -> None:
+        """Record a bucket that is done now.
+
+        Args:
+            ready: time at which its last array was submitted on this rank.
+            start: time at which all ranks had submitted it.
+            wire_bytes: bytes that this rank sent for it, by the closed form of its transfer.
+        """
+        now = time.perf_counter()
+        self.add(name, WAIT, ready, start, nbytes)
+        self.add(name, FLIGHT, start, now, nbytes, wire_bytes)
+        self.add(name, DONE, now, now, nbytes)
 
     def record_blocked(self, start: float, stop: float) -> None:
         """Record an interval in which the exchange blocked the program."""
-        self.spans.append(TimedSpan(PROGRAM, BLOCKED, start, stop))
+        self.add(PROGRAM, BLOCKED, start, stop)
 
     def begin_step(self, now: float) -> None:
         """Set the start of the next step, if it is not the end of the last one."""
@@ -90,8 +109,21 @@ class Recorder:
         """Record the end of a step, which is also the start of the next one."""
         if self._step_began is None:
             self._step_began = min((span.start for span in tuple(self.spans)), default=now)
-        self.spans.append(TimedSpan(PROGRAM, STEP, self._step_began, now))
+        self.add(PROGRAM, STEP, self._step_began, now)
+        self.last, self._step = self._step, []
         self._step_began = now
+
+    def last_step(self) -> StepTimeline:
+        """Return the timeline of the last step, of this rank only."""
+        return StepTimeline({self.rank: self.last})
+
+    def profile(self, specs: Sequence[ArraySpec]) -> dict[str, Any]:
+        """Return sizes and ready times of arrays in the last step."""
+        ready = {span.name: span.start - self.last[-1].start
+                 for span in self.last if span.phase == READY}
+        return {"arrays": [{**asdict(spec), "shape": list(spec.shape)} for spec in specs],
+                "ready_seconds": [ready.get(spec.name, 0.0) for spec in specs],
+                "backward_seconds": max(ready.values(), default=0.0)}
 
     def align(self, comm: Any) -> None:
         """Synchronize clocks with rank 0; collective.
@@ -110,9 +142,8 @@ class Recorder:
         """
         self.align(comm)
         spans = list(self.spans)[-max(GATHERED // comm.Get_size(), 1):]
-        times = np.array([span[2:4] for span in spans]).reshape(-1, 2)
-        when, ahead = zip(*self._clock_offsets)
-        times += np.interp(times, when, ahead)
+        times = correct_times(numpy.array([span[2:4] for span in spans]).reshape(-1, 2),
+                              self._clock_offsets)
         gathered = comm.gather([tuple(span._replace(start=start, stop=stop))
                                 for span, (start, stop) in zip(spans, times.tolist())], root=0)
         return _from_zero({rank: [TimedSpan(*fields) for fields in track]
@@ -143,7 +174,7 @@ class StepTimeline:
         """
         if not self.tracks:
             return
-        save_events(path, {"format": FORMAT}, self._events())
+        record_file.write(path, record_file.STEPS, {"ranks": len(self.tracks)}, self._events())
 
     def _events(self) -> Iterator[dict[str, Any]]:
         """Yield trace events: ``M`` names a line, ``X`` is a span, ``i`` an instant."""
@@ -151,7 +182,7 @@ class StepTimeline:
             lines = {PROGRAM: 0}
             for span in spans:
                 lines.setdefault(span.name, len(lines))
-            yield from line_names(rank, f"rank {rank}", lines)
+            yield from record_file.line_names(rank, f"rank {rank}", lines)
             for span in spans:
                 event = {"name": span.phase, "pid": rank, "tid": lines[span.name],
                          "ts": round(span.start * 1e6, 3)}
@@ -169,17 +200,8 @@ def read(path: str | os.PathLike[str]) -> StepTimeline:
     Raises:
         ArgumentError: the file cannot be read or is not a timeline.
     """
-    try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
-        if data["otherData"]["format"] != FORMAT:
-            raise ValueError(f"its format is {data['otherData']['format']!r}, not '{FORMAT}'")
-        return StepTimeline(_tracks(data["traceEvents"]))
-    except OSError as error:
-        raise ArgumentError("trace", f"cannot read {os.fspath(path)!r}: "
-                                     f"{error.strerror}") from error
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise ArgumentError("trace", f"{os.fspath(path)!r} is not an hpccoll trace: {error}",
-                            "pass a file that HPCCOLL_TRACE or timeline().save wrote") from error
+    return record_file.read(path, record_file.STEPS,
+                            lambda data: StepTimeline(_tracks(data["traceEvents"])))
 
 
 def recorder_from_environment(rank: int) -> Recorder | None:
@@ -187,17 +209,16 @@ def recorder_from_environment(rank: int) -> Recorder | None:
     return Recorder(rank) if load().trace else None
 
 
-def save_all(recorder: Recorder, comm: Any, name: str) -> None:
+def save_all(recorder: Recorder, comm: Any) -> None:
     """Write the timeline of all ranks to the folder in ``HPCCOLL_TRACE``; collective.
 
     Raises:
         OSError: on rank 0, the file cannot be written.
     """
-    timeline, folder = recorder.gather(comm), Path(load().trace)
+    timeline = recorder.gather(comm)
     if timeline.tracks:
-        folder.mkdir(parents=True, exist_ok=True)
-        when = time.strftime("%Y%m%d-%H%M%S")
-        timeline.save(folder / f"{name}-{when}-{os.getpid()}.json")
+        job = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+        timeline.save(record_file.path_of(load().trace, record_file.STEPS, job, 0))
 
 
 def _from_zero(tracks: Mapping[int, Sequence[TimedSpan]]) -> StepTimeline:

@@ -30,13 +30,14 @@ from hpccoll.comm.objects.wire import (
 )
 from hpccoll.errors import ForeignMessage, cause_of
 from hpccoll.ir.schedule import RECV, SEND
+from hpccoll.machine.backoff import wait_until
 from hpccoll.runtime.context import Context
 from hpccoll.runtime.events.call_log import OBJECTS
 from hpccoll.runtime.execution.compiled import exchange_plan
 from hpccoll.runtime.execution.executor import TRIES
 from hpccoll.runtime.planning.description import Description
 from hpccoll.runtime.progress.engine import PROGRESS
-from hpccoll.runtime.progress.waiting import WaitTimer, wait_until
+from hpccoll.runtime.progress.waiting import WaitTimer
 from hpccoll.runtime.ranks import OBJECTS_TAG
 from hpccoll.transport import Batch, MessageSpec
 from hpccoll.transport.call_hashes import HASH_BITS

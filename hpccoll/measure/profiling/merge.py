@@ -9,9 +9,10 @@ root for a broadcast. The rest of its time is the collective itself: messages an
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import add
 from typing import NamedTuple
 
 import numpy
@@ -152,22 +153,33 @@ def _waits(kinds: Sequence[CallKind], numbers: numpy.ndarray, starts: numpy.ndar
     return waits
 
 
-def waits_by_kind(joined: JoinedRecords) -> Mapping[CallKind, tuple[float, float, float]]:
-    """Return the seconds of matched calls by kind, over all ranks: waits, total, skew."""
-    sums: dict[CallKind, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
-    for one, number, at in each_kind(joined):
-        found = sums[one.kinds[number]]
-        found[0] += float(one.waits[:, at].sum())
-        found[1] += float((one.stops[:, at] - one.starts[:, at]).sum())
-        found[2] += float(one.skews[at].sum())
-    return {kind: (found[0], found[1], found[2]) for kind, found in sums.items()}
+class MatchedSums(NamedTuple):
+    """Sums over the matched calls of one kind.
+
+    Attributes:
+        waits, seconds: over all ranks.
+        skews: seconds between the first and the last rank.
+        lasts: number of calls that each rank entered last.
+    """
+
+    waits: float
+    seconds: float
+    skews: float
+    lasts: Counter[int]
 
 
-def each_kind(joined: JoinedRecords) -> Iterator[tuple[MatchedCalls, int, numpy.ndarray]]:
-    """Yield each kind of calls of each communicator: its number, and a mask of its calls."""
+def waits_by_kind(joined: JoinedRecords) -> Mapping[CallKind, MatchedSums]:
+    """Return the sums of matched calls by kind, over all roots."""
+    sums: dict[CallKind, MatchedSums] = {}
     for one in joined.matched:
         for number in numpy.unique(one.calls):
-            yield one, int(number), one.calls == number
+            kind, at = one.kinds[number]._replace(root=-1), one.calls == number
+            found = MatchedSums(
+                float(one.waits[:, at].sum()), float((one.stops - one.starts)[:, at].sum()),
+                float(one.skews[at].sum()),
+                Counter(one.ranks[row] for row in one.starts[:, at].argmax(0)))
+            sums[kind] = MatchedSums(*map(add, sums[kind], found)) if kind in sums else found
+    return sums
 
 
 class Straggler(NamedTuple):
@@ -204,16 +216,24 @@ def stragglers(joined: JoinedRecords) -> list[Straggler]:
     for one in joined.matched:
         blocking = numpy.array([kind.title.removesuffix(" of objects") in METHODS
                                 for kind in one.kinds], bool)[one.calls]
-        starts, waits = one.starts[:, blocking], one.waits[:, blocking]
-        if len(one.ranks) < 2 or not starts.size:
-            continue
-        last, late = starts.argmax(0), starts - starts.min(0)
-        for row, rank in enumerate(one.ranks):
-            found.append(Straggler(
-                one.name, rank, starts.shape[1], int((last == row).sum()), float(late[row].mean()),
-                float(late[row].max()), float(waits[:, last == row].sum()),
-                min(one.ranks)))
+        if len(one.ranks) > 1 and blocking.any():
+            found += arrivals(one.name, one.ranks, one.starts[:, blocking], one.waits[:, blocking])
     return sorted(found, key=lambda one: (-one.waits, one.name, one.rank))
+
+
+def arrivals(name: str, ranks: Sequence[int], starts: numpy.ndarray,
+             waits: numpy.ndarray) -> list[Straggler]:
+    """Return the statistics of the ranks of a communicator, the longest waits first.
+
+    Args:
+        starts, waits: seconds, a row for each rank, a column for each call.
+    """
+    last, late = starts.argmax(0), starts - starts.min(0)
+    found = [Straggler(name, rank, starts.shape[1], int((last == row).sum()),
+                       float(late[row].mean()), float(late[row].max()),
+                       float(waits[:, last == row].sum()), min(ranks))
+             for row, rank in enumerate(ranks)]
+    return sorted(found, key=lambda one: (-one.waits, one.rank))
 
 
 def describe_stragglers(found: Sequence[Straggler]) -> list[str]:

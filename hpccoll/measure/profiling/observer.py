@@ -15,12 +15,12 @@ import warnings
 from mpi4py import MPI
 
 from hpccoll.errors import ArgumentError
+from hpccoll.machine.backoff import wait_until
 from hpccoll.machine.groups import world_ranks
 from hpccoll.measure.clocks import clock_name, seconds_ahead
 from hpccoll.measure.profiling.merge import join
 from hpccoll.measure.profiling.profile import Profile, profile
-from hpccoll.measure.profiling.record import WIDTH, CallRecord, RankRecord, save
-from hpccoll.runtime.progress.waiting import wait_until
+from hpccoll.measure.profiling.record import CallRecord, RankRecord, save
 from hpccoll.transport.private_comm import PrivateComm
 
 #: Maximum number of separate communicators; later ones are counted together.
@@ -81,15 +81,10 @@ OBSERVER = Observer()
 def gather_records(comm: MPI.Intracomm, record: RankRecord) -> list[RankRecord]:
     """Return the records of all ranks, on rank 0; collective. Long records keep the last calls."""
     most = max(GATHERED // comm.Get_size(), 1)
-    data = [one.as_json() for one in record.communicators]
-    for one in data:
-        if len(one["times"]) > most * WIDTH:
-            cut = CallRecord.from_json(one)
-            cut.forget(most)
-            one.update(cut.as_json())
-    records = PrivateComm(comm).gather((record._replace(communicators=()), data), 0) or []
-    return [one._replace(communicators=tuple(map(CallRecord.from_json, data)))
-            for one, data in records]
+    copies = tuple(CallRecord.from_json(one.as_json()) for one in record.communicators)
+    for one in copies:
+        one.forget(most)
+    return PrivateComm(comm).gather(record._replace(communicators=copies), 0) or []
 
 
 def stats(comm: MPI.Intracomm, record: CallRecord | None, all_ranks: bool) -> Profile:

@@ -58,8 +58,7 @@ class TraceSpan(NamedTuple):
 
 def activities(record: CallRecord) -> Activities | None:
     """Return the activities inside a record's kept calls; ``None`` without moments."""
-    calls = record.calls()
-    if record.noted is None or not len(calls):
+    if record.noted is None or not len(calls := record.calls()):
         return None
     rows = numpy.array(record.noted["rows"], numpy.int64).reshape(-1, ROW)
     order = numpy.argsort(calls[:, 1], kind="stable")

@@ -5,22 +5,35 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from textwrap import wrap
 from typing import Any, NamedTuple
 
+from hpccoll.explain.columns import FittedTable, Header
 from hpccoll.machine.identity import library_name
 from hpccoll.measure.profiling.merge import (
     JoinedRecords,
+    MatchedSums,
     Straggler,
     describe_stragglers,
     stragglers,
     waits_by_kind,
 )
+from hpccoll.measure.profiling.phases import reduced_by_kind
 from hpccoll.measure.profiling.record import INIT, OBJECTS, WAIT, CallKind
 from hpccoll.units import count_text, short_size_text, time_text
 
 #: Maximum sizes of a method with one algorithm that have their own rows; more share one.
 MOST_SIZES = 4
+#: Columns of text, and columns dropped on narrow terminals; maximum rows of a fitted table.
+TEXT, SPARE, LINES = ("call", "algorithm"), ("max/mean",), 20
 HEADS = ("call", "bytes", "count", "time", "waits", "algorithm", "max/mean", "vs native")
+
+
+def method_and_bytes(title: str, nbytes: int) -> tuple[str, str]:
+    """Return the name in mpi4py of a kind of calls, and its bytes."""
+    if nbytes == OBJECTS:
+        return title.split()[0], "objects"
+    return title.capitalize(), short_size_text(nbytes)
 
 
 class CallRow(NamedTuple):
@@ -36,6 +49,10 @@ class CallRow(NamedTuple):
         imbalance: longest time of a rank divided by the mean.
         ratio: native time divided by hpccoll's, if a sample was measured.
         saved: seconds saved against native, by the sample; negative for a loss.
+        skew: seconds between the first and the last rank of a call, mean of the calls that all
+            ranks made.
+        last: the rank of ``COMM_WORLD`` that entered most of these last, and its part of them.
+        reduces: seconds of a call in reductions, if known.
     """
 
     title: str
@@ -49,6 +66,21 @@ class CallRow(NamedTuple):
     imbalance: float
     ratio: float | None = None
     saved: float | None = None
+    skew: float | None = None
+    last: tuple[int, float] | None = None
+    reduces: float | None = None
+
+    @property
+    def a_call(self) -> float:
+        """Return the seconds of a call; mean of the calls of all ranks."""
+        return self.seconds * len(self.by_rank) / max(sum(self.by_rank), 1)
+
+    @property
+    def waits(self) -> float | None:
+        """Return the part of the time that is waiting, if known."""
+        if self.waiting is None:
+            return None
+        return self.waiting / self.seconds if self.seconds else 0.0
 
     @property
     def calls(self) -> int:
@@ -58,15 +90,13 @@ class CallRow(NamedTuple):
     @property
     def sizes(self) -> str:
         """Return the bytes, or the range, as text."""
-        if self.least == OBJECTS:
-            return "objects"
-        least, most = short_size_text(self.least), short_size_text(self.most)
+        least, most = (method_and_bytes(self.title, one)[1] for one in (self.least, self.most))
         return least if least == most else f"{least}-{most}"
 
     @property
     def method(self) -> str:
         """Return the method's name in mpi4py."""
-        return self.title.split()[0] if self.least == OBJECTS else self.title.capitalize()
+        return method_and_bytes(self.title, self.least)[0]
 
     def as_json(self) -> dict[str, Any]:
         """Return plain data, whose size does not depend on the number of ranks."""
@@ -75,9 +105,8 @@ class CallRow(NamedTuple):
 
     def cells(self) -> tuple[str, ...]:
         """Return the row as text, in the order of :data:`HEADS`."""
-        waiting = "" if self.waiting is None else (
-            f"{self.waiting / self.seconds:.0%}" if self.seconds else "0%")
-        return (self.method, self.sizes, f"{self.calls:,}", time_text(self.seconds, 3), waiting,
+        return (self.method, self.sizes, f"{self.calls:,}", time_text(self.seconds, 3),
+                "" if self.waits is None else f"{self.waits:.0%}",
                 self.served, f"{self.imbalance:.2f}",
                 "" if self.ratio is None else f"{self.ratio:.2f}")
 
@@ -157,18 +186,27 @@ class Profile:
         """Return sentences about late ranks, and the notes."""
         return [*describe_stragglers(self.stragglers), *self.notes]
 
+    def lines(self, width: int = 0) -> list[str]:
+        """Return the profile as text: a summary, the longest rows, and remarks.
+
+        Args:
+            width: of a line; 0 for all rows and columns in lines of any length.
+        """
+        def wrap_all(sentences: list[str]) -> list[str]:
+            return sentences if not width else [part for sentence in sentences for part in wrap(
+                sentence, width, break_long_words=False, break_on_hyphens=False)]
+
+        rows = self.rows[:LINES] if width else self.rows
+        table = FittedTable([Header(head, head not in TEXT, int(head in SPARE)) for head in HEADS],
+                            [row.cells() for row in rows], width, not width)
+        more = [f"{len(self.rows) - len(rows)} more rows"] if len(self.rows) > len(rows) else []
+        more += [f"column {name}" for name in table.hidden]
+        rest = [*([f"--json also has {' and '.join(more)}."] if more else []), *self.remarks()]
+        return [*wrap_all([self.summary()]), *(["", *table.lines()] if rows else []),
+                *(["", *wrap_all(rest)] if rest else [])]
+
     def __str__(self) -> str:
-        rows = [columns_of(self.rows, row) for row in (HEADS, *(r.cells() for r in self.rows))]
-        widths = [max(map(len, column)) for column in zip(*rows)]
-        lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip()
-                 for row in rows]
-        return "\n".join([self.summary(), "", *lines, "", *self.remarks()]).rstrip() + "\n"
-
-
-def columns_of(rows: Sequence[CallRow], cells: Sequence[str]) -> list[str]:
-    """Return the cells of a line without those of empty columns."""
-    filled = [any(column) for column in zip(*(row.cells() for row in rows))] or [True] * len(HEADS)
-    return [cell for cell, wanted in zip(cells, filled) if wanted]
+        return "\n".join(self.lines()) + "\n"
 
 
 def profile(joined: JoinedRecords) -> Profile:
@@ -186,30 +224,29 @@ def profile(joined: JoinedRecords) -> Profile:
                 counts[kind][index] += sums.calls
                 times[kind][index] += sums.seconds + sums.waited
                 waited[kind] += sums.waited
-    matched: dict[CallKind, list[float]] = defaultdict(lambda: [0.0, 0.0])
-    for kind, (waits, seconds, _) in waits_by_kind(joined).items():
-        found = matched[kind._replace(root=-1)]
-        found[0] += waits
-        found[1] += seconds
-    details = [_row(kind, counts[kind], times[kind], waited[kind], matched.get(kind))
-               for kind in times]
+    matched, reduced = waits_by_kind(joined), reduced_by_kind(joined.records)
+    details = [_row(kind, counts[kind], times[kind], waited[kind], matched.get(kind))._replace(
+        reduces=reduced.get(kind)) for kind in times]
     details.sort(key=lambda row: -row.seconds)
     lasted = sum(record.ended - record.began for record in joined.records) / max(ranks, 1)
     return Profile(ranks, lasted, rows_of(details), tuple(details), tuple(stragglers(joined)))
 
 
 def _row(kind: CallKind, counts: Sequence[int], times: Sequence[float], waited: float,
-         matched: Sequence[float] | None) -> CallRow:
+         matched: MatchedSums | None) -> CallRow:
     ranks = len(times)
     mean = sum(times) / ranks
-    waiting: float | None = None
+    waiting = skew = last = None
     if kind.title.startswith("i") or kind.title.endswith(INIT):
         waiting = waited / ranks
     elif matched is not None and ranks > 1:
         # The kept calls represent all of them.
-        waiting = mean * (matched[0] / matched[1] if matched[1] else 0.0)
+        waiting = mean * (matched.waits / matched.seconds if matched.seconds else 0.0)
+    if matched is not None and ranks > 1:
+        (rank, times_last), calls = matched.lasts.most_common(1)[0], matched.lasts.total()
+        skew, last = matched.skews / calls, (rank, times_last / calls)
     return CallRow(kind.title, kind.nbytes, kind.nbytes, kind.what, kind.served, tuple(counts),
-                   mean, waiting, max(times) / mean if mean else 1.0)
+                   mean, waiting, max(times) / mean if mean else 1.0, skew=skew, last=last)
 
 
 def rows_of(details: Iterable[CallRow]) -> tuple[CallRow, ...]:

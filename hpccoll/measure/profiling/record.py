@@ -10,19 +10,15 @@ kept individually, earlier ones as sums. A file for each rank stores them after 
 
 from __future__ import annotations
 
-import json
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy
 
-from hpccoll.atomic_file import open_replacement
-from hpccoll.errors import ArgumentError
+from hpccoll import record_file
 
-#: Format name in the files.
-FORMAT = "hpccoll calls 1"
 #: Calls of a communicator that are kept individually.
 KEPT = 200_000
 #: Numbers per call: its kind, start and end.
@@ -213,11 +209,10 @@ class RankRecord(NamedTuple):
 # -- a file for each rank ----------------------------------------------------------------------
 def save(folder: str, record: RankRecord, job: str, ranks: int) -> None:
     """Write the file of one of ``ranks`` ranks."""
-    place = Path(folder)
-    place.mkdir(parents=True, exist_ok=True)
-    with open_replacement(place / f"calls-{job or 'alone'}-rank{record.rank:05}.json") as file:
-        json.dump({"format": FORMAT, "job": job, "ranks": ranks, **record._asdict(),
-                   "communicators": list(map(_record_as_json, record.communicators))}, file)
+    record_file.write(record_file.path_of(folder, record_file.CALLS, job, record.rank),
+                      record_file.CALLS, {
+        "job": job, "ranks": ranks, **record._asdict(),
+        "communicators": list(map(_record_as_json, record.communicators))})
 
 
 def _record_as_json(record: CallRecord) -> dict[str, Any]:
@@ -229,24 +224,12 @@ def _record_as_json(record: CallRecord) -> dict[str, Any]:
 
 def read(folder: Path) -> tuple[list[RankRecord], int]:
     """Return the newest job's records in a folder, and its number of ranks."""
-    files = sorted(folder.glob("calls-*-rank*.json"), key=lambda file: file.stat().st_mtime)
-    if not files:
-        raise ArgumentError("trace", f"{str(folder)!r} has no collectives",
-                            "pass the folder that HPCCOLL_TRACE names; ranks write it when the "
-                            "program ends")
-    job = files[-1].name.rpartition("-rank")[0]
-    found = [_read(file) for file in files if file.name.rpartition("-rank")[0] == job]
+    found = [record_file.read(file, record_file.CALLS, _parse)
+             for file in record_file.newest(folder, record_file.CALLS)]
     return [record for record, _ in found], max(ranks for _, ranks in found)
 
 
-def _read(file: Path) -> tuple[RankRecord, int]:
-    try:
-        data = json.loads(file.read_text(encoding="utf-8"))
-        if data["format"] != FORMAT:
-            raise ValueError(f"its format is {data['format']!r}, not '{FORMAT}'")
-        ahead: Sequence[tuple[float, float]] = [(when, seconds) for when, seconds in data["ahead"]]
-        return RankRecord(data["rank"], data["clock"], tuple(ahead), data["began"], data["ended"],
-                          tuple(map(CallRecord.from_json, data["communicators"]))), data["ranks"]
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise ArgumentError("trace", f"{str(file)!r} has no calls of hpccoll: {error}"
-                            ) from error
+def _parse(data: Mapping[str, Any]) -> tuple[RankRecord, int]:
+    ahead = tuple((when, seconds) for when, seconds in data["ahead"])
+    return RankRecord(data["rank"], data["clock"], ahead, data["began"], data["ended"],
+                      tuple(map(CallRecord.from_json, data["communicators"]))), data["ranks"]

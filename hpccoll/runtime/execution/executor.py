@@ -17,12 +17,13 @@ from typing import NamedTuple
 
 from hpccoll.errors.waits import RankStates
 from hpccoll.ir.in_network import InNetwork
+from hpccoll.machine.backoff import wait_until
 from hpccoll.machine.limits import SPINS
 from hpccoll.runtime.events.phase_events import PhaseRecorder
 from hpccoll.runtime.execution.tracks import LaneTrack
 from hpccoll.runtime.planning.binding import Action, Binder, BoundPhase, Memory
 from hpccoll.runtime.planning.plan import Plan
-from hpccoll.runtime.progress.waiting import PendingRun, WaitTimer, wait_until
+from hpccoll.runtime.progress.waiting import PendingRun, WaitTimer
 from hpccoll.transport import Batch, Endpoint
 
 #: Polls for small messages per test, on a rank with its own core.

@@ -19,13 +19,14 @@ from hpccoll.calls.call import Call
 from hpccoll.errors import cause_of
 from hpccoll.ir.collectives import IN, OUT
 from hpccoll.ir.extents import Phase
+from hpccoll.machine.backoff import wait_until
 from hpccoll.runtime.execution.compiled_plan import DONE, REMOTE, WAITING, WIDTH, Code, Instruction
 from hpccoll.runtime.execution.executor import RunBatches
 from hpccoll.runtime.execution.remote import RemoteMessages
 from hpccoll.runtime.planning.binding import Binder, Memory
 from hpccoll.runtime.planning.plan import Plan
 from hpccoll.runtime.progress.engine import PROGRESS
-from hpccoll.runtime.progress.waiting import WaitTimer, wait_until
+from hpccoll.runtime.progress.waiting import WaitTimer
 from hpccoll.transport import Batch, MessageSpec
 from hpccoll.transport.call_hashes import tag_with_hash
 from hpccoll.transport.shm.channels import ELSEWHERE, PLACES, SIZE_BITS, Channel

@@ -18,8 +18,8 @@ from rich.tree import Tree
 
 from hpccoll.explain.columns import WIDTH, FittedTable, Header, wrap_comment
 from hpccoll.ir.topology import Topology
+from hpccoll.machine.backoff import wait_until
 from hpccoll.machine.levels import NODE, SWITCH
-from hpccoll.runtime.progress.waiting import wait_until
 from hpccoll.tools.topo.job_map import JobMap
 from hpccoll.units import ranks_text, rate_text, time_text
 

@@ -3,7 +3,6 @@
     settings                            settings
     tensor_entry fusion_buffer          pending arrays; their contiguous memory
     communicators failure_propagation   communicators; errors and stalls
-    step_metrics                        times of a step
     transfer reducing                   barriers and transfers; scaling and reduction
     fixed collective_step               buckets in fixed order; operations of all ranks together
     negotiated                          arrays in any order, with votes

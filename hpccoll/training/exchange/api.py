@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -20,8 +21,8 @@ from hpccoll.training.exchange.settings import (
     Recipe,
     scheme_of,
 )
-from hpccoll.training.exchange.step_metrics import StepReport
 from hpccoll.training.exchange.tensor_entry import Submission
+from hpccoll.training.report import TraceReport, report
 from hpccoll.training.sparse import check
 
 #: Default options.
@@ -125,7 +126,7 @@ class Exchange(ExchangeCore):
     # -- a step ------------------------------------------------------------------------------
     def begin(self) -> None:
         """Mark the start of the backward pass, from which :meth:`profile` counts times."""
-        self._metrics.begin()
+        self._recorder.begin_step(time.perf_counter())
 
     def ready(self, key: int | str, array: Any) -> None:
         """Submit an array without blocking; a complete bucket is sent.
@@ -196,7 +197,7 @@ class Exchange(ExchangeCore):
         self._wait(f"waiting for array '{self.specs[index].name}'", lambda: order.is_done(index))
         step, result = order.step, order.take_result(index)
         if order.step > step:
-            self._metrics.end()
+            self._recorder.end_step(time.perf_counter())
         return result
 
     def reduce(self, arrays: Sequence[Any]) -> list[Any]:
@@ -355,9 +356,13 @@ class Exchange(ExchangeCore):
         return self._barrier.last
 
     # -- reports -----------------------------------------------------------------------------
-    def report(self) -> StepReport:
-        """Return times and bytes of the last step on this rank; ``print`` shows a table."""
-        return self._metrics.last
+    def report(self) -> TraceReport:
+        """Return times and bytes of the last step on this rank; ``print`` shows a table.
+
+        Raises:
+            ArgumentError: no step has ended yet.
+        """
+        return report(self._recorder.last_step(), 0)
 
     def profile(self) -> dict[str, Any]:
         """Return sizes and ready times of arrays in the last step, for the simulator.
@@ -366,7 +371,7 @@ class Exchange(ExchangeCore):
             ``arrays`` (each a dict of name, shape, dtype and itemsize), ``ready_seconds`` (since
             the start of the step, see :meth:`broadcast_arrays`) and ``backward_seconds``.
         """
-        return self._metrics.profile(self.specs)
+        return self._recorder.profile(self.specs)
 
     def timeline(self) -> Any:
         """Gather the timeline of all ranks from the recorder; collective.
@@ -374,10 +379,9 @@ class Exchange(ExchangeCore):
         Raises:
             ArgumentError: the exchange has no recorder.
         """
-        recorder = self._metrics.recorder
-        if recorder is None:
+        if self._recorded is None:
             raise ArgumentError("recorder", "nothing was recorded", "pass one to Exchange")
-        return recorder.gather(self._comms.gates)
+        return self._recorded.gather(self._comms.gates)
 
     def state(self) -> dict[str, dict[str, Any]]:
         """Return the compression state by array, for a checkpoint; collective."""

@@ -22,7 +22,6 @@ from hpccoll.training.exchange.fixed import FixedOrder
 from hpccoll.training.exchange.negotiated import NegotiatedOrder
 from hpccoll.training.exchange.reducing import result_scaling
 from hpccoll.training.exchange.settings import OPS
-from hpccoll.training.exchange.step_metrics import BucketTransfer
 from hpccoll.training.exchange.tensor_entry import TensorEntry
 from hpccoll.training.exchange.transfer import (
     BUCKET,
@@ -110,9 +109,8 @@ class CollectiveSteps:
                 fixed.plain.apply_each(views, [targets[index] for index in bucket.members])
             else:
                 fixed.plain.apply(values, values)
-            fixed.metrics.record_transfer(BucketTransfer(
-                f"list {number}", bucket.nbytes, start, flight, time.perf_counter(),
-                fixed.reducers[0].wire_bytes(None, values)))
+            fixed.recorder.add_transfer(f"list {number}", bucket.nbytes, start, flight,
+                                        fixed.reducers[0].wire_bytes(None, values))
         fixed.result_counts = [taken + 1 for taken in fixed.result_counts]
         fixed.results = list(results)
 

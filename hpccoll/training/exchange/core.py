@@ -31,9 +31,8 @@ from hpccoll.training.exchange.failure_propagation import FailurePropagation
 from hpccoll.training.exchange.fixed import FixedOrder
 from hpccoll.training.exchange.negotiated import NegotiatedOrder
 from hpccoll.training.exchange.settings import FIXED, ExchangeSettings
-from hpccoll.training.exchange.step_metrics import StepMetrics
 from hpccoll.training.exchange.transfer import StepBarrier
-from hpccoll.training.trace import recorder_from_environment, save_all
+from hpccoll.training.trace import Recorder, recorder_from_environment, save_all
 
 #: Activity of a rank that has submitted all arrays in one call.
 AT_ONCE = "in reduce()"
@@ -70,7 +69,9 @@ class ExchangeCore:
         #: The recorder of ``HPCCOLL_TRACE``, written on close.
         self._env_recorder = (recorder_from_environment(comm.Get_rank())
                               if recorder is None else None)
-        self._metrics = StepMetrics(recorder if self._env_recorder is None else self._env_recorder)
+        self._recorded = recorder or self._env_recorder
+        self._recorder = self._recorded or Recorder(comm.Get_rank(), 0)  # of the last step only
+        self._recorder.begin_step(time.perf_counter())
         self._barrier = StepBarrier(self._comms.gates)
         self._activity = "between steps"
         self._closed = False
@@ -79,10 +80,10 @@ class ExchangeCore:
         self._engine = Engine(len(self._comms.data_comms) + 1, self._poll, self._failures.fail)
         self._order: FixedOrder | NegotiatedOrder
         if settings.order == FIXED:
-            self._order = FixedOrder(self._comms, self._barrier, self._engine, self._metrics,
+            self._order = FixedOrder(self._comms, self._barrier, self._engine, self._recorder,
                                      self.specs, bool(device) and all(device))
         else:
-            self._order = NegotiatedOrder(self._comms, self._engine, self._metrics, self.specs)
+            self._order = NegotiatedOrder(self._comms, self._engine, self._recorder, self.specs)
         self._steps = CollectiveSteps(self._comms, self._barrier, self._order)
 
     def _start_engine(self) -> None:
@@ -115,7 +116,7 @@ class ExchangeCore:
         self._stop()
         if self._failures.failure is None:
             if self._env_recorder is not None:
-                save_all(self._env_recorder, self._comms.control, "exchange")
+                save_all(self._env_recorder, self._comms.control)
             self._comms.free()
 
     def __enter__(self) -> Any:
@@ -205,12 +206,13 @@ class ExchangeCore:
         finally:
             order.add_waiters(-1)
             self._activity = "between steps"
-        self._metrics.record_blocked(start, time.perf_counter())
+        self._recorder.record_blocked(start, time.perf_counter())
 
     def _end_step(self) -> None:
-        self._metrics.end()
+        self._recorder.end_step(time.perf_counter())
         if self._tuner is not None and not self._tuner.done:
-            sample = self._tuner.add_step(self._metrics.last.seconds)
+            step = self._recorder.last[-1]
+            sample = self._tuner.add_step(step.stop - step.start)
             if sample is not None:
                 self._run(self._steps.tune(self._tuner, sample))
 

@@ -23,9 +23,9 @@ from hpccoll.training.exchange.communicators import ExchangeCommunicators
 from hpccoll.training.exchange.fusion_buffer import FusionBuffer
 from hpccoll.training.exchange.reducing import BucketReducer, result_scaling
 from hpccoll.training.exchange.settings import BLOCKING, ExchangeSettings
-from hpccoll.training.exchange.step_metrics import BucketTransfer, StepMetrics
 from hpccoll.training.exchange.tensor_entry import DeclaredArrays, TensorEntry
 from hpccoll.training.exchange.transfer import BUCKET, StepBarrier, collective_step, copy_scaled
+from hpccoll.training.trace import READY, Recorder
 
 
 class FixedOrder(DeclaredArrays):
@@ -41,11 +41,11 @@ class FixedOrder(DeclaredArrays):
     """
 
     def __init__(self, comms: ExchangeCommunicators, barrier: StepBarrier, engine: Engine,
-                 metrics: StepMetrics, specs: Sequence[ArraySpec], device: bool):
+                 recorder: Recorder, specs: Sequence[ArraySpec], device: bool):
         super().__init__(specs)
         self.settings = comms.settings
         self.recipe = self.settings.recipe
-        self.barrier, self.engine, self.metrics = barrier, engine, metrics
+        self.barrier, self.engine, self.recorder = barrier, engine, recorder
         self.use_barrier = self.settings.transfer == BLOCKING or self.settings.uneven
         self.reducers = [BucketReducer(comm, self.settings) for comm in comms.data_comms]
         self.finish = result_scaling(self.recipe, comms.size, self.settings.compress is not None)
@@ -121,7 +121,8 @@ class FixedOrder(DeclaredArrays):
         self.entries[index] = entry
         if not self.result_counts[index]:
             self.ready_order.append(index)
-        self.metrics.record_ready(spec.name, time.perf_counter(), spec.nbytes)
+        now = time.perf_counter()
+        self.recorder.add(spec.name, READY, now, now, spec.nbytes)
         self._absent[self._bucket_of[index]] -= 1
         if self.settings.overlap:
             self.launch()
@@ -149,9 +150,9 @@ class FixedOrder(DeclaredArrays):
         finish = self.finish if self.reductions[number] is not None else self.plain
         for index, entry in zip(bucket.members, entries):
             finish.apply(self.fusion_buffer.views[index], entry.target())
-        self.metrics.record_transfer(BucketTransfer(
-            f"bucket {number}", bucket.nbytes, whole, start, time.perf_counter(),
-            self.reducers[0].wire_bytes(self.reductions[number], values)))
+        self.recorder.add_transfer(
+            f"bucket {number}", bucket.nbytes, whole, start,
+            self.reducers[0].wire_bytes(self.reductions[number], values))
         for entry in entries:
             entry.done = True
 

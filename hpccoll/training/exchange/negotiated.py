@@ -29,7 +29,6 @@ from hpccoll.training.exchange.communicators import ExchangeCommunicators
 from hpccoll.training.exchange.fusion_buffer import allocate_vector
 from hpccoll.training.exchange.reducing import BucketReducer, is_float, result_scaling
 from hpccoll.training.exchange.settings import PRIORITY, ExchangeSettings, Recipe
-from hpccoll.training.exchange.step_metrics import BucketTransfer, StepMetrics
 from hpccoll.training.exchange.tensor_entry import DeclaredArrays, Submission, TensorEntry
 from hpccoll.training.exchange.transfer import copy_scaled
 from hpccoll.training.negotiation import (
@@ -42,6 +41,7 @@ from hpccoll.training.negotiation import (
     Registry,
     completed_everywhere,
 )
+from hpccoll.training.trace import READY, Recorder
 
 
 class NegotiatedOrder(DeclaredArrays):
@@ -59,11 +59,11 @@ class NegotiatedOrder(DeclaredArrays):
         has_joined, all_joined: True if this rank, or every rank, has no more data.
     """
 
-    def __init__(self, comms: ExchangeCommunicators, engine: Engine, metrics: StepMetrics,
+    def __init__(self, comms: ExchangeCommunicators, engine: Engine, recorder: Recorder,
                  specs: Sequence[ArraySpec] = ()):
         super().__init__(specs)
         self.size, self.rank = comms.size, comms.rank
-        self.engine, self.metrics, self.comm = engine, metrics, comms.votes
+        self.engine, self.recorder, self.comm = engine, recorder, comms.votes
         self.registry = Registry(comms.size)
         self.reducer = BucketReducer(comms.data_comms[0], comms.settings)
         self.retune(comms.settings)
@@ -105,7 +105,7 @@ class NegotiatedOrder(DeclaredArrays):
         self.pending_count += 1
         self.submissions[name] = self._new_submissions[name] = parcel
         self._new_bytes += parcel.flat.nbytes
-        self.metrics.record_ready(name, now, parcel.flat.nbytes)
+        self.recorder.add(name, READY, now, now, parcel.flat.nbytes)
         if self._has_reason():
             self.engine.wake()
         return parcel
@@ -262,9 +262,8 @@ class NegotiatedOrder(DeclaredArrays):
         self._completed_count += self.settings.credit_bytes > 0
         since = max((parcel.since for parcel, _, _ in parts if parcel is not None), default=start)
         name = pieces[0].name + (f" and {len(pieces) - 1} more" if len(pieces) > 1 else "")
-        self.metrics.record_transfer(BucketTransfer(name, values.nbytes, since, start,
-                                                    time.perf_counter(),
-                                                    self.reducer.wire_bytes(reduction, values)))
+        self.recorder.add_transfer(name, values.nbytes, since, start,
+                                   self.reducer.wire_bytes(reduction, values))
 
     def _reduction(self, offer: Offer, recipe: Recipe) -> Reduction | None:
         if not self._is_unfused(offer):

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy
 import pytest
 
-from hpccoll.guard.flight_record import FORMAT, CommunicatorName, FlightRecorder
+from hpccoll.guard.flight_record import CommunicatorName, FlightRecorder
 from hpccoll.guard.rank_status import RankActivity
 from hpccoll.runtime.events.call_log import ENDS, HASHES, LOG_BYTES, NUMBER, SOME_TIME, STARTS, Log
 from hpccoll.runtime.planning.description import Description
@@ -50,7 +50,7 @@ def recorder():
 def test_a_rank_writes_of_itself_and_of_those_that_cannot(recorder, tmp_path):
     path = recorder.dump("asked for", tmp_path / "deep")
     data = json.loads(Path(path).read_text(encoding="utf-8"))
-    assert data["format"] == FORMAT and data["why"] == "asked for"
+    assert data["kind"] == "flight" and data["why"] == "asked for"
     [comm] = data["communicators"]
     assert comm["name"] == "WORLD" and list(comm["records"]) == ["0", "2"]
     calls = comm["records"]["2"]["calls"]

@@ -475,4 +475,4 @@ def test_clocks_are_corrected_in_proportion():
 def test_sums_by_kind_are_over_all_ranks():
     joined = join([rank_record(0, [(ALLREDUCE, 1, 5), (ALLREDUCE, 6, 8)]),
                    rank_record(1, [(ALLREDUCE, 3, 5), (ALLREDUCE, 6, 8)])])
-    assert waits_by_kind(joined) == {ALLREDUCE: (2.0, 10.0, 2.0)}
+    assert waits_by_kind(joined) == {ALLREDUCE: (2.0, 10.0, 2.0, {1: 1, 0: 1})}

@@ -5,9 +5,7 @@ from array import array
 from types import SimpleNamespace
 
 import numpy
-import pytest
 
-from hpccoll.errors import ArgumentError
 from hpccoll.measure.profiling import record as module
 from hpccoll.measure.profiling.record import CallRecord, CallSums, ordered_kinds, read, save
 
@@ -93,23 +91,3 @@ def test_moments_are_written_along(tmp_path):
     save(str(tmp_path), record, "job", 1)
     [found], _ = read(tmp_path)
     assert found.communicators[0].noted == {"rows": [1, 2, 3]}
-
-
-def test_the_newest_job_counts(tmp_path):
-    save(str(tmp_path), rank_record(0, []), "old", 1)
-    save(str(tmp_path), rank_record(1, []), "old", 2)
-    save(str(tmp_path), rank_record(0, []), "new", 5)
-    assert read(tmp_path)[1] == 5
-
-
-def test_nothing_to_read(tmp_path):
-    with pytest.raises(ArgumentError, match="collectives.*HPCCOLL_TRACE"):
-        read(tmp_path)
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{", json.dumps({"format": "hpccoll calls 0"}),
-                                  json.dumps({"format": "hpccoll calls 1"})])
-def test_what_is_no_such_file_is_named(tmp_path, text):
-    (tmp_path / "calls-x-rank00000.json").write_text(text)
-    with pytest.raises(ArgumentError, match="rank00000.json.*calls"):
-        read(tmp_path)

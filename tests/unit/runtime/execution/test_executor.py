@@ -12,6 +12,7 @@ from hpccoll.config import NO_TIMEOUT
 from hpccoll.errors import BrokenCommunicatorError, CollectiveTimeout
 from hpccoll.errors.waits import RankStates
 from hpccoll.ir.collectives import ALLREDUCE, BARRIER, IN, OUT
+from hpccoll.machine import backoff
 from hpccoll.runtime.execution import executor
 from hpccoll.runtime.execution.executor import SPINS, Timeouts, drive, finish
 from hpccoll.runtime.progress import waiting
@@ -26,9 +27,10 @@ class Clock:
 
     def __init__(self, monkeypatch, seconds):
         self.now, self.seconds, self.yields, self.sleeps = 0.0, seconds, 0, []
-        monkeypatch.setattr(waiting, "time", SimpleNamespace(monotonic=self.read,
-                                                             sleep=self.sleeps.append))
-        monkeypatch.setattr(waiting.os, "sched_yield", self.other)
+        clock = SimpleNamespace(monotonic=self.read, sleep=self.sleeps.append)
+        for module in (backoff, waiting):
+            monkeypatch.setattr(module, "time", clock)
+        monkeypatch.setattr(backoff.os, "sched_yield", self.other)
 
     def read(self):
         self.now += self.seconds
@@ -230,21 +232,21 @@ def test_whatever_moves_starts_the_clock_again(monkeypatch):
 
 
 def test_a_wait_spins_then_yields_then_sleeps_longer_and_longer(monkeypatch):
-    clock = Clock(monkeypatch, 0.4 * waiting.YIELD)
-    wait = waiting.Backoff()
+    clock = Clock(monkeypatch, 0.4 * backoff.YIELD)
+    wait = backoff.Backoff()
     for _ in range(SPINS):
         wait.pause()
     assert not clock.yields and not clock.now
-    for _ in range(120):
+    for _ in range(240):
         wait.pause()
     assert clock.yields == 3
-    assert clock.sleeps == sorted(clock.sleeps) and 0 < clock.sleeps[0] < waiting.YIELD / 10
-    assert clock.sleeps[-1] == waiting.LONGEST_SLEEP
+    assert clock.sleeps == sorted(clock.sleeps) and 0 < clock.sleeps[0] < backoff.YIELD / 10
+    assert clock.sleeps[-1] == backoff.LONGEST_SLEEP
 
 
 def test_a_wait_for_the_library_at_work_only_yields(monkeypatch):
     clock = Clock(monkeypatch, 1.0)
-    wait = waiting.Backoff()
+    wait = backoff.Backoff()
     wait.sleeps = False
     for _ in range(99):
         wait.pause()
@@ -252,8 +254,8 @@ def test_a_wait_for_the_library_at_work_only_yields(monkeypatch):
 
 
 def test_a_wait_ends_with_its_budget():
-    assert not waiting.wait_until(lambda: False, budget=5e-3)
-    assert waiting.wait_until(iter([False, False, True]).__next__, budget=60)
+    assert not backoff.wait_until(lambda: False, budget=5e-3)
+    assert backoff.wait_until(iter([False, False, True]).__next__, budget=60)
 
 
 def test_a_barrier_moves_no_data():
