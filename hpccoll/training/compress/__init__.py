@@ -24,7 +24,7 @@ from hpccoll.training.compress.dense import Bf16, Fp16, NoCompression
 from hpccoll.training.compress.powersgd import PowerSgd
 from hpccoll.training.compress.scheme import Reduction, Scheme, finish
 from hpccoll.training.compress.sparse import Csc, RandomK, TopK
-from hpccoll.training.compress.two_phase import Dithering, Int8, OneBit
+from hpccoll.training.compress.two_phase import DitheringScheme, Int8, OneBit
 
 __all__ = ["SCHEMES", "Reduction", "Scheme", "finish", "names", "parse"]
 
@@ -35,7 +35,7 @@ SCHEMES: dict[str, type[Scheme]] = {
     "bf16": Bf16,
     "int8": Int8,
     "onebit": OneBit,
-    "dithering": Dithering,
+    "dithering": DitheringScheme,
     "topk": TopK,
     "randomk": RandomK,
     "csc": Csc,

@@ -287,7 +287,7 @@ def _signs(module: Any, dtype: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Dithering(TwoPhase):
+class DitheringScheme(TwoPhase):
     """Unbiased stochastic rounding to a few levels in each block.
 
         linear    levels 0, 1, ... s;                 y = s |x| / norm

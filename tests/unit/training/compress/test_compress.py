@@ -27,7 +27,7 @@ from hpccoll.training.compress.sparse import (
     select_largest,
     select_sampled,
 )
-from hpccoll.training.compress.two_phase import Dithering, OneBit
+from hpccoll.training.compress.two_phase import DitheringScheme, OneBit
 from support.folded import folded
 
 # The table of schemes, and how they are read from text
@@ -416,7 +416,7 @@ def test_chunks_of_equal_norm_go_from_the_front():
 
 
 # Dithering: levels, no error in the mean, the same chance for the same seed
-DITHERING_FORMS = [Dithering(kind=kind, bits=bits, norm=norm) for kind, bits in (
+DITHERING_FORMS = [DitheringScheme(kind=kind, bits=bits, norm=norm) for kind, bits in (
     ("linear", 2), ("linear", 4), ("linear", 8), ("natural", 2), ("natural", 4))
     for norm in ("max", "l2")]
 
