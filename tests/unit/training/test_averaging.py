@@ -217,7 +217,7 @@ def freed():
 @pytest.mark.parametrize("value, error, problem", [
     (MPI.Intracomm, ArgumentTypeError, "Intracomm"), (None, ArgumentTypeError, "None"),
     (MPI.INFO_NULL, ArgumentTypeError, "<mpi4py"), (MPI.COMM_NULL, CommunicatorError, "null"),
-    (freed(), CommunicatorError, "null"), (Between(), CommunicatorError, "comm.Merge")], ids=str)
+    (freed(), CommunicatorError, "null"), (Between(), CommunicatorError, "comm.Merge")])
 def test_a_communicator_that_is_none(value, error, problem):
     with pytest.raises(error, match=f"comm: .*{problem}"):
         Exchange(value)

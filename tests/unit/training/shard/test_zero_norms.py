@@ -262,7 +262,7 @@ def test_clips_that_are_none(arguments, error, problem):
 @pytest.mark.parametrize("comm, arguments, error, problem", [
     (None, ([],), ArgumentTypeError, "comm: .*communicator"),
     (MPI.COMM_SELF, (5,), ArgumentTypeError, "shards: .*arrays.*5"),
-    (MPI.COMM_SELF, ([], 0), ArgumentError, "order")], ids=str)
+    (MPI.COMM_SELF, ([], 0), ArgumentError, "order")])
 def test_norms_of_what_has_none(comm, arguments, error, problem):
     with pytest.raises(error, match=problem):
         global_norm(comm, *arguments)
