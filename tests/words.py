@@ -32,7 +32,7 @@ PARTICIPLE = re.compile(
     r"|left|gone|flew|laid|hidden|bound|built|drawn|written|done|known|shown|chosen|taken|broken"
     r"|brought)")
 #: Nouns and verbs of this form.
-NOUNS = {"_seed", "embed", "ring", "Dithering", "_nothing", "nothing", "Averaging",
+NOUNS = {"_seed", "embed", "ring", "_nothing", "nothing", "Averaging",
          "_Averaging", "binding", "Finding", "Folding", "heading", "Meeting", "ranking", "_staging",
          "_monitoring", "_opening", "opening", "pickling", "Rounding", "Setting", "_tuning"}
 #: Names that stay, and why.

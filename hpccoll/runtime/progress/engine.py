@@ -143,7 +143,7 @@ class PendingOperation(ABC):
 
         ``rare``: every call checks the clock and the other ranks, because calls are infrequent.
         """
-        watch, seen = WaitTimer(self.pending_run, *self.context.timeouts), self._signs()
+        watch, seen = OperationTimer(self), self._signs()
 
         def look() -> None:
             nonlocal seen
@@ -165,6 +165,20 @@ class PendingOperation(ABC):
             if self.over:
                 raise error
             self._complete(error)
+
+
+class OperationTimer(WaitTimer):
+    """Timer of a wait for an operation."""
+
+    def __init__(self, operation: PendingOperation):
+        self.operation = operation
+        super().__init__(operation.pending_run, *operation.context.timeouts)
+
+    def look(self) -> None:
+        """See :meth:`WaitTimer.look`."""
+        # It looks at the operation's messages, which another thread may complete in a step.
+        with self.operation.lock:
+            super().look()
 
 
 class Task(Protocol):
