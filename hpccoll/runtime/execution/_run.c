@@ -115,7 +115,7 @@ int play(CompiledPlan *plan, char *in, char *out, PyObject *buffers)
             under_way->state = state;
             under_way->state.unsent = own;
         }
-        else if (under_way == NULL) { /* other ranks wait for it: Python tells them of the error */
+        else if (under_way == NULL) { /* other ranks wait for it: Python reports the error */
             PyErr_Clear();
         }
         PyObject *over = PyObject_CallOneArg(plan->waiter, under_way != NULL ? (PyObject *)under_way

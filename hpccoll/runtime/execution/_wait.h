@@ -76,7 +76,7 @@ static inline Wait start_wait(int64_t since, int64_t timeout_us, int64_t poll_fo
     return wait;
 }
 
-/* Tell who wakes this rank that it is awake. */
+/* Show the ranks that would wake this one that it is awake. */
 static inline void end_wait(Wait *wait)
 {
     if (wait->asleep != NULL) {
@@ -138,7 +138,7 @@ static inline int pass_time(Wait *wait, Word *word)
         atomic_thread_fence(memory_order_seq_cst);
         wait->asleep = word;
     }
-    else if (now - wait->since < POLL_FOR) { /* nobody wakes it, and a sleep takes twice as long */
+    else if (now - wait->since < POLL_FOR) { /* no rank wakes it, and a sleep takes longer */
         sched_yield();
     }
     else {

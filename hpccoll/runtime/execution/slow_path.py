@@ -119,7 +119,7 @@ class PlanWaits:
         self.kept: dict[tuple[int, int, int], dict[int, Receive]] = {}
 
     def wait(self, run: Any) -> None:
-        """Wait for the end of a run; tell the others if there is no memory for it.
+        """Wait for the end of a run; report to the others that there is no memory for it.
 
         Raises:
             CollectiveTimeout: no progress within the timeout.
