@@ -34,7 +34,7 @@ class MonitoredLibrary(LibraryCalls):
                        happened: Callable[[Any], bool]) -> StreamMonitor:
         """Return the monitor of calls that a library queues on a device."""
         from hpccoll.guard.stream_calls import StreamMonitor  # only device calls need it
-        return StreamMonitor(self, check, abort, device, happened)
+        return StreamMonitor(self.guard, check, abort, device, happened)
 
     def free(self) -> None:
         """End the monitoring; the context is freed next."""

@@ -13,13 +13,22 @@ import fcntl
 import mmap
 import os
 from contextlib import suppress
+from functools import partial
 
 import numpy
 
-from hpccoll.transport.shm.mapping import DIRECTORY, PREFIX, map_file, open_private
+from hpccoll.transport.shm.mapping import (
+    DIRECTORY,
+    PREFIX,
+    map_file,
+    open_private,
+    wait_for_lock,
+)
 
 #: Bytes of an identity; indices of words in page 0.
 IDENTITY_BYTES, COUNT, FAILURE = 512, 0, 1
+#: Most seconds that a process waits for the others to add their memory, each in a millisecond.
+PATIENCE = 5.0
 
 
 class JobFile:
@@ -30,6 +39,7 @@ class JobFile:
 
     Raises:
         OSError: there is no shared memory, it is full, or another user made the file.
+        TimeoutError: a process that was stopped holds its lock.
     """
 
     def __init__(self, key: str, nbytes: int, expected: int, identity: bytes):
@@ -38,7 +48,8 @@ class JobFile:
         self.seen, self.path = 0, os.path.join(DIRECTORY, f"{PREFIX}job-{key}")
         self.file = open_private(self.path, os.O_CREAT | os.O_NOFOLLOW)
         try:
-            fcntl.flock(self.file, fcntl.LOCK_EX)
+            wait_for_lock(partial(fcntl.flock, self.file, fcntl.LOCK_EX | fcntl.LOCK_NB), PATIENCE,
+                          self.path)
             # On a full file system this raises here; without it a later write would be a bus error.
             os.posix_fallocate(self.file, 0, page)
             self.words = map_file(self.file, page).data.cast("q")

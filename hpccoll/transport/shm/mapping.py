@@ -16,7 +16,9 @@ import errno
 import mmap
 import os
 import stat
+import time
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -117,7 +119,7 @@ def _open_on_all(node: PrivateComm, path: str, flags: int, note: Any) -> tuple[i
         other, wanted = node.bcast((other, wanted))
         if not leads and wanted is not None:
             with suppress(OSError):
-                file = open_private(other, 0)
+                file = open_private(other, os.O_NOFOLLOW if named else 0)
         # In another PID namespace this may be the file of another process.
         usable = file >= 0 and _identity(file) == wanted
         answers = node.allgather((usable, note))
@@ -149,6 +151,24 @@ def open_private(path: str, flags: int) -> int:
         os.close(file)
         raise
     return file
+
+
+def wait_for_lock(take: Callable[[], object], seconds: float, path: str = "") -> None:
+    """Take a lock of a file; ``take`` raises ``BlockingIOError`` while another process holds it.
+
+    Raises:
+        TimeoutError: the other process has not released it within some seconds.
+    """
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            take()
+            return
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                raise TimeoutError(errno.ETIMEDOUT, "another process of this user has held its "
+                                   f"lock for {seconds:g} s; end that process", path) from None
+            time.sleep(1e-3)
 
 
 def _check_private(path: str, status: os.stat_result) -> None:
