@@ -13,6 +13,7 @@
     watchdog.py       the thread that monitors these calls
     data_checks.py    checks of inputs and results that the user asks for
     call_guard.py     the lock that admits one thread at a time
+    comm_table.py     what ``hpccoll status`` reads of a process
     call_sites.py     file and line of a call
     call_offsets.py   ranks that have made one call more or fewer
     flight_record.py  the last calls, written to a file after a failure

@@ -35,6 +35,7 @@ from hpccoll.guard.call_offsets import describe_offset
 from hpccoll.guard.call_sites import call_site
 from hpccoll.guard.diagnosis import judge, reported_error, states_fields, unexpected_message_error
 from hpccoll.guard.failed_ranks import Losses
+from hpccoll.guard.job_status import JOB
 from hpccoll.guard.rank_status import (
     CURIOUS,
     DEBUGGED,
@@ -51,7 +52,7 @@ from hpccoll.guard.rank_status import (
 )
 from hpccoll.guard.watchdog import LibraryTimer
 from hpccoll.machine.backoff import wait_until
-from hpccoll.runtime.events.call_log import ALARM, LEFT, NUMBER
+from hpccoll.runtime.events.call_log import ALARM, FREED, LEFT, NUMBER
 from hpccoll.runtime.events.call_records import begins, ends
 from hpccoll.runtime.execution.executor import Execution, Timeouts
 from hpccoll.runtime.execution.slow_path import SlowPath
@@ -443,5 +444,7 @@ class Guard:
 
     def leave(self, how: int) -> None:
         """Publish that this rank has freed the communicator, or exits."""
-        words = self.logs.mine.words
-        words[LEFT] = words[LEFT] or how
+        self.logs.mine.words[LEFT] = self.logs.mine.words[LEFT] or how
+        if how == FREED:
+            JOB.comms.remove(self.logs.file)
+            self.logs.file = -1

@@ -10,13 +10,16 @@ from __future__ import annotations
 import os
 import pickle
 import warnings
+import zlib
 
 import numpy
 from mpi4py import MPI
 
+from hpccoll.guard.comm_table import TABLE_BYTES, CommTable
 from hpccoll.guard.watchdog import STATUS, WATCHDOG, Monitor, answer
 from hpccoll.machine.launcher import job_key, local_size
 from hpccoll.machine.processes import DEAD, Process, state_of, this_process
+from hpccoll.runtime.events import call_log
 from hpccoll.runtime.events.call_log import LEFT, LOG_BYTES, Log
 from hpccoll.runtime.execution.built import BUILT
 from hpccoll.transport.shm.job_file import FAILURE, JobFile
@@ -25,12 +28,20 @@ if BUILT:
     from hpccoll.runtime.execution import _executor
 
 
+#: Bytes of a process in the file of the job: its log and its communicators.
+SLOT_BYTES = LOG_BYTES + TABLE_BYTES
+#: The layout of logs, for programs of other versions.
+LAYOUT = zlib.crc32(repr([(name, value) for name, value in sorted(vars(call_log).items())
+                          if name.isupper() and isinstance(value, int)]).encode())
+
+
 class JobLogs(Monitor):
     """Logs of the processes of this job on this node, by their ranks in ``COMM_WORLD``.
 
     Attributes:
         mine: this process's log.
         logs, processes: known processes, including this one; :meth:`look` adds new ones.
+        comms: the communicators of this process.
         met: by rank, the sequence number in its log of the last set-up call that both were in.
     """
 
@@ -40,6 +51,7 @@ class JobLogs(Monitor):
         self.processes: dict[int, Process] = {}
         self.met: dict[int, int] = {}
         self.file: JobFile | None = None
+        self.comms = CommTable(memoryview(bytearray(TABLE_BYTES)))
         self.pid, self.rank = 0, 0
 
     def join(self) -> None:
@@ -49,10 +61,11 @@ class JobLogs(Monitor):
         self.pid, self.rank, key = os.getpid(), MPI.COMM_WORLD.Get_rank(), job_key()
         # Spawned processes have ranks in another COMM_WORLD.
         if key and MPI.Comm.Get_parent() == MPI.COMM_NULL:
-            identity = pickle.dumps((self.rank, this_process()))
+            identity = pickle.dumps((self.rank, this_process(), LAYOUT))
             try:
-                self.file = JobFile(key, LOG_BYTES, local_size(), identity)
-                self.mine = Log(self.file.mine)
+                self.file = JobFile(key, SLOT_BYTES, local_size(), identity)
+                self.mine = Log(self.file.mine[:LOG_BYTES])
+                self.comms = CommTable(self.file.mine[LOG_BYTES:].data)
             except (PermissionError, TimeoutError) as error:
                 warnings.warn(f"hpccoll: {error}; ranks that wait in a first call do not see this "
                               "one", RuntimeWarning, stacklevel=2)
@@ -64,8 +77,8 @@ class JobLogs(Monitor):
         """Add the logs of new processes; return True if there are any."""
         new = self.file.new() if self.file is not None else []
         for identity, memory in new:
-            rank, self.processes[rank] = pickle.loads(identity)
-            self.logs[rank] = Log(memory)
+            rank, self.processes[rank], _ = pickle.loads(identity)
+            self.logs[rank] = Log(memory[:LOG_BYTES])
         return bool(new)
 
     def ask(self) -> None:

@@ -40,9 +40,14 @@ _LIBC.madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
 
 
 class SharedMemory(NamedTuple):
-    """Memory that a node's ranks share: every rank's part, zero at first."""
+    """Memory that a node's ranks share: every rank's part, zero at first.
+
+    Attributes:
+        file: descriptor of the file, if the caller keeps it and closes it; otherwise -1.
+    """
 
     parts: list[numpy.ndarray]
+    file: int = -1
 
     def populate(self, rank: int, offset: int, nbytes: int) -> bool:
         """Make a range of a rank's part exist; return whether there was room."""
@@ -67,16 +72,18 @@ def map_file(file: int, nbytes: int, offset: int = 0) -> numpy.ndarray:
     return numpy.frombuffer(memoryview(memory), numpy.uint8)
 
 
-def share(node: MPI.Comm, nbytes: int, reserve: int | None = None) -> SharedMemory | None:
+def share(node: MPI.Comm, nbytes: int, reserve: int | None = None, keep: bool = False
+          ) -> SharedMemory | None:
     """Create shared memory, ``nbytes`` for this rank; collective over the node.
 
-    Only the first ``reserve`` bytes of the part are allocated; all by default. ``None``, on every
-    rank, if the node has no file system for shared memory, or no room.
+    With ``keep`` the descriptor of the file stays open on this rank. Only the first ``reserve``
+    bytes of the part are allocated; all by default. ``None``, on every rank, if the node has no
+    file system for shared memory, or no room.
     """
     file, sizes = open_on_node(node, nbytes)
     if file < 0:
         return None
-    starts, page, whole = [0], mmap.PAGESIZE, None
+    starts, page, whole, kept = [0], mmap.PAGESIZE, None, -1
     for size in sizes:
         starts.append(starts[-1] + -(-size // page) * page)
     total, reserve = max(starts[-1], page), nbytes if reserve is None else reserve
@@ -87,9 +94,12 @@ def share(node: MPI.Comm, nbytes: int, reserve: int | None = None) -> SharedMemo
         if reserve:
             os.posix_fallocate(file, starts[node.Get_rank()], reserve)
         whole = map_file(file, total)
+        kept = os.dup(file) if keep else -1
     if not all(PrivateComm(node).allgather(whole is not None)) or whole is None:
+        if kept >= 0:
+            os.close(kept)
         return None
-    return SharedMemory([whole[start:start + size] for start, size in zip(starts, sizes)])
+    return SharedMemory([whole[start:start + size] for start, size in zip(starts, sizes)], kept)
 
 
 def open_on_node(node: MPI.Comm, note: Any = None) -> tuple[int, list[Any]]:
@@ -143,10 +153,10 @@ def open_private(path: str, flags: int) -> int:
         file = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o600)
     except OSError as error:
         if error.errno in (errno.EACCES, errno.EPERM, errno.ELOOP):
-            _check_private(path, os.lstat(path))
+            check_private(path, os.lstat(path))
         raise
     try:
-        _check_private(path, os.fstat(file))
+        check_private(path, os.fstat(file))
     except OSError:
         os.close(file)
         raise
@@ -171,7 +181,8 @@ def wait_for_lock(take: Callable[[], object], seconds: float, path: str = "") ->
             time.sleep(1e-3)
 
 
-def _check_private(path: str, status: os.stat_result) -> None:
+def check_private(path: str, status: os.stat_result) -> None:
+    """Raise unless a file is a plain one that this user alone may open."""
     mode, owner, user = status.st_mode, status.st_uid, os.geteuid()
     if not stat.S_ISREG(mode) or owner != user or mode & 0o077:
         raise PermissionError(errno.EPERM, f"{stat.filemode(mode)} of user {owner} is no file for "
