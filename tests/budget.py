@@ -17,9 +17,9 @@ PACKAGE = TESTS.parent / "hpccoll"
 BUDGET = {
     "C": 7177,
     "algorithms": 3813, "arrays": 1061, "calls": 1557, "cli": 2615, "comm": 4690, "config": 320,
-    "cuda": 2597, "errors": 582, "explain": 1306, "guard": 2713, "hpccoll": 536, "ir": 2092,
+    "cuda": 2597, "errors": 582, "explain": 1306, "guard": 2722, "hpccoll": 536, "ir": 2092,
     "jax": 736, "keras": 273, "machine": 867, "measure": 2942, "proof": 1278, "runtime": 3882,
-    "simulator": 3352, "testing": 816, "tools": 5202, "torch": 3659, "training": 7686,
+    "simulator": 3352, "testing": 816, "tools": 5202, "torch": 3659, "training": 7692,
     "transport": 1481, "tune": 2091}
 #: Most lines and files of Python, by folder of the tests; ``tests`` is its own modules.
 TEST_BUDGET = {
@@ -38,7 +38,7 @@ TEST_BUDGET = {
     "support": (6571, 48),
     "tests": (1997, 9),
     "uncompiled": (94, 2),
-    "unit": (34972, 196)}
+    "unit": (35031, 196)}
 SUFFIXES = {".c", ".h", ".cu"}
 
 

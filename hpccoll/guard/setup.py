@@ -12,6 +12,7 @@ is in the logs of their processes.
 
 from __future__ import annotations
 
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -78,6 +79,8 @@ CALL_BYTES = 512
 GAVE_UP, WITHDRAWN = -1, -2
 #: Memory of meetings that have failed: the library may still use it.
 _abandoned: list[Any] = []
+#: Threads may set communicators up at the same time, in one log.
+_numbering = threading.Lock()
 
 
 class SetupStatus(RankStatus):
@@ -331,11 +334,12 @@ class SetupCall(Meeting, Monitor):
     def begin(self) -> int:
         """Record the start of the call; return its call hash."""
         words, call_hash = self.log.words, self.description.call_hash()
-        self.number = words[NUMBER] + 1
-        place = self.number & LAST
-        words[HASHES + place], words[ENDS + place] = call_hash, 0
-        self.log.describe(call_hash, self.description)
-        words[NUMBER] = self.number
+        with _numbering:
+            self.number = words[NUMBER] + 1
+            place = self.number & LAST
+            words[HASHES + place], words[ENDS + place] = call_hash, 0
+            self.log.describe(call_hash, self.description)
+            words[NUMBER] = self.number
         return call_hash
 
     def end(self, how: int = SOME_TIME) -> None:

@@ -109,19 +109,20 @@ class Watchdog:
     def __init__(self) -> None:
         self.watched: weakref.WeakSet[Monitor] = weakref.WeakSet()
         self.pid, self.lock, self.begins = 0, threading.Lock(), False
+        self.starting = threading.Lock()
         self.worker = Worker("hpccoll watchdog", self._work)
 
     def add(self, one: Monitor) -> None:
         """Start to poll a communicator; the first one starts the thread."""
-        begins = self.pid != os.getpid()  # a forked child inherits no threads
-        if begins:
-            self.begins = True
-            self.pid, self.lock = os.getpid(), threading.Lock()
-            self.worker = Worker(self.worker.name, self._work)
-        with self.lock:
-            self.watched.add(one)
-        if begins:
-            self.worker.wake()
+        with self.starting:  # of several threads, one starts it
+            begins = self.pid != os.getpid()  # a forked child inherits no threads
+            if begins:
+                self.pid, self.lock, self.begins = os.getpid(), threading.Lock(), True
+                self.worker = Worker(self.worker.name, self._work)
+            with self.lock:
+                self.watched.add(one)
+            if begins:
+                self.worker.wake()
 
     def discard(self, one: Monitor) -> None:
         """Stop to poll a communicator or call."""

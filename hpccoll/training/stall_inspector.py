@@ -128,6 +128,11 @@ class StallInspector:
             self.diagnosis = Diagnosis(missing, silent,
                                        {int(rank): place for rank, place in places.items()})
 
+    def clear(self) -> None:
+        """End all queries: their step has failed, and dead ranks never answer."""
+        self._queries.clear()
+        self._askers.clear()
+
     def _start_query(self, asker: int, question: Any) -> None:
         key = json.dumps(question)
         if key not in self._queries:

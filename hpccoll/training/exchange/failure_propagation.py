@@ -62,6 +62,7 @@ class FailurePropagation:
             elif self.failure is None:
                 kind, text, arrays, ranks = notice.data
                 self.failure = SHARED[kind](text, tuple(arrays), tuple(ranks))
+                self.stall_inspector.clear()
         return heard
 
     def fail(self, error: BaseException) -> None:
@@ -83,6 +84,7 @@ class FailurePropagation:
                 ranks = getattr(error, "ranks", ()) or ranks
             self.failure = RankFailed(text, arrays, ranks)
             self.failure.__cause__ = error
+        self.stall_inspector.clear()
         self.control.send_to_others(FAILED, [kind, text, arrays, ranks])
 
     def check(self) -> None:
