@@ -29,12 +29,12 @@ from hpccoll.errors import (
     PeerLost,
     cause_of,
 )
-from hpccoll.errors.waits import RankStates, summary
+from hpccoll.errors.waits import RankStates
 from hpccoll.guard.alarm import MessagedLogs, logs_of
 from hpccoll.guard.call_offsets import describe_offset
 from hpccoll.guard.call_sites import call_site
-from hpccoll.guard.diagnosis import judge, reported_error, states_fields, unexpected_message_error
-from hpccoll.guard.failed_ranks import Losses
+from hpccoll.guard.diagnosis import judge, reported_error, unexpected_message_error
+from hpccoll.guard.failed_ranks import Losses, failure_report
 from hpccoll.guard.job_status import JOB
 from hpccoll.guard.rank_status import (
     CURIOUS,
@@ -364,12 +364,10 @@ class Guard:
                     error, (HpccollError, MPI.Exception, OSError)):
                 error = self.peer_lost_error(failed_ranks, title)
             heard = isinstance(error, BrokenCommunicatorError) and not isinstance(error, PeerLost)
-            self.logs.raise_alarm({
-                "number": number, "tag": tag, "title": title, "site": site or call_site(),
-                "when": time.strftime("%H:%M:%S"), "reason": summary(error), **states_fields(error),
-                "fields": description and self._fields_to_compare(description),
-                "heard": heard and not own,
-                "lost": () if heard else failed_ranks or getattr(error, "ranks", ())},
+            self.logs.raise_alarm(failure_report(
+                error, title, number, tag=tag, site=site or call_site(), heard=heard and not own,
+                fields=description and self._fields_to_compare(description),
+                lost=() if heard else failed_ranks or getattr(error, "ranks", ())),
                 self.rank_status.gone, getattr(error, "peers", ())
                 or self.logs.mine.status().get("peers", ()))
             diagnosis = error
@@ -379,11 +377,9 @@ class Guard:
                 late = isinstance(error, (ForeignMessage, BrokenCommunicatorError)) and not (
                     isinstance(error, PeerLost))
                 diagnosis = self._diagnose(error, title, tag, number * late)
-            self.failure = BrokenCommunicatorError.from_report(self.rank, {
-                "number": number, "title": title, "when": time.strftime("%H:%M:%S"),
-                "reason": summary(diagnosis), **states_fields(diagnosis)})
-            if isinstance(diagnosis, BrokenCommunicatorError):
-                self.failure = diagnosis
+            self.failure = diagnosis if isinstance(diagnosis, BrokenCommunicatorError) else (
+                BrokenCommunicatorError.from_report(
+                    self.rank, failure_report(diagnosis, title, number)))
             if in_thread:  # before another call can check it
                 self.unraised = diagnosis
         self.on_failure(self.raise_failure)
@@ -394,9 +390,9 @@ class Guard:
         """End the calls of all ranks that wait in shared memory; reject later calls here."""
         with self.lock:
             if self.failure is None:
-                report = {"number": 0, "tag": 0, "title": "revoke", "site": call_site(),
-                          "when": time.strftime("%H:%M:%S"), "reason": "it was revoked",
-                          "fields": None, "heard": False, "lost": ()}
+                report = failure_report(
+                    BrokenCommunicatorError(), "revoke", 0, tag=0, site=call_site(), fields=None,
+                    reason="it was revoked", heard=False, lost=())
                 self.logs.raise_alarm(report, self.rank_status.gone)
                 self.failure = BrokenCommunicatorError.from_report(self.rank, report)
         self.on_failure(self.raise_failure)

@@ -20,6 +20,7 @@ from hpccoll.errors import BrokenCommunicatorError, ForeignMessage, HpccollError
 from hpccoll.errors.waits import print_report
 from hpccoll.guard.call_sites import main_site
 from hpccoll.guard.diagnosis import judge
+from hpccoll.guard.flight_record import RECORDER
 from hpccoll.guard.guard import Guard, PendingCall
 from hpccoll.guard.pending_calls import watch_nonblocking, watch_persistent
 from hpccoll.guard.rank_status import format_call
@@ -184,6 +185,12 @@ class LibraryCalls(Monitor):
                                     self.guard, "native idup")()
         return made[0], request
 
+    def stream_monitor(self, check: Callable[[], None], abort: Callable[[], None], device: Any,
+                       happened: Callable[[Any], bool]) -> Any:
+        """Return the monitor of calls that a library queues on a device."""
+        from hpccoll.guard.stream_calls import StreamMonitor  # only device calls need it
+        return StreamMonitor(self.guard, check, abort, device, happened)
+
     def _run_with_timeout(self, begin: Callable[..., MPI.Request], name: str, comm: MPI.Intracomm,
                           *args: Any) -> None:
         """Run a call in its nonblocking form, with a bounded wait as for hpccoll's own calls."""
@@ -302,5 +309,5 @@ class LibraryCalls(Monitor):
 
     def free(self) -> None:
         """Check the last calls, and publish that this rank has freed the communicator."""
-        self.last_look()
-        self.guard.leave(FREED)
+        RECORDER.guards.pop(self.guard, None)
+        self.leave(FREED)

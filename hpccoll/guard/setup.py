@@ -34,10 +34,10 @@ from hpccoll.errors import (
     cause_of,
 )
 from hpccoll.errors.contract import ContractError, Party
-from hpccoll.errors.waits import RankStates, summary
+from hpccoll.errors.waits import RankStates
 from hpccoll.guard.call_sites import call_site, main_site
-from hpccoll.guard.diagnosis import reported_error, states_fields
-from hpccoll.guard.failed_ranks import Losses
+from hpccoll.guard.diagnosis import reported_error
+from hpccoll.guard.failed_ranks import Losses, failure_report
 from hpccoll.guard.job_status import JOB
 from hpccoll.guard.rank_status import (
     CURIOUS,
@@ -247,9 +247,8 @@ class SetupCall(Meeting, Monitor):
     def _refuse(self, error: BaseException) -> None:
         """Reject later calls."""
         failure = error if isinstance(error, BrokenCommunicatorError) else (
-            BrokenCommunicatorError.from_report(self.rank, {
-                "number": 0, "title": self.title, "when": time.strftime("%H:%M:%S"),
-                "reason": summary(error), **states_fields(error)}))
+            BrokenCommunicatorError.from_report(
+                self.rank, failure_report(error, self.title, 0)))
 
         def raise_failure() -> NoReturn:
             raise copy(failure)
@@ -377,10 +376,9 @@ class SetupCall(Meeting, Monitor):
 
     def fail(self, error: BaseException) -> None:
         """Record that the call has failed on this rank."""
-        self.log.write_report({
-            "call": self.key, "number": self.number, "when": time.strftime("%H:%M:%S"),
-            "reason": summary(error), "title": self.title, **states_fields(error),
-            "lost": error.ranks if isinstance(error, PeerLost) else ()})
+        self.log.write_report(failure_report(
+            error, self.title, self.number, call=self.key,
+            lost=error.ranks if isinstance(error, PeerLost) else ()))
         self.log.words[FAILED] = self.number + 1
         self.end(GAVE_UP)
         JOB.fail()
