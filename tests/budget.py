@@ -24,7 +24,7 @@ BUDGET = {
 #: Most lines and files of Python, by folder of the tests; ``tests`` is its own modules.
 TEST_BUDGET = {
     "benchmarks": (1482, 15),
-    "cluster": (1325, 12),
+    "cluster": (1357, 12),
     "contract": (907, 6),
     "doc": (2346, 30),
     "fault": (1864, 13),
