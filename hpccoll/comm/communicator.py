@@ -219,7 +219,7 @@ class Comm(BlockingMixin, NonblockingMixin, PersistentMixin, Objects, Numbers, C
             ArgumentError: statistics are not enabled.
         """
         from hpccoll.measure.profiling.observer import stats  # imported only in observed programs
-        return stats(self, self._record, all_ranks)
+        return stats(self, self._check_alive().observed, all_ranks)
 
     def dump(self, folder: str = "") -> str:
         """Write the last calls of this rank's communicators, for ``hpccoll trace diagnose``.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -119,7 +120,7 @@ def _cells(row: CallRow, inside: bool) -> tuple[str, ...]:
 def events(joined: JoinedRecords) -> Iterator[dict[str, Any]]:
     """Yield events of the Trace Event Format: a process for each rank, a line per communicator.
 
-    Inside a call of all ranks, the wait for the last rank is the span ``waiting``. If moments were
+    Inside a call of all ranks, the wait for the last rank is the span ``waiting``. If phases were
     recorded, lines below have the phases, and the activities in them.
     """
     waits = _waits_by_start(joined)
@@ -131,7 +132,7 @@ def events(joined: JoinedRecords) -> Iterator[dict[str, Any]]:
         for line, (name, one) in enumerate(zip(names, record.communicators)):
             yield from _inside(joined, record, one, name, (line, len(names)))
         for line, one in enumerate(record.communicators):
-            calls = one.calls()
+            calls = one.calls
             starts, stops = (correct_times(calls[:, column], record.ahead) - joined.zero
                              for column in (1, 2))
             for number, start, stop in zip(calls[:, 0].astype(int), starts, stops):
@@ -243,8 +244,7 @@ def _bars(panel: Any, rows: Sequence[int], starts: Any, waits: Any, rest: Any,
 
 def totals(records: Sequence[RankRecord]) -> str:
     """Return the amount of traced calls as text."""
-    calls = sum(sums.calls for record in records for one in record.communicators
-                for sums in one.sums().values())
-    nbytes = sum(sums.calls * max(one.kinds[number].nbytes, 0) for record in records
-                 for one in record.communicators for number, sums in one.sums().items())
+    counted = [(sums.calls, max(kind.nbytes, 0)) for record in records
+               for one in record.communicators for kind, sums in zip(one.kinds, one.sums)]
+    calls, nbytes = sum(calls for calls, _ in counted), sum(map(math.prod, counted))
     return f"{calls:,} calls on {size_text(nbytes)} of buffers"

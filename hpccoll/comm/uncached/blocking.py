@@ -211,7 +211,7 @@ def store_any_size(comm: Base, method: Method, args: tuple[Any, ...], facts: Cal
         if len(forms) >= MOST_CALLS:
             forms.clear()
         forms[form] = True
-    elif forms[form] and comm._record is None and method.buffers:
+    elif forms[form] and comm._check_alive().observed is None and method.buffers:
         nbytes = range_of_choice(facts, conditions_of(comm, method), comm._known_place())
         target = make(nbytes) if nbytes is not None else None
         if target is not None:  # otherwise a block is empty, for example

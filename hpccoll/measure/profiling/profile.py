@@ -217,13 +217,16 @@ def profile(joined: JoinedRecords) -> Profile:
     waited: dict[CallKind, float] = defaultdict(float)
     for index, record in enumerate(joined.records):
         for one in record.communicators:
-            for number, sums in one.sums().items():
-                kind = one.kinds[number]._replace(root=-1)
-                if kind.title.endswith(WAIT):
-                    continue  # counted with its call
-                counts[kind][index] += sums.calls
-                times[kind][index] += sums.seconds + sums.waited
-                waited[kind] += sums.waited
+            for kind, sums in zip(one.kinds, one.sums):
+                if not sums.calls:
+                    continue
+                is_wait = kind.title.endswith(WAIT)
+                kind = kind._replace(title=kind.title.removesuffix(WAIT), root=-1)
+                times[kind][index] += sums.seconds
+                if is_wait:  # counted with its call
+                    waited[kind] += sums.seconds
+                else:
+                    counts[kind][index] += sums.calls
     matched, reduced = waits_by_kind(joined), reduced_by_kind(joined.records)
     details = [_row(kind, counts[kind], times[kind], waited[kind], matched.get(kind))._replace(
         reduces=reduced.get(kind)) for kind in times]

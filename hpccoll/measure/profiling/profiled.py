@@ -1,30 +1,32 @@
 """Subclass of a communicator class that records kind and time of its calls.
 
-    call --> method of the base class, between two clock reads --> CallRecord
+    call --> method of the base class, between two clock reads --> ring of events
 
-Requests have such a class, too: a wait for one is counted with the call that began it. The class
+Machine code records cached blocking calls itself, once it has learned their kinds here. Requests
+have a recording class, too: a wait for one is counted with the call that began it. The class
 methods of mpi4py that wait for several requests (``Waitall``) are not recorded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from functools import update_wrapper, wraps
-from time import perf_counter
-from typing import Any, cast
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial, wraps
+from time import perf_counter_ns
+from typing import Any
 
 from mpi4py import MPI
 from numpy import ndarray
 
-from hpccoll.ir.methods import MPI4PY, TABLE
+from hpccoll.comm.blocking import BARRIER
+from hpccoll.comm.cache import CallCache
+from hpccoll.comm.methods import Method
+from hpccoll.comm.recognition import NUMBERS, recognise_calls
+from hpccoll.ir.methods import BLOCKING, MPI4PY, TABLE
 from hpccoll.ir.operators import OPERATORS
 from hpccoll.machine.groups import private_copy
 from hpccoll.measure.profiling.observer import OBSERVER, write_at_end
-from hpccoll.measure.profiling.record import INIT, OBJECTS, CallKind, CallRecord
-from hpccoll.runtime.execution.built import BUILT
-
-if BUILT:
-    from hpccoll.runtime.execution import _executor
+from hpccoll.measure.profiling.record import INIT, OBJECTS, WAIT, CallKind
+from hpccoll.runtime.events.ring import events
 
 #: Lower-case methods that are collective, but ``barrier``: it calls ``Barrier``, which is recorded.
 LOWER_CASE = tuple(name for name, row in TABLE.items() if row.objects and row.roles)
@@ -34,6 +36,8 @@ NAMES = {id(getattr(MPI, name.upper())): name for name in OPERATORS}
 IN_PLACE, NATIVE = MPI.IN_PLACE, "native"
 #: Maximum number of cached kinds by arguments; sizes may be new in every call.
 MOST_KEYS = 4096
+#: Number of methods whose cached calls machine code records.
+RECOGNISED = sum(title in TABLE for title in NUMBERS)
 #: Cached classes by their base class.
 _classes: dict[Any, Any] = {}
 
@@ -48,120 +52,102 @@ def profiled_class(cls: Any) -> Any:
 
 
 def _create_class(cls: Any) -> Any:
+    def _call(self: Any, method: Method, *args: Any) -> Any:
+        return _record(self, method, args, partial(cls._call, self, method))
+
+    def Barrier(self: Any) -> None:
+        _record(self, BARRIER, (), partial(getattr(cls.Barrier, "__wrapped__", cls.Barrier), self))
+
     members: dict[str, Any] = {"_watched": True, "__module__": cls.__module__,
-                               "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
+                               "__qualname__": cls.__qualname__, "__doc__": cls.__doc__,
+                               "_call": _call, "Barrier": recognise_calls(Barrier)}
     for name, row in TABLE.items():
         upper, root_at = name.capitalize(), row.roles.find("n")
-        members[upper] = _blocking_method(getattr(cls, upper), name, root_at)
-        members[f"I{name}"] = _request_method(getattr(cls, f"I{name}"), f"i{name}", root_at, False)
+        members[f"I{name}"] = _request_method(getattr(cls, f"I{name}"), f"i{name}", root_at)
         members[f"{upper}{INIT}"] = _request_method(getattr(cls, f"{upper}{INIT}"), name + INIT,
-                                                    root_at, True)
+                                                    root_at)
     for name in LOWER_CASE:  # which return what they receive
-        members[name] = _blocking_method(getattr(cls, name), f"{name} of objects",
-                                         TABLE[name].roles.replace("r", "").find("n"))
+        members[name] = _object_method(getattr(cls, name), f"{name} of objects",
+                                       TABLE[name].roles.replace("r", "").find("n"))
     return type(cls.__name__, (cls,), members)
 
 
-def _blocking_method(method: Callable, title: str, root_at: int) -> Callable:
-    """Return a blocking method that records its calls; ``root_at`` is negative without a root."""
-    def slow(comm: Any, key: Hashable, start: float, stop: float, args: tuple[Any, ...],
-             named: Mapping[str, Any]) -> None:
-        """Record a call whose kind is unknown or out of date."""
-        kind = _kind(comm, key, title, (*args, *named.values()),
-                     named.get("root", args[root_at] if 0 <= root_at < len(args) else 0)
-                     if root_at >= 0 else -1)
-        comm._seen.learn(key, kind)
-        if comm._context is not None and comm._record.ranks:
-            comm._record.moments = comm._context.moments
-        comm._seen.reported = False
-        comm._record.add(kind, start, stop)
+def _record(comm: Any, method: Method, args: tuple[Any, ...], run: Callable[..., Any]) -> Any:
+    """Run a call that machine code does not hold; record it if it is a blocking one.
 
-    if BUILT:
-        return cast(Callable, update_wrapper(_executor.WatchedMethod(
-            method, observe, slow, root_at, title.endswith("objects")), method))
+    A call inside another one is a part of that one.
+    """
+    if method.form != BLOCKING or comm._check_alive().call_guard.outer_thread:
+        return run(*args)
+    number = observe(comm)
+    start = perf_counter_ns()
+    run(*args)
+    stop = perf_counter_ns()
+    kind = _kind(comm, method.title, args, {}, method.row.roles.find("n"))
+    events().add_call(number, kind, start, stop, True)
+    if comm._calls is not None and method.title in NUMBERS:
+        comm._calls.record(RECOGNISED, number)
+        comm._calls.learn(NUMBERS[method.title], method.row.roles, args, kind)
+    return None
 
+
+def _object_method(method: Callable, title: str, root_at: int) -> Callable:
+    """Return a blocking method on objects that records its calls."""
     @wraps(method)
     def call(self: Any, *args: Any, **named: Any) -> Any:
-        seen = self._seen or observe(self)
-        start = perf_counter()
+        comm = observe(self)
+        start = perf_counter_ns()
         result = method(self, *args, **named)
-        stop = perf_counter()
-        key = (title, *map(_token, args), *named, *map(_token, named.values()))
-        kind = None if seen.reported else seen.known.get(key)
-        if kind is None:
-            slow(self, key, start, stop, args, named)
-        else:
-            self._record.add(kind, start, stop)
+        stop = perf_counter_ns()
+        events().add_call(comm, _kind(self, title, args, named, root_at), start, stop, True)
         return result
 
     return call
 
 
-def _request_method(method: Callable, title: str, root_at: int, prepared: bool) -> Callable:
+def _request_method(method: Callable, title: str, root_at: int) -> Callable:
     """Return a method that makes a request; a persistent one is counted at its start."""
     @wraps(method)
     def call(self: Any, *args: Any, **named: Any) -> Any:
-        if self._seen is None:
-            observe(self, False)
-        start = perf_counter()
+        comm = observe(self, False)
+        start = perf_counter_ns()
         request = method(self, *args, **named)
-        stop = perf_counter()
-        key = (title, *map(_token, args), *named, *map(_token, named.values()))
-        kind = _kind(self, key, title, (*args, *named.values()),
-                     named.get("root", args[root_at] if 0 <= root_at < len(args) else 0)
-                     if root_at >= 0 else -1)
-        if not prepared:
-            self._record.add(kind, start, stop)
-        return watch_request(request, self._record, kind)
+        stop = perf_counter_ns()
+        kind = _kind(self, title, args, named, root_at)
+        if not title.endswith(INIT):
+            events().add_call(comm, kind, start, stop, True)
+        return watch_request(request, comm, kind)
 
     return call
 
 
-class PlainSeen:
-    """Kinds of calls by their arguments, without the compiled executor."""
-
-    def __init__(self) -> None:
-        self.known: dict[Hashable, int] = {}
-        self.reported = False
-
-    def learn(self, key: Hashable, kind: int) -> None:
-        if len(self.known) >= MOST_KEYS:
-            self.known.clear()
-        self.known[key] = kind
-
-
-def observe(comm: Any, blocking: bool = True) -> Any:
-    """Return the recorder of a communicator; compare clocks in calls of all ranks."""
+def observe(comm: Any, blocking: bool = True) -> int:
+    """Return the number of a communicator; compare clocks in the first call of all ranks."""
     lifetime = comm._check_alive()
-    record: CallRecord | None = lifetime.observed
-    if record is None:
-        record = lifetime.observed = OBSERVER.record_of(comm)
-        if BUILT and record.rows is None:
-            record.rows = _executor.CallRows(record.absorb)
+    if lifetime.observed is None:
+        lifetime.observed = OBSERVER.number_of(comm)
         if comm._config.trace:
             write_at_end(comm._config.trace)
-    comm._record, cache = record, comm._cache
-    if cache.seen is None:
-        cache.seen = _executor.Seen(cast(Any, record.rows)) if BUILT else PlainSeen()
-    comm._seen = cache.seen
-    world = MPI.Intracomm(MPI.COMM_WORLD)
+    number: int = lifetime.observed
     # A nonblocking call must not wait for other ranks.
-    if blocking and not OBSERVER.ahead and comm.Get_size() == world.Get_size():
+    if blocking and not OBSERVER.ahead and comm.Get_size() == MPI.COMM_WORLD.Get_size():
         comm._private()  # raises if this rank alone is observed
-        private = private_copy(world)
+        private = private_copy(MPI.Intracomm(MPI.COMM_WORLD))
         OBSERVER.align(private)
         private.Free()
-    return comm._seen
+    return number
 
 
-def _kind(comm: Any, key: Hashable, title: str, given: Sequence[Any], root: Any) -> int:
+def _kind(comm: Any, title: str, args: Sequence[Any], named: dict[str, Any], root_at: int) -> int:
     """Return the number of a call's kind, cached or resolved again."""
     report, comm._served = comm._served, None
-    known = comm._cache.observed
-    if report is None and (title, key) in known:
-        number: int = known[title, key]
+    cache: CallCache = comm._cache
+    key = (title, *map(_token, args), *named, *map(_token, named.values()))
+    if report is None and key in cache.observed:
+        number: int = cache.observed[key]
         return number
     served, nbytes = report or (NATIVE, None)
+    given = (*args, *named.values())
     if title.endswith("objects"):
         served, nbytes = NATIVE if title in OF_MPI4PY else "objects", OBJECTS
     elif nbytes is None:
@@ -171,11 +157,16 @@ def _kind(comm: Any, key: Hashable, title: str, given: Sequence[Any], root: Any)
     if not operators and ("reduce" in title or "scan" in title):
         operators = ["sum"]  # by default
     what = " ".join([*(f"{one.kind}{one.itemsize}" for one in dtypes[:1]), *operators[:1]])
-    number = comm._record.number_of(CallKind(title, nbytes, what,
-                                             root if isinstance(root, int) else -1, served))
-    if len(known) >= MOST_KEYS:
-        known.clear()
-    known[title, key] = number
+    root = named.get("root", args[root_at] if 0 <= root_at < len(args) else 0)
+    kind = CallKind(title, nbytes, what, root if root_at >= 0 and isinstance(root, int) else -1,
+                    served)
+    observed = comm._lifetime.observed
+    if comm._context is not None and comm._context.phases is not None:
+        OBSERVER.phases[observed] = comm._context.phases
+    number = events().kind((observed, kind))
+    if len(cache.observed) >= MOST_KEYS:
+        cache.observed.clear()
+    cache.observed[key] = number
     return number
 
 
@@ -208,8 +199,8 @@ def _nbytes(argument: Any) -> int:
 
 
 # -- requests ----------------------------------------------------------------------------------
-def watch_request(request: Any, record: CallRecord, kind: int) -> Any:
-    """Return the request, with a class that records its waits."""
+def watch_request(request: Any, comm: int, kind: int) -> Any:
+    """Return the request of a call of a kind, with a class that records its waits."""
     if type(request) not in _classes:
         _classes[type(request)] = _watched_request(type(request))
     cls = _classes[type(request)]
@@ -217,26 +208,27 @@ def watch_request(request: Any, record: CallRecord, kind: int) -> Any:
         request = cls(request)
     else:
         request.__class__ = cls
-    request._noted = record, kind
+    request._observed = comm, kind
     return request
 
 
 def _watched_request(cls: Any) -> Any:
     def Wait(self: Any, status: MPI.Status | None = None) -> Any:
-        start = perf_counter()
+        start = perf_counter_ns()
         result = cls.Wait(self, status)
-        record, kind = self._noted
-        record.add_wait(kind, start, perf_counter())
+        comm, kind = self._observed
+        number, one = events().kinds[kind]
+        events().add_call(comm, events().kind((number, one._replace(title=one.title + WAIT))),
+                          start, perf_counter_ns(), False)
         return result
 
     def Start(self: Any) -> None:
-        start = perf_counter()
+        start = perf_counter_ns()
         cls.Start(self)
-        record, kind = self._noted
-        record.add(kind, start, perf_counter())
+        events().add_call(*self._observed, start, perf_counter_ns(), False)
 
     members: dict[str, Any] = {"Wait": wraps(cls.Wait)(Wait), "__module__": cls.__module__,
-                               "__qualname__": cls.__qualname__, "_noted": None}
+                               "__qualname__": cls.__qualname__, "_observed": None}
     if issubclass(cls, MPI.Prequest):
         members["Start"] = wraps(cls.Start)(Start)
     return type(cls.__name__, (cls,), members)
