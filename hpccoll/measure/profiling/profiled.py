@@ -9,7 +9,7 @@ methods of mpi4py that wait for several requests (``Waitall``) are not recorded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from time import perf_counter_ns
 from typing import Any
@@ -99,7 +99,13 @@ def _object_method(method: Callable, title: str, root_at: int) -> Callable:
         start = perf_counter_ns()
         result = method(self, *args, **named)
         stop = perf_counter_ns()
-        events().add_call(comm, _kind(self, title, args, named, root_at), start, stop, True)
+        kind = self._cache.observed.get(title) if len(args) == 1 and not named else None
+        if kind is None:
+            named.pop("sendobj" if "sendobj" in named else "obj", None)  # of any size and type
+            kind = _kind(self, title, args[1:], named, root_at - 1 if args else root_at)
+            if len(args) == 1 and not named:
+                self._cache.observed[title] = kind
+        events().add_call(comm, kind, start, stop, True)
         return result
 
     return call
@@ -225,7 +231,8 @@ def _watched_request(cls: Any) -> Any:
     def Start(self: Any) -> None:
         start = perf_counter_ns()
         cls.Start(self)
-        events().add_call(*self._observed, start, perf_counter_ns(), False)
+        comm, kind = self._observed
+        events().add_call(comm, kind, start, perf_counter_ns(), False)
 
     members: dict[str, Any] = {"Wait": wraps(cls.Wait)(Wait), "__module__": cls.__module__,
                                "__qualname__": cls.__qualname__, "_observed": None}

@@ -52,8 +52,7 @@ class CallSums(NamedTuple):
 
 
 class CommName(NamedTuple):
-    """A communicator: its name, its ranks as numbers of ``COMM_WORLD``, and its number among those
-    of the same ranks."""
+    """A communicator: its ranks in ``COMM_WORLD``, and its number among those of these ranks."""
 
     name: str
     ranks: tuple[int, ...]

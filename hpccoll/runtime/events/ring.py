@@ -53,10 +53,13 @@ class EventRing:
         self.numbers: dict[Hashable, int] = {}
         self.lock = threading.Lock()
         self.built = hasattr(_executor, "set_ring")
-        self.bytes = memoryview(self.memory.view("u1"))
+        self.bytes = self.memory.view("u1").data
         self.words = self.bytes.cast("q")
+        #: Record a call of a communicator, with a number if all ranks make it in one order.
+        self.add_call: Callable[[int, int, int, int, bool], None] = self._add_call
         if self.built:
             _executor.set_ring(self.memory, self.ordered, self.sums)
+            self.add_call = _executor.record_call
 
     def kind(self, what: Hashable) -> int:
         """Return the number of a kind; 0 if there are too many."""
@@ -80,8 +83,7 @@ class EventRing:
         PACK(self.bytes, (count % (len(self.memory) - 1) + 1) * EVENT.itemsize, start, stop, type,
              comm, number, what, detail, nbytes, sent)
 
-    def add_call(self, comm: int, kind: int, start: int, stop: int, ordered: bool) -> None:
-        """Record a call of a communicator, with a number if all ranks make it in one order."""
+    def _add_call(self, comm: int, kind: int, start: int, stop: int, ordered: bool) -> None:
         self.sums[kind] += 1, stop - start
         number = int(self.ordered[comm]) if ordered else -1
         self.ordered[comm] += ordered
@@ -114,7 +116,8 @@ class EventRing:
         ring, count = self.memory[1:], self.words[0]
         first = count % len(ring) if count > len(ring) else 0
         found: numpy.ndarray = numpy.roll(ring, -first)[:count]
-        return found[found["type"] == type]
+        found = found[found["type"] == type]
+        return found
 
     @property
     def is_full(self) -> bool:

@@ -176,6 +176,19 @@ PyObject *record_event(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* Record a call that Python has timed. */
+PyObject *record_call(PyObject *module, PyObject *args)
+{
+    int comm, ordered;
+    long long kind, start, stop;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "iLLLp", &comm, &kind, &start, &stop, &ordered)) {
+        return NULL;
+    }
+    add_call(comm, kind, start, stop, ordered);
+    Py_RETURN_NONE;
+}
+
 static int note_clear(Note *self)
 {
     if (self->function != NULL) {

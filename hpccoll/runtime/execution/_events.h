@@ -41,19 +41,20 @@ static inline void add_phase(int64_t where, int64_t activity)
     add_event((Event){.start = nanoseconds(), .type = PHASE, .what = where, .detail = activity});
 }
 
-/* Record a blocking call, in the turn of its communicator. */
-static inline void add_call(int32_t comm, int64_t kind, int64_t start)
+/* Record a call of a communicator, with a number if all ranks make it in one order. */
+static inline void add_call(int32_t comm, int64_t kind, int64_t start, int64_t stop, int ordered)
 {
-    int64_t stop = nanoseconds();
     event_ring.sums[2 * kind]++;
     event_ring.sums[2 * kind + 1] += stop - start;
-    add_event((Event){start, stop, CALL, comm, event_ring.ordered[comm]++, kind, 0, 0, 0});
+    int64_t number = ordered ? event_ring.ordered[comm]++ : -1;
+    add_event((Event){start, stop, CALL, comm, number, kind, 0, 0, 0});
 }
 
 extern PyTypeObject NoteType;
 
 PyObject *set_ring(PyObject *module, PyObject *args);
 PyObject *record_event(PyObject *module, PyObject *args);
+PyObject *record_call(PyObject *module, PyObject *args);
 PyObject *note_opening(PyObject *module, PyObject *args);
 PyObject *note_closing(PyObject *module, PyObject *args);
 PyObject *note_phase(PyObject *module, PyObject *args);

@@ -48,6 +48,7 @@ static PyMethodDef functions[] = {
      "Return a callback that calls a function and records its activity."},
     {"set_ring", set_ring, METH_VARARGS, "Set the ring of events, and its sums."},
     {"record_event", record_event, METH_VARARGS, "Record an event in the ring."},
+    {"record_call", record_call, METH_VARARGS, "Record a call in the ring and its sums."},
     {"hash_of_amount", hash_of_amount, METH_VARARGS,
      "Return the call_hash of a call from that of its form and its amount of data."},
     {"has_loop", has_loop, METH_VARARGS,

@@ -664,7 +664,7 @@ static PyObject *recognised_call(Recognised *self, PyObject *const *args, size_t
         result = PyObject_Vectorcall(self->slow, args, flags, names);
     }
     else if (kind > 0 && result != NULL) {
-        add_call(comm, kind, start);
+        add_call(comm, kind, start, nanoseconds(), 1);
     }
     Py_DECREF(calls);
     Py_XDECREF(any_size);
